@@ -90,7 +90,6 @@ class Store(Operations, Defaults, Sweeps):
         pools: All its connections, by the name of their kind.
         failing: The statements that it refuses.
         timelines: Where the servers stand that were seen.
-        knowledge: What a dispatcher knows of the database; None: claims are made whatever it knows.
     """
 
     def __init__(self, target: Target, *, hot: int = 4, queries: int = 2, proved: bool = False) -> None:
@@ -101,7 +100,7 @@ class Store(Operations, Defaults, Sweeps):
         self.query = pool(size=queries)
         self.counting = pool(size=1, settings=COUNT_SETTINGS)
         self.pools = {"hot": self.hot, "beats": self.beats, "query": self.query, "counting": self.counting}
-        self.knowledge: Knowledge | None = None
+        self._knowledge: Knowledge | None = None  # what a dispatcher knows of the database
         self.epochs = EpochStore(self.hot)
         self.aside = SetAsideStore(self.hot)
         self.depths = DepthStore(self.counting)
@@ -144,6 +143,10 @@ class Store(Operations, Defaults, Sweeps):
         """Drop all connections."""
         for pool in self.pools.values():
             pool.close()
+
+    def trust(self, knowledge: Knowledge | None) -> None:
+        """Make no claim from now on unless what *knowledge* says of the database is true; None: whatever is true."""
+        self._knowledge = knowledge
 
     def acting(self, operator: Operator) -> AbstractAsyncContextManager[Acting]:
         """What *operator* does, and the note of it, in one transaction: the block's."""
@@ -262,11 +265,11 @@ class Store(Operations, Defaults, Sweeps):
 
     @property
     def _witnessed(self) -> Witnessed:
-        return UNWITNESSED if self.knowledge is None else self.knowledge.witnessed
+        return UNWITNESSED if self._knowledge is None else self._knowledge.witnessed
 
     async def _claimed(self, claims: Sequence[Claim]) -> None:
-        if self.knowledge is not None and claims:
-            await self.knowledge.claimed(claims)
+        if self._knowledge is not None and claims:
+            await self._knowledge.claimed(claims)
 
     async def find_levels(self, after: Level, limit: int, *, now: datetime | None = None) -> list[Head]:
         """The levels behind *after* that have jobs which wait, whoever serves them, in the order of the index."""
@@ -297,8 +300,8 @@ class Store(Operations, Defaults, Sweeps):
             The attempts that are, by this report or by itself before. The others were stale, or deleted before.
         """
         ordered = sorted(completions, key=_by_id)
-        if self.knowledge is not None and not keep:
-            self.knowledge.forgets(completion[:2] for completion in completions)
+        if self._knowledge is not None and not keep:
+            self._knowledge.forgets(completion[:2] for completion in completions)
         async with self.hot.connection() as connection:
             if keep:
                 texts = [one.result for one in ordered], [one.progress for one in ordered]
@@ -310,8 +313,8 @@ class Store(Operations, Defaults, Sweeps):
         found = set(fences)
         if done != len(fences):
             found = await (self.completed_already(fences) if keep else self._not_there(fences))
-        if self.knowledge is not None:
-            self.knowledge.completed(found)
+        if self._knowledge is not None:
+            self._knowledge.completed(found)
         return found
 
     async def _not_there(self, fences: Sequence[tuple[bytes, int]]) -> set[tuple[bytes, int]]:

@@ -16,7 +16,7 @@ import pytest
 
 from pulse import protocol
 from pulse.protocol.roles import Access
-from pulse_actors.dispatcher.admission.connection_limits import MOST_UNKNOWN, MOST_UNKNOWN_OF_ALL
+from pulse_actors.dispatcher.admission.connection_limits import MOST_BEFORE_HELLO, MOST_BEFORE_HELLO_OF_ALL
 from pulse_actors.dispatcher.net.session import VIEWER_MAX_FRAME_BYTES
 from pulse_supervisor.control.server import MOST_OF_ONE
 from tests.support.accounts import account, needs_root, stranger
@@ -156,9 +156,9 @@ def test_who_is_anywhere_keeps_nobody_out(system: System) -> None:
         stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
         idle = [
             stack.enter_context(
-                socket.create_connection(("127.0.0.1", port), 5, (f"127.0.1.{1 + number // MOST_UNKNOWN}", 0))
+                socket.create_connection(("127.0.0.1", port), 5, (f"127.0.1.{1 + number // MOST_BEFORE_HELLO}", 0))
             )
-            for number in range(MOST_UNKNOWN_OF_ALL)
+            for number in range(MOST_BEFORE_HELLO_OF_ALL)
         ]
         with socket.create_connection(("127.0.0.1", port), 5, ("127.0.2.1", 0)) as late:
             assert idle[0].recv(1) == b""
@@ -178,7 +178,7 @@ def test_who_is_anywhere_keeps_nobody_out(system: System) -> None:
 def test_the_servers_own_account_has_no_bound(system: System) -> None:
     """It is who operates the server: a hundred of its connections that say nothing keep it out no more than one."""
     with contextlib.ExitStack() as stack:
-        for _ in range(MOST_UNKNOWN):
+        for _ in range(MOST_BEFORE_HELLO):
             stack.enter_context(contextlib.closing(Peer(system.path)))
         assert _comes_in(system.path, os.getuid())
 

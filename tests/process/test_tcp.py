@@ -36,7 +36,7 @@ from pulse.config import Settings, load
 from pulse.errors import ForbiddenError, NobodyAnswersError, UnauthorizedError, UnavailableError
 from pulse.protocol import encode
 from pulse.security.credentials import hash_password
-from pulse_actors.dispatcher.admission.connection_limits import MOST_UNKNOWN
+from pulse_actors.dispatcher.admission.connection_limits import MOST_BEFORE_HELLO
 from pulse_actors.dispatcher.admission.tls_limits import A_SECOND
 from pulse_actors.dispatcher.net.listener import REMOTE_HELLO_MAX_FRAME_BYTES
 from pulse_supervisor.preflight import check_edge
@@ -284,7 +284,7 @@ def test_a_dispatcher_that_dies_refuses_nobody(edge: Edge) -> None:
 def test_too_many_of_one_source(edge: Edge) -> None:
     """Those that have not said hello are bounded; they keep nobody out who comes from elsewhere; that is told once."""
     with contextlib.ExitStack() as stack:
-        for _ in range(MOST_UNKNOWN):
+        for _ in range(MOST_BEFORE_HELLO):
             stack.enter_context(socket.create_connection(("127.0.0.1", edge.port), timeout=5))
 
         def is_closed() -> bool:

@@ -17,12 +17,13 @@ from pulse.errors import UnavailableError
 from pulse.store.recovery.epochs import Raised
 from pulse.store.rows import Ending, EndingKind
 from pulse.worker.session import connection, ledger
-from pulse_actors.dispatcher.claims import loop
+from pulse_actors.dispatcher.claims import doubts, loop
 from pulse_actors.dispatcher.epochs import witness
-from pulse_actors.dispatcher.liveness import hung_handlers, process_watch, silent_workers
+from pulse_actors.dispatcher.liveness import process_watch, silent_workers
 from pulse_actors.dispatcher.net import connection as peers
 from pulse_actors.dispatcher.requests import jobs
-from pulse_actors.dispatcher.writes import report, unwritten
+from pulse_actors.dispatcher.workers import deadlines
+from pulse_actors.dispatcher.writes import report, report_rows, unwritten
 from pulse_actors.watchdog import actor, sweep_guard
 from tests.simulation import database, epochs, rows
 from tests.store.model import ModelJob
@@ -78,7 +79,7 @@ async def _start_before_telling(self: Any) -> None:
 async def _reap_the_living(self: Any, worker: Any) -> None:
     held = [pair for pair, one in worker.held.items() if one.started]
     endings = [Ending(job, attempt, worker.identity, EndingKind.SILENT, silent_workers.REASON) for job, attempt in held]
-    self._results.batcher.put(report.Obituary(endings))
+    self._results.batcher.put(report_rows.Obituary(endings))
     self._being_killed.discard(worker.identity)
 
 
@@ -91,7 +92,7 @@ async def _claim_without_doubt(self: Any, *words: Any) -> tuple[bool, float]:
     try:
         return await _CLAIM(self, *words)
     finally:
-        self._in_doubt.clear()
+        self._in_doubt._in_doubt.clear()
 
 
 def _charged_to_all(
@@ -126,14 +127,14 @@ async def _remember_before(self: Any, memory: Any, seen: Any) -> bool:
     return bool(await _TICK(self, memory, seen))
 
 
-_CLAIM: Final = loop.Claims._claim_readable
+_CLAIM: Final = loop.ClaimLoop._claim_readable
 _TICK: Final = witness.Witness._tick
 GOES_BACK: Final = ("database goes back",)
 
 VARIANTS: Final[dict[str, Variant]] = {
     "fence by the id alone": Variant(((ModelJob, "is_held", _is_running),), " ended as ", ("operator",), first=105),
     "obituary before the last reports": Variant(
-        ((peers.Connection, "hear_out", _nothing),), "was charged nothing", ("kill a worker", "trap at a word")
+        ((peers.PeerConnection, "hear_out", _nothing),), "was charged nothing", ("kill a worker", "trap at a word")
     ),
     "started is told after the call": Variant(
         ((connection.Connection, "_turn", _start_before_telling),),
@@ -143,7 +144,7 @@ VARIANTS: Final[dict[str, Variant]] = {
         within=600,
     ),
     "nothing is given back": Variant(
-        ((loop.Claims, "_give_back", _gives_nothing_back),),
+        ((doubts.InDoubtClaims, "_give_back", _gives_nothing_back),),
         "although no worker was told of it",
         first=41,
         within=600,
@@ -161,23 +162,23 @@ VARIANTS: Final[dict[str, Variant]] = {
         within=600,
     ),
     "what cannot be written is not told": Variant(
-        ((unwritten.Unwritten, "run", _nothing),), "lives and beats", ("rows locked",), first=21, within=400
+        ((unwritten.UnwrittenLeases, "run", _nothing),), "lives and beats", ("rows locked",), first=21, within=400
     ),
     "marks are made while nobody can write": Variant(
-        ((database, "WRITES", database.WRITES - {"mark_sweep"}), (unwritten.Unwritten, "run", _nothing)),
+        ((database, "WRITES", database.WRITES - {"mark_sweep"}), (unwritten.UnwrittenLeases, "run", _nothing)),
         "lives and beats",
         ("table locked",),
         first=41,
         within=400,
     ),
     "reaped before it is dead": Variant(
-        ((silent_workers.Silence, "_kill", _reap_the_living),), "lives and knows of it"
+        ((silent_workers.SilentWorkers, "_kill", _reap_the_living),), "lives and knows of it"
     ),
-    "reports are written once": Variant(((report.Results, "_insist", _insist_once),), "its report was answered"),
+    "reports are written once": Variant(((report.ReportWriter, "_insist", _insist_once),), "its report was answered"),
     "a lost claim is not doubted": Variant(
         (
-            (loop.Claims, "_claim_readable", _claim_without_doubt),
-            (loop.Claims, "doubt", lambda _self, _identity: None),
+            (loop.ClaimLoop, "_claim_readable", _claim_without_doubt),
+            (doubts.InDoubtClaims, "doubt", lambda _self, _identity: None),
         ),
         "it does not come to an end",
         ("trap at a statement",),
@@ -199,7 +200,8 @@ VARIANTS: Final[dict[str, Variant]] = {
         within=600,
     ),
     "hung handlers are left alone": Variant(
-        ((hung_handlers.Overdue, "started", lambda _self, _worker, _bounded: None),), "it does not come to an end"
+        ((deadlines.HandlerDeadlines, "started", lambda _self, _worker, _bounded, _now_s: None),),
+        "it does not come to an end",
     ),
     "the floor of an epoch is that of the one before": Variant(
         ((epochs.Ledger, "begin", _floor_stays),), "is handed out twice", GOES_BACK, first=4

@@ -16,12 +16,13 @@ from anyio.lowlevel import checkpoint
 
 from pulse.store.store import Store
 from pulse.system import processes
-from pulse_actors.dispatcher.claims.loop import Claims
-from pulse_actors.dispatcher.liveness.process_watch import Deaths
-from pulse_actors.dispatcher.workers.registry import Desk, Held, Pair, Worker
-from pulse_actors.dispatcher.writes.report import Results
+from pulse_actors.dispatcher.liveness.process_watch import ProcessWatch
+from pulse_actors.dispatcher.workers.records import HeldJob, Pair, RegisteredWorker, WorkerFacts
+from pulse_actors.dispatcher.workers.registry import WorkerRegistry
+from pulse_actors.dispatcher.writes.report import ReportWriter
 from pulse_actors.shared.identity import Host, Peer, compose, session_of, this_host
 from tests.store.helpers import TOPIC, Row, forge, read
+from tests.support.claim_parts import claim_parts
 
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
@@ -59,13 +60,13 @@ class Wire:
         return [body for one, _, body in self.sent if one == kind]
 
 
-def new_worker(identity: str, pid: int = 0, *, name: str = "w", uid: int = 0, capacity: int = 10) -> Worker:
+def new_worker(identity: str, pid: int = 0, *, name: str = "w", uid: int = 0, capacity: int = 10) -> RegisteredWorker:
     """A worker with a wire."""
     session = session_of(HOST, identity)
-    return Worker(identity, name, session, pid, uid, (TOPIC,), frozenset("n"), capacity, Wire())
+    return RegisteredWorker(WorkerFacts(identity, name, session, pid, uid, (TOPIC,), frozenset("n")), capacity, Wire())
 
 
-def wire_of(worker: Worker) -> Wire:
+def wire_of(worker: RegisteredWorker) -> Wire:
     """What it was sent."""
     assert isinstance(worker.link, Wire)
     return worker.link
@@ -101,7 +102,7 @@ async def dead(pid: int) -> None:
 
 class Floor:
     """
-    Desk, claims, results and deaths, put together as the dispatcher does.
+    Registry, claims, reports and the watch over processes, put together as the dispatcher does.
 
     Args:
         store: The database.
@@ -111,22 +112,22 @@ class Floor:
     def __init__(self, store: Store, connection: Connection[Record]) -> None:
         self.store = store
         self.connection = connection
-        self.desk = Desk()
-        self.claims = Claims(store, self.desk, HOST, lease_s=LEASE_S, poll_s=60.0, batch=500)
-        self.results = Results(store, self.desk, self.claims)
-        self.deaths = Deaths(store, self.desk, self.claims, self.results)
+        self.registry = WorkerRegistry()
+        self.claims = claim_parts(store, self.registry, HOST, lease_s=LEASE_S, poll_s=60.0, batch=500)
+        self.results = ReportWriter(store, self.registry, self.claims.signal, self.claims.counters)
+        self.deaths = ProcessWatch(store, self.registry, self.claims.in_doubt, self.results, self.claims.counters)
         self.host: Host = HOST
 
-    def watch(self, worker: Worker, hear_out: Callable[[], Awaitable[None]] = checkpoint) -> Worker:
+    def watch(self, worker: RegisteredWorker, hear_out: Callable[[], Awaitable[None]] = checkpoint) -> RegisteredWorker:
         """The worker says hello, and is watched."""
-        self.desk.join(worker)
-        self.deaths.watch(worker, os.pidfd_open(worker.pid), hear_out)
+        self.registry.join(worker)
+        self.deaths.watch(worker, os.pidfd_open(worker.facts.pid), hear_out)
         return worker
 
-    async def running(self, worker: Worker, *, started: bool = True, **columns: Any) -> bytes:
+    async def running(self, worker: RegisteredWorker, *, started: bool = True, **columns: Any) -> bytes:
         """A RUNNING row that the worker holds, and knows of; its id."""
         job = await self.row(worker.identity, **columns)
-        worker.held[job, 1] = Held("n", TOPIC, started=started)
+        worker.held[job, 1] = HeldJob("n", TOPIC, started=started)
         return job
 
     async def row(self, identity: str, **columns: Any) -> bytes:
@@ -144,7 +145,7 @@ class Floor:
                 await anyio.lowlevel.checkpoint()
         return row
 
-    async def wait_buried(self, worker: Worker) -> None:
+    async def wait_buried(self, worker: RegisteredWorker) -> None:
         """Return when its burial is over, and all that comes of it is written."""
         with anyio.fail_after(DEADLINE_S):
             while self.deaths.watched(worker.identity) is worker:

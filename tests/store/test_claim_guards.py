@@ -7,6 +7,7 @@ import os
 import socket
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -25,15 +26,16 @@ from pulse.store.store import Store
 from pulse_actors.dispatcher.claims import assign_frames
 from pulse_actors.dispatcher.claims import loop as claiming
 from pulse_actors.dispatcher.claims.assign_frames import _extra, _parts
-from pulse_actors.dispatcher.claims.cursors import PRIORITIES, Start
-from pulse_actors.dispatcher.claims.due_times import FAR_S
-from pulse_actors.dispatcher.claims.loop import Claims
+from pulse_actors.dispatcher.claims.cursors import PRIORITIES, LevelStart
 from pulse_actors.dispatcher.claims.quarantine import REFUSED_S
-from pulse_actors.dispatcher.workers.policies import Rules
-from pulse_actors.dispatcher.workers.registry import DOUBTFUL_BEATS, Desk, Held, Worker
+from pulse_actors.dispatcher.claims.work_signal import FAR_S
+from pulse_actors.dispatcher.workers.policies import TopicPolicies
+from pulse_actors.dispatcher.workers.records import DOUBTFUL_BEATS, HeldJob, RegisteredWorker
+from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 from pulse_actors.runtime.actor import Backoff
 from tests.store.helpers import TOPIC, forge, read
 from tests.store.recovery_kit import DEADLINE_S, HOST, identity_of, new_worker, wire_of
+from tests.support.claim_parts import claim_parts
 
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
@@ -54,8 +56,8 @@ class Bench:
     """
 
     def __init__(self, store: Store, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch) -> None:
-        self.desk = Desk()
-        self.claims = Claims(store, self.desk, HOST, lease_s=30.0, poll_s=60.0, batch=500)
+        self.registry = WorkerRegistry()
+        self.claims = claim_parts(store, self.registry, HOST, lease_s=30.0, poll_s=60.0, batch=500)
         self.store = store
         self.connection = connection
         self.levels: list[object] = []
@@ -68,11 +70,11 @@ class Bench:
 
         monkeypatch.setattr(store, "claim", recorded)
 
-    def join(self, identity: str = "w", *, names: Sequence[str] = ("n",), capacity: int = 10) -> Worker:
+    def join(self, identity: str = "w", *, names: Sequence[str] = ("n",), capacity: int = 10) -> RegisteredWorker:
         """A worker comes."""
         worker = new_worker(identity, capacity=capacity)
-        worker.names = frozenset(names)
-        self.desk.join(worker)
+        worker.facts = replace(worker.facts, names=frozenset(names))
+        self.registry.join(worker)
         return worker
 
     async def waiting(self, **columns: Any) -> bytes:
@@ -94,25 +96,25 @@ class Bench:
     def rest(self) -> None:
         """The last full claim was made just now, and nothing is wanted."""
         now_s = time.monotonic()
-        self.claims._cursors.full_begins()
-        self.claims._cursors.full_done(now_s, now_s)
+        self.claims.signal.cursors.full_begins()
+        self.claims.signal.cursors.full_done(now_s, now_s)
 
     @property
     def due(self) -> list[Level | None]:
         """The levels at which something is known to be due later."""
-        return [level for _, _, level in sorted(self.claims._due._heap)]
+        return [level for _, _, level in sorted(self.claims.signal._due._heap)]
 
     @property
     def wants_full(self) -> bool:
         """Whether the next claim is to be a full one."""
-        return self.claims._cursors.is_full_due(time.monotonic())
+        return self.claims.signal.cursors.is_full_due(time.monotonic())
 
     async def pauses(self) -> bool:
         """Whether the loop would now wait until something happens."""
         over = anyio.Event()
 
         async def pause() -> None:
-            await self.claims._pause()
+            await self.claims.loop._pause()
             over.set()
 
         async with anyio.create_task_group() as tasks:
@@ -129,7 +131,7 @@ def bench(store: Store, connection: Connection[Record], monkeypatch: pytest.Monk
     return Bench(store, connection, monkeypatch)
 
 
-def jobs_of(worker: Worker) -> list[bytes]:
+def jobs_of(worker: RegisteredWorker) -> list[bytes]:
     """What it was assigned."""
     return [job[0] for body in wire_of(worker).bodies("assign") for job in body["jobs"]]
 
@@ -140,10 +142,10 @@ def jobs_of(worker: Worker) -> list[bytes]:
 async def test_a_wake_that_names_no_level(bench: Bench) -> None:
     """Now: the next claim is a full one. Later: when it is due. Much later: the poll finds it."""
     bench.rest()
-    bench.claims.wake_recent(5.0)
-    bench.claims.wake_recent(FAR_S)
+    bench.claims.signal.wake_recent(5.0)
+    bench.claims.signal.wake_recent(FAR_S)
     assert bench.due == [None]
-    for wake in (bench.claims.wake, bench.claims.wake_recent):
+    for wake in (bench.claims.signal.wake, bench.claims.signal.wake_recent):
         bench.rest()
         wanted = bench.wants_full
         wake()
@@ -154,12 +156,12 @@ async def test_a_wake_that_names_no_level(bench: Bench) -> None:
 async def test_a_wake_that_names_its_level(bench: Bench) -> None:
     """The same; what is known of the level is remembered, and a full claim is not needed."""
     bench.rest()
-    bench.claims.wake_level(LEVEL, 5.0)
-    bench.claims.wake_level(LEVEL, FAR_S)
+    bench.claims.signal.wake_level(LEVEL, 5.0)
+    bench.claims.signal.wake_level(LEVEL, FAR_S)
     assert bench.due == [LEVEL]
-    assert bench.claims._cursors.starts([TOPIC]) == []
-    bench.claims.wake_level(LEVEL)
-    assert [start.priority for start in bench.claims._cursors.starts([TOPIC])] == [3]
+    assert bench.claims.signal.cursors.starts([TOPIC]) == []
+    bench.claims.signal.wake_level(LEVEL)
+    assert [start.priority for start in bench.claims.signal.cursors.starts([TOPIC])] == [3]
     assert not bench.wants_full
     assert bench.due == [LEVEL]
 
@@ -170,12 +172,12 @@ async def test_what_became_due_during_a_claim(bench: Bench) -> None:
     now_s = time.monotonic()
     later: list[tuple[Level | None, float]] = [(LEVEL, -2), (None, -1), (None, 100)]
     for level, delay_s in later:
-        bench.claims._due.add(level, delay_s, now_s)
+        bench.claims.signal._due.add(level, delay_s, now_s)
     assert not await bench.pauses()
     assert bench.wants_full
-    assert [start.priority for start in bench.claims._cursors.starts([TOPIC])] == [3]
+    assert [start.priority for start in bench.claims.signal.cursors.starts([TOPIC])] == [3]
     assert bench.due == [None]
-    bench.claims._due.add(LEVEL, -1, now_s)
+    bench.claims.signal._due.add(LEVEL, -1, now_s)
     assert not await bench.pauses()
     assert bench.due == [None]
 
@@ -184,24 +186,24 @@ async def test_what_is_due_later_is_waited_for(bench: Bench, monkeypatch: pytest
     """Not a moment is spent before, and none is lost after, though nobody has room and nobody polls."""
     monkeypatch.setattr(claiming, "DOUBT_S", 60.0)
     bench.rest()
-    bench.claims._due.add(None, 100, time.monotonic())
+    bench.claims.signal._due.add(None, 100, time.monotonic())
     assert await bench.pauses()
-    bench.claims._due.add(None, 0.05, time.monotonic())
+    bench.claims.signal._due.add(None, 0.05, time.monotonic())
     with anyio.fail_after(DEADLINE_S):
-        await bench.claims._pause()
+        await bench.claims.loop._pause()
 
 
 async def test_without_room_nobody_polls(bench: Bench) -> None:
     """A full claim that is wanted waits until somebody has room, and dispatch is open."""
-    bench.claims.wake()
-    bench.claims._wake = anyio.Event()
+    bench.claims.signal.wake()
+    bench.claims.signal._event = anyio.Event()
     assert await bench.pauses()
     bench.join()
     assert not await bench.pauses()
-    bench.desk.closed = True
+    bench.registry.closed = True
     assert await bench.pauses()
-    bench.desk.closed = False
-    for worker in bench.desk.workers():
+    bench.registry.closed = False
+    for worker in bench.registry.workers():
         worker.capacity = 0
     assert await bench.pauses()
 
@@ -209,17 +211,17 @@ async def test_without_room_nobody_polls(bench: Bench) -> None:
 async def test_a_full_claim_is_followed_by_another(bench: Bench) -> None:
     """As long as claims bring all that they can; then the loop rests."""
     jobs = [await bench.waiting(next_run_at=PAST + timedelta(seconds=number)) for number in range(3)]
-    bench.claims._batch = 1
+    bench.claims.loop._batch = 1
     worker, rests = bench.join(), anyio.Event()
 
     async def rest() -> None:
         rests.set()
         await anyio.sleep_forever()
 
-    bench.monkeypatch.setattr(bench.claims, "_pause", rest)
+    bench.monkeypatch.setattr(bench.claims.loop, "_pause", rest)
     with anyio.fail_after(DEADLINE_S):
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(bench.claims.run)
+            tasks.start_soon(bench.claims.loop.run)
             await rests.wait()
             tasks.cancel_scope.cancel()
     assert jobs_of(worker) == jobs
@@ -237,12 +239,12 @@ async def test_an_outage_is_logged_now_and_then(monkeypatch: pytest.MonkeyPatch)
         return 0.0
 
     monkeypatch.setattr(Backoff, "next_s", counted)
-    desk = Desk()
-    desk.join(new_worker("w"))
-    claims = Claims(away, desk, HOST, lease_s=30.0, poll_s=60.0, batch=500)
+    registry = WorkerRegistry()
+    registry.join(new_worker("w"))
+    claims = claim_parts(away, registry, HOST, lease_s=30.0, poll_s=60.0, batch=500)
     with capture_logs() as logs, anyio.fail_after(DEADLINE_S):
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(claims.run)
+            tasks.start_soon(claims.loop.run)
             while len(pauses) < 4:
                 await anyio.lowlevel.checkpoint()
             tasks.cancel_scope.cancel()
@@ -257,19 +259,19 @@ async def test_much_work_behind_the_cursor(bench: Bench) -> None:
     """A transaction that took long has committed many jobs: one full claim, and the next ones go on where it ended."""
     worker = bench.join(capacity=2)
     newest = await bench.waiting(next_run_at=datetime.now(UTC) - timedelta(seconds=1))
-    await bench.claims.pass_once()
+    await bench.claims.loop.pass_once()
     late = [await bench.waiting(next_run_at=PAST + timedelta(seconds=place)) for place in range(6)]
-    bench.claims.wake()
-    bench.claims._cursors._full_s = float("-inf")
+    bench.claims.signal.wake()
+    bench.claims.signal.cursors._full_s = float("-inf")
     for _ in range(4):
         worker.held.clear()
-        await bench.claims.pass_once()
+        await bench.claims.loop.pass_once()
     assert jobs_of(worker) == [newest, *late]
     assert [levels is None for levels in bench.levels] == [True, True, False, False, False]
-    bench.claims.wake_level(Level(TOPIC, 0))
+    bench.claims.signal.wake_level(Level(TOPIC, 0))
     worker.held.clear()
-    await bench.claims.pass_once()
-    ((_, _, from_s),) = cast("list[Start]", bench.levels[-1])
+    await bench.claims.loop.pass_once()
+    ((_, _, from_s),) = cast("list[LevelStart]", bench.levels[-1])
     assert from_s is not None
     assert from_s > PAST.timestamp() + 60, "it does not walk over what lies behind it again"
 
@@ -300,62 +302,64 @@ def break_topic(bench: Bench) -> None:
 async def test_a_topic_that_cannot_be_read(bench: Bench) -> None:
     """A broken page under a whole topic: other topics go on, and its own is tried now and then."""
     worker, other = bench.join(), new_worker("v")
-    other.topics = ("u",)
-    bench.desk.join(other)
+    other.facts = replace(other.facts, topics=("u",))
+    bench.registry.join(other)
     job, elsewhere = await bench.waiting(), await bench.waiting(topic="u")
     claim = bench.store.claim
     break_topic(bench)
     with capture_logs() as logs:
-        await bench.claims.pass_once()
-        bench.claims.wake()
-        bench.claims._cursors._full_s = float("-inf")
-        await bench.claims.pass_once()
+        await bench.claims.loop.pass_once()
+        bench.claims.signal.wake()
+        bench.claims.signal.cursors._full_s = float("-inf")
+        await bench.claims.loop.pass_once()
     assert [entry["topics"] for entry in logs if entry["event"] == "claim_failed"] == [(TOPIC,)]
     assert (jobs_of(worker), jobs_of(other)) == ([], [elsewhere])
     bench.monkeypatch.setattr(bench.store, "claim", claim)
-    bench.claims.wake()
-    assert [pause_s for _, pause_s, _ in bench.claims.barred._pauses.values()] == [REFUSED_S]
-    bench.claims.barred._pauses.clear()
-    bench.claims._cursors._full_s = float("-inf")
-    await bench.claims.pass_once()
+    bench.claims.signal.wake()
+    assert [pause_s for _, pause_s, _ in bench.claims.quarantine._pauses.values()] == [REFUSED_S]
+    bench.claims.quarantine._pauses.clear()
+    bench.claims.signal.cursors._full_s = float("-inf")
+    await bench.claims.loop.pass_once()
     assert jobs_of(worker) == [job]
 
 
 async def test_topics_that_are_claimed_together_go_on(bench: Bench) -> None:
     """One worker serves them all, and has room: those of which every job can be read are handed out."""
     worker = bench.join()
-    worker.topics, worker.capacity = (TOPIC, "u", "v"), 9
+    worker.facts, worker.capacity = replace(worker.facts, topics=(TOPIC, "u", "v")), 9
     soon = datetime.now(UTC)
     await bench.waiting(next_run_at=soon)
     others = [await bench.waiting(topic=topic, next_run_at=soon) for topic in "uvuv"]
     break_topic(bench)
     for _ in range(4):
-        bench.claims._cursors._full_s = float("-inf")
-        await bench.claims.pass_once()
+        bench.claims.signal.cursors._full_s = float("-inf")
+        await bench.claims.loop.pass_once()
     assert sorted(jobs_of(worker)) == sorted(others)
-    assert [topic for topic in worker.topics if bench.claims.barred.is_barred(topic, time.monotonic())] == [TOPIC]
+    assert [
+        topic for topic in worker.facts.topics if bench.claims.quarantine.is_quarantined(topic, time.monotonic())
+    ] == [TOPIC]
 
 
 async def test_nothing_is_looked_for_until_a_topic_can_be_read_again(bench: Bench) -> None:
     """Whoever has room serves that one alone: the loop waits, whatever else it wants to know."""
     worker = bench.join()
-    bench.claims.barred.failed(worker.topics, time.monotonic(), lasts=True)
-    bench.claims._cursors.want_full()
-    assert await bench.claims.pass_once() is False
-    assert bench.claims._cursors._wanted
+    bench.claims.quarantine.failed(worker.facts.topics, time.monotonic(), lasts=True)
+    bench.claims.signal.cursors.want_full()
+    assert await bench.claims.loop.pass_once() is False
+    assert bench.claims.signal.cursors._wanted
     assert await bench.pauses()
-    bench.claims.barred.succeeded(worker.topics, full=True)
+    bench.claims.quarantine.succeeded(worker.facts.topics, full=True)
     assert not await bench.pauses()
-    worker.topics = ()
+    worker.facts = replace(worker.facts, topics=())
     assert await bench.pauses()
 
 
 async def test_a_full_claim_that_failed_is_made_up_for(bench: Bench) -> None:
     """However long it took: what is due since long is at levels that nobody knows."""
     worker, now_s = bench.join(), time.monotonic()
-    bench.claims.barred.failed(worker.topics, now_s - 11, lasts=True, full=True)
-    bench.claims._cursors.full_begins()
-    bench.claims._cursors.full_done(now_s - 40, now_s - 35)
+    bench.claims.quarantine.failed(worker.facts.topics, now_s - 11, lasts=True, full=True)
+    bench.claims.signal.cursors.full_begins()
+    bench.claims.signal.cursors.full_done(now_s - 40, now_s - 35)
     assert not bench.wants_full
     await bench.pauses()
     assert bench.wants_full
@@ -364,14 +368,14 @@ async def test_a_full_claim_that_failed_is_made_up_for(bench: Bench) -> None:
 async def test_a_job_that_cannot_be_read_in_time(bench: Bench) -> None:
     """Others go on as well, and it is tried again soon, then later; but who waits for a lock blames no job for that."""
     worker, other = bench.join(), new_worker("v")
-    other.topics = ("u",)
-    bench.desk.join(other)
+    other.facts = replace(other.facts, topics=("u",))
+    bench.registry.join(other)
     soon = datetime.now(UTC)
     await bench.waiting(next_run_at=soon)
     elsewhere = await bench.waiting(topic="u", next_run_at=soon)
     claim = bench.store.claim
     causes: list[asyncpg.PostgresError] = [asyncpg.QueryCanceledError("statement timeout")] * 2
-    failed = bench.claims.barred
+    failed = bench.claims.quarantine
 
     async def unreadable(topics: Sequence[str], *args: Any, **more: Any) -> list[Claim]:
         if TOPIC in topics:
@@ -380,26 +384,26 @@ async def test_a_job_that_cannot_be_read_in_time(bench: Bench) -> None:
 
     bench.monkeypatch.setattr(bench.store, "claim", unreadable)
     with capture_logs() as logs:
-        await bench.claims.pass_once()  # a full one
+        await bench.claims.loop.pass_once()  # a full one
         assert (jobs_of(worker), jobs_of(other)) == ([], [elsewhere])
         assert bench.due == [None]
         assert len(failed._full) == 1
         bench.rest()
         failed._pauses = {frozenset({TOPIC}): (0.0, 0.5, False)}
-        bench.claims.wake_level(Level(TOPIC, 0))
-        await bench.claims.pass_once()
+        bench.claims.signal.wake_level(Level(TOPIC, 0))
+        await bench.claims.loop.pass_once()
     assert [entry["topics"] for entry in logs if entry["event"] == "claim_failed"] == [(TOPIC,)] * 2
     assert [pause_s for _, pause_s, _ in failed._pauses.values()] == [1.0]
     assert len(failed._full) == 1
     failed._pauses.clear()
-    bench.claims.wake_level(Level(TOPIC, 0))
+    bench.claims.signal.wake_level(Level(TOPIC, 0))
     with pytest.raises(ContestedError):
-        await bench.claims.pass_once()
+        await bench.claims.loop.pass_once()
 
     failed._pauses = {frozenset({TOPIC}): (0.0, 0.5, False)}
     bench.monkeypatch.setattr(bench.store, "claim", claim)
-    bench.claims.wake()
-    await bench.claims.pass_once()
+    bench.claims.signal.wake()
+    await bench.claims.loop.pass_once()
     assert jobs_of(worker) != []
     assert failed._pauses == {}
 
@@ -410,16 +414,16 @@ async def test_news_of_what_a_claim_has_passed(bench: Bench) -> None:
     bench.rest()
     now = datetime.now(UTC)
     later = await bench.waiting(next_run_at=now - timedelta(seconds=1))
-    bench.claims.wake_level(Level(TOPIC, 0), due_s=now.timestamp() - 1)
+    bench.claims.signal.wake_level(Level(TOPIC, 0), due_s=now.timestamp() - 1)
     early: list[bytes] = []
 
     async def commit() -> None:
         early.append(await bench.waiting(next_run_at=now - timedelta(seconds=3)))
-        bench.claims.wake_level(Level(TOPIC, 0), due_s=now.timestamp() - 3)
+        bench.claims.signal.wake_level(Level(TOPIC, 0), due_s=now.timestamp() - 3)
 
     bench.after_claim(commit)
-    await bench.claims.pass_once()
-    await bench.claims.pass_once()
+    await bench.claims.loop.pass_once()
+    await bench.claims.loop.pass_once()
     assert jobs_of(worker) == [later, *early]
 
 
@@ -428,13 +432,13 @@ async def test_the_first_claim_is_full_and_the_next_is_not(bench: Bench) -> None
     await bench.waiting(priority=3)
     bench.join()
     for _ in range(2):
-        assert await bench.claims.pass_once() is False
-        bench.claims.wake_level(LEVEL)
-    assert not bench.claims._cursors.is_full_due(time.monotonic() + 1.0)
+        assert await bench.claims.loop.pass_once() is False
+        bench.claims.signal.wake_level(LEVEL)
+    assert not bench.claims.signal.cursors.is_full_due(time.monotonic() + 1.0)
     first, second = bench.levels
     assert first is None
     assert isinstance(second, list)
-    ((_, priority, from_s),) = cast("list[Start]", second)
+    ((_, priority, from_s),) = cast("list[LevelStart]", second)
     assert priority == 3
     assert from_s is not None
 
@@ -442,37 +446,37 @@ async def test_the_first_claim_is_full_and_the_next_is_not(bench: Bench) -> None
 async def test_where_full_claims_are_dear_windows_find_the_rest(bench: Bench) -> None:
     """What lies behind the cursor, or at a level that nobody has told of; then only what is known is asked for."""
     worker, now_s = bench.join(), time.monotonic()
-    bench.claims._cursors.learn(Level(TOPIC, 3), time.time())
-    bench.claims._cursors.full_begins()
-    bench.claims._cursors.full_done(now_s - 1, now_s)
+    bench.claims.signal.cursors.learn(Level(TOPIC, 3), time.time())
+    bench.claims.signal.cursors.full_begins()
+    bench.claims.signal.cursors.full_done(now_s - 1, now_s)
     recent = datetime.fromtimestamp(time.time() - 30, UTC)
     late, elsewhere = [await forge(bench.connection, priority=priority, next_run_at=recent) for priority in (3, -7)]
-    bench.claims.wake_recent()
-    assert await bench.claims.pass_once() is False
+    bench.claims.signal.wake_recent()
+    assert await bench.claims.loop.pass_once() is False
     assert jobs_of(worker) == [late, elsewhere]
-    bench.claims.wake_level(LEVEL)
-    assert await bench.claims.pass_once() is False
+    bench.claims.signal.wake_level(LEVEL)
+    assert await bench.claims.loop.pass_once() is False
     window, known = bench.levels
     assert isinstance(window, list)
     assert isinstance(known, list)
     assert len(window) == len(PRIORITIES)
     assert [start.priority for start in known] == [3, -7]
-    assert not bench.claims._cursors._news
+    assert not bench.claims.signal.cursors._recent
 
 
 async def test_a_window_that_fails_has_its_cost(bench: Bench) -> None:
     """Else it would be repeated in every pass, and nothing else be claimed."""
     bench.join()
     now_s = time.monotonic()
-    bench.claims._cursors.full_done(now_s - 1, now_s)
+    bench.claims.signal.cursors.full_done(now_s - 1, now_s)
 
     async def fail() -> None:
         raise UnavailableError("away")
 
     bench.after_claim(fail)
     with pytest.raises(UnavailableError):
-        await bench.claims.pass_once()
-    assert bench.claims._cursors.window_due(time.monotonic()) is None
+        await bench.claims.loop.pass_once()
+    assert bench.claims.signal.cursors.window_due(time.monotonic()) is None
 
 
 async def test_who_comes_to_topics_that_others_serve_wants_no_full_claim(bench: Bench) -> None:
@@ -480,20 +484,20 @@ async def test_who_comes_to_topics_that_others_serve_wants_no_full_claim(bench: 
     now_s = time.monotonic()
     for name, wanted in (("first", True), ("second", False)):
         worker = bench.join(name)
-        bench.claims._cursors.full_begins()
-        bench.claims._cursors.full_done(now_s - 1, now_s)
-        bench.claims.came(worker)
-        assert (bench.claims._cursors._wanted, bench.claims._cursors._news) == (wanted, not wanted)
+        bench.claims.signal.cursors.full_begins()
+        bench.claims.signal.cursors.full_done(now_s - 1, now_s)
+        bench.claims.signal.came(worker)
+        assert (bench.claims.signal.cursors._wanted, bench.claims.signal.cursors._recent) == (wanted, not wanted)
 
 
 async def test_a_claim_that_did_not_bring_all_it_could(bench: Bench) -> None:
     """There is nothing more for now; one that did is followed by another."""
     await bench.waiting()
     worker = bench.join(capacity=2)
-    assert await bench.claims.pass_once() is False
+    assert await bench.claims.loop.pass_once() is False
     await bench.waiting()
-    bench.claims.wake_level(Level(TOPIC, 0))
-    assert await bench.claims.pass_once() is True
+    bench.claims.signal.wake_level(Level(TOPIC, 0))
+    assert await bench.claims.loop.pass_once() is True
     assert worker.credit == 0
 
 
@@ -501,27 +505,27 @@ async def test_where_nothing_is_known_nothing_is_asked(bench: Bench) -> None:
     """Between two full claims a topic without known levels costs no statement."""
     bench.rest()
     bench.join()
-    assert await bench.claims.pass_once() is False
+    assert await bench.claims.loop.pass_once() is False
     assert bench.levels == []
 
 
 async def test_where_nothing_waits_nothing_is_claimed(bench: Bench) -> None:
     """A place that becomes free costs no statement; work that is told of is claimed by who serves its topic, alone."""
     worker, other = bench.join(), new_worker("v")
-    other.topics = ("u",)
-    bench.desk.join(other)
+    other.facts = replace(other.facts, topics=("u",))
+    bench.registry.join(other)
     first = await bench.waiting()
     await bench.waiting(topic="u")
-    await bench.claims.pass_once()
+    await bench.claims.loop.pass_once()
     bench.rest()  # it may have been dear, on a busy machine
-    await bench.claims.pass_once()
+    await bench.claims.loop.pass_once()
     bench.levels.clear()
-    await bench.claims.pass_once()
+    await bench.claims.loop.pass_once()
     assert bench.levels == []
     second = await bench.waiting()
-    bench.claims.wake_level(Level(TOPIC, 0), due_s=PAST.timestamp())
+    bench.claims.signal.wake_level(Level(TOPIC, 0), due_s=PAST.timestamp())
     for _ in range(2):
-        await bench.claims.pass_once()
+        await bench.claims.loop.pass_once()
     assert jobs_of(worker) == [first, second]
     assert len(bench.levels) == 1
 
@@ -529,31 +533,31 @@ async def test_where_nothing_waits_nothing_is_claimed(bench: Bench) -> None:
 async def test_work_that_nobody_tells_of(bench: Bench) -> None:
     """Somebody has room after a poll that found the worker full: what is known is looked at, as it was not then."""
     worker, other = bench.join(capacity=1), new_worker("v")
-    other.topics = ("u",)
-    bench.desk.join(other)
+    other.facts = replace(other.facts, topics=("u",))
+    bench.registry.join(other)
     await bench.waiting(topic="u")
     await bench.waiting()
-    await bench.claims.pass_once()  # brings all that it could
-    await bench.claims.pass_once()
+    await bench.claims.loop.pass_once()  # brings all that it could
+    await bench.claims.loop.pass_once()
     worker.held.clear()
-    await bench.claims.pass_once()  # nothing is left
-    worker.held[bytes(16), 1] = Held("n", TOPIC)  # by its INSERT
+    await bench.claims.loop.pass_once()  # nothing is left
+    worker.held[bytes(16), 1] = HeldJob("n", TOPIC)  # by its INSERT
     job = await bench.waiting(next_run_at=datetime.now(UTC))
-    bench.claims._cursors._full_s = float("-inf")
-    await bench.claims.pass_once()
+    bench.claims.signal.cursors._full_s = float("-inf")
+    await bench.claims.loop.pass_once()
     bench.rest()
     assert job not in jobs_of(worker)
     worker.held.clear()
-    await bench.claims.pass_once()
+    await bench.claims.loop.pass_once()
     assert jobs_of(worker)[-1] == job
 
 
 async def test_a_pass_without_workers_is_no_full_claim(bench: Bench) -> None:
     """What was wanted is still wanted when somebody comes."""
     job = await bench.waiting()
-    assert await bench.claims.pass_once() is False
+    assert await bench.claims.loop.pass_once() is False
     worker = bench.join()
-    await bench.claims.pass_once()
+    await bench.claims.loop.pass_once()
     assert jobs_of(worker) == [job]
 
 
@@ -561,15 +565,15 @@ async def test_dispatch_that_closes_while_a_claim_waits_for_its_turn(bench: Benc
     """A plan that was made before the close is not carried out after it."""
     job = await bench.waiting()
     bench.join()
-    where = bench.claims._starts
+    where = bench.claims.loop._starts
 
-    def closes(*args: Any, **more: Any) -> list[Start] | None:
-        bench.desk.closed = True
+    def closes(*args: Any, **more: Any) -> list[LevelStart] | None:
+        bench.registry.closed = True
         return where(*args, **more)
 
-    bench.monkeypatch.setattr(bench.claims, "_starts", closes)
-    assert await bench.claims.pass_once() is False
-    assert bench.desk.closed
+    bench.monkeypatch.setattr(bench.claims.loop, "_starts", closes)
+    assert await bench.claims.loop.pass_once() is False
+    assert bench.registry.closed
     assert bench.levels == []
     assert (await read(bench.connection, job))["attempts"] == 0
 
@@ -585,7 +589,7 @@ async def test_a_job_that_was_taken_away_while_it_is_passed_on(bench: Bench) -> 
     sql = "UPDATE pulse.jobs SET attempts = 2, locked_by = 'somebody' WHERE id = $1"
     heir.capacity = 2
     bench.after_claim(lambda: bench.connection.execute(sql, taken.hex()))
-    await bench.claims.pass_once()
+    await bench.claims.loop.pass_once()
     assert jobs_of(heir) == [other]
 
 
@@ -597,7 +601,7 @@ async def test_a_job_whose_canceled_attempt_runs_yet(bench: Bench) -> None:
         " VALUES ($1, 1, 'canceled', $2, now(), now())"
     )
     await bench.connection.execute(sql, job.hex(), identity_of(os.getpid()))
-    await bench.claims.pass_once()
+    await bench.claims.loop.pass_once()
     assert jobs_of(worker) == []
     row = await read(bench.connection, job)
     assert (row["status"], row["attempts"], row["uncharged"]) == ("PENDING", 2, 2)
@@ -612,38 +616,38 @@ async def test_which_attempts_may_run_yet(bench: Bench) -> None:
     """Those that were ended without their process, in one of this host that lives and is not connected."""
     living, dead = identity_of(os.getpid()), identity_of(2**22 + 1)
     for outcome in ("canceled", "lease_expired"):
-        assert bench.claims._may_run_yet(previous(outcome, living))
-        assert not bench.claims._may_run_yet(previous(outcome, dead))
-        assert not bench.claims._may_run_yet(previous(outcome, None))
-    assert not bench.claims._may_run_yet(previous("crashed", living))
-    assert not bench.claims._may_run_yet(previous("released", living))
-    assert bench.claims._may_run_yet(previous("released", living, WENT_BACK))
-    by_leases = Claims(bench.store, bench.desk, None, lease_s=30.0, poll_s=60.0, batch=500)
-    assert not by_leases._may_run_yet(previous("canceled", living))
+        assert bench.claims.handout._may_run_yet(previous(outcome, living))
+        assert not bench.claims.handout._may_run_yet(previous(outcome, dead))
+        assert not bench.claims.handout._may_run_yet(previous(outcome, None))
+    assert not bench.claims.handout._may_run_yet(previous("crashed", living))
+    assert not bench.claims.handout._may_run_yet(previous("released", living))
+    assert bench.claims.handout._may_run_yet(previous("released", living, WENT_BACK))
+    by_leases = claim_parts(bench.store, bench.registry, None, lease_s=30.0, poll_s=60.0, batch=500)
+    assert not by_leases.handout._may_run_yet(previous("canceled", living))
     bench.join(living)
-    assert not bench.claims._may_run_yet(previous("canceled", living))  # it has said what it holds
+    assert not bench.claims.handout._may_run_yet(previous("canceled", living))  # it has said what it holds
 
 
 async def test_doubts_about_somebody_who_has_left(bench: Bench) -> None:
     """Nothing is given back in the name of a worker that cannot be asked, and the doubt is over."""
     job = await forge(bench.connection, "RUNNING", locked_by="gone")
-    bench.claims.doubt("gone")
-    await bench.claims.pass_once()
+    bench.claims.in_doubt.doubt("gone")
+    await bench.claims.loop.pass_once()
     assert (await read(bench.connection, job))["status"] == "RUNNING"
-    assert bench.claims._doubted == set()
+    assert bench.claims.in_doubt._doubted == set()
 
 
 async def test_a_lost_claim_may_commit_later(bench: Bench) -> None:
     """After a claim whose answer was lost heartbeats are looked at again; after a hello they are so anyway."""
     worker = bench.join()
-    worker.doubtful_beats = 0
-    bench.claims.doubt("w")
-    await bench.claims.pass_once()
-    assert worker.doubtful_beats == 0
-    bench.claims._in_doubt.add("w")
-    await bench.claims.pass_once()
-    assert worker.doubtful_beats == DOUBTFUL_BEATS
-    assert bench.claims._in_doubt == set()
+    worker.contact.doubtful_beats = 0
+    bench.claims.in_doubt.doubt("w")
+    await bench.claims.loop.pass_once()
+    assert worker.contact.doubtful_beats == 0
+    bench.claims.in_doubt._in_doubt.add("w")
+    await bench.claims.loop.pass_once()
+    assert worker.contact.doubtful_beats == DOUBTFUL_BEATS
+    assert bench.claims.in_doubt._in_doubt == set()
 
 
 async def test_what_is_completed_during_a_doubt_is_not_given_back(
@@ -652,38 +656,38 @@ async def test_what_is_completed_during_a_doubt_is_not_given_back(
     """The database's answer is of a moment ago: what the worker held then is nothing to be given back."""
     worker = bench.join()
     held, reporting = [await forge(bench.connection, "RUNNING", locked_by="w") for _ in range(2)]
-    worker.held[held, 1] = Held("n", TOPIC)
-    bench.desk.reporting.add((reporting, 1))
+    worker.held[held, 1] = HeldJob("n", TOPIC)
+    bench.registry.reporting.add((reporting, 1))
     leases_of = bench.store.leases_of
 
     async def late(*args: Any) -> Any:
         found = await leases_of(*args)
         worker.held.clear()
-        bench.desk.reporting.clear()
+        bench.registry.reporting.clear()
         return found
 
     monkeypatch.setattr(bench.store, "leases_of", late)
-    bench.claims.doubt("w")
+    bench.claims.in_doubt.doubt("w")
     with capture_logs() as logs:
-        await bench.claims.pass_once()
+        await bench.claims.loop.pass_once()
     assert logs == []
 
 
 async def test_what_a_refused_claim_took(bench: Bench) -> None:
     """Where its answer cannot be read, what workers do not list goes back without history; else nothing was taken."""
     worker, gone = bench.join(), bench.join("v")
-    plan = bench.desk.plan(10)[0]
+    plan = bench.registry.plan(10)[0]
     assert set(plan.workers) == {"w", "v"}
-    bench.desk.leave(gone)
+    bench.registry.leave(gone)
     held, reporting, taken = [await forge(bench.connection, "RUNNING", locked_by="w") for _ in range(3)]
     of_gone = await forge(bench.connection, "RUNNING", locked_by="v")
-    worker.held[held, 1] = Held("n", TOPIC)
-    bench.desk.reporting.add((reporting, 1))
+    worker.held[held, 1] = HeldJob("n", TOPIC)
+    bench.registry.reporting.add((reporting, 1))
     for may_be_done in (False, True):
-        bench.claims._in_doubt.update(plan.workers)
+        bench.claims.in_doubt._in_doubt.update(plan.workers)
         error = StatementError("no", sqlstate="22021", statement="claim_jobs", may_be_done=may_be_done)
-        await bench.claims._take_back(plan, error)
-        assert bench.claims._in_doubt == set()
+        await bench.claims.handout._take_back(plan, error)
+        assert bench.claims.in_doubt._in_doubt == set()
         for one in (held, reporting, of_gone):
             assert (await read(bench.connection, one))["status"] == "RUNNING"
         assert (await read(bench.connection, taken))["status"] == ("PENDING" if may_be_done else "RUNNING")
@@ -694,7 +698,7 @@ async def test_nothing_to_give_back_is_not_told(bench: Bench) -> None:
     """Where a worker lists all that it holds there is nothing to say."""
     job = await forge(bench.connection, "RUNNING", locked_by="w")
     with capture_logs() as logs:
-        assert set(await bench.claims.give_back_unlisted("w", {(job, 1)})) == {(job, 1)}
+        assert set(await bench.claims.in_doubt.give_back_unlisted("w", {(job, 1)})) == {(job, 1)}
     assert logs == []
 
 
@@ -733,12 +737,12 @@ def test_what_a_job_is_told_beside_its_args(fields: dict[str, Any], extra: objec
 async def test_a_topic_of_its_own_rules(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """A lease that is longer than the server's is so from the claim on, and told; so is a stall of the topic."""
     worker = bench.join()
-    worker.topics = ("own", "other")
-    bench.desk.rules = Rules({"own": LivePolicy(lease_s=90.0, stall_s=5.0)}, 30.0)
+    worker.facts = replace(worker.facts, topics=("own", "other"))
+    bench.registry.policies = TopicPolicies({"own": LivePolicy(lease_s=90.0, stall_s=5.0)}, 30.0)
     await bench.store.topics.set("own", {"lease_s": 90.0})
     own, other = [await bench.waiting(topic=topic) for topic in ("own", "other")]
     again = await bench.waiting(topic="other", attempts=1, uncharged=1)
-    await bench.claims.pass_once()
+    await bench.claims.loop.pass_once()
     told = {job[0]: (job[6], job[7]) for body in wire_of(worker).bodies("assign") for job in body["jobs"]}
     assert told == {own: (90.0, {"stall_s": 5.0}), other: (30.0, None), again: (30.0, {"tries": 1})}
     leases = {one: (await read(bench.connection, one)) for one in (own, other)}
@@ -751,25 +755,25 @@ async def test_a_topic_of_its_own_rules(bench: Bench, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(bench.store, "extend", never)
     third = await bench.waiting(topic="other")
-    bench.claims.wake()
-    await bench.claims.pass_once()
+    bench.claims.signal.wake()
+    await bench.claims.loop.pass_once()
     assert third in jobs_of(worker)
 
 
 async def test_a_cancel_while_a_lease_is_made_longer(bench: Bench) -> None:
     """It was answered before its job is handed out, so that is not."""
     worker = bench.join()
-    bench.desk.rules = Rules({TOPIC: LivePolicy(lease_s=90.0)}, 30.0)
+    bench.registry.policies = TopicPolicies({TOPIC: LivePolicy(lease_s=90.0)}, 30.0)
     canceled, other = await bench.waiting(), await bench.waiting()
     extend = bench.store.extend
 
     async def meanwhile(*args: Any, **more: Any) -> set[tuple[bytes, int]]:
         extended = await extend(*args, **more)
-        bench.claims.forget((job.id, job.attempt) for job in await bench.store.cancel([canceled]))
+        bench.claims.handout.forget((job.id, job.attempt) for job in await bench.store.cancel([canceled]))
         return extended
 
     bench.monkeypatch.setattr(bench.store, "extend", meanwhile)
-    await bench.claims.pass_once()
+    await bench.claims.loop.pass_once()
     assert jobs_of(worker) == [other]
 
 
@@ -777,8 +781,8 @@ async def test_a_topic_that_ages(bench: Bench) -> None:
     """What has waited for long enough goes before what ranks higher, as its topic's policy has it."""
     worker = bench.join(capacity=1)
     old, _new = await bench.waiting(priority=0), await bench.waiting(priority=5, next_run_at=datetime.now(UTC))
-    bench.desk.rules = Rules({TOPIC: LivePolicy(ageing_s=0.001)})
-    await bench.claims.pass_once()
+    bench.registry.policies = TopicPolicies({TOPIC: LivePolicy(ageing_s=0.001)})
+    await bench.claims.loop.pass_once()
     assert jobs_of(worker) == [old]
 
 
@@ -791,5 +795,5 @@ async def test_passing_on_to_nobody_new(bench: Bench, store: Store, monkeypatch:
 
     monkeypatch.setattr(store, "move", never)
     monkeypatch.setattr(store, "end", never)
-    await bench.claims.pass_once()
+    await bench.claims.loop.pass_once()
     assert jobs_of(worker) == [job]

@@ -18,11 +18,12 @@ from pulse.store.operators.policies import LivePolicy
 from pulse.store.rows import Claim, Fence, Head, Level
 from pulse.store.store import Store
 from pulse_actors.dispatcher.claims.cursors import FIRST, LEVELS_MAX
-from pulse_actors.dispatcher.claims.loop import Claims
-from pulse_actors.dispatcher.workers.policies import Rules
-from pulse_actors.dispatcher.workers.registry import Desk, Held, Worker
+from pulse_actors.dispatcher.workers.policies import TopicPolicies
+from pulse_actors.dispatcher.workers.records import HeldJob, RegisteredWorker, WorkerFacts
+from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 from pulse_actors.shared.identity import Host
 from tests.store.helpers import TOPIC, forge, history, read
+from tests.support.claim_parts import claim_parts
 
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
@@ -101,23 +102,25 @@ class Bench:
 
     def __init__(self, store: Interrupted) -> None:
         self.store = store
-        self.desk = Desk()
-        self.claims = Claims(store, self.desk, Host("h", "b", 1), lease_s=30.0, poll_s=60.0, batch=500)
+        self.registry = WorkerRegistry()
+        self.claims = claim_parts(store, self.registry, Host("h", "b", 1), lease_s=30.0, poll_s=60.0, batch=500)
 
     def join(
         self, identity: str, *, names: Sequence[str] = ("n",), capacity: int = 10, topics: Sequence[str] = (TOPIC,)
-    ) -> tuple[Worker, Wire]:
+    ) -> tuple[RegisteredWorker, Wire]:
         """A worker comes."""
         wire = Wire()
-        made = Worker(identity, identity, identity.encode(), 1, 0, tuple(topics), frozenset(names), capacity, wire)
-        self.desk.join(made)
+        made = RegisteredWorker(
+            WorkerFacts(identity, identity, identity.encode(), 1, 0, tuple(topics), frozenset(names)), capacity, wire
+        )
+        self.registry.join(made)
         return made, wire
 
-    def leave(self, worker: Worker) -> Interruption:
+    def leave(self, worker: RegisteredWorker) -> Interruption:
         """What happens when a worker goes just then."""
 
         async def gone() -> None:
-            self.desk.leave(worker)
+            self.registry.leave(worker)
 
         return gone
 
@@ -134,7 +137,7 @@ class Bench:
 
         async def canceled() -> None:
             found = await self.store.cancel([identity])
-            self.claims.forget((job.id, job.attempt) for job in found if job.worker is not None)
+            self.claims.handout.forget((job.id, job.attempt) for job in found if job.worker is not None)
 
         return canceled
 
@@ -163,10 +166,10 @@ async def test_a_pass_hands_out_what_is_due(bench: Bench, connection: Connection
     """What is claimed is in the frame, in the book and in the database; a full claim asks for another pass."""
     worker, wire = bench.join("w", capacity=2)
     low, high, middle = [await waiting(connection, priority=priority) for priority in (1, 3, 2)]
-    assert await bench.claims.pass_once() is True
+    assert await bench.claims.loop.pass_once() is True
     assert wire.pairs == [(high, 1), (middle, 1)]
     assert set(worker.held) == set(wire.pairs)
-    assert await bench.claims.pass_once() is False
+    assert await bench.claims.loop.pass_once() is False
     assert [(await read(connection, one))["locked_by"] for one in (low, high, middle)] == [None, "w", "w"]
 
 
@@ -175,7 +178,7 @@ async def test_a_job_goes_to_who_names_it(bench: Bench, connection: Connection[R
     _, wrong = bench.join("wrong", names=["m"], capacity=20)
     heir, right = bench.join("right", capacity=1)
     job = await waiting(connection)
-    await bench.claims.pass_once()
+    await bench.claims.loop.pass_once()
     assert (wrong.pairs, right.pairs) == ([], [(job, 1)])
     assert set(heir.held) == {(job, 1)}
     assert await state(connection, job) == ("RUNNING", "right", 1, 0)
@@ -187,7 +190,7 @@ async def test_an_heir_that_leaves_meanwhile(bench: Bench, connection: Connectio
     heir, wire = bench.join("right", capacity=1)
     job = await waiting(connection)
     bench.store.after_move = bench.leave(heir)
-    await bench.claims.pass_once()
+    await bench.claims.loop.pass_once()
     assert wire.pairs == []
     assert await state(connection, job) == ("PENDING", None, 1, 1)
 
@@ -197,7 +200,7 @@ async def test_a_seat_that_leaves_meanwhile(bench: Bench, connection: Connection
     worker, wire = bench.join("w")
     job = await waiting(connection)
     bench.store.after_claim = bench.leave(worker)
-    await bench.claims.pass_once()
+    await bench.claims.loop.pass_once()
     assert wire.pairs == []
     assert await state(connection, job) == ("PENDING", None, 1, 1)
     assert (await read(connection, job))["last_error"] is None
@@ -210,15 +213,15 @@ async def test_a_claim_whose_answer_was_lost(bench: Bench, connection: Connectio
         bench.join("wrong", names=["m"], capacity=20)
     worker, wire = bench.join("w", capacity=1, topics=[TOPIC] if when == "after_claim" else ["u", TOPIC])
     held = await forge(connection, "RUNNING", locked_by="w")
-    worker.held[held, 1] = Held("n", TOPIC)
+    worker.held[held, 1] = HeldJob("n", TOPIC)
     worker.capacity = 2
     job = await waiting(connection)
     setattr(bench.store, when, bench.lost_answer())
     with pytest.raises(UnavailableError):
-        await bench.claims.pass_once()
+        await bench.claims.loop.pass_once()
     assert (await state(connection, job))[0] == "RUNNING"
     assert wire.pairs == []
-    await bench.claims.pass_once()
+    await bench.claims.loop.pass_once()
     assert wire.pairs == [(job, 2)]
     assert await state(connection, job) == ("RUNNING", "w", 2, 1)
     assert [one["outcome"] for one in await history(connection, job)] == ["released"]
@@ -230,7 +233,7 @@ async def test_a_job_that_is_canceled_while_it_is_claimed(bench: Bench, connecti
     _, wire = bench.join("w")
     canceled, other = await waiting(connection), await waiting(connection)
     bench.store.after_claim = bench.cancel(canceled)
-    await bench.claims.pass_once()
+    await bench.claims.loop.pass_once()
     assert wire.pairs == [(other, 1)]
     assert (await state(connection, canceled))[0] == "CANCELED"
 
@@ -241,7 +244,7 @@ async def test_a_job_that_is_canceled_while_it_is_passed_on(bench: Bench, connec
     _, wire = bench.join("right", capacity=2)
     canceled, other = await waiting(connection), await waiting(connection)
     bench.store.after_move = bench.cancel(canceled)
-    await bench.claims.pass_once()
+    await bench.claims.loop.pass_once()
     assert wire.pairs == [(other, 1)]
 
 
@@ -251,13 +254,13 @@ async def test_nothing_is_claimed_after_the_close(bench: Bench, connection: Conn
     job = await waiting(connection)
 
     async def close() -> None:
-        bench.desk.closed, worker.draining = True, True
+        bench.registry.closed, worker.draining = True, True
 
     bench.store.after_claim = close
-    await bench.claims.pass_once()
+    await bench.claims.loop.pass_once()
     assert wire.pairs == []
     assert await state(connection, job) == ("PENDING", None, 1, 1)
-    await bench.claims.pass_once()
+    await bench.claims.loop.pass_once()
     assert await state(connection, job) == ("PENDING", None, 1, 1)
 
 
@@ -266,10 +269,10 @@ async def test_long_args_are_spread_over_frames(bench: Bench, connection: Connec
     worker, wire = bench.join("w", capacity=9)
     args = '{"a":"' + "x" * 400_000 + '"}'
     jobs = [await waiting(connection, args=args, priority=-number) for number in range(9)]
-    await bench.claims.pass_once()
+    await bench.claims.loop.pass_once()
     assert wire.pairs == [(job, 1) for job in jobs]
     assert wire.frames == 5
-    assert (worker.assigns, {held.assign for held in worker.held.values()}) == (5, {5})
+    assert (worker.jobs.assigns, {held.assign for held in worker.held.values()}) == (5, {5})
 
 
 async def test_what_a_worker_does_not_list_is_given_back(bench: Bench, connection: Connection[Record]) -> None:
@@ -278,7 +281,7 @@ async def test_what_a_worker_does_not_list_is_given_back(bench: Bench, connectio
         await forge(connection, "RUNNING", locked_by=worker, attempts=attempts)
         for worker, attempts in (("w", 1), ("w", 2), ("w", 1), ("v", 1))
     ]
-    kept = await bench.claims.give_back_unlisted("w", {(listed, 1), (older, 1), (foreign, 1)})
+    kept = await bench.claims.in_doubt.give_back_unlisted("w", {(listed, 1), (older, 1), (foreign, 1)})
     assert kept == {(listed, 1): ("n", TOPIC, None)}
     assert await state(connection, listed) == ("RUNNING", "w", 1, 0)
     assert await state(connection, older) == ("RETRYING", None, 2, 1)
@@ -290,27 +293,29 @@ async def test_a_full_claim_that_fails_is_not_repeated_at_once(bench: Bench, con
     """It took too long: what is known is claimed meanwhile, from its cursor."""
     _, wire = bench.join("w")
     await waiting(connection)
-    await bench.claims.pass_once()
-    bench.claims.wake()
-    bench.claims._cursors._full_s = float("-inf")
+    await bench.claims.loop.pass_once()
+    bench.claims.signal.wake()
+    bench.claims.signal.cursors._full_s = float("-inf")
     bench.store.after_claim = bench.lost_answer()
     with pytest.raises(UnavailableError):
-        await bench.claims.pass_once()
-    bench.claims._cursors._full_s = float("inf")  # however long it took
+        await bench.claims.loop.pass_once()
+    bench.claims.signal.cursors._full_s = float("inf")  # however long it took
     job = await waiting(connection)
-    await bench.claims.pass_once()
+    await bench.claims.loop.pass_once()
     assert (job, 1) in wire.pairs
-    assert bench.claims._cursors._wanted  # and it is made up for
+    assert bench.claims.signal.cursors._wanted  # and it is made up for
 
 
 async def test_a_full_claim_that_fails_has_its_cost(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else it would be repeated in every pass."""
     bench.join("w")
     costs: list[float] = []
-    monkeypatch.setattr(bench.claims._cursors, "full_done", lambda began_s, ended_s: costs.append(ended_s - began_s))
+    monkeypatch.setattr(
+        bench.claims.signal.cursors, "full_done", lambda began_s, ended_s: costs.append(ended_s - began_s)
+    )
     bench.store.after_claim = bench.lost_answer()
     with pytest.raises(UnavailableError):
-        await bench.claims.pass_once()
+        await bench.claims.loop.pass_once()
     assert len(costs) == 1
     assert costs[0] > 0
 
@@ -319,17 +324,20 @@ async def test_what_looking_everywhere_costs(bench: Bench, monkeypatch: pytest.M
     """Full claims and surveys count, however many of them, and claims of what is known do not."""
     clock = itertools.count()
     times = SimpleNamespace(monotonic=lambda: float(next(clock)), time=lambda: 0.0)
-    monkeypatch.setattr("pulse_actors.dispatcher.claims.loop.time", times)
+    for module in ("loop", "handout"):
+        monkeypatch.setattr(f"pulse_actors.dispatcher.claims.{module}.time", times)
     costs: list[float] = []
-    monkeypatch.setattr(bench.claims._cursors, "full_done", lambda began_s, ended_s: costs.append(ended_s - began_s))
+    monkeypatch.setattr(
+        bench.claims.signal.cursors, "full_done", lambda began_s, ended_s: costs.append(ended_s - began_s)
+    )
     many = [f"t{number}" for number in range(30)]
     for topics in ([TOPIC], [TOPIC, "u"], many):
         bench.join(topics[-1], topics=topics)
-        bench.claims.wake()
-        await bench.claims.pass_once()
-    bench.claims._cursors.learn(Level("t3", 0))
-    bench.claims.wake()
-    await bench.claims.pass_once()
+        bench.claims.signal.wake()
+        await bench.claims.loop.pass_once()
+    bench.claims.signal.cursors.learn(Level("t3", 0))
+    bench.claims.signal.wake()
+    await bench.claims.loop.pass_once()
     assert costs == [2.0, 4.0, 5.0, 5.0]  # a claim looks at the clock twice, a survey once
 
 
@@ -340,15 +348,15 @@ async def test_doubts_about_a_row_that_somebody_has_locked(
     _, wire = bench.join("w")
     locked, free = [await forge(connection, "RUNNING", locked_by="w") for _ in range(2)]
     job = await waiting(connection)
-    bench.claims.doubt("w")
+    bench.claims.in_doubt.doubt("w")
     other = await asyncpg.connect(dsn)
     async with other.transaction():
         await other.execute("SELECT FROM pulse.jobs WHERE id = $1 FOR UPDATE", locked.hex())
-        await bench.claims.pass_once()
+        await bench.claims.loop.pass_once()
         assert (job, 1) in wire.pairs
         assert (free, 2) in wire.pairs
     await other.close()
-    await bench.claims.pass_once()
+    await bench.claims.loop.pass_once()
     assert (locked, 2) in wire.pairs
 
 
@@ -367,14 +375,14 @@ async def test_many_topics_are_served_in_turn(
     await forge(connection, topic="t00", priority=9)  # years from now
     worker, wire = bench.join("w", capacity=0, topics=topics)
     while len(wire.jobs) < 1 + 3 * len(topics):
-        bench.claims._cursors._full_s = float("-inf")
+        bench.claims.signal.cursors._full_s = float("-inf")
         worker.capacity = len(wire.jobs) + 1
-        await bench.claims.pass_once()
+        await bench.claims.loop.pass_once()
     served = Counter(job[3] for job in wire.jobs)
     assert "t07" in {job[3] for job in wire.jobs[:3]}  # as soon as its higher priority was met with
     served["t07"] -= 1
     assert served.keys() == set(topics)
-    assert {*bench.claims._cursors._known} == {Level("t07", 3), *(Level(topic, 0) for topic in topics)}
+    assert {*bench.claims.signal.cursors._positions} == {Level("t07", 3), *(Level(topic, 0) for topic in topics)}
     assert max(served.values()) - min(served.values()) <= 2  # some were found before the others
 
 
@@ -384,11 +392,11 @@ async def test_many_topics_with_little_work(bench: Bench, connection: Connection
     _, wire = bench.join("w", capacity=1000, topics=topics)
     for topic in topics:
         await forge(connection, topic=topic, next_run_at=PAST)
-    assert await bench.claims.pass_once() is True
+    assert await bench.claims.loop.pass_once() is True
     assert len(wire.jobs) == LEVELS_MAX
-    assert await bench.claims.pass_once() is False
+    assert await bench.claims.loop.pass_once() is False
     assert len(wire.jobs) == len(topics)
-    assert bench.claims._cursors.starts(topics) == []
+    assert bench.claims.signal.cursors.starts(topics) == []
 
 
 async def test_a_claim_that_ended_because_of_its_size(bench: Bench, connection: Connection[Record]) -> None:
@@ -397,21 +405,21 @@ async def test_a_claim_that_ended_because_of_its_size(bench: Bench, connection: 
     args = '{"a":"' + "x" * 900_000 + '"}'
     for number in range(12):
         await waiting(connection, args=args, priority=-number)
-    assert await bench.claims.pass_once() is True
-    assert await bench.claims.pass_once() is False
+    assert await bench.claims.loop.pass_once() is True
+    assert await bench.claims.loop.pass_once() is False
 
 
 async def test_a_claim_of_a_topic_that_ages_is_repeated(bench: Bench, connection: Connection[Record]) -> None:
     """Until nothing comes: what another host has locked may have kept others out of it. Not of other topics."""
     for topic, again in ((TOPIC, True), ("u", False)):
-        bench.desk.rules = Rules({TOPIC: LivePolicy(ageing_s=5.0)})
+        bench.registry.policies = TopicPolicies({TOPIC: LivePolicy(ageing_s=5.0)})
         worker, _ = bench.join("w", capacity=10, topics=[topic])
         await waiting(connection, topic=topic)
-        bench.claims.wake()
-        bench.claims._cursors._full_s = float("-inf")
-        assert await bench.claims.pass_once() is again
-        assert await bench.claims.pass_once() is False
-        bench.desk.leave(worker)
+        bench.claims.signal.wake()
+        bench.claims.signal.cursors._full_s = float("-inf")
+        assert await bench.claims.loop.pass_once() is again
+        assert await bench.claims.loop.pass_once() is False
+        bench.registry.leave(worker)
 
 
 async def test_levels_are_found_by_a_loose_scan(store: Store, connection: Connection[Record]) -> None:

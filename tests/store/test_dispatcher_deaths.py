@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,10 +22,10 @@ from pulse.store.rows import Ended, Ending, EndingKind, Level
 from pulse.store.store import Store
 from pulse.system import process_tree, processes
 from pulse_actors.dispatcher.liveness import process_watch as watching
-from pulse_actors.dispatcher.liveness.process_watch import Deaths
-from pulse_actors.dispatcher.workers.registry import Sentence
+from pulse_actors.dispatcher.liveness.process_watch import ProcessWatch
+from pulse_actors.dispatcher.workers.records import ForcedEnding
 from pulse_actors.dispatcher.writes import report
-from pulse_actors.dispatcher.writes.report import Obituary, Reported
+from pulse_actors.dispatcher.writes.report_rows import Obituary, PendingReport
 from pulse_actors.shared.identity import Host
 from tests.store.helpers import TOPIC, history
 from tests.store.recovery_kit import (
@@ -75,7 +76,7 @@ async def test_a_death_ends_what_was_held(at: Floor) -> None:
         assert await outcome(at, queued) == ("released", None, None)
         assert (await at.read(foreign))["status"] == "RUNNING"
         assert wire_of(worker).closed
-        assert at.desk.get(worker.identity) is None
+        assert at.registry.get(worker.identity) is None
         assert at.deaths.watched(other.identity) is other
 
 
@@ -84,11 +85,11 @@ async def test_a_death_does_not_wait_for_a_claim(at: Floor) -> None:
     with process() as dying:
         worker = at.watch(new_worker(identity_of(dying.pid), dying.pid))
         job = await at.running(worker)
-        async with at.claims.lock:
+        async with at.claims.in_doubt._lock:
             unheard = await at.row(worker.identity)
             dying.kill()
             await at.wait(job, status="RETRYING")
-            assert at.desk.get(worker.identity) is None
+            assert at.registry.get(worker.identity) is None
             assert (await at.read(unheard))["status"] == "RUNNING"
         await at.wait_buried(worker)
         assert (await at.read(unheard))["status"] == "PENDING"
@@ -100,7 +101,7 @@ async def test_who_has_ended_is_no_suspect(at: Floor) -> None:
         worker = at.watch(new_worker(identity_of(dying.pid), dying.pid))
         over, apart = await at.running(worker), await at.running(worker)
         worker.held[apart, 1].apart = True
-        at.desk.reporting.add((over, 1))
+        at.registry.reporting.add((over, 1))
         dying.kill()
         await at.wait_buried(worker)
         assert (await outcome(at, apart))[0] == "crashed"
@@ -145,11 +146,11 @@ async def test_who_is_buried_is_not_away_any_more(at: Floor) -> None:
     with process() as dying:
         worker = at.watch(new_worker(identity_of(dying.pid), dying.pid))
         await at.running(worker)
-        at.desk.leave(worker)
-        assert at.desk.away == {worker.identity: worker}
+        at.registry.leave(worker)
+        assert at.registry.away == {worker.identity: worker}
         dying.kill()
         await at.wait_buried(worker)
-    assert at.desk.away == {}
+    assert at.registry.away == {}
 
 
 async def test_a_kill_charges_whom_it_is_for(at: Floor) -> None:
@@ -158,10 +159,10 @@ async def test_a_kill_charges_whom_it_is_for(at: Floor) -> None:
         assert hung.stdout is not None
         child = int(hung.stdout.readline())
         worker = new_worker(identity_of(hung.pid), hung.pid)
-        worker.leads_group = True
+        worker.facts = replace(worker.facts, leads_group=True)
         at.watch(worker)
         guilty, innocent = await at.running(worker), await at.running(worker)
-        worker.sentences[guilty, 1] = Sentence(EndingKind.TIMEOUT, "too late")
+        worker.jobs.forced_endings[guilty, 1] = ForcedEnding(EndingKind.TIMEOUT, "too late")
         at.deaths.kill(worker, "test")
         with anyio.fail_after(DEADLINE_S):
             await at.deaths.wait_buried(worker)
@@ -175,7 +176,7 @@ async def test_its_group_dies_with_it(at: Floor) -> None:
     """Also a child that has lost the worker's mark."""
     with process(process_group=0) as dying, process(process_group=dying.pid) as child:
         worker = new_worker(identity_of(dying.pid), dying.pid)
-        worker.leads_group = True
+        worker.facts = replace(worker.facts, leads_group=True)
         at.watch(worker)
         dying.kill()
         await at.wait_buried(worker)
@@ -197,7 +198,7 @@ async def test_what_carries_its_mark_dies_with_it(at: Floor) -> None:
     env = {**os.environ, process_tree.MARK: mark}
     with process(env=env) as dying, process(env=env, start_new_session=True) as daemon:
         worker = new_worker(identity_of(dying.pid), dying.pid)
-        worker.mark = mark
+        worker.facts = replace(worker.facts, mark=mark)
         at.watch(worker)
         dying.kill()
         await at.wait_buried(worker)
@@ -217,11 +218,11 @@ async def test_its_jobs_are_free_when_all_of_it_is_dead(at: Floor, monkeypatch: 
     woken: list[Level] = []
     monkeypatch.setattr(process_tree, "end_tree", end_tree)
     monkeypatch.setattr(at.results.batcher, "put", None)
-    monkeypatch.setattr(at.claims, "wake_level", lambda level, _delay_s, **_: woken.append(level))
+    monkeypatch.setattr(at.claims.signal, "wake_level", lambda level, _delay_s, **_: woken.append(level))
     for number in (1, 2):
         with process() as dying:
             worker = new_worker(identity_of(dying.pid), dying.pid)
-            worker.mark = process_tree.new_mark()
+            worker.facts = replace(worker.facts, mark=process_tree.new_mark())
             job = await at.running(at.watch(worker))
             dying.kill()
             with anyio.fail_after(DEADLINE_S):
@@ -232,7 +233,7 @@ async def test_its_jobs_are_free_when_all_of_it_is_dead(at: Floor, monkeypatch: 
             await at.wait(job, status="RETRYING")
             await at.wait_buried(worker)
         assert woken == [Level(TOPIC, 0)] * number
-        assert at.desk.tally.reaped["crashed"] == number
+        assert at.claims.counters.reaped["crashed"] == number
 
 
 async def test_what_does_not_die_keeps_no_row_locked(at: Floor, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -254,7 +255,7 @@ async def test_what_does_not_die_keeps_no_row_locked(at: Floor, monkeypatch: pyt
     monkeypatch.setattr(process_tree, "end_tree", lambda _mark: dead.wait())
     with process() as dying:
         worker = new_worker(identity_of(dying.pid), dying.pid)
-        worker.mark = process_tree.new_mark()
+        worker.facts = replace(worker.facts, mark=process_tree.new_mark())
         job = await at.running(at.watch(worker))
         dying.kill()
         with anyio.fail_after(DEADLINE_S):
@@ -290,7 +291,7 @@ async def test_last_words_are_heard_out(at: Floor) -> None:
 
         async def hear_out() -> None:
             await anyio.wait_all_tasks_blocked()
-            at.results.accept(Reported(worker, 1, [Result(job, 1, "ok")], [(job, 1)]))
+            at.results.accept(PendingReport(worker, 1, [Result(job, 1, "ok")], [(job, 1)]))
 
         at.watch(worker, hear_out)
         job = await at.running(worker)
@@ -307,12 +308,12 @@ async def test_claims_that_it_never_heard_of(at: Floor, monkeypatch: pytest.Monk
     with process() as dying:
         worker = at.watch(new_worker(identity_of(dying.pid), dying.pid))
         held, unseen, reported = await at.running(worker), await at.row(worker.identity), await at.row(worker.identity)
-        at.desk.reporting.add((reported, 1))
+        at.registry.reporting.add((reported, 1))
         at.results._is_burying = True  # another one, so that this one is written late
         told: list[tuple[bytes, EndingKind]] = []
         put = at.results.batcher.put
 
-        def late(item: Reported | Obituary) -> None:
+        def late(item: PendingReport | Obituary) -> None:
             assert isinstance(item, Obituary)
             told.extend((ending.id, ending.kind) for ending in item.endings)
             monkeypatch.setattr(at.results.batcher, "put", put if len(told) > 1 else late)
@@ -472,7 +473,7 @@ async def test_kills_are_counted_anew(at: Floor, tmp_path: Path, monkeypatch: py
 
 async def test_before_the_loops_run_nothing_is_watched(at: Floor) -> None:
     """A hello that comes while the dispatcher ends leaves no descriptor behind."""
-    idle = Deaths(at.store, at.desk, at.claims, at.results)
+    idle = ProcessWatch(at.store, at.registry, at.claims.in_doubt, at.results, at.claims.counters)
     pidfd = os.pidfd_open(os.getpid())
     idle.watch(new_worker("x", os.getpid()), pidfd, anyio.lowlevel.checkpoint)
     with pytest.raises(OSError, match="Bad file descriptor"):
@@ -490,7 +491,7 @@ async def test_a_stranger_is_adopted_with_what_it_holds(at: Floor) -> None:
         stranger = await at.deaths.adopt(HOST, identity)
         assert stranger is not None
         assert list(stranger.held) == [(job, 1)]
-        assert at.desk.strangers == {identity: stranger}
+        assert at.registry.strangers == {identity: stranger}
         assert at.deaths.in_hand() == [stranger]
 
 
@@ -500,7 +501,7 @@ async def test_a_stranger_is_of_the_user_of_its_process(at: Floor) -> None:
     with process(**other) as busy:
         stranger = await at.deaths.adopt(HOST, identity_of(busy.pid))
         assert stranger is not None
-        assert stranger.uid == other.get("user", os.geteuid())
+        assert stranger.facts.uid == other.get("user", os.geteuid())
 
 
 async def test_who_is_watched_is_no_stranger(at: Floor) -> None:
@@ -508,7 +509,7 @@ async def test_who_is_watched_is_no_stranger(at: Floor) -> None:
     with process() as living:
         worker = at.watch(new_worker(identity_of(living.pid), living.pid))
         assert await at.deaths.adopt(HOST, worker.identity) is worker
-        assert at.desk.strangers == {}
+        assert at.registry.strangers == {}
         assert at.deaths.watched(worker.identity) is worker
 
 
@@ -518,7 +519,7 @@ async def test_a_stranger_that_says_hello_is_none_any_more(at: Floor) -> None:
         identity = identity_of(living.pid)
         assert await at.deaths.adopt(HOST, identity) is not None
         worker = at.watch(new_worker(identity, living.pid))
-        assert at.desk.strangers == {}
+        assert at.registry.strangers == {}
         assert at.deaths.watched(identity) is worker
 
 
@@ -587,7 +588,7 @@ async def test_a_stranger_dies_by_what_the_database_says(at: Floor) -> None:
         dying.kill()
         await at.wait_buried(stranger)
     assert [(await outcome(at, job))[0] for job in (before, later)] == ["crashed", "crashed"]
-    assert at.desk.strangers == {}
+    assert at.registry.strangers == {}
 
 
 async def test_a_stranger_that_drained_in_vain(at: Floor) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import anyio
@@ -17,11 +19,14 @@ from pulse.store.rows import EndingKind
 from pulse.store.store import Store
 from pulse_actors.dispatcher.liveness import hung_handlers as timing
 from pulse_actors.dispatcher.liveness import stack_requests as looking
-from pulse_actors.dispatcher.liveness.hung_handlers import Overdue, note_ended, note_progress
-from pulse_actors.dispatcher.liveness.stack_requests import Shown, Stacks
-from pulse_actors.dispatcher.workers.registry import Held, Worker
+from pulse_actors.dispatcher.liveness.hung_handlers import HungHandlers, note_ended, note_progress
+from pulse_actors.dispatcher.liveness.stack_requests import HandlerStack, StackRequests
+from pulse_actors.dispatcher.workers import deadlines
+from pulse_actors.dispatcher.workers.deadlines import HandlerDeadlines
+from pulse_actors.dispatcher.workers.records import HeldJob, RegisteredWorker
 from tests.store.helpers import TOPIC, history
-from tests.store.recovery_kit import DEADLINE_S, Floor, floor, identity_of, is_alive, new_worker, process, wire_of
+from tests.store.recovery_kit import DEADLINE_S, HOST, Floor, floor, identity_of, is_alive, new_worker, process, wire_of
+from tests.support.claim_parts import claim_parts
 
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
@@ -38,28 +43,31 @@ class Hall(Floor):
 
     def __init__(self, store: Store, connection: Connection[Record]) -> None:
         super().__init__(store, connection)
-        self.stacks = Stacks(self.desk)
-        self.overdue = Overdue(self.desk, self.deaths, self.stacks, obey_s=0.0, heartbeat_s=0.0)
+        self.stacks = StackRequests(self.registry)
+        self.deadlines = HandlerDeadlines(self.registry, obey_s=0.0, heartbeat_s=0.0)
+        self.hung_handlers = HungHandlers(self.registry, self.deadlines, self.deaths, self.stacks)
 
-    def working(self, pid: int) -> Worker:
+    def working(self, pid: int) -> RegisteredWorker:
         """A watched worker in a process."""
         return self.watch(new_worker(identity_of(pid), pid))
 
-    async def limited(self, worker: Worker, timeout_s: float | None = 0.1, name: str = "n") -> bytes:
+    async def limited(self, worker: RegisteredWorker, timeout_s: float | None = 0.1, name: str = "n") -> bytes:
         """A job that runs, with a limit; its id."""
         job = await self.running(worker)
-        worker.held[job, 1] = Held(name, TOPIC, started=True, timeout_s=timeout_s, stall_s=worker.stalls.get(name))
+        worker.held[job, 1] = HeldJob(
+            name, TOPIC, started=True, timeout_s=timeout_s, stall_s=worker.facts.stalls.get(name)
+        )
         return job
 
-    def start(self, worker: Worker) -> None:
+    def start(self, worker: RegisteredWorker) -> None:
         """All that the worker holds has been called."""
-        self.overdue.started(worker, list(worker.held.items()))
+        self.deadlines.started(worker, list(worker.held.items()), time.monotonic())
 
     def due(self, tasks: anyio.abc.TaskGroup, now_s: float = NOW_S) -> bool:
         """Let the limit that passes first pass; whether the worker is being closed for it."""
-        one = self.overdue._heap.pop(0)
-        self.overdue._due(one, now_s, tasks)
-        return id(one.worker) in self.overdue._closing
+        one = self.deadlines._heap.pop(0)
+        self.hung_handlers._due(one, now_s, tasks)
+        return id(one.worker) in self.hung_handlers._closing
 
     async def until(self, look: Callable[[], bool]) -> None:
         """Return when it is so."""
@@ -69,7 +77,7 @@ class Hall(Floor):
 
     async def until_closed(self) -> None:
         """Return when nobody is being closed any more."""
-        await self.until(lambda: not self.overdue._closing)
+        await self.until(lambda: not self.hung_handlers._closing)
 
     async def outcome(self, job: bytes) -> tuple[str, str | None]:
         """How the only attempt in its history ended."""
@@ -80,7 +88,7 @@ class Hall(Floor):
 @pytest.fixture
 async def at(store: Store, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Hall]:
     """A hall where nobody is waited for."""
-    monkeypatch.setattr(timing, "SLACK_S", 0.0)
+    monkeypatch.setattr(deadlines, "SLACK_S", 0.0)
     monkeypatch.setattr(timing, "SIBLINGS_S", 0.05)
     monkeypatch.setattr(timing, "LOOK_S", 0.01)
     monkeypatch.setattr(looking, "ANSWER_S", 0.05)
@@ -103,11 +111,11 @@ async def test_what_has_a_limit_is_watched(at: Hall) -> None:
     """A time limit, a promise to tell progress, or both; nothing else."""
     with process() as living:
         worker = at.working(living.pid)
-        worker.stalls = {"promised": 5.0}
+        worker.facts = replace(worker.facts, stalls={"promised": 5.0})
         for timeout_s, name in ((1.0, "n"), (None, "promised"), (None, "n"), (9.0, "promised")):
             await at.limited(worker, timeout_s, name)
         at.start(worker)
-        kinds = [due.kind for due in sorted(at.overdue._heap)]
+        kinds = [due.kind for due in sorted(at.deadlines._heap)]
         assert kinds == [EndingKind.TIMEOUT, EndingKind.STALLED, EndingKind.STALLED, EndingKind.TIMEOUT]
 
 
@@ -118,39 +126,51 @@ async def test_who_cannot_be_killed_is_not_watched(at: Hall) -> None:
         await at.limited(worker)
         worker.watched = False
         at.start(worker)
-        assert at.overdue._heap == []
+        assert at.deadlines._heap == []
 
 
 async def test_what_has_ended_is_forgotten(at: Hall, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not kept until its time: long limits would pile up."""
-    monkeypatch.setattr(timing, "KEEP_ENTRIES", 4)
-    at.overdue = Overdue(at.desk, at.deaths, at.stacks, obey_s=0.0, heartbeat_s=0.0)
+    monkeypatch.setattr(deadlines, "KEEP_ENTRIES", 4)
+    at.deadlines = HandlerDeadlines(at.registry, obey_s=0.0, heartbeat_s=0.0)
     with process() as living:
         worker = at.working(living.pid)
         running = await at.limited(worker, LONG_S)
         at.start(worker)
         for number in range(20):
-            held = Held("n", TOPIC, started=True, timeout_s=LONG_S)
-            at.overdue.started(worker, [((number.to_bytes(16), 1), held)])
-        assert len(at.overdue._heap) <= 5
-        assert (running, 1) in {due.pair for due in at.overdue._heap}
+            held = HeldJob("n", TOPIC, started=True, timeout_s=LONG_S)
+            at.deadlines.started(worker, [((number.to_bytes(16), 1), held)], time.monotonic())
+        assert len(at.deadlines._heap) <= 5
+        assert (running, 1) in {due.pair for due in at.deadlines._heap}
 
 
 async def test_what_is_told_again_is_kept_once(at: Hall, monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker may say without end that a handler was called; the time counts from the first word of it."""
-    monkeypatch.setattr(timing, "KEEP_ENTRIES", 4)
-    at.overdue = Overdue(at.desk, at.deaths, at.stacks, obey_s=0.0, heartbeat_s=0.0)
+    monkeypatch.setattr(deadlines, "KEEP_ENTRIES", 4)
+    at.deadlines = HandlerDeadlines(at.registry, obey_s=0.0, heartbeat_s=0.0)
     with process() as living:
         worker = at.working(living.pid)
-        worker.stalls = {"promised": LONG_S}
+        worker.facts = replace(worker.facts, stalls={"promised": LONG_S})
         await at.limited(worker, LONG_S, "promised")
         at.start(worker)
-        first = {due.kind: due.number for due in at.overdue._heap}
+        first = {due.kind: due.number for due in at.deadlines._heap}
         for _ in range(20):
             at.start(worker)
-            assert len(at.overdue._heap) <= 5
-        assert first.items() <= {due.kind: due.number for due in sorted(at.overdue._heap, reverse=True)}.items()
-        assert at.overdue._heap == sorted(at.overdue._heap)
+            assert len(at.deadlines._heap) <= 5
+        assert first.items() <= {due.kind: due.number for due in sorted(at.deadlines._heap, reverse=True)}.items()
+        assert at.deadlines._heap == sorted(at.deadlines._heap)
+
+
+async def test_what_a_worker_came_with_has_a_limit_once_it_is_known(at: Hall) -> None:
+    """While the database was away nobody knew what it was: its limit counts from the look that tells."""
+    claims = claim_parts(at.store, at.registry, HOST, deadlines=at.deadlines)
+    with process() as living:
+        worker = at.working(living.pid)
+        job = await at.running(worker, timeout_s=LONG_S)
+        worker.held[job, 1] = HeldJob("", "", started=True)
+        claims.in_doubt.doubt(worker.identity)
+        await claims.in_doubt.settle()
+        assert [(due.pair, due.held.timeout_s) for due in at.deadlines._heap] == [((job, 1), LONG_S)]
 
 
 # When a limit passes.
@@ -162,7 +182,7 @@ async def test_a_handler_that_has_ended_is_nobodys_guilt(at: Hall, tasks: anyio.
         worker = at.working(living.pid)
         job = await at.limited(worker)
         at.start(worker)
-        worker.held[job, 1] = Held("n", TOPIC, started=True)
+        worker.held[job, 1] = HeldJob("n", TOPIC, started=True)
         assert not at.due(tasks)
 
 
@@ -186,7 +206,7 @@ async def test_a_result_without_room_ends_a_verdict(at: Hall, tasks: anyio.abc.T
         assert at.due(tasks)
         note_ended(worker, [(job, 1)])
         await at.until_closed()
-        assert worker.sentences == {}
+        assert worker.jobs.forced_endings == {}
         assert living.poll() is None
 
 
@@ -204,12 +224,12 @@ async def test_progress_moves_the_limit(at: Hall, tasks: anyio.abc.TaskGroup) ->
     """It is looked at again when the silence may have lasted long enough; the time limit is not moved."""
     with process() as living:
         worker = at.working(living.pid)
-        worker.stalls = {"n": 5.0}
+        worker.facts = replace(worker.facts, stalls={"n": 5.0})
         job = await at.limited(worker, None)
         at.start(worker)
-        worker.held[job, 1].told_s = NOW_S - 1
+        worker.held[job, 1].progress_s = NOW_S - 1
         assert not at.due(tasks)
-        (again,) = at.overdue._heap
+        (again,) = at.deadlines._heap
         assert (again.kind, again.at_s) == (EndingKind.STALLED, NOW_S + 4)
         assert at.due(tasks, NOW_S + 4)
         await at.until_closed()
@@ -221,10 +241,10 @@ async def test_progress_does_not_move_a_time_limit(at: Hall, tasks: anyio.abc.Ta
     """However lively it is."""
     with process() as living:
         worker = at.working(living.pid)
-        worker.stalls = {"n": LONG_S}
+        worker.facts = replace(worker.facts, stalls={"n": LONG_S})
         job = await at.limited(worker, 0.1)
         at.start(worker)
-        worker.held[job, 1].told_s = NOW_S
+        worker.held[job, 1].progress_s = NOW_S
         assert at.due(tasks)
         await at.until_closed()
         await at.wait_buried(worker)
@@ -275,12 +295,12 @@ async def test_a_handler_that_ends_after_all(
         job, sibling = await at.limited(worker), await at.running(worker)
         at.start(worker)
         assert at.due(tasks)
-        await at.until(lambda: (job, 1) in worker.sentences)
+        await at.until(lambda: (job, 1) in worker.jobs.forced_endings)
         assert worker.closing
-        at.desk.free(worker, [(job, 1), (sibling, 1)])
+        at.registry.free(worker, [(job, 1), (sibling, 1)])
         await at.until_closed()
         assert is_alive(living.pid)
-        assert (worker.closing, worker.sentences, worker.leaving) == (False, {}, False)
+        assert (worker.closing, worker.jobs.forced_endings, worker.leaving) == (False, {}, False)
 
 
 async def test_what_has_ended_and_is_not_written_yet(at: Hall, tasks: anyio.abc.TaskGroup) -> None:
@@ -289,10 +309,10 @@ async def test_what_has_ended_and_is_not_written_yet(at: Hall, tasks: anyio.abc.
         worker = at.working(living.pid)
         job = await at.limited(worker)
         at.start(worker)
-        at.desk.reporting.add((job, 1))
+        at.registry.reporting.add((job, 1))
         assert not at.due(tasks)
         await anyio.wait_all_tasks_blocked()
-        assert (worker.closing, worker.sentences) == (False, {})
+        assert (worker.closing, worker.jobs.forced_endings) == (False, {})
         assert wire_of(worker).sent == []
 
 
@@ -306,11 +326,11 @@ async def test_a_result_that_comes_while_its_stack_is_taken(
         job, sibling = await at.limited(worker), await at.running(worker)
         at.start(worker)
         assert at.due(tasks)
-        await at.until(lambda: (job, 1) in worker.sentences)
-        at.desk.reporting |= {(job, 1), (sibling, 1)}
+        await at.until(lambda: (job, 1) in worker.jobs.forced_endings)
+        at.registry.reporting |= {(job, 1), (sibling, 1)}
         await at.until_closed()
         assert is_alive(living.pid)
-        assert (worker.closing, worker.sentences, worker.leaving) == (False, {}, False)
+        assert (worker.closing, worker.jobs.forced_endings, worker.leaving) == (False, {}, False)
 
 
 async def test_what_runs_apart_has_time_to_begin(at: Hall) -> None:
@@ -320,8 +340,8 @@ async def test_what_runs_apart_has_time_to_begin(at: Hall) -> None:
         here, apart = await at.limited(worker, 1.0), await at.limited(worker, 1.0)
         worker.held[apart, 1].apart = True
         at.start(worker)
-        at_s = {due.pair[0]: due.at_s for due in at.overdue._heap}
-        assert at_s[apart] - at_s[here] == pytest.approx(timing.BEGIN_S, abs=1.0)
+        at_s = {due.pair[0]: due.at_s for due in at.deadlines._heap}
+        assert at_s[apart] - at_s[here] == pytest.approx(deadlines.BEGIN_S, abs=1.0)
 
 
 async def test_siblings_may_finish(at: Hall, tasks: anyio.abc.TaskGroup, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -337,7 +357,7 @@ async def test_siblings_may_finish(at: Hall, tasks: anyio.abc.TaskGroup, monkeyp
         assert wire_of(worker).bodies("stop") == [{"jobs": [(queued, 1, "recall")]}]
         await anyio.wait_all_tasks_blocked()
         assert not worker.leaving
-        at.desk.free(worker, [(sibling, 1), (queued, 1)])
+        at.registry.free(worker, [(sibling, 1), (queued, 1)])
         await at.until_closed()
         await at.wait_buried(worker)
         assert (await at.outcome(job))[0] == "timeout"
@@ -359,7 +379,7 @@ async def test_nothing_is_recalled_where_nothing_waits(at: Hall, tasks: anyio.ab
 
 async def test_limits_pass_by_themselves(at: Hall, tasks: anyio.abc.TaskGroup) -> None:
     """In their order, whichever was added first; one that is far away strikes nobody."""
-    tasks.start_soon(at.overdue.run)
+    tasks.start_soon(at.hung_handlers.run)
     await anyio.wait_all_tasks_blocked()
     with process() as far, process() as near:
         patient, hung = at.working(far.pid), at.working(near.pid)
@@ -380,23 +400,23 @@ def test_what_counts_as_progress() -> None:
     """A heartbeat that tells something of an attempt that is held; a bare one says only that the process lives."""
     worker = new_worker("w")
     told, silent = (bytes(16), 1), (bytes(15) + b"x", 1)
-    worker.held = {told: Held("n", TOPIC), silent: Held("n", TOPIC)}
+    worker.jobs.held = {told: HeldJob("n", TOPIC), silent: HeldJob("n", TOPIC)}
     note_progress(worker, [Beat(*told, "1"), Beat(*silent, None), Beat(bytes(15) + b"y", 1, "1")], 7.0)
-    assert [held.told_s for held in worker.held.values()] == [7.0, 0.0]
+    assert [held.progress_s for held in worker.held.values()] == [7.0, 0.0]
 
 
 @pytest.fixture
-def parent(at: Hall, monkeypatch: pytest.MonkeyPatch) -> Worker:
+def parent(at: Hall, monkeypatch: pytest.MonkeyPatch) -> RegisteredWorker:
     """This process, as the pool parent of those that it starts; it takes its time to answer."""
     monkeypatch.setattr(looking, "ANSWER_S", LONG_S)
     made = new_worker("parent", os.getpid())
-    made.topics = ()
-    at.desk.join(made)
+    made.facts = replace(made.facts, topics=())
+    at.registry.join(made)
     return made
 
 
 async def test_stacks_come_from_the_pool_parent(
-    at: Hall, parent: Worker, tasks: anyio.abc.TaskGroup, monkeypatch: pytest.MonkeyPatch
+    at: Hall, parent: RegisteredWorker, tasks: anyio.abc.TaskGroup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They are stored with the attempt; whatever others say, or says itself unasked, is dropped."""
     monkeypatch.setattr(looking, "ALIVE_S", LONG_S)
@@ -407,14 +427,14 @@ async def test_stacks_come_from_the_pool_parent(
         assert at.due(tasks)
         await at.until(lambda: bool(wire_of(parent).sent))
         ((kind, number, body),) = wire_of(parent).sent
-        assert (kind, body) == ("stack", {"session": worker.session})
+        assert (kind, body) == ("stack", {"session": worker.facts.session})
         assert number is not None
         at.stacks.answer(worker, number, Stack("forged"))
         at.stacks.answer(parent, number + 1, Stack("of another one"))
         at.stacks.answer(parent, None, Stack("of nothing"))
         at.stacks.answer(worker, number - 1, Stack(None))
         await anyio.wait_all_tasks_blocked()
-        assert not worker.sentences
+        assert not worker.jobs.forced_endings
         at.stacks.answer(parent, number, Stack("there"))
         await at.until_closed()
         await at.wait_buried(worker)
@@ -422,20 +442,20 @@ async def test_stacks_come_from_the_pool_parent(
         assert entry["stack"] == "there"
 
 
-async def test_a_worker_that_answers_knows_best(at: Hall, parent: Worker, tasks: anyio.abc.TaskGroup) -> None:
+async def test_a_worker_that_answers_knows_best(at: Hall, parent: RegisteredWorker, tasks: anyio.abc.TaskGroup) -> None:
     """It is asked for the very attempt, and may name another process; it is waited for as long as its loop may live."""
     with process() as asked:
         worker = at.working(asked.pid)
-        shown: list[Shown | None] = []
+        shown: list[HandlerStack | None] = []
 
         async def take() -> None:
             shown.append(await at.stacks.take(worker, (b"1" * 16, 2)))
 
         for first, second, best in (
-            (Stack("chain", 77), Stack("threads"), Shown("chain", 77)),
-            (Stack("chain"), Stack("threads"), Shown("chain", asked.pid)),
-            (Stack(None, 77), Stack("threads"), Shown("threads", asked.pid)),
-            (None, Stack("threads"), Shown("threads", asked.pid)),
+            (Stack("chain", 77), Stack("threads"), HandlerStack("chain", 77)),
+            (Stack("chain"), Stack("threads"), HandlerStack("chain", asked.pid)),
+            (Stack(None, 77), Stack("threads"), HandlerStack("threads", asked.pid)),
+            (None, Stack("threads"), HandlerStack("threads", asked.pid)),
             (None, Stack(None), None),
         ):
             wire_of(worker).sent.clear()
@@ -443,7 +463,7 @@ async def test_a_worker_that_answers_knows_best(at: Hall, parent: Worker, tasks:
             tasks.start_soon(take)
             await anyio.wait_all_tasks_blocked()
             ((kind, number, body),) = wire_of(worker).sent
-            assert (kind, body) == ("stack", {"session": worker.session, "job": (b"1" * 16, 2)})
+            assert (kind, body) == ("stack", {"session": worker.facts.session, "job": (b"1" * 16, 2)})
             ((_, parents, _),) = wire_of(parent).sent
             at.stacks.answer(parent, parents, second)
             await anyio.wait_all_tasks_blocked()
@@ -459,7 +479,7 @@ async def test_without_a_pool_parent_only_the_worker_can_tell(
     """Nobody else can see where a handler hangs."""
     with process() as hung:
         worker = at.working(hung.pid)
-        shown: list[Shown | None] = []
+        shown: list[HandlerStack | None] = []
 
         async def take() -> None:
             shown.append(await at.stacks.take(worker, (b"1" * 16, 2)))
@@ -469,6 +489,6 @@ async def test_without_a_pool_parent_only_the_worker_can_tell(
         await anyio.wait_all_tasks_blocked()
         at.stacks.answer(worker, wire_of(worker).sent[-1][1], Stack("here"))
         await at.until(lambda: bool(shown))
-        assert shown.pop() == Shown("here", hung.pid)
+        assert shown.pop() == HandlerStack("here", hung.pid)
         monkeypatch.setattr(looking, "ANSWER_S", 0.0)
         assert await at.stacks.take(worker, (b"1" * 16, 2)) is None

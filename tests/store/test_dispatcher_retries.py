@@ -16,16 +16,17 @@ from pulse.security.redaction import Redaction
 from pulse.store.rows import Claim
 from pulse.store.store import Store
 from pulse.system import processes
-from pulse_actors.dispatcher.claims.loop import Claims
-from pulse_actors.dispatcher.liveness.stack_requests import Stacks
-from pulse_actors.dispatcher.monitoring.answer import Stats
+from pulse_actors.dispatcher.context import RequestContext, ServerInfo, Services
+from pulse_actors.dispatcher.liveness.stack_requests import StackRequests
+from pulse_actors.dispatcher.monitoring.answer import StatsReporter
 from pulse_actors.dispatcher.monitoring.incidents import Incidents
 from pulse_actors.dispatcher.requests.jobs import retry_jobs
-from pulse_actors.dispatcher.services import Desktop
-from pulse_actors.dispatcher.workers.registry import Desk, Held, Worker
+from pulse_actors.dispatcher.workers.records import HeldJob, RegisteredWorker, WorkerFacts
+from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 from pulse_actors.runtime.bus import Bus
 from pulse_actors.shared.identity import Host, Peer, compose
 from tests.store.helpers import TOPIC, forge
+from tests.support.claim_parts import claim_parts
 
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
@@ -52,49 +53,53 @@ class Silent:
 
 
 @pytest.fixture
-async def desktop(store: Store) -> AsyncIterator[Desktop]:
-    """A dispatcher's desk, with nobody connected."""
+async def context(store: Store) -> AsyncIterator[RequestContext]:
+    """A dispatcher with nobody connected."""
     here, there = socket.socketpair()
-    desk = Desk()
-    claims = Claims(store, desk, HOST, lease_s=30.0, poll_s=60.0, batch=500)
+    registry = WorkerRegistry()
+    claims = claim_parts(store, registry, HOST, lease_s=30.0, poll_s=60.0, batch=500)
     with there:
         async with await SocketStream.from_socket(here) as stream:
-            yield Desktop(
-                store,
-                desk,
-                claims,
-                Bus(stream),
-                HOST,
-                Stacks(desk),
-                Stats(store, desk),
-                Incidents(store.incidents),
-                10.0,
-                Redaction(None),
+            yield RequestContext(
+                Services(
+                    store=store,
+                    registry=registry,
+                    signal=claims.signal,
+                    handout=claims.handout,
+                    quarantine=claims.quarantine,
+                    bus=Bus(stream),
+                    host=HOST,
+                    stacks=StackRequests(registry),
+                    stats=StatsReporter(store, registry, claims.counters),
+                    incidents=Incidents(store.incidents),
+                    redaction=Redaction(None),
+                    server=ServerInfo("here", 10.0, 30.0),
+                )
             )
 
 
-def connected(desktop: Desktop) -> Worker:
+def connected(context: RequestContext) -> RegisteredWorker:
     """The living worker says hello."""
-    worker = Worker(ALIVE, "w", b"s", PID, 0, (TOPIC,), frozenset("n"), 10, Silent())
-    desktop.desk.join(worker)
+    worker = RegisteredWorker(WorkerFacts(ALIVE, "w", b"s", PID, 0, (TOPIC,), frozenset("n")), 10, Silent())
+    context.services.registry.join(worker)
     return worker
 
 
-async def test_a_claim_that_has_passed_it(desktop: Desktop, connection: Connection[Record]) -> None:
+async def test_a_claim_that_has_passed_it(context: RequestContext, connection: Connection[Record]) -> None:
     """Later work may be claimed before the retry is committed: the cursor goes back to when it is due."""
     later_s = time.time() + 60
-    desktop.claims._cursors.claimed([Claim(bytes(16), 1, "n", TOPIC, "{}", None, 0, later_s, 0, 0)])
+    context.services.signal.cursors.claimed([Claim(bytes(16), 1, "n", TOPIC, "{}", None, 0, later_s, 0, 0)])
     identity = await forge(connection, "CANCELED")
-    assert await retry(desktop, identity) == "done"
-    (start,) = desktop.claims._cursors.starts([TOPIC])
+    assert await retry(context, identity) == "done"
+    (start,) = context.services.signal.cursors.starts([TOPIC])
     due_at = await connection.fetchval("SELECT next_run_at FROM pulse.jobs WHERE id = $1", identity.hex())
     assert start.from_s == pytest.approx(due_at.timestamp(), abs=0.01)
     assert start.from_s <= due_at.timestamp()
 
 
-async def retry(desktop: Desktop, identity: bytes) -> str:
+async def retry(context: RequestContext, identity: bytes) -> str:
     """What an operator hears of it."""
-    answer = await retry_jobs(desktop, ByIds([identity]))
+    answer = await retry_jobs(context, ByIds([identity]))
     if answer["done"]:
         assert answer == {"done": [identity], "refused": []}
         return "done"
@@ -118,28 +123,28 @@ async def canceled(store: Store, connection: Connection[Record], worker: str) ->
     ids=["alive", "gone", "elsewhere", "made up"],
 )
 async def test_a_worker_that_is_not_connected(
-    desktop: Desktop, store: Store, connection: Connection[Record], worker: str, told: str
+    context: RequestContext, store: Store, connection: Connection[Record], worker: str, told: str
 ) -> None:
     """While its process lives on this host it may be running the canceled attempt; of others nothing is known."""
-    assert await retry(desktop, await canceled(store, connection, worker)) == told
+    assert await retry(context, await canceled(store, connection, worker)) == told
 
 
-async def test_a_worker_that_came_back(desktop: Desktop, store: Store, connection: Connection[Record]) -> None:
+async def test_a_worker_that_came_back(context: RequestContext, store: Store, connection: Connection[Record]) -> None:
     """Once it is connected, what it holds decides."""
     identity = await canceled(store, connection, ALIVE)
-    worker = connected(desktop)
-    worker.held[identity, 1] = Held("n", TOPIC)
-    assert await retry(desktop, identity) == "conflict"
+    worker = connected(context)
+    worker.held[identity, 1] = HeldJob("n", TOPIC)
+    assert await retry(context, identity) == "conflict"
     worker.held.clear()
-    assert await retry(desktop, identity) == "done"
+    assert await retry(context, identity) == "done"
 
 
-async def test_an_attempt_that_was_not_canceled(desktop: Desktop, connection: Connection[Record]) -> None:
+async def test_an_attempt_that_was_not_canceled(context: RequestContext, connection: Connection[Record]) -> None:
     """A job that ended by a result has nobody who might still run it."""
-    assert await retry(desktop, await forge(connection, "COMPLETED")) == "done"
+    assert await retry(context, await forge(connection, "COMPLETED")) == "done"
 
 
-async def test_one_that_still_runs(desktop: Desktop, connection: Connection[Record]) -> None:
+async def test_one_that_still_runs(context: RequestContext, connection: Connection[Record]) -> None:
     """A RUNNING job is refused, whoever has it; a cancel that comes between the looks changes nothing of that."""
-    assert await retry(desktop, await forge(connection, "RUNNING", locked_by=ALIVE)) == "conflict"
-    assert await retry(desktop, await forge(connection, "RUNNING", locked_by=GONE)) == "invalid_transition"
+    assert await retry(context, await forge(connection, "RUNNING", locked_by=ALIVE)) == "conflict"
+    assert await retry(context, await forge(connection, "RUNNING", locked_by=GONE)) == "invalid_transition"

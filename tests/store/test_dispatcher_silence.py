@@ -19,9 +19,9 @@ from pulse.errors import UnavailableError
 from pulse.store.store import Store
 from pulse.system import processes
 from pulse_actors.dispatcher.liveness import silent_workers as looking
-from pulse_actors.dispatcher.liveness.silent_workers import Silence
-from pulse_actors.dispatcher.workers.registry import Worker
-from pulse_actors.dispatcher.writes.unwritten import Unwritten
+from pulse_actors.dispatcher.liveness.silent_workers import SilentWorkers
+from pulse_actors.dispatcher.workers.records import RegisteredWorker
+from pulse_actors.dispatcher.writes.unwritten import UnwrittenLeases
 from tests.store.helpers import TOPIC, history
 from tests.store.recovery_kit import (
     DEADLINE_S,
@@ -57,24 +57,31 @@ class Room(Floor):
 
     def __init__(self, store: Store, connection: Connection[Record]) -> None:
         super().__init__(store, connection)
-        unwritten = Unwritten(store, self.desk, lease_s=LEASE_S)
-        self.silence = Silence(
-            store, self.desk, self.claims, self.deaths, self.results, HOST, unwritten=unwritten, lease_s=LEASE_S
+        unwritten = UnwrittenLeases(store, self.registry, lease_s=LEASE_S)
+        self.silence = SilentWorkers(
+            store,
+            self.registry,
+            self.claims.in_doubt,
+            self.deaths,
+            self.results,
+            HOST,
+            unwritten=unwritten,
+            lease_s=LEASE_S,
         )
         self.silence._awake_s = time.monotonic() - LONG_S
         self.signals: list[signal.Signals] = []
         send = self.deaths.signal
 
-        def signalled(worker: Worker, number: signal.Signals) -> bool:
+        def signalled(worker: RegisteredWorker, number: signal.Signals) -> bool:
             self.signals.append(number)
             return send(worker, number)
 
         self.deaths.signal = signalled  # type: ignore[method-assign]
 
-    def silent(self, pid: int, silent_s: float = LEASE_S) -> Worker:
+    def silent(self, pid: int, silent_s: float = LEASE_S) -> RegisteredWorker:
         """A watched worker that has beaten so long ago, and whose leases were extended then."""
         worker = new_worker(identity_of(pid), pid)
-        worker.beaten_s = worker.extended_s = time.monotonic() - silent_s
+        worker.contact.beaten_s = worker.contact.extended_s = time.monotonic() - silent_s
         return self.watch(worker)
 
     async def until(self, look: Callable[[], bool]) -> None:
@@ -208,7 +215,7 @@ async def test_who_answers_is_not_told_to_end(
         await look(at, tasks)
         await anyio.wait_all_tasks_blocked()
         assert at.silence._being_killed
-        worker.beaten_s = time.monotonic()
+        worker.contact.beaten_s = time.monotonic()
         await at.until_done()
         assert at.signals == []
 
@@ -225,10 +232,10 @@ async def test_who_answers_late_is_not_killed(
         await at.running(worker)
         await look(at, tasks)
         await at.until(lambda: signal.SIGTERM in at.signals)
-        worker.beaten_s = time.monotonic()
+        worker.contact.beaten_s = time.monotonic()
         await at.until_done()
         assert at.signals == [signal.SIGTERM]
-        assert worker.sentences == {}
+        assert worker.jobs.forced_endings == {}
 
 
 async def test_who_ends_by_itself_is_not_signalled(
@@ -274,7 +281,7 @@ async def test_what_a_speaking_worker_does_not_list_lapses(at: Room) -> None:
         lapsed, lasting, reported = [await at.running(worker, lease_until=ago(by)) for by in (1, -30, 1)]
         for held in worker.held.values():
             held.unlisted = 2
-        at.desk.reporting.add((reported, 1))
+        at.registry.reporting.add((reported, 1))
         await at.silence.lapsed([worker.identity])
         row = await at.wait(lapsed, status="RETRYING")
         assert row["last_error"] == "worker lease expired"
@@ -298,7 +305,7 @@ async def test_what_a_speaking_worker_was_never_given(at: Room) -> None:
         worker = at.silent(living.pid, 0.0)
         job = await at.row(worker.identity, lease_until=ago(1))
         await at.silence.lapsed([worker.identity])
-        await at.claims.pass_once()
+        await at.claims.loop.pass_once()
         row = await at.read(job)
         assert (row["uncharged"], row["last_error"]) == (1, None)
 
@@ -318,7 +325,7 @@ async def test_what_a_worker_left_behind_that_is_watched(at: Room) -> None:
     """One whose connection is gone is not unknown: what it had extended a moment ago lapses like anybody's."""
     with process() as living:
         worker = at.silent(living.pid, 0.0)
-        at.desk.leave(worker)
+        at.registry.leave(worker)
         job = await at.running(worker, lease_until=ago(1))
         worker.held[job, 1].unlisted = 2
         await at.silence.lapsed([worker.identity])
@@ -329,7 +336,7 @@ async def test_who_is_connected_is_no_stranger(at: Room) -> None:
     """A worker that cannot be watched is known all the same."""
     with process() as living:
         worker = new_worker(identity_of(living.pid), living.pid)
-        at.desk.join(worker)
+        at.registry.join(worker)
         await at.silence.lapsed([worker.identity])
         assert at.deaths.in_hand() == []
 
@@ -368,11 +375,13 @@ async def test_a_dispatcher_that_was_stopped_blames_nobody(
     monkeypatch.setattr(looking, "time", Clock)
     looks: list[float] = []
     monkeypatch.setattr(at.deaths, "note_oom_kills", lambda: looks.append(Clock.monotonic()))
-    unwritten = Unwritten(at.store, at.desk, lease_s=2.0)
-    silence = Silence(at.store, at.desk, at.claims, at.deaths, at.results, HOST, unwritten=unwritten, lease_s=2.0)
+    unwritten = UnwrittenLeases(at.store, at.registry, lease_s=2.0)
+    silence = SilentWorkers(
+        at.store, at.registry, at.claims.in_doubt, at.deaths, at.results, HOST, unwritten=unwritten, lease_s=2.0
+    )
     with process() as living:
         worker = at.silent(living.pid, 0.0)
-        worker.beaten_s = time.monotonic() + LONG_S  # as far as this test is concerned it beats
+        worker.contact.beaten_s = time.monotonic() + LONG_S  # as far as this test is concerned it beats
         await at.running(worker)
         tasks.start_soon(silence.run, [])
         await at.until(lambda: len(looks) >= 2)
@@ -398,7 +407,7 @@ async def test_what_has_lapsed_for_a_living_worker_is_free(at: Room) -> None:
         job = await at.running(worker, lease_until=ago(1))
         worker.held[job, 1].unlisted = 2
         await at.silence.lapsed([worker.identity])
-        assert at.desk.running_in_hand([job]) == {job}  # not before: it would be given back beside
+        assert at.registry.running_in_hand([job]) == {job}  # not before: it would be given back beside
         await at.wait(job, status="RETRYING")
         await at.until(lambda: not worker.held)
 
@@ -418,27 +427,27 @@ async def test_what_a_worker_that_is_not_connected_was_never_given(at: Room) -> 
     """A claim whose answer was lost as its worker went: nobody holds it, and its process may live for long."""
     with process() as living:
         worker = at.silent(living.pid)
-        at.desk.leave(worker)
+        at.registry.leave(worker)
         held, reported = await at.running(worker), await at.running(worker)
         job = await at.row(worker.identity)
-        at.desk.free(worker, [(reported, 1)])
-        at.desk.reporting.add((reported, 1))
+        at.registry.free(worker, [(reported, 1)])
+        at.registry.reporting.add((reported, 1))
         await at.silence.lapsed([worker.identity])
         row = await at.read(job)
         assert (row["status"], row["uncharged"], row["last_error"]) == ("PENDING", 1, None)
-        assert at.claims._cursors.starts([TOPIC])  # it may be claimed again
+        assert at.claims.signal.cursors.starts([TOPIC])  # it may be claimed again
         assert [(await at.read(one))["status"] for one in (held, reported)] == ["RUNNING"] * 2
 
 
 # Strangers.
 
 
-async def stranger(at: Room, pid: int) -> Worker:
+async def stranger(at: Room, pid: int) -> RegisteredWorker:
     """A living process that holds jobs, was adopted, and has not been heard of for a lease."""
     await at.silence.lapsed([identity_of(pid)])
     found = at.deaths.watched(identity_of(pid))
     assert found is not None
-    found.beaten_s -= LEASE_S
+    found.contact.beaten_s -= LEASE_S
     return found
 
 
@@ -455,7 +464,7 @@ async def test_a_stranger_for_whom_somebody_else_beats(at: Room, tasks: anyio.ab
         )
         before_s = time.monotonic()
         await look(at, tasks)
-        assert worker.beaten_s >= before_s
+        assert worker.contact.beaten_s >= before_s
         assert not at.silence._being_killed
         assert is_alive(living.pid)
 
@@ -468,7 +477,7 @@ async def test_a_lease_that_another_one_has_made_shorter(at: Room, tasks: anyio.
         worker = await stranger(at, living.pid)
         await at.connection.execute("UPDATE pulse.jobs SET lease_until = lease_until + $1 * interval '1 s'", moved_s)
         await look(at, tasks)
-        assert worker.beaten_s > time.monotonic() - 1
+        assert worker.contact.beaten_s > time.monotonic() - 1
         assert not at.silence._being_killed
 
 
@@ -500,7 +509,7 @@ async def test_a_stranger_that_holds_nothing_any_more(at: Room, tasks: anyio.abc
         await at.connection.execute("DELETE FROM pulse.jobs")
         await look(at, tasks)
         await at.until(lambda: at.deaths.watched(identity_of(living.pid)) is None)
-        assert (at.desk.strangers, at.deaths.in_hand(), at.signals) == ({}, [], [])
+        assert (at.registry.strangers, at.deaths.in_hand(), at.signals) == ({}, [], [])
         assert not at.silence._being_killed
         await at.row(identity_of(living.pid))
         await at.silence.lapsed([identity_of(living.pid)])
@@ -538,12 +547,12 @@ async def test_strangers_while_nobody_can_write(
     with process() as living:
         await at.row(identity_of(living.pid))
         worker = await stranger(at, living.pid)
-        worker.beaten_s += 0.2 * LEASE_S
-        worker.extended_s = worker.beaten_s
+        worker.contact.beaten_s += 0.2 * LEASE_S
+        worker.contact.extended_s = worker.contact.beaten_s
         monkeypatch.setattr(at.store, "extend", away)
         before_s = time.monotonic()
         await look(at, tasks)
-        assert worker.beaten_s >= before_s
+        assert worker.contact.beaten_s >= before_s
 
 
 async def test_strangers_while_somebody_reads_the_whole_table(at: Room, tasks: anyio.abc.TaskGroup, dsn: str) -> None:
@@ -551,15 +560,15 @@ async def test_strangers_while_somebody_reads_the_whole_table(at: Room, tasks: a
     with process() as living:
         await at.row(identity_of(living.pid))
         worker = await stranger(at, living.pid)
-        worker.beaten_s += 0.2 * LEASE_S
-        worker.extended_s = worker.beaten_s
+        worker.contact.beaten_s += 0.2 * LEASE_S
+        worker.contact.extended_s = worker.contact.beaten_s
         other = await asyncpg.connect(dsn)
         async with other.transaction():
             await other.execute("LOCK TABLE pulse.jobs IN SHARE MODE")
             before_s = time.monotonic()
             await look(at, tasks)
         await other.close()
-        assert worker.beaten_s >= before_s
+        assert worker.contact.beaten_s >= before_s
         assert not at.silence._being_killed
 
 
@@ -604,10 +613,10 @@ async def test_who_speaks_after_sigterm_is_not_sentenced(
         await at.running(worker)
         await look(at, tasks)
         await at.until(lambda: signal.SIGTERM in at.signals)
-        assert worker.sentences
-        worker.beaten_s = time.monotonic() + LONG_S
+        assert worker.jobs.forced_endings
+        worker.contact.beaten_s = time.monotonic() + LONG_S
         await at.until_done()
-        assert not worker.sentences
+        assert not worker.jobs.forced_endings
 
 
 async def test_renewals_from_here_are_no_beats(at: Room, tasks: anyio.abc.TaskGroup) -> None:
@@ -615,10 +624,10 @@ async def test_renewals_from_here_are_no_beats(at: Room, tasks: anyio.abc.TaskGr
     with process() as living:
         job = await at.row(identity_of(living.pid))
         worker = await stranger(at, living.pid)
-        worker.beaten_s = beaten_s = time.monotonic() - 0.8 * LEASE_S
-        worker.until_s = time.monotonic() + 10
+        worker.contact.beaten_s = beaten_s = time.monotonic() - 0.8 * LEASE_S
+        worker.contact.until_s = time.monotonic() + 10
         await at.connection.execute("UPDATE pulse.jobs SET lease_until = now() + interval '10 s'")
         await look(at, tasks)
         assert await at.lease_s(job) > LEASE_S - 5
         await look(at, tasks)
-        assert worker.beaten_s == beaten_s
+        assert worker.contact.beaten_s == beaten_s

@@ -56,13 +56,13 @@ async def at_first(connection: Connection[Record], store: Store) -> Any:
     """Nobody has seen the database, and it has never gone back."""
     await clean(connection)
     yield
-    store.knowledge = None
+    store.trust(None)
     await clean(connection)
 
 
 async def taken(store: Store, known: Witnessed = UNWITNESSED) -> list[Claim]:
     """What is claimed by one who knows that."""
-    store.knowledge = Known(known)
+    store.trust(Known(known))
     return await store.claim([TOPIC], [WORKER], [0] * 9, LEASE_S, now=NOW)
 
 
@@ -85,7 +85,7 @@ async def test_claims_need_what_their_host_has_seen(connection: Connection[Recor
     _, known = await come(store)
     for wrong in _wrong(known):
         assert await taken(store, wrong) == []
-        store.knowledge = Known(wrong)
+        store.trust(Known(wrong))
         assert await store.claim([], [WORKER], [0], LEASE_S, levels=[(TOPIC, 0, 0.0)], now=NOW) == []
     assert len(await taken(store, known)) == 1
 
@@ -96,7 +96,7 @@ async def test_a_newer_epoch_stops_claims(connection: Connection[Record], store:
     _, known = await come(store)
     assert await raised(store, 2, OTHER) == (2, FLOOR)
     assert await taken(store, known) == []
-    store.knowledge = Known(known)
+    store.trust(Known(known))
     assert (await store.submit_and_claim([job()], [TOPIC], [WORKER], [0], LEASE_S))[0] == []
 
 
@@ -104,10 +104,10 @@ async def test_a_submit_hands_out_nothing_either(store: Store) -> None:
     """What is submitted then is there, and waits."""
     _, known = await come(store)
     for wrong in _wrong(known):
-        store.knowledge = Known(wrong)
+        store.trust(Known(wrong))
         claims, woken = await store.submit_and_claim([job()], [TOPIC], [WORKER], [0], LEASE_S)
         assert (claims, len(woken)) == ([], 1)
-    store.knowledge = Known(known)
+    store.trust(Known(known))
     claims, _ = await store.submit_and_claim([job()], [TOPIC], [WORKER], [0], LEASE_S)
     assert [claim.attempt for claim in claims] == [1]
 
@@ -151,7 +151,8 @@ async def test_an_id_that_is_submitted_again_begins_above_it(connection: Connect
 async def test_what_is_told_of_claims_and_completions(connection: Connection[Record], store: Store) -> None:
     """Claims before they are handed out, also those of a submit; completions when they are written."""
     await forge(connection)
-    store.knowledge = known = Known(UNWITNESSED)
+    known = Known(UNWITNESSED)
+    store.trust(known)
     [one] = await store.claim([TOPIC], [WORKER], [0], LEASE_S, now=NOW)
     claims, _ = await store.submit_and_claim([job()], [TOPIC], [WORKER], [0], LEASE_S)
     assert known.claims == [one, *claims]

@@ -15,9 +15,9 @@ from structlog.testing import capture_logs
 
 from pulse.protocol import CLAIM_MAX_BYTES, Beat
 from pulse.store.store import Store
-from pulse_actors.dispatcher.workers.registry import Worker
+from pulse_actors.dispatcher.workers.records import RegisteredWorker
 from pulse_actors.dispatcher.writes.batcher import ROW_BYTES
-from pulse_actors.dispatcher.writes.heartbeat import Beating, Leases, _weight, may_speak_for
+from pulse_actors.dispatcher.writes.heartbeat import HeartbeatWriter, PendingHeartbeat, _weight, may_speak_for
 from pulse_actors.shared import identity as identities
 from pulse_actors.shared.identity import Host
 from tests.store.helpers import forge, new_id, read
@@ -37,13 +37,13 @@ class Ward(Floor):
 
     def __init__(self, store: Store, connection: Connection[Record]) -> None:
         super().__init__(store, connection)
-        self.leases = Leases(store, self.desk, HOST, lease_s=LEASE_S)
+        self.leases = HeartbeatWriter(store, self.registry, HOST, self.claims.counters, lease_s=LEASE_S)
 
-    def join(self, identity: str, pid: int = 0, uid: int = 0) -> Worker:
+    def join(self, identity: str, pid: int = 0, uid: int = 0) -> RegisteredWorker:
         """A worker comes, and was not heard of for long."""
         worker = new_worker(identity, pid, uid=uid)
-        worker.heard_s = worker.beaten_s = 0.0
-        self.desk.join(worker)
+        worker.contact.heard_s = worker.contact.beaten_s = 0.0
+        self.registry.join(worker)
         return worker
 
     async def job(self, identity: str) -> bytes:
@@ -55,7 +55,7 @@ class Ward(Floor):
     ) -> list[Any]:
         """One heartbeat; what it is told to have lost."""
         wire = Wire()
-        await self.leases._beat([Beating(wire, 1, uid, worker, session, jobs, AT_S)])
+        await self.leases._beat([PendingHeartbeat(wire, 1, uid, worker, session, jobs, AT_S)])
         ((kind, number, body),) = wire.sent
         assert (kind, number) == ("beat", 1)
         lost: list[Any] = body["lost"]
@@ -82,7 +82,7 @@ async def test_a_worker_extends_what_it_lists(ward: Ward) -> None:
         assert await ward.beat("w", [Beat(listed, 1), Beat(foreign, 1)]) == [(foreign, 1)]
     assert [await ward.extended(job) for job in (listed, unlisted, foreign)] == [True, False, False]
     assert [entry["count"] for entry in logs if entry["event"] == "leases_lost"] == [1]
-    assert worker.extended_s == AT_S
+    assert worker.contact.extended_s == AT_S
 
 
 async def test_a_result_that_overtakes_a_heartbeat_is_no_loss(ward: Ward, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,13 +91,13 @@ async def test_a_result_that_overtakes_a_heartbeat_is_no_loss(ward: Ward, monkey
     done, reported, lost = (new_id() for _ in range(3))
     for job in (done, reported, lost):
         worker.held[job, 1] = object()  # type: ignore[assignment]
-    ward.desk.reporting.add((done, 1))
+    ward.registry.reporting.add((done, 1))
     extend = ward.store.extend
 
     async def overtaken(*args: Any) -> set[Any]:
         worker.held.pop((done, 1))
-        ward.desk.reporting.clear()
-        ward.desk.reporting.add((reported, 1))
+        ward.registry.reporting.clear()
+        ward.registry.reporting.add((reported, 1))
         return await extend(*args)
 
     monkeypatch.setattr(ward.store, "extend", overtaken)
@@ -114,20 +114,20 @@ async def test_where_nothing_is_lost_nothing_is_said(ward: Ward) -> None:
     with capture_logs() as logs:
         assert await ward.beat("w", []) == []
     assert logs == []
-    assert worker.extended_s == AT_S
-    worker.extended_s = AT_S + 1
+    assert worker.contact.extended_s == AT_S
+    worker.contact.extended_s = AT_S + 1
     await ward.beat("w", [])
-    assert worker.extended_s == AT_S + 1  # an older one that came to its end later
+    assert worker.contact.extended_s == AT_S + 1  # an older one that came to its end later
 
 
 async def test_a_checkpoint_extends_no_lease(ward: Ward) -> None:
     """Nor is it taken for something that did: what has lapsed meanwhile has lapsed."""
     worker, job, wire = ward.join("w"), await ward.job("w"), Wire()
-    before_s = worker.extended_s
-    await ward.leases._save([Beating(wire, 1, 0, "w", None, [Beat(job, 1, "1")], AT_S)])
+    before_s = worker.contact.extended_s
+    await ward.leases._save([PendingHeartbeat(wire, 1, 0, "w", None, [Beat(job, 1, "1")], AT_S)])
     assert [(kind, body["lost"]) for kind, _, body in wire.sent] == [("beat", [])]
     assert not await ward.extended(job)
-    assert worker.extended_s == before_s
+    assert worker.contact.extended_s == before_s
 
 
 async def test_a_text_that_prints_too_long_is_not_kept(ward: Ward) -> None:
@@ -137,7 +137,9 @@ async def test_a_text_that_prints_too_long_is_not_kept(ward: Ward) -> None:
     huge = f"[{'1e131071, ' * (CLAIM_MAX_BYTES // 131_072 + 1)}1]"
     with capture_logs() as logs:
         assert await ward.beat("w", [Beat(told, 1, huge), Beat(fit, 1, "[1e131071]")]) == []
-        await ward.leases._save([Beating(wire, 1, 0, "w", None, [Beat(saved, 1, huge), Beat(fit, 1, "2")], AT_S)])
+        await ward.leases._save(
+            [PendingHeartbeat(wire, 1, 0, "w", None, [Beat(saved, 1, huge), Beat(fit, 1, "2")], AT_S)]
+        )
     assert [entry["event"] for entry in logs] == ["progress_not_storable", "checkpoint_not_storable"]
     assert [body["lost"] for _, _, body in wire.sent] == [[]]
     assert [await ward.extended(job) for job in (told, fit, saved)] == [True, True, False]
@@ -159,18 +161,18 @@ async def test_a_parent_beats_for_its_child(ward: Ward) -> None:
     """All leases of that session, of the same user or by root, and it counts as a word of the child."""
     child, job = ward.join("child", uid=USER), await ward.job("child")
     child.held[job, 1] = object()  # type: ignore[assignment]
-    assert await ward.beat("parent", session=child.session, uid=USER + 1) == []
+    assert await ward.beat("parent", session=child.facts.session, uid=USER + 1) == []
     assert not await ward.extended(job)
-    assert child.heard_s == 0.0
+    assert child.contact.heard_s == 0.0
     began_s = time.monotonic()
-    assert await ward.beat("parent", session=child.session, uid=USER) == []
+    assert await ward.beat("parent", session=child.facts.session, uid=USER) == []
     assert await ward.extended(job)
-    assert min(child.heard_s, child.beaten_s) >= began_s
-    assert child.said_s == float("inf")  # nothing itself
+    assert min(child.contact.heard_s, child.contact.beaten_s) >= began_s
+    assert child.contact.said_s == float("inf")  # nothing itself
     await forge(ward.connection)
-    child.heard_s = 0.0
-    await ward.beat("parent", session=child.session, uid=0)
-    assert child.heard_s > 0.0
+    child.contact.heard_s = 0.0
+    await ward.beat("parent", session=child.facts.session, uid=0)
+    assert child.contact.heard_s > 0.0
 
 
 async def test_a_parent_beats_for_a_child_that_has_not_come_back(ward: Ward) -> None:
@@ -178,7 +180,7 @@ async def test_a_parent_beats_for_a_child_that_has_not_come_back(ward: Ward) -> 
     with process() as busy:
         identity = identity_of(busy.pid)
         job, other = await ward.job(identity), await ward.job("somebody")
-        session = new_worker(identity).session
+        session = new_worker(identity).facts.session
         assert await ward.beat("parent", session=session, uid=os.geteuid() + 1) == []
         assert not await ward.extended(job)
         assert await ward.beat("parent", session=session, uid=os.geteuid()) == []
@@ -191,16 +193,16 @@ async def test_the_word_of_a_parent_counts_for_who_is_not_connected(ward: Ward, 
     with process() as busy:
         identity = identity_of(busy.pid)
         worker = new_worker(identity, busy.pid, uid=os.geteuid())
-        worker.beaten_s = 0.0
-        getattr(ward.desk, where)[identity] = worker
+        worker.contact.beaten_s = 0.0
+        getattr(ward.registry, where)[identity] = worker
         job, unheld = await ward.job(identity), await ward.job(identity)
         worker.held[job, 1] = object()  # type: ignore[assignment]
-        await ward.beat("parent", session=worker.session, uid=os.geteuid() + 1)
-        assert worker.beaten_s == 0.0
+        await ward.beat("parent", session=worker.facts.session, uid=os.geteuid() + 1)
+        assert worker.contact.beaten_s == 0.0
         assert not await ward.extended(job)
-        await ward.beat("parent", session=worker.session, uid=os.geteuid())
-        assert worker.beaten_s > 0.0
-        assert worker.extended_s == AT_S
+        await ward.beat("parent", session=worker.facts.session, uid=os.geteuid())
+        assert worker.contact.beaten_s > 0.0
+        assert worker.contact.extended_s == AT_S
         assert [await ward.extended(one) for one in (job, unheld)] == [True, False]
 
 
@@ -216,14 +218,14 @@ async def test_sessions_of_nobody_cost_one_look(ward: Ward, monkeypatch: pytest.
     with process() as busy:
         identity = identity_of(busy.pid)
         job = await ward.job(identity)
-        session = new_worker(identity).session
+        session = new_worker(identity).facts.session
         looks: list[str] = []
         for name in ("running_workers", "running_of"):
             monkeypatch.setattr(ward.store, name, counted(getattr(ward.store, name), looks))
         made_up = [os.urandom(16) for _ in range(50)]
         wire = Wire()
         await ward.leases._beat(
-            [Beating(wire, 1, os.geteuid(), "p", one, None, AT_S) for one in (session, *made_up, session)]
+            [PendingHeartbeat(wire, 1, os.geteuid(), "p", one, None, AT_S) for one in (session, *made_up, session)]
         )
         assert [body["lost"] for _, _, body in wire.sent] == [[]] * 52
         assert await ward.extended(job)
@@ -244,17 +246,18 @@ async def test_a_session_over_tcp_is_nobodys_of_here(ward: Ward) -> None:
     """There a worker may say any session: one that was reckoned for a local worker does not come between its words."""
     local, job = ward.join("local", uid=USER), await ward.job("local")
     local.held[job, 1] = object()  # type: ignore[assignment]
-    mine = identities.compose_remote("eve", local.session, "w")
-    eve = replace(new_worker(mine, 0), session=local.session, source="10.0.0.9:1", uid=None)
+    mine = identities.compose_remote("eve", local.facts.session, "w")
+    eve = new_worker(mine, 0)
+    eve.facts = replace(eve.facts, session=local.facts.session, source="10.0.0.9:1", uid=None)
     remote_job = await ward.job(mine)
     eve.held[remote_job, 1] = object()  # type: ignore[assignment]
-    ward.desk.join(eve)
-    assert await ward.beat("parent", session=local.session, uid=USER) == []
+    ward.registry.join(eve)
+    assert await ward.beat("parent", session=local.facts.session, uid=USER) == []
     assert [await ward.extended(one) for one in (job, remote_job)] == [True, False]
-    assert await ward.beat("child", session=local.session, uid=None) == []
+    assert await ward.beat("child", session=local.facts.session, uid=None) == []
     assert await ward.extended(remote_job)
-    ward.desk.leave(eve)
-    assert ward.desk.by_session(local.session, remote=False) is local
+    ward.registry.leave(eve)
+    assert ward.registry.by_session(local.facts.session, remote=False) is local
 
 
 async def test_a_worker_over_tcp_that_has_not_come_back(ward: Ward) -> None:
@@ -274,17 +277,23 @@ async def test_a_session_of_another_boot(ward: Ward) -> None:
     with process() as busy:
         identity = identity_of(busy.pid)
         job = await ward.job(identity)
-        elsewhere = Leases(ward.store, ward.desk, Host(HOST.id, "other", HOST.pidns), lease_s=LEASE_S)
+        elsewhere = HeartbeatWriter(
+            ward.store,
+            ward.registry,
+            Host(HOST.id, "other", HOST.pidns),
+            ward.claims.counters,
+            lease_s=LEASE_S,
+        )
         wire = Wire()
-        session = new_worker(identity).session
-        await elsewhere._beat([Beating(wire, 1, os.geteuid(), "parent", session, None, AT_S)])
+        session = new_worker(identity).facts.session
+        await elsewhere._beat([PendingHeartbeat(wire, 1, os.geteuid(), "parent", session, None, AT_S)])
         assert not await ward.extended(job)
 
 
 def test_what_a_heartbeat_weighs() -> None:
     """One, and one for each job that it lists, and for each page of its text."""
     job, long = Beat(bytes(16), 1), Beat(bytes(16), 1, "x" * 2 * ROW_BYTES)
-    beats = [Beating(Wire(), 1, 0, "w", None, jobs, AT_S) for jobs in (None, [], [job] * 3, [job, long])]
+    beats = [PendingHeartbeat(Wire(), 1, 0, "w", None, jobs, AT_S) for jobs in (None, [], [job] * 3, [job, long])]
     assert [_weight(beat) for beat in beats] == [1, 1, 4, 5]
 
 

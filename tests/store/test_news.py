@@ -17,12 +17,12 @@ from pulse.errors import ConfigError, UnavailableError
 from pulse.store.connections.pool import Target, connect
 from pulse.store.rows import Level
 from pulse.store.store import WORK_CHANNEL, Store
-from pulse_actors.dispatcher.claims.cross_host import PAUSE_S, News
-from pulse_actors.dispatcher.claims.loop import Claims
-from pulse_actors.dispatcher.workers.registry import Desk
+from pulse_actors.dispatcher.claims.cross_host import PAUSE_S, CrossHostHints
+from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 from pulse_actors.runtime.pg_listen import listen
 from tests.store.helpers import TOPIC, forge
 from tests.store.recovery_kit import HOST, new_worker
+from tests.support.claim_parts import claim_parts
 
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
@@ -71,7 +71,7 @@ async def listening(
 
 
 @asynccontextmanager
-async def telling_it(news: News) -> AsyncIterator[None]:
+async def telling_it(news: CrossHostHints) -> AsyncIterator[None]:
     """Its loop runs."""
     task = asyncio.create_task(news.run())
     try:
@@ -85,16 +85,16 @@ async def test_work_is_told_where_nobody_has_room(store: Store, ear: Ear, monkey
     """With room in every topic that has work nobody is told; without, or where nobody knows the topic, all are."""
     tell = AsyncMock(side_effect=store.notify_work)
     monkeypatch.setattr(store, "notify_work", tell)
-    desk = Desk()
+    registry = WorkerRegistry()
     worker = new_worker("w", capacity=1)
-    desk.join(worker)
+    registry.join(worker)
     for said, is_told in (
         ([TOPIC], False),
         ([TOPIC, "elsewhere"], True),
         (["elsewhere"], True),
         (None, True),
     ):
-        news = News(store, desk)
+        news = CrossHostHints(store, registry)
         if said is None:
             news.work_somewhere()
         else:
@@ -109,7 +109,7 @@ async def test_work_is_told_where_nobody_has_room(store: Store, ear: Ear, monkey
                 tell.assert_not_called()
         assert await ear.until_mark() == []
     worker.draining = True
-    news = News(store, desk)
+    news = CrossHostHints(store, registry)
     news.work([TOPIC])
     async with telling_it(news):
         await asyncio.wait_for(ear.heard.get(), DEADLINE_S)
@@ -126,7 +126,7 @@ async def test_it_is_told_once_in_a_while(store: Store, ear: Ear, monkeypatch: p
         over.clear()
 
     monkeypatch.setattr("pulse_actors.dispatcher.claims.cross_host.anyio.sleep", pause)
-    news = News(store, Desk())
+    news = CrossHostHints(store, WorkerRegistry())
     async with telling_it(news):
         for _ in range(3):
             for _ in range(100):
@@ -154,7 +154,7 @@ async def test_a_database_that_is_away(store: Store, ear: Ear, monkeypatch: pyte
         raise UnavailableError(message)
 
     monkeypatch.setattr(store, "notify_work", away)
-    news = News(store, Desk())
+    news = CrossHostHints(store, WorkerRegistry())
     news.work(["a"])
     async with telling_it(news):
         await asyncio.wait_for(tried.wait(), DEADLINE_S)
@@ -164,7 +164,7 @@ async def test_a_database_that_is_away(store: Store, ear: Ear, monkeypatch: pyte
 
 async def test_what_is_heard(store: Store) -> None:
     """It is looked for at once and once more, whoever tells it, but not for the one's own words, nor too often."""
-    news = News(store, Desk())
+    news = CrossHostHints(store, WorkerRegistry())
     assert news.heard(news._name, 10.0) == []
     assert news.heard("another", 10.0) == [0.0, PAUSE_S]
     assert news.heard("another", 10.0 + PAUSE_S / 2) == []
@@ -172,22 +172,24 @@ async def test_what_is_heard(store: Store) -> None:
     assert news.heard(None, 20.0) == [0.0, PAUSE_S]
 
 
-async def test_claims_tell_what_they_leave(store: Store, connection: Connection[Record]) -> None:
+async def test_claims_tell_what_they_leave(
+    store: Store, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A claim that brought all it could says so, one that did not does not; work at a level always."""
-    desk, left = Desk(), list[list[str]]()
-    claims = Claims(store, desk, HOST, lease_s=30.0, poll_s=60.0, batch=500)
-    claims.work_left = lambda topics: left.append([*topics])
-    desk.join(new_worker("w", capacity=2))
+    registry, left = WorkerRegistry(), list[list[str]]()
+    claims = claim_parts(store, registry, HOST, lease_s=30.0, poll_s=60.0, batch=500)
+    monkeypatch.setattr(claims.cross_host, "work", lambda topics: left.append([*topics]))
+    registry.join(new_worker("w", capacity=2))
     for _ in range(3):
         await forge(connection, next_run_at=PAST)
-    await claims.pass_once()
+    await claims.loop.pass_once()
     assert left == [[TOPIC]]
-    desk.join(new_worker("v", capacity=2))
-    claims.wake()
-    await claims.pass_once()
+    registry.join(new_worker("v", capacity=2))
+    claims.signal.wake()
+    await claims.loop.pass_once()
     assert left == [[TOPIC]]
-    claims.wake_level(Level("x", 0), 5.0)
-    claims.wake_level(Level("x", 0))
+    claims.signal.wake_level(Level("x", 0), 5.0)
+    claims.signal.wake_level(Level("x", 0))
     assert left == [[TOPIC], ["x"]]
 
 

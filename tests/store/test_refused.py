@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -21,9 +22,9 @@ from pulse.store.failures import CONSTRAINTS, IN_VAIN, STUBBORN, UNIQUE_VIOLATIO
 from pulse.store.store import Store
 from pulse_actors.dispatcher.claims import refused_jobs
 from pulse_actors.dispatcher.writes import report as results
-from pulse_actors.dispatcher.writes.heartbeat import Beating, Leases
-from pulse_actors.dispatcher.writes.report import Reported
-from pulse_actors.dispatcher.writes.submit import Submits, Submitted
+from pulse_actors.dispatcher.writes.heartbeat import HeartbeatWriter, PendingHeartbeat
+from pulse_actors.dispatcher.writes.report_rows import PendingReport
+from pulse_actors.dispatcher.writes.submit import PendingSubmit
 from pulse_actors.runtime import actor
 from pulse_actors.runtime.actor import Backoff
 from pulse_actors.watchdog import expiry
@@ -35,7 +36,7 @@ from tests.support.waiting import until as until_within
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
 
-    from pulse_actors.dispatcher.workers.registry import Worker
+    from pulse_actors.dispatcher.workers.records import RegisteredWorker
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres, pytest.mark.heavy]
 
@@ -53,18 +54,18 @@ class Counter(Floor):
 
     def __init__(self, store: Store, connection: Connection[Record]) -> None:
         super().__init__(store, connection)
-        self.worker: Worker = new_worker("w", capacity=1000)
-        self.desk.join(self.worker)
-        self.leases = Leases(store, self.desk, HOST, lease_s=LEASE_S)
-        self.submits = Submits(store, self.claims)
+        self.worker: RegisteredWorker = new_worker("w", capacity=1000)
+        self.registry.join(self.worker)
+        self.leases = HeartbeatWriter(store, self.registry, HOST, self.claims.counters, lease_s=LEASE_S)
+        self.submits = self.claims.submits
         self.client = Wire()
 
     @contextlib.asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
         """Its loops run meanwhile; each that ends, ends the test."""
         loops: tuple[Callable[[], Coroutine[Any, Any, None]], ...] = (
-            self.claims.run,
-            self.claims.bad_jobs.run,
+            self.claims.loop.run,
+            self.claims.refused_jobs.run,
             self.results.run,
             self.leases.batcher.run,
             self.leases.checkpoints.run,
@@ -83,13 +84,13 @@ class Counter(Floor):
     def report(self, *results: Result) -> None:
         """The worker reports, each in a frame of its own."""
         for one in results:
-            self.results.accept(Reported(self.worker, 1, [one], [one.pair]))
+            self.results.accept(PendingReport(self.worker, 1, [one], [one.pair]))
 
     def beat(self, *jobs: bytes, text: str | None = None) -> None:
         """The worker beats for these; with *text*: saves that."""
         batcher = self.leases.batcher if text is None else self.leases.checkpoints
         beats = [Beat(one, 1, text) for one in jobs]
-        batcher.put(Beating(self.client, 1, 0, self.worker.identity, None, beats, 0.0))
+        batcher.put(PendingHeartbeat(self.client, 1, 0, self.worker.identity, None, beats, 0.0))
 
     async def is_status(self, status: str, *jobs: bytes) -> bool:
         """Whether these have that status."""
@@ -104,7 +105,7 @@ async def open_while_refused(
     async with contextlib.AsyncExitStack() as cause:
         await cause.enter_async_context(refusing(connection, refused, *statuses))
         async with counter.open():
-            counter.claims.wake()
+            counter.claims.signal.wake()
             yield cause.aclose
 
 
@@ -156,8 +157,8 @@ async def test_claims(counter: Counter, connection: Connection[Record]) -> None:
 async def test_what_says_away_of_one_topic(counter: Counter, connection: Connection[Record], sqlstate: str) -> None:
     """While the claims of all others succeed, nobody is away, and nothing is locked: it is about the job."""
     other = new_worker("other")
-    other.topics, other.capacity = ("others",), 10_000
-    counter.desk.join(other)
+    other.facts, other.capacity = replace(other.facts, topics=("others",)), 10_000
+    counter.registry.join(other)
     soon = datetime.now(UTC)
     jobs = [await forge(connection, next_run_at=soon) for _ in range(3)]
 
@@ -168,7 +169,7 @@ async def test_what_says_away_of_one_topic(counter: Counter, connection: Connect
 
         async def others() -> bool:
             await forge(connection, topic="others", next_run_at=PAST)
-            counter.claims.wake()
+            counter.claims.signal.wake()
             return counter.assigned() == {jobs[0], jobs[2]} and await aside(connection) == {jobs[1]: sqlstate}
 
         await until(others, "the other jobs")
@@ -182,19 +183,19 @@ async def test_what_is_not_believed(counter: Counter, connection: Connection[Rec
     """It is told, so that claims are made at a slower pace, the next one of everything; other topics have theirs."""
     bad, good = (TOPIC, "others") if is_first else ("others", TOPIC)
     worker = new_worker("other")
-    worker.topics = ("others",)
-    counter.desk.join(worker)
+    worker.facts = replace(worker.facts, topics=("others",))
+    counter.registry.join(worker)
     refused = await forge(connection, topic=bad, next_run_at=PAST)
     async with refusing(connection, {refused: "08006"}, "RUNNING"):
         for _ in range(STUBBORN - 1):
             other = await forge(connection, topic=good, next_run_at=PAST)
             with pytest.raises(UnavailableError):
-                await counter.claims.pass_once()
+                await counter.claims.loop.pass_once()
             assert (await read(connection, other))["status"] == "RUNNING"
-            assert counter.claims._cursors._wanted
-            counter.claims._cursors._full_s = float("-inf")  # it may have been dear, on a busy machine
+            assert counter.claims.signal.cursors._wanted
+            counter.claims.signal.cursors._full_s = float("-inf")  # it may have been dear, on a busy machine
         assert await aside(connection) == {}
-        await counter.claims.pass_once()
+        await counter.claims.loop.pass_once()
     assert await aside(connection) == {refused: "08006"}
 
 
@@ -213,7 +214,7 @@ async def test_what_is_said_of_a_claim_that_was_made(
 
     monkeypatch.setattr(counter.store, "claim", told)
     with pytest.raises(UnavailableError):
-        await counter.claims.pass_once()
+        await counter.claims.loop.pass_once()
     row = await read(connection, job)
     assert (row["status"], row["attempts"], row["uncharged"]) == ("PENDING", 1, 1)
 
@@ -229,9 +230,9 @@ async def test_what_a_search_finds_before_a_lock(
 
     async with refusing(connection, {jobs[0]: "XX001"}, "RUNNING"):
         with monkeypatch.context() as patch:
-            patch.setattr(refused_jobs._Search, "is_about_none", interrupted)
+            patch.setattr(refused_jobs._RefusedSearch, "is_about_none", interrupted)
             with pytest.raises(UnavailableError):
-                await counter.claims.pass_once()
+                await counter.claims.loop.pass_once()
     assert await aside(connection) == {jobs[0]: "XX001"}
 
 
@@ -241,11 +242,13 @@ async def test_a_search_has_no_cost(
 ) -> None:
     """What one knows of full claims is not made of it: the next ones would come rarely, for no reason."""
     costs: list[float] = []
-    monkeypatch.setattr(counter.claims._cursors, "full_done", lambda began_s, ended_s: costs.append(ended_s - began_s))
+    monkeypatch.setattr(
+        counter.claims.signal.cursors, "full_done", lambda began_s, ended_s: costs.append(ended_s - began_s)
+    )
     jobs = [await forge(connection, next_run_at=PAST) for _ in range(2 * IN_VAIN)]
     refused: Mapping[bytes, str] | str = {jobs[0]: "XX001"} if is_one else "XX001"
     async with refusing(connection, refused, "RUNNING"):
-        assert await counter.claims.pass_once() == is_one
+        assert await counter.claims.loop.pass_once() == is_one
     assert costs == [pytest.approx(0.0, abs=1e-6)]
 
 
@@ -261,10 +264,10 @@ async def test_a_name_that_cannot_be_read(
         with pytest.raises(StatementError):
             await store.claim([TOPIC], [counter.worker.identity], [0] * 9, LEASE_S)
         assert (await connection.fetchval(RUNNING)) == len(jobs)
-        counter.claims.doubt(counter.worker.identity)
+        counter.claims.in_doubt.doubt(counter.worker.identity)
     with capture_logs() as logs:
         async with counter.open():
-            counter.claims.wake()
+            counter.claims.signal.wake()
 
             async def others() -> bool:
                 return counter.assigned() == {*jobs} - {bad} and await aside(connection) == {bad: "22021"}
@@ -278,7 +281,7 @@ async def test_a_name_that_cannot_be_read(
             await until(tried_again, "some more tries")
             assert await connection.fetchval("SELECT count(*) FROM pulse.attempts") == is_left * len(jobs)
             later = await forge(connection, next_run_at=PAST)
-            counter.claims.wake()
+            counter.claims.signal.wake()
 
             async def those_that_come() -> bool:
                 return later in counter.assigned()
@@ -301,12 +304,12 @@ async def test_what_is_let_go_with_another(counter: Counter, connection: Connect
     jobs = [await forge(connection, next_run_at=PAST) for _ in range(3)]
     refusal = StatementError("no", sqlstate="XX001", statement="claim_jobs")
     await counter.store.aside.add([(one, refusal) for one in jobs], 0.0)
-    await counter.claims.pass_once()
+    await counter.claims.loop.pass_once()
     assert counter.assigned() == set()
-    await counter.claims.bad_jobs.try_next()
+    await counter.claims.refused_jobs.try_next()
 
     async def all_of_them() -> bool:
-        await counter.claims.pass_once()
+        await counter.claims.loop.pass_once()
         return counter.assigned() == {*jobs}
 
     await until_within(all_of_them, "all of them", deadline_s=10.0)
@@ -322,10 +325,10 @@ async def test_bad_jobs_beside_each_other(counter: Counter, connection: Connecti
     async with refusing(connection, bad, "RUNNING"), counter.open():
 
         async def others() -> bool:
-            counter.claims.wake()
-            counter.claims.barred._pauses.clear()
+            counter.claims.signal.wake()
+            counter.claims.quarantine._pauses.clear()
             counter.worker.held.clear()
-            counter.claims._cursors._full_s = float("-inf")
+            counter.claims.signal.cursors._full_s = float("-inf")
             return counter.assigned() == {*jobs} - {*bad}
 
         await until(others, "the other jobs")
@@ -336,9 +339,9 @@ async def test_a_bad_job_that_one_place_waits_for(counter: Counter, connection: 
     counter.worker.capacity = 1
     jobs = [await forge(connection, next_run_at=PAST + timedelta(seconds=place)) for place in range(2)]
     async with refusing(connection, {jobs[0]: "XX001"}, "RUNNING"):
-        assert await counter.claims.pass_once()
+        assert await counter.claims.loop.pass_once()
     assert counter.assigned() == {jobs[1]}
-    assert counter.claims.barred._pauses == {}
+    assert counter.claims.quarantine._pauses == {}
 
 
 async def test_many_jobs_that_one_place_waits_for(
@@ -351,16 +354,16 @@ async def test_many_jobs_that_one_place_waits_for(
     async with open_while_refused(counter, connection, "XX001", "RUNNING") as heal:
 
         async def is_tried() -> bool:
-            return bool(counter.claims.barred._pauses)
+            return bool(counter.claims.quarantine._pauses)
 
         await until(is_tried, "claims that fail")
         assert len(await aside(connection)) <= 2
         await heal()
-        counter.claims.barred._pauses.clear()
+        counter.claims.quarantine._pauses.clear()
         counter.worker.capacity = 100
 
         async def all_of_them() -> bool:
-            counter.claims.wake()
+            counter.claims.signal.wake()
             return counter.assigned() == {*jobs}
 
         await until(all_of_them, "the jobs")
@@ -377,8 +380,8 @@ async def test_what_is_set_aside_is_told_once(
         async with open_while_refused(counter, connection, "P0001", "RUNNING"):
 
             async def are_searched() -> bool:
-                counter.claims.barred._pauses.clear()
-                counter.claims.wake()
+                counter.claims.quarantine._pauses.clear()
+                counter.claims.signal.wake()
                 return [one["event"] for one in logs].count("claim_failed") > 2
 
             await until(are_searched, "searches")
@@ -404,16 +407,16 @@ async def test_a_claim_that_waits(
         return await claim(*args, **options)
 
     async def are_refused() -> bool:
-        counter.claims.barred._pauses.clear()
-        counter.claims.wake()
+        counter.claims.quarantine._pauses.clear()
+        counter.claims.signal.wake()
         return tries > 2 * STUBBORN
 
     monkeypatch.setattr(counter.store, "claim", counted)
     async with open_while_refused(counter, connection, {jobs[1]: sqlstate}, "RUNNING") as heal:
         await until(are_refused, "claims")
         await heal()
-        counter.claims.barred._pauses.clear()
-        counter.claims.wake()
+        counter.claims.quarantine._pauses.clear()
+        counter.claims.signal.wake()
         await until_assigned(counter, jobs)
     assert await aside(connection) == {}
 
@@ -487,7 +490,7 @@ async def test_many_refused_reports(counter: Counter, connection: Connection[Rec
     """They hold up no other: neither what comes later, nor what stands behind them in the same flush."""
     bad = {await counter.running(counter.worker): "P0001" for _ in range(3 * IN_VAIN)}
     good = await counter.running(counter.worker)
-    counter.desk.closed = True
+    counter.registry.closed = True
     async with open_while_refused(counter, connection, bad, "COMPLETED") as heal:
         counter.report(*(Result(one, 1, "ok") for one in bad))
         if not together:
@@ -513,13 +516,13 @@ async def test_nobody_waits_for_a_refused_report(counter: Counter, connection: C
             return await aside(connection) == {bad: "P0001"}
 
         await until(is_aside, "its mark")
-        counter.desk.reporting.add((later, 1))
+        counter.registry.reporting.add((later, 1))
         await counter.leases.unwritten.look(Backoff())
         assert [(await counter.read(one))["lease_until"] > PAST for one in (bad, later)] == [True, False]
         assert counter.leases.unwritten._reports_s.keys() == {(later, 1)}
         await heal()
         await until(lambda: counter.is_status("COMPLETED", bad), "its end")
-    assert counter.desk.refused == {}
+    assert counter.registry.refused == {}
 
 
 async def late(connection: Connection[Record], number: int) -> list[bytes]:
@@ -601,7 +604,7 @@ async def test_what_was_refused_something_else(store: Store, connection: Connect
     for _ in range(2):
         one = await forge(connection, next_run_at=datetime.now(UTC) + timedelta(hours=1))
         await store.aside.add([(one, StatementError("no", sqlstate="P0001", statement="expire_jobs"))], 0.0)
-    assert [await counter.claims.bad_jobs.try_next() for _ in range(3)] == [True, True, False]
+    assert [await counter.claims.refused_jobs.try_next() for _ in range(3)] == [True, True, False]
     assert await aside(connection) == {}
 
 
@@ -610,13 +613,13 @@ async def test_what_is_reported_is_nobodys_turn(counter: Counter, connection: Co
     reported, handed_out = [await counter.running(counter.worker) for _ in range(2)]
     for one, statement in ((reported, "complete_jobs"), (handed_out, "claim_jobs")):
         await counter.store.aside.add([(one, StatementError("no", sqlstate="P0001", statement=statement))], 0.0)
-    assert [await counter.claims.bad_jobs.try_next() for _ in range(3)] == [False, True, False]
+    assert [await counter.claims.refused_jobs.try_next() for _ in range(3)] == [False, True, False]
     assert await aside(connection) == {reported: "P0001"}
 
 
 async def test_ends(counter: Counter, connection: Connection[Record]) -> None:
     """The same of attempts that did not succeed."""
-    counter.desk.closed = True  # none is handed out again
+    counter.registry.closed = True  # none is handed out again
     good = [await counter.running(counter.worker) for _ in STATES]
     bad = {await counter.running(counter.worker): sqlstate for sqlstate in STATES}
     async with counter.open():
@@ -666,7 +669,7 @@ async def test_submits(counter: Counter, connection: Connection[Record]) -> None
             code = "" if wire is None or not wire.sent else wire.sent[-1][2].get("code", "")
             if wire is None or (code == "unavailable" and code_of(bad.get(identity, UNIQUE_VIOLATION)) != code):
                 sent[identity] = Wire()
-                counter.submits.batcher.put(Submitted(sent[identity], 1, [one]))
+                counter.submits.batcher.put(PendingSubmit(sent[identity], 1, [one]))
 
     async with counter.open(), refusing(connection, bad, "PENDING", "RUNNING"):
 
@@ -691,7 +694,7 @@ async def test_requests_that_were_not_tried_alone(counter: Counter, connection: 
         these = [one for one in every if code_in(sent.get(one.id or b"")) == "unavailable"]
         for one in these:
             sent[one.id or b""] = Wire()
-            counter.submits.batcher.put(Submitted(sent[one.id or b""], 1, [one]))
+            counter.submits.batcher.put(PendingSubmit(sent[one.id or b""], 1, [one]))
         return bool(these)
 
     async def are_answered() -> bool:
@@ -721,7 +724,7 @@ async def test_every_row_is_refused(
 
         await until(are_failing, "both statements")
         await heal()
-        counter.claims.barred._pauses.clear()
+        counter.claims.quarantine._pauses.clear()
 
         async def all_of_them() -> bool:
             return counter.assigned() == {*waiting} and await counter.is_status("COMPLETED", *done)

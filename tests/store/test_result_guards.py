@@ -19,9 +19,10 @@ from pulse.protocol import Result
 from pulse.store.connections.pool import SERVER_SETTINGS, Target
 from pulse.store.rows import Ending, EndingKind, Level
 from pulse.store.store import Store
-from pulse_actors.dispatcher.workers.registry import Held, Worker
+from pulse_actors.dispatcher.workers.records import HeldJob, RegisteredWorker
 from pulse_actors.dispatcher.writes import report as writing
-from pulse_actors.dispatcher.writes.report import Obituary, Reported, Results
+from pulse_actors.dispatcher.writes.report import ReportWriter
+from pulse_actors.dispatcher.writes.report_rows import Obituary, PendingReport
 from pulse_actors.runtime.actor import Backoff
 from tests.store.helpers import TOPIC, forge, history, read
 from tests.store.recovery_kit import DEADLINE_S, Floor, new_worker, wire_of
@@ -41,11 +42,11 @@ class Tray(Floor):
     def __init__(self, store: Store, connection: Connection[Record], dsn: str) -> None:
         super().__init__(store, connection)
         self.worker = new_worker("w")
-        self.desk.join(self.worker)
+        self.registry.join(self.worker)
         self.dsn = dsn
         self.woken: list[tuple[Level, float]] = []
         self.dues_s: list[float | None] = []
-        self.claims.wake_level = self._woken  # type: ignore[method-assign]
+        self.claims.signal.wake_level = self._woken  # type: ignore[method-assign]
 
     def _woken(self, level: Level, delay_s: float = 0.0, *, due_s: float | None = None) -> None:
         self.woken.append((level, delay_s))
@@ -55,9 +56,9 @@ class Tray(Floor):
         """A job that the worker runs; its id."""
         return await self.running(self.worker, **columns)
 
-    def report(self, number: int, *results: Result, worker: Worker | None = None) -> None:
+    def report(self, number: int, *results: Result, worker: RegisteredWorker | None = None) -> None:
         """A report comes."""
-        self.results.accept(Reported(worker or self.worker, number, results, [one.pair for one in results]))
+        self.results.accept(PendingReport(worker or self.worker, number, results, [one.pair for one in results]))
 
     def die(self, *endings: Ending) -> None:
         """An obituary comes."""
@@ -72,7 +73,7 @@ class Tray(Floor):
         await self.results._bring_back()
         await self.write()
 
-    def answers(self, worker: Worker | None = None) -> list[tuple[int | None, list[Any]]]:
+    def answers(self, worker: RegisteredWorker | None = None) -> list[tuple[int | None, list[Any]]]:
         """Which reports were answered, with what was stale of them."""
         return [(number, body["stale"]) for _, number, body in wire_of(worker or self.worker).sent]
 
@@ -108,14 +109,14 @@ def error(job: bytes, attempt: int = 1) -> Result:
 async def test_what_is_stale_is_told(tray: Tray) -> None:
     """Exactly those attempts that are not written; all of them are no longer held, nor on their way."""
     done, failed, foreign = await tray.held(), await tray.held(), await forge(tray.connection, "RUNNING")
-    tray.worker.held[foreign, 1] = Held("n", TOPIC)
+    tray.worker.held[foreign, 1] = HeldJob("n", TOPIC)
     with capture_logs() as logs:
         tray.report(1, ok(done), error(failed), ok(foreign))
-        assert tray.desk.reporting == {(done, 1), (failed, 1), (foreign, 1)}
+        assert tray.registry.reporting == {(done, 1), (failed, 1), (foreign, 1)}
         await tray.write()
     assert tray.answers() == [(1, [(foreign, 1)])]
     assert tray.worker.held == {}
-    assert tray.desk.reporting == set()
+    assert tray.registry.reporting == set()
     assert [entry["count"] for entry in logs if entry["event"] == "results_stale"] == [1]
     assert (await read(tray.connection, foreign))["status"] == "RUNNING"
 
@@ -156,7 +157,7 @@ async def test_a_locked_row_holds_up_its_own_report_alone(tray: Tray) -> None:
     assert tray.answers() == [(2, []), (1, [])]
     assert tray.worker.held == {}
     assert tray.results._kept == set()
-    assert tray.results._aside == []
+    assert tray.results._deferred == []
 
 
 async def test_a_lock_is_waited_for_once(tray: Tray) -> None:
@@ -221,7 +222,7 @@ async def test_who_cannot_be_asked_what_is_locked(tray: Tray, monkeypatch: pytes
     assert tray.answers() == [(2, [])]
     with pytest.raises(UnavailableError):
         await tray.results._bring_back()
-    assert len(tray.results._aside) == 1
+    assert len(tray.results._deferred) == 1
 
 
 async def test_an_obituary_of_a_locked_row_is_written_later(tray: Tray) -> None:
@@ -230,7 +231,7 @@ async def test_an_obituary_of_a_locked_row_is_written_later(tray: Tray) -> None:
     async with tray.locked(job):
         tray.die(Ending(job, 1, "w", EndingKind.CRASHED, "why"))
         await tray.write()
-        assert len(tray.results._aside) == 1
+        assert len(tray.results._deferred) == 1
     await tray.write_again()
     assert (await read(tray.connection, job))["last_error"] == "why"
     assert tray.answers() == []
@@ -298,7 +299,7 @@ async def test_progress_and_the_rest_cannot_be_stored(tray: Tray, monkeypatch: p
     tray.die(Ending(other, 1, tray.worker.identity, EndingKind.ERROR, "boom", progress='"\\u0000"'))
     await tray.write()
     assert (await read(tray.connection, other))["status"] == "RUNNING"
-    assert [one.left for one in tray.results._aside] == [{other}]
+    assert [one.left for one in tray.results._deferred] == [{other}]
 
 
 async def test_an_outage_is_logged_now_and_then(monkeypatch: pytest.MonkeyPatch, tray: Tray) -> None:
@@ -313,8 +314,8 @@ async def test_an_outage_is_logged_now_and_then(monkeypatch: pytest.MonkeyPatch,
         return 0.0
 
     monkeypatch.setattr(Backoff, "next_s", counted)
-    results = Results(away, tray.desk, tray.claims)
-    results.accept(Reported(tray.worker, 1, [ok(bytes(16))], [(bytes(16), 1)]))
+    results = ReportWriter(away, tray.registry, tray.claims.signal, tray.claims.counters)
+    results.accept(PendingReport(tray.worker, 1, [ok(bytes(16))], [(bytes(16), 1)]))
     with capture_logs() as logs, anyio.fail_after(DEADLINE_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(results.run)

@@ -14,8 +14,8 @@ from pulse.errors import StatementError
 from pulse.protocol import ById, ByIds, JobsList
 from pulse.store.reading.damaged_jobs import _is_read, legible_job
 from pulse.store.store import Store
+from pulse_actors.dispatcher.context import RequestContext
 from pulse_actors.dispatcher.requests.jobs import cancel_jobs, delete_jobs, get_job, list_jobs, retry_jobs, why_job
-from pulse_actors.dispatcher.services import Desktop
 from tests.store.helpers import TERMINAL, forge, read
 from tests.store.test_visit_guards import Lobby
 
@@ -32,9 +32,9 @@ LOST = "chunk number"  # which is missing, or comes where another one should
 
 
 @pytest.fixture
-def desktop(store: Store, connection: Connection[Record]) -> Desktop:
+def context(store: Store, connection: Connection[Record]) -> RequestContext:
     """What answers requests."""
-    return Lobby(store, connection).office().desktop
+    return RequestContext(Lobby(store, connection).services().services)
 
 
 async def corrupt(connection: Connection[Record], status: str = "PENDING", **columns: Any) -> bytes:
@@ -57,28 +57,28 @@ async def aside(connection: Connection[Record]) -> list[tuple[Any, ...]]:
     return [(row[0].bytes, *list(row)[1:5], LOST in row["error"]) for row in await connection.fetch(ASIDE)]
 
 
-async def reasons(desktop: Desktop, job: bytes) -> Any:
+async def reasons(context: RequestContext, job: bytes) -> Any:
     """Why a job does not run."""
-    return (await why_job(desktop, ById(job)))["reasons"]
+    return (await why_job(context, ById(job)))["reasons"]
 
 
 @pytest.mark.parametrize("status", ["PENDING", "RETRYING", "RUNNING"])
 async def test_what_cannot_be_canceled_is_set_aside(
-    desktop: Desktop, connection: Connection[Record], status: str
+    context: RequestContext, connection: Connection[Record], status: str
 ) -> None:
     """Others of the same request are canceled; the answer, the audit and `why` tell which was not, and why."""
     job = await corrupt(connection, status)
     others = [await forge(connection) for _ in range(4)]
-    answer = await cancel_jobs(desktop, ByIds([*others[:2], job, *others[2:]]))
+    answer = await cancel_jobs(context, ByIds([*others[:2], job, *others[2:]]))
     assert answer == {"done": others, "refused": [[job, "set_aside"]]}
     expected = (job, "infinity", 1, "XX001", "cancel_jobs", True)
     assert await aside(connection) == [expected]
     assert await connection.fetchval("SELECT status::text FROM pulse.jobs WHERE id = $1", job.hex()) == status
     noted = await connection.fetch("SELECT action, job_id, detail FROM pulse.audit WHERE action = 'jobs.set_aside'")
     assert [(row["job_id"].bytes, json.loads(row["detail"])) for row in noted] == [(job, {"sqlstate": "XX001"})]
-    await cancel_jobs(desktop, ByIds([job]))
+    await cancel_jobs(context, ByIds([job]))
     assert await aside(connection) == [(*expected[:2], 2, *expected[3:])]
-    (reason,) = await reasons(desktop, job)
+    (reason,) = await reasons(context, job)
     assert (reason["code"], reason["details"]["sqlstate"], reason["details"]["for_good"]) == (
         "set_aside",
         "XX001",
@@ -90,25 +90,29 @@ async def test_what_cannot_be_canceled_is_set_aside(
     assert "again" not in reason["text"]
 
 
-async def test_what_is_set_aside_by_itself_is_tried_again(desktop: Desktop, connection: Connection[Record]) -> None:
+async def test_what_is_set_aside_by_itself_is_tried_again(
+    context: RequestContext, connection: Connection[Record]
+) -> None:
     """`why` says so; an operator's cancel ends that."""
     job = await corrupt(connection)
     await connection.execute(SET_ASIDE, job.hex())
-    (reason,) = await reasons(desktop, job)
+    (reason,) = await reasons(context, job)
     assert reason["text"].endswith("the database refuses claim_jobs: no (SQLSTATE P0001). It is tried again by itself.")
-    await cancel_jobs(desktop, ByIds([job]))
+    await cancel_jobs(context, ByIds([job]))
     assert await aside(connection) == [(job, "infinity", 2, "XX001", "cancel_jobs", True)]
 
 
-async def test_what_has_ended_is_why_it_does_not_run(desktop: Desktop, connection: Connection[Record]) -> None:
+async def test_what_has_ended_is_why_it_does_not_run(context: RequestContext, connection: Connection[Record]) -> None:
     """What is set aside yet and has ended is not waited for."""
     job = await corrupt(connection, "CANCELED")
     await connection.execute(SET_ASIDE, job.hex())
-    assert [one["code"] for one in await reasons(desktop, job)] == ["ended"]
+    assert [one["code"] for one in await reasons(context, job)] == ["ended"]
 
 
 @pytest.mark.parametrize("status", ["PENDING", "RETRYING", "RUNNING", *TERMINAL])
-async def test_what_is_set_aside_can_be_deleted(desktop: Desktop, connection: Connection[Record], status: str) -> None:
+async def test_what_is_set_aside_can_be_deleted(
+    context: RequestContext, connection: Connection[Record], status: str
+) -> None:
     """Whatever its status, without its args being read; nothing of it is left, and nobody else's place aside goes."""
     job, other = await corrupt(connection, status), await forge(connection)
     for one in (job, other):
@@ -116,7 +120,7 @@ async def test_what_is_set_aside_can_be_deleted(desktop: Desktop, connection: Co
         await connection.execute(
             "INSERT INTO pulse.attempts (job_id, attempt, outcome) VALUES ($1, 7, 'error')", one.hex()
         )
-    assert await delete_jobs(desktop, ByIds([job])) == {"done": [job], "refused": []}
+    assert await delete_jobs(context, ByIds([job])) == {"done": [job], "refused": []}
     assert [row["id"].bytes for row in await connection.fetch("SELECT id FROM pulse.jobs")] == [other]
     assert [one[0] for one in await aside(connection)] == [other]
     assert [row["job_id"].bytes for row in await connection.fetch("SELECT job_id FROM pulse.attempts")] == [other]
@@ -125,7 +129,7 @@ async def test_what_is_set_aside_can_be_deleted(desktop: Desktop, connection: Co
 
 @pytest.mark.parametrize("status", ["PENDING", "DEAD_LETTERED"])
 async def test_what_can_be_changed_again_is_set_aside_no_more(
-    desktop: Desktop, connection: Connection[Record], status: str
+    context: RequestContext, connection: Connection[Record], status: str
 ) -> None:
     """Also what an operator set aside: he cancels or retries it, and that works; nobody else's place aside goes."""
     job, other = await forge(connection, status), await forge(connection)
@@ -133,30 +137,32 @@ async def test_what_can_be_changed_again_is_set_aside_no_more(
         await connection.execute(SET_ASIDE, one.hex())
     await connection.execute("UPDATE pulse.set_aside SET next_try_at = 'infinity'")
     change = cancel_jobs if status == "PENDING" else retry_jobs
-    assert await change(desktop, ByIds([job])) == {"done": [job], "refused": []}
+    assert await change(context, ByIds([job])) == {"done": [job], "refused": []}
     assert [one[0] for one in await aside(connection)] == [other]
 
 
-async def test_what_is_not_set_aside_is_not_deleted(desktop: Desktop, connection: Connection[Record]) -> None:
+async def test_what_is_not_set_aside_is_not_deleted(context: RequestContext, connection: Connection[Record]) -> None:
     """Of what waits or runs only that goes which no other statement can change."""
     job = await corrupt(connection)
-    assert await delete_jobs(desktop, ByIds([job])) == {"done": [], "refused": [[job, "invalid_transition"]]}
+    assert await delete_jobs(context, ByIds([job])) == {"done": [], "refused": [[job, "invalid_transition"]]}
 
 
-async def test_an_error_that_is_nobodys_sets_nobody_aside(desktop: Desktop, connection: Connection[Record]) -> None:
+async def test_an_error_that_is_nobodys_sets_nobody_aside(
+    context: RequestContext, connection: Connection[Record]
+) -> None:
     """Where the database refuses the statement whatever job it is for, the request fails, and no job is to blame."""
     job = await forge(connection)
     await connection.execute("ALTER TABLE pulse.attempts RENAME TO lost")
     try:
         with pytest.raises(StatementError, match="42P01"):
-            await cancel_jobs(desktop, ByIds([job]))
+            await cancel_jobs(context, ByIds([job]))
     finally:
         await connection.execute("ALTER TABLE pulse.lost RENAME TO attempts")
     assert await aside(connection) == []
     assert await connection.fetch("SELECT FROM pulse.audit") == []
 
 
-async def test_what_can_be_read_is_told(desktop: Desktop, connection: Connection[Record]) -> None:
+async def test_what_can_be_read_is_told(context: RequestContext, connection: Connection[Record]) -> None:
     """A job, and a list in which it is, without its args, and by name what is left out; the others are whole."""
     others = [await forge(connection, args='{"a": 1}', progress="1") for _ in range(4)]
     job = await corrupt(connection, "DEAD_LETTERED", progress='"half"')
@@ -164,8 +170,8 @@ async def test_what_can_be_read_is_told(desktop: Desktop, connection: Connection
     await connection.execute(
         "INSERT INTO pulse.attempts (job_id, attempt, outcome) VALUES ($1, 1, 'crashed')", others[0].hex()
     )
-    found: Any = (await get_job(desktop, ById(job)))["job"]
-    listed: Any = (await list_jobs(desktop, JobsList()))["jobs"]
+    found: Any = (await get_job(context, ById(job)))["job"]
+    listed: Any = (await list_jobs(context, JobsList()))["jobs"]
     told = {"id": job, "args": None, "progress": '"half"', "last_error": "boom", "omitted": ["args"]}
     assert {name: found[name] for name in told} == told
     assert [one["outcome"] for one in found["history"]] == ["error"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,11 +18,12 @@ from pulse.store.rows import Claim, Level, Wake
 from pulse.store.store import Store
 from pulse_actors.dispatcher.claims.assign_frames import ASSIGN_CHARS
 from pulse_actors.dispatcher.claims.cursors import FEW_TOPICS
-from pulse_actors.dispatcher.claims.loop import Claims
-from pulse_actors.dispatcher.workers.registry import Desk, Held, Worker
+from pulse_actors.dispatcher.workers.records import HeldJob, RegisteredWorker
+from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 from tests.store.helpers import LEASE_S, NOW, TOPIC, at, count, forge, history, job, read
 from tests.store.recovery_kit import DEADLINE_S, HOST, new_worker, wire_of
 from tests.store.refusing_kit import refusing
+from tests.support.claim_parts import claim_parts
 
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
@@ -129,17 +131,17 @@ class Bench:
     """Claims that are at rest, on the test's database."""
 
     def __init__(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.desk = Desk()
-        self.claims = Claims(store, self.desk, HOST, lease_s=30.0, poll_s=60.0, batch=50)
-        self.claims._is_at_rest = True
+        self.registry = WorkerRegistry()
+        self.claims = claim_parts(store, self.registry, HOST, lease_s=30.0, poll_s=60.0, batch=50)
+        self.claims.signal._is_waiting = True
         self.store = store
         self.monkeypatch = monkeypatch
 
-    def join(self, identity: str = "w", *, capacity: int = 10, topics: tuple[str, ...] = (TOPIC,)) -> Worker:
+    def join(self, identity: str = "w", *, capacity: int = 10, topics: tuple[str, ...] = (TOPIC,)) -> RegisteredWorker:
         """A worker comes."""
         worker = new_worker(identity, capacity=capacity)
-        worker.names, worker.topics = frozenset("n"), topics
-        self.desk.join(worker)
+        worker.facts = replace(worker.facts, names=frozenset("n"), topics=topics)
+        self.registry.join(worker)
         return worker
 
     def after_submit(self, happens: Callable[[], Awaitable[object]]) -> None:
@@ -161,7 +163,7 @@ def bench(store: Store, monkeypatch: pytest.MonkeyPatch) -> Bench:
     return Bench(store, monkeypatch)
 
 
-def jobs_of(worker: Worker) -> list[tuple[bytes, int]]:
+def jobs_of(worker: RegisteredWorker) -> list[tuple[bytes, int]]:
     """What it was assigned."""
     return [(one[0], one[1]) for body in wire_of(worker).bodies("assign") for one in body["jobs"]]
 
@@ -169,38 +171,38 @@ def jobs_of(worker: Worker) -> list[tuple[bytes, int]]:
 async def test_a_job_that_finds_a_free_worker(bench: Bench, connection: Connection[Record]) -> None:
     """It is with its worker and in the book at once, nothing is left to be claimed, and nobody is in doubt."""
     worker, one = bench.join(), job()
-    assert await bench.claims.submit([one]) == []
+    assert await bench.claims.submits.submit([one]) == []
     assert jobs_of(worker) == [(one.id, 1)]
     assert set(worker.held) == {(one.id, 1)}
     assert (await read(connection, one.id or b""))["locked_by"] == "w"
-    assert bench.claims._in_doubt == set()
-    assert not bench.claims._wake.is_set()
+    assert bench.claims.in_doubt._in_doubt == set()
+    assert not bench.claims.signal._event.is_set()
 
 
 async def test_whom_jobs_go_to(bench: Bench) -> None:
     """To those who serve their topics, spread."""
     first, second, other = bench.join("a"), bench.join("b"), bench.join("c", topics=("u",))
-    await bench.claims.submit([job(), job(), job()])
+    await bench.claims.submits.submit([job(), job(), job()])
     assert sorted(len(one.held) for one in (first, second)) == [1, 2]
-    await bench.claims.submit([job(topic="u")])
+    await bench.claims.submits.submit([job(topic="u")])
     assert len(other.held) == 1
 
 
 async def test_a_job_that_names_no_topic(bench: Bench) -> None:
     """It is its handler's, or the default, as the statement finds."""
     worker = bench.join(topics=("default",))
-    await bench.claims.submit([one := job(topic=None)])
+    await bench.claims.submits.submit([one := job(topic=None)])
     assert jobs_of(worker) == [(one.id, 1)]
 
 
 MANY_TOPICS: Final = (*(f"t{n}" for n in range(FEW_TOPICS)), TOPIC)
 UNFIT: Final[dict[str, tuple[list[dict[str, Any]], Callable[[Bench], object]]]] = {
-    "while claims are made": ([{}], lambda bench: setattr(bench.claims, "_is_at_rest", False)),
-    "while a claim is called for": ([{}], lambda bench: bench.claims.wake()),
-    "while somebody is in doubt": ([{}], lambda bench: bench.claims._in_doubt.add("x")),
-    "while somebody else is": ([{}], lambda bench: bench.claims.doubt("x")),
-    "when dispatch is closed": ([{}], lambda bench: setattr(bench.desk, "closed", True)),
-    "more than a claim takes": ([{}] * 3, lambda bench: setattr(bench.claims, "_batch", 2)),
+    "while claims are made": ([{}], lambda bench: setattr(bench.claims.signal, "_is_waiting", False)),
+    "while a claim is called for": ([{}], lambda bench: bench.claims.signal.wake()),
+    "while somebody is in doubt": ([{}], lambda bench: bench.claims.in_doubt._in_doubt.add("x")),
+    "while somebody else is": ([{}], lambda bench: bench.claims.in_doubt.doubt("x")),
+    "when dispatch is closed": ([{}], lambda bench: setattr(bench.registry, "closed", True)),
+    "more than a claim takes": ([{}] * 3, lambda bench: setattr(bench.claims.submits, "_batch", 2)),
     "more than they have room for": ([{}] * 11, lambda _: None),
     "due later": ([{}, {"delay_s": 60.0}], lambda _: None),
     "due at a time": ([{}, {"run_at": time.time() + 60.0}], lambda _: None),
@@ -216,7 +218,7 @@ async def test_what_waits_for_its_claim(bench: Bench, connection: Connection[Rec
     worker, (fields, happens) = bench.join(), UNFIT[unfit]
     happens(bench)
     jobs = [job(**one) for one in fields]
-    assert await bench.claims.submit(jobs) != []
+    assert await bench.claims.submits.submit(jobs) != []
     assert jobs_of(worker) == []
     assert await connection.fetchval("SELECT bool_and(status = 'PENDING') FROM pulse.jobs") is True
     assert await count(connection) == len(jobs)
@@ -225,17 +227,17 @@ async def test_what_waits_for_its_claim(bench: Bench, connection: Connection[Rec
 async def test_a_submit_does_not_wait_for_a_claim(bench: Bench, connection: Connection[Record]) -> None:
     """While jobs are between the database and the book, it goes its own way."""
     bench.join()
-    async with bench.claims.lock:
+    async with bench.claims.in_doubt._lock:
         with anyio.fail_after(DEADLINE_S):
-            await bench.claims.submit([job()])
+            await bench.claims.submits.submit([job()])
     assert await connection.fetchval("SELECT status::text FROM pulse.jobs") == "PENDING"
 
 
 async def test_a_worker_that_has_fallen_silent(bench: Bench) -> None:
     """It gets nothing."""
     worker = bench.join()
-    worker.held[bytes(16), 1], worker.heard_s = Held("n", TOPIC), time.monotonic() - 31.0
-    await bench.claims.submit([job()])
+    worker.held[bytes(16), 1], worker.contact.heard_s = HeldJob("n", TOPIC), time.monotonic() - 31.0
+    await bench.claims.submits.submit([job()])
     assert jobs_of(worker) == []
 
 
@@ -248,9 +250,9 @@ async def test_an_answer_that_was_lost(bench: Bench, connection: Connection[Reco
 
     bench.after_submit(lost)
     with pytest.raises(UnavailableError):
-        await bench.claims.submit([one])
-    assert bench.claims._wake.is_set()
-    await bench.claims.pass_once()
+        await bench.claims.submits.submit([one])
+    assert bench.claims.signal._event.is_set()
+    await bench.claims.loop.pass_once()
     assert jobs_of(worker) == [(one.id, 2)]
     assert [row["outcome"] for row in await history(connection, one.id or b"")] == ["released"]
 
@@ -264,10 +266,10 @@ async def test_an_answer_that_cannot_be_read(bench: Bench) -> None:
 
     bench.after_submit(unreadable)
     with pytest.raises(StatementError):
-        await bench.claims.submit([one])
-    assert bench.claims._in_doubt == {worker.identity}
-    assert bench.claims._wake.is_set()
-    await bench.claims.pass_once()
+        await bench.claims.submits.submit([one])
+    assert bench.claims.in_doubt._in_doubt == {worker.identity}
+    assert bench.claims.signal._event.is_set()
+    await bench.claims.loop.pass_once()
     assert jobs_of(worker) == [(one.id, 2)]
 
 
@@ -276,9 +278,9 @@ async def test_a_job_that_cannot_be_stored(bench: Bench, connection: Connection[
     bench.join()
     known = await forge(connection)
     with pytest.raises(StatementError, match="duplicate key value"):
-        await bench.claims.submit([job(id=known)])
-    assert bench.claims._in_doubt == set()
-    assert not bench.claims._wake.is_set()
+        await bench.claims.submits.submit([job(id=known)])
+    assert bench.claims.in_doubt._in_doubt == set()
+    assert not bench.claims.signal._event.is_set()
 
 
 @pytest.mark.parametrize("sqlstate", ["P0001", "23514"])
@@ -288,20 +290,20 @@ async def test_a_job_that_cannot_be_handed_out(bench: Bench, connection: Connect
     one_id = one.id or b""
 
     async def store_alone(jobs: Sequence[NewJob]) -> list[Wake]:
-        assert not bench.claims.lock.locked()
-        assert bench.claims._in_doubt == set()
+        assert not bench.claims.in_doubt._lock.locked()
+        assert bench.claims.in_doubt._in_doubt == set()
         return await submit(jobs)
 
     submit = bench.store.submit
     bench.monkeypatch.setattr(bench.store, "submit", store_alone)
     async with refusing(connection, {one_id: sqlstate}, "RUNNING"):
-        woken = await bench.claims.submit([one])
+        woken = await bench.claims.submits.submit([one])
         assert [(wake.topic, wake.jobs) for wake in woken] == [(TOPIC, 1)]
         assert (await read(connection, one_id))["status"] == "PENDING"
-        await bench.claims.pass_once()
+        await bench.claims.loop.pass_once()
         assert [row["sqlstate"] for row in await connection.fetch("SELECT sqlstate FROM pulse.set_aside")] == [sqlstate]
     assert worker.held == {}
-    assert bench.claims._in_doubt == set()
+    assert bench.claims.in_doubt._in_doubt == set()
 
 
 async def test_a_job_that_is_refused_either_way(bench: Bench, connection: Connection[Record]) -> None:
@@ -310,10 +312,10 @@ async def test_a_job_that_is_refused_either_way(bench: Bench, connection: Connec
     one = job()
     async with refusing(connection, {one.id or b"": "P0001"}, "PENDING", "RUNNING"):
         with pytest.raises(StatementError, match="not with me"):
-            await bench.claims.submit([one])
-    assert bench.claims._in_doubt == set()
-    assert not bench.claims._wake.is_set()
-    assert not bench.claims.lock.locked()
+            await bench.claims.submits.submit([one])
+    assert bench.claims.in_doubt._in_doubt == set()
+    assert not bench.claims.signal._event.is_set()
+    assert not bench.claims.in_doubt._lock.locked()
 
 
 async def test_a_job_that_is_canceled_meanwhile(bench: Bench) -> None:
@@ -322,10 +324,10 @@ async def test_a_job_that_is_canceled_meanwhile(bench: Bench) -> None:
 
     async def cancel() -> None:
         found = await bench.store.cancel([one.id or b""])
-        bench.claims.forget((each.id, each.attempt) for each in found if each.worker is not None)
+        bench.claims.handout.forget((each.id, each.attempt) for each in found if each.worker is not None)
 
     bench.after_submit(cancel)
-    await bench.claims.submit([one])
+    await bench.claims.submits.submit([one])
     assert jobs_of(worker) == []
     assert worker.held == {}
 
@@ -333,8 +335,8 @@ async def test_a_job_that_is_canceled_meanwhile(bench: Bench) -> None:
 async def test_a_cancel_of_another_time(bench: Bench) -> None:
     """What was canceled during an earlier claim says nothing of this one."""
     worker, one = bench.join(), job()
-    bench.claims.forget([(one.id or b"", 1)])
-    await bench.claims.submit([one])
+    bench.claims.handout.forget([(one.id or b"", 1)])
+    await bench.claims.submits.submit([one])
     assert jobs_of(worker) == [(one.id, 1)]
 
 
@@ -343,10 +345,10 @@ async def test_a_worker_that_leaves_meanwhile(bench: Bench, connection: Connecti
     worker, one = bench.join(), job()
 
     async def leave() -> None:
-        bench.desk.leave(worker)
+        bench.registry.leave(worker)
 
     bench.after_submit(leave)
-    await bench.claims.submit([one])
+    await bench.claims.submits.submit([one])
     row = await read(connection, one.id or b"")
     assert (row["status"], row["attempts"], row["uncharged"], row["last_error"]) == ("PENDING", 1, 1, None)
 
@@ -357,12 +359,12 @@ async def test_a_pass_waits_for_the_room_that_is_left(bench: Bench, connection: 
     async with anyio.create_task_group() as tasks:
 
         async def claim() -> None:
-            tasks.start_soon(bench.claims.pass_once)
+            tasks.start_soon(bench.claims.loop.pass_once)
             for _ in range(10):
                 await anyio.lowlevel.checkpoint()
 
         bench.after_submit(claim)
-        await bench.claims.submit([one])
+        await bench.claims.submits.submit([one])
     assert jobs_of(worker) == [(one.id, 1)]
     row = await read(connection, waiting)
     assert (row["status"], row["attempts"]) == ("PENDING", 0)
@@ -370,26 +372,26 @@ async def test_a_pass_waits_for_the_room_that_is_left(bench: Bench, connection: 
 
 async def test_when_claims_are_at_rest(bench: Bench) -> None:
     """When all that is known was claimed, and somebody has room."""
-    bench.claims._is_at_rest = False
+    bench.claims.signal._is_waiting = False
     seen: list[bool] = []
     claim = bench.store.claim
 
     async def watched(*args: Any, **more: Any) -> list[Claim]:
-        seen.append(bench.claims._is_at_rest)
+        seen.append(bench.claims.signal._is_waiting)
         return await claim(*args, **more)
 
     bench.monkeypatch.setattr(bench.store, "claim", watched)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(bench.claims.run)
-        await _until(lambda: bench.claims._wake.statistics().tasks_waiting == 1)
-        assert not bench.claims._is_at_rest
+        tasks.start_soon(bench.claims.loop.run)
+        await _until(lambda: bench.claims.signal._event.statistics().tasks_waiting == 1)
+        assert not bench.claims.signal._is_waiting
         worker = bench.join(capacity=1)
-        bench.claims.room()
-        await _until(lambda: bench.claims._is_at_rest)
-        await bench.claims.submit([job()])
+        bench.claims.signal.look_again()
+        await _until(lambda: bench.claims.signal._is_waiting)
+        await bench.claims.submits.submit([job()])
         assert len(worker.held) == 1
         worker.held.clear()
-        bench.claims.wake_level(Level(TOPIC, 0))
+        bench.claims.signal.wake_level(Level(TOPIC, 0))
         await _until(lambda: len(seen) == 2)
         assert seen == [False, False]
         tasks.cancel_scope.cancel()

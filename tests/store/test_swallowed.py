@@ -12,7 +12,8 @@ from pulse.errors import StatementError
 from pulse.protocol import NewJob, Result
 from pulse.store.store import Store
 from pulse_actors.dispatcher.writes import report
-from pulse_actors.dispatcher.writes.submit import Submits, Submitted
+from pulse_actors.dispatcher.writes.report_rows import PendingReport
+from pulse_actors.dispatcher.writes.submit import PendingSubmit
 from pulse_actors.runtime import actor
 from tests.store.helpers import TOPIC, job
 from tests.store.recovery_kit import Floor, Wire, new_worker, wire_of
@@ -46,11 +47,11 @@ async def test_requests(store: Store, connection: Connection[Record], *, has_roo
     floor = Floor(store, connection)
     worker = new_worker("w", capacity=10)
     if has_room:
-        floor.desk.join(worker)
-    floor.claims._is_at_rest = has_room
-    submits = Submits(store, floor.claims)
+        floor.registry.join(worker)
+    floor.claims.signal._is_waiting = has_room
+    submits = floor.claims.submits
     jobs = [job(name=DROPPED if number == 1 else "n", topic=TOPIC) for number in range(3)]
-    asked = [Submitted(Wire(), 1, [one]) for one in jobs]
+    asked = [PendingSubmit(Wire(), 1, [one]) for one in jobs]
     await submits._write(asked)
     said = [one.link.sent[-1][0] for one in asked if isinstance(one.link, Wire)]
     assert said == ["ok", "error", "ok"]
@@ -81,10 +82,10 @@ async def test_a_constraint_that_is_not_pulses(
     monkeypatch.setattr(actor, "RETRY_MAX_S", 0.05)
     floor = Floor(store, connection)
     worker = new_worker("w")
-    floor.desk.join(worker)
+    floor.registry.join(worker)
     one = await floor.running(worker)
     await connection.execute("ALTER TABLE pulse.jobs ADD CONSTRAINT strange CHECK (status <> 'COMPLETED') NOT VALID")
-    floor.results.accept(report.Reported(worker, 1, [Result(one, 1, "ok")], [(one, 1)]))
+    floor.results.accept(PendingReport(worker, 1, [Result(one, 1, "ok")], [(one, 1)]))
 
     async def is_kept() -> bool:
         return bool(await connection.fetchval("SELECT count(*) FROM pulse.set_aside WHERE sqlstate = '23514'"))

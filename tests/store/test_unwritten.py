@@ -16,9 +16,9 @@ from structlog.testing import capture_logs
 from pulse.errors import UnavailableError
 from pulse.store.rows import Renewal
 from pulse.store.store import Store
-from pulse_actors.dispatcher.workers.registry import Desk
+from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 from pulse_actors.dispatcher.writes import unwritten as unwriting
-from pulse_actors.dispatcher.writes.unwritten import TOLD, Unwritten
+from pulse_actors.dispatcher.writes.unwritten import DOUBTED_SHARE, UnwrittenLeases
 from pulse_actors.runtime.actor import Backoff
 from tests.store.helpers import forge
 from tests.store.recovery_kit import DEADLINE_S, LEASE_S
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 
-LATE_S: Final = TOLD * LEASE_S
+LATE_S: Final = DOUBTED_SHARE * LEASE_S
 
 
 class Clock:
@@ -47,8 +47,8 @@ class Ledge:
 
     def __init__(self, store: Store, connection: Connection[Record], dsn: str, clock: Clock, job: bytes) -> None:
         self.store, self.connection, self.dsn, self.clock, self.job = store, connection, dsn, clock, job
-        self.desk = Desk()
-        self.unwritten = Unwritten(store, self.desk, lease_s=LEASE_S)
+        self.registry = WorkerRegistry()
+        self.unwritten = UnwrittenLeases(store, self.registry, lease_s=LEASE_S)
 
     async def beat(self) -> bool:
         """A heartbeat; whether it was written."""
@@ -61,7 +61,7 @@ class Ledge:
         """One look."""
         await self.unwritten.look(Backoff())
 
-    async def told_s(self) -> float:
+    async def progress_s(self) -> float:
         """For how long nobody may reap from now on; below zero: it was not told."""
         until, now = await self.connection.fetchrow(  # type: ignore[misc] # pyright: ignore[reportGeneralTypeIssues]
             "SELECT nullif(wait_until, '-infinity'), clock_timestamp() FROM pulse.sweep_mark"
@@ -71,7 +71,7 @@ class Ledge:
     async def is_told(self) -> bool:
         """Whether everybody waits for a lease."""
         await self.look()
-        return LEASE_S - 5 < await self.told_s() <= LEASE_S
+        return LEASE_S - 5 < await self.progress_s() <= LEASE_S
 
     @contextlib.asynccontextmanager
     async def locked(self, *statements: str) -> AsyncGenerator[None]:
@@ -176,7 +176,7 @@ async def test_what_failed_long_ago(ledge: Ledge) -> None:
 
 async def test_a_report_that_waits(ledge: Ledge) -> None:
     """Its job has ended, so nobody beats for it; but who takes its lease for lapsed runs it again."""
-    ledge.desk.reporting.add((ledge.job, 1))
+    ledge.registry.reporting.add((ledge.job, 1))
     assert not await ledge.is_told()
     ledge.clock.ahead_s += LATE_S
     assert await ledge.is_told()
@@ -184,11 +184,11 @@ async def test_a_report_that_waits(ledge: Ledge) -> None:
 
 async def test_a_report_that_was_written(ledge: Ledge) -> None:
     """Others that have waited less tell nothing."""
-    ledge.desk.reporting.add((ledge.job, 1))
+    ledge.registry.reporting.add((ledge.job, 1))
     await ledge.look()
     ledge.clock.ahead_s += LATE_S
-    ledge.desk.reporting.clear()
-    ledge.desk.reporting.add((ledge.job, 2))
+    ledge.registry.reporting.clear()
+    ledge.registry.reporting.add((ledge.job, 2))
     assert not await ledge.is_told()
 
 
@@ -213,7 +213,7 @@ async def test_it_is_told_at_once_and_again(ledge: Ledge, monkeypatch: pytest.Mo
             for _ in range(2):
                 await ledge.beat()
                 with anyio.fail_after(DEADLINE_S):
-                    while await ledge.told_s() < 0:
+                    while await ledge.progress_s() < 0:
                         await anyio.lowlevel.checkpoint()
                 await ledge.connection.execute("UPDATE pulse.sweep_mark SET wait_until = '-infinity'")
             tasks.cancel_scope.cancel()
@@ -224,12 +224,12 @@ async def test_it_is_told_at_once_and_again(ledge: Ledge, monkeypatch: pytest.Mo
 async def test_reports_are_looked_at_by_themselves(ledge: Ledge, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody rings for them."""
     monkeypatch.setattr(unwriting, "LOOK", 0.0001)
-    ledge.desk.reporting.add((ledge.job, 1))
+    ledge.registry.reporting.add((ledge.job, 1))
     await ledge.look()
     ledge.clock.ahead_s += LATE_S
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(ledge.unwritten.run)
         with anyio.fail_after(DEADLINE_S):
-            while await ledge.told_s() < 0:
+            while await ledge.progress_s() < 0:
                 await anyio.lowlevel.checkpoint()
         tasks.cancel_scope.cancel()

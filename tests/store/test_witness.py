@@ -18,14 +18,15 @@ from pulse.store.connections.pool import Target
 from pulse.store.recovery.epochs import CLOSED, Coming
 from pulse.store.rows import Claim, Completion, Level
 from pulse.store.store import Store
-from pulse_actors.dispatcher.claims.loop import Claims
 from pulse_actors.dispatcher.epochs import witness as module
 from pulse_actors.dispatcher.epochs.witness import OTHERS_S, PUT_OFF_S, REJOIN_S, SOON_S, TICK_S, Witness
-from pulse_actors.dispatcher.workers.registry import Desk, Held, Worker
+from pulse_actors.dispatcher.workers.records import HeldJob, RegisteredWorker, WorkerFacts
+from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 from pulse_actors.shared.epoch_memory import Memory, Notebook
 from tests.store.epoch_kit import HOST, LEASE_S, OTHER, clean, come, keep, put_back, raised
 from tests.store.helpers import TOPIC, forge, job, read
 from tests.store.refusing_kit import refusing
+from tests.support.claim_parts import claim_parts
 
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
@@ -71,24 +72,34 @@ class Host:
 
     def __init__(self, dsn: str, directory: Path | None) -> None:
         self.store = Store(Target(dsn, "witness"))
-        self.desk = Desk()
-        self.claims = Claims(self.store, self.desk, None, lease_s=LEASE_S, poll_s=60.0, batch=100)
-        self.witness = Witness(self.store, self.desk, self.claims, HOST, directory, lease_s=LEASE_S)
-        self.store.knowledge = self.witness
+        self.registry = WorkerRegistry()
+        self.claims = claim_parts(self.store, self.registry, None, lease_s=LEASE_S, poll_s=60.0, batch=100)
+        self.witness = Witness(
+            self.store,
+            self.registry,
+            in_doubt=self.claims.in_doubt,
+            signal=self.claims.signal,
+            host=HOST,
+            directory=directory,
+            lease_s=LEASE_S,
+        )
+        self.store.trust(self.witness)
         self.wire = Wire()
         self.worker = self.join("w", self.wire)
 
-    def join(self, name: str, wire: Wire, capacity: int = 9) -> Worker:
+    def join(self, name: str, wire: Wire, capacity: int = 9) -> RegisteredWorker:
         """A worker comes."""
-        worker = Worker(f"{HOST}/b/1/2.3/{name}", name, name.encode(), 2, 0, (TOPIC,), frozenset({"n"}), capacity, wire)
-        self.desk.join(worker)
+        worker = RegisteredWorker(
+            WorkerFacts(f"{HOST}/b/1/2.3/{name}", name, name.encode(), 2, 0, (TOPIC,), frozenset({"n"})), capacity, wire
+        )
+        self.registry.join(worker)
         return worker
 
     async def claim(self) -> list[tuple[bytes, int]]:
         """One pass; what the worker was given by it."""
         before = len(self.wire.jobs)
-        self.claims.wake_level(Level(TOPIC, 0), due_s=1.0)
-        await self.claims.pass_once()
+        self.claims.signal.wake_level(Level(TOPIC, 0), due_s=1.0)
+        await self.claims.loop.pass_once()
         return self.wire.jobs[before:]
 
     @property
@@ -159,7 +170,7 @@ async def test_what_was_kept_is_put_back(host: Host, connection: Connection[Reco
     assert {job for job, _ in await host.claim()} == {one, two}
     done = Completion(two, 1, host.worker.identity, None)
     assert await host.store.complete([done]) == {(two, 1)}
-    host.desk.free(host.worker, [(two, 1)])
+    host.registry.free(host.worker, [(two, 1)])
     await put_back(connection)
     third = await due(connection)
     assert await host.claim() == []
@@ -198,7 +209,7 @@ async def test_what_may_run_yet_is_handed_out_to_nobody(
         patch.setattr(host.store.epochs, "put_off", away)
         with pytest.raises(UnavailableError):
             await host.witness.step()
-    assert None in host.claims._due.passed(time.monotonic() + PUT_OFF_S)
+    assert None in host.claims.signal._due.passed(time.monotonic() + PUT_OFF_S)
     first = (await read(connection, one))["next_run_at"]
     assert first > await connection.fetchval("SELECT clock_timestamp() + $1 * interval '0.5 seconds'", PUT_OFF_S)
     await host.witness.step()
@@ -206,11 +217,11 @@ async def test_what_may_run_yet_is_handed_out_to_nobody(
     await connection.execute("UPDATE pulse.jobs SET next_run_at = clock_timestamp() - interval '1 second'")
     assert await host.claim() == []
     assert (await read(connection, one))["attempts"] == FLOOR + 1
-    host.desk.free(host.worker, [(one, 1)])
+    host.registry.free(host.worker, [(one, 1)])
     await connection.execute("UPDATE pulse.jobs SET next_run_at = clock_timestamp() - interval '1 second'")
     await host.witness.step()
-    assert host.desk.lost == set()
-    assert None in host.claims._due.passed(time.monotonic() + PUT_OFF_S)
+    assert host.registry.lost == set()
+    assert None in host.claims.signal._due.passed(time.monotonic() + PUT_OFF_S)
     assert await host.claim() == [(one, FLOOR + 2)]
 
 
@@ -225,16 +236,16 @@ async def test_it_remembers_beside_the_database(
     await put_back(connection)
     host.witness._notebook.close()
     again = Host(dsn, host.witness._notebook.directory)
-    again.worker.held[one, 1] = Held("n", TOPIC)
+    again.worker.held[one, 1] = HeldJob("n", TOPIC)
     assert await again.witness.step() == SOON_S
     assert await connection.fetchval("SELECT max(epoch) FROM pulse.epochs") == 2
-    again.desk.lost = set()
+    again.registry.lost = set()
     assert await again.witness.step() == SOON_S
-    assert again.desk.lost == {(one, 1)}
+    assert again.registry.lost == {(one, 1)}
     assert await again.claim() == []
     clock.now_s += REJOIN_S
     assert await again.witness.step() == TICK_S
-    assert again.desk.lost == {(one, 1)}
+    assert again.registry.lost == {(one, 1)}
     again.store.close()
 
 
@@ -337,7 +348,7 @@ async def test_what_was_completed_and_is_not_there(
     assert await host.claim() == [(one, 1)]
     done = [Completion(one, 1, host.worker.identity, None)]
     assert await host.store.complete(done, keep=keep) == {(one, 1)}
-    host.desk.free(host.worker, [(one, 1)])
+    host.registry.free(host.worker, [(one, 1)])
     await connection.execute("DELETE FROM pulse.jobs")
     await _elsewhere(host)
     await host.witness.step()
@@ -352,10 +363,10 @@ async def test_a_report_that_a_new_place_does_not_know(host: Host, connection: C
     await host.witness.step()
     one = await due(connection)
     assert await host.claim() == [(one, 1)]
-    host.desk.free(host.worker, [(one, 1)])
+    host.registry.free(host.worker, [(one, 1)])
     await _elsewhere(host)
     assert await host.witness.step() == TICK_S
-    await host.claims.pass_once()
+    await host.claims.loop.pass_once()
     assert (await read(connection, one))["status"] != "RUNNING" or host.wire.jobs[-1] == (one, 2)
 
 
@@ -463,7 +474,7 @@ async def test_a_submit_is_remembered_as_a_claim_is(host: Host, connection: Conn
     await host.witness.step()
     one = job(topic=TOPIC)
     claims, _ = await host.store.submit_and_claim([one], [TOPIC], [host.worker.identity], [0], LEASE_S)
-    host.desk.hand_over(host.worker.identity, claims)
+    host.registry.hand_over(host.worker.identity, claims)
     await connection.execute("DELETE FROM pulse.jobs")
     await _elsewhere(host)
     await host.witness.step()

@@ -6,150 +6,154 @@ from dataclasses import replace
 from functools import partial
 
 from pulse.store.failures import STUBBORN
-from pulse_actors.dispatcher.claims.quarantine import APART_S, LONGEST_S, REFUSED_S, SHORTEST_S, Barred
+from pulse_actors.dispatcher.claims.quarantine import APART_S, LONGEST_S, REFUSED_S, SHORTEST_S, Quarantine
 from pulse_actors.dispatcher.workers.registry import ClaimPlan
 
 
 def test_what_may_have_passed_is_tried_again_soon() -> None:
     """Then later each time, up to a bound; a claim that is made ends that."""
-    barred, now_s, pauses = Barred(), 100.0, list[float]()
+    quarantine, now_s, pauses = Quarantine(), 100.0, list[float]()
     for _ in range(6):
-        assert not barred.are_barred(("a",), now_s)
-        pauses.append(barred.failed(("a",), now_s, lasts=False))
-        assert barred.are_barred(("a",), now_s + pauses[-1] - 0.001)
+        assert not quarantine.holds(("a",), now_s)
+        pauses.append(quarantine.failed(("a",), now_s, lasts=False))
+        assert quarantine.holds(("a",), now_s + pauses[-1] - 0.001)
         now_s += pauses[-1]
     assert pauses == [SHORTEST_S, 1.0, 2.0, 4.0, 8.0, LONGEST_S]
-    barred.succeeded(("a",), full=True)
-    assert barred.failed(("a",), now_s, lasts=False) == SHORTEST_S
-    assert barred.failed(("a",), now_s, lasts=True) == REFUSED_S
+    quarantine.succeeded(("a",), full=True)
+    assert quarantine.failed(("a",), now_s, lasts=False) == SHORTEST_S
+    assert quarantine.failed(("a",), now_s, lasts=True) == REFUSED_S
 
 
 def test_others_go_on() -> None:
     """It is about the topics that were claimed together; which of them it is shows when they are claimed apart."""
-    barred = Barred()
-    assert barred.failed(("a", "b"), 100.0, lasts=False) == SHORTEST_S
-    assert barred.are_barred(("b", "a"), 100.1)
-    assert not barred.is_barred("a", 100.1)  # a slow moment blames no job
-    assert barred.failed(("a",), 100.0, lasts=True) == REFUSED_S
-    assert [barred.are_barred(topics, 101.0) for topics in (("a", "b"), ("a",), ("c",))] == [False, True, False]
-    assert [barred.is_barred(topic, 101.0) for topic in "abc"] == [True, False, False]
-    assert not barred.is_barred("a", 102.0)
-    barred.succeeded(("c",), full=True)
-    assert barred.is_barred("a", 101.0)
-    barred.failed(("d",), 100.0, lasts=False)
-    assert not barred.is_barred("d", 100.1)
+    quarantine = Quarantine()
+    assert quarantine.failed(("a", "b"), 100.0, lasts=False) == SHORTEST_S
+    assert quarantine.holds(("b", "a"), 100.1)
+    assert not quarantine.is_quarantined("a", 100.1)  # a slow moment blames no job
+    assert quarantine.failed(("a",), 100.0, lasts=True) == REFUSED_S
+    assert [quarantine.holds(topics, 101.0) for topics in (("a", "b"), ("a",), ("c",))] == [
+        False,
+        True,
+        False,
+    ]
+    assert [quarantine.is_quarantined(topic, 101.0) for topic in "abc"] == [True, False, False]
+    assert not quarantine.is_quarantined("a", 102.0)
+    quarantine.succeeded(("c",), full=True)
+    assert quarantine.is_quarantined("a", 101.0)
+    quarantine.failed(("d",), 100.0, lasts=False)
+    assert not quarantine.is_quarantined("d", 100.1)
 
 
 def test_what_is_heard_each_time_is_believed() -> None:
     """Of the same topics, and with no success in between."""
-    barred = Barred()
+    quarantine = Quarantine()
     for _ in range(2):
         for full in (True, False):
-            heard = [barred.is_refused(("a", "b"), full=full) for _ in range(STUBBORN)]
+            heard = [quarantine.is_refused(("a", "b"), full=full) for _ in range(STUBBORN)]
             assert heard == [False] * (STUBBORN - 1) + [True]
-        assert not barred.is_refused(("a",), full=False)
-        barred.succeeded(("a",), full=False)
-        barred.succeeded(("b", "a"), full=True)
+        assert not quarantine.is_refused(("a",), full=False)
+        quarantine.succeeded(("a",), full=False)
+        quarantine.succeeded(("b", "a"), full=True)
 
 
 def test_a_claim_that_looks_elsewhere_proves_nothing() -> None:
     """One that looks at everything meets what others have passed."""
-    barred = Barred()
+    quarantine = Quarantine()
     for _ in range(STUBBORN - 1):
-        assert not barred.is_refused(("a",), full=True)
-        barred.succeeded(("a",), full=False)
-    assert barred.is_refused(("a",), full=True)
+        assert not quarantine.is_refused(("a",), full=True)
+        quarantine.succeeded(("a",), full=False)
+    assert quarantine.is_refused(("a",), full=True)
 
 
 def test_the_topic_is_found() -> None:
     """Halves of what fails are claimed by themselves, down to the one; all together again when that one can be read."""
-    barred, topics = Barred(), ("c", "a", "e", "b", "d")
-    assert barred.parts(topics, 100.0) == [topics]
+    quarantine, topics = Quarantine(), ("c", "a", "e", "b", "d")
+    assert quarantine.parts(topics, 100.0) == [topics]
     for failing in (topics, ("c", "d", "e"), ("d", "e")):
-        assert barred.failed(failing, 100.0, lasts=True) == 0.0
-        assert not barred.are_barred(topics, 100.0)
-    assert barred.parts(topics, 100.0) == [("a", "b"), ("c",), ("d",), ("e",)]
-    assert barred.failed(("d",), 100.0, lasts=True) == REFUSED_S
-    assert barred.parts(topics, 100.1) == [("a", "b"), ("c",), ("e",)]
-    assert barred.parts(("d",), 100.1) == []
-    assert (barred.are_barred(("d",), 100.1), barred.are_barred(topics, 100.1)) == (True, False)
+        assert quarantine.failed(failing, 100.0, lasts=True) == 0.0
+        assert not quarantine.holds(topics, 100.0)
+    assert quarantine.parts(topics, 100.0) == [("a", "b"), ("c",), ("d",), ("e",)]
+    assert quarantine.failed(("d",), 100.0, lasts=True) == REFUSED_S
+    assert quarantine.parts(topics, 100.1) == [("a", "b"), ("c",), ("e",)]
+    assert quarantine.parts(("d",), 100.1) == []
+    assert (quarantine.holds(("d",), 100.1), quarantine.holds(topics, 100.1)) == (True, False)
     later_s = 100.0 + APART_S
-    assert barred.parts(topics, later_s) == [("a", "b"), ("c",), ("d",), ("e",)], "it was not yet read"
-    barred.succeeded(("d",), full=True)
-    assert len(barred.parts(topics, later_s - 1)) == 4
-    assert barred.parts(topics, later_s) == [topics]
-    assert barred._apart == {frozenset("cde"): later_s, frozenset("de"): later_s}
+    assert quarantine.parts(topics, later_s) == [("a", "b"), ("c",), ("d",), ("e",)], "it was not yet read"
+    quarantine.succeeded(("d",), full=True)
+    assert len(quarantine.parts(topics, later_s - 1)) == 4
+    assert quarantine.parts(topics, later_s) == [topics]
+    assert quarantine._apart == {frozenset("cde"): later_s, frozenset("de"): later_s}
 
 
 def test_a_slow_time_divides_nothing_soon() -> None:
     """Many claims instead of one would make it slower: only what has failed for half a minute is claimed apart."""
-    barred, now_s, pauses = Barred(), 100.0, list[float]()
+    quarantine, now_s, pauses = Quarantine(), 100.0, list[float]()
     for _ in range(6):
-        pauses.append(barred.failed(("a", "b"), now_s, lasts=False))
+        pauses.append(quarantine.failed(("a", "b"), now_s, lasts=False))
         now_s += pauses[-1]
     assert pauses == [SHORTEST_S, 1.0, 2.0, 4.0, 8.0, 0.0]
-    assert barred.parts(("a", "b"), now_s) == [("a",), ("b",)]
-    assert barred.parts(("a", "b"), now_s + APART_S) == [("a", "b")], "both were claimed meanwhile"
-    assert barred.failed(("a", "b"), now_s + APART_S, lasts=False) == SHORTEST_S
+    assert quarantine.parts(("a", "b"), now_s) == [("a",), ("b",)]
+    assert quarantine.parts(("a", "b"), now_s + APART_S) == [("a", "b")], "both were claimed meanwhile"
+    assert quarantine.failed(("a", "b"), now_s + APART_S, lasts=False) == SHORTEST_S
 
 
 def test_a_slow_job_is_found_soon() -> None:
     """What is divided already is divided on at once; meanwhile nothing of it is put together again."""
-    barred, topics, now_s = Barred(), tuple("abcdefghijklmnop"), 100.0
+    quarantine, topics, now_s = Quarantine(), tuple("abcdefghijklmnop"), 100.0
     for _ in range(6):
-        now_s += barred.failed(topics, now_s, lasts=False)
+        now_s += quarantine.failed(topics, now_s, lasts=False)
     for count in (8, 4, 2):
         now_s += APART_S - 1
-        assert barred.failed(topics[-count:], now_s, lasts=False) == 0.0
-    assert [len(part) for part in barred.parts(topics, now_s + APART_S - 1)] == [8, 4, 2, 1, 1]
-    assert barred.failed(topics[-1:], now_s, lasts=False) == SHORTEST_S
-    assert [len(part) for part in barred.parts(topics, now_s)] == [8, 4, 2, 1]
-    assert barred.failed(("y", "z"), now_s, lasts=False) == SHORTEST_S, "it is no part of that"
+        assert quarantine.failed(topics[-count:], now_s, lasts=False) == 0.0
+    assert [len(part) for part in quarantine.parts(topics, now_s + APART_S - 1)] == [8, 4, 2, 1, 1]
+    assert quarantine.failed(topics[-1:], now_s, lasts=False) == SHORTEST_S
+    assert [len(part) for part in quarantine.parts(topics, now_s)] == [8, 4, 2, 1]
+    assert quarantine.failed(("y", "z"), now_s, lasts=False) == SHORTEST_S, "it is no part of that"
 
 
 def test_claims_of_parts_are_made_one_behind_the_other() -> None:
     """Each is planned when it is its turn, since the one before takes places; whose topic is first goes first."""
-    barred, plans = Barred(), [ClaimPlan(("a", "b"), ("v",), (0,) * 3), ClaimPlan(("c", "d"), ("w",), (0,) * 9)]
-    assert [*barred.divided(plans, list, 100.0)] == plans
-    barred.failed(("c", "d"), 100.0, lasts=True)
+    quarantine, plans = Quarantine(), [ClaimPlan(("a", "b"), ("v",), (0,) * 3), ClaimPlan(("c", "d"), ("w",), (0,) * 9)]
+    assert [*quarantine.divided(plans, list, 100.0)] == plans
+    quarantine.failed(("c", "d"), 100.0, lasts=True)
     left = 9
 
     def plan_again() -> list[ClaimPlan]:
         return [plans[0], replace(plans[1], seats=(0,) * left)] if left else [plans[0]]
 
     claimed: list[ClaimPlan] = []
-    for one in barred.divided(plans, plan_again, 100.0):
+    for one in quarantine.divided(plans, plan_again, 100.0):
         claimed.append(one)
         left -= 3 if one.workers == ("w",) else 0
     assert claimed == [plans[0], ClaimPlan(("c",), ("w",), (0,) * 9), ClaimPlan(("d",), ("w",), (0,) * 6)]
     left = 0
-    assert [*barred.divided(plans, plan_again, 100.0)] == plans[:1]
-    barred.failed(("c",), 100.0, lasts=True)
+    assert [*quarantine.divided(plans, plan_again, 100.0)] == plans[:1]
+    quarantine.failed(("c",), 100.0, lasts=True)
     left = 9
-    assert [one.topics for one in barred.divided(plans[1:], plan_again, 100.0)] == [("d",)]
+    assert [one.topics for one in quarantine.divided(plans[1:], plan_again, 100.0)] == [("d",)]
 
 
 def test_each_topic_is_first_in_its_turn() -> None:
     """As among those that are claimed together: else one with much work keeps the others of its part from theirs."""
-    barred, topics = Barred(), tuple("abcdefgh")
+    quarantine, topics = Quarantine(), tuple("abcdefgh")
     for failing in (topics, topics[4:], topics[6:], topics[7:]):
-        barred.failed(failing, 100.0, lasts=True)
+        quarantine.failed(failing, 100.0, lasts=True)
     firsts: list[tuple[str, ...]] = []
     for shift in range(8):
         plans = [ClaimPlan(topics[shift:] + topics[:shift], ("w",), (0,))]
-        firsts.append(next(barred.divided(plans, partial(list, plans), 100.1)).topics)
+        firsts.append(next(quarantine.divided(plans, partial(list, plans), 100.1)).topics)
     assert [one[0] for one in firsts] == ["a", "b", "c", "d", "e", "f", "g", "a"]
     assert firsts[:4] == [tuple("abcd"), tuple("bcda"), tuple("cdab"), tuple("dabc")]
 
 
 def test_what_was_to_look_at_everything_is_to_be_made_up_for() -> None:
     """Once, when its topics may be claimed again; whatever others have looked at meanwhile."""
-    barred = Barred()
-    barred.failed(("b",), 100.0, lasts=True)
-    assert not barred.has_missed(102.0)
-    barred.failed(("a",), 100.0, lasts=True, full=True)
-    assert not barred.has_missed(101.9)
-    assert [barred.has_missed(102.0) for _ in range(2)] == [True, False]
-    barred.failed(("a",), 120.0, lasts=True, full=True)
-    barred.succeeded(("a",), full=True)
-    assert barred.has_missed(121.0)
+    quarantine = Quarantine()
+    quarantine.failed(("b",), 100.0, lasts=True)
+    assert not quarantine.has_missed(102.0)
+    quarantine.failed(("a",), 100.0, lasts=True, full=True)
+    assert not quarantine.has_missed(101.9)
+    assert [quarantine.has_missed(102.0) for _ in range(2)] == [True, False]
+    quarantine.failed(("a",), 120.0, lasts=True, full=True)
+    quarantine.succeeded(("a",), full=True)
+    assert quarantine.has_missed(121.0)

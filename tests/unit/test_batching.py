@@ -127,12 +127,12 @@ async def test_who_puts_more_than_is_handled_has_to_wait() -> None:
     for item in (10, 10):
         batcher.put(item)
     with anyio.fail_after(5):
-        await batcher.wait_room()
+        await batcher.wait_accepting()
     batcher.put(1)
     passed = anyio.Event()
 
     async def wait() -> None:
-        await batcher.wait_room()
+        await batcher.wait_accepting()
         passed.set()
 
     async with anyio.create_task_group() as tasks:

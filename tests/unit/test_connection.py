@@ -15,10 +15,10 @@ import pytest
 
 from pulse import protocol
 from pulse.errors import ProtocolError
-from pulse_actors.dispatcher.admission.memory_budget import Room
+from pulse_actors.dispatcher.admission.memory_budget import MemoryBudget
 from pulse_actors.dispatcher.admission.request_limits import MISTAKES, MISTAKES_A_SECOND, STRETCH_S
-from pulse_actors.dispatcher.net.connection import LITTLE_BYTES, UNREAD_BYTES, Connection
-from pulse_actors.dispatcher.workers.registry import BACKLOG_BYTES
+from pulse_actors.dispatcher.net.connection import LITTLE_BYTES, UNREAD_BYTES, PeerConnection
+from pulse_actors.dispatcher.workers.records import BACKLOG_BYTES
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timed]
 
@@ -43,8 +43,8 @@ class Pipe:
 async def test_a_backlog_that_was_read_is_told(size: int) -> None:
     """Whoever kept back because of it goes on; a short one kept nobody back."""
     pipe, told = Pipe(), list[int]()
-    connection = Connection(cast("Any", pipe), 2**30)
-    connection.relieved = lambda: told.append(connection.backlog_bytes)
+    connection = PeerConnection(cast("Any", pipe), 2**30)
+    connection.greeted(relieved=lambda: told.append(connection.backlog_bytes))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(connection.write)
         connection.send("assign", None, {"jobs": ["x" * size]})
@@ -77,7 +77,7 @@ class Source(Pipe):
 async def test_who_reads_nothing_is_not_listened_to() -> None:
     """A peer that lets its answers pile up is read no further until it has taken them."""
     pipe, heard = Source(300), list[int]()
-    connection = Connection(cast("Any", pipe), 2**30)
+    connection = PeerConnection(cast("Any", pipe), 2**30)
 
     async def listen() -> None:
         async for group in connection.frames():
@@ -102,7 +102,7 @@ async def test_who_reads_nothing_is_not_listened_to() -> None:
 async def test_who_waits_for_room_is_woken_by_the_end() -> None:
     """A connection that is closed while its peer does not read is over, also for whoever wanted to read on."""
     pipe = Source(300)
-    connection = Connection(cast("Any", pipe), 2**30)
+    connection = PeerConnection(cast("Any", pipe), 2**30)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(connection.write)
         with anyio.fail_after(5):
@@ -112,14 +112,14 @@ async def test_who_waits_for_room_is_woken_by_the_end() -> None:
         pipe.reads.set()
 
 
-async def _close(connection: Connection) -> None:
+async def _close(connection: PeerConnection) -> None:
     connection.close()
 
 
 async def test_long_answers_wait_for_each_other() -> None:
     """The next is worked out when the one before was given and read; or when nobody is there any more."""
     pipe, begun = Pipe(), list[int]()
-    connection = Connection(cast("Any", pipe), 2**30)
+    connection = PeerConnection(cast("Any", pipe), 2**30)
 
     async def ask(request: int) -> None:
         await connection.wait_page(request)
@@ -176,18 +176,18 @@ async def test_a_frame_that_has_begun_ends_in_time(monkeypatch: pytest.MonkeyPat
     frame = protocol.encode("ping", 1, {})
     heard: list[protocol.Frame] = []
 
-    async def hear(connection: Connection) -> None:
+    async def hear(connection: PeerConnection) -> None:
         with anyio.fail_after(5):
             async for group in connection.frames():
                 heard.extend(group)
 
     parts = [frame[:3], frame[3:] + frame[:2], frame[2:]] * 4
     parts += [frame[:3], *[frame[3:] + frame[:3]] * 9, frame[3:]]  # one always begins where the last one ends
-    connection = Connection(cast("Any", Parts(*parts, frame[:2])), 2**30)
+    connection = PeerConnection(cast("Any", Parts(*parts, frame[:2])), 2**30)
     with pytest.raises(ProtocolError, match=r"^no whole frame within 0.25 s$"):
         await hear(connection)
     assert len(heard) == 8 + 10
-    drops = Connection(
+    drops = PeerConnection(
         cast("Any", Parts(*(bytes([one]) for one in protocol.encode("ping", 1, {"a": "x" * 90})))), 2**30
     )
     began_s = time.monotonic()
@@ -195,17 +195,17 @@ async def test_a_frame_that_has_begun_ends_in_time(monkeypatch: pytest.MonkeyPat
         await hear(drops)
     assert time.monotonic() - began_s < 1.0
     with anyio.move_on_after(0.4) as scope:
-        await hear(Connection(cast("Any", Parts(frame)), 2**30))
+        await hear(PeerConnection(cast("Any", Parts(frame)), 2**30))
     assert scope.cancelled_caught
 
 
 async def test_frames_that_have_begun_have_room_together() -> None:
     """The next one of the same source is read on when there is room for all of it; whoever is gone leaves its room."""
     frame = protocol.encode("submit", 1, {"args": "x" * 900})
-    begun, heard = Room(1500), list[str]()
+    begun, heard = MemoryBudget(1500), list[str]()
 
     async def hear(name: str, *parts: bytes, frames: int = 1, scope: anyio.CancelScope | None = None) -> None:
-        connection = Connection(cast("Any", Parts(*parts)), 2**30, begun=begun)
+        connection = PeerConnection(cast("Any", Parts(*parts)), 2**30, begun=begun)
         with scope or anyio.fail_after(5):
             async for group in connection.frames():
                 heard.extend(name for _ in group)
@@ -229,9 +229,9 @@ async def test_frames_that_have_begun_have_room_together() -> None:
 async def test_who_waits_for_room_is_not_late(monkeypatch: pytest.MonkeyPatch) -> None:
     """Others have it for longer than a frame may take: what it has sent meanwhile is read when there is room."""
     monkeypatch.setattr("pulse_actors.dispatcher.net.connection.FRAME_S", 0.1)
-    frame, room, heard = protocol.encode("submit", 1, {"args": "x" * 900}), Room(1500), list[int | None]()
-    assert room.has_taken(1500)
-    connection = Connection(cast("Any", Parts(frame[:700], frame[700:])), 2**30, begun=room)
+    frame, room, heard = protocol.encode("submit", 1, {"args": "x" * 900}), MemoryBudget(1500), list[int | None]()
+    assert room.try_reserve(1500)
+    connection = PeerConnection(cast("Any", Parts(frame[:700], frame[700:])), 2**30, begun=room)
 
     async def hear() -> None:
         async for group in connection.frames():
@@ -242,19 +242,23 @@ async def test_who_waits_for_room_is_not_late(monkeypatch: pytest.MonkeyPatch) -
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(hear)
             await anyio.sleep(0.3)  # what is tested: it is beyond its time then
-            room.leave(1500)
+            room.release(1500)
     assert heard == [1]
 
 
 async def test_a_clients_long_frame_has_room_until_it_is_handed_on() -> None:
     """It may have to wait with it, and keeps it in memory for so long."""
-    frame, short, room = protocol.encode("submit", 1, {"args": "x" * 900}), protocol.encode("ping", 2, {}), Room(1500)
+    frame, short, room = (
+        protocol.encode("submit", 1, {"args": "x" * 900}),
+        protocol.encode("ping", 2, {}),
+        MemoryBudget(1500),
+    )
     found: list[bool] = []
-    connection = Connection(cast("Any", Parts(frame[:700], frame[700:], short)), 2**30, begun=room)
-    connection.known()
+    connection = PeerConnection(cast("Any", Parts(frame[:700], frame[700:], short)), 2**30, begun=room)
+    connection.greeted()
     with anyio.fail_after(5):
         async for _ in connection.frames():
-            found.append(room.has_taken(1000))
+            found.append(room.try_reserve(1000))
             if len(found) == 2:
                 break
     assert found == [False, True]
@@ -263,35 +267,35 @@ async def test_a_clients_long_frame_has_room_until_it_is_handed_on() -> None:
 async def test_a_worker_has_a_room_of_its_own() -> None:
     """What others of its account have begun does not keep it from being heard, once it has said who it is."""
     frame = protocol.encode("report", 1, {"results": "x" * 900})
-    shared, own, heard = Room(1500), Room(1500), list[int | None]()
-    assert shared.has_taken(1500)
-    connection = Connection(cast("Any", Parts(frame[:700], frame[700:])), 2**30, begun=shared)
-    connection.known(None, own)
+    shared, own, heard = MemoryBudget(1500), MemoryBudget(1500), list[int | None]()
+    assert shared.try_reserve(1500)
+    connection = PeerConnection(cast("Any", Parts(frame[:700], frame[700:])), 2**30, begun=shared)
+    connection.greeted(None, own)
     with anyio.fail_after(5):
         async for group in connection.frames():
             heard += [one.request for one in group]
-            assert own.has_taken(1500)
+            assert own.try_reserve(1500)
             break
     assert heard == [1]
-    client = Connection(cast("Any", Pipe()), 2**30, begun=shared)
-    client.known()
+    client = PeerConnection(cast("Any", Pipe()), 2**30, begun=shared)
+    client.greeted()
     assert client._begun is shared
 
 
 def test_room() -> None:
     """What is longer than all there is has room alone."""
-    room = Room(10)
-    assert room.has_taken(11)
-    assert not room.has_taken(1)
-    room.leave(11)
-    assert room.has_taken(5)
-    assert room.has_taken(5)
-    assert not room.has_taken(1)
+    room = MemoryBudget(10)
+    assert room.try_reserve(11)
+    assert not room.try_reserve(1)
+    room.release(11)
+    assert room.try_reserve(5)
+    assert room.try_reserve(5)
+    assert not room.try_reserve(1)
 
 
 async def test_others_have_their_turn_between_the_frames_of_one() -> None:
     """However many frames come at once, the loop turns between some of them and the next."""
-    connection = Connection(cast("Any", Source(4000)), 2**30)
+    connection = PeerConnection(cast("Any", Source(4000)), 2**30)
     turns, groups = 0, 0
 
     async def other() -> None:
@@ -313,7 +317,7 @@ async def test_others_have_their_turn_between_the_frames_of_one() -> None:
 async def test_only_nonsense_is_a_mistake() -> None:
     """A request for what is not there is none; one that is malformed is."""
     for code, is_mistake in (("not_found", False), ("bad_request", True), ("forbidden", True), ("too_large", True)):
-        connection = Connection(cast("Any", Source(20)), 2**30)
+        connection = PeerConnection(cast("Any", Source(20)), 2**30)
         for _ in range(MISTAKES + 60):
             connection.refuse(1, code, "no")
         began_s = time.monotonic()
@@ -333,9 +337,9 @@ async def test_those_in_the_lane_have_a_stretch_together() -> None:
             await anyio.lowlevel.checkpoint()
 
     async def listen() -> None:
-        connection = Connection(cast("Any", Source(40)), 2**30)
+        connection = PeerConnection(cast("Any", Source(40)), 2**30)
         for _ in range(2 * MISTAKES):  # for seconds
-            connection.manners.mistake(time.monotonic())
+            connection.limits.mistake(time.monotonic())
         async for group in connection.frames():
             assert len(group) == 1
             heard.append(turns)
@@ -358,7 +362,7 @@ HALF: Final = protocol.encode("submit", 1, {"args": "x" * 900})[:700]
 class Heard(list[int]):
     """The requests that were heard of a peer whose other end somebody holds all the time."""
 
-    def __init__(self, connection: Connection, other: socket.socket) -> None:
+    def __init__(self, connection: PeerConnection, other: socket.socket) -> None:
         super().__init__()
         self.connection = connection
         self.other = other
@@ -376,13 +380,13 @@ class Heard(list[int]):
 
 
 @contextlib.asynccontextmanager
-async def listening(begun: Room | None = None) -> AsyncIterator[Heard]:
+async def listening(begun: MemoryBudget | None = None) -> AsyncIterator[Heard]:
     """To a peer on a real socket, which somebody else holds when it has died."""
     other, own = socket.socketpair()
     other.setblocking(False)
     with other:
         async with await anyio.abc.UNIXSocketStream.from_socket(own) as stream:
-            yield Heard(Connection(stream, 2**30, begun=begun), other)
+            yield Heard(PeerConnection(stream, 2**30, begun=begun), other)
 
 
 @pytest.mark.parametrize("half", [b"", HALF])
@@ -418,8 +422,8 @@ async def test_what_a_peer_wrote_before_it_died_has_its_time() -> None:
 @pytest.mark.parametrize("is_waiting", [False, True])
 async def test_a_dead_peer_waits_for_no_room(*, is_waiting: bool) -> None:
     """What it has begun is torn: it is not read on, so it does not matter that others have the room of it."""
-    room = Room(1500)
-    assert room.has_taken(1500)
+    room = MemoryBudget(1500)
+    assert room.try_reserve(1500)
     async with listening(room) as heard, anyio.create_task_group() as tasks:
         heard.other.sendall(WORDS + HALF)
         tasks.start_soon(heard.listen)
@@ -435,7 +439,7 @@ async def test_a_dead_peer_has_stood_in_the_lane_for_long_enough(*, is_waiting: 
     async with listening() as heard, anyio.create_task_group() as tasks:
         heard.other.sendall(WORDS)
         for _ in range(100 * int(MISTAKES_A_SECOND)):  # a hundred seconds of them
-            heard.connection.manners.mistake(time.monotonic())
+            heard.connection.limits.mistake(time.monotonic())
         tasks.start_soon(heard.listen)
         if is_waiting:
             await anyio.sleep(0.05)

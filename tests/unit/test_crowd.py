@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from pulse.security.password_login import network_of
-from pulse_actors.dispatcher.admission.connection_limits import Crowd
+from pulse_actors.dispatcher.admission.connection_limits import ConnectionLimits
 
 
 def stay() -> None:
@@ -17,12 +17,12 @@ def stay() -> None:
 
 def test_bounds() -> None:
     """Of one source, and of those of it that have said nothing; who leaves makes room."""
-    crowd = Crowd(most=3, most_unknown=2)
+    crowd = ConnectionLimits(most=3, most_before_hello=2)
     first, second = crowd.enter("a", stay), crowd.enter("a", stay)
     assert crowd.refusal("a") == "2 connections of a have not said hello yet"
     assert crowd.refusal("b") is None
-    first.known()
-    first.known()
+    first.greeted()
+    first.greeted()
     assert crowd.refusal("a") is None
     third = crowd.enter("a", stay)
     assert crowd.refusal("a") == "3 connections of a are open already"
@@ -30,18 +30,18 @@ def test_bounds() -> None:
         one.free()
     assert crowd.refusal("a") is None
     assert not crowd._here
-    assert not crowd._unknown
-    assert not crowd._strangers
+    assert not crowd._before_hello
+    assert not crowd._waiting
 
 
 def test_the_oldest_that_has_said_nothing_makes_room() -> None:
     """For one more of any source; who has said hello stays, and so does who has left."""
     gone: list[str] = []
-    crowd = Crowd(most_unknown_of_all=2)
+    crowd = ConnectionLimits(most_before_hello_of_all=2)
     known, first, second = (crowd.enter("a", partial(gone.append, name)) for name in ("known", "first", "second"))
     assert gone == ["known"]  # it said nothing until then
     known.free()
-    second.known()
+    second.greeted()
     third = crowd.enter("b", partial(gone.append, "third"))
     assert gone == ["known"]
     crowd.enter("c", partial(gone.append, "fourth"))
@@ -57,7 +57,7 @@ def test_the_oldest_that_has_said_nothing_makes_room() -> None:
 def test_room_is_made_where_the_most_are() -> None:
     """Whoever holds a network of addresses loses his own, however young, and not the few of others."""
     gone: list[str] = []
-    crowd = Crowd(most_unknown_of_all=4)
+    crowd = ConnectionLimits(most_before_hello_of_all=4)
     for source in (
         "10.0.0.1",
         "2001:db8:7::/64",

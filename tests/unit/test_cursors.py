@@ -8,7 +8,7 @@ import pytest
 
 from pulse.store.rows import Claim, Level
 from pulse_actors.dispatcher.claims import cursors
-from pulse_actors.dispatcher.claims.cursors import BACK_S, FEW_TOPICS, Cursors, Start
+from pulse_actors.dispatcher.claims.cursors import BACK_S, FEW_TOPICS, Cursors, LevelStart
 
 
 def claim(topic: str, priority: int, due_at: float) -> Claim:
@@ -21,8 +21,8 @@ def test_a_claim_goes_on_where_the_last_one_ended() -> None:
     one = Cursors(0.5)
     one.claimed([claim("a", 1, 10.0), claim("a", 1, 12.0), claim("b", 3, 7.0), claim("a", 1, 11.0)])
     one.claimed([claim("a", 1, 9.0)])
-    assert one.starts(("b", "a")) == [Start("b", 3, 7.0 - BACK_S), Start("a", 1, 12.0 - BACK_S)]
-    assert one.starts(("a",)) == [Start("a", 1, 12.0 - BACK_S)]
+    assert one.starts(("b", "a")) == [LevelStart("b", 3, 7.0 - BACK_S), LevelStart("a", 1, 12.0 - BACK_S)]
+    assert one.starts(("a",)) == [LevelStart("a", 1, 12.0 - BACK_S)]
     assert one.starts(()) == []
 
 
@@ -32,20 +32,20 @@ def test_much_work_behind_a_cursor() -> None:
     one.claimed([claim("a", 1, 100.0), claim("a", 2, 7.0), claim("b", 1, 50.0)], more=True)
     before = one.starts(("a", "b"))
     one.claimed([claim("a", 1, 9.0), claim("a", 1, 10.0), claim("b", 1, 60.0), claim("b", 1, 20.0)], more=True)
-    assert one.starts(("a", "b")) == [before[0], Start("a", 1, 10.0 - BACK_S), Start("b", 1, 60.0 - BACK_S)]
+    assert one.starts(("a", "b")) == [before[0], LevelStart("a", 1, 10.0 - BACK_S), LevelStart("b", 1, 60.0 - BACK_S)]
     one.claimed([claim("a", 1, 8.0)], more=True)
     one.claimed([claim("a", 1, 20.0)], more=True)
-    assert one.starts(("a",))[1] == Start("a", 1, 20.0 - BACK_S)
+    assert one.starts(("a",))[1] == LevelStart("a", 1, 20.0 - BACK_S)
     count = one.begin()
     one.learn(Level("a", 1), 30.0)
     one.exhausted(one.starts(("a",)), count)
-    assert one.starts(("a",))[1] == Start("a", 1, 20.0 - BACK_S), "there were news meanwhile"
+    assert one.starts(("a",))[1] == LevelStart("a", 1, 20.0 - BACK_S), "there were news meanwhile"
     one.exhausted(("a",), one.begin())
-    assert one.starts(("a",))[1] == Start("a", 1, 100.0 - BACK_S)
+    assert one.starts(("a",))[1] == LevelStart("a", 1, 100.0 - BACK_S)
     one.claimed([claim("a", 1, 5.0)], more=True)
     one.claimed([claim("a", 1, 120.0)])
     one.exhausted(one.starts(("a",)), one.begin())
-    assert one.starts(("a",))[1] == Start("a", 1, 120.0 - BACK_S)
+    assert one.starts(("a",))[1] == LevelStart("a", 1, 120.0 - BACK_S)
 
 
 def test_news_while_a_claim_is_made() -> None:
@@ -56,10 +56,10 @@ def test_news_while_a_claim_is_made() -> None:
     one.learn(Level("a", 1), 12.0)
     one.learn(Level("a", 1), 14.0)
     one.claimed([claim("a", 1, 15.0)])
-    assert one.starts(("a",)) == [Start("a", 1, 12.0 - BACK_S)]
+    assert one.starts(("a",)) == [LevelStart("a", 1, 12.0 - BACK_S)]
     one.begin()
     one.claimed([claim("a", 1, 15.0)])
-    assert one.starts(("a",)) == [Start("a", 1, 15.0 - BACK_S)]
+    assert one.starts(("a",)) == [LevelStart("a", 1, 15.0 - BACK_S)]
 
 
 def test_levels_are_served_by_priority_then_in_the_order_of_the_topics() -> None:
@@ -79,11 +79,11 @@ def test_news_of_a_known_level_change_nothing() -> None:
     """New work lies ahead of its cursor; of a level that is not known, only the last seconds are looked at."""
     one = Cursors(0.5)
     one.learn(Level("a", 1))
-    assert one.starts(("a",)) == [Start("a", 1, None)]
+    assert one.starts(("a",)) == [LevelStart("a", 1, None)]
     one.claimed([claim("a", 1, 12.0)])
     one.learn(Level("a", 1))
     one.learn(Level("a", 1), 13.0)
-    assert one.starts(("a",)) == [Start("a", 1, 12.0 - BACK_S)]
+    assert one.starts(("a",)) == [LevelStart("a", 1, 12.0 - BACK_S)]
 
 
 def test_work_that_was_due_long_ago() -> None:
@@ -92,10 +92,10 @@ def test_work_that_was_due_long_ago() -> None:
     one.claimed([claim("a", 1, 12.0)])
     one.learn(Level("a", 1), 1.0)
     one.learn(Level("b", 1), 2.0)
-    assert one.starts(("a", "b")) == [Start("a", 1, 1.0 - BACK_S), Start("b", 1, 2.0 - BACK_S)]
+    assert one.starts(("a", "b")) == [LevelStart("a", 1, 1.0 - BACK_S), LevelStart("b", 1, 2.0 - BACK_S)]
     one.begin()
     one.claimed([claim("a", 1, 1.0), claim("a", 1, 13.0)])
-    assert one.starts(("a",)) == [Start("a", 1, 13.0 - BACK_S)]
+    assert one.starts(("a",)) == [LevelStart("a", 1, 13.0 - BACK_S)]
 
 
 def test_the_first_claim_is_a_full_one() -> None:
@@ -227,16 +227,16 @@ def test_what_a_window_looks_at(monkeypatch: pytest.MonkeyPatch) -> None:
     one.learn(Level("a", 2))
     at_s = 1000.0 - BACK_S
     assert one.window(("a", "b"), 0, 5000.0) == [
-        Start("a", 3, None),
-        Start("b", 3, None),
-        Start("a", 2, None),
-        Start("b", 2, at_s - 2.0),
+        LevelStart("a", 3, None),
+        LevelStart("b", 3, None),
+        LevelStart("a", 2, None),
+        LevelStart("b", 2, at_s - 2.0),
     ]
     assert one.window(("a", "b"), 1, 5000.0) == [
-        Start("a", 3, 4980.0),
-        Start("b", 3, 4980.0),
-        Start("a", 2, 4980.0),
-        Start("b", 2, at_s - 20.0),
+        LevelStart("a", 3, 4980.0),
+        LevelStart("b", 3, 4980.0),
+        LevelStart("a", 2, 4980.0),
+        LevelStart("b", 2, at_s - 20.0),
     ]
 
 
@@ -273,7 +273,7 @@ def test_what_comes_up_during_a_full_claim() -> None:
 
 def test_levels_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """What has been known for longest is forgotten; full claims find it."""
-    monkeypatch.setattr(cursors, "KNOWN_MAX", 3)
+    monkeypatch.setattr(cursors, "MAX_LEVELS", 3)
     one = Cursors(0.5)
     for priority in range(5):
         one.learn(Level("a", priority))
@@ -286,12 +286,12 @@ def test_a_level_that_is_known_without_a_cursor() -> None:
     one = Cursors(0.5)
     one.learn(Level("a", 1))
     one.learn(Level("a", 1), 5.0)
-    assert one.starts(("a",)) == [Start("a", 1, None)]
+    assert one.starts(("a",)) == [LevelStart("a", 1, None)]
 
 
 def test_a_known_level_needs_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """A first claim at a level that was told of forgets no other one."""
-    monkeypatch.setattr(cursors, "KNOWN_MAX", 3)
+    monkeypatch.setattr(cursors, "MAX_LEVELS", 3)
     one = Cursors(0.5)
     for priority in range(3):
         one.learn(Level("a", priority))
@@ -319,10 +319,10 @@ def test_of_many_topics_only_those_with_work_are_named() -> None:
     one.exhausted(starts, count)
     assert topics_of(one) == ["t3"], "it had news while the claim was made"
     one.claimed([claim("t1", 0, 6.0)])
-    assert one.starts(MANY) == [Start("t3", 0, None), Start("t1", 0, 6.0 - BACK_S)]
+    assert one.starts(MANY) == [LevelStart("t3", 0, None), LevelStart("t1", 0, 6.0 - BACK_S)]
     one.learn(Level("t1", -5))
     one.exhausted(one.starts(MANY)[:2], one.begin())
-    assert one.starts(MANY) == [Start("t1", -5, None)], "that priority was not looked at"
+    assert one.starts(MANY) == [LevelStart("t1", -5, None)], "that priority was not looked at"
     one.exhausted(one.starts(MANY), one.begin())
     assert topics_of(one) == []
     assert len(one.starts(MANY[:4])) == 4, "of few all that are known"
@@ -365,7 +365,7 @@ def test_work_anywhere_is_work_at_all_known_levels() -> None:
     one.exhausted(one.starts(MANY), one.begin())
     count = one.begin()
     one.want_full()
-    assert one.starts(MANY) == [Start("t2", 3, 7.0 - BACK_S), Start("t1", 0, 6.0 - BACK_S)]
+    assert one.starts(MANY) == [LevelStart("t2", 3, 7.0 - BACK_S), LevelStart("t1", 0, 6.0 - BACK_S)]
     one.exhausted(one.starts(MANY), count)
     assert len(one.starts(MANY)) == 2
 
@@ -436,7 +436,7 @@ def test_what_a_survey_finds() -> None:
         one.found(Level(topic, 0), 50.0)
     assert {start.from_s for start in one.starts(MANY)} == {50.0 - BACK_S}
     one.found(Level("t1", 0), 55.0)
-    assert one.starts(("t1",)) == [Start("t1", 0, 50.0 - BACK_S)]
+    assert one.starts(("t1",)) == [LevelStart("t1", 0, 50.0 - BACK_S)]
 
 
 @pytest.mark.parametrize("want", [Cursors.want_full, Cursors.want_recent])
@@ -468,14 +468,14 @@ def test_a_survey_goes_on_until_its_end(monkeypatch: pytest.MonkeyPatch, want: C
 
 def test_what_is_forgotten_is_forgotten_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """A level that had to make room has no cursor and no work, until somebody tells of it again."""
-    monkeypatch.setattr(cursors, "KNOWN_MAX", 2)
+    monkeypatch.setattr(cursors, "MAX_LEVELS", 2)
     one = Cursors(0.5)
     one.learn(Level("t1", 0))
     one.claimed([claim("t2", 1, 1.0)])
     one.exhausted(one.starts(MANY)[:1], one.begin())
     for level in (Level("t3", 0), Level("t3", 1), Level("t1", 2)):
         one.learn(level)
-    assert [*one.starts(MANY)] == [Start("t1", 2, None), Start("t3", 1, None)]
+    assert [*one.starts(MANY)] == [LevelStart("t1", 2, None), LevelStart("t3", 1, None)]
     assert one.starts(("t1", "t2", "t3")) == one.starts(MANY)
     assert set(one._priorities) == {"t1", "t3"}
 

@@ -12,26 +12,26 @@ import pytest
 
 from pulse.store.rows import Ending, EndingKind
 from pulse.system.processes import OomKills
-from pulse_actors.dispatcher.liveness.process_watch import Watch, _describe, obituary, stranger
-from pulse_actors.dispatcher.workers.registry import Held, Sentence, Worker
+from pulse_actors.dispatcher.liveness.process_watch import WatchedProcess, _describe, obituary, stranger
+from pulse_actors.dispatcher.workers.records import ForcedEnding, HeldJob, RegisteredWorker
 from pulse_actors.shared.identity import Host
 
 HUNG: Final = (b"h" * 16, 3)
 STARTED: Final = (b"s" * 16, 1)
 QUEUED: Final = (b"q" * 16, 2)
-SENTENCE: Final = Sentence(EndingKind.TIMEOUT, "too late", "where it was")
+SENTENCE: Final = ForcedEnding(EndingKind.TIMEOUT, "too late", "where it was")
 WORKER: Final = "h/b/1/0.0/w"
 
 
 @pytest.fixture
-def worker() -> Worker:
+def worker() -> RegisteredWorker:
     """One that holds two jobs that were started, and one that was not."""
     made = stranger(Host("h", "b", 1), WORKER, 0)
-    made.held = {pair: Held("n", "t", started=pair != QUEUED) for pair in (HUNG, STARTED, QUEUED)}
+    made.jobs.held = {pair: HeldJob("n", "t", started=pair != QUEUED) for pair in (HUNG, STARTED, QUEUED)}
     return made
 
 
-def test_started_attempts_crash_and_the_others_are_given_back(worker: Worker) -> None:
+def test_started_attempts_crash_and_the_others_are_given_back(worker: RegisteredWorker) -> None:
     """The exit status is the reason, of what was started alone."""
     assert obituary(worker, "why", -9, worker.held) == [
         Ending(*HUNG, WORKER, EndingKind.CRASHED, "why", exit_code=-9),
@@ -40,15 +40,15 @@ def test_started_attempts_crash_and_the_others_are_given_back(worker: Worker) ->
     ]
 
 
-def test_who_was_leaving_charges_nobody(worker: Worker) -> None:
+def test_who_was_leaving_charges_nobody(worker: RegisteredWorker) -> None:
     """Its end was its own, or ours."""
     worker.leaving = True
     assert {one.kind for one in obituary(worker, "why", -9, worker.held)} == {EndingKind.RELEASED}
 
 
-def test_a_sentence_is_carried_out(worker: Worker) -> None:
+def test_a_sentence_is_carried_out(worker: RegisteredWorker) -> None:
     """Of a process that was killed for some attempts these are charged, as they were sentenced, and no others."""
-    worker.sentences[HUNG] = SENTENCE
+    worker.jobs.forced_endings[HUNG] = SENTENCE
     worker.leaving = True
     assert obituary(worker, "why", -9, worker.held) == [
         Ending(*HUNG, WORKER, EndingKind.TIMEOUT, "too late", exit_code=-9, stack="where it was"),
@@ -57,7 +57,7 @@ def test_a_sentence_is_carried_out(worker: Worker) -> None:
     ]
 
 
-def test_who_had_a_process_of_its_own_did_not_kill_it(worker: Worker) -> None:
+def test_who_had_a_process_of_its_own_did_not_kill_it(worker: RegisteredWorker) -> None:
     """It died with its worker, and goes elsewhere uncharged, with the reason; what ran in that process is charged."""
     worker.held[STARTED].apart = True
     assert obituary(worker, "why", -9, worker.held) == [
@@ -67,7 +67,7 @@ def test_who_had_a_process_of_its_own_did_not_kill_it(worker: Worker) -> None:
     ]
 
 
-def test_where_nobody_else_ran_it_may_have_been_those_apart(worker: Worker) -> None:
+def test_where_nobody_else_ran_it_may_have_been_those_apart(worker: RegisteredWorker) -> None:
     """Else a job that kills its worker from there would do so for ever; what had not started is innocent."""
     worker.held[STARTED].apart = worker.held[HUNG].apart = True
     assert [one.kind for one in obituary(worker, "why", -9, worker.held)] == [
@@ -77,7 +77,7 @@ def test_where_nobody_else_ran_it_may_have_been_those_apart(worker: Worker) -> N
     ]
 
 
-def test_what_had_ended_did_not_kill_it(worker: Worker) -> None:
+def test_what_had_ended_did_not_kill_it(worker: RegisteredWorker) -> None:
     """Its result was refused for want of room, and is lost; it goes elsewhere uncharged."""
     worker.held[STARTED].ended = True
     assert obituary(worker, "why", -9, worker.held) == [
@@ -86,7 +86,7 @@ def test_what_had_ended_did_not_kill_it(worker: Worker) -> None:
         Ending(*QUEUED, WORKER, EndingKind.RELEASED),
     ]
     worker.held[HUNG].ended = True
-    worker.sentences[HUNG] = SENTENCE  # before it was told
+    worker.jobs.forced_endings[HUNG] = SENTENCE  # before it was told
     assert {one.kind for one in obituary(worker, "why", -9, worker.held)} == {EndingKind.RELEASED}
 
 
@@ -108,11 +108,11 @@ EXIT_7: Final = 7 << 8
     ],
 )
 async def test_want_of_memory_is_named(
-    worker: Worker, tmp_path: Path, status: int | None, oom: str | None, leaving: bool, said: str
+    worker: RegisteredWorker, tmp_path: Path, status: int | None, oom: str | None, leaving: bool, said: str
 ) -> None:
     """Where the kernel has killed for want of memory since, and nobody else is known to have killed it."""
     worker.leaving = leaving
-    watch = Watch(worker, -1, anyio.lowlevel.checkpoint)
+    watch = WatchedProcess(worker, -1, anyio.lowlevel.checkpoint)
     if oom is not None:
         (tmp_path / "memory.events").write_text(oom, "ascii")
         watch.oom_kills = OomKills(tmp_path / "memory.events", 3)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 from hypothesis import given
@@ -12,9 +12,12 @@ from hypothesis import strategies as st
 
 from pulse.store.operators.policies import LivePolicy
 from pulse.store.rows import Claim, Completion, Ending, EndingKind, Fence, Running
+from pulse_actors.dispatcher.claims import placement as placing
+from pulse_actors.dispatcher.claims.placement import Placement, place
 from pulse_actors.dispatcher.workers import registry as book
-from pulse_actors.dispatcher.workers.policies import Rules, topic_of
-from pulse_actors.dispatcher.workers.registry import ClaimPlan, Desk, Placement, Worker, deal
+from pulse_actors.dispatcher.workers.policies import TopicPolicies
+from pulse_actors.dispatcher.workers.records import BACKLOG_BYTES, HeldJob, RegisteredWorker, WorkerFacts
+from pulse_actors.dispatcher.workers.registry import ClaimPlan, WorkerRegistry, deal
 
 NAMES = ("red", "green", "blue")
 TOPICS = ("a", "b")
@@ -44,22 +47,24 @@ def worker(
     names: Sequence[str] = NAMES,
     topics: Sequence[str] = ("a",),
     held: int = 0,
-) -> Worker:
+) -> RegisteredWorker:
     """A worker that holds some jobs already."""
-    made = Worker(
-        identity, identity, identity.encode().ljust(16), 1, 0, tuple(topics), frozenset(names), capacity, Wire()
+    made = RegisteredWorker(
+        WorkerFacts(identity, identity, identity.encode().ljust(16), 1, 0, tuple(topics), frozenset(names)),
+        capacity,
+        Wire(),
     )
     for number in range(held):
-        made.held[f"{identity}{number}".encode().ljust(16), 1] = book.Held("red", "a")
+        made.held[f"{identity}{number}".encode().ljust(16), 1] = HeldJob("red", "a")
     return made
 
 
-def desk_of(*workers: Worker) -> Desk:
+def desk_of(*workers: RegisteredWorker) -> WorkerRegistry:
     """A book with these workers in it."""
-    desk = Desk()
+    registry = WorkerRegistry()
     for one in workers:
-        desk.join(one)
-    return desk
+        registry.join(one)
+    return registry
 
 
 def claim(number: int = 0, *, name: str = "red", topic: str = "a", seat: int = 0, uncharged: int = 0) -> Claim:
@@ -67,7 +72,7 @@ def claim(number: int = 0, *, name: str = "red", topic: str = "a", seat: int = 0
     return Claim(number.to_bytes(16), uncharged + 1, name, topic, "{}", None, 0, 0.0, seat, uncharged)
 
 
-def plan_for(*workers: Worker) -> ClaimPlan:
+def plan_for(*workers: RegisteredWorker) -> ClaimPlan:
     """A plan with a seat for each worker."""
     return ClaimPlan(("a",), tuple(one.identity for one in workers), tuple(range(len(workers))))
 
@@ -96,17 +101,17 @@ def test_a_draining_worker_has_no_credit() -> None:
 
 def test_a_plan_has_a_seat_for_each_free_place() -> None:
     """One worker with ten free places gets a claim of ten; the batch size bounds it."""
-    desk = desk_of(worker(capacity=10))
-    assert desk.plan(500) == [ClaimPlan(("a",), ("w",), (0,) * 10)]
-    assert desk.plan(4) == [ClaimPlan(("a",), ("w",), (0,) * 4)]
+    registry = desk_of(worker(capacity=10))
+    assert registry.plan(500) == [ClaimPlan(("a",), ("w",), (0,) * 10)]
+    assert registry.plan(4) == [ClaimPlan(("a",), ("w",), (0,) * 4)]
 
 
 def test_workers_with_the_same_topics_share_a_claim() -> None:
     """Workers are grouped by the topics that they serve; each group is one claim, the freest worker first in it."""
-    desk = desk_of(
+    registry = desk_of(
         worker("x", capacity=1), worker("y", capacity=3), worker("z", capacity=2, topics=["b"]), worker("full", held=10)
     )
-    plans = {plan.topics: plan for plan in desk.plan(500)}
+    plans = {plan.topics: plan for plan in registry.plan(500)}
     assert plans == {("a",): ClaimPlan(("a",), ("y", "x"), (0, 1, 0, 0)), ("b",): ClaimPlan(("b",), ("z",), (0, 0))}
 
 
@@ -117,16 +122,16 @@ def test_a_worker_without_topics_or_capacity_is_not_planned_for() -> None:
 
 def test_topics_take_turns() -> None:
     """No topic is always the last among equal priorities: each comes first in its turn."""
-    desk = desk_of(worker(topics=["a", "b", "c"]))
-    assert {desk.plan(500)[0].topics[0] for _ in range(3)} == {"a", "b", "c"}
-    assert len({desk.plan(500, again=again)[0].topics for again in (False, True, True)}) == 1
+    registry = desk_of(worker(topics=["a", "b", "c"]))
+    assert {registry.plan(500)[0].topics[0] for _ in range(3)} == {"a", "b", "c"}
+    assert len({registry.plan(500, again=again)[0].topics for again in (False, True, True)}) == 1
 
 
 def test_a_closed_book_plans_nothing() -> None:
     """Once dispatch is closed, nothing is claimed any more."""
-    desk = desk_of(worker())
-    desk.closed = True
-    assert desk.plan(500) == []
+    registry = desk_of(worker())
+    registry.closed = True
+    assert registry.plan(500) == []
 
 
 def test_jobs_are_dealt_in_turn() -> None:
@@ -148,7 +153,7 @@ def test_deal_uses_exactly_what_is_free(free: list[int], limit: int) -> None:
 def test_a_claim_goes_to_its_seat() -> None:
     """A worker that names the job and has room gets what was claimed for it; the book is not written yet."""
     one = worker()
-    placement = desk_of(one).place(plan_for(one), [claim(1), claim(2)])
+    placement = place(desk_of(one), plan_for(one), [claim(1), claim(2)])
     assert placement == Placement(assigned={"w": [claim(1), claim(2)]})
     assert one.held == {}
 
@@ -156,7 +161,7 @@ def test_a_claim_goes_to_its_seat() -> None:
 def test_a_claim_that_its_seat_does_not_name_goes_to_an_heir() -> None:
     """Within a topic a job is routed to the freest worker that names it."""
     seat, small, large = worker("seat", names=["blue"]), worker("small", capacity=1), worker("large")
-    placement = desk_of(seat, small, large).place(plan_for(seat), [claim(1)])
+    placement = place(desk_of(seat, small, large), plan_for(seat), [claim(1)])
     assert placement == Placement(moved=[(claim(1), Fence(claim(1).id, 1, "seat"), "large")])
 
 
@@ -166,7 +171,7 @@ def test_a_claim_that_its_seat_does_not_name_goes_to_an_heir() -> None:
 def test_a_name_that_nobody_serves_is_put_back_later_and_later(uncharged: int, delay_s: float) -> None:
     """Put back uncharged, after 5 s, doubling to 60 s, and the row says why."""
     one = worker(names=["blue"])
-    ending = returned(desk_of(one).place(plan_for(one), [claim(1, uncharged=uncharged)]))
+    ending = returned(place(desk_of(one), plan_for(one), [claim(1, uncharged=uncharged)]))
     assert ending == Ending(
         claim(1).id, uncharged + 1, "w", EndingKind.UNASSIGNED, 'no handler named "red" on topic "a"', delay_s, None
     )
@@ -175,7 +180,7 @@ def test_a_name_that_nobody_serves_is_put_back_later_and_later(uncharged: int, d
 def test_a_name_served_on_another_topic_is_not_served() -> None:
     """A handler of that name on another topic does not take it."""
     seat, other = worker("seat", names=["blue"]), worker("other", names=["red"], topics=["b"])
-    assert returned(desk_of(seat, other).place(plan_for(seat), [claim(1)])).error is not None
+    assert returned(place(desk_of(seat, other), plan_for(seat), [claim(1)])).error is not None
 
 
 @pytest.mark.parametrize("why", ["full", "draining"])
@@ -183,40 +188,40 @@ def test_a_name_whose_workers_are_busy_comes_back_soon(why: str) -> None:
     """When those who name it have no room or are leaving, it is put back for a second, without an error."""
     seat, other = worker("seat", names=["blue"]), worker("other", held=10 if why == "full" else 0)
     other.draining = why == "draining"
-    ending = returned(desk_of(seat, other).place(plan_for(seat), [claim(1)]))
-    assert ending == Ending(claim(1).id, 1, "seat", EndingKind.UNASSIGNED, None, book.ALL_BUSY_MIN_S, None)
+    ending = returned(place(desk_of(seat, other), plan_for(seat), [claim(1)]))
+    assert ending == Ending(claim(1).id, 1, "seat", EndingKind.UNASSIGNED, None, placing.ALL_BUSY_MIN_S, None)
 
 
 def test_a_claim_whose_seat_began_to_drain_is_no_missing_handler() -> None:
     """A worker that drains since the claim was planned still names its handlers: no error is written."""
     one = worker()
     one.draining = True
-    assert returned(desk_of(one).place(plan_for(one), [claim(1)])).error is None
+    assert returned(place(desk_of(one), plan_for(one), [claim(1)])).error is None
 
 
 def test_a_claim_for_a_worker_that_left_is_put_back_at_once() -> None:
     """Its seat has gone and nobody else takes it: due again at once, for whoever comes."""
     gone = worker("gone")
-    ending = returned(desk_of(worker("other", names=["blue"])).place(plan_for(gone), [claim(1)]))
+    ending = returned(place(desk_of(worker("other", names=["blue"])), plan_for(gone), [claim(1)]))
     assert ending == Ending(claim(1).id, 1, "gone", EndingKind.UNASSIGNED, None, 0.0, None)
 
 
 def test_a_claim_that_comes_after_the_close_is_put_back_at_once() -> None:
     """What was claimed while dispatch closed waits for the successor without delay and without an error."""
     one = worker()
-    desk = desk_of(one)
-    one.draining, desk.closed = True, True
-    ending = returned(desk.place(plan_for(one), [claim(1)]))
+    registry = desk_of(one)
+    one.draining, registry.closed = True, True
+    ending = returned(place(registry, plan_for(one), [claim(1)]))
     assert ending == Ending(claim(1).id, 1, "w", EndingKind.UNASSIGNED, None, 0.0, None)
 
 
 def test_capacity_that_was_lowered_meanwhile_is_respected() -> None:
     """What was claimed for more room than is left is put back; what is held stays."""
     one = worker(capacity=5)
-    desk = desk_of(one)
-    (plan,) = desk.plan(500)
+    registry = desk_of(one)
+    (plan,) = registry.plan(500)
     one.capacity = 2
-    placement = desk.place(plan, [claim(number) for number in range(5)])
+    placement = place(registry, plan, [claim(number) for number in range(5)])
     assert len(placement.assigned["w"]) == 2
     assert len(placement.returned) == 3
 
@@ -232,50 +237,50 @@ def test_what_no_frame_can_carry_is_a_dead_letter(
     monkeypatch: pytest.MonkeyPatch, args: str, checkpoint: str | None, error: str
 ) -> None:
     """A job whose texts no frame can hold ends with a reason, instead of breaking one connection after another."""
-    monkeypatch.setattr(book, "CLAIM_MAX_BYTES", 20)
+    monkeypatch.setattr(placing, "CLAIM_MAX_BYTES", 20)
     one, other = worker("w"), worker("other")
-    ending = returned(desk_of(one, other).place(plan_for(one), [claim()._replace(args=args, checkpoint=checkpoint)]))
+    ending = returned(place(desk_of(one, other), plan_for(one), [claim()._replace(args=args, checkpoint=checkpoint)]))
     assert ending.kind is EndingKind.DISCARDED
     assert (ending.error or "").startswith(error)
 
 
 def test_what_just_fits_is_assigned(monkeypatch: pytest.MonkeyPatch) -> None:
     """The limit itself is allowed, counted in bytes."""
-    monkeypatch.setattr(book, "CLAIM_MAX_BYTES", 20)
+    monkeypatch.setattr(placing, "CLAIM_MAX_BYTES", 20)
     one, fits = worker("w"), claim()._replace(args='{"a": "éééééx"}')
     assert len(fits.args.encode()) == 20
-    assert desk_of(one).place(plan_for(one), [fits]) == Placement(assigned={"w": [fits]})
+    assert place(desk_of(one), plan_for(one), [fits]) == Placement(assigned={"w": [fits]})
 
 
 def test_a_superseded_worker_does_not_remove_its_successor() -> None:
     """When the older connection of an identity ends, the newer one stays in the book, by identity and by session."""
     older, newer = worker(), worker()
-    desk = desk_of(older, newer)
-    desk.leave(older)
-    assert desk.get("w") is newer
-    assert desk.by_session(newer.session, remote=False) is newer
-    desk.leave(newer)
-    assert desk.workers() == []
-    assert desk.by_session(newer.session, remote=False) is None
+    registry = desk_of(older, newer)
+    registry.leave(older)
+    assert registry.get("w") is newer
+    assert registry.by_session(newer.facts.session, remote=False) is newer
+    registry.leave(newer)
+    assert registry.workers() == []
+    assert registry.by_session(newer.facts.session, remote=False) is None
 
 
 def test_held_until_answered() -> None:
     """A job takes a place from its hand-over until its result was answered; an answer for another changes nothing."""
     one = worker(capacity=3)
-    desk = desk_of(one)
-    desk.hand_over("w", [claim(1), claim(2)])
+    registry = desk_of(one)
+    registry.hand_over("w", [claim(1), claim(2)])
     assert one.credit == 1
-    assert desk.held_among([claim(1).id, claim(3).id]) == {claim(1).id}
-    one.heard_s = 5.0
-    desk.started(one, [(claim(1).id, 1), (claim(9).id, 1)])
-    one.heard_s = 6.0
+    assert registry.held_among([claim(1).id, claim(3).id]) == {claim(1).id}
+    one.contact.heard_s = 5.0
+    registry.started(one, [(claim(1).id, 1), (claim(9).id, 1)])
+    one.contact.heard_s = 6.0
     assert [held.started for held in one.held.values()] == [True, False]
     assert not any(held.apart for held in one.held.values())
-    desk.started(one, [(claim(1).id, 1), (claim(2).id, 1)], {(claim(1).id, 1)})
-    desk.started(one, [(claim(1).id, 1)])  # told again
+    registry.started(one, [(claim(1).id, 1), (claim(2).id, 1)], {(claim(1).id, 1)})
+    registry.started(one, [(claim(1).id, 1)])  # told again
     assert [held.apart for held in one.held.values()] == [True, False]
     assert [held.since_s for held in one.held.values()] == [5.0, 6.0]  # the first word counts
-    desk.free(one, [(claim(1).id, 1), (claim(2).id, 7)])
+    registry.free(one, [(claim(1).id, 1), (claim(2).id, 7)])
     assert set(one.held) == {(claim(2).id, 1)}
     assert one.credit == 2
 
@@ -306,24 +311,24 @@ def test_every_claim_is_placed_once_and_nobody_is_overfilled(
     changes: list[tuple[int, int]],
 ) -> None:
     """Whatever is claimed, and whoever leaves or shrinks meanwhile: each job goes to one place, none above capacity."""
-    desk = Desk()
-    made: list[Worker] = []
+    registry = WorkerRegistry()
+    made: list[RegisteredWorker] = []
     for number, (capacity, held, names, topics, draining) in enumerate(shapes):
         one = worker(f"w{number}", capacity=capacity, held=held, names=sorted(names), topics=topics)
         one.draining = draining
         made.append(one)
-        desk.join(one)
-    plans = desk.plan(batch)
+        registry.join(one)
+    plans = registry.plan(batch)
     for plan in plans:
         assert len(plan.seats) <= batch
         planned = Counter(plan.workers[seat] for seat in plan.seats)
-        assert all(count <= found.credit for name, count in planned.items() if (found := desk.get(name)))
+        assert all(count <= found.credit for name, count in planned.items() if (found := registry.get(name)))
     for plan in plans:
         for index, capacity in changes:
             if index < len(made):
                 made[index].capacity = capacity
                 if capacity == 3:
-                    desk.leave(made[index])
+                    registry.leave(made[index])
         claims = [
             claim(
                 number,
@@ -334,17 +339,17 @@ def test_every_claim_is_placed_once_and_nobody_is_overfilled(
             )
             for number, seat in enumerate(plan.seats)
         ]
-        free = {one.identity: one.credit for one in desk.workers()}
-        placement = desk.place(plan, claims)
+        free = {one.identity: one.credit for one in registry.workers()}
+        placement = place(registry, plan, claims)
         assert Counter(placed_ids(placement)) == Counter(one.id for one in claims)
         for identity, count in Counter(who for who, _ in runs(placement)).items():
             assert count <= free[identity]
         for identity, job in runs(placement):
-            found = desk.get(identity)
+            found = registry.get(identity)
             assert found is not None
             assert not found.draining
-            assert job.name in found.names
-            assert job.topic in found.topics
+            assert job.name in found.facts.names
+            assert job.topic in found.facts.topics
         for ending in placement.returned:
             assert ending.kind is EndingKind.UNASSIGNED
             assert ending.delay_s is not None
@@ -354,25 +359,25 @@ def test_every_claim_is_placed_once_and_nobody_is_overfilled(
 def test_a_silent_worker_gets_no_more() -> None:
     """Who holds jobs and let a lease pass without a word gets nothing until it is heard; an idle one need not speak."""
     silent, idle, speaking = worker("silent", held=1), worker("idle"), worker("speaking", held=1)
-    silent.hear(0.0)
-    speaking.hear(20.0)
-    desk = desk_of(silent, idle, speaking)
-    assert desk.note_silence(10.0) == [silent]
-    assert desk.note_silence(10.0) == []
+    silent.contact.hear(0.0)
+    speaking.contact.hear(20.0)
+    registry = desk_of(silent, idle, speaking)
+    assert registry.note_silence(10.0) == [silent]
+    assert registry.note_silence(10.0) == []
     assert (silent.credit, idle.credit, speaking.credit) == (0, 10, 9)
-    assert silent.hear(30.0)
-    assert not silent.hear(30.0)
-    assert desk.note_silence(10.0) == []
+    assert silent.contact.hear(30.0)
+    assert not silent.contact.hear(30.0)
+    assert registry.note_silence(10.0) == []
     assert silent.credit == 9
 
 
 def test_who_speaks_for_a_worker() -> None:
     """A word of its pool parent ends its silence, and is none of its own."""
     one = worker("one", held=1)
-    one.hear(5.0)
-    one.silent = True
-    assert one.hear(20.0, itself=False)
-    assert (one.heard_s, one.said_s, one.silent) == (20.0, 5.0, False)
+    one.contact.hear(5.0)
+    one.contact.silent = True
+    assert one.contact.hear(20.0, itself=False)
+    assert (one.contact.heard_s, one.contact.said_s, one.contact.silent) == (20.0, 5.0, False)
 
 
 def placed_ids(placement: Placement) -> list[bytes]:
@@ -390,26 +395,26 @@ def test_who_does_not_read_gets_no_more() -> None:
     """A worker whose socket holds a large backlog has no credit until it has read it."""
     slow = worker(capacity=10)
     assert isinstance(slow.link, Wire)
-    slow.link.backlog_bytes = book.BACKLOG_BYTES + 1
+    slow.link.backlog_bytes = BACKLOG_BYTES + 1
     assert slow.credit == 0
-    slow.link.backlog_bytes = book.BACKLOG_BYTES
+    slow.link.backlog_bytes = BACKLOG_BYTES
     assert slow.credit == 10
 
 
 @pytest.mark.parametrize(("uncharged", "delay_s"), [(0, 1.0), (1, 2.0), (3, 8.0), (4, 10.0), (1_000_499, 10.0)])
 def test_busy_names_come_back_later_and_later(uncharged: int, delay_s: float) -> None:
     """Jobs that nobody has room for bounce ever less often, at most every ten seconds."""
-    desk = Desk()
-    desk.join(worker("seat", names=["green"]))
-    desk.join(worker("full", names=["red"], capacity=1, held=1))
-    (ending,) = desk.place(ClaimPlan(("a",), ("seat",), (0,)), [claim(1, uncharged=uncharged)]).returned
+    registry = WorkerRegistry()
+    registry.join(worker("seat", names=["green"]))
+    registry.join(worker("full", names=["red"], capacity=1, held=1))
+    (ending,) = place(registry, ClaimPlan(("a",), ("seat",), (0,)), [claim(1, uncharged=uncharged)]).returned
     assert (ending.kind, ending.delay_s) == (EndingKind.UNASSIGNED, delay_s)
 
 
 def test_an_idle_worker_need_not_speak() -> None:
     """Who holds nothing can lose nothing by its silence, however long it lasts."""
     idle = worker("idle")
-    idle.hear(0.0)
+    idle.contact.hear(0.0)
     assert desk_of(idle).note_silence(10.0) == []
     assert idle.credit == 10
 
@@ -417,86 +422,88 @@ def test_an_idle_worker_need_not_speak() -> None:
 def test_who_is_known() -> None:
     """A worker that is connected, else one that lives here and holds jobs; the connection counts before the other."""
     connected, older, stranger = worker("w"), worker("w"), worker("s")
-    desk = desk_of(connected)
+    registry = desk_of(connected)
     left = worker("a")
-    desk.strangers, desk.away = {"w": older, "s": stranger}, {"a": left}
-    assert desk.known("w") is connected
-    assert desk.known("s") is stranger
-    assert desk.known("a") is left
-    assert desk.known("x") is None
-    left.session, stranger.session, connected.session, older.session = b"left", b"strange", b"here", b"older"
-    assert [desk.unconnected(one) for one in (b"left", b"strange", b"here")] == [left, stranger, None]
-    assert not desk.has_met("w")
-    desk.is_newest("w", 1)
-    assert desk.has_met("w")
+    registry.strangers, registry.away = {"w": older, "s": stranger}, {"a": left}
+    assert registry.find("w") is connected
+    assert registry.find("s") is stranger
+    assert registry.find("a") is left
+    assert registry.find("x") is None
+    for one, session in ((left, b"left"), (stranger, b"strange"), (connected, b"here"), (older, b"older")):
+        one.facts = replace(one.facts, session=session)
+    assert [registry.unconnected(one) for one in (b"left", b"strange", b"here")] == [left, stranger, None]
+    assert not registry.has_met("w")
+    registry.is_newest("w", 1)
+    assert registry.has_met("w")
 
 
 def test_who_holds_a_job() -> None:
     """Of several attempts of one job the newest counts."""
     first, second, other = worker("first"), worker("second"), worker("other", held=1)
-    first.held[claim(1).id, 1] = second.held[claim(1).id, 3] = first.held[claim(1).id, 2] = book.Held("red", "a")
-    desk = desk_of(first, second, other)
-    assert desk.holder_of(claim(1).id) == (second, 3)
-    assert desk.holder_of(claim(2).id) is None
+    first.held[claim(1).id, 1] = second.held[claim(1).id, 3] = first.held[claim(1).id, 2] = HeldJob("red", "a")
+    registry = desk_of(first, second, other)
+    assert registry.holder_of(claim(1).id) == (second, 3)
+    assert registry.holder_of(claim(2).id) is None
 
 
 def test_the_parent_of_a_process() -> None:
     """A pool parent is known by its pid, and by serving no topics."""
     parent, other, child = worker("parent", topics=[]), worker("other", topics=[]), worker("child")
-    parent.pid, other.pid, child.pid = 5, 6, 7
-    desk = desk_of(other, parent, child)
-    assert [desk.parent_of(pid) for pid in (5, 7, 8)] == [parent, None, None]
+    for pid, one in enumerate((parent, other, child), 5):
+        one.facts = replace(one.facts, pid=pid)
+    registry = desk_of(other, parent, child)
+    assert [registry.parent_of(pid) for pid in (5, 7, 8)] == [parent, None, None]
 
 
 def test_what_the_last_attempt_left_counts_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is told of the attempt before goes into the same frame."""
-    monkeypatch.setattr(book, "CLAIM_MAX_BYTES", 20)
+    monkeypatch.setattr(placing, "CLAIM_MAX_BYTES", 20)
     one = worker()
-    ending = returned(desk_of(one).place(plan_for(one), [claim()._replace(previous="[" + 18 * "1" + "]")]))
+    ending = returned(place(desk_of(one), plan_for(one), [claim()._replace(previous="[" + 18 * "1" + "]")]))
     assert ending.kind is EndingKind.DISCARDED
 
 
 def test_an_heir_is_not_overfilled() -> None:
     """Each job that is passed on takes a place of its heir."""
     seat, heir = worker("seat", names=["blue"], capacity=3), worker("heir", capacity=1)
-    placement = desk_of(seat, heir).place(ClaimPlan(("a",), ("seat",), (0, 0)), [claim(1), claim(2)])
+    placement = place(desk_of(seat, heir), ClaimPlan(("a",), ("seat",), (0, 0)), [claim(1), claim(2)])
     assert (len(placement.moved), len(placement.returned)) == (1, 1)
 
 
 def test_who_must_end_in_time() -> None:
     """Of what was started those are told that have a limit, or whose handlers promised to tell progress."""
     one = worker()
-    one.stalls = {"green": 1.0}
-    desk = desk_of(one)
+    one.facts = replace(one.facts, stalls={"green": 1.0})
+    registry = desk_of(one)
     jobs = [claim(1)._replace(timeout_s=5.0), claim(2, name="green"), claim(3)]
-    desk.hand_over("w", jobs)
-    bounded = desk.started(one, [(job.id, job.attempt) for job in jobs])
+    registry.hand_over("w", jobs)
+    bounded = registry.started(one, [(job.id, job.attempt) for job in jobs])
     assert [pair for pair, _ in bounded] == [(job.id, 1) for job in jobs[:2]]
 
 
 def test_a_promise_is_the_handlers_else_the_topics() -> None:
     """As it was told with the job, whatever the policy says since; of what a worker came with, as it is now."""
     one = worker()
-    one.stalls = {"green": 1.0}
-    desk = desk_of(one)
-    desk.rules = Rules({"a": LivePolicy(stall_s=5.0), "": LivePolicy(stall_s=9.0)})
+    one.facts = replace(one.facts, stalls={"green": 1.0})
+    registry = desk_of(one)
+    registry.policies = TopicPolicies({"a": LivePolicy(stall_s=5.0), "": LivePolicy(stall_s=9.0)})
     jobs = [claim(1), claim(2, name="green"), claim(3, topic="b")]
-    desk.hand_over("w", jobs)
-    desk.rules = Rules({"a": LivePolicy(stall_s=7.0)})
-    came = book.Held("red", "a")
+    registry.hand_over("w", jobs)
+    registry.policies = TopicPolicies({"a": LivePolicy(stall_s=7.0)})
+    came = HeldJob("red", "a")
     one.held[b"came".ljust(16), 1] = came
-    desk.started(one, one.held)
+    registry.started(one, one.held)
     assert [held.stall_s for held in one.held.values()] == [5.0, 1.0, 9.0, 7.0]
 
 
 def test_where_a_job_waited() -> None:
     """As long as its worker holds it, connected or not; nobody knows of others."""
     one = worker(held=1)
-    desk = desk_of(one)
+    registry = desk_of(one)
     (pair,) = one.held
-    assert topic_of(desk, Completion(*pair, "w", None)) == "a"
-    assert topic_of(desk, Completion(pair[0], 2, "w", None)) == ""
-    assert topic_of(desk, Completion(*pair, "nobody", None)) == ""
+    assert registry.topic_of(Completion(*pair, "w", None)) == "a"
+    assert registry.topic_of(Completion(pair[0], 2, "w", None)) == ""
+    assert registry.topic_of(Completion(*pair, "nobody", None)) == ""
 
 
 def test_a_worker_with_hanging_handlers_gets_no_more() -> None:
@@ -508,48 +515,48 @@ def test_a_worker_with_hanging_handlers_gets_no_more() -> None:
 
 def test_the_newest_connection_counts() -> None:
     """A hello that waited is older than one that was made after it, whenever it is looked at."""
-    desk = desk_of()
-    assert desk.is_newest("w", 3)
-    assert desk.is_newest("w", 3)
-    assert not desk.is_newest("w", 2)
-    assert desk.is_newest("v", 1)
-    assert desk.is_newest("w", 4)
-    assert not desk.is_newest("w", 3)
+    registry = desk_of()
+    assert registry.is_newest("w", 3)
+    assert registry.is_newest("w", 3)
+    assert not registry.is_newest("w", 2)
+    assert registry.is_newest("v", 1)
+    assert registry.is_newest("w", 4)
+    assert not registry.is_newest("w", 3)
 
 
 def test_not_every_connection_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only those of the workers that came last."""
     monkeypatch.setattr(book, "NEWEST_MAX", 3)
-    desk = desk_of()
+    registry = desk_of()
     for number, identity in enumerate(["a", "b", "a", "c", "d"], start=5):
-        assert desk.is_newest(identity, number)
-    assert [desk.is_newest(identity, 1) for identity in ("a", "c", "d", "b")] == [False, False, False, True]
+        assert registry.is_newest(identity, number)
+    assert [registry.is_newest(identity, 1) for identity in ("a", "c", "d", "b")] == [False, False, False, True]
 
 
 def test_who_is_away_still_holds_its_jobs() -> None:
     """A process that is watched and lost its connection may be running them yet, until it comes back or is buried."""
     watched, idle, unseen = worker("watched", held=1), worker("idle"), worker("unseen", held=1)
     watched.watched = idle.watched = True
-    desk = desk_of(watched, idle, unseen)
+    registry = desk_of(watched, idle, unseen)
     for one in (watched, idle, unseen):
-        desk.leave(one)
-    assert desk.away == {"watched": watched}
+        registry.leave(one)
+    assert registry.away == {"watched": watched}
     job, _ = next(iter(watched.held))
-    assert desk.held_among([job]) == {job}
-    desk.join(worker("watched"))
-    assert desk.away == {}
-    assert desk.held_among([job]) == set()
+    assert registry.held_among([job]) == {job}
+    registry.join(worker("watched"))
+    assert registry.away == {}
+    assert registry.held_among([job]) == set()
 
 
 def test_what_runs_in_hand() -> None:
     """Of everybody, connected or not, those whose end will be seen; of others only their leases are known."""
     connected, foreign, stranger = (worker(name, held=1) for name in ("connected", "foreign", "stranger"))
     connected.watched = stranger.watched = True
-    connected.held[claim(9).id, 1] = book.Held("red", "a")
-    desk = desk_of(connected, foreign)
-    desk.strangers["stranger"] = stranger
+    connected.held[claim(9).id, 1] = HeldJob("red", "a")
+    registry = desk_of(connected, foreign)
+    registry.strangers["stranger"] = stranger
     jobs = {name: f"{name}0".encode().ljust(16) for name in ("connected", "foreign", "stranger")}
-    assert desk.running_in_hand(jobs.values()) == {jobs["connected"], jobs["stranger"]}
+    assert registry.running_in_hand(jobs.values()) == {jobs["connected"], jobs["stranger"]}
 
 
 @pytest.mark.parametrize(("uncharged", "delay_s"), [(0, 1.0), (2, 4.0), (1_000_499, 10.0)])
@@ -560,8 +567,8 @@ def test_a_job_whose_earlier_attempt_runs_yet_waits(uncharged: int, delay_s: flo
     again, elsewhere, free = (
         claim(number)._replace(attempt=uncharged + 2, uncharged=uncharged if number < 3 else 0) for number in (1, 2, 3)
     )
-    other.held[again.id, 1] = book.Held("red", "a")
-    placement = desk_of(one, other).place(plan_for(one), [again, elsewhere, free], {elsewhere.id})
+    other.held[again.id, 1] = HeldJob("red", "a")
+    placement = place(desk_of(one, other), plan_for(one), [again, elsewhere, free], {elsewhere.id})
     assert placement.assigned == {"w": [free]}
     assert placement.returned == [
         Ending(job.id, uncharged + 2, "w", EndingKind.UNASSIGNED, delay_s=delay_s) for job in (again, elsewhere)
@@ -572,7 +579,11 @@ def test_what_a_worker_came_with_is_learned() -> None:
     """What its hello listed while the database was away gets its name and its limit; what is known stays."""
     one = worker()
     running, queued, known, gone = ((claim(number).id, 1) for number in range(4))
-    one.held = {running: book.Held("", "", started=True), queued: book.Held("", ""), known: book.Held("blue", "a")}
+    one.jobs.held = {
+        running: HeldJob("", "", started=True),
+        queued: HeldJob("", ""),
+        known: HeldJob("blue", "a"),
+    }
     news = {pair: Running("red", "a", 5.0) for pair in (running, queued, known, gone)}
     assert [pair for pair, _ in desk_of(one).learn(one, news)] == [running]
     assert [(one.held[pair].name, one.held[pair].timeout_s) for pair in (running, queued, known)] == [

@@ -5,20 +5,20 @@ from __future__ import annotations
 import pytest
 
 from pulse.store.rows import Level
-from pulse_actors.dispatcher.claims import due_times
-from pulse_actors.dispatcher.claims.due_times import DueTimes
+from pulse_actors.dispatcher.claims import work_signal
+from pulse_actors.dispatcher.claims.work_signal import DueTimes
 
 HERE = Level("t", 3)
 
 
 def test_what_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is not too far away, as long as there is room; all else is left to the poll."""
-    monkeypatch.setattr(due_times, "MAX_TIMES", 2)
+    monkeypatch.setattr(work_signal, "MAX_TIMES", 2)
     times = DueTimes()
-    assert not times.add(HERE, due_times.FAR_S, 10.0)
+    assert not times.add(HERE, work_signal.FAR_S, 10.0)
     assert [times.add(None, 5.0, 10.0) for _ in range(3)] == [True, True, False]
     assert times.passed(15.0) == [None, None]
-    assert times.add(HERE, due_times.FAR_S - 1, 10.0)
+    assert times.add(HERE, work_signal.FAR_S - 1, 10.0)
 
 
 def test_what_is_due() -> None:

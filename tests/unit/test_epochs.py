@@ -21,7 +21,7 @@ from pulse.ops.doctor.finding import State
 from pulse.store.recovery.epochs import Seen
 from pulse.store.recovery.timelines import Standing, Timelines, newest_of
 from pulse.store.rows import Claim
-from pulse_actors.dispatcher.epochs.finished_jobs import Finished
+from pulse_actors.dispatcher.epochs.witness import FinishedJobs
 from pulse_actors.shared.epoch_memory import Memory, Notebook
 from pulse_actors.shared.epochs import Verdict, bound_of, given_back, judge, next_epoch
 
@@ -181,7 +181,7 @@ def test_a_notebook_that_cannot_be_written(tmp_path: Path) -> None:
 def test_the_newest_completions_are_kept() -> None:
     """As many as there is room for, however they come."""
     ids = [os.urandom(16) for _ in range(10)]
-    ring = Finished(4)
+    ring = FinishedJobs(4)
     assert ring.ids() == []
     ring.add(ids[:3])
     assert set(ring.ids()) == {*ids[:3]}

@@ -9,7 +9,7 @@ from pulse.ops.doctor.finding import State
 from pulse.ops.doctor.refusals import Refusal
 from pulse.store.failures import Failing
 from pulse_actors.dispatcher.monitoring import refused_statements
-from pulse_actors.dispatcher.monitoring.refused_statements import FailingStatements
+from pulse_actors.dispatcher.monitoring.refused_statements import RefusedStatements
 
 TOLD = ["watchdog", "mark_sweep", "42P10", "no unique constraint", 3, 12.0]
 
@@ -17,7 +17,7 @@ TOLD = ["watchdog", "mark_sweep", "42P10", "no unique constraint", 3, 12.0]
 def test_the_first_refusal_is_no_finding() -> None:
     """It may be a victim of somebody's restart; from the second in a row on it is wrong, until it succeeds."""
     own = Failing()
-    statements = FailingStatements(own)
+    statements = RefusedStatements(own)
     own.refused("claim_jobs", "XX001", "missing chunk")
     assert statements.findings() == []
     own.refused("claim_jobs", "XX001", "missing chunk")
@@ -32,7 +32,7 @@ def test_the_first_refusal_is_no_finding() -> None:
 
 def test_what_other_actors_tell(monkeypatch: pytest.MonkeyPatch) -> None:
     """They tell each second, as long as it lasts; what a newer version tells otherwise is left alone."""
-    statements = FailingStatements(Failing())
+    statements = RefusedStatements(Failing())
     statements.heard("watchdog", [TOLD])
     statements.heard("scheduler", [["?"]])
     statements.heard("pause", None)

@@ -8,6 +8,7 @@ import ssl
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import anyio
@@ -16,7 +17,7 @@ from anyio.streams.tls import TLSStream
 
 from pulse.config import Settings
 from pulse.security.tls import handshake_s, server_context
-from pulse_actors.dispatcher.net.listener import Reception
+from pulse_actors.dispatcher.net.listener import Listener
 from tests.support.certificates import Authority
 
 
@@ -45,15 +46,23 @@ def test_those_who_come_wait_for_as_long(tmp_path: Path) -> None:
     """Who takes the certificate finds it out."""
     mine = Authority(tmp_path).issue("server", "localhost")
     settings = Settings(listen="127.0.0.1:0", tls_cert=mine.cert, tls_key=mine.key)
-    assert Reception(cast("Any", None), settings)._handshakes.each_s > 0.0
-    assert Reception(cast("Any", None), Settings())._handshakes.each_s == 0.0
+    assert (
+        Listener(cast("Any", SimpleNamespace(services=SimpleNamespace(host=None))), settings)._handshakes.each_s > 0.0
+    )
+    assert (
+        Listener(cast("Any", SimpleNamespace(services=SimpleNamespace(host=None))), Settings())._handshakes.each_s
+        == 0.0
+    )
 
 
 @pytest.mark.anyio
 async def test_none_begins_before_its_turn(tmp_path: Path) -> None:
     """Nothing is read of who waits for it, and nothing is left of who gives up."""
     mine = Authority(tmp_path).issue("server", "localhost")
-    reception = Reception(cast("Any", None), Settings(listen="127.0.0.1:0", tls_cert=mine.cert, tls_key=mine.key))
+    reception = Listener(
+        cast("Any", SimpleNamespace(services=SimpleNamespace(host=None))),
+        Settings(listen="127.0.0.1:0", tls_cert=mine.cert, tls_key=mine.key),
+    )
     waited: list[str] = []
 
     async def wait(source: str, network: str) -> None:
@@ -76,7 +85,10 @@ async def test_none_begins_before_its_turn(tmp_path: Path) -> None:
 async def test_who_waited_has_time_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next one of a long line has waited for nearly as long as it may: its handshake has a time of its own."""
     mine = Authority(tmp_path).issue("server", "localhost")
-    reception = Reception(cast("Any", None), Settings(listen="127.0.0.1:0", tls_cert=mine.cert, tls_key=mine.key))
+    reception = Listener(
+        cast("Any", SimpleNamespace(services=SimpleNamespace(host=None))),
+        Settings(listen="127.0.0.1:0", tls_cert=mine.cert, tls_key=mine.key),
+    )
     until_s: list[float] = []
     secured: Any = object()
 

@@ -78,7 +78,7 @@ class Asked:
 async def test_what_is_known_without_the_database() -> None:
     """It is told whether or not the database answers."""
     one = Finding("memory", State.WARNING, "so")
-    assert await Incidents(cast("IncidentStore", Asked()), lambda: [one]).told() == [one]
+    assert await Incidents(cast("IncidentStore", Asked()), lambda: [one]).current() == [one]
 
 
 def test_a_database_that_has_gone_back() -> None:
@@ -106,13 +106,13 @@ async def test_it_looks_while_somebody_asks(monkeypatch: pytest.MonkeyPatch) -> 
         tasks.start_soon(found.run)
         await anyio.wait_all_tasks_blocked()
         assert store.count == 0
-        assert await found.told() == []
+        assert await found.current() == []
         store.gate.set()
         monkeypatch.setattr(incidents, "WAIT_S", 10.0)
-        told = await found.told()
+        told = await found.current()
         assert [one.check for one in told] == ["xmin"]
-        assert [await found.told() for _ in range(50)] == [told] * 50
+        assert [await found.current() for _ in range(50)] == [told] * 50
         assert (await found.snapshot(), store.count) == (told[0], len(ASKED))
         monkeypatch.setattr(incidents, "OLD_S", 0.0)
-        assert await found.told() == []
+        assert await found.current() == []
         tasks.cancel_scope.cancel()

@@ -11,14 +11,15 @@ import pytest
 from pulse.ops.doctor.finding import Finding, State
 from pulse.store.reading.jobs import Standing
 from pulse.system import processes
-from pulse_actors.dispatcher.claims.loop import Claims
 from pulse_actors.dispatcher.claims.quarantine import LONGEST_S
-from pulse_actors.dispatcher.diagnosis.facts import known_of
-from pulse_actors.dispatcher.diagnosis.reasons import Candidate, Holder, Known
-from pulse_actors.dispatcher.services import Desktop
+from pulse_actors.dispatcher.context import RequestContext, ServerInfo, Services
+from pulse_actors.dispatcher.diagnosis.facts import facts_of
+from pulse_actors.dispatcher.diagnosis.reasons import Candidate, Holder, JobFacts
 from pulse_actors.dispatcher.workers.health import Condition, condition_of, quiet_s
-from pulse_actors.dispatcher.workers.registry import BACKLOG_BYTES, Desk, Held, Worker
+from pulse_actors.dispatcher.workers.records import BACKLOG_BYTES, HeldJob, RegisteredWorker, WorkerFacts
+from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 from pulse_actors.shared import identity as identities
+from tests.support.claim_parts import claim_parts
 
 JOB: Final = bytes(15) + b"1"
 OTHER: Final = bytes(15) + b"2"
@@ -55,36 +56,53 @@ class Wire:
         """Nor closed."""
 
 
-def worker(identity: str = ME, topics: tuple[str, ...] = ("a",)) -> Worker:
+def worker(identity: str = ME, topics: tuple[str, ...] = ("a",)) -> RegisteredWorker:
     """A worker that is connected, and was heard of at 5."""
-    made = Worker(identity, "w", identity.encode()[-16:], 1, 0, topics, frozenset({"red"}), 3, Wire())
-    made.heard_s = 5.0
+    made = RegisteredWorker(
+        WorkerFacts(identity, "w", identity.encode()[-16:], 1, 0, topics, frozenset({"red"})), 3, Wire()
+    )
+    made.contact.heard_s = 5.0
     return made
 
 
-def site(*workers: Worker) -> Desktop:
+def site(*workers: RegisteredWorker) -> RequestContext:
     """A dispatcher with these workers."""
-    desk = Desk()
+    registry = WorkerRegistry()
     for one in workers:
-        desk.join(one)
-    claims = Claims(NOTHING, desk, HOST, lease_s=30.0, poll_s=0.25, batch=1)
-    return Desktop(NOTHING, desk, claims, NOTHING, HOST, NOTHING, NOTHING, NOTHING, 10.0, NOTHING)
+        registry.join(one)
+    claims = claim_parts(NOTHING, registry, HOST, lease_s=30.0, poll_s=0.25, batch=1)
+    return RequestContext(
+        Services(
+            store=NOTHING,
+            registry=registry,
+            signal=claims.signal,
+            handout=claims.handout,
+            quarantine=claims.quarantine,
+            bus=NOTHING,
+            host=HOST,
+            stacks=NOTHING,
+            stats=NOTHING,
+            incidents=NOTHING,
+            redaction=NOTHING,
+            server=ServerInfo("here", 10.0, 30.0),
+        )
+    )
 
 
-def known(on: Desktop, **columns: Any) -> Known:
+def known(on: RequestContext, **columns: Any) -> JobFacts:
     """What is known at 9."""
-    return known_of(
+    return facts_of(
         on, Standing(**{name: columns.get(name, getattr(BASE, name)) for name in BASE.__struct_fields__}), 9.0
     )
 
 
 def test_who_serves_its_topic() -> None:
     """Others are told of by their topics; of those that serve it, whether they have its handler, and what they hold."""
-    able, other, elsewhere = worker(), replace(worker("h/b/1/2.3/x"), name="x"), worker("h/b/1/2.3/y", ("b", "c"))
-    able.held[OTHER, 1] = Held("blue", "a")
-    other.names = frozenset({"blue"})
+    able, other, elsewhere = worker(), worker("h/b/1/2.3/x"), worker("h/b/1/2.3/y", ("b", "c"))
+    able.held[OTHER, 1] = HeldJob("blue", "a")
+    other.facts = replace(other.facts, name="x", names=frozenset({"blue"}))
     found = known(site(able, other, elsewhere))
-    assert found == Known(
+    assert found == JobFacts(
         host="here",
         poll_s=0.25,
         candidates=(
@@ -102,7 +120,7 @@ def test_who_gets_no_jobs(what: str) -> None:
     if what == "backlog":
         cast("Any", one.link).backlog_bytes = BACKLOG_BYTES + 1
     else:
-        setattr(one, what, True)
+        setattr(one.contact if what == "silent" else one, what, True)
     (candidate,) = known(site(one)).candidates
     assert one.credit == 0
     assert candidate.stopped is not None
@@ -113,13 +131,17 @@ def test_who_gets_no_jobs(what: str) -> None:
 def test_who_has_it() -> None:
     """When it was heard of, whether its handler was called, and how many others wait there."""
     one = worker()
-    one.held = {(JOB, 2): Held("red", "a"), (OTHER, 1): Held("red", "a"), (OTHER, 2): Held("red", "a", started=True)}
+    one.jobs.held = {
+        (JOB, 2): HeldJob("red", "a"),
+        (OTHER, 1): HeldJob("red", "a"),
+        (OTHER, 2): HeldJob("red", "a", started=True),
+    }
     assert known(site(one), **RUNS).holder == Holder(4.0, calls=("red",), started=False, waiting=1)
-    one.held[JOB, 2].started, one.silent = True, True
+    one.held[JOB, 2].started, one.contact.silent = True, True
     silent = Holder(4.0, condition=Condition.SILENT, calls=("red", "red"), waiting=1)
     assert known(site(one), **RUNS).holder == replace(silent, started=True)
     assert known(site(one), **RUNS, attempts=3).holder == silent
-    one.heard_s = float("inf")
+    one.contact.heard_s = float("inf")
     holder = known(site(one), **RUNS).holder
     assert holder is not None
     assert holder.heard_ago_s is None
@@ -130,21 +152,21 @@ def test_who_has_it() -> None:
 def test_who_has_it_and_is_not_connected() -> None:
     """Its process lives, and has lost its connection."""
     one = worker()
-    one.watched, one.held = True, {(JOB, 2): Held("red", "a", started=True)}
+    one.watched, one.jobs.held = True, {(JOB, 2): HeldJob("red", "a", started=True)}
     on = site(one)
-    on.desk.leave(one)
+    on.services.registry.leave(one)
     assert known(on, **RUNS).holder == Holder(4.0, is_connected=False, calls=("red",), started=True)
 
 
-@pytest.mark.parametrize(("told_s", "ago_s"), [(0.0, None), (6.0, None), (7.0, 2.0)])
-def test_what_would_end_it(told_s: float, ago_s: float | None) -> None:
+@pytest.mark.parametrize(("progress_s", "ago_s"), [(0.0, None), (6.0, None), (7.0, 2.0)])
+def test_what_would_end_it(progress_s: float, ago_s: float | None) -> None:
     """Its limits, and when it last told progress: that its time began to run is none."""
     one = worker()
-    held = Held("red", "a", started=True, timeout_s=60.0, stall_s=5.0, since_s=5.95, told_s=told_s)
-    one.held = {(JOB, 2): held}
+    held = HeldJob("red", "a", started=True, timeout_s=60.0, stall_s=5.0, since_s=5.95, progress_s=progress_s)
+    one.jobs.held = {(JOB, 2): held}
     holder = known(site(one), **RUNS).holder
     assert holder is not None
-    assert (holder.timeout_s, holder.stall_s, holder.told_ago_s) == (60.0, 5.0, ago_s)
+    assert (holder.timeout_s, holder.stall_s, holder.progress_ago_s) == (60.0, 5.0, ago_s)
 
 
 @pytest.mark.parametrize(
@@ -164,9 +186,9 @@ def test_why_it_says_nothing(
     """Stopped by a signal, blocked while its parent speaks for it, or nobody knows; one that is idle need not speak."""
     monkeypatch.setattr(processes, "state", lambda _pid: state)
     one = worker()
-    one.watched, one.said_s, one.heard_s, one.silent = True, said_s, heard_s, silent
+    one.watched, one.contact.said_s, one.contact.heard_s, one.contact.silent = True, said_s, heard_s, silent
     assert condition_of(one, 9.0, 10.0) is (Condition.SILENT if silent else Condition.WELL)
-    one.held = {(JOB, 2): Held("red", "a", started=True)}
+    one.jobs.held = {(JOB, 2): HeldJob("red", "a", started=True)}
     assert condition_of(one, 9.0, 10.0) is condition
     one.watched = False  # another user's, or another pid namespace's: that process may be any
     assert condition_of(one, 9.0, 10.0) is not Condition.STOPPED
@@ -175,7 +197,7 @@ def test_why_it_says_nothing(
 def test_who_was_never_heard_of() -> None:
     """A process that lives, and has not said hello yet, is not quiet for ever."""
     one = worker()
-    one.held = {(JOB, 2): Held("red", "a", started=True)}
+    one.jobs.held = {(JOB, 2): HeldJob("red", "a", started=True)}
     assert (quiet_s(one, 9.0), condition_of(one, 1e9, 10.0)) == (0.0, Condition.WELL)
 
 
@@ -183,7 +205,7 @@ def test_what_slows_all_down() -> None:
     """Who keeps dead rows is told with what ends it."""
     found = Finding("xmin", State.WARNING, "session 7 is idle", ("session 8",), ("While …", "SELECT 7;"))
     job = Standing(**{name: getattr(BASE, name) for name in BASE.__struct_fields__})
-    slow = known_of(site(), job, 9.0, found).slow
+    slow = facts_of(site(), job, 9.0, found).slow
     assert slow is not None
     assert "session 7 is idle (and 1 more)" in slow[0]
     assert slow[1] == "If nobody needs it: SELECT 7;"
@@ -192,9 +214,12 @@ def test_what_slows_all_down() -> None:
 def test_this_dispatcher() -> None:
     """Whether it stops, whether claims of the topic fail for a while, and whether the topic ages."""
     on = site(worker())
-    on.desk.closed = True
-    on.claims.barred._pauses = {frozenset({"a"}): (9.5, LONGEST_S, False), frozenset({"c"}): (9.0, LONGEST_S, False)}
-    on.desk.rules.ageing_s["a"] = 5.0
+    on.services.registry.closed = True
+    on.services.quarantine._pauses = {
+        frozenset({"a"}): (9.5, LONGEST_S, False),
+        frozenset({"c"}): (9.0, LONGEST_S, False),
+    }
+    on.services.registry.policies.ageing_s["a"] = 5.0
     found = known(on)
     assert (found.is_stopping, found.is_unreadable, found.is_ageing) == (True, True, True)
     elsewhere = known(on, topic="c")
@@ -205,7 +230,7 @@ def test_this_dispatcher() -> None:
 def test_an_earlier_attempt_in_the_book() -> None:
     """What a process holds that can be killed may run yet; a job that runs has no earlier attempt that counts."""
     one = worker()
-    one.watched, one.held = True, {(JOB, 1): Held("red", "a", started=True)}
+    one.watched, one.jobs.held = True, {(JOB, 1): HeldJob("red", "a", started=True)}
     assert known(site(one)).earlier == "w"
     assert known(site(one), **RUNS).earlier is None
     one.watched = False

@@ -10,33 +10,33 @@ import pytest
 
 from pulse_actors.dispatcher.admission.request_limits import (
     FORGIVEN_A_SECOND,
-    LONGEST_LANE_S,
+    LONGEST_PENALTY_S,
     LONGEST_REST_S,
     MISTAKES,
     MISTAKES_A_SECOND,
     REST_S,
-    BackDoor,
-    Bucket,
-    Lane,
-    Manners,
-    manners_of,
+    PenaltyLane,
+    PenaltySlot,
+    RequestLimits,
+    TokenBucket,
+    request_limits_of,
 )
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timed]
 
 
-def _after(mistakes: int, ago_s: float = 0.0) -> Manners:
+def _after(mistakes: int, ago_s: float = 0.0) -> RequestLimits:
     """Somebody who made so many, so long ago."""
     now_s = time.monotonic()
-    manners = Manners(now_s - ago_s - 1)
+    limits = RequestLimits(now_s - ago_s - 1)
     for _ in range(mistakes):
-        manners.mistake(now_s - ago_s)
-    return manners
+        limits.mistake(now_s - ago_s)
+    return limits
 
 
 def test_some_at_once_and_then_so_many_a_second() -> None:
     """Whoever does nothing for a while has all of it free again, and no more than that."""
-    bucket = Bucket(20, 100.0, 50.0, 100.0)
+    bucket = TokenBucket(20, 100.0, 50.0, 100.0)
     for _ in range(20):
         bucket.take(100.0)
     assert bucket.wait_s(100.0) == 0.0
@@ -56,31 +56,31 @@ def test_some_at_once_and_then_so_many_a_second() -> None:
 async def test_the_lane_is_for_those_who_make_many_mistakes() -> None:
     """A few are nothing; with more one stands there, and some seconds after the last no longer."""
     few, many = _after(MISTAKES), _after(MISTAKES + 1)
-    assert (few.in_lane, many.in_lane) == (False, True)
+    assert (few.is_throttled, many.is_throttled) == (False, True)
     await many.wait()
-    assert many.in_lane
-    long_ago, lately = _after(10_000, LONGEST_LANE_S + 1), _after(10_000, LONGEST_LANE_S - 1)
+    assert many.is_throttled
+    long_ago, lately = _after(10_000, LONGEST_PENALTY_S + 1), _after(10_000, LONGEST_PENALTY_S - 1)
     with anyio.move_on_after(0.01):  # it has a long time to wait
         await lately.wait()
-    await _after(10_000, 10_000 / MISTAKES_A_SECOND + LONGEST_LANE_S).wait()
-    assert lately.in_lane
+    await _after(10_000, 10_000 / MISTAKES_A_SECOND + LONGEST_PENALTY_S).wait()
+    assert lately.is_throttled
     with anyio.move_on_after(0.01):
         await long_ago.wait()
-    assert not long_ago.in_lane
-    assert pytest.approx(MISTAKES / LONGEST_LANE_S) == FORGIVEN_A_SECOND
+    assert not long_ago.is_throttled
+    assert pytest.approx(MISTAKES / LONGEST_PENALTY_S) == FORGIVEN_A_SECOND
 
 
 def test_all_in_the_lane_have_one_request_under_way() -> None:
     """Not so those who are not there, and not what waits for somebody else than the database."""
     good, other, bad, worse = _after(0), _after(0), _after(MISTAKES + 1), _after(MISTAKES * 9)
-    assert good.place("jobs.list") is good.requests is not other.place("jobs.list")
-    assert bad.place("jobs.list") is worse.place("jobs.list") is not bad.requests
-    assert bad.place("jobs.stack") is bad.requests
+    assert good.slot_for("jobs.list") is good.requests is not other.slot_for("jobs.list")
+    assert bad.slot_for("jobs.list") is worse.slot_for("jobs.list") is not bad.requests
+    assert bad.slot_for("jobs.stack") is bad.requests
 
 
 async def test_behind_a_request_the_back_door_rests() -> None:
     """For as long as the request took; whoever gives up meanwhile keeps nobody out."""
-    door = BackDoor()
+    door = PenaltySlot()
     await door.acquire()
     with anyio.move_on_after(0.25) as waiting:
         await door.acquire()
@@ -109,7 +109,7 @@ async def test_most_of_the_time_nobody_is_in_the_lane(monkeypatch: pytest.Monkey
     monkeypatch.setattr(
         "pulse_actors.dispatcher.admission.request_limits.anyio", SimpleNamespace(sleep=rest, Lock=anyio.Lock)
     )
-    lane = Lane()
+    lane = PenaltyLane()
     for _ in range(40):
         await lane.turn()
         now_s += 0.0003  # the work that a frame is
@@ -120,5 +120,5 @@ async def test_most_of_the_time_nobody_is_in_the_lane(monkeypatch: pytest.Monkey
 
 def test_who_asks_is_known_on_all_its_connections() -> None:
     """As long as one of them is there."""
-    first = manners_of("somebody")
-    assert manners_of("somebody") is first is not manners_of("somebody else")
+    first = request_limits_of("somebody")
+    assert request_limits_of("somebody") is first is not request_limits_of("somebody else")

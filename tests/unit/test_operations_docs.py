@@ -147,7 +147,7 @@ def test_log_fields_are_those_of_the_calls() -> None:
 def test_reasons_why_a_job_does_not_run_are_all_there() -> None:
     """The table of reasons has each code that can be told, and no other."""
     source = "".join(map(inspect.getsource, (why_running, why)))
-    told = set(re.findall(r'Reason\(\s*"(\w+)"', source))
+    told = set(re.findall(r'Cause\(\s*"(\w+)"', source))
     assert [row["code"] for row in table(section(PAGE, "A job does not run"))] == sorted(told, key=_place_of)
 
 

@@ -10,14 +10,14 @@ import pytest
 from pulse.common.fair_queue import ASKER
 from pulse.errors import UnavailableError
 from pulse_actors.dispatcher.admission import list_queue as module
-from pulse_actors.dispatcher.admission.list_queue import Pages
+from pulse_actors.dispatcher.admission.list_queue import ListQueue
 
 pytestmark = pytest.mark.anyio
 
 
 async def test_who_asks_for_many_does_not_go_before_who_asks_for_one() -> None:
     """Whoever has the fewest of them goes first, whenever it came."""
-    pages, order = Pages(), list[str]()
+    pages, order = ListQueue(), list[str]()
 
     async def ask(asker: str) -> None:
         ASKER.set(asker)
@@ -33,7 +33,7 @@ async def test_who_asks_for_many_does_not_go_before_who_asks_for_one() -> None:
 
 async def test_behind_each_there_is_a_rest_where_somebody_waits() -> None:
     """As long as it took."""
-    pages, ended_s, rests = Pages(), 0.0, list[float]()
+    pages, ended_s, rests = ListQueue(), 0.0, list[float]()
 
     async def ask() -> None:
         async with pages.turn():
@@ -49,7 +49,7 @@ async def test_behind_each_there_is_a_rest_where_somebody_waits() -> None:
 
 async def test_whoever_is_alone_goes_on_at_once() -> None:
     """There is no rest."""
-    pages = Pages()
+    pages = ListQueue()
     async with pages.turn():
         time.sleep(0.002)  # noqa: ASYNC251 - the work that a page is
     assert pages._opens_s <= time.monotonic()
@@ -58,7 +58,7 @@ async def test_whoever_is_alone_goes_on_at_once() -> None:
 async def test_whoever_waits_for_long_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """And has taken nobody's turn."""
     monkeypatch.setattr(module, "WAIT_S", 0.01)
-    pages = Pages()
+    pages = ListQueue()
     async with pages.turn():
         with pytest.raises(UnavailableError, match="no turn within"):
             async with pages.turn():

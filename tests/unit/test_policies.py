@@ -7,7 +7,7 @@ import pytest
 from pulse.errors import ProtocolError
 from pulse.store.operators.policies import LivePolicy
 from pulse.store.rows import Completion
-from pulse_actors.dispatcher.workers.policies import Rules, check_backoff
+from pulse_actors.dispatcher.workers.policies import TopicPolicies, check_backoff
 
 LIVE = {
     "": LivePolicy(stall_s=9.0, lease_s=500.0),
@@ -19,15 +19,15 @@ LIVE = {
 
 def test_stalls() -> None:
     """The topic's, else the server's, else none."""
-    rules = Rules(LIVE, 30.0)
+    rules = TopicPolicies(LIVE, 30.0)
     assert [rules.stall_s(topic) for topic in "abcx"] == [5.0, 9.0, 9.0, 9.0]
     assert rules.stall_s("a", 1.0) == 1.0
-    assert Rules({}).stall_s("a") is None
+    assert TopicPolicies({}).stall_s("a") is None
 
 
 def test_leases() -> None:
     """Those that are longer than the server's, whose own is a setting."""
-    rules = Rules(LIVE, 30.0)
+    rules = TopicPolicies(LIVE, 30.0)
     assert rules.leases == {"a": 90.0}
     assert [rules.lease_s(topic, 30.0) for topic in "abcx"] == [90.0, 30.0, 30.0, 30.0]
 
@@ -35,7 +35,7 @@ def test_leases() -> None:
 def test_ageing() -> None:
     """Of topics that have it; 0 is strict order, and what is next to it no number that breaks a claim."""
     live = {**LIVE, "d": LivePolicy(ageing_s=0.0), "e": LivePolicy(ageing_s=1e-307)}
-    assert Rules(live).ageing_s == {"c": 1.0, "e": 0.001}
+    assert TopicPolicies(live).ageing_s == {"c": 1.0, "e": 0.001}
 
 
 def test_fates() -> None:
@@ -46,11 +46,11 @@ def test_fates() -> None:
         return one.id[:1].decode()
 
     for keep in (True, False):
-        assert Rules({}).by_fate(done, topic_of, keep=keep) == [(keep, done)]
-        found = Rules(LIVE).by_fate(done, topic_of, keep=keep)
+        assert TopicPolicies({}).by_fate(done, topic_of, keep=keep) == [(keep, done)]
+        found = TopicPolicies(LIVE).by_fate(done, topic_of, keep=keep)
         kept, gone = (["b", "c", "b"], ["a", "a"]) if keep else (["b", "b"], ["a", "c", "a"])
         assert {fate: [topic_of(one) for one in some] for fate, some in found} == {True: kept, False: gone}
-    assert Rules(LIVE).by_fate([], topic_of, keep=True) == []
+    assert TopicPolicies(LIVE).by_fate([], topic_of, keep=True) == []
 
 
 def test_back_offs_of_a_hello() -> None:

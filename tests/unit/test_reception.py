@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from types import SimpleNamespace
 from typing import Any, cast
 
 import anyio
@@ -10,7 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from pulse.config import Settings
-from pulse_actors.dispatcher.net.listener import ACCEPT_PAUSE_S, Reception
+from pulse_actors.dispatcher.net.listener import ACCEPT_PAUSE_S, Listener
 
 pytestmark = pytest.mark.anyio
 
@@ -46,7 +47,7 @@ async def test_accept_does_not_spin(monkeypatch: pytest.MonkeyPatch) -> None:
         came.set()
 
     monkeypatch.setattr(anyio, "sleep", sleep)
-    reception = Reception(cast("Any", None), Settings())
+    reception = Listener(cast("Any", SimpleNamespace(services=SimpleNamespace(host=None))), Settings())
     monkeypatch.setattr(reception, "_attend_local", attend)
     with capture_logs() as logs, anyio.fail_after(10):
         async with anyio.create_task_group() as tasks:

@@ -19,11 +19,11 @@ from pulse.store.connections.pool import Target
 from pulse.store.recovery.timelines import Standing
 from pulse.store.rows import Claim
 from pulse.store.store import Store
-from pulse_actors.dispatcher.claims.loop import Claims
 from pulse_actors.dispatcher.epochs import witness as module
 from pulse_actors.dispatcher.epochs.witness import Witness
-from pulse_actors.dispatcher.workers.registry import Desk
+from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 from pulse_actors.shared.epoch_memory import Memory, Notebook
+from tests.support.claim_parts import claim_parts
 
 pytestmark = pytest.mark.anyio
 
@@ -62,9 +62,17 @@ def disk() -> Iterator[Disk]:
 
 def witness_of(directory: Path, dsn: str = "postgresql://u:secret@a,b:1/d") -> Witness:
     """One that has no database yet."""
-    store, desk = Store(Target(dsn, "t")), Desk()
-    claims = Claims(store, desk, None, lease_s=15.0, poll_s=60.0, batch=100)
-    return Witness(store, desk, claims, "host", directory, lease_s=15.0)
+    store, registry = Store(Target(dsn, "t")), WorkerRegistry()
+    claims = claim_parts(store, registry, None, lease_s=15.0, poll_s=60.0, batch=100)
+    return Witness(
+        store,
+        registry,
+        in_doubt=claims.in_doubt,
+        signal=claims.signal,
+        host="host",
+        directory=directory,
+        lease_s=15.0,
+    )
 
 
 async def opened(directory: Path) -> tuple[Witness, Memory]:

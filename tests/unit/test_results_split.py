@@ -13,10 +13,10 @@ from pulse import protocol
 from pulse.errors import ProtocolError
 from pulse.protocol import CLAIM_MAX_BYTES, Result, ResultExtra
 from pulse.store.rows import Completion, Ending, EndingKind
-from pulse_actors.dispatcher.workers.registry import Worker
-from pulse_actors.dispatcher.writes import report as results
+from pulse_actors.dispatcher.workers.records import RegisteredWorker, WorkerFacts
+from pulse_actors.dispatcher.writes import report_rows as results
 from pulse_actors.dispatcher.writes.batcher import ROW_BYTES
-from pulse_actors.dispatcher.writes.report import MAX_ERROR_BYTES, Reported, clean, ending_of, split
+from pulse_actors.dispatcher.writes.report_rows import MAX_ERROR_BYTES, PendingReport, clean, ending_of, split
 
 JOB = b"j" * 16
 
@@ -36,10 +36,10 @@ class Deaf:
         """Nothing is open."""
 
 
-def reported(identity: str, *results: Result) -> Reported:
+def reported(identity: str, *results: Result) -> PendingReport:
     """One report frame of a worker."""
-    worker = Worker(identity, identity, identity.encode(), 1, 0, (), frozenset(), 1, Deaf())
-    return Reported(worker, 1, results, [one.pair for one in results])
+    worker = RegisteredWorker(WorkerFacts(identity, identity, identity.encode(), 1, 0, (), frozenset()), 1, Deaf())
+    return PendingReport(worker, 1, results, [one.pair for one in results])
 
 
 @pytest.mark.parametrize(
@@ -199,8 +199,8 @@ def test_a_progress_that_prints_too_long_is_left_out() -> None:
 def test_long_texts_weigh_as_many_rows_as_they_have_pages() -> None:
     """A statement has to end within its time, however much is in its rows."""
     long, short = Result(JOB, 1, "ok", "x" * 2 * ROW_BYTES), Result(JOB, 1, "snooze", 3.0)
-    assert results._weight(reported("w", long, short)) == 4
+    assert results.weight_of(reported("w", long, short)) == 4
     page = "x" * ROW_BYTES
     others = Result(JOB, 1, "retry", (3.0, page)), Result(JOB, 1, "error", "", ResultExtra(progress=page, stack=page))
-    assert [results._weight(reported("w", one)) for one in others] == [2, 3]
-    assert results._weight(results.Obituary([Ending(JOB, 1, "w", EndingKind.RELEASED)] * 3)) == 3
+    assert [results.weight_of(reported("w", one)) for one in others] == [2, 3]
+    assert results.weight_of(results.Obituary([Ending(JOB, 1, "w", EndingKind.RELEASED)] * 3)) == 3

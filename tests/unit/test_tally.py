@@ -11,8 +11,8 @@ from pulse.common.histogram import BOUNDS, SAMPLE, Histogram, sample
 from pulse.common.ids import uuid7
 from pulse.store.rows import Claim, Ended, Ending, EndingKind, Wake
 from pulse_actors.dispatcher.monitoring import counters, observe
-from pulse_actors.dispatcher.monitoring.counters import Kind, Tally
-from pulse_actors.dispatcher.workers.registry import Held, Pair, Sentence
+from pulse_actors.dispatcher.monitoring.counters import Counted, DispatchCounters
+from pulse_actors.dispatcher.workers.records import ForcedEnding, HeldJob, Pair
 from tests.unit.test_desk import worker
 
 
@@ -61,12 +61,12 @@ def test_a_sample_is_spread_over_the_batch(count: int) -> None:
 
 def test_totals_include_the_step_that_is_open() -> None:
     """What was counted is told at once, and once; a step that ends moves it into the history."""
-    one = Tally()
-    one.add(Kind.SUBMITTED, "a", 3)
-    one.add_all(Kind.STARTED, ["a", "b", "a"])
+    one = DispatchCounters()
+    one.add(Counted.SUBMITTED, "a", 3)
+    one.add_all(Counted.STARTED, ["a", "b", "a"])
     assert one.total("a") == _counts(submitted=3, started=2)
     one.close_step(100.0, 7)
-    one.add(Kind.STARTED, "b", 1)
+    one.add(Counted.STARTED, "b", 1)
     assert (one.total("a"), one.total("b")) == (_counts(submitted=3, started=2), _counts(started=2))
     assert one.grand_total() == _counts(submitted=3, started=4)
     ((ended_at, counts, depth, _),) = one.history
@@ -75,8 +75,8 @@ def test_totals_include_the_step_that_is_open() -> None:
 
 def test_rates_are_of_the_last_minute() -> None:
     """A rate is what was counted in the steps that have ended, over their time; what is older is forgotten."""
-    one = Tally()
-    one.add(Kind.COMPLETED, "a", 50)
+    one = DispatchCounters()
+    one.add(Counted.COMPLETED, "a", 50)
     assert one.rates() == ({}, [0.0] * 5)
     one.close_step(1.0, None)
     each, whole = one.rates()
@@ -89,9 +89,9 @@ def test_rates_are_of_the_last_minute() -> None:
 
 def test_topics_and_history_are_bounded() -> None:
     """Topics beyond the limit are counted together, without a name; steps beyond the hour are gone."""
-    one = Tally()
+    one = DispatchCounters()
     for number in range(counters.MAX_TOPICS + 500):
-        one.add(Kind.SUBMITTED, f"t{number}", 2)
+        one.add(Counted.SUBMITTED, f"t{number}", 2)
     assert len(one.totals) <= counters.MAX_TOPICS + 1
     assert one.total("") == _counts(submitted=1000)
     assert one.grand_total() == _counts(submitted=2 * (counters.MAX_TOPICS + 500))
@@ -112,7 +112,7 @@ def test_topics_and_history_are_bounded() -> None:
 )
 def test_ends_are_counted_by_outcome(kind: EndingKind, status: str, failed: int, retried: int, dead: int) -> None:
     """What was charged has failed, what is tried again is retried; what was given back is neither."""
-    one = Tally()
+    one = DispatchCounters()
     observe.count_ended(one, [Ending(bytes(16), 1, "w", kind)], [Ended(bytes(16), 1, status, "a", 0, 0.0, 0.0)])
     assert one.grand_total() == _counts(failed=failed, retried=retried)
     assert (one.outcomes, one.dead_lettered) == ({kind.value: 1}, dead)
@@ -120,7 +120,7 @@ def test_ends_are_counted_by_outcome(kind: EndingKind, status: str, failed: int,
 
 def test_submits_are_counted_by_the_topics_that_they_got() -> None:
     """What the statement says is counted, also of jobs that are due later, and what it handed out at once."""
-    one = Tally()
+    one = DispatchCounters()
     observe.count_submitted(one, [Wake("a", 0, None, 3), Wake("a", 1, 5.0, 2)], [_claim("b"), _claim("b")])
     assert (one.total("a"), one.total("b")) == (_counts(submitted=5), _counts(submitted=2))
 
@@ -132,7 +132,7 @@ def _claim(topic: str = "a", *, identity: bytes | None = None, attempt: int = 1,
 @pytest.mark.parametrize("topics", [("a",), ("a", "b")])
 def test_a_batch_is_measured_by_a_sample_and_counted_whole(topics: Sequence[str]) -> None:
     """However many jobs a worker gets, all are counted, and the few that are measured stand for the others."""
-    one, who = Tally(), worker(topics=topics)
+    one, who = DispatchCounters(), worker(topics=topics)
     claims = [_claim("a") for _ in range(100)]
     observe.count_assigned(one, who, claims)
     assert one.total("a") == _counts(started=100)
@@ -141,11 +141,11 @@ def test_a_batch_is_measured_by_a_sample_and_counted_whole(topics: Sequence[str]
 
 def test_a_start_is_measured_from_the_submit() -> None:
     """Only of first attempts that were due at once, when their handlers are called, each once; few are waited for."""
-    one, who = Tally(), worker()
+    one, who = DispatchCounters(), worker()
     due = _claim(due_at=_now())
     for claim in (due, _claim(attempt=2, due_at=_now()), _claim(due_at=_now() + 60), _claim(identity=bytes(16))):
         observe.count_assigned(one, who, [claim])
-        who.held[claim.id, claim.attempt] = Held("n", "a")
+        who.held[claim.id, claim.attempt] = HeldJob("n", "a")
     observe.count_started(one, who)
     assert one.timed["start_s"].total == 0
     for held in who.held.values():
@@ -156,7 +156,7 @@ def test_a_start_is_measured_from_the_submit() -> None:
     assert one.timed["start_s"].sum_s < 10
     for _ in range(observe.MAX_STARTING + 5):
         observe.count_assigned(one, who, [_claim(due_at=_now())])
-    assert len(who.starting) == observe.MAX_STARTING
+    assert len(who.jobs.starting) == observe.MAX_STARTING
 
 
 def _now() -> float:
@@ -166,17 +166,17 @@ def _now() -> float:
 
 def test_runs_are_measured_where_their_start_is_known() -> None:
     """What came with its worker from another server has no known start."""
-    one, who = Tally(), worker()
+    one, who = DispatchCounters(), worker()
     pairs: list[Pair] = [(bytes([number] * 16), 1) for number in range(2)]
-    who.held[pairs[0]] = Held("n", "a", started=True, since_s=1e-9)
-    who.held[pairs[1]] = Held("n", "a", started=True)
+    who.held[pairs[0]] = HeldJob("n", "a", started=True, since_s=1e-9)
+    who.held[pairs[1]] = HeldJob("n", "a", started=True)
     observe.count_runs(one, who, pairs)
     assert one.timed["run_s"].total == 1
 
 
 def test_what_is_stale_or_ended_is_no_success() -> None:
     """Of a report, only what was written as a success is counted as one."""
-    one, who = Tally(), worker(held=3)
+    one, who = DispatchCounters(), worker(held=3)
     stale, ended, _ = who.held
     observe.count_completed(one, who, list(who.held), [stale], [Ended(*ended, "RETRYING", "a", 0, 0.0, 0.0)])
     assert one.total("a") == _counts(completed=1)
@@ -184,8 +184,8 @@ def test_what_is_stale_or_ended_is_no_success() -> None:
 
 def test_margins_are_what_was_left_of_a_lease() -> None:
     """Of a worker that holds something, and whose leases are known."""
-    one, idle, new, busy = Tally(), worker(), worker(held=1), worker(held=1)
-    idle.extended_s = busy.extended_s = 100.0
+    one, idle, new, busy = DispatchCounters(), worker(), worker(held=1), worker(held=1)
+    idle.contact.extended_s = busy.contact.extended_s = 100.0
     for who in (idle, new, busy):
         observe.count_margin(one, who, 30.0, 110.0)
     assert (one.timed["lease_margin_s"].total, one.timed["lease_margin_s"].sum_s) == (1, 20.0)
@@ -203,10 +203,10 @@ def test_margins_are_what_was_left_of_a_lease() -> None:
 )
 def test_deaths_have_few_causes(status: int | None, leaving: bool, reason: str, cause: str) -> None:
     """By what the kernel and we know of them."""
-    one, who = Tally(), worker()
+    one, who = DispatchCounters(), worker()
     who.leaving = leaving
     observe.count_death(one, who, status, reason)
-    who.sentences[bytes(16), 1] = Sentence(EndingKind.TIMEOUT, "too long")
+    who.jobs.forced_endings[bytes(16), 1] = ForcedEnding(EndingKind.TIMEOUT, "too long")
     observe.count_death(one, who, status, reason)
     assert one.worker_deaths == {cause: 1, "killed": 1}
 
@@ -214,14 +214,14 @@ def test_deaths_have_few_causes(status: int | None, leaving: bool, reason: str, 
 @pytest.mark.parametrize("topics", [("a",), ("a", "b")])
 def test_successes_are_counted_by_topic(topics: Sequence[str]) -> None:
     """Where a worker serves several topics, the book tells which a job is of."""
-    one, who = Tally(), worker(topics=topics, held=3)
+    one, who = DispatchCounters(), worker(topics=topics, held=3)
     observe.count_completed(one, who, list(who.held))
     assert (one.total("a"), one.outcomes) == (_counts(completed=3), {"completed": 3})
 
 
 def test_recovery_is_the_time_until_the_next_claim() -> None:
     """Measured once, for attempts that a death has ended and that are tried again; not for those given back."""
-    one = Tally()
+    one = DispatchCounters()
     lost, freed, dead = (uuid7().bytes for _ in range(3))
     endings = [
         Ending(lost, 1, "w", EndingKind.CRASHED),
@@ -244,7 +244,7 @@ def test_recovery_is_the_time_until_the_next_claim() -> None:
 
 def test_percentiles_are_of_the_last_minute() -> None:
     """They begin with the step that is open, and end a minute ago."""
-    one = Tally()
+    one = DispatchCounters()
     one.observe("wait_s", 0.02)
     assert one.percentiles("wait_s")["p99"] == pytest.approx(0.02, rel=0.3)
     for _ in range(counters.RECENT + 1):

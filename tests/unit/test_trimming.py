@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pulse_actors.dispatcher.monitoring.memory_trim import MORE_BYTES, Trimming, allocators_trim, resident_bytes
+from pulse_actors.dispatcher.monitoring.memory_trim import MORE_BYTES, MemoryTrim, allocators_trim, resident_bytes
 
 
 def test_it_is_trimmed_when_there_is_more_than_after_the_last_time() -> None:
@@ -13,14 +13,14 @@ def test_it_is_trimmed_when_there_is_more_than_after_the_last_time() -> None:
         trimmed.append(now[0])
         now[0] -= MORE_BYTES // 2
 
-    trimming = Trimming(trim, lambda: now[0])
+    trimming = MemoryTrim(trim, lambda: now[0])
     trimming.look()
     first = now[0]
     for more, count in ((MORE_BYTES, 1), (MORE_BYTES + 1, 2), (MORE_BYTES // 2 + 2, 2)):
         now[0] = first + more
         trimming.look()
         assert len(trimmed) == count
-    Trimming(None, lambda: 2**40).look()
+    MemoryTrim(None, lambda: 2**40).look()
 
 
 def test_the_holes_go_back() -> None:

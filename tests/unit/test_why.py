@@ -10,7 +10,7 @@ import pytest
 from msgspec import structs
 
 from pulse.store.reading.jobs import BEFORE_MAX, Standing
-from pulse_actors.dispatcher.diagnosis.reasons import Candidate, Holder, Known, Reason
+from pulse_actors.dispatcher.diagnosis.reasons import Candidate, Cause, Holder, JobFacts
 from pulse_actors.dispatcher.diagnosis.why import explain
 from pulse_actors.dispatcher.workers.health import Condition
 
@@ -35,7 +35,7 @@ JOB: Final = Standing(
 FREE: Final = Candidate("w1", frozenset({"resize", "crop"}), is_able=True, capacity=2)
 FULL: Final = replace(FREE, held=("resize", "crop"))
 OTHER: Final = Candidate("w2", frozenset({"crop"}), is_able=False, capacity=9)
-KNOWN: Final = Known(host="here", poll_s=0.5, candidates=(FREE,), topics=("images",))
+KNOWN: Final = JobFacts(host="here", poll_s=0.5, candidates=(FREE,), topics=("images",))
 RUNNING: Final = structs.replace(
     JOB, status="RUNNING", attempts=2, locked_by=MINE, started_at=NOW - 180, lease_until=NOW + 20
 )
@@ -49,23 +49,23 @@ FAILED: Final[dict[str, Any]] = {
 }
 
 
-def why(job: Standing = JOB, known: Known = KNOWN, **columns: Any) -> list[Reason]:
+def why(job: Standing = JOB, known: JobFacts = KNOWN, **columns: Any) -> list[Cause]:
     """The reasons of a job that is like *job* but for these columns."""
     return explain(structs.replace(job, **columns), known)
 
 
-def codes(job: Standing = JOB, known: Known = KNOWN, **columns: Any) -> list[str]:
+def codes(job: Standing = JOB, known: JobFacts = KNOWN, **columns: Any) -> list[str]:
     """What they are."""
     return [reason.code for reason in why(job, known, **columns)]
 
 
-def only(job: Standing = JOB, known: Known = KNOWN, **columns: Any) -> Reason:
+def only(job: Standing = JOB, known: JobFacts = KNOWN, **columns: Any) -> Cause:
     """The one reason that there is."""
     (reason,) = why(job, known, **columns)
     return reason
 
 
-def served_by(*candidates: Candidate, **more: Any) -> Known:
+def served_by(*candidates: Candidate, **more: Any) -> JobFacts:
     """Where these workers serve the topic."""
     return replace(KNOWN, candidates=candidates, **more)
 
@@ -108,7 +108,7 @@ def test_it_runs() -> None:
         'It runs: attempt 2 is at worker "w1", pid 7, claimed 2030-03-17T17:43:40Z (3 min ago), heard of 2 s ago. '
         "No limit ends it if it hangs, neither timeout_s nor stall_s; it has told no progress."
     )
-    limited = Holder(2.0, started=True, timeout_s=60.0, stall_s=5.0, told_ago_s=3.0)
+    limited = Holder(2.0, started=True, timeout_s=60.0, stall_s=5.0, progress_ago_s=3.0)
     text = only(RUNNING, replace(KNOWN, holder=limited)).text
     assert text.endswith("It is ended by timeout_s 60 and stall_s 5; it told progress 3 s ago.")
     assert "not heard of yet" in only(RUNNING, replace(KNOWN, holder=Holder(None, started=True))).text
@@ -192,7 +192,7 @@ def test_the_database_is_held_back() -> None:
     known = replace(KNOWN, slow=("it is held back", "end it"))
     assert codes(known=known) == ["ready", "slow_database"]
     assert codes(known=known, paused_at=NOW) == ["paused", "slow_database"]
-    assert why(known=known)[-1] == Reason("slow_database", "it is held back", "end it")
+    assert why(known=known)[-1] == Cause("slow_database", "it is held back", "end it")
     assert codes(RUNNING, replace(known, holder=Holder(1.0, started=True))) == ["running"]
 
 

@@ -1,40 +1,121 @@
-"""What the frames of all peers are handed to."""
+"""What the requests of all peers work on."""
 
 from __future__ import annotations
 
+import uuid
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
-from pulse_actors.dispatcher.admission.list_queue import Pages
-from pulse_actors.dispatcher.admission.refusal_log import Refusals
-from pulse_actors.dispatcher.claims.loop import Claims
-from pulse_actors.dispatcher.liveness.hung_handlers import Overdue
-from pulse_actors.dispatcher.liveness.process_watch import Deaths
-from pulse_actors.dispatcher.services import Desktop
-from pulse_actors.dispatcher.writes.heartbeat import Leases
-from pulse_actors.dispatcher.writes.report import Results
-from pulse_actors.dispatcher.writes.submit import Submits
+from pulse.errors import NotFoundError
+from pulse.security.redaction import Redaction
+from pulse.store.operators.transaction import Acting, Operator
+from pulse.store.store import Store
+from pulse_actors.dispatcher.admission.list_queue import ListQueue
+from pulse_actors.dispatcher.admission.refusal_log import RefusalLog
+from pulse_actors.dispatcher.claims.doubts import InDoubtClaims
+from pulse_actors.dispatcher.claims.handout import Handout
+from pulse_actors.dispatcher.claims.quarantine import Quarantine
+from pulse_actors.dispatcher.claims.work_signal import WorkSignal
+from pulse_actors.dispatcher.liveness.process_watch import ProcessWatch
+from pulse_actors.dispatcher.liveness.stack_requests import StackRequests
+from pulse_actors.dispatcher.monitoring.answer import StatsReporter
+from pulse_actors.dispatcher.monitoring.counters import DispatchCounters
+from pulse_actors.dispatcher.monitoring.incidents import Incidents
+from pulse_actors.dispatcher.workers.deadlines import HandlerDeadlines
+from pulse_actors.dispatcher.workers.policies import TopicPolicies
+from pulse_actors.dispatcher.workers.registry import WorkerRegistry
+from pulse_actors.dispatcher.writes.heartbeat import HeartbeatWriter
+from pulse_actors.dispatcher.writes.report import ReportWriter
+from pulse_actors.dispatcher.writes.submit import SubmitWriter
+from pulse_actors.runtime.bus import Bus
 from pulse_actors.shared import identity as identities
+
+Answer: TypeAlias = Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True)
-class Office:
+class ServerInfo:
     """
-    Everything behind the door.
+    What this server says of itself.
 
     Attributes:
-        server: What welcome calls this server.
+        name: What welcome calls it.
+        heartbeat_s: How often workers send heartbeats.
+        lease_s: Length of a lease.
+        policy: The server's own values of topic options that are settings.
     """
 
-    desktop: Desktop
-    claims: Claims
-    results: Results
-    leases: Leases
-    submits: Submits
-    host: identities.Host
-    server: str
+    name: str
     heartbeat_s: float
     lease_s: float
-    deaths: Deaths | None
-    overdue: Overdue | None
-    refusals: Refusals
-    pages: Pages = field(default_factory=Pages)
+    policy: Mapping[str, object] = field(default_factory=dict[str, object])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    """
+    What requests work on: the database, who is connected, what is claimed, and ways to ask others.
+
+    Attributes:
+        incidents: What is wrong besides.
+        redaction: What of args and results is hidden.
+    """
+
+    store: Store
+    registry: WorkerRegistry
+    signal: WorkSignal
+    handout: Handout
+    quarantine: Quarantine
+    bus: Bus
+    host: identities.Host
+    stacks: StackRequests
+    stats: StatsReporter
+    incidents: Incidents
+    redaction: Redaction
+    server: ServerInfo
+
+    async def read_policies(self) -> None:
+        """Read the policies of all topics into memory."""
+        self.registry.policies = TopicPolicies(await self.store.topics.live(), self.server.lease_s)
+
+
+@dataclass(frozen=True, slots=True)
+class RequestContext:
+    """One peer's requests: what they work on, and who asks."""
+
+    services: Services
+    operator: Operator = Operator()
+
+    def acting(self) -> AbstractAsyncContextManager[Acting]:
+        """A transaction in which the operator acts, and is noted."""
+        return self.services.store.acting(self.operator)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerServices:
+    """
+    What the frames of all peers are handed to.
+
+    Attributes:
+        services: For requests.
+        process_watch: None: the kernel is not asked for the end of worker processes.
+        deadlines: None: likewise.
+    """
+
+    services: Services
+    in_doubt: InDoubtClaims
+    reports: ReportWriter
+    heartbeats: HeartbeatWriter
+    submits: SubmitWriter
+    process_watch: ProcessWatch | None
+    deadlines: HandlerDeadlines | None
+    counters: DispatchCounters
+    refusal_log: RefusalLog
+    list_queue: ListQueue = field(default_factory=ListQueue)
+
+
+def no_such(what: str, identity: bytes) -> NotFoundError:
+    """There is none of that id."""
+    return NotFoundError(f"there is no {what} {uuid.UUID(bytes=identity)}")

@@ -14,31 +14,31 @@ VISIT: Final = Guarded(
     "pulse_actors.dispatcher.net.session",
     {
         _LIVE + "test_only_a_worker_gets_jobs": [
-            ("Visit._greet", "Access.WORKER if hello.role is Role.WORKER else Access.VIEWER", "Access.VIEWER"),
+            ("PeerSession._greet", "Access.WORKER if hello.role is Role.WORKER else Access.VIEWER", "Access.VIEWER"),
         ],
         _LIVE + "test_a_stranger_gets_no_further_than_hello": [
-            ("Visit._greet", "if needed not in self._caller.rights:", "if False:"),
+            ("PeerSession._greet", "if needed not in self._peer.rights:", "if False:"),
         ],
         _LIVE + "test_each_kind_takes_its_role": [
-            ("Visit._greet", " if ACCESS_OF[kind] in self._caller.rights", ""),
+            ("PeerSession._greet", " if ACCESS_OF[kind] in self._peer.rights", ""),
         ],
         _LIVE + "test_frames_of_a_viewer_are_short": [
-            ("Visit._greet", "None if Access.CLIENT in self._caller.rights else VIEWER_MAX_FRAME_BYTES", "None"),
-            ("Visit._greet", "None if Access.CLIENT in self._caller.rights else ", ""),
+            ("PeerSession._greet", "None if Access.CLIENT in self._peer.rights else VIEWER_MAX_FRAME_BYTES", "None"),
+            ("PeerSession._greet", "None if Access.CLIENT in self._peer.rights else ", ""),
         ],
         _LIVE + "test_a_viewer_sees_no_contents": [
-            ("Visit._reply", "CONTENTS not in self._caller.rights and ", "False and "),
+            ("PeerSession._reply", "CONTENTS not in self._peer.rights and ", "False and "),
         ],
         "process/test_system_secrets.py::test_what_is_redacted_is_for_the_worker_alone": [
-            ("Visit._reply", 'self._desktop.redaction.check(getattr(body, "args", None))', "pass"),
+            ("PeerSession._reply", 'self._redaction.check(getattr(body, "args", None))', "pass"),
             (
-                "Visit._reply",
-                "self._desktop.redaction.answer(await REQUESTS[frame.kind](self._desktop, body))",
-                "await REQUESTS[frame.kind](self._desktop, body)",
+                "PeerSession._reply",
+                "self._redaction.answer(await REQUESTS[frame.kind](self._context, body))",
+                "await REQUESTS[frame.kind](self._context, body)",
             ),
         ],
         _LIVE + "test_a_refusal_is_noted_once": [
-            ("Visit._forbid", "if times is not None:", "if False:"),
+            ("PeerSession._forbid", "if times is not None:", "if False:"),
         ],
     },
     is_part=True,
@@ -150,45 +150,45 @@ RECEPTION: Final = Guarded(
     "pulse_actors.dispatcher.net.listener",
     {
         "unit/test_reception.py::test_accept_does_not_spin": [
-            ("Reception.serve", "await anyio.sleep(ACCEPT_PAUSE_S)", "pass"),
-            ("Reception.serve", "(OSError, anyio.BrokenResourceError) as error", "OSError as error"),
-            ("Reception.serve", "(OSError, anyio.BrokenResourceError) as error", "anyio.BrokenResourceError as error"),
-            ("Reception.serve", "error.__cause__ or error", "error"),
+            ("Listener.serve", "await anyio.sleep(ACCEPT_PAUSE_S)", "pass"),
+            ("Listener.serve", "(OSError, anyio.BrokenResourceError) as error", "OSError as error"),
+            ("Listener.serve", "(OSError, anyio.BrokenResourceError) as error", "anyio.BrokenResourceError as error"),
+            ("Listener.serve", "error.__cause__ or error", "error"),
         ],
         "process/test_tcp.py::test_a_peer_that_is_cut_in_its_first_exchange": [
-            ("Reception._visit", "if connection.is_cut and ", "if "),
-            ("Reception._visit", "if connection.is_cut and ", "if not connection.is_cut and "),
+            ("Listener._serve_peer", "if connection.is_cut and ", "if "),
+            ("Listener._serve_peer", "if connection.is_cut and ", "if not connection.is_cut and "),
         ],
         "store/test_visit_guards.py::test_of_whom_the_kernel_can_tell": [
-            ("Reception._knows", "self._office.deaths is not None and ", ""),
-            ("Reception._knows", "peer.pid != 0 and ", ""),
-            ("Reception._knows", " and peer.pidns == self._office.host.pidns", ""),
+            ("Listener._knows", "self._services.process_watch is not None and ", ""),
+            ("Listener._knows", "peer.pid != 0 and ", ""),
+            ("Listener._knows", " and peer.pidns == self._host.pidns", ""),
         ],
         "unit/test_handshake_cost.py::test_those_who_come_wait_for_as_long": [
-            ("Reception._context", "self._handshakes.each_s = tls.handshake_s(context)", "pass"),
+            ("Listener._context", "self._handshakes.each_s = tls.handshake_s(context)", "pass"),
         ],
         "unit/test_handshake_cost.py::test_none_begins_before_its_turn": [
-            ("Reception._secured", "await self._handshakes.wait(source, network)", "pass"),
+            ("Listener._secured", "await self._handshakes.wait(source, network)", "pass"),
         ],
         "unit/test_handshake_cost.py::test_who_waited_has_time_left": [
-            ("Reception._secured", "with anyio.fail_after(HELLO_DEADLINE_S):  # anew", "if True:  #"),
+            ("Listener._secured", "with anyio.fail_after(HELLO_DEADLINE_S):  # anew", "if True:  #"),
         ],
         _TCP + "test_who_speaks_no_tls_is_sent_away": [
-            ("Reception._secured", "if self._tls is None:", "if True:"),
+            ("Listener._secured", "if self._tls is None:", "if True:"),
         ],
         _TCP + "test_a_certificate_is_taken_anew": [
-            ("Reception.reload", "self._tls = self._context(cert, key)", "pass"),
+            ("Listener.reload", "self._tls = self._context(cert, key)", "pass"),
         ],
         _LIVE + "test_who_is_anywhere_keeps_nobody_out": [
-            ("Reception.__init__", "self._remote_crowd = Crowd()", "self._remote_crowd = self._crowd"),
-            ("Reception._entered", "scope.cancel()", "pass"),
+            ("Listener.__init__", "self._remote_limits = ConnectionLimits()", "self._remote_limits = self._limits"),
+            ("Listener._entered", "scope.cancel()", "pass"),
         ],
         _LIVE + "test_the_servers_own_account_has_no_bound": [
-            ("Reception._attend_local", "self._own_crowd if self._grants.is_own(peer.uid) else ", ""),
+            ("Listener._attend_local", "self._own_limits if self._grants.is_own(peer.uid) else ", ""),
         ],
         _TCP + "test_too_many_of_one_source": [
-            ("Reception._attend_remote", "if self._is_crowded(self._remote_crowd, source):", "if False:"),
-            ("Reception._entered", "place.free()", "pass"),
+            ("Listener._attend_remote", "if self._is_full(self._remote_limits, source):", "if False:"),
+            ("Listener._entered", "slot.free()", "pass"),
         ],
     },
     is_part=True,
@@ -197,19 +197,19 @@ HANDSHAKES: Final = Guarded(
     "pulse_actors.dispatcher.admission.tls_limits",
     {
         "unit/test_handshakes.py::test_so_many_a_second": [
-            ("Handshakes.wait", "max(1 / A_SECOND, self.each_s / SHARE)", "self.each_s / SHARE"),
-            ("Handshakes.wait", "await anyio.sleep(max(0.0, self._opens_s - time.monotonic()))", "pass"),
+            ("TlsHandshakes.wait", "max(1 / A_SECOND, self.each_s / SHARE)", "self.each_s / SHARE"),
+            ("TlsHandshakes.wait", "await anyio.sleep(max(0.0, self._opens_s - time.monotonic()))", "pass"),
         ],
         "unit/test_handshakes.py::test_who_opens_many_does_not_go_before_who_opens_one": [
-            ("Handshakes.wait", "before = ASKER.set(network)", "before = ASKER.set(None)"),
-            ("Handshakes.wait", "async with address.lock:", "async with anyio.Lock():"),
+            ("TlsHandshakes.wait", "before = ASKER.set(network)", "before = ASKER.set(None)"),
+            ("TlsHandshakes.wait", "async with address.lock:", "async with anyio.Lock():"),
         ],
         "unit/test_handshakes.py::test_those_that_take_long_are_fewer": [
-            ("Handshakes.wait", "max(1 / A_SECOND, self.each_s / SHARE)", "1 / A_SECOND"),
-            ("Handshakes.wait", "self.each_s / SHARE", "self.each_s"),
+            ("TlsHandshakes.wait", "max(1 / A_SECOND, self.each_s / SHARE)", "1 / A_SECOND"),
+            ("TlsHandshakes.wait", "self.each_s / SHARE", "self.each_s"),
         ],
         "unit/test_handshakes.py::test_whoever_is_alone_begins_at_once": [
-            ("Handshakes.wait", "ASKER.reset(before)", "pass"),
+            ("TlsHandshakes.wait", "ASKER.reset(before)", "pass"),
         ],
     },
 )
@@ -217,18 +217,18 @@ CALLERS: Final = Guarded(
     "pulse_actors.dispatcher.net.peer",
     {
         "unit/test_callers.py::test_who_asks_from_elsewhere": [
-            ("Caller.asker", "self.counted_as or ", ""),
-            ("Remote.admit", "counted_as=self.source", "counted_as=self.address"),
+            ("AuthenticatedPeer.asker", "self.counted_as or ", ""),
+            ("RemotePeerAuth.admit", "counted_as=self.source", "counted_as=self.address"),
         ],
         "unit/test_callers.py::test_who_asks_here": [
-            ("Caller.asker", " or None", ""),
+            ("AuthenticatedPeer.asker", " or None", ""),
         ],
         _TCP + "test_nobody_comes_in_without_a_password": [
-            ("Remote.admit", "if self.logins is not None:", "if False:"),
-            ("Remote.admit", "hello.user is None or ", ""),
+            ("RemotePeerAuth.admit", "if self.logins is not None:", "if False:"),
+            ("RemotePeerAuth.admit", "hello.user is None or ", ""),
         ],
         _TCP + "TestWorkers::test_a_worker_comes_back_as_itself": [
-            ("Caller.worker", "session if session is not None and identities.is_session(session) else ", ""),
+            ("AuthenticatedPeer.worker", "session if session is not None and identities.is_session(session) else ", ""),
         ],
     },
     is_part=True,
@@ -247,21 +247,21 @@ CROWD: Final = Guarded(
     "pulse_actors.dispatcher.admission.connection_limits",
     {
         "unit/test_crowd.py::test_bounds": [
-            ("Crowd.refusal", "self._here[source] >= self._most", "False"),
-            ("Crowd.refusal", "self._unknown[source] >= self._most_unknown", "False"),
-            ("Place.known", "if not self._is_known:", "if True:"),
-            ("Place.free", "self.known()", "pass"),
-            ("Place.free", "self._crowd.leave(self.source)", "pass"),
+            ("ConnectionLimits.refusal", "self._here[source] >= self._most", "False"),
+            ("ConnectionLimits.refusal", "self._before_hello[source] >= self._most_before_hello", "False"),
+            ("ConnectionSlot.greeted", "if not self._is_greeted:", "if True:"),
+            ("ConnectionSlot.free", "self.greeted()", "pass"),
+            ("ConnectionSlot.free", "self._limits.leave(self.source)", "pass"),
         ],
         "unit/test_crowd.py::test_room_is_made_where_the_most_are": [
-            ("Crowd.enter", "max(self._strangers.values(), key=len)", "next(iter(self._strangers.values()))"),
-            ("Place.__init__", "network_of(source)", "source"),
+            ("ConnectionLimits.enter", "max(self._waiting.values(), key=len)", "next(iter(self._waiting.values()))"),
+            ("ConnectionSlot.__init__", "network_of(source)", "source"),
         ],
         "unit/test_crowd.py::test_the_oldest_that_has_said_nothing_makes_room": [
-            ("Crowd.enter", "self._unknown_of_all >= self._most_unknown_of_all", "False"),
-            ("Crowd.enter", "self._unknown_of_all >=", "self._unknown_of_all >"),
-            ("Place.evict", "self.known()", "pass"),
-            ("Place.evict", "self._make_room()", "pass"),
+            ("ConnectionLimits.enter", "self._before_hello_of_all >= self._most_before_hello_of_all", "False"),
+            ("ConnectionLimits.enter", "self._before_hello_of_all >=", "self._before_hello_of_all >"),
+            ("ConnectionSlot.evict", "self.greeted()", "pass"),
+            ("ConnectionSlot.evict", "self._on_evicted()", "pass"),
         ],
     },
     is_part=True,

@@ -50,6 +50,9 @@ JUDGED: Final = Guarded(
 WITNESS: Final = Guarded(
     "pulse_actors.dispatcher.epochs.witness",
     {
+        "unit/test_epochs.py::test_the_newest_completions_are_kept": [
+            ("FinishedJobs.add", "len(new) > free_bytes", "False"),
+        ],
         _WITNESS + "test_it_claims_when_it_has_come": [
             ("Witness.__init__", "self.witnessed: Witnessed = CLOSED", "self.witnessed: Witnessed = Witnessed(None)"),
         ],
@@ -72,7 +75,7 @@ WITNESS: Final = Guarded(
         ],
         _WITNESS + "test_since_when_it_went_back": [("Witness.step", "self._back_to = None", "pass")],
         _WITNESS + "test_a_report_that_a_new_place_does_not_know": [
-            ("Witness._come", "self._claims.doubt(worker.identity)", "pass"),
+            ("Witness._come", "self._in_doubt.doubt(worker.identity)", "pass"),
         ],
         _WITNESS + "test_a_tick_that_failed_has_confirmed_nothing": [
             ("Witness._knows_less", "self._before | self._handed_out", "self._handed_out"),
@@ -95,16 +98,16 @@ WITNESS: Final = Guarded(
             ("Witness._begin", "if is_new else None", "if True else None"),
         ],
         _NOBODY: [
-            ("Witness._begin", "self._desk.lost = {fence[:2] for fence in fences}", "pass"),
+            ("Witness._begin", "self._registry.lost = {fence[:2] for fence in fences}", "pass"),
             (
                 "Witness._begin",
                 "held = Held([worker.identity for worker in everybody], fences, PUT_OFF_S)",
                 "held = Held([worker.identity for worker in everybody], [], PUT_OFF_S)",
             ),
             ("Witness.step", "await self._put_off()", "pass"),
-            ("Witness._begin", "self._claims.wake_recent(PUT_OFF_S)", "pass"),
-            ("Witness._put_off", "self._claims.wake_recent(PUT_OFF_S)", "pass"),
-            ("Witness._put_off", "self._desk.lost = left", "pass"),
+            ("Witness._begin", "self._signal.wake_recent(PUT_OFF_S)", "pass"),
+            ("Witness._put_off", "self._signal.wake_recent(PUT_OFF_S)", "pass"),
+            ("Witness._put_off", "self._registry.lost = left", "pass"),
         ],
         _BESIDE: [
             ("Witness._begin", "if not self._was_open:", "if False:"),

@@ -89,37 +89,37 @@ BAD_JOBS: Final = Guarded(
     "pulse_actors.dispatcher.claims.refused_jobs",
     {
         _REFUSED + "test_claims": [
-            ("_Search.through", "if len(suspects) == 1:", "if False:"),
-            ("BadJobs.try_next", "if found.suspect is None:", "if True:"),
-            ("BadJobs._set_aside", "if not bad:", "if True:"),
+            ("_RefusedSearch.through", "if len(suspects) == 1:", "if False:"),
+            ("RefusedJobs.try_next", "if found.suspect is None:", "if True:"),
+            ("RefusedJobs._set_aside", "if not bad:", "if True:"),
         ],
         _REFUSED + "test_a_bad_job_that_one_place_waits_for": [
-            ("_Search.is_about_none", "if await self._refusal([one]) is None:", "if False:"),
+            ("_RefusedSearch.is_about_none", "if await self._refusal([one]) is None:", "if False:"),
         ],
         _REFUSED + "test_what_a_search_finds_before_a_lock": [
-            ("BadJobs._search", "await self._set_aside(search.bad, None)", "pass"),
+            ("RefusedJobs._search", "await self._set_aside(search.bad, None)", "pass"),
         ],
         _REFUSED + "test_what_is_let_go_with_another": [
-            ("BadJobs.try_next", "self._claims.wake()", "pass"),
-            ("BadJobs.try_next", "await self._store.aside.readmit_like(found.sqlstate)", "pass"),
+            ("RefusedJobs.try_next", "self._signal.wake()", "pass"),
+            ("RefusedJobs.try_next", "await self._store.aside.readmit_like(found.sqlstate)", "pass"),
         ],
         _REFUSED + "test_what_is_set_aside_is_told_once": [
-            ("BadJobs._set_aside", "if one.id not in new:", "if False:"),
-            ("BadJobs._search", "MOST_BLAMED if is_about_none else None", "None"),
+            ("RefusedJobs._set_aside", "if one.id not in new:", "if False:"),
+            ("RefusedJobs._search", "MOST_BLAMED if is_about_none else None", "None"),
         ],
         _REFUSED + "test_many_jobs_that_one_place_waits_for": [
-            ("BadJobs._search", "max(len(plan.seats), LOOKED_AT)", "len(plan.seats)"),
-            ("_Search.is_about_none", "bool(others) or ", ""),
+            ("RefusedJobs._search", "max(len(plan.seats), LOOKED_AT)", "len(plan.seats)"),
+            ("_RefusedSearch.is_about_none", "bool(others) or ", ""),
         ],
         _REFUSED + "test_what_is_reported_is_nobodys_turn": [
-            ("BadJobs._forget", 'found.status == "RUNNING" and found.statement != CLAIM', "False"),
+            ("RefusedJobs._forget", 'found.status == "RUNNING" and found.statement != CLAIM', "False"),
         ],
         _REFUSED + "test_what_was_refused_something_else": [
-            ("BadJobs.try_next", "claimed or found.statement != CLAIM", "False"),
-            ("BadJobs.try_next", "return is_let_go", "return claimed"),
+            ("RefusedJobs.try_next", "claimed or found.statement != CLAIM", "False"),
+            ("RefusedJobs.try_next", "return is_let_go", "return claimed"),
         ],
         "store/test_claim_guards.py::test_a_topic_that_cannot_be_read": [
-            ("BadJobs.search", "except StatementError:", "except KeyError:"),
+            ("RefusedJobs.search", "except StatementError:", "except KeyError:"),
         ],
     },
     is_part=True,
@@ -141,12 +141,12 @@ FAILING: Final = Guarded(
     "pulse_actors.dispatcher.monitoring.refused_statements",
     {
         _FAILING + "test_what_other_actors_tell": [
-            ("FailingStatements.findings", "if now_s - heard_s < OLD_S else []", ""),
-            ("FailingStatements.heard", "except (TypeError, msgspec.ValidationError):", "except KeyError:"),
+            ("RefusedStatements.findings", "if now_s - heard_s < OLD_S else []", ""),
+            ("RefusedStatements.heard", "except (TypeError, msgspec.ValidationError):", "except KeyError:"),
         ],
         _FAILING + "test_the_first_refusal_is_no_finding": [
-            ("FailingStatements.findings", " if one.times >= MANY", ""),
-            ("FailingStatements.findings", "found.state is State.OK", "False"),
+            ("RefusedStatements.findings", " if one.times >= MANY", ""),
+            ("RefusedStatements.findings", "found.state is State.OK", "False"),
         ],
     },
 )

@@ -6,7 +6,7 @@ from typing import Final
 
 from tests.mutants.code import Guarded
 
-_SESSION: Final = "Leases._renewals_of_session"
+_SESSION: Final = "HeartbeatWriter._renewals_of_session"
 _GUARDS: Final = "store/test_lease_guards.py::"
 _PARENT: Final = _GUARDS + "test_a_parent_beats_for_its_child"
 _ABSENT: Final = _GUARDS + "test_a_parent_beats_for_a_child_that_has_not_come_back"
@@ -15,39 +15,38 @@ LEASES: Final = Guarded(
     "pulse_actors.dispatcher.writes.heartbeat",
     {
         _GUARDS + "test_a_worker_extends_what_it_lists": [
-            ("Leases._answer", " if (one.id, one.attempt) not in written", ""),
-            ("Leases._answer", "(one.id, one.attempt) not in written", "False"),
-            ("Leases._beat", "if worker is not None:", "if False:"),
-            ("Leases._renewals", "if beat.jobs is not None:", "if False:"),
+            ("HeartbeatWriter._answer", " if (one.id, one.attempt) not in written", ""),
+            ("HeartbeatWriter._answer", "(one.id, one.attempt) not in written", "False"),
+            ("HeartbeatWriter._beat", "if worker is not None:", "if False:"),
+            ("HeartbeatWriter._renewals", "if beat.jobs is not None:", "if False:"),
         ],
         _GUARDS + "test_a_result_that_overtakes_a_heartbeat_is_no_loss": [
-            ("Leases._answer", " - done", ""),
-            ("Leases._answer", "before - (", "set() - ("),
-            ("Leases._answer", " - self._desk.reporting", ""),
-            ("Leases._answer", "if missed:", "if False:"),
+            ("HeartbeatWriter._answer", " - done", ""),
+            ("HeartbeatWriter._answer", "before - (", "set() - ("),
+            ("HeartbeatWriter._answer", " - self._registry.reporting", ""),
+            ("HeartbeatWriter._answer", "if missed:", "if False:"),
         ],
         _GUARDS + "test_where_nothing_is_lost_nothing_is_said": [
-            ("Leases._held", " if renewals else None", ""),
-            ("Leases._answer", "if missed:", "if True:"),
-            ("Leases._answer", "renewals[0].worker if renewals else beat.worker", "renewals[0].worker"),
-            ("Leases._beat", "max(worker.extended_s, at_s)", "at_s"),
+            ("HeartbeatWriter._held", " if renewals else None", ""),
+            ("HeartbeatWriter._answer", "if missed:", "if True:"),
+            ("HeartbeatWriter._answer", "renewals[0].worker if renewals else beat.worker", "renewals[0].worker"),
         ],
         _GUARDS + "test_a_worker_that_lists_nothing_at_all": [
-            ("Leases._renewals", "if beat.jobs is not None:", "if True:"),
-            ("Leases._renewals", "if beat.session is None:", "if False:"),
-            ("Leases._renewals", "[] if held is None else ", ""),
-            ("Leases._beat", "if worker is not None:", "if True:"),
-            ("Leases._held", "set() if worker is None else ", ""),
+            ("HeartbeatWriter._renewals", "if beat.jobs is not None:", "if True:"),
+            ("HeartbeatWriter._renewals", "if beat.session is None:", "if False:"),
+            ("HeartbeatWriter._renewals", "[] if held is None else ", ""),
+            ("HeartbeatWriter._beat", "if worker is not None:", "if True:"),
+            ("HeartbeatWriter._held", "set() if worker is None else ", ""),
         ],
         _PARENT: [
-            ("Leases._renewals", "if beat.session is None:", "if True:"),
-            (_SESSION, "if not may_speak_for(uid, worker.identity, worker.uid):", "if False:"),
+            ("HeartbeatWriter._renewals", "if beat.session is None:", "if True:"),
+            (_SESSION, "if not may_speak_for(uid, worker.identity, worker.facts.uid):", "if False:"),
             (_SESSION, "if worker is not None:", "if False:"),
-            (_SESSION, "self._desk.by_session(session, remote=uid is None) or ", ""),
+            (_SESSION, "self._registry.by_session(session, remote=uid is None) or ", ""),
             ("may_speak_for", "{owner, 0}", "{owner}"),
-            (_SESSION, "worker.hear(time.monotonic(), itself=False)", "pass"),
+            (_SESSION, "worker.contact.hear(now_s, itself=False)", "pass"),
             (_SESSION, "itself=False", "itself=True"),
-            (_SESSION, "worker.beaten_s = worker.heard_s", "pass"),
+            (_SESSION, "worker.contact.beat(now_s)", "pass"),
         ],
         _GUARDS + "test_who_may_speak_for_whom": [
             ("may_speak_for", "if uid is None else", "if False else"),
@@ -60,31 +59,39 @@ LEASES: Final = Guarded(
             (_SESSION, " or not may_speak_for(uid, identity, identities.user_of(self._host, identity))", ""),
         ],
         _GUARDS + "test_the_word_of_a_parent_counts_for_who_is_not_connected": [
-            (_SESSION, " or self._desk.unconnected(session)", ""),
-            ("Leases._beat", "self._desk.known(", "self._desk.get("),
+            (_SESSION, " or self._registry.unconnected(session)", ""),
+            ("HeartbeatWriter._beat", "self._registry.find(", "self._registry.get("),
         ],
         _GUARDS + "test_a_session_over_tcp_is_nobodys_of_here": [
             (_SESSION, "by_session(session, remote=uid is None)", "by_session(session, remote=False)"),
         ],
         _GUARDS + "test_a_worker_over_tcp_that_has_not_come_back": [
-            (_SESSION, "roll.named(session, remote=uid is None)", "roll.named(session, remote=False)"),
+            (_SESSION, "lookup.named(session, remote=uid is None)", "lookup.named(session, remote=False)"),
         ],
         _GUARDS + "test_a_session_of_nobody": [
             (_SESSION, "identity is None or ", ""),
         ],
         _GUARDS + "test_a_text_that_prints_too_long_is_not_kept": [
-            ("Leases._extend", "one if comes_back(one.progress) else _without_progress(one)", "one"),
-            ("Leases._extend", "one if comes_back(one.progress) else _without_progress(one)", "_without_progress(one)"),
-            ("Leases._keep", "if comes_back(one.progress):", "if True:"),
-            ("Leases._keep", "if comes_back(one.progress):", "if False:"),
+            ("HeartbeatWriter._extend", "one if comes_back(one.progress) else _without_progress(one)", "one"),
+            (
+                "HeartbeatWriter._extend",
+                "one if comes_back(one.progress) else _without_progress(one)",
+                "_without_progress(one)",
+            ),
+            ("HeartbeatWriter._keep", "if comes_back(one.progress):", "if True:"),
+            ("HeartbeatWriter._keep", "if comes_back(one.progress):", "if False:"),
         ],
         "store/test_visit_guards.py::test_a_process_brings_no_more_than_has_room": [
-            ("Leases._answer", "            beat.settled()\n            answered", "            answered"),
-            ("Leases._answer", 'if beat.kept else {"lost": lost, "kept": False}', ""),
-            ("Leases._answer", '{"lost": lost} if beat.kept else ', ""),
+            ("HeartbeatWriter._answer", "            beat.settled()\n            answered", "            answered"),
+            ("HeartbeatWriter._answer", 'if beat.kept else {"lost": lost, "kept": False}', ""),
+            ("HeartbeatWriter._answer", '{"lost": lost} if beat.kept else ', ""),
         ],
         "store/test_visit_guards.py::test_what_the_database_does_not_take_leaves_its_room": [
-            ("Leases._answer", "                beat.settled()\n            return []", "            return []"),
+            (
+                "HeartbeatWriter._answer",
+                "                beat.settled()\n            return []",
+                "            return []",
+            ),
         ],
         _GUARDS + "test_what_a_heartbeat_weighs": [
             ("_weight", "beat.jobs or ()", "beat.jobs"),
@@ -100,11 +107,11 @@ ROLL: Final = Guarded(
     "pulse_actors.dispatcher.writes.session_lookup",
     {
         _GUARDS + "test_sessions_of_nobody_cost_one_look": [
-            ("Roll.named", "if self._by_key is None:", "if True:"),
-            ("Roll.held", "if identity not in self._running:", "if True:"),
+            ("SessionLookup.named", "if self._by_key is None:", "if True:"),
+            ("SessionLookup.held", "if identity not in self._running:", "if True:"),
         ],
         _GUARDS + "test_a_worker_over_tcp_that_has_not_come_back": [
-            ("Roll.named", "identities.mark_of(session) if remote else session", "session"),
+            ("SessionLookup.named", "identities.mark_of(session) if remote else session", "session"),
         ],
     },
 )

@@ -25,8 +25,8 @@ REQUESTS: Final = Guarded(
             ("_wake", "due_s=due_s", "due_s=None"),
         ],
         _RETRIES + "test_a_worker_that_came_back": [
-            ("_is_absent", "on.desk.get(worker) is None and ", ""),
-            ("_held_here", "on.desk.held_among(ids) | ", ""),
+            ("_is_absent", "on.services.registry.get(worker) is None and ", ""),
+            ("_held_here", "on.services.registry.held_among(ids) | ", ""),
             ("retry_jobs", "[job for job in body.ids if job not in held]", "body.ids"),
         ],
         "process/test_dispatcher_requests.py::test_a_delete_waits_until_the_last_attempt_is_over": [
@@ -48,89 +48,89 @@ CONNECTION: Final = Guarded(
     "pulse_actors.dispatcher.net.connection",
     {
         "unit/test_connection.py::test_a_backlog_that_was_read_is_told": [
-            ("Connection._flush", "was_full and ", ""),
-            ("Connection._flush", "self.relieved()", "pass"),
+            ("PeerConnection._flush", "was_full and ", ""),
+            ("PeerConnection._flush", "self._relieved()", "pass"),
         ],
         "unit/test_connection.py::test_who_reads_nothing_is_not_listened_to": [
-            ("Connection._give_way", "if self._out_bytes > UNREAD_BYTES:", "if False:"),
-            ("Connection._wait_taken", "self._out_bytes > UNREAD_BYTES and ", "False and "),
-            ("Connection._flush", "self._go_on()", "pass"),
+            ("PeerConnection._give_way", "if self._out_bytes > UNREAD_BYTES:", "if False:"),
+            ("PeerConnection._wait_taken", "self._out_bytes > UNREAD_BYTES and ", "False and "),
+            ("PeerConnection._flush", "self._go_on()", "pass"),
         ],
         "unit/test_connection.py::test_long_answers_wait_for_each_other": [
-            ("Connection.wait_page", "self._page in self._owed or ", ""),
-            ("Connection.wait_page", " or self._out_bytes > LITTLE_BYTES", ""),
-            ("Connection.wait_page", " and not self._closing", ""),
-            ("Connection.wait_page", "self._page = request", "pass"),
-            ("Connection.settle", "self._go_on()", "pass"),
+            ("PeerConnection.wait_page", "self._page in self._owed or ", ""),
+            ("PeerConnection.wait_page", " or self._out_bytes > LITTLE_BYTES", ""),
+            ("PeerConnection.wait_page", " and not self._closing", ""),
+            ("PeerConnection.wait_page", "self._page = request", "pass"),
+            ("PeerConnection.settle", "self._go_on()", "pass"),
         ],
         "unit/test_connection.py::test_who_waits_for_room_is_woken_by_the_end": [
-            ("Connection._wait_taken", " and not self._closing", ""),
-            ("Connection._end", "self._taken.set()", "pass"),
+            ("PeerConnection._wait_taken", " and not self._closing", ""),
+            ("PeerConnection._end", "self._taken.set()", "pass"),
         ],
         "unit/test_connection.py::test_a_frame_that_has_begun_ends_in_time": [
-            ("Connection._receive", "with anyio.CancelScope(deadline=self._whole_s):", "if True:"),
-            ("Connection.frames", "if not self._reader.buffered_bytes:", "if False:"),
-            ("Connection.frames", 'elif frames or self._whole_s == float("inf"):', "else:"),
+            ("PeerConnection._receive", "with anyio.CancelScope(deadline=self._whole_s):", "if True:"),
+            ("PeerConnection.frames", "if not self._reader.buffered_bytes:", "if False:"),
+            ("PeerConnection.frames", 'elif frames or self._whole_s == float("inf"):', "else:"),
             (
-                "Connection.frames",
+                "PeerConnection.frames",
                 'elif frames or self._whole_s == float("inf"):',
                 'elif self._whole_s == float("inf"):',
             ),
         ],
         "unit/test_connection.py::test_who_waits_for_room_is_not_late": [
-            ("Connection._receive", "self._whole_s += anyio.current_time() - asked_s", "pass"),
+            ("PeerConnection._receive", "self._whole_s += anyio.current_time() - asked_s", "pass"),
         ],
         "unit/test_connection.py::test_frames_that_have_begun_have_room_together": [
-            ("Connection._find_room", "await self._begun.enter(size_bytes)", "await anyio.sleep(0)"),
-            ("Connection.hear_no_more", "self._leave_room()", "pass"),
-            ("Connection._leave_room", "self._begun.leave(self._begun_bytes)", "pass"),
+            ("PeerConnection._reserve", "await self._begun.reserve(size_bytes)", "await anyio.sleep(0)"),
+            ("PeerConnection.hear_no_more", "self._release()", "pass"),
+            ("PeerConnection._release", "self._begun.release(self._begun_bytes)", "pass"),
         ],
         "unit/test_connection.py::test_a_clients_long_frame_has_room_until_it_is_handed_on": [
-            ("Connection.frames", "if frames and self._is_worker:", "if frames:"),
+            ("PeerConnection.frames", "if frames and self._is_worker:", "if frames:"),
             (
-                "Connection.frames",
-                "                await self._give_way()\n            if frames:\n                self._leave_room()\n",
+                "PeerConnection.frames",
+                "                await self._give_way()\n            if frames:\n                self._release()\n",
                 "                await self._give_way()\n",
             ),
         ],
         "unit/test_connection.py::test_a_worker_has_a_room_of_its_own": [
-            ("Connection.frames", "if frames and self._is_worker:", "if False:"),
-            ("Connection.known", "begun or self._begun", "self._begun"),
-            ("Connection.known", "begun or self._begun", "begun"),
+            ("PeerConnection.frames", "if frames and self._is_worker:", "if False:"),
+            ("PeerConnection.greeted", "begun or self._begun", "self._begun"),
+            ("PeerConnection.greeted", "begun or self._begun", "begun"),
         ],
         "process/test_tcp.py::test_a_peer_that_is_cut_in_its_first_exchange": [
-            ("Connection.write", "except GONE:", "except OSError:"),
-            ("Connection.write", "self.is_cut = True", "pass"),
+            ("PeerConnection.write", "except GONE:", "except OSError:"),
+            ("PeerConnection.write", "self.is_cut = True", "pass"),
         ],
         "unit/test_connection.py::test_others_have_their_turn_between_the_frames_of_one": [
-            ("Connection._give_way", "await checkpoint()", "pass"),
+            ("PeerConnection._give_way", "await checkpoint()", "pass"),
         ],
         "unit/test_connection.py::test_only_nonsense_is_a_mistake": [
-            ("Connection.refuse", "if code in MISTAKEN:", "if True:"),
-            ("Connection.refuse", "if code in MISTAKEN:", "if False:"),
-            ("Connection.frames", "await self.while_alive(self.manners.wait)", "pass"),
+            ("PeerConnection.refuse", "if code in MISTAKEN:", "if True:"),
+            ("PeerConnection.refuse", "if code in MISTAKEN:", "if False:"),
+            ("PeerConnection.frames", "await self.while_alive(self.limits.wait)", "pass"),
         ],
         "unit/test_connection.py::test_those_in_the_lane_have_a_stretch_together": [
-            ("Connection.frames", "1 if self.manners.in_lane else TOGETHER", "TOGETHER"),
+            ("PeerConnection.frames", "1 if self.limits.is_throttled else TOGETHER", "TOGETHER"),
         ],
         "unit/test_connection.py::test_all_that_a_dead_peer_wrote_is_heard_at_once": [
-            ("Connection.hear_out", "self._stream.extra(", "str("),
-            ("Connection.hear_out", "with suppress(OSError):", "if True:"),
+            ("PeerConnection.hear_out", "self._stream.extra(", "str("),
+            ("PeerConnection.hear_out", "with suppress(OSError):", "if True:"),
         ],
         "unit/test_connection.py::test_what_a_peer_wrote_before_it_died_has_its_time": [
-            ("Connection.hear_out", "await self.heard_out.wait()", "pass"),
+            ("PeerConnection.hear_out", "await self.heard_out.wait()", "pass"),
         ],
         "unit/test_connection.py::test_a_dead_peer_waits_for_no_room": [
-            ("Connection.hear_out", "self._waiting.cancel()", "pass"),
-            ("Connection.hear_out", "self._is_dead = True", "pass"),
-            ("Connection._receive", "self.while_alive(self._find_room)", "self._find_room()"),
+            ("PeerConnection.hear_out", "self._waiting.cancel()", "pass"),
+            ("PeerConnection.hear_out", "self._is_dead = True", "pass"),
+            ("PeerConnection._receive", "self.while_alive(self._reserve)", "self._reserve()"),
         ],
         "unit/test_connection.py::test_a_dead_peer_has_stood_in_the_lane_for_long_enough": [
-            ("Connection.frames", "self.while_alive(self.manners.wait)", "self.manners.wait()"),
-            ("Connection.while_alive", "if not self._is_dead:", "if True:"),
+            ("PeerConnection.frames", "self.while_alive(self.limits.wait)", "self.limits.wait()"),
+            ("PeerConnection.while_alive", "if not self._is_dead:", "if True:"),
         ],
         "unit/test_connection.py::test_a_dead_peer_is_heard_whatever_it_has_not_read": [
-            ("Connection._give_way", "self.while_alive(self._wait_taken)", "self._wait_taken()"),
+            ("PeerConnection._give_way", "self.while_alive(self._wait_taken)", "self._wait_taken()"),
         ],
     },
     is_part=True,
@@ -140,16 +140,16 @@ PAGES: Final = Guarded(
     "pulse_actors.dispatcher.admission.list_queue",
     {
         "unit/test_pages.py::test_behind_each_there_is_a_rest_where_somebody_waits": [
-            ("Pages.turn", "if self._turns.waiting else", "if False else"),
+            ("ListQueue.turn", "if self._turns.waiting else", "if False else"),
         ],
         "unit/test_pages.py::test_whoever_is_alone_goes_on_at_once": [
-            ("Pages.turn", " if self._turns.waiting else 0.0", ""),
+            ("ListQueue.turn", " if self._turns.waiting else 0.0", ""),
         ],
         "unit/test_pages.py::test_whoever_waits_for_long_is_told": [
-            ("Pages.turn", "with anyio.fail_after(WAIT_S):", "if True:"),
+            ("ListQueue.turn", "with anyio.fail_after(WAIT_S):", "if True:"),
         ],
         "unit/test_pages.py::test_who_asks_for_many_does_not_go_before_who_asks_for_one": [
-            ("Pages.__init__", "Turns(1)", "Turns(9)"),
+            ("ListQueue.__init__", "Turns(1)", "Turns(9)"),
         ],
     },
 )
@@ -158,13 +158,13 @@ ROOM: Final = Guarded(
     "pulse_actors.dispatcher.admission.memory_budget",
     {
         "unit/test_connection.py::test_room": [
-            ("Room.has_taken", "self._bytes + size_bytes > self._most_bytes", "False"),
-            ("Room.has_taken", "self._bytes and ", ""),
-            ("Room.has_taken", "size_bytes > self._most_bytes", "size_bytes >= self._most_bytes"),
+            ("MemoryBudget.try_reserve", "self._bytes + size_bytes > self._most_bytes", "False"),
+            ("MemoryBudget.try_reserve", "self._bytes and ", ""),
+            ("MemoryBudget.try_reserve", "size_bytes > self._most_bytes", "size_bytes >= self._most_bytes"),
         ],
         "store/test_visit_guards.py::test_a_process_brings_no_more_than_has_room": [
-            ("Room.place", "KEPT_BYTES + ", ""),
-            ("Room.place", " if self.has_taken(kept_bytes) else None", ""),
+            ("MemoryBudget.reserve_frame", "KEPT_BYTES + ", ""),
+            ("MemoryBudget.reserve_frame", " if self.try_reserve(kept_bytes) else None", ""),
         ],
     },
     is_part=True,
@@ -173,39 +173,39 @@ MANNERS: Final = Guarded(
     "pulse_actors.dispatcher.admission.request_limits",
     {
         _MANNERS + "test_some_at_once_and_then_so_many_a_second": [
-            ("Bucket.take", "self.left(now_s) - 1.0", "self.left(now_s)"),
-            ("Bucket.take", "max(-self._deepest, ", "max(float('-inf'), "),
-            ("Bucket.left", "min(self._most, ", "max(self._most, "),
-            ("Bucket.wait_s", "max(0.0, -self.left(now_s) / self._a_second)", "0.0"),
+            ("TokenBucket.take", "self.left(now_s) - 1.0", "self.left(now_s)"),
+            ("TokenBucket.take", "max(-self._deepest, ", "max(float('-inf'), "),
+            ("TokenBucket.left", "min(self._most, ", "max(self._most, "),
+            ("TokenBucket.wait_s", "max(0.0, -self.left(now_s) / self._a_second)", "0.0"),
         ],
         _MANNERS + "test_the_lane_is_for_those_who_make_many_mistakes": [
-            ("Manners.mistake", "self._trust.left(now_s) < 0", "True"),
-            ("Manners.mistake", "self._trust.left(now_s) < 0", "False"),
-            ("Manners.wait", "self.in_lane = self._trust.left(now_s) < 0", "pass"),
+            ("RequestLimits.mistake", "self._trust.left(now_s) < 0", "True"),
+            ("RequestLimits.mistake", "self._trust.left(now_s) < 0", "False"),
+            ("RequestLimits.wait", "self.is_throttled = self._trust.left(now_s) < 0", "pass"),
         ],
         _MANNERS + "test_all_in_the_lane_have_one_request_under_way": [
-            ("Manners.place", "self.in_lane and ", ""),
-            ("Manners.place", " and kind not in UNHURRIED", ""),
-            ("Manners.place", "_back_door if ", "self.requests if "),
+            ("RequestLimits.slot_for", "self.is_throttled and ", ""),
+            ("RequestLimits.slot_for", " and kind not in UNHURRIED", ""),
+            ("RequestLimits.slot_for", "_penalty_slot if ", "self.requests if "),
         ],
         _MANNERS + "test_behind_a_request_the_back_door_rests": [
-            ("BackDoor.acquire", "await anyio.sleep(max(0.0, self._opens_s - time.monotonic()))", "pass"),
-            ("BackDoor.acquire", "self._lock.release()", "pass"),
-            ("BackDoor.acquire", "await self._lock.acquire()", "pass"),
+            ("PenaltySlot.acquire", "await anyio.sleep(max(0.0, self._opens_s - time.monotonic()))", "pass"),
+            ("PenaltySlot.acquire", "self._lock.release()", "pass"),
+            ("PenaltySlot.acquire", "await self._lock.acquire()", "pass"),
         ],
         _MANNERS + "test_most_of_the_time_nobody_is_in_the_lane": [
-            ("Lane.turn", "await anyio.sleep(REST_S)", "pass"),
-            ("Lane.turn", "time.monotonic() - self._last_s <= REST_S", "False"),
-            ("Lane.done", "self._last_s = time.monotonic()", "pass"),
+            ("PenaltyLane.turn", "await anyio.sleep(REST_S)", "pass"),
+            ("PenaltyLane.turn", "time.monotonic() - self._last_s <= REST_S", "False"),
+            ("PenaltyLane.done", "self._last_s = time.monotonic()", "pass"),
         ],
         "unit/test_connection.py::test_only_nonsense_is_a_mistake": [
-            ("Manners.wait", "if pause_s:", "if False:"),
+            ("RequestLimits.wait", "if pause_s:", "if False:"),
         ],
         "unit/test_connection.py::test_those_in_the_lane_have_a_stretch_together": [
-            ("Manners.wait", "await _lane.turn()", "pass"),
-            ("Lane.turn", "async with self._lock:", "if True:"),
+            ("RequestLimits.wait", "await _penalty_lane.turn()", "pass"),
+            ("PenaltyLane.turn", "async with self._lock:", "if True:"),
             (
-                "Lane.turn",
+                "PenaltyLane.turn",
                 "        if self._is_over():\n            async",
                 "        if False:\n            async",
             ),
@@ -218,7 +218,7 @@ SHARED: Final = Guarded(
     "pulse_actors.dispatcher.admission.per_peer",
     {
         _MANNERS + "test_who_asks_is_known_on_all_its_connections": [
-            ("Shared.of", "found is None", "True"),
+            ("PerPeer.of", "found is None", "True"),
         ],
     },
 )
@@ -252,8 +252,8 @@ BATCHING: Final = Guarded(
     "pulse_actors.dispatcher.writes.batcher",
     {
         "unit/test_batching.py::test_who_puts_more_than_is_handled_has_to_wait": [
-            ("Batcher.wait_room", "self._weight > ROOM * self._limit", "False"),
-            ("Batcher.wait_room", "self._weight > ROOM", "self._weight >= ROOM"),
+            ("Batcher.wait_accepting", "self._weight > MAX_WAITING_BATCHES * self._limit", "False"),
+            ("Batcher.wait_accepting", "self._weight > MAX_WAITING_BATCHES", "self._weight >= MAX_WAITING_BATCHES"),
             ("Batcher._take", "self._weight -= taken", "pass"),
             ("Batcher._take", "self._taken.set()", "pass"),
         ],

@@ -51,7 +51,7 @@ RECONCILE: Final = Guarded(
                 "(process := identities.process_of(host, identity)) or True",
             ),
             ("bury_late", "and not processes.lives(*process)", ""),
-            ("bury_late", "and not is_known(identity)", ""),
+            ("bury_late", "and not has_met(identity)", ""),
             ("bury_late", "if dead:", "if False:"),
         ],
         _ROWS + "test_another_supervisor_may_bury_its_own": [

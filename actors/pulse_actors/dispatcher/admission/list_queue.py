@@ -23,7 +23,7 @@ LONG: Final = frozenset({"audit.list", "jobs.list", "schedules.list"})
 WAIT_S: Final = STATEMENT_DEADLINE_S  # for one's turn: as long as for a connection to the database
 
 
-class Pages:
+class ListQueue:
     """The turns of all who ask for a long answer; who that is stands in ASKER."""
 
     def __init__(self) -> None:

@@ -15,14 +15,14 @@ from typing import Final
 
 import anyio
 
-from pulse_actors.dispatcher.admission.per_peer import Shared
+from pulse_actors.dispatcher.admission.per_peer import PerPeer
 
 MOST_BYTES: Final = 32 * 1024 * 1024  # four of the longest frames
 KEPT_BYTES: Final = 512  # of what is kept of the shortest one
-NO_ROOM: Final = f"{MOST_BYTES >> 20} MiB that this process has reported wait for the database: send it again later"
+OVER_BUDGET: Final = f"{MOST_BYTES >> 20} MiB that this process has reported wait for the database: send it again later"
 
 
-class Room:
+class MemoryBudget:
     """
     What one peer has.
 
@@ -37,33 +37,33 @@ class Room:
         self._bytes = 0
         self._changed = anyio.Event()
 
-    async def enter(self, size_bytes: int) -> None:
+    async def reserve(self, size_bytes: int) -> None:
         """Return when so many bytes more have room."""
-        while not self.has_taken(size_bytes):
+        while not self.try_reserve(size_bytes):
             await self._changed.wait()
 
-    def has_taken(self, size_bytes: int) -> bool:
+    def try_reserve(self, size_bytes: int) -> bool:
         """Whether so many bytes more had room; then they have it now."""
         if self._bytes and self._bytes + size_bytes > self._most_bytes:
             return False
         self._bytes += size_bytes
         return True
 
-    def place(self, size_bytes: int) -> Callable[[], None] | None:
+    def reserve_frame(self, size_bytes: int) -> Callable[[], None] | None:
         """How to leave the place of a frame of that length, which it has now; None: it has none."""
         kept_bytes = KEPT_BYTES + size_bytes
-        return partial(self.leave, kept_bytes) if self.has_taken(kept_bytes) else None
+        return partial(self.release, kept_bytes) if self.try_reserve(kept_bytes) else None
 
-    def leave(self, size_bytes: int) -> None:
+    def release(self, size_bytes: int) -> None:
         """They are kept no more."""
         self._bytes -= size_bytes
         self._changed.set()
         self._changed = anyio.Event()
 
 
-begun_of: Final = Shared(Room).of  # long frames
-unwritten_of: Final = Shared(Room).of  # what a process has reported and nobody has written
+incoming_budget_of: Final = PerPeer(MemoryBudget).of  # long frames
+unwritten_budget_of: Final = PerPeer(MemoryBudget).of  # what a process has reported and nobody has written
 
 
-def kept_by_nobody() -> None:
+def nothing_reserved() -> None:
     """What takes no room leaves none."""

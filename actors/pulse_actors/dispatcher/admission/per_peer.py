@@ -9,7 +9,7 @@ from weakref import WeakValueDictionary
 T = TypeVar("T")
 
 
-class Shared(Generic[T]):
+class PerPeer(Generic[T]):
     """
     One thing for each key, which is there as long as somebody has it.
 

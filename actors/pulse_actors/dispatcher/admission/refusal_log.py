@@ -18,7 +18,7 @@ ACTION: Final = "forbidden"
 log = structlog.get_logger()
 
 
-class Refusals:
+class RefusalLog:
     """
     The book of refusals.
 

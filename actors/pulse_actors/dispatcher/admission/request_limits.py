@@ -15,14 +15,14 @@ from typing import Final
 
 import anyio
 
-from pulse_actors.dispatcher.admission.per_peer import Shared
+from pulse_actors.dispatcher.admission.per_peer import PerPeer
 from pulse_actors.shared.duty_cycle import rest_s
 
 MAX_REQUESTS: Final = 32  # of one process, or address, at once; then its next frame waits
 MISTAKES: Final = 20  # that it may make one behind the other
 MISTAKES_A_SECOND: Final = 500.0  # and later: the work of refusing more would be at the cost of others
 FORGIVEN_A_SECOND: Final = 2.0  # whoever makes more than this for long stands in the lane
-LONGEST_LANE_S: Final = 10.0  # after its last mistake
+LONGEST_PENALTY_S: Final = 10.0  # after its last mistake
 STRETCH_S: Final = 0.001  # of frames in the lane; then it rests
 REST_S: Final = 0.002
 WORK_SHARE: Final = 0.5  # of the time, for what is worked out one at once: behind each, a rest for as long as it took
@@ -30,7 +30,7 @@ LONGEST_REST_S: Final = 0.1
 UNHURRIED: Final = frozenset({"jobs.stack"})  # what waits for somebody else than the database holds nobody up in it
 
 
-class Lane:
+class PenaltyLane:
     """One behind the other, for a stretch; then all of them rest."""
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class Lane:
         return time.monotonic() - self._since_s > STRETCH_S
 
 
-class BackDoor:
+class PenaltySlot:
     """One at once, and a rest behind each."""
 
     def __init__(self) -> None:
@@ -78,7 +78,7 @@ class BackDoor:
         self._lock.release()
 
 
-class Bucket:
+class TokenBucket:
     """
     What may be done so often at once, and later so often a second.
 
@@ -113,7 +113,7 @@ class Bucket:
         return max(0.0, -self.left(now_s) / self._a_second)
 
 
-class Manners:
+class RequestLimits:
     """
     What is known of one who asks.
 
@@ -122,43 +122,43 @@ class Manners:
 
     Attributes:
         requests: Bounds those that are under way.
-        in_lane: Whether it stands there, as of the last look.
+        is_throttled: Whether it stands there, as of the last look.
     """
 
-    __slots__ = ("__weakref__", "_mistakes", "_trust", "in_lane", "requests")
+    __slots__ = ("__weakref__", "_mistakes", "_trust", "is_throttled", "requests")
 
     def __init__(self, now_s: float) -> None:
-        self._mistakes = Bucket(MISTAKES, MISTAKES_A_SECOND, float("inf"), now_s)
-        self._trust = Bucket(MISTAKES, FORGIVEN_A_SECOND, LONGEST_LANE_S * FORGIVEN_A_SECOND, now_s)
+        self._mistakes = TokenBucket(MISTAKES, MISTAKES_A_SECOND, float("inf"), now_s)
+        self._trust = TokenBucket(MISTAKES, FORGIVEN_A_SECOND, LONGEST_PENALTY_S * FORGIVEN_A_SECOND, now_s)
         self.requests = anyio.Semaphore(MAX_REQUESTS)
-        self.in_lane = False
+        self.is_throttled = False
 
     def mistake(self, now_s: float) -> None:
         """It has made one."""
         self._mistakes.take(now_s)
         self._trust.take(now_s)
-        self.in_lane = self._trust.left(now_s) < 0
+        self.is_throttled = self._trust.left(now_s) < 0
 
     async def wait(self) -> None:
         """Return when its next frame may be taken."""
-        if self.in_lane:
+        if self.is_throttled:
             now_s = time.monotonic()
-            self.in_lane = self._trust.left(now_s) < 0
+            self.is_throttled = self._trust.left(now_s) < 0
             pause_s = self._mistakes.wait_s(now_s)
             if pause_s:
                 await anyio.sleep(pause_s)
-            await _lane.turn()
+            await _penalty_lane.turn()
 
     def done(self) -> None:
         """The frame that was waited for is taken."""
-        if self.in_lane:
-            _lane.done()
+        if self.is_throttled:
+            _penalty_lane.done()
 
-    def place(self, kind: str) -> anyio.Semaphore | BackDoor:
+    def slot_for(self, kind: str) -> anyio.Semaphore | PenaltySlot:
         """Where a request of *kind* has to find a place before it is under way."""
-        return _back_door if self.in_lane and kind not in UNHURRIED else self.requests
+        return _penalty_slot if self.is_throttled and kind not in UNHURRIED else self.requests
 
 
-_lane: Final = Lane()
-_back_door: Final = BackDoor()
-manners_of: Final = Shared(lambda: Manners(time.monotonic())).of  # of who asks, on all of its connections
+_penalty_lane: Final = PenaltyLane()
+_penalty_slot: Final = PenaltySlot()
+request_limits_of: Final = PerPeer(lambda: RequestLimits(time.monotonic())).of  # of who asks, on all of its connections

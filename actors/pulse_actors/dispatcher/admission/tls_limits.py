@@ -14,7 +14,7 @@ from typing import Final
 import anyio
 
 from pulse.common.fair_queue import ASKER, Turns
-from pulse_actors.dispatcher.admission.per_peer import Shared
+from pulse_actors.dispatcher.admission.per_peer import PerPeer
 
 A_SECOND: Final = 200.0  # of all together, at most
 SHARE: Final = 0.2  # of the loop, at most
@@ -27,7 +27,7 @@ class _Address:
         self.lock = anyio.Lock()
 
 
-class Handshakes:
+class TlsHandshakes:
     """
     The turns of all who come over TLS.
 
@@ -37,7 +37,7 @@ class Handshakes:
 
     def __init__(self) -> None:
         self.each_s = 0.0
-        self._addresses = Shared(_Address)
+        self._addresses = PerPeer(_Address)
         self._turns = Turns(1)
         self._opens_s = 0.0
 

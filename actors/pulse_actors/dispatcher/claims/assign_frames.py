@@ -7,29 +7,29 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from pulse.store.rows import Claim
-from pulse_actors.dispatcher.workers.policies import Rules
-from pulse_actors.dispatcher.workers.registry import length_of
+from pulse_actors.dispatcher.claims.placement import length_of
+from pulse_actors.dispatcher.workers.policies import TopicPolicies
 
 ASSIGN_CHARS: Final = 1024 * 1024  # in one frame; a worker starts the first job while the next frame comes
 ISOLATE_AT_CRASHES: Final = 2  # one crash may be an innocent neighbour's; after two the job runs where it kills nobody
 _PREVIOUS: Final = ("outcome", "reason", "worker", "progress")  # as claim_jobs returns them
 
 
-def frames(claims: Sequence[Claim], rules: Rules, lease_s: float) -> Iterator[list[tuple[object, ...]]]:
+def frames(claims: Sequence[Claim], policies: TopicPolicies, lease_s: float) -> Iterator[list[tuple[object, ...]]]:
     """
     *claims*, which one worker gets, as they are sent: a frame after the other.
 
     Args:
         claims: In the order in which they start.
-        rules: What is kept in memory of the topics' policies.
+        policies: What is kept in memory of the topics' policies.
         lease_s: Length of a lease, where its topic has no other.
     """
     for part in _parts(claims):
-        yield [_wire(claim, rules, lease_s) for claim in part]
+        yield [_wire(claim, policies, lease_s) for claim in part]
 
 
-def _wire(claim: Claim, rules: Rules, lease_s: float) -> tuple[object, ...]:
-    extra, lease_s = _extra(claim, rules.stall_s(claim.topic)), rules.lease_s(claim.topic, lease_s)
+def _wire(claim: Claim, policies: TopicPolicies, lease_s: float) -> tuple[object, ...]:
+    extra, lease_s = _extra(claim, policies.stall_s(claim.topic)), policies.lease_s(claim.topic, lease_s)
     return (claim.id, claim.attempt, claim.name, claim.topic, claim.args, claim.timeout_s, lease_s, extra)
 
 

@@ -16,23 +16,23 @@ import anyio
 
 from pulse.errors import UnavailableError
 from pulse.store.store import Store
-from pulse_actors.dispatcher.workers.registry import Desk
+from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 
 PAUSE_S: Final = 0.1  # between two that are sent, and between two claims because of what is heard
 
 
-class News:
+class CrossHostHints:
     """
     What is told and heard.
 
     Args:
         store: The database.
-        desk: Who has room here.
+        registry: Who has room here.
     """
 
-    def __init__(self, store: Store, desk: Desk) -> None:
+    def __init__(self, store: Store, registry: WorkerRegistry) -> None:
         self._store = store
-        self._desk = desk
+        self._registry = registry
         self._name = secrets.token_hex(8)  # what it tells, it hears too
         self._topics: set[str] = set()
         self._anywhere = False
@@ -64,7 +64,7 @@ class News:
         anywhere, self._anywhere = self._anywhere, False
         if anywhere:
             return True
-        served = {topic for worker in self._desk.workers() if worker.credit > 0 for topic in worker.topics}
+        served = {topic for worker in self._registry.workers() if worker.credit > 0 for topic in worker.facts.topics}
         return not topics <= served
 
     def heard(self, sender: object, now_s: float) -> list[float]:

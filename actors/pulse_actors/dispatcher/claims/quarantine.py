@@ -24,7 +24,7 @@ REFUSED_S: Final = (
 APART_S: Final = 60.0  # then all of them are claimed together again, unless one is still barred
 
 
-class Barred:
+class Quarantine:
     """The topics of claims that failed."""
 
     def __init__(self) -> None:
@@ -78,11 +78,11 @@ class Barred:
         self._full -= over
         return bool(over)
 
-    def are_barred(self, topics: tuple[str, ...], now_s: float) -> bool:
+    def holds(self, topics: tuple[str, ...], now_s: float) -> bool:
         """Whether no claim of any of *topics* is to be made now."""
         return bool(self._pauses) and not self.parts(topics, now_s)
 
-    def is_barred(self, topic: str, now_s: float) -> bool:
+    def is_quarantined(self, topic: str, now_s: float) -> bool:
         """Whether a job of *topic* waits for that, and not only for a moment."""
         until_s, pause_s, lasts = self._pauses.get(frozenset((topic,)), (0.0, 0.0, False))
         return now_s < until_s and (lasts or pause_s >= LONGEST_S)

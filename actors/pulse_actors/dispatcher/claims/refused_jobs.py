@@ -13,7 +13,7 @@ refused as it was are let go at once.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from uuid import UUID
 
 import anyio
@@ -24,12 +24,12 @@ from pulse.store.failures import IN_VAIN
 from pulse.store.recovery.set_aside import SetAside, Suspect
 from pulse.store.rows import Level
 from pulse.store.store import Store
-from pulse_actors.dispatcher.claims.cursors import Start
-from pulse_actors.dispatcher.workers.registry import ClaimPlan, Desk
+from pulse_actors.dispatcher.claims.cursors import LevelStart
+from pulse_actors.dispatcher.claims.doubts import InDoubtClaims
+from pulse_actors.dispatcher.claims.handout import ClaimRefusedError, Handout
+from pulse_actors.dispatcher.claims.work_signal import WorkSignal
+from pulse_actors.dispatcher.workers.registry import ClaimPlan, WorkerRegistry
 from pulse_actors.shared.row_writes import MOST_BLAMED, spread
-
-if TYPE_CHECKING:
-    from pulse_actors.dispatcher.claims.loop import Claims
 
 TRY_S: Final = 1.0  # between two that are tried
 LOOKED_AT: Final = 1000  # jobs that may tell whether it is about single ones: only their ids are read
@@ -40,41 +40,30 @@ CLAIM: Final = "claim_jobs"
 log = structlog.get_logger()
 
 
-class ClaimRefusedError(Exception):
-    """
-    The server refuses this very claim.
-
-    Args:
-        refusal: Why.
-        error: The same as the store has raised it.
-        is_sure: It is not one of those that servers say, too, of which nothing is wrong with the claim.
-    """
-
-    def __init__(self, refusal: StatementError, error: UnavailableError, *, is_sure: bool) -> None:
-        super().__init__(refusal.message)
-        self.refusal = refusal
-        self.error = error
-        self.is_sure = is_sure
-
-
-class BadJobs:
+class RefusedJobs:
     """
     Finds them, and tries them again.
 
     Args:
         store: The database.
-        desk: Who has room.
-        claims: Hands out what can be.
+        registry: Who has room.
+        handout: Hands out what can be.
+        in_doubt: Lets one claim be made at a time.
+        signal: Hears of what is let go.
     """
 
-    def __init__(self, store: Store, desk: Desk, claims: Claims) -> None:
+    def __init__(
+        self, store: Store, registry: WorkerRegistry, handout: Handout, *, in_doubt: InDoubtClaims, signal: WorkSignal
+    ) -> None:
         self._store = store
-        self._desk = desk
-        self._claims = claims
+        self._registry = registry
+        self._handout = handout
+        self._in_doubt = in_doubt
+        self._signal = signal
 
-    async def search(self, plan: ClaimPlan, starts: Sequence[Start] | None) -> bool:
+    async def search(self, plan: ClaimPlan, starts: Sequence[LevelStart] | None) -> bool:
         """
-        Hand out what can be of a claim that was refused, and set aside what cannot; call it with the claims' lock.
+        Hand out what can be of a claim that was refused, and set aside what cannot; call it while claiming.
 
         Returns:
             Whether something of either kind was found: the claim can be made now. Else it is about no single job.
@@ -82,13 +71,13 @@ class BadJobs:
         Raises:
             UnavailableError: The database is away.
         """
-        search = _Search(self._claims, self._desk, plan)
+        search = _RefusedSearch(self._handout, self._registry, plan)
         try:
             return await self._search(search, plan, starts)
         except StatementError:  # it refuses this, too
             return search.has_claimed
 
-    async def _search(self, search: _Search, plan: ClaimPlan, starts: Sequence[Start] | None) -> bool:
+    async def _search(self, search: _RefusedSearch, plan: ClaimPlan, starts: Sequence[LevelStart] | None) -> bool:
         suspects = await self._store.aside.claimable(plan.topics, max(len(plan.seats), LOOKED_AT), starts)
         try:
             await search.through(suspects[: len(plan.seats)])
@@ -132,14 +121,14 @@ class BadJobs:
             return False
         if found.suspect is None:
             return await self._forget(found)
-        async with self._claims.lock:
+        async with self._in_doubt.claiming():
             plan = next(
-                (one for one in self._desk.plan(1, again=True) if found.suspect.level.topic in one.topics), None
+                (one for one in self._registry.plan(1, again=True) if found.suspect.level.topic in one.topics), None
             )
-            if plan is None or self._desk.closed or not plan.seats:
+            if plan is None or self._registry.closed or not plan.seats:
                 return False  # it is another host's turn, or somebody has room later
             try:
-                claimed = await self._claims.claim_these(plan, *_these([found.suspect]))
+                claimed = await self._handout.claim_these(plan, *_these([found.suspect]))
             except ClaimRefusedError as error:
                 await self._store.aside.add([(found.id, error.refusal)], TRY_S)
                 return False
@@ -149,7 +138,7 @@ class BadJobs:
         if is_let_go:
             await self._store.aside.readmit([found.id])
             log.info("job_readmitted", job=_shown(found.id))
-            self._claims.wake()  # what was let go may lie before all cursors
+            self._signal.wake()  # what was let go may lie before all cursors
         return is_let_go
 
     async def _forget(self, found: SetAside) -> bool:
@@ -160,12 +149,12 @@ class BadJobs:
         return True
 
 
-class _Search:
+class _RefusedSearch:
     """One search, by halves."""
 
-    def __init__(self, claims: Claims, desk: Desk, plan: ClaimPlan) -> None:
-        self._claims = claims
-        self._desk = desk
+    def __init__(self, handout: Handout, registry: WorkerRegistry, plan: ClaimPlan) -> None:
+        self._handout = handout
+        self._registry = registry
         self._topics = frozenset(plan.topics)
         self._is_over = False  # there is no room any more, or enough was found
         self.has_claimed = False
@@ -190,8 +179,8 @@ class _Search:
         """Whether others, from all over, are refused as well, each by itself, and nothing else was."""
         if self.has_claimed:
             return False
-        known = {one.id for one, _ in self.bad}
-        others = spread([one for one in suspects if one.id not in known])[:IN_VAIN]
+        bad = {one.id for one, _ in self.bad}
+        others = spread([one for one in suspects if one.id not in bad])[:IN_VAIN]
         for one in others:
             if await self._refusal([one]) is None:
                 return False
@@ -199,25 +188,25 @@ class _Search:
 
     async def _refusal(self, suspects: Sequence[Suspect]) -> StatementError | None:
         """Claim these; why the database refuses that. None: it does not, or there is no room for them."""
-        plans = self._desk.plan(len(suspects), again=True)
+        plans = self._registry.plan(len(suspects), again=True)
         plan = next((one for one in plans if self._topics.issubset(one.topics)), None)
         if plan is None or len(plan.seats) < len(suspects):
             self._is_over = True
             return None
         try:
-            self.has_claimed |= await self._claims.claim_these(plan, *_these(suspects))
+            self.has_claimed |= await self._handout.claim_these(plan, *_these(suspects))
         except ClaimRefusedError as error:
             return error.refusal
         return None
 
 
-def _these(suspects: Sequence[Suspect]) -> tuple[list[Start], list[bytes]]:
+def _these(suspects: Sequence[Suspect]) -> tuple[list[LevelStart], list[bytes]]:
     """Where a claim of these begins, and which they are."""
     begins: dict[Level, float] = {}
     for one in suspects:
         begins[one.level] = min(begins.get(one.level, one.due_s), one.due_s)
     levels = sorted(begins, key=lambda level: -level.priority)
-    return [Start(*level, begins[level] - ROUNDED_S) for level in levels], [one.id for one in suspects]
+    return [LevelStart(*level, begins[level] - ROUNDED_S) for level in levels], [one.id for one in suspects]
 
 
 def _shown(job: bytes) -> str:

@@ -6,41 +6,43 @@ from typing import Final
 
 from pulse.ops.doctor.finding import Finding
 from pulse.store.reading.jobs import Standing
-from pulse_actors.dispatcher.claims.loop import is_unended
-from pulse_actors.dispatcher.diagnosis.reasons import Candidate, Holder, Known
-from pulse_actors.dispatcher.services import Desktop
+from pulse_actors.dispatcher.claims.handout import is_unended
+from pulse_actors.dispatcher.context import RequestContext
+from pulse_actors.dispatcher.diagnosis.reasons import Candidate, Holder, JobFacts
 from pulse_actors.dispatcher.workers.health import condition_of, quiet_s
-from pulse_actors.dispatcher.workers.registry import BACKLOG_BYTES, Held, Worker
+from pulse_actors.dispatcher.workers.records import BACKLOG_BYTES, HeldJob, RegisteredWorker
 from pulse_actors.shared import identity as identities
 
 CALL_S: Final = 0.1  # from the frame that told of a call to the reckoning of its limits
 
 
-def known_of(on: Desktop, job: Standing, now_s: float, slow: Finding | None = None) -> Known:
+def facts_of(on: RequestContext, job: Standing, now_s: float, slow: Finding | None = None) -> JobFacts:
     """What is known here of *job*; *now_s*: the monotonic clock; *slow*: who keeps dead rows from being removed."""
-    workers = on.desk.workers()
-    return Known(
-        host=on.host.id,
-        poll_s=on.claims.poll_s,
-        candidates=tuple(_candidate(one, job.name) for one in workers if job.topic in one.topics),
-        topics=sorted({topic for one in workers for topic in one.topics}),
+    workers = on.services.registry.workers()
+    return JobFacts(
+        host=on.services.host.id,
+        poll_s=on.services.signal.poll_s,
+        candidates=tuple(_candidate(one, job.name) for one in workers if job.topic in one.facts.topics),
+        topics=sorted({topic for one in workers for topic in one.facts.topics}),
         holder=_holder(on, job, now_s),
-        is_stopping=on.desk.closed,
-        is_unreadable=on.claims.barred.is_barred(job.topic, now_s),
+        is_stopping=on.services.registry.closed,
+        is_unreadable=on.services.quarantine.is_quarantined(job.topic, now_s),
         earlier=_earlier(on, job),
-        is_ageing=job.topic in on.desk.rules.ageing_s,
+        is_ageing=job.topic in on.services.registry.policies.ageing_s,
         slow=None if slow is None else _slow(slow),
     )
 
 
-def _candidate(worker: Worker, name: str) -> Candidate:
+def _candidate(worker: RegisteredWorker, name: str) -> Candidate:
     held = tuple(one.name for one in worker.held.values())
-    return Candidate(worker.name, worker.names, name in worker.names, worker.capacity, held, stopped_by(worker))
+    return Candidate(
+        worker.facts.name, worker.facts.names, name in worker.facts.names, worker.capacity, held, stopped_by(worker)
+    )
 
 
-def stopped_by(worker: Worker) -> str | None:
+def stopped_by(worker: RegisteredWorker) -> str | None:
     """Why *worker* gets no more jobs, whatever room it has; None: it does."""
-    if worker.silent:
+    if worker.contact.silent:
         return "silent"
     if worker.closing:
         return "with handlers that hang"
@@ -49,28 +51,28 @@ def stopped_by(worker: Worker) -> str | None:
     return "not reading what it was sent" if worker.link.backlog_bytes > BACKLOG_BYTES else None
 
 
-def _holder(on: Desktop, job: Standing, now_s: float) -> Holder | None:
-    worker = None if job.locked_by is None else on.desk.known(job.locked_by)
+def _holder(on: RequestContext, job: Standing, now_s: float) -> Holder | None:
+    worker = None if job.locked_by is None else on.services.registry.find(job.locked_by)
     if worker is None:
         return None
     held = worker.held.get((job.id, job.attempts))
     return Holder(
-        heard_ago_s=None if worker.heard_s == float("inf") else max(0.0, now_s - worker.heard_s),
-        is_connected=on.desk.get(worker.identity) is worker,
-        condition=condition_of(worker, now_s, on.heartbeat_s),
+        heard_ago_s=None if worker.contact.heard_s == float("inf") else max(0.0, now_s - worker.contact.heard_s),
+        is_connected=on.services.registry.get(worker.identity) is worker,
+        condition=condition_of(worker, now_s, on.services.server.heartbeat_s),
         quiet_s=quiet_s(worker, now_s),
         calls=tuple(one.name for one in worker.held.values() if one.started),
         started=None if held is None else held.started,
         waiting=sum(not one.started for pair, one in worker.held.items() if pair != (job.id, job.attempts)),
         timeout_s=None if held is None else held.timeout_s,
         stall_s=None if held is None else held.stall_s,
-        told_ago_s=None if held is None else _told_ago_s(held, now_s),
+        progress_ago_s=None if held is None else _progress_ago_s(held, now_s),
     )
 
 
-def _told_ago_s(held: Held, now_s: float) -> float | None:
+def _progress_ago_s(held: HeldJob, now_s: float) -> float | None:
     """When it told progress; the clock of its stall_s begins with its call, which is no progress."""
-    return max(0.0, now_s - held.told_s) if held.told_s > held.since_s + CALL_S else None
+    return max(0.0, now_s - held.progress_s) if held.progress_s > held.since_s + CALL_S else None
 
 
 def _slow(found: Finding) -> tuple[str, str]:
@@ -82,16 +84,20 @@ def _slow(found: Finding) -> tuple[str, str]:
     return text, f"If nobody needs it: {found.advice[-1]}"
 
 
-def _earlier(on: Desktop, job: Standing) -> str | None:
+def _earlier(on: RequestContext, job: Standing) -> str | None:
     """The worker that may be running an earlier attempt: the claim gives the job back as long as it does."""
     if job.status == "RUNNING":
         return None
-    if on.desk.running_in_hand([job.id]):
-        holder = on.desk.holder_of(job.id)
-        return _name(job.worker) if holder is None else holder[0].name
-    if job.worker is None or not is_unended(job.outcome, job.attempt_error) or on.desk.get(job.worker) is not None:
+    if on.services.registry.running_in_hand([job.id]):
+        holder = on.services.registry.holder_of(job.id)
+        return _name(job.worker) if holder is None else holder[0].facts.name
+    if (
+        job.worker is None
+        or not is_unended(job.outcome, job.attempt_error)
+        or on.services.registry.get(job.worker) is not None
+    ):
         return None
-    return _name(job.worker) if identities.is_in_hand(on.host, job.worker) else None
+    return _name(job.worker) if identities.is_in_hand(on.services.host, job.worker) else None
 
 
 def _name(identity: str | None) -> str:

@@ -14,7 +14,7 @@ _ERROR_COLUMNS: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Reason:
+class Cause:
     """
     One thing that is in the way.
 
@@ -65,7 +65,7 @@ class Holder:
         waiting: How many others it holds that are not started.
         timeout_s: The longest time that its handler may take; None: any.
         stall_s: Without progress; None: any.
-        told_ago_s: When it last told progress; None: it has not.
+        progress_ago_s: When it last told progress; None: it has not.
     """
 
     heard_ago_s: float | None
@@ -77,11 +77,11 @@ class Holder:
     waiting: int = 0
     timeout_s: float | None = None
     stall_s: float | None = None
-    told_ago_s: float | None = None
+    progress_ago_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class JobFacts:
     """
     What a dispatcher knows by itself of a job.
 

@@ -18,7 +18,7 @@ from pulse.common.text import ago, count, cut, duration
 from pulse.store.reading.jobs import BEFORE_MAX, Standing
 from pulse_actors.dispatcher.claims.assign_frames import ISOLATE_AT_CRASHES
 from pulse_actors.dispatcher.claims.quarantine import LONGEST_S
-from pulse_actors.dispatcher.diagnosis.reasons import Known, Reason, job_id, moment, short
+from pulse_actors.dispatcher.diagnosis.reasons import Cause, JobFacts, job_id, moment, short
 from pulse_actors.dispatcher.diagnosis.why_running import running
 from pulse_actors.shared import identity as identities
 
@@ -26,28 +26,28 @@ ENDED: Final = {"COMPLETED": "completed", "DEAD_LETTERED": "a dead letter", "CAN
 ACTIVE: Final = frozenset({"PENDING", "RETRYING", "RUNNING"})
 LONG_DUE_S: Final = 10.0  # nothing known is in the way, and it should have been claimed twenty times
 _SHOWN: Final = 5  # names in a sentence
-_TOLD: Final = 50  # in the details
+_DETAILED: Final = 50  # in the details
 _NAME_COLUMNS: Final = 200
 
-Rule: TypeAlias = Callable[[Standing, Known], Reason | None]
+Rule: TypeAlias = Callable[[Standing, JobFacts], Cause | None]
 
 
-def explain(job: Standing, known: Known) -> list[Reason]:
+def explain(job: Standing, facts: JobFacts) -> list[Cause]:
     """Why *job* does not run: at least one reason, the decisive one first."""
     if job.status in ENDED:
         return [_ended(job)]
     if job.aside_since is not None:
         return [_set_aside(job, job.aside_since)]
     if job.status == "RUNNING":
-        return [running(job, known)]
+        return [running(job, facts)]
     if job.expires_at is not None and job.expires_at <= (job.now if job.held else max(job.now, job.next_run_at)):
         return [_expires_first(job, job.expires_at)]
     rules = DUE if job.is_due or (job.was_given_back and not job.held) else NOT_DUE
-    found = [reason for rule in rules if (reason := rule(job, known)) is not None] or [_ready(job, known)]
-    return [*found, *_slow(known)]
+    found = [reason for rule in rules if (reason := rule(job, facts)) is not None] or [_ready(job, facts)]
+    return [*found, *_slow(facts)]
 
 
-def _ended(job: Standing) -> Reason:
+def _ended(job: Standing) -> Cause:
     at = "" if job.completed_at is None else f" since {moment(job.completed_at, job.now)}"
     error = f": {short(job.last_error)}" if job.last_error and job.status == "DEAD_LETTERED" else "."
     details = {"completed_at": job.completed_at, "last_error": job.last_error, "crashes": job.crashes}
@@ -55,10 +55,10 @@ def _ended(job: Standing) -> Reason:
     if job.outcome == "crashed" and job.status == "DEAD_LETTERED":
         text += f". It has killed {count(job.crashes, 'worker')}, which is all that it may (max_crashes)."
     again = "" if job.status == "COMPLETED" else f"; to start it anew: pulse ctl jobs retry {job_id(job.id)}"
-    return Reason("ended", text, f"Its attempts: pulse ctl jobs get {job_id(job.id)}{again}", details)
+    return Cause("ended", text, f"Its attempts: pulse ctl jobs get {job_id(job.id)}{again}", details)
 
 
-def _set_aside(job: Standing, since: float) -> Reason:
+def _set_aside(job: Standing, since: float) -> Cause:
     details = {
         "since": since,
         "sqlstate": job.aside_sqlstate,
@@ -66,26 +66,26 @@ def _set_aside(job: Standing, since: float) -> Reason:
         "error": job.aside_error,
         "for_good": job.aside_for_good,
     }
-    told = f"{job.aside_statement}: {short(job.aside_error or '')} (SQLSTATE {job.aside_sqlstate})"
-    text = f"It is set aside since {moment(since, job.now)}: the database refuses {told}."
+    refusal = f"{job.aside_statement}: {short(job.aside_error or '')} (SQLSTATE {job.aside_sqlstate})"
+    text = f"It is set aside since {moment(since, job.now)}: the database refuses {refusal}."
     again = "" if job.aside_for_good else " It is tried again by itself."
     advice = f"Repair what the error names; to give it up, whatever it has: pulse ctl jobs delete {job_id(job.id)}"
-    return Reason("set_aside", text + again, advice, details)
+    return Cause("set_aside", text + again, advice, details)
 
 
-def _expires_first(job: Standing, expires_at: float) -> Reason:
+def _expires_first(job: Standing, expires_at: float) -> Cause:
     details = {"expires_at": expires_at, "next_run_at": job.next_run_at}
     when = moment(expires_at, job.now)
     if expires_at <= job.now:
         text = f"It expired {when}: it is not started any more, and a dead letter within seconds."
     else:
         text = f"It never will: it expires {when}, and is due only after that."
-    return Reason(
+    return Cause(
         "expired", text, f"To run it all the same, once it is one: pulse ctl jobs retry {job_id(job.id)}", details
     )
 
 
-def _held(job: Standing, _known: Known) -> Reason | None:
+def _held(job: Standing, _facts: JobFacts) -> Cause | None:
     if not job.held:
         return None
     wait = "waits" if job.held_before == 1 else "wait"
@@ -97,10 +97,10 @@ def _held(job: Standing, _known: Known) -> Reason | None:
     }
     if job.last_job_id is None or job.last_job_status not in ACTIVE:
         text = "It was held behind an earlier job of its schedule, which has ended: the next one goes within 2 s."
-        return Reason("held", text + before, "", details)
+        return Cause("held", text + before, "", details)
     last = job_id(job.last_job_id)
     text = f"It is held until an earlier job of its schedule has ended (overlap queue): {last}, {job.last_job_status}."
-    return Reason("held", text + before, f"pulse ctl jobs why {last}", details)
+    return Cause("held", text + before, f"pulse ctl jobs why {last}", details)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,16 +111,16 @@ class _Pause:
     reason: str | None
 
 
-def _all_paused(job: Standing, _known: Known) -> Reason | None:
+def _all_paused(job: Standing, _facts: JobFacts) -> Cause | None:
     pause = _Pause(job.all_paused_at, job.all_paused_until, job.all_paused_by, job.all_reason)
     return _paused(job, "", pause)
 
 
-def _topic_paused(job: Standing, _known: Known) -> Reason | None:
+def _topic_paused(job: Standing, _facts: JobFacts) -> Cause | None:
     return _paused(job, job.topic, _Pause(job.paused_at, job.paused_until, job.paused_by, job.reason))
 
 
-def _paused(job: Standing, topic: str, pause: _Pause) -> Reason | None:
+def _paused(job: Standing, topic: str, pause: _Pause) -> Cause | None:
     """A pause that ends before the job is due is in nobody's way."""
     since, until = pause.since, pause.until
     if since is None or (until is not None and until <= job.next_run_at):
@@ -132,46 +132,46 @@ def _paused(job: Standing, topic: str, pause: _Pause) -> Reason | None:
     details = {"topic": topic, "paused_at": since, "paused_until": until, "paused_by": pause.who}
     option = f" --topic {shlex.quote(topic)}" if topic else ""
     text = f"{what} is paused since {moment(since, job.now)}{by}, {end}{why}."
-    return Reason("paused", text, f"pulse ctl dispatch resume{option}", {**details, "reason": pause.reason})
+    return Cause("paused", text, f"pulse ctl dispatch resume{option}", {**details, "reason": pause.reason})
 
 
-def _stopping(_job: Standing, known: Known) -> Reason | None:
-    if not known.is_stopping:
+def _stopping(_job: Standing, facts: JobFacts) -> Cause | None:
+    if not facts.is_stopping:
         return None
-    return Reason(
+    return Cause(
         "stopping", "This server is stopping, and hands out nothing more.", "Start it again, or wait for its successor."
     )
 
 
-def _unreadable(job: Standing, known: Known) -> Reason | None:
-    if not known.is_unreadable:
+def _unreadable(job: Standing, facts: JobFacts) -> Cause | None:
+    if not facts.is_unreadable:
         return None
     text = (
         f'Claims of topic "{job.topic}" fail: the database cannot read one of its jobs (args that print as gigabytes). '
         f"They are tried again every {LONGEST_S:g} s."
     )
     advice = "Cancel that job; event claim_failed in the server's log says more."
-    return Reason("claim_failed", text, advice, {"topic": job.topic})
+    return Cause("claim_failed", text, advice, {"topic": job.topic})
 
 
-def _nobody(job: Standing, known: Known) -> Reason | None:
-    if known.candidates:
+def _nobody(job: Standing, facts: JobFacts) -> Cause | None:
+    if facts.candidates:
         return None
-    served = f"Served here: {_listed(known.topics)}." if known.topics else "No worker is connected at all."
+    served = f"Served here: {_listed(facts.topics)}." if facts.topics else "No worker is connected at all."
     text = f'No worker that is connected to this server serves topic "{job.topic}". {served}{_elsewhere(job)}'
     advice = f"Start one: pulse worker MODULE:APP --topic {shlex.quote(job.topic)}"
-    return Reason(
-        "no_worker", text, advice, {"topic": job.topic, "served": _some(known.topics), "other_hosts": job.other_hosts}
+    return Cause(
+        "no_worker", text, advice, {"topic": job.topic, "served": _some(facts.topics), "other_hosts": job.other_hosts}
     )
 
 
-def _no_handler(job: Standing, known: Known) -> Reason | None:
-    if not known.candidates or any(one.is_able for one in known.candidates):
+def _no_handler(job: Standing, facts: JobFacts) -> Cause | None:
+    if not facts.candidates or any(one.is_able for one in facts.candidates):
         return None
-    names = sorted({name for one in known.candidates for name in one.names})
+    names = sorted({name for one in facts.candidates for name in one.names})
     alike = difflib.get_close_matches(job.name, names[:1000], _SHOWN)
     details: dict[str, object] = {"name": job.name, "topic": job.topic, "names": _some(names), "alike": alike}
-    text = f'{_workers(len(known.candidates))} topic "{job.topic}", but none has a handler named "{job.name}".'
+    text = f'{_workers(len(facts.candidates))} topic "{job.topic}", but none has a handler named "{job.name}".'
     if alike:
         text += f" Alike: {_listed(alike)}."
     if job.handler_seen_at is not None:
@@ -179,69 +179,69 @@ def _no_handler(job: Standing, known: Known) -> Reason | None:
         text += f" A worker last came with that handler{where} {ago(job.handler_seen_at, job.now)}."
         details |= {"handler_seen_at": job.handler_seen_at, "handler_topic": job.handler_topic}
     advice = f'Start a worker whose app has it, for topic "{job.topic}"; or: pulse ctl jobs cancel {job_id(job.id)}'
-    return Reason("no_handler", text + _elsewhere(job), advice, {**details, "other_hosts": job.other_hosts})
+    return Cause("no_handler", text + _elsewhere(job), advice, {**details, "other_hosts": job.other_hosts})
 
 
-def _held_back(_job: Standing, known: Known) -> Reason | None:
-    able = [one for one in known.candidates if one.is_able]
+def _held_back(_job: Standing, facts: JobFacts) -> Cause | None:
+    able = [one for one in facts.candidates if one.is_able]
     if not able or any(one.stopped is None for one in able):
         return None
     causes = Counter(one.stopped for one in able)
     counted = ", ".join(f"{number} {cause}" for cause, number in causes.most_common())
     text = f"No worker that could run it gets jobs now: {counted}."
     advice = "pulse ctl workers; those that drain leave, those that are silent or hang are killed: start others."
-    return Reason("held_back", text, advice, {"stopped": [list(pair) for pair in causes.most_common()]})
+    return Cause("held_back", text, advice, {"stopped": [list(pair) for pair in causes.most_common()]})
 
 
-def _full(job: Standing, known: Known) -> Reason | None:
-    able = [one for one in known.candidates if one.is_able and one.stopped is None]
+def _full(job: Standing, facts: JobFacts) -> Cause | None:
+    able = [one for one in facts.candidates if one.is_able and one.stopped is None]
     if not able or any(len(one.held) < one.capacity for one in able):
         return None
-    places = sum(one.capacity for one in able)
-    running = Counter(name for one in able for name in one.held).most_common(_TOLD)
+    capacity = sum(one.capacity for one in able)
+    running = Counter(name for one in able for name in one.held).most_common(_DETAILED)
     names = ", ".join(f"{number} {name or '(not known yet)'}" for name, number in running[:_SHOWN])
     more = ", …" if len(running) > _SHOWN else ""
     whose = (
         "The only worker that could run it is" if len(able) == 1 else f"All {len(able)} workers that could run it are"
     )
-    stopped = Counter(one.stopped for one in known.candidates if one.is_able and one.stopped is not None)
+    stopped = Counter(one.stopped for one in facts.candidates if one.is_able and one.stopped is not None)
     others = "".join(f" {number} more: {cause}." for cause, number in stopped.most_common())
-    text = f"{whose} full: {count(places, 'place')}, taken by {names}{more}.{others}"
+    text = f"{whose} full: {count(capacity, 'place')}, taken by {names}{more}.{others}"
     advice = (
         f"Wait, or start more workers; what runs: pulse ctl jobs list --status RUNNING --topic {shlex.quote(job.topic)}"
     )
-    return Reason(
-        "full", text, advice, {"workers": len(able), "places": places, "running": [list(pair) for pair in running]}
+    return Cause(
+        "full", text, advice, {"workers": len(able), "places": capacity, "running": [list(pair) for pair in running]}
     )
 
 
-def _earlier(_job: Standing, known: Known) -> Reason | None:
-    if known.earlier is None:
+def _earlier(_job: Standing, facts: JobFacts) -> Cause | None:
+    if facts.earlier is None:
         return None
-    text = f'An earlier attempt of it may not have ended yet: its worker "{known.earlier}" lives. Until then it waits.'
-    return Reason("earlier_attempt", text, "That worker is being ended; wait.", {"worker": known.earlier})
+    text = f'An earlier attempt of it may not have ended yet: its worker "{facts.earlier}" lives. Until then it waits.'
+    return Cause("earlier_attempt", text, "That worker is being ended; wait.", {"worker": facts.earlier})
 
 
-def _not_due(job: Standing, _known: Known) -> Reason | None:
+def _not_due(job: Standing, _facts: JobFacts) -> Cause | None:
     if job.is_due or job.held:
         return None
     when = moment(job.next_run_at, job.now)
     details: dict[str, object] = {"next_run_at": job.next_run_at, "attempt": job.attempts}
     if job.was_given_back:
         text = f"It was claimed, and given back since nobody could take it just then; it is looked at again {when}."
-        return Reason("given_back", text, "", details)
+        return Cause("given_back", text, "", details)
     if job.outcome is None:
-        return Reason("not_due", f"It is not due yet: it was submitted to start {when}.", "", details)
+        return Cause("not_due", f"It is not due yet: it was submitted to start {when}.", "", details)
     details |= {"outcome": job.outcome, "error": job.attempt_error}
     if job.outcome == "snoozed":
-        return Reason("snoozed", f"Its handler asked to be called again {when}.", "", details)
+        return Cause("snoozed", f"Its handler asked to be called again {when}.", "", details)
     tries = f"{job.attempts - job.uncharged} of {job.max_attempts} tries are used"
     error = f" with: {short(job.attempt_error)}" if job.attempt_error else ""
     text = f"Attempt {job.attempts} ended ({job.outcome}){_where(job)}{error}. It is tried again {when}; {tries}."
     if job.outcome == "crashed":
         alone = ", and runs alone, in a process of its own" if job.crashes >= ISOLATE_AT_CRASHES else ""
         text += f" {count(job.crashes, 'worker')} died while it ran: it is suspected to kill them{alone}."
-    return Reason("back_off", text, f"Its attempts: pulse ctl jobs get {job_id(job.id)}", details)
+    return Cause("back_off", text, f"Its attempts: pulse ctl jobs get {job_id(job.id)}", details)
 
 
 def _where(job: Standing) -> str:
@@ -253,46 +253,46 @@ def _where(job: Standing) -> str:
     return f' at worker "{named.name}", pid {named.pid} of host {named.host} (which was {seen})'
 
 
-def _behind(job: Standing, known: Known) -> Reason | None:
+def _behind(job: Standing, facts: JobFacts) -> Cause | None:
     if not job.before:
         return None
     number = f"{BEFORE_MAX:,} jobs or more" if job.before >= BEFORE_MAX else count(job.before, "job")
     comes = "comes" if job.before == 1 else "come"
     text = f'{number} of topic "{job.topic}" {comes} first: of higher priority, or due earlier.'
-    if known.is_ageing:
+    if facts.is_ageing:
         text += " The topic ages: those that have waited for long may go first, too."
-    return Reason(
+    return Cause(
         "behind", text, "Wait, start more workers, or submit with a higher --priority.", {"before": job.before}
     )
 
 
-def _expires(job: Standing, _known: Known) -> Reason | None:
+def _expires(job: Standing, _facts: JobFacts) -> Cause | None:
     if job.expires_at is None:
         return None
     text = (
         f"It expires {moment(job.expires_at, job.now)}: if it has not been started by then, it becomes a dead letter."
     )
-    return Reason("expires", text, "", {"expires_at": job.expires_at})
+    return Cause("expires", text, "", {"expires_at": job.expires_at})
 
 
-def _ready(job: Standing, known: Known) -> Reason:
-    free = sum(one.capacity - len(one.held) for one in known.candidates if one.is_able and one.stopped is None)
+def _ready(job: Standing, facts: JobFacts) -> Cause:
+    free = sum(one.capacity - len(one.held) for one in facts.candidates if one.is_able and one.stopped is None)
     details = {"next_run_at": job.next_run_at, "free": free}
     text = (
         f"Nothing is in the way: it is due since {moment(job.next_run_at, job.now)}, "
-        f"and workers have {count(free, 'free place')}. It should start within {duration(known.poll_s)}."
+        f"and workers have {count(free, 'free place')}. It should start within {duration(facts.poll_s)}."
     )
     advice = (
         "Ask again."
         if job.now - job.next_run_at < LONG_DUE_S
         else "See the server's log (claim_failed, database_away)."
     )
-    return Reason("ready", text, advice, details)
+    return Cause("ready", text, advice, details)
 
 
-def _slow(known: Known) -> list[Reason]:
+def _slow(facts: JobFacts) -> list[Cause]:
     """Nothing that keeps a job from running, but all of them from running as soon as they could."""
-    return [] if known.slow is None else [Reason("slow_database", *known.slow)]
+    return [] if facts.slow is None else [Cause("slow_database", *facts.slow)]
 
 
 # In the order in which they decide. What is not due is not kept from running by workers that are full now.
@@ -330,4 +330,4 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def _some(names: Sequence[str]) -> list[str]:
-    return list(names[:_TOLD])
+    return list(names[:_DETAILED])

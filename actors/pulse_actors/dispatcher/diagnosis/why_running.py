@@ -9,7 +9,7 @@ from typing import Final
 from pulse.common.text import ago, count, duration
 from pulse.store.reading.jobs import Standing
 from pulse_actors.dispatcher.claims.assign_frames import ISOLATE_AT_CRASHES
-from pulse_actors.dispatcher.diagnosis.reasons import Holder, Known, Reason, job_id, moment
+from pulse_actors.dispatcher.diagnosis.reasons import Cause, Holder, JobFacts, job_id, moment
 from pulse_actors.dispatcher.workers.health import Condition
 from pulse_actors.shared import identity as identities
 
@@ -17,25 +17,25 @@ UNSEEN_S: Final = 60.0  # a watchdog notes its host every few seconds; as the do
 _SHOWN: Final = 5
 
 
-def running(job: Standing, known: Known) -> Reason:
+def running(job: Standing, facts: JobFacts) -> Cause:
     """Where it is."""
     named = identities.parse(job.locked_by or "")
     details: dict[str, object] = {"worker": job.locked_by, "attempt": job.attempts}
     details |= {"started_at": job.started_at, "lease_until": job.lease_until}
     started = "" if job.started_at is None else f", claimed {moment(job.started_at, job.now)}"
     who = f'worker "{named.name}", pid {named.pid}' if named else f'worker "{job.locked_by}"'
-    if named is not None and named.host != known.host:
+    if named is not None and named.host != facts.host:
         return _elsewhere(job, f"{who} of another host, {named.host}{started}", {**details, "host": named.host})
-    holder = known.holder
+    holder = facts.holder
     if holder is None:
         advice = "Once its lease has ended, or its process is known to be dead, it is tried again by itself."
         text = f"Attempt {job.attempts} is at {who}{started}; this server does not know it. {_lease(job)}"
-        return Reason("running", text, advice, details)
+        return Cause("running", text, advice, details)
     details |= {"heard_ago_s": holder.heard_ago_s, "condition": holder.condition.value, "quiet_s": holder.quiet_s}
     return _here(job, who + started, 0 if named is None else named.pid, holder, details)
 
 
-def _here(job: Standing, where: str, pid: int, holder: Holder, details: Mapping[str, object]) -> Reason:
+def _here(job: Standing, where: str, pid: int, holder: Holder, details: Mapping[str, object]) -> Cause:
     """At a worker that this server knows."""
     heard = "not heard of yet" if holder.heard_ago_s is None else f"heard of {duration(holder.heard_ago_s)} ago"
     if holder.condition is Condition.STOPPED:
@@ -47,21 +47,21 @@ def _here(job: Standing, where: str, pid: int, holder: Holder, details: Mapping[
             f"kill -CONT {pid} lets it go on. Else it is killed when it has been silent for a lease, and the job is "
             "tried again by itself."
         )
-        return Reason("silent", text, advice, details)
+        return Cause("silent", text, advice, details)
     if holder.condition is Condition.SILENT or not holder.is_connected:
         how = "silent" if holder.condition is Condition.SILENT else "not connected"
         advice = "It is given time, then it is killed, and the job is tried again by itself: pulse ctl workers"
         text = f"Attempt {job.attempts} is at {where}; that is {how}, {heard}. {_lease(job)}"
-        return Reason("silent", text, advice, details)
+        return Cause("silent", text, advice, details)
     if holder.condition is Condition.BLOCKED:
         return _blocked(job, where, pid, holder, details)
     if holder.started is False:
         return _assigned(job, f"{where}, {heard}", holder, details)
     text = f"It runs: attempt {job.attempts} is at {where}, {heard}.{_limits(holder)}"
-    return Reason("running", text, f"Where it is now: pulse ctl jobs stack {job_id(job.id)}", details)
+    return Cause("running", text, f"Where it is now: pulse ctl jobs stack {job_id(job.id)}", details)
 
 
-def _elsewhere(job: Standing, where: str, details: Mapping[str, object]) -> Reason:
+def _elsewhere(job: Standing, where: str, details: Mapping[str, object]) -> Cause:
     """At a worker of another host, of which the lease is known, and when that host was there."""
     seen_at = job.host_seen_at
     details = {**details, "host_seen_at": seen_at}
@@ -69,12 +69,12 @@ def _elsewhere(job: Standing, where: str, details: Mapping[str, object]) -> Reas
     if seen_at is None or job.now - seen_at >= UNSEEN_S:
         text = f"Attempt {job.attempts} is at {where}. That host is gone: it was last seen {seen}. {_lease(job)}"
         advice = "Is that machine up? Start its supervisor. When the lease has ended the job is tried again by itself."
-        return Reason("host_gone", text, advice, details)
+        return Cause("host_gone", text, advice, details)
     text = f"It runs: attempt {job.attempts} is at {where}. {_lease(job)}"
-    return Reason("running", text, f"That host was last seen {seen}; ask its server for more.", details)
+    return Cause("running", text, f"That host was last seen {seen}; ask its server for more.", details)
 
 
-def _blocked(job: Standing, where: str, pid: int, holder: Holder, details: Mapping[str, object]) -> Reason:
+def _blocked(job: Standing, where: str, pid: int, holder: Holder, details: Mapping[str, object]) -> Cause:
     """Its worker cannot say a word: this handler does that, or another one there."""
     called = Counter(holder.calls).most_common(_SHOWN)
     names = ", ".join(f"{number} {name or '(not known yet)'}" for name, number in called) or "nothing"
@@ -87,30 +87,34 @@ def _blocked(job: Standing, where: str, pid: int, holder: Holder, details: Mappi
         f"Where it hangs: pulse ctl jobs stack {job_id(job.id)}; if it never lets go: pulse ctl jobs cancel "
         f"{job_id(job.id)}, then kill -9 {pid}"
     )
-    return Reason("blocked", text, advice, {**details, "calls": dict(called)})
+    return Cause("blocked", text, advice, {**details, "calls": dict(called)})
 
 
 def _limits(holder: Holder) -> str:
     """What would end it if it hung."""
-    told = "has told no progress" if holder.told_ago_s is None else f"told progress {duration(holder.told_ago_s)} ago"
+    progress = (
+        "has told no progress"
+        if holder.progress_ago_s is None
+        else f"told progress {duration(holder.progress_ago_s)} ago"
+    )
     limits = [f"timeout_s {holder.timeout_s:g}"] if holder.timeout_s is not None else []
     limits += [f"stall_s {holder.stall_s:g}"] if holder.stall_s is not None else []
     if limits:
-        return f" It is ended by {' and '.join(limits)}; it {told}."
-    return f" No limit ends it if it hangs, neither timeout_s nor stall_s; it {told}."
+        return f" It is ended by {' and '.join(limits)}; it {progress}."
+    return f" No limit ends it if it hangs, neither timeout_s nor stall_s; it {progress}."
 
 
-def _assigned(job: Standing, who: str, holder: Holder, details: Mapping[str, object]) -> Reason:
+def _assigned(job: Standing, who: str, holder: Holder, details: Mapping[str, object]) -> Cause:
     details = {**details, "waiting": holder.waiting, "crashes": job.crashes}
     if job.crashes >= ISOLATE_AT_CRASHES:
         text = (
             f"It was there when {job.crashes} workers died, so it is to run alone, in a process of its own. "
             f"It waits for that at {who}."
         )
-        return Reason("isolating", text, f"Its crashes: pulse ctl jobs get {job_id(job.id)}", details)
+        return Cause("isolating", text, f"Its crashes: pulse ctl jobs get {job_id(job.id)}", details)
     others = f" It holds {count(holder.waiting, 'other')} that wait, too." if holder.waiting else ""
     text = f"It was handed out, and its handler was not called yet: it waits at {who}.{others}"
-    return Reason("assigned", text, f"What that worker does now: pulse ctl jobs stack {job_id(job.id)}", details)
+    return Cause("assigned", text, f"What that worker does now: pulse ctl jobs stack {job_id(job.id)}", details)
 
 
 def _lease(job: Standing) -> str:

@@ -29,9 +29,9 @@ from pulse.store.recovery.epochs import CLOSED, NO_WITNESS, Coming, Held, Mark, 
 from pulse.store.recovery.timelines import Standing
 from pulse.store.rows import Claim, Fence
 from pulse.store.store import Store
-from pulse_actors.dispatcher.claims.loop import Claims
-from pulse_actors.dispatcher.epochs.finished_jobs import Finished
-from pulse_actors.dispatcher.workers.registry import Desk
+from pulse_actors.dispatcher.claims.doubts import InDoubtClaims
+from pulse_actors.dispatcher.claims.work_signal import WorkSignal
+from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 from pulse_actors.runtime.actor import Backoff, log_unavailable
 from pulse_actors.shared.epoch_memory import Memory, Notebook
 from pulse_actors.shared.epochs import Verdict, bound_of, judge, next_epoch
@@ -44,11 +44,40 @@ REFUSED_S: Final = 60.0  # a server that was refused longer ago may be gone
 KEEP_S: Final = 2.0  # to write what is remembered: claims may wait for it, behind their lock
 OPEN_S: Final = 5.0  # to read it, before the first claim
 PUT_OFF_S: Final = 3.0  # renewed at each tick while an attempt from before may run yet
+MOST_FINISHED: Final = 200_000  # 3 MiB; at full speed the last half minute
+_ID_BYTES: Final = 16
 _ID: Final = attrgetter("id")
 _ATTEMPT: Final = attrgetter("attempt")
 _FIRST: Final = itemgetter(0)
 
 log = structlog.get_logger()
+
+
+class FinishedJobs:
+    """
+    The jobs that were completed last: a ring of their ids.
+
+    Args:
+        most: How many are kept.
+    """
+
+    def __init__(self, most: int = MOST_FINISHED) -> None:
+        self._most_bytes = most * _ID_BYTES
+        self._ring = bytearray()
+        self._at = 0
+
+    def add(self, ids: Iterable[bytes]) -> None:
+        """These were completed; what is too many falls out, the oldest first."""
+        new = b"".join(ids)[-self._most_bytes :]
+        free_bytes = self._most_bytes - self._at
+        self._ring[self._at : self._at + len(new)] = new[:free_bytes]
+        if len(new) > free_bytes:
+            self._ring[: len(new) - free_bytes] = new[free_bytes:]
+        self._at = (self._at + len(new)) % self._most_bytes
+
+    def ids(self) -> list[bytes]:
+        """All that are kept, in no order."""
+        return [bytes(self._ring[at : at + _ID_BYTES]) for at in range(0, len(self._ring), _ID_BYTES)]
 
 
 class Witness:
@@ -57,8 +86,9 @@ class Witness:
 
     Args:
         store: The database.
-        desk: Who holds what.
-        claims: Whose lock keeps jobs from being between the database and the book; woken when claims may be made.
+        registry: Who holds what.
+        in_doubt: Keeps jobs from being between the database and the registry; looks into what workers hold.
+        signal: Hears when claims may be made.
         host: This host's id.
         directory: Where it is remembered; None: in this process alone.
         lease_s: So long others are waited for that have not accepted an epoch.
@@ -68,11 +98,20 @@ class Witness:
     """
 
     def __init__(
-        self, store: Store, desk: Desk, claims: Claims, host: str, directory: Path | None, *, lease_s: float
+        self,
+        store: Store,
+        registry: WorkerRegistry,
+        *,
+        in_doubt: InDoubtClaims,
+        signal: WorkSignal,
+        host: str,
+        directory: Path | None,
+        lease_s: float,
     ) -> None:
         self._store = store
-        self._desk = desk
-        self._claims = claims
+        self._registry = registry
+        self._in_doubt = in_doubt
+        self._signal = signal
         self._host = host
         self._lease_s = lease_s
         self._notebook = Notebook(directory)
@@ -80,7 +119,7 @@ class Witness:
         self._writing = anyio.Lock()  # a tick and a claim may have something to be kept at the same time
         self._handed_out: dict[bytes, int] = {}  # since the last tick: job -> attempt
         self._before: dict[bytes, int] = {}  # before it, until that has been confirmed
-        self._finished = Finished()
+        self._finished = FinishedJobs()
         self._forgotten: set[bytes] = set()  # of those that were handed out since: completed, and not kept
         self._back_to: datetime | None = None  # what the database knew when it was first seen at this place
         self._others_until_s = 0.0
@@ -172,8 +211,8 @@ class Witness:
         _, mark = await self._store.epochs.begin(seen, self._coming(memory))
         if mark is None:
             return False
-        for worker in self._desk.everybody():  # what it has reported last may be lost
-            self._claims.doubt(worker.identity)
+        for worker in self._registry.everybody():  # what it has reported last may be lost
+            self._in_doubt.doubt(worker.identity)
         self._others_until_s, self._back_to = time.monotonic() + OTHERS_S, seen.back_to
         await self._counted(memory, seen, mark, seen.epoch)
         return True
@@ -184,8 +223,8 @@ class Witness:
     async def _tick(self, memory: Memory, seen: Seen) -> bool:
         self._before |= self._handed_out
         self._handed_out = {}
-        known = Witnessed(memory.instance, memory.counter, memory.epoch, seen.started_at, seen.relation)
-        mark = await self._store.epochs.tick(known, memory.highest, seen.place)
+        witnessed = Witnessed(memory.instance, memory.counter, memory.epoch, seen.started_at, seen.relation)
+        mark = await self._store.epochs.tick(witnessed, memory.highest, seen.place)
         if mark is None:
             self.witnessed = CLOSED  # what was true a moment ago is not any more
             return False
@@ -197,8 +236,8 @@ class Witness:
     async def _begin(self, memory: Memory, seen: Seen, *, is_new: bool) -> None:
         """Raise the epoch, or accept it; what was held from before is lost."""
         self.witnessed = CLOSED
-        async with self._claims.lock:  # what was claimed before is in the book then
-            everybody = self._desk.everybody()
+        async with self._in_doubt.no_claim_under_way():  # what was claimed before is in the registry then
+            everybody = self._registry.everybody()
             fences = [Fence(*pair, worker.identity) for worker in everybody for pair in worker.held]
             held = Held([worker.identity for worker in everybody], fences, PUT_OFF_S)
             raised, mark = await self._store.epochs.begin(
@@ -210,7 +249,7 @@ class Witness:
             )
             if mark is None:
                 return
-            self._desk.lost = {fence[:2] for fence in fences}
+            self._registry.lost = {fence[:2] for fence in fences}
             for worker in everybody:
                 if worker.held:
                     worker.link.send("stop", None, {"jobs": [(*pair, "lost") for pair in worker.held]})
@@ -219,9 +258,9 @@ class Witness:
         self._behind_s = float("inf")
         if not self._was_open:
             self._rejoin_until_s = time.monotonic() + REJOIN_S
-        self._claims.wake_recent(PUT_OFF_S)  # what was given back
+        self._signal.wake_recent(PUT_OFF_S)  # what was given back
         await self._counted(memory, seen, mark, epoch.epoch)
-        await self._tell(epoch, seen, memory, len(self._desk.lost))
+        await self._tell(epoch, seen, memory, len(self._registry.lost))
 
     async def _tell(self, epoch: Raised, seen: Seen, memory: Memory, held: int) -> None:
         """Look which jobs were known to be finished, and say it all."""
@@ -300,18 +339,18 @@ class Witness:
             self.witnessed = Witnessed(memory.instance, memory.counter, memory.epoch, seen.started_at, seen.relation)
             self._was_open = True
         if was_closed:
-            self._claims.wake()
+            self._signal.wake()
 
     async def _put_off(self) -> None:
         """Jobs of which an attempt from before may run here yet; what has ended is looked for when it is due."""
-        held = {pair for worker in self._desk.everybody() for pair in worker.held}
+        held = {pair for worker in self._registry.everybody() for pair in worker.held}
         if time.monotonic() < self._rejoin_until_s:  # nothing was handed out yet: it is all from before
-            self._desk.lost = held
-        if not self._desk.lost:
+            self._registry.lost = held
+        if not self._registry.lost:
             return
-        left = self._desk.lost & held
+        left = self._registry.lost & held
         if left:
             await self._store.epochs.put_off([job for job, _ in left], PUT_OFF_S)
-        if left != self._desk.lost:
-            self._desk.lost = left
-            self._claims.wake_recent(PUT_OFF_S)
+        if left != self._registry.lost:
+            self._registry.lost = left
+            self._signal.wake_recent(PUT_OFF_S)

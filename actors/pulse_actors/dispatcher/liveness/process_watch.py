@@ -34,10 +34,13 @@ from pulse.errors import UnavailableError
 from pulse.store.rows import Ending, EndingKind
 from pulse.store.store import Store
 from pulse.system import process_tree, processes
-from pulse_actors.dispatcher.claims.loop import Claims
+from pulse_actors.dispatcher.claims.doubts import InDoubtClaims
+from pulse_actors.dispatcher.monitoring.counters import DispatchCounters
 from pulse_actors.dispatcher.monitoring.observe import OUT_OF_MEMORY, count_death
-from pulse_actors.dispatcher.workers.registry import Desk, Held, Pair, Sentence, Worker
-from pulse_actors.dispatcher.writes.report import Obituary, Results
+from pulse_actors.dispatcher.workers.records import Contact, ForcedEnding, HeldJob, Pair, RegisteredWorker, WorkerFacts
+from pulse_actors.dispatcher.workers.registry import WorkerRegistry
+from pulse_actors.dispatcher.writes.report import ReportWriter
+from pulse_actors.dispatcher.writes.report_rows import Obituary
 from pulse_actors.shared import identity as identities
 
 LATE_S: Final = 6.0  # by then a statement that nobody waits for has been committed, or it never will
@@ -47,7 +50,7 @@ log = structlog.get_logger()
 
 
 @dataclass(slots=True)
-class Watch:
+class WatchedProcess:
     """
     A living process that is watched.
 
@@ -59,7 +62,7 @@ class Watch:
         buried: Set when what it held is on its way to the database.
     """
 
-    worker: Worker
+    worker: RegisteredWorker
     pidfd: int
     hear_out: Callable[[], Awaitable[None]]
     is_stranger: bool = False
@@ -69,31 +72,40 @@ class Watch:
     oom_kills: processes.OomKills | None = None
 
 
-class Deaths:
+class ProcessWatch:
     """
     Watches the worker processes of this host.
 
     Args:
         store: The database.
-        desk: Who holds what.
-        claims: Whose lock keeps jobs from being handed to a worker while it is being buried.
-        results: Writes the endings, behind all reports that have arrived, as soon as the database takes them.
+        registry: Who holds what.
+        in_doubt: Tells when a claim that is under way has been handed over.
+        reports: Writes the endings, behind all reports that have arrived, as soon as the database takes them.
+        counters: Deaths are counted there.
     """
 
-    def __init__(self, store: Store, desk: Desk, claims: Claims, results: Results) -> None:
+    def __init__(
+        self,
+        store: Store,
+        registry: WorkerRegistry,
+        in_doubt: InDoubtClaims,
+        reports: ReportWriter,
+        counters: DispatchCounters,
+    ) -> None:
         self._store = store
-        self._desk = desk
-        self._claims = claims
-        self._results = results
+        self._registry = registry
+        self._in_doubt = in_doubt
+        self._reports = reports
+        self._counters = counters
         self._tasks: anyio.abc.TaskGroup | None = None
-        self._watches: dict[str, Watch] = {}
+        self._watches: dict[str, WatchedProcess] = {}
 
     async def run(self) -> None:
         """Hold the watches until cancelled."""
         async with anyio.create_task_group() as self._tasks:
             await anyio.sleep_forever()
 
-    def watch(self, worker: Worker, pidfd: int, hear_out: Callable[[], Awaitable[None]]) -> None:
+    def watch(self, worker: RegisteredWorker, pidfd: int, hear_out: Callable[[], Awaitable[None]]) -> None:
         """
         Watch *worker*, which has said hello, until its process ends, or says hello again.
 
@@ -102,9 +114,9 @@ class Deaths:
             pidfd: Of its process; closed here.
             hear_out: Waits until all is read that it wrote before it died.
         """
-        self._watch(Watch(worker, pidfd, hear_out))
+        self._watch(WatchedProcess(worker, pidfd, hear_out))
 
-    async def adopt(self, host: identities.Host, identity: str) -> Worker | None:
+    async def adopt(self, host: identities.Host, identity: str) -> RegisteredWorker | None:
         """
         Watch the stranger *identity*, if its process lives and can be killed from here.
 
@@ -118,12 +130,12 @@ class Deaths:
         if process is None or not identities.is_in_hand(host, identity):
             return None
         held = {
-            pair: Held(job.name, job.topic, started=True, timeout_s=job.timeout_s)
+            pair: HeldJob(job.name, job.topic, started=True, timeout_s=job.timeout_s)
             for pair, job in (await self._store.running_of(identity)).items()
         }
-        known = self._watches.get(identity)
-        if known is not None:
-            return known.worker
+        watched = self._watches.get(identity)
+        if watched is not None:
+            return watched.worker
         try:
             pidfd = os.pidfd_open(process[0])
         except OSError:
@@ -133,22 +145,22 @@ class Deaths:
             return None
         worker = stranger(host, identity, process[0])
         worker.held.update(held)
-        self._watch(Watch(worker, pidfd, checkpoint, is_stranger=True))
+        self._watch(WatchedProcess(worker, pidfd, checkpoint, is_stranger=True))
         log.info("stranger_watched", worker=identity, held=len(held))
         return worker
 
-    def watched(self, identity: str) -> Worker | None:
+    def watched(self, identity: str) -> RegisteredWorker | None:
         """Who is watched under *identity*."""
         watch = self._watches.get(identity)
         return None if watch is None else watch.worker
 
-    def release(self, stranger: Worker) -> None:
+    def release(self, stranger: RegisteredWorker) -> None:
         """*stranger* holds nothing any more: nobody's business here, unless it has died or said hello meanwhile."""
         watch = self._watches.get(stranger.identity)
         if watch is not None and watch.worker is stranger:
             watch.scope.cancel()
 
-    def in_hand(self) -> list[Worker]:
+    def in_hand(self) -> list[RegisteredWorker]:
         """Everybody who is watched, lives and can be killed, connected or not."""
         return [watch.worker for watch in self._watches.values() if watch.worker.watched and not watch.is_over]
 
@@ -162,7 +174,7 @@ class Deaths:
                     counts[counted.path] = counted.again()
                 watch.oom_kills = counts[counted.path]
 
-    def signal(self, worker: Worker, number: signal.Signals) -> bool:
+    def signal(self, worker: RegisteredWorker, number: signal.Signals) -> bool:
         """Signal the process of *worker*, and no other; whether it was there."""
         watch = self._watches.get(worker.identity)
         if watch is None or watch.worker is not worker:
@@ -173,23 +185,23 @@ class Deaths:
             return False
         return True
 
-    def kill(self, worker: Worker, why: str) -> None:
+    def kill(self, worker: RegisteredWorker, why: str) -> None:
         """Kill the process of *worker*, and its group: what it held and is not sentenced is charged to nobody."""
         watch = self._watches.get(worker.identity)
         if watch is None or watch.worker is not worker:
             return  # it has said hello again: whoever judged it knew another connection
-        worker.leaving = True
+        worker.expect_end()
         log.warning("worker_killed", worker=worker.identity, why=why)
         self.signal(worker, signal.SIGKILL)
         _kill_group(worker)  # what carries its mark is killed when it is buried
 
-    async def wait_buried(self, worker: Worker) -> None:
+    async def wait_buried(self, worker: RegisteredWorker) -> None:
         """Wait until *worker* is dead and buried, or has said hello again."""
         watch = self._watches.get(worker.identity)
         if watch is not None and watch.worker is worker:
             await watch.buried.wait()
 
-    def _watch(self, watch: Watch) -> None:
+    def _watch(self, watch: WatchedProcess) -> None:
         if self._tasks is None:
             os.close(watch.pidfd)
             return
@@ -198,66 +210,66 @@ class Deaths:
             older.scope.cancel()
             older.buried.set()
         self._watches[watch.worker.identity] = watch
-        self._desk.strangers.pop(watch.worker.identity, None)
+        self._registry.strangers.pop(watch.worker.identity, None)
         if watch.is_stranger:
-            self._desk.strangers[watch.worker.identity] = watch.worker
-        watch.worker.watched = _may_kill(watch.pidfd)
-        watch.oom_kills = processes.oom_kills(watch.worker.pid)
+            self._registry.strangers[watch.worker.identity] = watch.worker
+        watch.worker.watch(can_kill=_may_kill(watch.pidfd))
+        watch.oom_kills = processes.oom_kills(watch.worker.facts.pid)
         self._tasks.start_soon(self._see_through, watch)
 
-    async def _see_through(self, watch: Watch) -> None:
+    async def _see_through(self, watch: WatchedProcess) -> None:
         worker = watch.worker
         with watch.scope:
             try:
                 await anyio.wait_readable(watch.pidfd)
                 watch.is_over = True
-                status = processes.exit_status(worker.pid, watch.pidfd)
+                status = processes.exit_status(worker.facts.pid, watch.pidfd)
                 await self._bury(watch, status)
             finally:
                 os.close(watch.pidfd)
                 if self._watches.get(worker.identity) is watch:
                     del self._watches[worker.identity]
-                    self._desk.strangers.pop(worker.identity, None)
-                    self._desk.away.pop(worker.identity, None)
+                    self._registry.strangers.pop(worker.identity, None)
+                    self._registry.away.pop(worker.identity, None)
                 watch.buried.set()
 
-    async def _bury(self, watch: Watch, status: int | None) -> None:
+    async def _bury(self, watch: WatchedProcess, status: int | None) -> None:
         worker = watch.worker
-        worker.draining = True
+        worker.bury()
         reason = f"worker process died: {_describe(watch, status)}"
         code = None if status is None else os.waitstatus_to_exitcode(status)
         _kill_group(worker)  # first: what is dead by then is not waited for
         if watch.is_stranger:
-            worker.leaving |= code == processes.UNFINISHED  # who is known here has told before
+            if code == processes.UNFINISHED:  # who is known here has told before
+                worker.expect_end()
             await anyio.sleep(STRANGER_S)
             endings = obituary(worker, reason, code, await self._still_running(worker))
         else:
             await watch.hear_out()
             worker.link.close()
             # At once, whatever claim is under way: what that brings for it finds it gone, and goes to somebody else.
-            self._desk.leave(worker)
-            self._desk.away.pop(worker.identity, None)  # it is dead: what it held may be handed out at once
-            reporting = self._desk.reporting  # those have ended before: they tell how themselves, and killed nobody
+            self._registry.leave(worker)
+            self._registry.away.pop(worker.identity, None)  # it is dead: what it held may be handed out at once
+            reporting = self._registry.reporting  # those have ended before: they tell how themselves, and killed nobody
             held = {pair: one for pair, one in worker.held.items() if pair not in reporting}
             endings = obituary(worker, reason, code, held)
         dead = anyio.Event()  # all of it
         async with anyio.create_task_group() as tasks:
             if endings:
-                tasks.start_soon(self._results.bury, endings, dead)
+                tasks.start_soon(self._reports.bury, endings, dead)
             await checkpoint()  # it is sent first
             await _end_tree(worker)
             dead.set()
-        count_death(self._desk.tally, worker, status, reason)
+        count_death(self._counters, worker, status, reason)
         say = log.warning if endings else log.info
         say("worker_died", worker=worker.identity, reason=reason, held=len(endings))
         if not watch.is_stranger:  # behind it: to ask for RUNNING rows may take long where dead rows are pinned
-            async with self._claims.lock:  # not between a claim and its hand-over
-                pass
+            await self._in_doubt.wait_handed_over()
             self._write(await self._unseen(worker))
             if self._tasks is not None:
                 self._tasks.start_soon(self._look_again, worker)
 
-    async def _look_again(self, worker: Worker) -> None:
+    async def _look_again(self, worker: RegisteredWorker) -> None:
         """A claim for it whose answer was lost may have been committed after the first look."""
         await anyio.sleep(LATE_S)
         self._write(await self._unseen(worker))
@@ -265,32 +277,34 @@ class Deaths:
     async def settle(self) -> None:
         """Wait until all who have died by now are buried."""
         for watch in list(self._watches.values()):
-            if watch.is_over or processes.state(watch.worker.pid) in {"Z", "X", ""}:
+            if watch.is_over or processes.state(watch.worker.facts.pid) in {"Z", "X", ""}:
                 await watch.buried.wait()
 
     def _write(self, endings: list[Ending]) -> None:
         if endings:
-            self._results.batcher.put(Obituary(endings))
+            self._reports.batcher.put(Obituary(endings))
 
-    async def _still_running(self, worker: Worker) -> Mapping[Pair, Held]:
+    async def _still_running(self, worker: RegisteredWorker) -> Mapping[Pair, HeldJob]:
         """What a stranger held that nobody else has ended; which of it had started is not known."""
         try:
             running = await self._store.running_of(worker.identity)
         except UnavailableError:
             return worker.held  # as it was seen last: what somebody else has ended since stays ended
-        return {pair: Held(job.name, job.topic, started=True) for pair, job in running.items()}
+        return {pair: HeldJob(job.name, job.topic, started=True) for pair, job in running.items()}
 
-    async def _unseen(self, worker: Worker) -> list[Ending]:
+    async def _unseen(self, worker: RegisteredWorker) -> list[Ending]:
         """Claims for it that it was never told of: their answer was lost, or came to light late."""
         try:
             running = await self._store.running_of(worker.identity)
         except UnavailableError:
             return []  # then they lapse
-        seen = self._desk.reporting.union(worker.held)
+        seen = self._registry.reporting.union(worker.held)
         return [Ending(*pair, worker.identity, EndingKind.UNASSIGNED) for pair in running if pair not in seen]
 
 
-def obituary(worker: Worker, reason: str, exit_code: int | None, held: Mapping[Pair, Held]) -> list[Ending]:
+def obituary(
+    worker: RegisteredWorker, reason: str, exit_code: int | None, held: Mapping[Pair, HeldJob]
+) -> list[Ending]:
     """
     How what *worker* held ended: started attempts crashed, the others were never started.
 
@@ -303,28 +317,39 @@ def obituary(worker: Worker, reason: str, exit_code: int | None, held: Mapping[P
     return [_end_of(worker, pair, one, reason, exit_code, is_suspect=pair in suspects) for pair, one in held.items()]
 
 
-def _end_of(worker: Worker, pair: Pair, held: Held, reason: str, exit_code: int | None, *, is_suspect: bool) -> Ending:
-    sentence: Sentence | None = None if held.ended else worker.sentences.get(pair)
-    if sentence is not None:
-        return Ending(*pair, worker.identity, sentence.kind, sentence.reason, exit_code=exit_code, stack=sentence.stack)
+def _end_of(
+    worker: RegisteredWorker, pair: Pair, held: HeldJob, reason: str, exit_code: int | None, *, is_suspect: bool
+) -> Ending:
+    forced: ForcedEnding | None = None if held.ended else worker.jobs.forced_endings.get(pair)
+    if forced is not None:
+        return Ending(*pair, worker.identity, forced.kind, forced.reason, exit_code=exit_code, stack=forced.stack)
     if held.started and is_suspect and not worker.leaving:
         return Ending(*pair, worker.identity, EndingKind.CRASHED, reason, exit_code=exit_code)
-    was_hit = held.started and (not worker.leaving or bool(worker.sentences))
+    was_hit = held.started and (not worker.leaving or bool(worker.jobs.forced_endings))
     return Ending(*pair, worker.identity, EndingKind.RELEASED, reason if was_hit else None)
 
 
-def stranger(host: identities.Host, identity: str, pid: int) -> Worker:
+def stranger(host: identities.Host, identity: str, pid: int) -> RegisteredWorker:
     """A worker of whom only its identity is known."""
     session = identities.session_of(host, identity)
     name = identity.rpartition("/")[2]
     uid = identities.user_of(host, identity)
-    worker = Worker(identity, name, session, pid, uid, (), frozenset(), 0, _NoLink(), identities.leads_group(pid))
-    worker.mark = process_tree.mark_of(pid)
-    worker.heard_s = worker.beaten_s = time.monotonic()
-    return worker
+    facts = WorkerFacts(
+        identity,
+        name,
+        session,
+        pid,
+        uid,
+        topics=(),
+        names=frozenset(),
+        leads_group=identities.leads_group(pid),
+        mark=process_tree.mark_of(pid),
+    )
+    now_s = time.monotonic()
+    return RegisteredWorker(facts, 0, _NoWorkerLink(), Contact(heard_s=now_s, beaten_s=now_s))
 
 
-class _NoLink:
+class _NoWorkerLink:
     """The connection of somebody who has none."""
 
     backlog_bytes = 0
@@ -346,7 +371,7 @@ def _may_kill(pidfd: int) -> bool:
     return True
 
 
-def _describe(watch: Watch, status: int | None) -> str:
+def _describe(watch: WatchedProcess, status: int | None) -> str:
     """How it died, for people."""
     killed = status is not None and os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
     if killed and not watch.worker.leaving and watch.oom_kills is not None and watch.oom_kills.grew():
@@ -354,14 +379,14 @@ def _describe(watch: Watch, status: int | None) -> str:
     return processes.describe_exit(status)
 
 
-async def _end_tree(worker: Worker) -> None:
+async def _end_tree(worker: RegisteredWorker) -> None:
     """What a handler left running must not write beside the next attempt: all that carry the worker's mark die, too."""
-    if worker.mark is not None:
-        await process_tree.end_tree(worker.mark)
+    if worker.facts.mark is not None:
+        await process_tree.end_tree(worker.facts.mark)
 
 
-def _kill_group(worker: Worker) -> None:
+def _kill_group(worker: RegisteredWorker) -> None:
     """Only a group that the worker itself led: a shell makes one of all that stands in a pipeline with it."""
-    if worker.leads_group:
+    if worker.facts.leads_group:
         with suppress(ProcessLookupError, PermissionError):
-            os.killpg(worker.pid, signal.SIGKILL)
+            os.killpg(worker.facts.pid, signal.SIGKILL)

@@ -26,14 +26,16 @@ import anyio.abc
 import structlog
 
 from pulse.errors import UnavailableError
-from pulse.store.rows import Ending, EndingKind, Renewal
+from pulse.store.rows import Ending, EndingKind, Leased, Renewal
 from pulse.store.store import Store
 from pulse.system import processes
-from pulse_actors.dispatcher.claims.loop import Claims
-from pulse_actors.dispatcher.liveness.process_watch import Deaths
-from pulse_actors.dispatcher.workers.registry import Desk, Held, Sentence, Worker
-from pulse_actors.dispatcher.writes.report import Obituary, Results
-from pulse_actors.dispatcher.writes.unwritten import Unwritten
+from pulse_actors.dispatcher.claims.doubts import InDoubtClaims
+from pulse_actors.dispatcher.liveness.process_watch import ProcessWatch
+from pulse_actors.dispatcher.workers.records import ForcedEnding, HeldJob, RegisteredWorker
+from pulse_actors.dispatcher.workers.registry import WorkerRegistry
+from pulse_actors.dispatcher.writes.report import ReportWriter
+from pulse_actors.dispatcher.writes.report_rows import Obituary
+from pulse_actors.dispatcher.writes.unwritten import UnwrittenLeases
 from pulse_actors.runtime.actor import log_unavailable
 from pulse_actors.shared import identity as identities
 from pulse_actors.shared.row_writes import write_merged
@@ -52,7 +54,7 @@ STOPPED: Final = frozenset({"T", "t"})  # it cannot obey: no use in asking
 log = structlog.get_logger()
 
 
-class Verdict(enum.Enum):
+class LeaseAction(enum.Enum):
     """What to do about a worker that holds jobs."""
 
     LEAVE = enum.auto()  # it beats
@@ -60,7 +62,7 @@ class Verdict(enum.Enum):
     KILL = enum.auto()  # silent for a lease
 
 
-def judge(worker: Worker, *, awake_s: float, now_s: float, lease_s: float) -> Verdict:
+def judge(worker: RegisteredWorker, *, awake_s: float, now_s: float, lease_s: float) -> LeaseAction:
     """
     What to do about *worker*.
 
@@ -70,23 +72,23 @@ def judge(worker: Worker, *, awake_s: float, now_s: float, lease_s: float) -> Ve
         now_s: Monotonic.
         lease_s: Length of a lease.
     """
-    silent_s = now_s - max(worker.beaten_s, awake_s)
+    silent_s = now_s - max(worker.contact.beaten_s, awake_s)
     if silent_s >= lease_s:
-        return Verdict.KILL
+        return LeaseAction.KILL
     # Whoever was awake: its lease runs from the last beat that the database took, which may be long ago, or unknown.
-    return Verdict.HOLD if now_s - worker.extended_s >= SILENT * lease_s else Verdict.LEAVE
+    return LeaseAction.HOLD if now_s - worker.contact.extended_s >= SILENT * lease_s else LeaseAction.LEAVE
 
 
-class Silence:
+class SilentWorkers:
     """
     Looks after the workers of this host that let their leases lapse.
 
     Args:
         store: The database.
-        desk: Who is connected.
-        claims: Gives back what a worker was never told of.
-        deaths: Who is watched; kills, and buries.
-        results: Writes endings.
+        registry: Who is connected.
+        in_doubt: Gives back what a worker was never told of.
+        process_watch: Who is watched; kills, and buries.
+        reports: Writes endings.
         host: This host.
         unwritten: Extends leases.
         lease_s: Length of a lease.
@@ -95,20 +97,20 @@ class Silence:
     def __init__(
         self,
         store: Store,
-        desk: Desk,
-        claims: Claims,
-        deaths: Deaths,
-        results: Results,
+        registry: WorkerRegistry,
+        in_doubt: InDoubtClaims,
+        process_watch: ProcessWatch,
+        reports: ReportWriter,
         host: identities.Host,
         *,
-        unwritten: Unwritten,
+        unwritten: UnwrittenLeases,
         lease_s: float,
     ) -> None:
         self._store = store
-        self._desk = desk
-        self._claims = claims
-        self._deaths = deaths
-        self._results = results
+        self._registry = registry
+        self._in_doubt = in_doubt
+        self._process_watch = process_watch
+        self._reports = reports
         self._host = host
         self._lease_s = lease_s
         self._unwritten = unwritten
@@ -132,7 +134,7 @@ class Silence:
                 if now_s - looked_s > TOO_LATE * pause_s:  # it was stopped itself: what was said is still unread
                     self._awake_s = now_s
                 looked_s = now_s
-                self._deaths.note_oom_kills()
+                self._process_watch.note_oom_kills()
                 await self._look(now_s, tasks)
 
     async def lapsed(self, workers: object) -> None:
@@ -150,39 +152,39 @@ class Silence:
                 return
 
     async def _lapsed(self, identity: str) -> None:
-        worker = self._desk.known(identity) or self._deaths.watched(identity)
+        worker = self._registry.find(identity) or self._process_watch.watched(identity)
         if worker is None:
-            stranger = await self._deaths.adopt(self._host, identity)
+            stranger = await self._process_watch.adopt(self._host, identity)
             if stranger is not None:
                 await self._renew(_renewals(stranger), [stranger])
             return
-        if worker.extended_s > time.monotonic() - BEATS * self._lease_s:
+        if worker.contact.extended_s > time.monotonic() - BEATS * self._lease_s:
             endings = [
                 Ending(*pair, identity, EndingKind.LEASE_EXPIRED, REASON)  # each only if its own lease has lapsed
                 for pair, held in worker.held.items()
-                if held.unlisted >= UNLISTED and pair not in self._desk.reporting
+                if held.unlisted >= UNLISTED and pair not in self._registry.reporting
             ]
             if endings:
-                self._results.batcher.put(Obituary(endings))
-        if self._desk.get(identity) is worker:
-            self._claims.doubt(identity)  # what it was never given is given back
-        elif self._desk.strangers.get(identity) is not worker:
-            await self._claims.give_back_unknown(worker)
+                self._reports.batcher.put(Obituary(endings))
+        if self._registry.get(identity) is worker:
+            self._in_doubt.doubt(identity)  # what it was never given is given back
+        elif self._registry.strangers.get(identity) is not worker:
+            await self._in_doubt.give_back_unknown(worker)
 
     async def _look(self, now_s: float, tasks: anyio.abc.TaskGroup) -> None:
         """One look at everybody who holds something."""
         await self._hear_of_strangers()
         renewals: list[Renewal] = []
-        strangers: list[Worker] = []
-        for worker in self._deaths.in_hand():
+        strangers: list[RegisteredWorker] = []
+        for worker in self._process_watch.in_hand():
             if not worker.held:
                 continue
             verdict = judge(worker, awake_s=self._awake_s, now_s=now_s, lease_s=self._lease_of(worker))
-            is_stranger = self._desk.strangers.get(worker.identity) is worker
-            if verdict is not Verdict.LEAVE:
+            is_stranger = self._registry.strangers.get(worker.identity) is worker
+            if verdict is not LeaseAction.LEAVE:
                 renewals += _renewals(worker)
                 strangers += [worker] * is_stranger
-            if verdict is Verdict.KILL and worker.identity not in self._being_killed:
+            if verdict is LeaseAction.KILL and worker.identity not in self._being_killed:
                 self._being_killed.add(worker.identity)
                 tasks.start_soon(self._kill, worker)
         try:
@@ -191,11 +193,11 @@ class Silence:
             log_unavailable(error, "renew")
             _beyond_doubt(strangers, now_s)
 
-    def _lease_of(self, worker: Worker) -> float:
+    def _lease_of(self, worker: RegisteredWorker) -> float:
         """The longest of the leases of what *worker* holds: a topic may have one of its own."""
-        return max(self._desk.rules.lease_s(held.topic, self._lease_s) for held in worker.held.values())
+        return max(self._registry.policies.lease_s(held.topic, self._lease_s) for held in worker.held.values())
 
-    async def _renew(self, renewals: Sequence[Renewal], strangers: Sequence[Worker]) -> None:
+    async def _renew(self, renewals: Sequence[Renewal], strangers: Sequence[RegisteredWorker]) -> None:
         """Extend leases; a row that somebody else has locked lapses by itself."""
 
         async def together(some: Sequence[Renewal]) -> None:
@@ -204,7 +206,7 @@ class Silence:
         locked = {one.row.worker for one in await write_merged(self._store, renewals, together)}
         now_s = time.monotonic()
         for stranger in strangers:
-            stranger.until_s = now_s + self._lease_s
+            stranger.contact.expect_lapse(now_s + self._lease_s)
         _beyond_doubt((stranger for stranger in strangers if stranger.identity in locked), now_s)
 
     async def _hear_of_strangers(self) -> None:
@@ -212,7 +214,7 @@ class Silence:
         What the database says of workers that have not said hello here. They may work for another supervisor of this
         host: then that one extends their leases, and gives them other jobs.
         """
-        strangers = list(self._desk.strangers.values())
+        strangers = list(self._registry.strangers.values())
         if not strangers:
             return
         asked_s = time.monotonic()
@@ -225,57 +227,60 @@ class Silence:
         for stranger in strangers:
             held = leases.get(stranger.identity, {})
             if not held:
-                self._deaths.release(stranger)
+                self._process_watch.release(stranger)
                 continue
             until_s = asked_s + max(lease.left_s for lease in held.values())
-            if stranger.until_s is not None and abs(until_s - stranger.until_s) > CHANGED_S:
-                stranger.beaten_s = stranger.extended_s = asked_s
-            stranger.until_s = until_s
-            stranger.held = {
-                pair: stranger.held.get(pair) or Held(lease.name, lease.topic, started=True, timeout_s=lease.timeout_s)
-                for pair, lease in held.items()
-            }
+            if stranger.contact.until_s is not None and abs(until_s - stranger.contact.until_s) > CHANGED_S:
+                stranger.contact.extended_elsewhere(asked_s)
+            stranger.contact.expect_lapse(until_s)
+            stranger.jobs.replace(
+                {pair: stranger.held.get(pair) or _held_by_lease(lease) for pair, lease in held.items()}
+            )
 
-    async def _kill(self, worker: Worker) -> None:
+    async def _kill(self, worker: RegisteredWorker) -> None:
         """The ladder: ask, SIGTERM, SIGKILL; then it is buried, and what it held is over."""
         began_s = time.monotonic()
         try:
             log.warning("worker_silent_too_long", worker=worker.identity, held=len(worker.held))
             if not await self._spoke(worker, began_s, ASK_S):
-                _sentence(worker)  # it may die of SIGTERM
-                self._deaths.signal(worker, signal.SIGTERM)
+                _force_endings(worker)  # it may die of SIGTERM
+                self._process_watch.signal(worker, signal.SIGTERM)
                 if await self._spoke(worker, began_s, TERM_S):
-                    worker.sentences.clear()
+                    worker.jobs.forced_endings.clear()
                 else:
-                    _sentence(worker)
-                    self._deaths.kill(worker, "silent for a lease")
-                    await self._deaths.wait_buried(worker)
+                    _force_endings(worker)
+                    self._process_watch.kill(worker, "silent for a lease")
+                    await self._process_watch.wait_buried(worker)
         finally:
             self._being_killed.discard(worker.identity)
 
-    async def _spoke(self, worker: Worker, since_s: float, within_s: float) -> bool:
+    async def _spoke(self, worker: RegisteredWorker, since_s: float, within_s: float) -> bool:
         """Whether it beats again, or is gone by itself, within that time; one that is stopped is not waited for."""
         until_s = time.monotonic() + within_s
         while time.monotonic() < until_s:
-            if worker.beaten_s > since_s or self._deaths.watched(worker.identity) is not worker:
+            if worker.contact.beaten_s > since_s or self._process_watch.watched(worker.identity) is not worker:
                 return True
-            if processes.state(worker.pid) in STOPPED:
+            if processes.state(worker.facts.pid) in STOPPED:
                 return False
             await anyio.sleep(min(within_s, ASK_S) / 20)
         return False
 
 
-def _beyond_doubt(strangers: Iterable[Worker], now_s: float) -> None:
+def _held_by_lease(lease: Leased) -> HeldJob:
+    return HeldJob(lease.name, lease.topic, started=True, timeout_s=lease.timeout_s)
+
+
+def _beyond_doubt(strangers: Iterable[RegisteredWorker], now_s: float) -> None:
     """While nobody can write, or look, that their leases do not move says nothing of them."""
     for stranger in strangers:
-        stranger.beaten_s = now_s
+        stranger.contact.beat(now_s)
 
 
-def _renewals(worker: Worker) -> list[Renewal]:
+def _renewals(worker: RegisteredWorker) -> list[Renewal]:
     return [Renewal(*pair, worker.identity, None) for pair in worker.held]
 
 
-def _sentence(worker: Worker) -> None:
+def _force_endings(worker: RegisteredWorker) -> None:
     for pair, held in worker.held.items():
         if held.started:
-            worker.sentences[pair] = Sentence(EndingKind.SILENT, REASON)
+            worker.jobs.forced_endings[pair] = ForcedEnding(EndingKind.SILENT, REASON)

@@ -16,14 +16,15 @@ import anyio
 
 from pulse import protocol
 from pulse.system import processes
-from pulse_actors.dispatcher.workers.registry import Desk, Pair, Worker
+from pulse_actors.dispatcher.workers.records import Pair, RegisteredWorker
+from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 
 ANSWER_S: Final = 3.0  # a parent waits about one second for its child
 ALIVE_S: Final = 0.25  # a worker whose loop runs has answered by then
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class HandlerStack:
     """What was seen, and of which process."""
 
     stack: str
@@ -31,7 +32,7 @@ class Shown:
 
 
 @dataclass(slots=True)
-class _Question:
+class _StackQuestion:
     """One that is under way."""
 
     identity: str  # who may answer
@@ -39,20 +40,20 @@ class _Question:
     answer: protocol.Stack | None = None
 
 
-class Stacks:
+class StackRequests:
     """
     Requests for stacks that are under way.
 
     Args:
-        desk: Knows the pool parents.
+        registry: Knows the pool parents.
     """
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, registry: WorkerRegistry) -> None:
+        self._registry = registry
         self._number = 0
-        self._asked: dict[int, _Question] = {}
+        self._asked: dict[int, _StackQuestion] = {}
 
-    async def take(self, worker: Worker, pair: Pair) -> Shown | None:
+    async def take(self, worker: RegisteredWorker, pair: Pair) -> HandlerStack | None:
         """
         Where the handler of an attempt is.
 
@@ -63,10 +64,10 @@ class Stacks:
         Returns:
             None when its worker has no pool parent here, or nothing came back in time.
         """
-        parent = self._desk.parent_of(processes.parent(worker.pid))
-        asked = [self._ask(worker, {"session": worker.session, "job": pair})]
+        parent = self._registry.parent_of(processes.parent(worker.facts.pid))
+        asked = [self._ask(worker, {"session": worker.facts.session, "job": pair})]
         if parent is not None:
-            asked.append(self._ask(parent, {"session": worker.session}))
+            asked.append(self._ask(parent, {"session": worker.facts.session}))
         try:
             with anyio.move_on_after(ANSWER_S):
                 await asked[-1][1].answered.wait()
@@ -77,17 +78,17 @@ class Stacks:
                 del self._asked[number]
         answers = [question.answer for _, question in asked]
         best = next((one for one in answers if one is not None and one.stack), None)
-        return None if best is None or best.stack is None else Shown(best.stack, best.pid or worker.pid)
+        return None if best is None or best.stack is None else HandlerStack(best.stack, best.pid or worker.facts.pid)
 
-    def answer(self, worker: Worker, number: int | None, body: protocol.Stack) -> None:
+    def answer(self, worker: RegisteredWorker, number: int | None, body: protocol.Stack) -> None:
         """What *worker*, or a pool parent, found; an answer that nobody waits for is dropped."""
         question = self._asked.get(number) if number is not None else None
         if question is not None and question.identity == worker.identity:
             question.answer = body
             question.answered.set()
 
-    def _ask(self, who: Worker, body: Mapping[str, object]) -> tuple[int, _Question]:
+    def _ask(self, who: RegisteredWorker, body: Mapping[str, object]) -> tuple[int, _StackQuestion]:
         self._number += 1
-        question = self._asked[self._number] = _Question(who.identity)
+        question = self._asked[self._number] = _StackQuestion(who.identity)
         who.link.send("stack", self._number, body)
         return self._number, question

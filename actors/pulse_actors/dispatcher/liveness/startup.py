@@ -67,21 +67,21 @@ async def bury_forgotten(
     return living, locked
 
 
-async def bury_late(store: Store, host: identities.Host, is_known: Callable[[str], bool]) -> None:
+async def bury_late(store: Store, host: identities.Host, has_met: Callable[[str], bool]) -> None:
     """
     Give back claims of a dispatcher before this one that were committed after it had been killed.
 
     Args:
         store: The database.
         host: Whose workers.
-        is_known: Of a worker: whether this dispatcher has seen it alive, and will see to its end.
+        has_met: Of a worker: whether this dispatcher has seen it alive, and will see to its end.
     """
     dead = {
         identity
         for identity in await store.running_workers()
         if (process := identities.process_of(host, identity)) is not None
         and not processes.lives(*process)
-        and not is_known(identity)
+        and not has_met(identity)
     }
     if dead:
         await anyio.sleep(OTHERS_S)

@@ -17,9 +17,9 @@ from pulse.store.connections.usage import away_s
 from pulse.store.reading.counts import Depth, Depths
 from pulse.store.store import Store
 from pulse.system import processes
-from pulse_actors.dispatcher.monitoring.counters import CHARTED, KINDS, STEP_S, Kind, Tally
+from pulse_actors.dispatcher.monitoring.counters import CHARTED, KINDS, STEP_S, Counted, DispatchCounters
 from pulse_actors.dispatcher.monitoring.memory_trim import resident_bytes
-from pulse_actors.dispatcher.workers.registry import Desk
+from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 
 SHARE: Final = 0.02  # of the time, for looking at what waits
 ASKED_S: Final = 2.0  # between two looks while somebody asks
@@ -31,36 +31,34 @@ MOST_TOPICS: Final = 1000  # that a look tells by themselves
 _NEVER: Final = float("-inf")
 
 
-class Stats:
+class StatsReporter:
     """
     Counts, and what waits.
 
     Args:
         store: The database.
-        desk: Who is connected, and the tally.
+        registry: Who is connected.
+        counters: What has gone through.
     """
 
-    def __init__(self, store: Store, desk: Desk) -> None:
+    def __init__(self, store: Store, registry: WorkerRegistry, counters: DispatchCounters) -> None:
         self._store = store
-        self._desk = desk
+        self._registry = registry
+        self._counters = counters
         self._since = time.time()
         self._depths: Depths | None = None
         self._looked_s = _NEVER  # the last look that succeeded, by the monotonic clock
         self._next_s = _NEVER  # no look before that
         self._lock = anyio.Lock()
 
-    @property
-    def _tally(self) -> Tally:
-        return self._desk.tally
-
     async def run(self) -> None:
         """Close steps, and look at what waits now and then, until cancelled."""
         quiet_s, next_s = 0.0, time.monotonic() + STEP_S
         while True:
             await anyio.sleep(max(0.0, next_s - time.monotonic()))
-            quiet_s = quiet_s + STEP_S if self._tally.is_idle else 0.0
+            quiet_s = quiet_s + STEP_S if self._counters.is_idle else 0.0
             await self._look(IDLE_S if quiet_s > UNASKED_S else UNASKED_S)
-            self._tally.close_step(time.time(), self._ready())
+            self._counters.close_step(time.time(), self._ready())
             next_s = max(next_s + STEP_S, time.monotonic())
 
     def _ready(self) -> int | None:
@@ -72,12 +70,14 @@ class Stats:
             began_s = time.monotonic()
             if began_s < self._next_s or began_s - self._looked_s < old_s:
                 return
-            served = sorted({topic for worker in self._desk.workers() for topic in worker.topics})[:MOST_TOPICS]
+            served = sorted({topic for worker in self._registry.workers() for topic in worker.facts.topics})[
+                :MOST_TOPICS
+            ]
             try:
                 depths = await self._store.depths.read(MOST_TOPICS, served)
                 self._depths, self._looked_s = depths, time.monotonic()
                 if self._looked_s - began_s < PRECISE_S:
-                    self._tally.clock_ahead_s = depths.now_s - time.time()
+                    self._counters.clock_ahead_s = depths.now_s - time.time()
             except UnavailableError:
                 pass  # what was seen last is told, and when that was
             finally:
@@ -89,7 +89,7 @@ class Stats:
         with anyio.move_on_after(WAIT_S), suppress(UnavailableError):
             await self._look(ASKED_S)
             gate = await self._store.gate.get()
-        rates, rate = self._tally.rates()
+        rates, rate = self._counters.rates()
         topics, others = self._topics(body.topics, rates, gate.get("topics"))
         depths, now_s = self._depths, time.monotonic()
         return {
@@ -101,11 +101,11 @@ class Stats:
             "paused": gate.get("paused"),
             "exact": depths is not None and depths.is_exact,
             "depth_age_s": None if depths is None else now_s - self._looked_s,
-            **{name: self._tally.percentiles(name) for name in CHARTED},
+            **{name: self._counters.percentiles(name) for name in CHARTED},
             "series": self._series(body.history_s),
             "workers": self._workers(),
-            "counters": self._counters(),
-            "histograms": {name: one.told() for name, one in self._tally.timed.items()},
+            "counters": self._totals(),
+            "histograms": {name: one.told() for name, one in self._counters.timed.items()},
             "database": self._database(),
             "dispatcher": _usage(),
         }
@@ -118,8 +118,8 @@ class Stats:
             {} if self._depths is None else {one.topic: one for one in self._depths.topics if one.topic is not None}
         )
         rest = [] if self._depths is None else [one for one in self._depths.topics if one.topic is None]
-        serving = Counter(topic for worker in self._desk.workers() for topic in worker.topics)
-        names = {*depths, *serving, *self._tally.totals, *rates} - {""}
+        serving = Counter(topic for worker in self._registry.workers() for topic in worker.facts.topics)
+        names = {*depths, *serving, *self._counters.totals, *rates} - {""}
 
         def work(topic: str) -> tuple[float, float, bool, str]:
             one, rate = depths.get(topic), rates.get(topic)
@@ -131,12 +131,12 @@ class Stats:
         held = self._held()
         shown = [
             {
-                **_told(depths.get(name) or Depth(name, 1, 0, 0, 0, None)),
+                **_depth_row(depths.get(name) or Depth(name, 1, 0, 0, 0, None)),
                 **({} if held is None else {"running": held[name]}),
                 "paused": name in paused,
                 "workers": serving[name],
                 "rates": dict(zip(KINDS, rates.get(name) or [0.0] * len(KINDS), strict=True)),
-                "counts": dict(zip(KINDS, self._tally.total(name), strict=True)),
+                "counts": dict(zip(KINDS, self._counters.total(name), strict=True)),
             }
             for name in ordered[:most]
         ]
@@ -147,39 +147,39 @@ class Stats:
         """What workers here hold by topic, where those that run were not counted everywhere."""
         if self._depths is not None and self._depths.is_exact:
             return None
-        return Counter(held.topic for worker in self._desk.workers() for held in worker.held.values())
+        return Counter(held.topic for worker in self._registry.workers() for held in worker.held.values())
 
     def _series(self, history_s: float) -> dict[str, object]:
         """The newest steps, a list for each thing that is charted; the oldest first."""
-        history = self._tally.history
+        history = self._counters.history
         steps = min(len(history), int(history_s / STEP_S))
         rows = list(history)[len(history) - steps :]
         charted = {name: [row[3][name] for row in rows] for name in (rows[0][3] if rows else ())}
         return {
             "step_s": STEP_S,
             "times": [row[0] for row in rows],
-            **{KINDS[kind]: [row[1][kind] for row in rows] for kind in Kind},
+            **{KINDS[kind]: [row[1][kind] for row in rows] for kind in Counted},
             "depth": [row[2] for row in rows],
             **charted,
         }
 
     def _workers(self) -> dict[str, object]:
         """Handler processes that are connected, what they can hold and what they do."""
-        workers = [one for one in self._desk.workers() if one.topics or one.names]
+        workers = [one for one in self._registry.workers() if one.facts.topics or one.facts.names]
         return {
             "connected": len(workers),
             "capacity": sum(one.capacity for one in workers),
             "held": sum(len(one.held) for one in workers),
         }
 
-    def _counters(self) -> dict[str, object]:
-        tally = self._tally
+    def _totals(self) -> dict[str, object]:
+        counters = self._counters
         return {
-            **dict(zip(KINDS, tally.grand_total(), strict=True)),
-            "dead_lettered": tally.dead_lettered,
-            "outcomes": dict(tally.outcomes),
-            "reaped": dict(tally.reaped),
-            "worker_deaths": dict(tally.worker_deaths),
+            **dict(zip(KINDS, counters.grand_total(), strict=True)),
+            "dead_lettered": counters.dead_lettered,
+            "outcomes": dict(counters.outcomes),
+            "reaped": dict(counters.reaped),
+            "worker_deaths": dict(counters.worker_deaths),
         }
 
     def _database(self) -> dict[str, object]:
@@ -188,7 +188,7 @@ class Stats:
         return {"away_s": away, "pools": {name: usage.told() for name, usage in usages.items()}}
 
 
-def _told(one: Depth) -> dict[str, object]:
+def _depth_row(one: Depth) -> dict[str, object]:
     return {
         "topic": one.topic,
         "ready": one.ready,

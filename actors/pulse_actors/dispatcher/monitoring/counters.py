@@ -21,7 +21,7 @@ MAX_TOPICS: Final = 1000  # that are counted by themselves; who comes later is c
 MAX_RECOVERING: Final = 10_000  # jobs that are waited for
 
 
-class Kind(IntEnum):
+class Counted(IntEnum):
     """What is counted by topic."""
 
     SUBMITTED = 0
@@ -31,7 +31,7 @@ class Kind(IntEnum):
     RETRIED = 4
 
 
-KINDS: Final = tuple(kind.name.lower() for kind in Kind)
+KINDS: Final = tuple(kind.name.lower() for kind in Counted)
 TIMED: Final = ("wait_s", "start_s", "run_s", "recovery_s", "lease_margin_s")
 CHARTED: Final = ("wait_s", "run_s")  # of these each step keeps its percentiles
 SHARES: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
@@ -39,7 +39,7 @@ STEP_SHARES: Final = ("p50", "p99")
 Counts = list[int]
 
 
-class Step:
+class CounterStep:
     """What was counted within one step, by topic."""
 
     __slots__ = ("by_topic", "timed")
@@ -49,7 +49,7 @@ class Step:
         self.timed = {name: Histogram() for name in CHARTED}
 
 
-class Tally:
+class DispatchCounters:
     """
     All counts since the dispatcher's start.
 
@@ -73,11 +73,11 @@ class Tally:
         self.worker_deaths: Counter[str] = Counter()
         self.clock_ahead_s = 0.0
         self.history: deque[tuple[float, Counts, int | None, Mapping[str, float | None]]] = deque(maxlen=HISTORY)
-        self._now = Step()
-        self._recent: deque[Step] = deque(maxlen=RECENT)
+        self._now = CounterStep()
+        self._recent: deque[CounterStep] = deque(maxlen=RECENT)
         self._recovering: dict[bytes, float] = {}
 
-    def add(self, kind: Kind, topic: str, count: int) -> None:
+    def add(self, kind: Counted, topic: str, count: int) -> None:
         """So many more of a topic."""
         row = self._now.by_topic.get(topic)
         if row is None:
@@ -87,7 +87,7 @@ class Tally:
             row = self._now.by_topic.setdefault(topic, [0] * len(KINDS))
         row[kind] += count
 
-    def add_all(self, kind: Kind, topics: Iterable[str]) -> None:
+    def add_all(self, kind: Counted, topics: Iterable[str]) -> None:
         """One more of each of these."""
         for topic, count in Counter(topics).items():
             self.add(kind, topic, count)
@@ -103,11 +103,11 @@ class Tally:
         self.outcomes[outcome] += 1
         if outcome in {"released", "unassigned", "snoozed"}:
             return
-        self.add(Kind.FAILED, topic, 1)
+        self.add(Counted.FAILED, topic, 1)
         if status == "DEAD_LETTERED":
             self.dead_lettered += 1
         else:
-            self.add(Kind.RETRIED, topic, 1)
+            self.add(Counted.RETRIED, topic, 1)
 
     def died(self, job: bytes, at_s: float) -> None:
         """The worker of *job* died at that time of the monotonic clock; it is waited for until it is claimed again."""
@@ -137,7 +137,7 @@ class Tally:
             ended_at: Unix time.
             depth: Jobs that wait, as far as that is known.
         """
-        step, self._now = self._now, Step()
+        step, self._now = self._now, CounterStep()
         for topic, counts in step.by_topic.items():
             total = self.totals[topic]
             total[:] = map(int.__add__, total, counts)
@@ -178,6 +178,6 @@ class Tally:
 def _sum(rows: Iterable[Counts]) -> Counts:
     total = [0] * len(KINDS)
     for row in rows:
-        for place, count in enumerate(row):
-            total[place] += count
+        for index, count in enumerate(row):
+            total[index] += count
     return total

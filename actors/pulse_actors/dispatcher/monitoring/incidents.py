@@ -34,12 +34,12 @@ class Incidents:
 
     Args:
         store: Asks the database.
-        known: Tells what this process knows without it.
+        own_findings: Tells what this process knows without it.
     """
 
-    def __init__(self, store: IncidentStore, known: Callable[[], Sequence[Finding]] = tuple) -> None:
+    def __init__(self, store: IncidentStore, own_findings: Callable[[], Sequence[Finding]] = tuple) -> None:
         self._store = store
-        self._known = known
+        self._own_findings = own_findings
         self._found: dict[str, Finding] = {}
         self._looked_s = float("-inf")
         self._wanted = anyio.Event()
@@ -58,7 +58,7 @@ class Incidents:
             looked.set()
             await anyio.sleep(max(EVERY_S, (self._looked_s - began_s) / SHARE))
 
-    async def told(self) -> list[Finding]:
+    async def current(self) -> list[Finding]:
         """What is wrong, as of the last seconds."""
         if time.monotonic() - self._looked_s >= EVERY_S:
             looked = self._looked
@@ -66,16 +66,16 @@ class Incidents:
             with anyio.move_on_after(WAIT_S):
                 await looked.wait()
         is_old = time.monotonic() - self._looked_s >= OLD_S
-        return [*self._known(), *([] if is_old else self._found.values())]
+        return [*self._own_findings(), *([] if is_old else self._found.values())]
 
     async def snapshot(self) -> Finding | None:
         """Who keeps dead rows from being removed; None: nobody does."""
-        return next((one for one in await self.told() if one.check == "xmin"), None)
+        return next((one for one in await self.current() if one.check == "xmin"), None)
 
 
 def judge(rows: Mapping[str, Sequence[Row] | None]) -> list[Finding]:
     """What is wrong, of the answers by question; a question without an answer says nothing."""
-    attempts = [row for row in rows.get("queue_attempts") or () if _is_news(row)]
+    attempts = [row for row in rows.get("queue_attempts") or () if _is_recent(row)]
     verdicts: Sequence[tuple[Callable[[Sequence[Row], float], Finding], Sequence[Row]]] = (
         (queue.hosts, [row for row in rows.get("queue_hosts") or () if row["running"] or row["lapsed"]]),
         (queue.crashes, attempts),
@@ -91,7 +91,7 @@ def judge(rows: Mapping[str, Sequence[Row] | None]) -> list[Finding]:
     return [one for one in found if one.state is not State.OK]
 
 
-def _is_news(row: Row) -> bool:
+def _is_recent(row: Row) -> bool:
     if row["age_s"] > NEW_S:
         return False
     return row["outcome"] in {"crashed", "lease_expired"} or row["killed"] > 0 or row["attempts"] >= MANY

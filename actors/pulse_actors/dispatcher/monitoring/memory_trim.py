@@ -31,7 +31,7 @@ def allocators_trim() -> Callable[[int], object] | None:
     return getattr(ctypes.CDLL(None), "malloc_trim", None)
 
 
-class Trimming:
+class MemoryTrim:
     """
     Trims when there is more than there was after the last time.
 

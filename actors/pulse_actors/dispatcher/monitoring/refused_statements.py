@@ -17,7 +17,7 @@ OLD_S: Final = 5.0  # each actor tells every second, as long as it lasts
 MANY: Final = 2  # times in a row: the first may be a victim of somebody's restart
 
 
-class FailingStatements:
+class RefusedStatements:
     """
     Who is refused what.
 
@@ -27,21 +27,21 @@ class FailingStatements:
 
     def __init__(self, own: Failing) -> None:
         self._own = own
-        self._told: dict[str, tuple[float, list[Refusal]]] = {}
+        self._reported: dict[str, tuple[float, list[Refusal]]] = {}
 
     def heard(self, actor: str, statements: object) -> None:
         """What another actor tells; a later version may tell it otherwise, then it is left alone."""
         try:
-            told = [msgspec.convert(one, Refusal) for one in cast("list[object]", statements)]
+            refused = [msgspec.convert(one, Refusal) for one in cast("list[object]", statements)]
         except (TypeError, msgspec.ValidationError):
             return
-        self._told[actor] = time.monotonic(), told
+        self._reported[actor] = time.monotonic(), refused
 
     def findings(self) -> list[Finding]:
         """What is wrong, if anything is."""
         now_s = time.monotonic()
         refusals = [refusal(DISPATCHER, one, now_s) for one in self._own.now()]
-        for heard_s, told in self._told.values():
-            refusals += told if now_s - heard_s < OLD_S else []
+        for heard_s, refused in self._reported.values():
+            refusals += refused if now_s - heard_s < OLD_S else []
         found = failing.statements(one for one in refusals if one.times >= MANY)
         return [] if found.state is State.OK else [found]

@@ -14,9 +14,9 @@ from anyio.lowlevel import checkpoint
 
 from pulse import protocol
 from pulse.errors import BadRequestError, ForbiddenError, ProtocolError, TooLargeError
-from pulse_actors.dispatcher.admission.memory_budget import Room
-from pulse_actors.dispatcher.admission.request_limits import Manners
-from pulse_actors.dispatcher.workers.registry import BACKLOG_BYTES
+from pulse_actors.dispatcher.admission.memory_budget import MemoryBudget
+from pulse_actors.dispatcher.admission.request_limits import RequestLimits
+from pulse_actors.dispatcher.workers.records import BACKLOG_BYTES
 
 SEND_BUFFER_BYTES: Final = 32 * 1024 * 1024  # a peer that lets this much pile up does not read
 SEND_DEADLINE_S: Final = 30.0  # one write that takes longer: the peer has stopped reading
@@ -33,7 +33,7 @@ LAST_WORDS_S: Final = 5.0  # a dead peer's last words end by themselves
 PARTING_S: Final = 0.5  # the supervisor waits 5 s for the dispatcher's end
 
 
-class Connection:
+class PeerConnection:
     """
     A peer.
 
@@ -44,9 +44,8 @@ class Connection:
         begun: What its long frames have room in until they are handed on; by default it has one of its own.
 
     Attributes:
-        manners: Of who is at the other end; its own, until that is known.
+        limits: Of who is at the other end; its own, until that is known.
         is_cut: Something that was sent to it did not arrive.
-        relieved: Called when a backlog of more than BACKLOG_BYTES has been read.
     """
 
     def __init__(
@@ -54,12 +53,12 @@ class Connection:
         stream: anyio.abc.ByteStream,
         max_frame_bytes: int,
         max_hello_bytes: int = protocol.HELLO_MAX_FRAME_BYTES,
-        begun: Room | None = None,
+        begun: MemoryBudget | None = None,
     ) -> None:
         self._stream = stream
         self._max_frame_bytes = max_frame_bytes
         self._reader = protocol.FrameReader(max_hello_bytes)
-        self._begun = begun or Room()
+        self._begun = begun or MemoryBudget()
         self._begun_bytes = 0
         self._whole_s = float("inf")  # when the frame that has begun is to be whole
         self._is_worker = False
@@ -69,22 +68,35 @@ class Connection:
         self._closing = False
         self._torn = False
         self._owed: set[int] = set()
-        self.manners = Manners(time.monotonic())
+        self.limits = RequestLimits(time.monotonic())
         self._taken = anyio.Event()
         self._page: int | None = None
         self._turn_s = time.monotonic()
         self.heard_out = anyio.Event()
         self.is_cut = False
-        self.relieved: Callable[[], None] = _nobody_waits
+        self._relieved: Callable[[], None] = _nobody_waits
         self._answered = anyio.Event()
         self._answered.set()
         self._is_dead = False
         self._waiting = anyio.CancelScope()
 
-    def known(self, max_frame_bytes: int | None = None, begun: Room | None = None) -> None:
-        """It said hello: its frames may be long, or as *max_frame_bytes*; those of a worker have room in *begun*."""
+    def greeted(
+        self,
+        max_frame_bytes: int | None = None,
+        begun: MemoryBudget | None = None,
+        relieved: Callable[[], None] | None = None,
+    ) -> None:
+        """
+        It said hello.
+
+        Args:
+            max_frame_bytes: Its longest frame, where that is another one.
+            begun: What the long frames of a worker have room in.
+            relieved: Called when a backlog of more than BACKLOG_BYTES has been read.
+        """
+        self._relieved = relieved or _nobody_waits
         self._reader.max_frame_bytes = max_frame_bytes or self._max_frame_bytes
-        self._leave_room()
+        self._release()
         self._is_worker = begun is not None
         self._begun = begun or self._begun
 
@@ -148,7 +160,7 @@ class Connection:
     def refuse(self, request: int | None, code: str, message: str) -> None:
         """Queue an error."""
         if code in MISTAKEN:
-            self.manners.mistake(time.monotonic())
+            self.limits.mistake(time.monotonic())
         self.send("error", request, {"code": code, "message": message})
 
     def close(self) -> None:
@@ -180,17 +192,17 @@ class Connection:
                     yield error.frames
                 raise ProtocolError(error.message, error.code) from None
             if frames and self._is_worker:  # nothing of that waits
-                self._leave_room()
+                self._release()
             at = 0
             while at < len(frames):
-                await self.while_alive(self.manners.wait)
-                count = 1 if self.manners.in_lane else TOGETHER
+                await self.while_alive(self.limits.wait)
+                count = 1 if self.limits.is_throttled else TOGETHER
                 yield frames[at : at + count]
-                self.manners.done()
+                self.limits.done()
                 at += count
                 await self._give_way()
             if frames:
-                self._leave_room()
+                self._release()
             if not self._reader.buffered_bytes:
                 self._whole_s = float("inf")
             elif frames or self._whole_s == float("inf"):
@@ -201,7 +213,7 @@ class Connection:
         if self._whole_s == float("inf"):  # most often nothing has begun: there is no room to find, nothing to bound
             return await self._stream.receive(READ_BYTES)
         asked_s = anyio.current_time()
-        await self.while_alive(self._find_room)
+        await self.while_alive(self._reserve)
         self._whole_s += anyio.current_time() - asked_s
         with anyio.CancelScope(deadline=self._whole_s):
             return await self._stream.receive(READ_BYTES)
@@ -210,7 +222,7 @@ class Connection:
     def hear_no_more(self) -> None:
         """Nobody waits for its frames any more."""
         self.heard_out.set()
-        self._leave_room()
+        self._release()
 
     async def hear_out(self) -> None:
         """
@@ -233,17 +245,17 @@ class Connection:
                 return True
         return False
 
-    async def _find_room(self) -> None:
+    async def _reserve(self) -> None:
         """Return when the frame that has begun has room; what the one before had is free."""
         size_bytes = self._reader.begun_bytes
         if size_bytes != self._begun_bytes:
-            self._leave_room()
-            await self._begun.enter(size_bytes)
+            self._release()
+            await self._begun.reserve(size_bytes)
             self._begun_bytes = size_bytes
 
-    def _leave_room(self) -> None:
+    def _release(self) -> None:
         if self._begun_bytes:
-            self._begun.leave(self._begun_bytes)
+            self._begun.release(self._begun_bytes)
             self._begun_bytes = 0
 
     async def _give_way(self) -> None:
@@ -288,7 +300,7 @@ class Connection:
         self._out_bytes -= len(chunk)
         self._go_on()
         if was_full and self._out_bytes <= BACKLOG_BYTES:
-            self.relieved()
+            self._relieved()
 
     async def _part(self) -> None:
         """What is queued when this process ends still goes out, as far as the socket takes it; then close."""

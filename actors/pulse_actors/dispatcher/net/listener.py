@@ -1,5 +1,5 @@
 """
-Whoever connects, until a ``Visit`` takes over: from the Unix socket by the kernel's word, from TCP behind TLS.
+Whoever connects, until a ``PeerSession`` takes over: from the Unix socket by the kernel's word, from TCP behind TLS.
 
 Nobody here costs more than a bounded time, and no source more than a bounded number of connections: what is too much is
 closed without a word, before anything is read of it.
@@ -30,13 +30,17 @@ from pulse.security.grants import read_grants
 from pulse.security.log_throttle import Refused
 from pulse.security.password_login import Logins, source_of
 from pulse.system.addresses import joined
-from pulse_actors.dispatcher.admission.connection_limits import MOST_UNKNOWN_OF_ALL, Crowd, Place
-from pulse_actors.dispatcher.admission.memory_budget import begun_of
-from pulse_actors.dispatcher.admission.tls_limits import Handshakes
-from pulse_actors.dispatcher.context import Office
-from pulse_actors.dispatcher.net.connection import Connection
-from pulse_actors.dispatcher.net.peer import Entry, Local, Remote
-from pulse_actors.dispatcher.net.session import HELLO_DEADLINE_S, Visit
+from pulse_actors.dispatcher.admission.connection_limits import (
+    MOST_BEFORE_HELLO_OF_ALL,
+    ConnectionLimits,
+    ConnectionSlot,
+)
+from pulse_actors.dispatcher.admission.memory_budget import incoming_budget_of
+from pulse_actors.dispatcher.admission.tls_limits import TlsHandshakes
+from pulse_actors.dispatcher.context import PeerServices
+from pulse_actors.dispatcher.net.connection import PeerConnection
+from pulse_actors.dispatcher.net.peer import LocalPeerAuth, PeerAuth, RemotePeerAuth
+from pulse_actors.dispatcher.net.session import HELLO_DEADLINE_S, PeerSession
 from pulse_actors.shared import identity as identities
 
 ACCEPT_PAUSE_S: Final = 0.5  # accept fails at once while there is no descriptor, so without a pause it would spin
@@ -55,27 +59,29 @@ Attend: TypeAlias = Callable[[anyio.abc.SocketStream, int], Coroutine[Any, Any, 
 log = structlog.get_logger()
 
 
-class Reception:
+class Listener:
     """
     Takes peers in.
 
     Args:
-        office: What their frames are handed to.
+        services: What their frames are handed to.
         settings: Who may come.
 
     Raises:
         ConfigError: The settings name an account, or a certificate, that cannot be used.
     """
 
-    def __init__(self, office: Office, settings: Settings) -> None:
-        self._office = office
+    def __init__(self, services: PeerServices, settings: Settings) -> None:
+        self._services = services
+        self._host = services.services.host
         self._settings = settings
         self._grants = read_grants(settings.allow_users, settings.allow_groups)
         self._logins = None if settings.auth_users is None else Logins(parse_users(settings.auth_users))
-        self._crowd = Crowd()
-        self._own_crowd = Crowd(sys.maxsize, sys.maxsize, sys.maxsize)  # the server's own account, and root
-        self._remote_crowd = Crowd()  # by itself: whoever is anywhere must not keep the accounts of this machine out
-        self._handshakes = Handshakes()
+        self._limits = ConnectionLimits()
+        self._own_limits = ConnectionLimits(sys.maxsize, sys.maxsize, sys.maxsize)  # the server's own account, and root
+        # By itself: whoever is anywhere must not keep the accounts of this machine out.
+        self._remote_limits = ConnectionLimits()
+        self._handshakes = TlsHandshakes()
         self._refused = Refused()
         self._accepted = 0
         self._tls: ssl.SSLContext | None = None
@@ -102,7 +108,7 @@ class Reception:
     async def serve(self, listener: anyio.abc.SocketListener, *, remote: bool = False) -> None:
         """Take peers in until cancelled."""
         attend: Attend = self._attend_remote if remote else self._attend_local
-        async with anyio.create_task_group() as visits:
+        async with anyio.create_task_group() as sessions:
             while True:
                 try:
                     stream = await listener.accept()
@@ -112,7 +118,7 @@ class Reception:
                     await anyio.sleep(ACCEPT_PAUSE_S)
                 else:
                     self._accepted += 1
-                    visits.start_soon(attend, stream, self._accepted)
+                    sessions.start_soon(attend, stream, self._accepted)
 
     async def _attend_local(self, stream: anyio.abc.SocketStream, number: int) -> None:
         try:
@@ -122,16 +128,18 @@ class Reception:
                 await stream.aclose()
                 return
             source, rights = f"uid {peer.uid}", self._grants.of(raw)
-            crowd = self._own_crowd if self._grants.is_own(peer.uid) else self._crowd
-            if self._is_crowded(crowd, source):
+            limits = self._own_limits if self._grants.is_own(peer.uid) else self._limits
+            if self._is_full(limits, source):
                 await stream.aclose()
                 return
             pidfd = identities.pidfd_of(raw, peer) if self._knows(peer) else None
         except OSError:  # gone already
             await stream.aclose()
             return
-        with self._entered(crowd, source) as place:
-            await self._visit(stream, Local(peer, rights, self._office.host.id, place.known), source, pidfd, number)
+        with self._entered(limits, source) as slot:
+            await self._serve_peer(
+                stream, LocalPeerAuth(peer, rights, self._host.id, slot.greeted), source, pidfd, number
+            )
 
     async def _attend_remote(self, stream: anyio.abc.SocketStream, number: int) -> None:
         try:
@@ -143,14 +151,14 @@ class Reception:
             await stream.aclose()
             return
         source = source_of(host)
-        if self._is_crowded(self._remote_crowd, source):
+        if self._is_full(self._remote_limits, source):
             await stream.aclose()
             return
-        with self._entered(self._remote_crowd, source) as place:
-            secured = await self._secured(stream, source, place.network)
+        with self._entered(self._remote_limits, source) as slot:
+            secured = await self._secured(stream, source, slot.network)
             if secured is not None:
-                entry = Remote(joined(host, port), source, self._logins, self._office.host.id, place.known)
-                await self._visit(secured, entry, source, None, number)
+                entry = RemotePeerAuth(joined(host, port), source, self._logins, self._host.id, slot.greeted)
+                await self._serve_peer(secured, entry, source, None, number)
 
     async def _secured(self, stream: anyio.abc.SocketStream, source: str, network: str) -> anyio.abc.ByteStream | None:
         """The stream behind TLS, where that is spoken; None: it is not, and the stream is closed."""
@@ -174,45 +182,46 @@ class Reception:
             await anyio.aclose_forcefully(stream)
             raise
 
-    async def _visit(
-        self, stream: anyio.abc.ByteStream, entry: Entry, source: str, pidfd: int | None, number: int
+    async def _serve_peer(
+        self, stream: anyio.abc.ByteStream, entry: PeerAuth, source: str, pidfd: int | None, number: int
     ) -> None:
-        longest = REMOTE_HELLO_MAX_FRAME_BYTES if isinstance(entry, Remote) else protocol.HELLO_MAX_FRAME_BYTES
-        connection = Connection(stream, protocol.MAX_FRAME_BYTES, longest, begun_of(source))
+        longest = REMOTE_HELLO_MAX_FRAME_BYTES if isinstance(entry, RemotePeerAuth) else protocol.HELLO_MAX_FRAME_BYTES
+        connection = PeerConnection(stream, protocol.MAX_FRAME_BYTES, longest, incoming_budget_of(source))
         try:
-            await Visit(self._office, connection, entry, pidfd, number).run()
+            await PeerSession(self._services, connection, entry, pidfd, number).run()
         except Exception:
             log.exception("visit_failed", entry=repr(entry))  # this peer's own trouble: nobody else notices
-        if connection.is_cut and isinstance(entry, Remote):
+        if connection.is_cut and isinstance(entry, RemotePeerAuth):
             times = self._count("cut", source)
             if times is not None:
                 log.info("peer_cut", address=entry.address, times=times)
 
     @contextlib.contextmanager
-    def _entered(self, crowd: Crowd, source: str) -> Generator[Place]:
-        """A place in *crowd*; what is done in it is cancelled when another one takes it."""
+    def _entered(self, limits: ConnectionLimits, source: str) -> Generator[ConnectionSlot]:
+        """A place in *limits*; what is done in it is cancelled when another one takes it."""
         with anyio.CancelScope() as scope:
 
-            def make_room() -> None:
-                self._tell(source, f"{MOST_UNKNOWN_OF_ALL} connections have not said hello yet: this one made room")
+            def evict() -> None:
+                reason = f"{MOST_BEFORE_HELLO_OF_ALL} connections have not said hello yet: this one made room"
+                self._tell(source, reason)
                 scope.cancel()
 
-            place = crowd.enter(source, make_room)
+            slot = limits.enter(source, evict)
             try:
-                yield place
+                yield slot
             finally:
-                place.free()
+                slot.free()
 
-    def _is_crowded(self, crowd: Crowd, source: str) -> bool:
+    def _is_full(self, limits: ConnectionLimits, source: str) -> bool:
         """Whether one more is too many; then that is told."""
-        reason = crowd.refusal(source)
+        reason = limits.refusal(source)
         if reason is not None:
             self._tell(source, reason)
         return reason is not None
 
     def _tell(self, source: str, reason: str) -> None:
         """That somebody of *source* was not let in, or not let be; once a minute."""
-        times = self._count("crowd", source)
+        times = self._count("connections", source)
         if times is not None:
             log.warning("connection_refused", source=source, reason=reason, times=times)
 
@@ -221,4 +230,4 @@ class Reception:
 
     def _knows(self, peer: identities.Peer) -> bool:
         """Whether the kernel can say of this peer's process that it has ended, here and of no other process."""
-        return self._office.deaths is not None and peer.pid != 0 and peer.pidns == self._office.host.pidns
+        return self._services.process_watch is not None and peer.pid != 0 and peer.pidns == self._host.pidns

@@ -1,7 +1,7 @@
 """
 Who speaks: an account of this machine, by the kernel; or whoever logged in over TCP, by user and password.
 
-A ``Caller`` is known once its hello has come. Over TCP that may take a bcrypt check; on the Unix sockets it is known
+Who a peer is, is known once its hello has come. Over TCP that may take a bcrypt check; on the Unix sockets it is known
 before.
 """
 
@@ -23,9 +23,9 @@ ANYBODY: Final = "anybody"  # the user of a server that asks for none
 
 
 @dataclass(frozen=True, slots=True)
-class Caller:
+class AuthenticatedPeer:
     """
-    A peer that is known.
+    A peer of which it is known who it is.
 
     Attributes:
         operator: Who it is, for audit and messages.
@@ -72,13 +72,13 @@ class Caller:
         return identities.compose_remote(self.operator.user or ANYBODY, mine, name), mine
 
 
-NOBODY: Final = Caller(Operator(), NOTHING)  # until its hello has come
+ANONYMOUS: Final = AuthenticatedPeer(Operator(), NOTHING)  # until its hello has come
 
 
-class Entry(Protocol):
+class PeerAuth(Protocol):
     """Where a peer came in."""
 
-    async def admit(self, hello: Hello) -> Caller:
+    async def admit(self, hello: Hello) -> AuthenticatedPeer:
         """
         Who says *hello*.
 
@@ -89,7 +89,7 @@ class Entry(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Local:
+class LocalPeerAuth:
     """
     A Unix socket: the kernel has said who it is, and nothing that it says changes that.
 
@@ -97,23 +97,23 @@ class Local:
         peer: The process.
         rights: What its account may do.
         host: This one.
-        known: Called when it has said hello.
+        greeted: Called when it has said hello.
     """
 
     peer: identities.Peer
     rights: Rights
     host: str
-    known: Callable[[], None]
+    greeted: Callable[[], None]
 
-    async def admit(self, hello: Hello) -> Caller:
+    async def admit(self, hello: Hello) -> AuthenticatedPeer:
         """At once."""
         del hello
-        self.known()
-        return Caller(operator_of(self.peer.uid, self.peer.pid, self.host), self.rights, self.peer)
+        self.greeted()
+        return AuthenticatedPeer(operator_of(self.peer.uid, self.peer.pid, self.host), self.rights, self.peer)
 
 
 @dataclass(frozen=True, slots=True)
-class Remote:
+class RemotePeerAuth:
     """
     TCP.
 
@@ -122,21 +122,21 @@ class Remote:
         source: The same, for counting guesses.
         logins: Who is let in; None: everybody.
         host: This one.
-        known: Called when it is.
+        greeted: Called when it is.
     """
 
     address: str
     source: str
     logins: Logins | None
     host: str
-    known: Callable[[], None]
+    greeted: Callable[[], None]
 
-    async def admit(self, hello: Hello) -> Caller:
+    async def admit(self, hello: Hello) -> AuthenticatedPeer:
         """By user and password."""
         user, rights = ANYBODY, EVERYTHING
         if self.logins is not None:
             if hello.user is None or hello.password is None:
                 raise UnauthorizedError("this server asks for a user and a password: pulse ctl login, or PULSE_USER")
             user, rights = hello.user, await self.logins.check(self.source, hello.user, hello.password)
-        self.known()
-        return Caller(Operator(None, user, self.host), rights, source=self.address, counted_as=self.source)
+        self.greeted()
+        return AuthenticatedPeer(Operator(None, user, self.host), rights, source=self.address, counted_as=self.source)

@@ -31,29 +31,37 @@ from pulse.protocol import Frame, Hello, Role
 from pulse.protocol.roles import ACCESS_OF, CONTENTS, Access, refusal
 from pulse.security.conceal import conceal, is_about_contents
 from pulse.store.rows import Running
-from pulse.system import process_tree
 from pulse_actors.dispatcher.admission.list_queue import LONG
-from pulse_actors.dispatcher.admission.memory_budget import NO_ROOM, Room, begun_of, unwritten_of
-from pulse_actors.dispatcher.admission.request_limits import BackDoor, manners_of
-from pulse_actors.dispatcher.context import Office
+from pulse_actors.dispatcher.admission.memory_budget import (
+    OVER_BUDGET,
+    MemoryBudget,
+    incoming_budget_of,
+    unwritten_budget_of,
+)
+from pulse_actors.dispatcher.admission.request_limits import PenaltySlot, request_limits_of
+from pulse_actors.dispatcher.context import PeerServices, RequestContext
 from pulse_actors.dispatcher.liveness.hung_handlers import note_beat, note_ended, note_progress
 from pulse_actors.dispatcher.monitoring.observe import count_started
-from pulse_actors.dispatcher.net.connection import Connection
-from pulse_actors.dispatcher.net.peer import NOBODY, Caller, Entry
+from pulse_actors.dispatcher.net.connection import PeerConnection
+from pulse_actors.dispatcher.net.handshake import (
+    ended_attempts,
+    held_jobs,
+    new_worker,
+    note_handlers,
+    reconcile,
+    refuse_unstorable,
+)
+from pulse_actors.dispatcher.net.peer import ANONYMOUS, AuthenticatedPeer, PeerAuth
 from pulse_actors.dispatcher.requests.table import REQUESTS
-from pulse_actors.dispatcher.workers.policies import check_backoff
-from pulse_actors.dispatcher.workers.registry import Held, Pair, Worker
-from pulse_actors.dispatcher.writes.heartbeat import Beating, may_speak_for
-from pulse_actors.dispatcher.writes.report import Reported
-from pulse_actors.dispatcher.writes.submit import Submitted, checked
-from pulse_actors.runtime.actor import log_unavailable
-from pulse_actors.shared import identity as identities
+from pulse_actors.dispatcher.workers.records import Pair, RegisteredWorker
+from pulse_actors.dispatcher.writes.heartbeat import PendingHeartbeat, may_speak_for
+from pulse_actors.dispatcher.writes.report_rows import PendingReport
+from pulse_actors.dispatcher.writes.submit import PendingSubmit, checked
 
 HELLO_DEADLINE_S: Final = 5.0
 LOGIN_DEADLINE_S: Final = 10.0  # a bcrypt check takes a quarter of a second, behind others
 VIEWER_MAX_FRAME_BYTES: Final = 64 * 1024  # it brings nothing, and what it asks is short: filters, and a cursor
 UNANSWERED: Final = (protocol.Started, protocol.Capacity, protocol.Stack)
-TOLD: Final = ("started", "since_s", "apart", "ended")  # of what it holds, by a worker that came back
 RECONCILE_S: Final = 2.0  # for the database to say what a worker holds; a client gives up on its hello after 10 s
 MOST_BRIEF: Final = 1024  # heartbeats of a pool parent that wait without room, one for each of its children
 LAST_ANSWERS_S: Final = 5.0  # a peer that only stopped sending still reads
@@ -61,31 +69,37 @@ LAST_ANSWERS_S: Final = 5.0  # a peer that only stopped sending still reads
 log = structlog.get_logger()
 
 
-class Visit:
+class PeerSession:
     """
     A peer's stay.
 
     Args:
-        office: What its frames are handed to.
+        services: What its frames are handed to.
         connection: Its frames.
         entry: Where it came in, and who that makes it.
         pidfd: Of its process, for a worker to be watched by; closed here unless it was handed on.
         number: Of the connection, in the order in which they were made.
     """
 
-    def __init__(self, office: Office, connection: Connection, entry: Entry, pidfd: int | None, number: int) -> None:
-        self._office = office
-        self._desktop = office.desktop
+    def __init__(
+        self, services: PeerServices, connection: PeerConnection, entry: PeerAuth, pidfd: int | None, number: int
+    ) -> None:
+        self._services = services
+        self._context = RequestContext(services.services)
+        self._registry = services.services.registry
+        self._signal = services.services.signal
+        self._in_doubt = services.in_doubt
+        self._redaction = services.services.redaction
         self._connection = connection
         self._entry = entry
-        self._caller = NOBODY
+        self._peer = ANONYMOUS
         self._kinds: Mapping[str, type[msgspec.Struct]] = {}  # what it may send, once it is known
         self._pidfd = pidfd
         self._number = number
-        self._worker: Worker | None = None
+        self._worker: RegisteredWorker | None = None
         self._identity = ""
         self._role = Role.CLIENT
-        self._unwritten = Room()
+        self._unwritten = MemoryBudget()
         self._brief = set[bytes | None]()  # sessions of which a heartbeat without what it lists waits to be written
         self._asker: Hashable = -number  # whose requests these are; of a process, or a source, on all its connections
 
@@ -103,7 +117,7 @@ class Visit:
                 if self._pidfd is not None:
                     os.close(self._pidfd)
                 if self._worker is not None:
-                    self._office.desktop.desk.leave(self._worker)
+                    self._registry.leave(self._worker)
             with anyio.move_on_after(LAST_ANSWERS_S):
                 await self._connection.wait_answered()
             if broken is not None:
@@ -117,8 +131,8 @@ class Visit:
             group = await anext(groups, None) if greeted else await self._first(groups)
             if group is None:
                 return
-            if self._worker is not None and self._worker.hear(time.monotonic()):
-                self._office.claims.room()
+            if self._worker is not None and self._worker.contact.hear(time.monotonic()):
+                self._signal.look_again()
             for frame in group:
                 if greeted:
                     await self._handle(frame, tasks)
@@ -142,27 +156,28 @@ class Visit:
             message = f"protocol {hello.protocol} is not spoken here; {protocol.PROTOCOL_VERSION} is"
             raise ProtocolError(message, UnsupportedVersionError.code, frame.request)
         self._role = hello.role
-        self._caller = await self._admit(hello, frame.request)
-        self._desktop = replace(self._desktop, operator=replace(self._caller.operator, behalf=hello.behalf))
+        self._peer = await self._admit(hello, frame.request)
+        self._context = replace(self._context, operator=replace(self._peer.operator, behalf=hello.behalf))
         needed = Access.WORKER if hello.role is Role.WORKER else Access.VIEWER
-        if needed not in self._caller.rights:
+        if needed not in self._peer.rights:
             message = self._forbid(f"hello as {hello.role.value}", needed, tasks)
             raise ProtocolError(message, ForbiddenError.code, frame.request)
-        self._asker = self._caller.asker or self._asker
+        self._asker = self._peer.asker or self._asker
         spoken_for = (hello.role, self._asker)  # no client keeps a worker from being heard, of the same address neither
-        self._connection.manners = manners_of(spoken_for)
-        self._unwritten = unwritten_of(spoken_for)
+        self._connection.limits = request_limits_of(spoken_for)
+        self._unwritten = unwritten_budget_of(spoken_for)
         self._kinds = {
-            kind: body for kind, body in protocol.ALLOWED[hello.role].items() if ACCESS_OF[kind] in self._caller.rights
+            kind: body for kind, body in protocol.ALLOWED[hello.role].items() if ACCESS_OF[kind] in self._peer.rights
         }
-        begun = begun_of(spoken_for) if hello.role is Role.WORKER else None
-        self._connection.known(None if Access.CLIENT in self._caller.rights else VIEWER_MAX_FRAME_BYTES, begun)
+        longest = None if Access.CLIENT in self._peer.rights else VIEWER_MAX_FRAME_BYTES
         if hello.role is Role.WORKER:
+            self._connection.greeted(longest, incoming_budget_of(spoken_for), self._signal.look_again)
             await self._greet_worker(hello, frame.request)
         else:
+            self._connection.greeted(longest)
             self._connection.send("welcome", frame.request, self._welcome())
 
-    async def _admit(self, hello: Hello, request: int | None) -> Caller:
+    async def _admit(self, hello: Hello, request: int | None) -> AuthenticatedPeer:
         """Who it is; whoever cannot say so is sent away."""
         try:
             with anyio.fail_after(LOGIN_DEADLINE_S):
@@ -173,11 +188,12 @@ class Visit:
             raise ProtocolError("too many log in at once", UnavailableError.code, request) from None
 
     def _welcome(self) -> dict[str, object]:
+        server = self._services.services.server
         return {
             "protocol": protocol.PROTOCOL_VERSION,
-            "server": self._office.server,
-            "heartbeat_s": self._office.heartbeat_s,
-            "lease_s": self._office.lease_s,
+            "server": server.name,
+            "heartbeat_s": server.heartbeat_s,
+            "lease_s": server.lease_s,
             "max_frame_bytes": protocol.MAX_FRAME_BYTES,
         }
 
@@ -186,116 +202,55 @@ class Visit:
         if hello.worker is None:
             message = "a worker's hello needs `worker`, its own name"
             raise ProtocolError(message, request=request)
-        office, caller = self._office, self._caller
-        self._identity, session = caller.worker(office.host, hello.worker, hello.session)
-        listed = {ref.pair for ref in hello.running}
-        worker = Worker(
-            self._identity,
-            hello.worker,
-            session,
-            caller.pid,
-            caller.uid,
-            tuple(dict.fromkeys(hello.topics)),
-            frozenset(hello.names),
-            hello.capacity,
-            self._connection,
-            bool(hello.topics) and identities.leads_group(caller.pid),  # a pool parent's children end by themselves
-            process_tree.mark_of(caller.pid) if hello.topics else None,
-            source=caller.source,
-            heard_s=time.monotonic(),
-            said_s=time.monotonic(),
-            beaten_s=time.monotonic(),
-            extended_s=float("-inf") if listed else time.monotonic(),  # leases of a claim to come begin with it
-            stalls={name: info.stall_s for name, info in hello.handlers.items() if info.stall_s is not None},
-        )
-        self._refuse_unstorable(hello, request)
+        peer = self._peer
+        self._identity, session = peer.worker(self._services.services.host, hello.worker, hello.session)
+        listed, store = {ref.pair for ref in hello.running}, self._services.services.store
+        worker = new_worker(hello, peer, self._identity, session, self._connection)
+        refuse_unstorable(hello, request)
         holds: dict[Pair, Running] | None = None
         with anyio.move_on_after(RECONCILE_S):
-            await self._note_handlers(hello)
-            async with office.claims.lock:
+            await note_handlers(store, hello)
+            async with self._in_doubt.no_claim_under_way():
                 self._refuse_outdated(request)
-                holds = await self._reconcile(listed)
-                over = await self._over(listed, holds)
+                holds = await reconcile(self._in_doubt, self._identity, listed | self._registry.reporting)
+                over = await ended_attempts(store, listed, holds)
                 self._join(worker, listed, holds, over, request)
         if self._worker is None:
             self._refuse_outdated(request)
         if self._worker is None:  # the database is away, or slow: what it holds is looked at before the next claim
             self._join(worker, listed, None, {}, request)
-            office.claims.doubt(self._identity)
+            self._in_doubt.doubt(self._identity)
         log.info("worker_connected", worker=self._identity, capacity=hello.capacity, running=len(listed))
-        office.claims.came(worker)
+        self._signal.came(worker)
 
     def _refuse_outdated(self, request: int | None) -> None:
         """Refuse a hello that waited while its worker gave up on it and came again: what it lists is true no more."""
-        if not self._office.desktop.desk.is_newest(self._identity, self._number):
+        if not self._registry.is_newest(self._identity, self._number):
             raise ProtocolError("this worker has connected again", "conflict", request)
-
-    async def _over(self, listed: set[Pair], holds: Mapping[Pair, Running] | None) -> dict[bytes, Running]:
-        """What the jobs are of which it still holds attempts that are over: their handlers, too, must end in time."""
-        over = [] if holds is None else [job for job, _ in listed - holds.keys()]
-        try:
-            return await self._office.desktop.store.named(over) if over else {}
-        except UnavailableError as error:
-            log_unavailable(error, "hello")
-            return {}
 
     def _join(
         self,
-        worker: Worker,
+        worker: RegisteredWorker,
         listed: set[Pair],
         holds: Mapping[Pair, Running] | None,
         over: Mapping[bytes, Running],
         request: int | None,
     ) -> None:
-        """Write it into the book, and say so; nothing may be awaited between the look and this."""
-        office, desk = self._office, self._office.desktop.desk
-        older = desk.get(self._identity)
+        """Write it into the registry, and say so; nothing may be awaited between the look and this."""
+        registry, process_watch = self._registry, self._services.process_watch
+        older = registry.get(self._identity)
         if older is not None:
             older.link.send("error", None, {"code": "conflict", "message": "this worker has connected again"})
             older.link.close()
-        before = older or desk.away.get(self._identity)
-        for pair in listed:
-            job = over.get(pair[0]) if holds is None else holds.get(pair, over.get(pair[0]))
-            held = Held("", "") if job is None else Held(job.name, job.topic, timeout_s=job.timeout_s)
-            if before is not None and pair in before.held:  # it may die before it can tell that again
-                held = replace(held, **{name: getattr(before.held[pair], name) for name in TOLD})
-            worker.held[pair] = held
-        desk.join(worker)
-        self._connection.relieved = office.claims.room
+        worker.held.update(held_jobs(listed, holds, over, older or registry.away.get(self._identity)))
+        registry.join(worker)
         self._worker = worker
-        if office.deaths is not None and self._pidfd is not None:
+        if process_watch is not None and self._pidfd is not None:
             pidfd, self._pidfd = self._pidfd, None
-            office.deaths.watch(worker, pidfd, self._connection.hear_out)
+            process_watch.watch(worker, pidfd, self._connection.hear_out)
         lost = None if holds is None else sorted(listed - holds.keys())
-        answer = {"session": worker.session, "lost": lost}
+        answer = {"session": worker.facts.session, "lost": lost}
         self._connection.send("welcome", request, self._welcome() | answer)
-
-    def _refuse_unstorable(self, hello: Hello, request: int | None) -> None:
-        """Refuse what the database cannot hold, before a claim uses it."""
-        words = (*hello.topics, *hello.names, *hello.handlers, *(info.topic or "" for info in hello.handlers.values()))
-        bad = next((word for word in words if "\0" in word), None)
-        if bad is not None:
-            message = f"hello: {bad!r:.60} contains a NUL character; names and topics without one are allowed"
-            raise ProtocolError(message, request=request)
-        for name, info in hello.handlers.items():
-            check_backoff(name, info.backoff, request)
-
-    async def _note_handlers(self, hello: Hello) -> None:
-        """Remember what it says of its handlers."""
-        if hello.handlers:
-            try:
-                await self._office.desktop.store.note_handlers(hello.handlers)
-            except UnavailableError as error:
-                log_unavailable(error, "handlers")
-
-    async def _reconcile(self, listed: set[Pair]) -> dict[Pair, Running] | None:
-        """What of *listed* it still holds; None while the database is away."""
-        try:
-            reporting = self._office.desktop.desk.reporting
-            return await self._office.claims.give_back_unlisted(self._identity, listed | reporting)
-        except UnavailableError as error:
-            log_unavailable(error, "hello")
-            return None
 
     async def _handle(self, frame: Frame, tasks: anyio.abc.TaskGroup) -> None:
         kind = self._kinds.get(frame.kind)
@@ -322,90 +277,91 @@ class Visit:
 
     def _forbid(self, what: str, needed: Access, tasks: anyio.abc.TaskGroup) -> str:
         """Have it noted that *what* was asked without the role *needed*; what to say of it."""
-        operator, refusals = self._desktop.operator, self._office.refusals
-        times = refusals.due(operator, what)
+        operator, refusal_log = self._context.operator, self._services.refusal_log
+        times = refusal_log.due(operator, what)
         if times is not None:
-            tasks.start_soon(refusals.note, operator, what, needed, times)
-        return refusal(what, needed, operator.shown, self._caller.rights)
+            tasks.start_soon(refusal_log.note, operator, what, needed, times)
+        return refusal(what, needed, operator.shown, self._peer.rights)
 
-    def _hear_worker(self, worker: Worker, frame: Frame, body: msgspec.Struct) -> bool:
+    def _hear_worker(self, worker: RegisteredWorker, frame: Frame, body: msgspec.Struct) -> bool:
         """Take a worker's own kinds; False: it is a client's."""
         match body:
             case protocol.Report():
                 for result in body.results:
                     protocol.check_result(result)
                 pairs = [(result.id, result.attempt) for result in body.results]
-                settled = self._unwritten.place(len(frame.body))
+                settled = self._unwritten.reserve_frame(len(frame.body))
                 if settled is None:
                     note_ended(worker, pairs)
-                    raise UnavailableError(NO_ROOM)
-                self._office.results.accept(Reported(worker, frame.request, body.results, pairs, settled))
+                    raise UnavailableError(OVER_BUDGET)
+                self._services.reports.accept(PendingReport(worker, frame.request, body.results, pairs, settled))
             case protocol.Started():
-                bounded = self._office.desktop.desk.started(
+                bounded = self._registry.started(
                     worker, [(ref.id, ref.attempt) for ref in body.jobs], {ref.pair for ref in body.apart}
                 )
-                count_started(self._office.desktop.desk.tally, worker)
-                if bounded and self._office.overdue is not None:
-                    self._office.overdue.started(worker, bounded)
+                count_started(self._services.counters, worker)
+                if bounded and self._services.deadlines is not None:
+                    self._services.deadlines.started(worker, bounded, time.monotonic())
             case protocol.Heartbeat():
                 self._hear_beat(worker, frame, body)
             case protocol.Checkpoint():  # about some of what it holds: no heartbeat
                 note_progress(worker, body.jobs, time.monotonic())
-                settled = self._unwritten.place(len(frame.body))
+                settled = self._unwritten.reserve_frame(len(frame.body))
                 if settled is None:
-                    raise UnavailableError(NO_ROOM)
-                self._office.leases.checkpoints.put(self._beating(worker, frame, None, body.jobs, settled))
+                    raise UnavailableError(OVER_BUDGET)
+                self._services.heartbeats.checkpoints.put(self._beating(worker, frame, None, body.jobs, settled))
             case protocol.Stack():
-                self._office.desktop.stacks.answer(worker, frame.request, body)
+                self._services.services.stacks.answer(worker, frame.request, body)
             case protocol.Capacity():
                 self._resize(worker, body)
             case _:
                 return False
         return True
 
-    def _hear_beat(self, worker: Worker, frame: Frame, body: protocol.Heartbeat) -> None:
+    def _hear_beat(self, worker: RegisteredWorker, frame: Frame, body: protocol.Heartbeat) -> None:
         """Without room for what it lists it says that its worker lives, which extends the leases of all it holds."""
         if body.session is None:
             note_beat(worker, body.jobs or (), body.assigns, time.monotonic())
-        settled, jobs, kept = self._unwritten.place(len(frame.body)), body.jobs, True
+        settled, jobs, kept = self._unwritten.reserve_frame(len(frame.body)), body.jobs, True
         if settled is None:
             if body.session in self._brief or len(self._brief) >= MOST_BRIEF:  # what says the same is not written yet
-                raise UnavailableError(NO_ROOM)
+                raise UnavailableError(OVER_BUDGET)
             self._brief.add(body.session)
             settled, jobs, kept = partial(self._brief.discard, body.session), None, body.jobs is None
-        self._office.leases.batcher.put(self._beating(worker, frame, body.session, jobs, settled, kept=kept))
-        if body.jobs is not None and worker.doubtful_beats:
-            worker.doubtful_beats -= 1
-            self._office.claims.doubt(worker.identity)
+        self._services.heartbeats.batcher.put(self._beating(worker, frame, body.session, jobs, settled, kept=kept))
+        if body.jobs is not None and worker.contact.has_doubtful_beat():
+            self._in_doubt.doubt(worker.identity)
 
     def _beating(
         self,
-        worker: Worker,
+        worker: RegisteredWorker,
         frame: Frame,
         session: bytes | None,
         jobs: Sequence[protocol.Beat] | None,
         settled: Callable[[], None],
         *,
         kept: bool = True,
-    ) -> Beating:
-        at_s, uid = time.monotonic(), self._caller.uid
-        return Beating(self._connection, frame.request, uid, worker.identity, session, jobs, at_s, settled, kept)
+    ) -> PendingHeartbeat:
+        at_s, uid = time.monotonic(), self._peer.uid
+        return PendingHeartbeat(
+            self._connection, frame.request, uid, worker.identity, session, jobs, at_s, settled, kept
+        )
 
-    def _resize(self, worker: Worker, body: protocol.Capacity) -> None:
+    def _resize(self, worker: RegisteredWorker, body: protocol.Capacity) -> None:
         if body.session is not None:
-            other = self._office.desktop.desk.by_session(body.session, remote=self._caller.uid is None)
-            if other is None or not may_speak_for(self._caller.uid, other.identity, other.uid):
+            other = self._registry.by_session(body.session, remote=self._peer.uid is None)
+            if other is None or not may_speak_for(self._peer.uid, other.identity, other.facts.uid):
                 return
             worker = other
-            worker.leaving = body.capacity == 0  # by its pool parent's word; its own could be a handler's making
-        worker.capacity = body.capacity
-        self._office.claims.room()
+            worker.expect_end(ends=body.capacity == 0)  # by its pool parent's word; its own could be a handler's making
+        worker.resize(body.capacity)
+        self._signal.look_again()
 
     async def _ask(self, frame: Frame, body: msgspec.Struct, tasks: anyio.abc.TaskGroup) -> None:
         if isinstance(body, protocol.Submit):
-            batcher = self._office.submits.batcher
-            batcher.put(Submitted(self._connection, frame.request, checked(body.jobs)))
-            await self._connection.while_alive(batcher.wait_room)
+            batcher = self._services.submits.batcher
+            batcher.put(PendingSubmit(self._connection, frame.request, checked(body.jobs)))
+            await self._connection.while_alive(batcher.wait_accepting)
         elif not await self._connection.while_alive(begin := partial(self._begin, frame, body, tasks)):
             tasks.start_soon(begin)  # the peer's process is dead: what it wrote behind this does not wait for it
 
@@ -413,26 +369,26 @@ class Visit:
         """Have it answered when it is its turn."""
         if frame.kind in LONG:
             await self._connection.wait_page(frame.request)
-        place = self._connection.manners.place(frame.kind)
-        await place.acquire()
-        tasks.start_soon(self._answer, frame, body, place)
+        slot = self._connection.limits.slot_for(frame.kind)
+        await slot.acquire()
+        tasks.start_soon(self._answer, frame, body, slot)
 
-    async def _answer(self, frame: Frame, body: msgspec.Struct, place: anyio.Semaphore | BackDoor) -> None:
+    async def _answer(self, frame: Frame, body: msgspec.Struct, slot: anyio.Semaphore | PenaltySlot) -> None:
         ASKER.set(self._asker)
         try:
             await self._reply(frame, body)
         finally:
-            place.release()
+            slot.release()
 
     async def _reply(self, frame: Frame, body: msgspec.Struct) -> None:
         answer: Mapping[str, object]
         try:
-            self._desktop.redaction.check(getattr(body, "args", None))
-            async with self._office.pages.turn() if frame.kind in LONG else contextlib.nullcontext():
+            self._redaction.check(getattr(body, "args", None))
+            async with self._services.list_queue.turn() if frame.kind in LONG else contextlib.nullcontext():
                 if self._connection.is_over and ACCESS_OF[frame.kind] is Access.VIEWER:  # nobody reads the answer
                     self._connection.settle(frame.request)
                     return
-                answer = self._desktop.redaction.answer(await REQUESTS[frame.kind](self._desktop, body))
+                answer = self._redaction.answer(await REQUESTS[frame.kind](self._context, body))
         except StatementError as error:
             self._connection.refuse(frame.request, error.code, f"{frame.kind}: {error.message}")
         except PulseError as error:
@@ -441,6 +397,6 @@ class Visit:
             log.exception("request_failed", kind=frame.kind)  # one request's trouble: the peer's others go on
             self._connection.refuse(frame.request, "internal", f"{frame.kind} failed; the server's log says why")
         else:
-            if CONTENTS not in self._caller.rights and is_about_contents(frame.kind):
+            if CONTENTS not in self._peer.rights and is_about_contents(frame.kind):
                 answer = conceal(answer)
             self._connection.send("ok", frame.request, answer)

@@ -19,9 +19,9 @@ from pulse.store.reading.jobs import STATUSES
 from pulse.store.reading.listing import Wanted
 from pulse.store.rows import Canceled, Level, Wake
 from pulse.system import processes
-from pulse_actors.dispatcher.diagnosis.facts import known_of
+from pulse_actors.dispatcher.context import Answer, RequestContext, no_such
+from pulse_actors.dispatcher.diagnosis.facts import facts_of
 from pulse_actors.dispatcher.diagnosis.why import ACTIVE, explain
-from pulse_actors.dispatcher.services import Answer, Desktop, no_such
 from pulse_actors.dispatcher.writes.batcher import halve
 from pulse_actors.shared import identity as identities
 
@@ -32,7 +32,7 @@ SET_ASIDE: Final = "set_aside"  # why a job was not changed: the database refuse
 SOON_S: Final = 1.0  # due times that are nearer than clocks differ are now
 
 
-async def list_jobs(on: Desktop, body: protocol.JobsList) -> Answer:
+async def list_jobs(on: RequestContext, body: protocol.JobsList) -> Answer:
     """A page of jobs; it ends early when its time is over."""
     statuses = [body.status] if isinstance(body.status, str) else body.status
     for status in statuses or ():
@@ -53,27 +53,27 @@ async def list_jobs(on: Desktop, body: protocol.JobsList) -> Answer:
         body.newer_s,
         body.prefix,
     )
-    page = await on.store.listing.page(wanted, body.limit, body.after, oldest=body.oldest, brief=body.brief)
+    page = await on.services.store.listing.page(wanted, body.limit, body.after, oldest=body.oldest, brief=body.brief)
     return {"jobs": page.jobs, "next": page.next, "reached": page.reached_s}
 
 
-async def get_job(on: Desktop, body: protocol.ById) -> Answer:
+async def get_job(on: RequestContext, body: protocol.ById) -> Answer:
     """One job with its history."""
-    job = await on.store.reads.job(body.id)
+    job = await on.services.store.reads.job(body.id)
     if job is None:
         raise no_such("job", body.id)
     return {"job": job}
 
 
-async def why_job(on: Desktop, body: protocol.ById) -> Answer:
+async def why_job(on: RequestContext, body: protocol.ById) -> Answer:
     """What keeps a job from running, the decisive reason first."""
-    job = await on.store.reads.why(body.id, on.host.id)
+    job = await on.services.store.reads.why(body.id, on.services.host.id)
     if job is None:
         which = uuid.UUID(bytes=body.id)
         message = f"there is no job {which}: it was never submitted here, or has ended and was deleted since"
         raise NotFoundError(message)
-    slow = await on.incidents.snapshot() if job.status in ACTIVE else None
-    reasons = explain(job, known_of(on, job, time.monotonic(), slow))
+    slow = await on.services.incidents.snapshot() if job.status in ACTIVE else None
+    reasons = explain(job, facts_of(on, job, time.monotonic(), slow))
     return {
         "id": job.id,
         "name": job.name,
@@ -83,21 +83,21 @@ async def why_job(on: Desktop, body: protocol.ById) -> Answer:
     }
 
 
-async def cancel_jobs(on: Desktop, body: protocol.ByIds) -> Answer:
+async def cancel_jobs(on: RequestContext, body: protocol.ByIds) -> Answer:
     """Cancel at once, and stop the handlers that run here; set aside what the database refuses to change."""
     canceled, aside = list[Canceled](), set[bytes]()
 
     async def cancel(ids: Sequence[bytes]) -> bool:
         try:
-            async with on.store.acting(on.operator) as store:
+            async with on.acting() as store:
                 found = await store.cancel(ids)
                 await store.lift([job.id for job in found])
                 await _note(store, "jobs.cancel", body, [job.id for job in found])
         except StatementError as error:
             if len(ids) > 1:
                 return False
-            await on.store.cancel([])  # where even that is refused, it is not about the job
-            async with on.store.acting(on.operator) as store:
+            await on.services.store.cancel([])  # where even that is refused, it is not about the job
+            async with on.acting() as store:
                 if await store.set_aside(ids[0], "cancel_jobs", error):
                     await _note(store, "jobs.set_aside", body, ids, {"sqlstate": error.sqlstate})
                     aside.update(ids)
@@ -106,18 +106,18 @@ async def cancel_jobs(on: Desktop, body: protocol.ByIds) -> Answer:
         return True
 
     await halve(body.ids, cancel)
-    on.claims.forget((job.id, job.attempt) for job in canceled if job.worker is not None)
+    on.services.handout.forget((job.id, job.attempt) for job in canceled if job.worker is not None)
     for job in canceled:
-        worker = None if job.worker is None else on.desk.get(job.worker)
+        worker = None if job.worker is None else on.services.registry.get(job.worker)
         if worker is not None:
             worker.link.send("stop", None, {"jobs": [(job.id, job.attempt, "canceled")]})
     return await _done_and_refused(on, body.ids, {job.id for job in canceled}, aside=aside)
 
 
-async def retry_jobs(on: Desktop, body: protocol.ByIds) -> Answer:
+async def retry_jobs(on: RequestContext, body: protocol.ByIds) -> Answer:
     """Give terminal jobs fresh budgets, but not while their last attempt is still held here."""
     held = await _held_here(on, body.ids)
-    async with on.store.acting(on.operator) as store:
+    async with on.acting() as store:
         retried = await store.retry([job for job in body.ids if job not in held])
         await store.lift(list(retried))
         await _note(store, "jobs.retry", body, list(retried))
@@ -125,7 +125,7 @@ async def retry_jobs(on: Desktop, body: protocol.ByIds) -> Answer:
     return await _done_and_refused(on, body.ids, set(retried), conflicts=held)
 
 
-async def delete_jobs(on: Desktop, body: protocol.ByIds) -> Answer:
+async def delete_jobs(on: RequestContext, body: protocol.ByIds) -> Answer:
     """
     Remove jobs that are terminal or set aside, with their history, but not while their last attempt is still held here.
 
@@ -133,21 +133,21 @@ async def delete_jobs(on: Desktop, body: protocol.ByIds) -> Answer:
     taken for its result.
     """
     held = await _held_here(on, body.ids)
-    async with on.store.acting(on.operator) as store:
+    async with on.acting() as store:
         gone = await store.delete([job for job in body.ids if job not in held])
         await _note(store, "jobs.delete", body, sorted(gone))
-    there = await on.store.statuses([*held]) if held else {}
+    there = await on.services.store.statuses([*held]) if held else {}
     left = {job for job, (status, _) in there.items() if status != Status.RUNNING}
     return await _done_and_refused(on, body.ids, gone, conflicts=left)
 
 
-async def change_jobs(on: Desktop, body: protocol.JobsChange) -> Answer:
+async def change_jobs(on: RequestContext, body: protocol.JobsChange) -> Answer:
     """Move jobs that wait to another topic or priority; effective for the next claim of every host."""
     if body.topic is None and body.priority is None:
         message = "neither topic nor priority is given; one of them, or both, is needed"
         raise BadRequestError(message)
     wanted = {key: value for key, value in (("topic", body.topic), ("priority", body.priority)) if value is not None}
-    async with on.store.acting(on.operator) as store:
+    async with on.acting() as store:
         moved = await store.change(body.ids, topic=body.topic, priority=body.priority)
         await _note(store, "jobs.change", body, [job for job, one in moved.items() if one.wake], wanted)
     _wake(on, (one.wake for one in moved.values() if one.wake))
@@ -155,7 +155,7 @@ async def change_jobs(on: Desktop, body: protocol.JobsChange) -> Answer:
     return {**answer, "before": [[job, one.topic, one.priority] for job, one in moved.items() if one.wake]}
 
 
-def _wake(on: Desktop, wakes: Iterable[Wake]) -> None:
+def _wake(on: RequestContext, wakes: Iterable[Wake]) -> None:
     """Have the claims look at each of these levels once, from the first due time on."""
     levels: dict[Level, float] = {}
     now_s = time.time()
@@ -163,7 +163,7 @@ def _wake(on: Desktop, wakes: Iterable[Wake]) -> None:
         level, due_s = Level(wake.topic, wake.priority), now_s if wake.due_s is None else wake.due_s
         levels[level] = min(levels.get(level, due_s), due_s)
     for level, due_s in levels.items():
-        on.claims.wake_level(level, due_s - now_s if due_s > now_s + SOON_S else 0.0, due_s=due_s)
+        on.services.signal.wake_level(level, due_s - now_s if due_s > now_s + SOON_S else 0.0, due_s=due_s)
 
 
 async def _note(
@@ -184,28 +184,28 @@ async def _note(
     await store.note(action, job=done[0] if len(done) == 1 else None, jobs=len(done), detail=detail)
 
 
-async def _held_here(on: Desktop, ids: Sequence[bytes]) -> set[bytes]:
+async def _held_here(on: RequestContext, ids: Sequence[bytes]) -> set[bytes]:
     """Jobs of which an attempt may be running on this host yet."""
-    last_workers = await on.store.reads.last_workers(ids)
+    last_workers = await on.services.store.reads.last_workers(ids)
     absent = {worker for worker in last_workers.values() if _is_absent(on, worker)}
-    return on.desk.held_among(ids) | {job for job, worker in last_workers.items() if worker in absent}
+    return on.services.registry.held_among(ids) | {job for job, worker in last_workers.items() if worker in absent}
 
 
-def _is_absent(on: Desktop, worker: str) -> bool:
+def _is_absent(on: RequestContext, worker: str) -> bool:
     """Whether its process lives here but is not connected: too busy to come back, it may be running its jobs yet."""
-    process = identities.process_of(on.host, worker)
-    return on.desk.get(worker) is None and process is not None and processes.lives(*process)
+    process = identities.process_of(on.services.host, worker)
+    return on.services.registry.get(worker) is None and process is not None and processes.lives(*process)
 
 
 async def _done_and_refused(
-    on: Desktop,
+    on: RequestContext,
     ids: Sequence[bytes],
     done: AbstractSet[bytes],
     conflicts: AbstractSet[bytes] = frozenset(),
     aside: AbstractSet[bytes] = frozenset(),
 ) -> Answer:
     refused = [job for job in dict.fromkeys(ids) if job not in done]
-    there = await on.store.statuses(refused) if refused else {}
+    there = await on.services.store.statuses(refused) if refused else {}
 
     def code(job: bytes) -> str:
         if job not in there:
@@ -218,17 +218,19 @@ async def _done_and_refused(
     return {"done": answered, "refused": [[job, code(job)] for job in refused]}
 
 
-async def take_stack(on: Desktop, body: protocol.ById) -> Answer:
+async def take_stack(on: RequestContext, body: protocol.ById) -> Answer:
     """Where the handler process that holds a job is now."""
-    holder = on.desk.holder_of(body.id)
+    holder = on.services.registry.holder_of(body.id)
     if holder is None:
-        if await on.store.reads.job(body.id) is None:
+        if await on.services.store.reads.job(body.id) is None:
             raise no_such("job", body.id)
         message = "no worker that is connected to this server holds the job: only where a job runs can be told"
         raise ConflictError(message)
     worker, attempt = holder
-    shown = await on.stacks.take(worker, (body.id, attempt))
+    shown = await on.services.stacks.take(worker, (body.id, attempt))
     if shown is None:
-        message = f"worker {worker.name}, pid {worker.pid}, shows no stack: it has no pool parent, or is stopped"
+        message = (
+            f"worker {worker.facts.name}, pid {worker.facts.pid}, shows no stack: it has no pool parent, or is stopped"
+        )
         raise UnavailableError(message)
     return {"worker": worker.identity, "pid": shown.pid, "attempt": attempt, "stack": shown.stack}

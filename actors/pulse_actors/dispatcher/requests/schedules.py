@@ -19,7 +19,7 @@ from pulse.errors import BadRequestError, ConflictError
 from pulse.job import CATCH_UPS, OVERLAPS
 from pulse.store.operators.schedules import ScheduleStore
 from pulse.store.rows import NewSchedule, from_us
-from pulse_actors.dispatcher.services import Answer, Desktop, no_such
+from pulse_actors.dispatcher.context import Answer, RequestContext, no_such
 from pulse_actors.dispatcher.writes.submit import args_problem
 from pulse_actors.runtime.bus import Hint
 from pulse_actors.shared.recurrence import Recurrence, When
@@ -32,34 +32,34 @@ _AS_THEY_ARE: Final = ("name", "topic", "priority", "max_attempts", "timeout_s",
 log = structlog.get_logger()
 
 
-async def list_schedules(on: Desktop, body: protocol.SchedulesList) -> Answer:
+async def list_schedules(on: RequestContext, body: protocol.SchedulesList) -> Answer:
     """A page of schedules, newest first."""
-    schedules, following = await on.store.schedules.page(body.limit, body.after)
+    schedules, following = await on.services.store.schedules.page(body.limit, body.after)
     return {"schedules": schedules, "next": following}
 
 
-async def get_schedule(on: Desktop, body: protocol.ById) -> Answer:
+async def get_schedule(on: RequestContext, body: protocol.ById) -> Answer:
     """One schedule."""
     return {"schedule": await _row(on, body.id)}
 
 
-async def create_schedule(on: Desktop, body: protocol.ScheduleCreate) -> Answer:
+async def create_schedule(on: RequestContext, body: protocol.ScheduleCreate) -> Answer:
     """Check a schedule, reckon its first occurrences by the database's clock, store it."""
     _check_args(body.args)
     identity = body.id or uuid7().bytes
-    new = _new(identity, body, await on.store.reads.now_us())
-    async with on.store.acting(on.operator) as store:
+    new = _new(identity, body, await on.services.store.reads.now_us())
+    async with on.acting() as store:
         created = await store.schedules.create(new)
         if created:
-            await store.note("schedules.create", topic=body.topic, schedule=identity, detail=_told(body))
-    schedule = await on.store.schedules.get(identity)
+            await store.note("schedules.create", topic=body.topic, schedule=identity, detail=_note_detail(body))
+    schedule = await on.services.store.schedules.get(identity)
     if schedule is None or (not created and not _is_the_same_request(schedule, body)):
         raise ConflictError(f"schedule {uuid.UUID(bytes=identity)} exists already")
     await _tell(on)
     return {"schedule": schedule}
 
 
-async def update_schedule(on: Desktop, body: protocol.ScheduleUpdate) -> Answer:
+async def update_schedule(on: RequestContext, body: protocol.ScheduleUpdate) -> Answer:
     """Change what is given, unset what is nil; the cursor stays unless that is when it occurs."""
     changes = {name: value for name in body.__struct_fields__ if (value := getattr(body, name)) is not msgspec.UNSET}
     del changes["id"]
@@ -75,48 +75,48 @@ async def update_schedule(on: Desktop, body: protocol.ScheduleUpdate) -> Answer:
             cleared: dict[str, None] = dict.fromkeys(_WHEN)
             old = msgspec.structs.replace(old, **cleared, timezone=old.timezone if "cron" in changes else None)
         # Before: a transaction that waits for another connection waits for itself.
-        now_us = await on.store.reads.now_us()
-        async with on.store.acting(on.operator) as store:
+        now_us = await on.services.store.reads.now_us()
+        async with on.acting() as store:
             changed = await _change(store.schedules, row, msgspec.structs.replace(old, **changes), now_us)
             if changed:
-                told = {name: value for name, value in changes.items() if name != "args"}
-                await store.note("schedules.update", schedule=body.id, detail={**told, "options": sorted(changes)})
+                detail = {name: value for name, value in changes.items() if name != "args"}
+                await store.note("schedules.update", schedule=body.id, detail={**detail, "options": sorted(changes)})
         if changed:
             await _tell(on)
             return {"schedule": await _row(on, body.id)}
     raise ConflictError(f"schedule {uuid.UUID(bytes=body.id)} is being changed by others; ask again")
 
 
-async def delete_schedule(on: Desktop, body: protocol.ById) -> Answer:
+async def delete_schedule(on: RequestContext, body: protocol.ById) -> Answer:
     """Remove a schedule; its jobs stay."""
-    async with on.store.acting(on.operator) as store:  # the function notes it
+    async with on.acting() as store:  # the function notes it
         if not await store.schedules.delete(body.id):
             raise no_such("schedule", body.id)
     await _tell(on)
     return {"id": body.id}
 
 
-async def pause_schedule(on: Desktop, body: protocol.ById) -> Answer:
+async def pause_schedule(on: RequestContext, body: protocol.ById) -> Answer:
     """Fire nothing of it; pausing a paused one is no error."""
     return await _set_paused(on, body.id, paused=True)
 
 
-async def resume_schedule(on: Desktop, body: protocol.ById) -> Answer:
+async def resume_schedule(on: RequestContext, body: protocol.ById) -> Answer:
     """Go on; what was missed meanwhile its catch_up decides."""
     return await _set_paused(on, body.id, paused=False)
 
 
-async def trigger_schedule(on: Desktop, body: protocol.ScheduleTrigger) -> Answer:
+async def trigger_schedule(on: RequestContext, body: protocol.ScheduleTrigger) -> Answer:
     """A job of it now, beside its occurrences."""
     job_id = body.job_id or uuid7().bytes
-    async with on.store.acting(on.operator) as store:  # the function notes it
+    async with on.acting() as store:  # the function notes it
         if not await store.schedules.trigger(body.id, job_id):
             raise no_such("schedule", body.id)
-    on.claims.wake()
+    on.services.signal.wake()
     return {"id": job_id}
 
 
-async def preview_schedule(on: Desktop, body: protocol.SchedulePreview) -> Answer:
+async def preview_schedule(on: RequestContext, body: protocol.SchedulePreview) -> Answer:
     """When it occurs next, by its rule, from its cursor on."""
     row = await _row(on, body.id)
     request = _request_of(row)
@@ -128,14 +128,14 @@ async def preview_schedule(on: Desktop, body: protocol.SchedulePreview) -> Answe
     return {"times": [one / 1e6 for one in times_us], "timezone": rule.timezone or "UTC"}
 
 
-async def declare_schedules(on: Desktop, body: protocol.SchedulesDeclare) -> Answer:
+async def declare_schedules(on: RequestContext, body: protocol.SchedulesDeclare) -> Answer:
     """
     Make the schedules of an application what its code says.
 
     One that is there keeps its cursor, unless when it occurs was changed. One that the code does not name any more goes
     on, and is told of: deleting it is for a person to decide.
     """
-    now_us = await on.store.reads.now_us()
+    now_us = await on.services.store.reads.now_us()
     keys = [schedule.key for schedule in body.schedules]
     if len({*keys}) < len(keys):
         raise BadRequestError(f"key {max(keys, key=keys.count)!r:.100} is there twice; each key is allowed once")
@@ -149,9 +149,9 @@ async def declare_schedules(on: Desktop, body: protocol.SchedulesDeclare) -> Ans
         wanted.append((dataclasses.replace(new, key=schedule.key, declared_by=body.by), schedule))
         await anyio.lowlevel.checkpoint()  # of thousands others must not wait for the last
     changed = [one.key for new, one in wanted if await _declare(on, new, one, body.by)]
-    gone = [key for _, key in await on.store.schedules.undeclare(body.by, keys)]
+    gone = [key for _, key in await on.services.store.schedules.undeclare(body.by, keys)]
     if changed:
-        async with on.store.acting(on.operator) as store:
+        async with on.acting() as store:
             await store.note("schedules.declare", detail={"by": body.by, "keys": changed[:20], "count": len(changed)})
         log.info("schedules_declared", by=body.by, keys=changed[:20], count=len(changed))
         await _tell(on)
@@ -160,16 +160,21 @@ async def declare_schedules(on: Desktop, body: protocol.SchedulesDeclare) -> Ans
     return {"ids": [new.id for new, _ in wanted], "changed": changed, "not_declared": gone}
 
 
-async def _declare(on: Desktop, new: NewSchedule, schedule: protocol.ScheduleDeclared, by: str) -> bool:
+async def _declare(on: RequestContext, new: NewSchedule, schedule: protocol.ScheduleDeclared, by: str) -> bool:
     for _ in range(TRIES):
-        row = await on.store.schedules.get(new.id)
+        row = await on.services.store.schedules.get(new.id)
         if row is None:
-            if await on.store.schedules.create(new):
+            if await on.services.store.schedules.create(new):
                 return True
         elif (row["declared_by"], row["undeclared_at"], row["error"]) == (by, None, None) and _is_same(row, schedule):
             return False
         elif await _change(
-            on.store.schedules, row, schedule, await on.store.reads.now_us(), key=schedule.key, declared_by=by
+            on.services.store.schedules,
+            row,
+            schedule,
+            await on.services.store.reads.now_us(),
+            key=schedule.key,
+            declared_by=by,
         ):
             return True
     raise ConflictError(f"schedule {schedule.key!r:.100} is being changed by others, or its key is taken; ask again")
@@ -187,8 +192,8 @@ async def _change(
     return await schedules.update(dataclasses.replace(new, **kept), row["revision"], moved=moved)
 
 
-async def _set_paused(on: Desktop, identity: bytes, *, paused: bool) -> Answer:
-    async with on.store.acting(on.operator) as store:
+async def _set_paused(on: RequestContext, identity: bytes, *, paused: bool) -> Answer:
+    async with on.acting() as store:
         if not await store.schedules.pause(identity, paused=paused):
             raise no_such("schedule", identity)
         await store.note("schedules.pause" if paused else "schedules.resume", schedule=identity)
@@ -203,28 +208,28 @@ def _check_args(args: str) -> None:
         raise BadRequestError(problem)
 
 
-def _check_hidden(on: Desktop, row: Mapping[str, object]) -> None:
+def _check_hidden(on: RequestContext, row: Mapping[str, object]) -> None:
     """Refuse to give the args of *row* to another handler where some of them is hidden: of that it might not be."""
-    if on.redaction.answer(row) != row:
+    if on.services.redaction.answer(row) != row:
         message = f"the args of schedule {row['name']!r:.80} are redacted: another name is allowed together with args"
         raise BadRequestError(message)
 
 
-def _told(body: protocol.ScheduleCreate) -> dict[str, object]:
+def _note_detail(body: protocol.ScheduleCreate) -> dict[str, object]:
     """What is noted of a new schedule: never its args."""
     given = {"name": body.name, "cron": body.cron, "timezone": body.timezone, "every_s": body.every, "run_at": body.at}
     return {key: value for key, value in given.items() if value is not None}
 
 
-async def _row(on: Desktop, identity: bytes) -> dict[str, Any]:
-    schedule = await on.store.schedules.get(identity)
+async def _row(on: RequestContext, identity: bytes) -> dict[str, Any]:
+    schedule = await on.services.store.schedules.get(identity)
     if schedule is None:
         raise no_such("schedule", identity)
     return schedule
 
 
-async def _tell(on: Desktop) -> None:
-    await on.bus.hint(Hint("scheduler", "schedules changed"))
+async def _tell(on: RequestContext) -> None:
+    await on.services.bus.hint(Hint("scheduler", "schedules changed"))
 
 
 def _when(body: protocol.ScheduleCreate) -> When:

@@ -15,10 +15,10 @@ from pulse.errors import BadRequestError
 from pulse.ops.doctor.finding import Finding
 from pulse.store.operators.policies import OPTIONS, SERVER_OPTIONS, effective
 from pulse.store.operators.transaction import Operator
+from pulse_actors.dispatcher.context import Answer, RequestContext
 from pulse_actors.dispatcher.requests import jobs, schedules
-from pulse_actors.dispatcher.services import Answer, Desktop
 from pulse_actors.dispatcher.workers.health import condition_of, quiet_s
-from pulse_actors.dispatcher.workers.registry import Worker
+from pulse_actors.dispatcher.workers.records import RegisteredWorker
 from pulse_actors.runtime.actor import database_status
 from pulse_actors.runtime.bus import Hint
 
@@ -27,31 +27,31 @@ SUPERVISOR_ANSWER_S: Final = 1.0
 B = TypeVar("B", bound=msgspec.Struct)
 
 
-async def pause_dispatch(on: Desktop, body: protocol.DispatchGate) -> Answer:
+async def pause_dispatch(on: RequestContext, body: protocol.DispatchGate) -> Answer:
     """Close the gate; exact from the next claim on, on every host, since the claim itself looks at it."""
     if body.until is not None:
         if body.for_s is not None:
             message = "until and for_s are both given; one of them is allowed"
             raise BadRequestError(message)
-        if body.until * 1e6 <= await on.store.reads.now_us():
+        if body.until * 1e6 <= await on.services.store.reads.now_us():
             message = f"until is {body.until:.0f} (Unix seconds); a time in the future is allowed"
             raise BadRequestError(message)
     ends = {"reason": body.reason, "until": body.until, "for_s": body.for_s}
-    async with on.store.acting(on.operator) as store:
+    async with on.acting() as store:
         await store.gate.pause(body.topic, body.reason, who=_who(on.operator), until_s=body.until, for_s=body.for_s)
         await store.note("dispatch.pause", topic=body.topic, detail=_given(ends))
-    await on.bus.hint(Hint("pause", "gate changed", {"topic": body.topic}))
-    return await on.store.gate.get()
+    await on.services.bus.hint(Hint("pause", "gate changed", {"topic": body.topic}))
+    return await on.services.store.gate.get()
 
 
-async def resume_dispatch(on: Desktop, body: protocol.DispatchGate) -> Answer:
+async def resume_dispatch(on: RequestContext, body: protocol.DispatchGate) -> Answer:
     """Open the gate; opening an open one is no error."""
-    async with on.store.acting(on.operator) as store:
+    async with on.acting() as store:
         if await store.gate.resume(body.topic):
             await store.note("dispatch.resume", topic=body.topic)
-    on.claims.wake()
-    await on.bus.hint(Hint("pause", "gate changed", {"topic": body.topic}))
-    return await on.store.gate.get()
+    on.services.signal.wake()
+    await on.services.bus.hint(Hint("pause", "gate changed", {"topic": body.topic}))
+    return await on.services.store.gate.get()
 
 
 def _given(values: Mapping[str, object]) -> dict[str, object]:
@@ -65,25 +65,25 @@ def _who(operator: Operator) -> str | None:
     return who if operator.behalf is None else f"{who} for {operator.behalf}"
 
 
-async def dispatch_status(on: Desktop, _body: protocol.Nothing) -> Answer:
+async def dispatch_status(on: RequestContext, _body: protocol.Nothing) -> Answer:
     """The gate."""
-    return await on.store.gate.get()
+    return await on.services.store.gate.get()
 
 
-async def list_topics(on: Desktop, body: protocol.TopicsList) -> Answer:
+async def list_topics(on: RequestContext, body: protocol.TopicsList) -> Answer:
     """A page of what is set, in the order of the topics."""
-    topics, following = await on.store.topics.page(body.limit, body.after)
+    topics, following = await on.services.store.topics.page(body.limit, body.after)
     return {"topics": topics, "next": following}
 
 
-async def get_topic(on: Desktop, body: protocol.TopicGet) -> Answer:
+async def get_topic(on: RequestContext, body: protocol.TopicGet) -> Answer:
     """The policy of one topic: each value that counts, and whose it is."""
     return {"topic": await _topic(on, body.topic)}
 
 
-async def set_topic(on: Desktop, body: protocol.TopicSet) -> Answer:
+async def set_topic(on: RequestContext, body: protocol.TopicSet) -> Answer:
     """Set options; effective here at once, and on other hosts as soon as they have heard."""
-    lease_s, least_s = body.policy.get("lease_s"), on.server_policy.get("lease_s")
+    lease_s, least_s = body.policy.get("lease_s"), on.services.server.policy.get("lease_s")
     if isinstance(lease_s, int | float) and isinstance(least_s, float) and 0 < lease_s < least_s:
         message = (
             f'lease_s of topic "{body.topic}" is {lease_s:g}; at least the server\'s own, {least_s:g} s, is allowed'
@@ -92,61 +92,65 @@ async def set_topic(on: Desktop, body: protocol.TopicSet) -> Answer:
     return await _change_topic(on, body.topic, body.policy)
 
 
-async def unset_topic(on: Desktop, body: protocol.TopicUnset) -> Answer:
+async def unset_topic(on: RequestContext, body: protocol.TopicUnset) -> Answer:
     """Unset options, by their names, or all of them."""
     allowed = OPTIONS if body.topic else SERVER_OPTIONS
     return await _change_topic(on, body.topic, dict.fromkeys(body.options or allowed))
 
 
-async def _change_topic(on: Desktop, topic: str, policy: Mapping[str, object]) -> Answer:
-    async with on.store.acting(on.operator) as store:
+async def _change_topic(on: RequestContext, topic: str, policy: Mapping[str, object]) -> Answer:
+    async with on.acting() as store:
         await store.topics.set(topic, policy)  # the function notes it
-    await on.read_policies()
-    on.claims.wake()  # its order may be another one
-    await on.bus.hint(Hint("pause", "policies changed"))
+    await on.services.read_policies()
+    on.services.signal.wake()  # its order may be another one
+    await on.services.bus.hint(Hint("pause", "policies changed"))
     return {"topic": await _topic(on, topic)}
 
 
-async def _topic(on: Desktop, topic: str) -> Answer:
-    own, server = await on.store.topics.get(topic)
-    of_server = {**server, **on.server_policy}
-    handlers = await on.store.topics.handlers(topic) if topic else []
-    retention = await on.store.audit.retention()
+async def _topic(on: RequestContext, topic: str) -> Answer:
+    own, server = await on.services.store.topics.get(topic)
+    of_server = {**server, **on.services.server.policy}
+    handlers = await on.services.store.topics.handlers(topic) if topic else []
+    retention = await on.services.store.audit.retention()
     return {"topic": topic, "policy": effective(own, of_server), "handlers": handlers, "retention": retention}
 
 
-async def list_actions(on: Desktop, body: protocol.AuditList) -> Answer:
+async def list_actions(on: RequestContext, body: protocol.AuditList) -> Answer:
     """A page of what operators did, newest first."""
-    rows, following = await on.store.audit.page(
+    rows, following = await on.services.store.audit.page(
         body.limit, body.after, action=body.action, topic=body.topic, since_s=body.since_s
     )
     return {"audit": rows, "next": following}
 
 
-async def list_workers(on: Desktop, _body: protocol.Nothing) -> Answer:
+async def list_workers(on: RequestContext, _body: protocol.Nothing) -> Answer:
     """Handler processes that are connected here."""
     return {"workers": workers(on)}
 
 
-def workers(on: Desktop) -> list[Answer]:
+def workers(on: RequestContext) -> list[Answer]:
     """Every connected handler process; pool parents hold no jobs and are left out."""
     now_s = time.monotonic()
-    return [_worker(worker, now_s, on.heartbeat_s) for worker in on.desk.workers() if worker.topics or worker.names]
+    return [
+        _worker(worker, now_s, on.services.server.heartbeat_s)
+        for worker in on.services.registry.workers()
+        if worker.facts.topics or worker.facts.names
+    ]
 
 
-def _worker(worker: Worker, now_s: float, heartbeat_s: float) -> Answer:
+def _worker(worker: RegisteredWorker, now_s: float, heartbeat_s: float) -> Answer:
     return {
         "identity": worker.identity,
-        "name": worker.name,
-        "pid": worker.pid,
-        "host": worker.source or socket.gethostname(),
-        "topics": list(worker.topics),
-        "names": sorted(worker.names),
+        "name": worker.facts.name,
+        "pid": worker.facts.pid,
+        "host": worker.facts.source or socket.gethostname(),
+        "topics": list(worker.facts.topics),
+        "names": sorted(worker.facts.names),
         "capacity": worker.capacity,
         "running": [identity for identity, _ in worker.held],
         "started": sum(held.started for held in worker.held.values()),
         "draining": worker.draining,
-        "silent": worker.silent,
+        "silent": worker.contact.silent,
         "condition": condition_of(worker, now_s, heartbeat_s),
         "quiet_s": quiet_s(worker, now_s),
         "calls": dict(Counter(held.name for held in worker.held.values() if held.started)),
@@ -154,20 +158,20 @@ def _worker(worker: Worker, now_s: float, heartbeat_s: float) -> Answer:
     }
 
 
-async def stats(on: Desktop, body: protocol.Stats) -> Answer:
+async def stats(on: RequestContext, body: protocol.Stats) -> Answer:
     """Depths, rates and latencies; also while the database is away."""
-    return await on.stats.answer(body)
+    return await on.services.stats.answer(body)
 
 
-async def status(on: Desktop, _body: protocol.Nothing) -> Answer:
+async def status(on: RequestContext, _body: protocol.Nothing) -> Answer:
     """Everything at a glance; the supervisor's part comes over the bus."""
-    of_supervisor = await on.bus.ask_status(SUPERVISOR_ANSWER_S) or {}
-    database = await database_status(on.store)
+    of_supervisor = await on.services.bus.ask_status(SUPERVISOR_ANSWER_S) or {}
+    database = await database_status(on.services.store)
     counts, exact, gate, wrong = None, None, None, None
     if database["ok"]:
-        counts, exact = await on.store.reads.counts()
-        gate = await on.store.gate.get()
-        wrong = [_incident(one) for one in await on.incidents.told()]
+        counts, exact = await on.services.store.reads.counts()
+        gate = await on.services.store.gate.get()
+        wrong = [_incident(one) for one in await on.services.incidents.current()]
     return {
         "supervisor": of_supervisor.get("supervisor"),
         "actors": of_supervisor.get("actors"),
@@ -183,19 +187,19 @@ async def status(on: Desktop, _body: protocol.Nothing) -> Answer:
 
 
 def _incident(found: Finding) -> Answer:
-    told = {"check": found.check, "state": found.state.value, "text": found.text}
-    return {**told, "details": list(found.details), "advice": list(found.advice)}
+    row = {"check": found.check, "state": found.state.value, "text": found.text}
+    return {**row, "details": list(found.details), "advice": list(found.advice)}
 
 
-async def ping(_on: Desktop, _body: protocol.Nothing) -> Answer:
+async def ping(_on: RequestContext, _body: protocol.Nothing) -> Answer:
     """Nothing; that it comes back is the answer."""
     return {}
 
 
-Handler: TypeAlias = Callable[[Desktop, msgspec.Struct], Awaitable[Answer]]
+Handler: TypeAlias = Callable[[RequestContext, msgspec.Struct], Awaitable[Answer]]
 
 
-def _handler(function: Callable[[Desktop, B], Awaitable[Answer]]) -> Handler:
+def _handler(function: Callable[[RequestContext, B], Awaitable[Answer]]) -> Handler:
     return cast("Handler", function)  # the body is decoded as the type that protocol.CLIENT_KINDS names for the kind
 
 

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Final
 
 from pulse.system import processes
-from pulse_actors.dispatcher.workers.registry import Worker
+from pulse_actors.dispatcher.workers.records import RegisteredWorker
 
 QUIET_BEATS: Final = 2.0  # heartbeats without a word of its own; the parent begins to speak for it after 1.2
 STOPPED: Final = frozenset({"T", "t"})
@@ -27,16 +27,16 @@ class Condition(StrEnum):
     SILENT = "silent"  # it has let a lease pass, and why cannot be seen
 
 
-def condition_of(worker: Worker, now_s: float, heartbeat_s: float) -> Condition:
+def condition_of(worker: RegisteredWorker, now_s: float, heartbeat_s: float) -> Condition:
     """How *worker* is; asks the kernel for one that has said nothing for long. *now_s*: the monotonic clock."""
     if worker.held and quiet_s(worker, now_s) >= QUIET_BEATS * heartbeat_s:
-        if worker.watched and processes.state(worker.pid) in STOPPED:
+        if worker.watched and processes.state(worker.facts.pid) in STOPPED:
             return Condition.STOPPED
-        if worker.heard_s > worker.said_s and not worker.silent:
+        if worker.contact.heard_s > worker.contact.said_s and not worker.contact.silent:
             return Condition.BLOCKED
-    return Condition.SILENT if worker.silent else Condition.WELL
+    return Condition.SILENT if worker.contact.silent else Condition.WELL
 
 
-def quiet_s(worker: Worker, now_s: float) -> float:
+def quiet_s(worker: RegisteredWorker, now_s: float) -> float:
     """How long it has said nothing itself; 0: it was never heard of."""
-    return max(0.0, now_s - worker.said_s)
+    return max(0.0, now_s - worker.contact.said_s)

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pulse.common.backoff import ALLOWED, is_backoff
 from pulse.errors import ProtocolError
 from pulse.store.operators.policies import LivePolicy
 from pulse.store.rows import Completion
 
-if TYPE_CHECKING:
-    from pulse_actors.dispatcher.workers.registry import Desk
-
-
 LEAST_AGEING_S: Final = 0.001  # below it waiting since the year 1 would be worth more than a number can hold
 
 
-class Rules:
+class TopicPolicies:
     """
     The policies of all topics, by what they are about.
 
@@ -69,13 +65,6 @@ class Rules:
         for one in done:
             fates.setdefault(self.keeps.get(topic_of(one), keep), []).append(one)
         return list(fates.items())
-
-
-def topic_of(desk: Desk, done: Completion) -> str:
-    """Where a job waited whose attempt is over; '' where nobody remembers."""
-    worker = desk.known(done.worker)
-    held = None if worker is None else worker.held.get((done.id, done.attempt))
-    return "" if held is None else held.topic
 
 
 def check_backoff(name: str, backoff: str | None, request: int | None) -> None:

@@ -10,146 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
-from typing import Final, Protocol, TypeAlias
+from dataclasses import dataclass
+from typing import Final
 
-from pulse.protocol import CLAIM_MAX_BYTES
-from pulse.store.rows import Claim, Ending, EndingKind, Fence, Running
-from pulse_actors.dispatcher.monitoring.counters import Tally
-from pulse_actors.dispatcher.workers.policies import Rules
-from pulse_actors.shared.epochs import given_back
+from pulse.store.rows import Claim, Completion, Running
+from pulse_actors.dispatcher.workers.policies import TopicPolicies
+from pulse_actors.dispatcher.workers.records import HeldJob, Pair, RegisteredWorker
 
-Pair: TypeAlias = tuple[bytes, int]
-
-NO_HANDLER_MIN_S: Final = 5.0
-NO_HANDLER_MAX_S: Final = 60.0
-BACKLOG_BYTES: Final = 4 * 1024 * 1024  # who has not read so much yet gets no more; a claim brings 8 MiB at most
-ALL_BUSY_MIN_S: Final = 1.0  # the workers that name it are full: others behind it in its topic go first for that long
-ALL_BUSY_MAX_S: Final = 10.0
 NEWEST_MAX: Final = 10_000  # workers whose newest connection is remembered: a hello waits for seconds at most
-DOUBTFUL_BEATS: Final = 2  # a statement commits within one heartbeat after nobody waits for it any more, or never
-_WIDEST_CHAR_BYTES: Final = 4
-
-
-class Link(Protocol):
-    """How frames get to a worker."""
-
-    def send(self, kind: str, request: int | None, body: Mapping[str, object]) -> None:
-        """Queue a frame; never waits."""
-
-    @property
-    def backlog_bytes(self) -> int:
-        """What is queued and not yet taken by the socket."""
-        ...
-
-    def close(self) -> None:
-        """Close after what is queued."""
-
-
-@dataclass(slots=True)
-class Held:
-    """A job that a worker holds."""
-
-    name: str
-    topic: str
-    started: bool = False
-    apart: bool = False  # in a process of its own, which ends with the worker's
-    timeout_s: float | None = None
-    told_s: float = 0.0  # when progress of it, or a checkpoint, was last heard of; monotonic clock
-    stall_s: float | None = None  # longest time without progress, as its worker was told
-    since_s: float = 0.0  # when its handler was called, monotonic clock; 0: it is not known
-    ended: bool = False  # its worker has said how, and is to say it again: there was no room for that
-    assign: int = 0  # the frame in which it was sent, or a later one: how many its worker had been sent by then
-    unlisted: int = 0  # heartbeats in a row that did not list it, though that frame had been read, as far as is known
-
-
-@dataclass(frozen=True, slots=True)
-class Sentence:
-    """How an attempt is to end once its process is dead, which the dispatcher kills because of it."""
-
-    kind: EndingKind
-    reason: str
-    stack: str | None = None
-
-
-@dataclass(slots=True)
-class Worker:
-    """
-    A connected worker process.
-
-    Attributes:
-        identity: Its ``locked_by``.
-        session: Stands for it in its pool parent's heartbeats.
-        uid: Its user; None: its process is gone.
-        capacity: Most jobs that it holds at once; 0 for pool parents.
-        closing: Handlers of it hang: it gets no more jobs, and may be killed.
-        mark: What it and all that its handlers have started carry in their environments; None: it has none.
-        leaving: Its pool parent or we said that it is about to end: then its end is no crash of a job's making.
-        doubtful_beats: Heartbeats left after which is looked whether a claim for it was committed that nobody handed
-            out: one of a dispatcher that was killed in mid-statement, which may take seconds to come to light.
-        heard_s: When it said something, or its pool parent did for it; monotonic clock.
-        said_s: When it said something itself: where only its parent speaks for it, a handler keeps its loop.
-        beaten_s: When it beat last, or its pool parent did for it; at first, when it came; monotonic clock.
-        until_s: Of a stranger: when its leases end, as they were seen or written here last; monotonic clock.
-        extended_s: When the newest of them came that the database took.
-        stalls: Handlers that promised to tell progress -> how often, seconds.
-        watched: Its death will be known from the kernel, and it can be killed: see ``deaths``.
-        sentences: What becomes of attempts because of which its process is being killed. Then ``leaving`` is set too:
-            the others are charged to nobody.
-        silent: It holds jobs and has let a lease pass without a word: stopped by a signal, or hung. It gets no more
-            until it is heard of, else it would spend the budgets of whatever is given to it.
-        source: Its address, where it came over TCP.
-        assigns: Frames of jobs that it was sent.
-        starting: Some of the jobs that it has not started: when each was submitted, and how many it stands for.
-    """
-
-    identity: str
-    name: str
-    session: bytes
-    pid: int
-    uid: int | None
-    topics: tuple[str, ...]
-    names: frozenset[str]
-    capacity: int
-    link: Link
-    leads_group: bool = False
-    mark: str | None = None
-    leaving: bool = False
-    doubtful_beats: int = DOUBTFUL_BEATS
-    held: dict[Pair, Held] = field(default_factory=dict[Pair, Held])
-    draining: bool = False
-    closing: bool = False
-    heard_s: float = float("inf")  # until it is first heard of
-    said_s: float = float("inf")
-    beaten_s: float = float("inf")  # until it is first heard of
-    until_s: float | None = None
-    extended_s: float = float("-inf")
-    stalls: Mapping[str, float] = field(default_factory=dict[str, float])
-    watched: bool = False
-    sentences: dict[Pair, Sentence] = field(default_factory=dict[Pair, Sentence])
-    silent: bool = False
-    source: str | None = None
-    assigns: int = 0
-    starting: dict[Pair, tuple[float, float]] = field(default_factory=dict[Pair, tuple[float, float]])
-
-    @property
-    def is_remote(self) -> bool:
-        """Whether it came over TCP."""
-        return self.source is not None
-
-    @property
-    def credit(self) -> int:
-        """How many more jobs it takes now."""
-        if self.draining or self.closing or self.silent or self.link.backlog_bytes > BACKLOG_BYTES:
-            return 0
-        return max(0, self.capacity - len(self.held))
-
-    def hear(self, now_s: float, *, itself: bool = True) -> bool:
-        """It said something, or (not *itself*) its pool parent for it; whether that ends a silence."""
-        was_silent, self.heard_s, self.silent = self.silent, now_s, False
-        if itself:
-            self.said_s = now_s
-        return was_silent
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,23 +36,7 @@ class ClaimPlan:
     seats: tuple[int, ...]
 
 
-@dataclass(slots=True)
-class Placement:
-    """
-    Where claimed jobs go.
-
-    Attributes:
-        assigned: identity -> its jobs.
-        moved: Jobs whose seat cannot run them, with the worker that can.
-        returned: Jobs that nobody here can take now.
-    """
-
-    assigned: dict[str, list[Claim]] = field(default_factory=dict[str, list[Claim]])
-    moved: list[tuple[Claim, Fence, str]] = field(default_factory=list[tuple[Claim, Fence, str]])
-    returned: list[Ending] = field(default_factory=list[Ending])
-
-
-class Desk:
+class WorkerRegistry:
     """
     The book.
 
@@ -194,42 +46,48 @@ class Desk:
         away: Workers that are watched, hold jobs and have lost their connection, by identity.
         reporting: Attempts whose results have arrived and are not written yet, whoever holds them by now.
         refused: Those of them that the database refuses to write, each by itself, and whose they are.
-        rules: What is kept in memory of the topics' policies.
-        tally: What has gone through.
+        policies: What is kept in memory of the topics' policies.
     """
 
     def __init__(self) -> None:
-        self._workers: dict[str, Worker] = {}
+        self._workers: dict[str, RegisteredWorker] = {}
         # Those over TCP by themselves: there a worker may say any session, also that of a local one.
-        self._by_session: dict[tuple[bool, bytes], Worker] = {}
+        self._by_session: dict[tuple[bool, bytes], RegisteredWorker] = {}
         self._turn = 0
         self.closed = False
-        self.strangers: dict[str, Worker] = {}
-        self.away: dict[str, Worker] = {}
+        self.strangers: dict[str, RegisteredWorker] = {}
+        self.away: dict[str, RegisteredWorker] = {}
         self.reporting: set[Pair] = set()
         self.refused: dict[Pair, str] = {}
         self.lost: set[Pair] = set()  # from before an epoch, until their workers have said how they ended
-        self.rules = Rules({})
-        self.tally = Tally()
+        self.policies = TopicPolicies({})
         self._newest: dict[str, int] = {}  # identity -> number of its newest connection
 
-    def workers(self) -> list[Worker]:
+    def workers(self) -> list[RegisteredWorker]:
         """Everyone who is connected."""
         return list(self._workers.values())
 
-    def get(self, identity: str) -> Worker | None:
+    def get(self, identity: str) -> RegisteredWorker | None:
         """The worker of that identity, None when it is not connected."""
         return self._workers.get(identity)
 
-    def known(self, identity: str) -> Worker | None:
+    def find(self, identity: str) -> RegisteredWorker | None:
         """The worker of that identity, connected or not."""
         return self._workers.get(identity) or self.away.get(identity) or self.strangers.get(identity)
 
-    def unconnected(self, session: bytes) -> Worker | None:
-        """Who is not connected, but watched, and has that session."""
-        return next((one for one in (*self.away.values(), *self.strangers.values()) if one.session == session), None)
+    def topic_of(self, done: Completion) -> str:
+        """Where a job waited whose attempt is over; '' where nobody remembers."""
+        worker = self.find(done.worker)
+        held = None if worker is None else worker.held.get((done.id, done.attempt))
+        return "" if held is None else held.topic
 
-    def by_session(self, session: bytes, *, remote: bool) -> Worker | None:
+    def unconnected(self, session: bytes) -> RegisteredWorker | None:
+        """Who is not connected, but watched, and has that session."""
+        return next(
+            (one for one in (*self.away.values(), *self.strangers.values()) if one.facts.session == session), None
+        )
+
+    def by_session(self, session: bytes, *, remote: bool) -> RegisteredWorker | None:
         """The worker of that session, of here or (*remote*) over TCP; None when it is not connected."""
         return self._by_session.get((remote, session))
 
@@ -247,28 +105,28 @@ class Desk:
         """Whether a worker of *identity* has said hello."""
         return identity in self._newest
 
-    def join(self, worker: Worker) -> None:
+    def join(self, worker: RegisteredWorker) -> None:
         """A worker said hello; it takes the place of an older connection of the same identity."""
         self._workers[worker.identity] = worker
         self.away.pop(worker.identity, None)
-        self._by_session[worker.is_remote, worker.session] = worker
+        self._by_session[worker.is_remote, worker.facts.session] = worker
 
-    def leave(self, worker: Worker) -> None:
+    def leave(self, worker: RegisteredWorker) -> None:
         """Its connection is gone; what it holds stays leased to it."""
         if self._workers.get(worker.identity) is worker:
             del self._workers[worker.identity]
-            self._by_session.pop((worker.is_remote, worker.session), None)
+            self._by_session.pop((worker.is_remote, worker.facts.session), None)
             if worker.watched and worker.held:
                 self.away[worker.identity] = worker
 
-    def holder_of(self, job: bytes) -> tuple[Worker, int] | None:
+    def holder_of(self, job: bytes) -> tuple[RegisteredWorker, int] | None:
         """Who holds *job*, and which attempt of it, the newest."""
         found = ((worker, attempt) for worker in self._workers.values() for one, attempt in worker.held if one == job)
         return max(found, key=lambda pair: pair[1], default=None)
 
-    def parent_of(self, pid: int) -> Worker | None:
+    def parent_of(self, pid: int) -> RegisteredWorker | None:
         """The pool parent with that pid."""
-        return next((one for one in self._workers.values() if one.pid == pid and not one.topics), None)
+        return next((one for one in self._workers.values() if one.facts.pid == pid and not one.facts.topics), None)
 
     def held_among(self, jobs: Iterable[bytes]) -> set[bytes]:
         """Which of *jobs* somebody on this host holds, whichever attempt."""
@@ -279,152 +137,78 @@ class Desk:
         pairs = {pair for one in self.everybody() for pair in one.held if one.watched or pair in self.lost}
         return {job for job, _ in pairs - self.reporting}.intersection(jobs)
 
-    def everybody(self) -> Sequence[Worker]:
+    def everybody(self) -> Sequence[RegisteredWorker]:
         """Whoever may hold something, connected or not."""
         return (*self._workers.values(), *self.strangers.values(), *self.away.values())
 
-    def note_silence(self, since_s: float) -> list[Worker]:
+    def note_silence(self, since_s: float) -> list[RegisteredWorker]:
         """Mark who holds jobs and was not heard since then; those of them that were not marked before."""
-        fallen = [one for one in self.workers() if one.held and not one.silent and one.heard_s < since_s]
+        fallen = [
+            one for one in self.workers() if one.held and not one.contact.silent and one.contact.heard_s < since_s
+        ]
         for worker in fallen:
-            worker.silent = True
+            worker.contact.fall_silent()
         return fallen
 
     def plan(self, batch: int, *, again: bool = False) -> list[ClaimPlan]:
         """The claims worth making, in a new turn or *again*: one for each set of topics that free workers serve."""
         if self.closed:
             return []
-        groups: dict[tuple[str, ...], list[Worker]] = {}
+        groups: dict[tuple[str, ...], list[RegisteredWorker]] = {}
         for worker in self._workers.values():
-            if worker.credit > 0 and worker.topics:
-                groups.setdefault(worker.topics, []).append(worker)
+            if worker.credit > 0 and worker.facts.topics:
+                groups.setdefault(worker.facts.topics, []).append(worker)
         self._turn += not again
         return [self._claim_for(topics, workers, batch) for topics, workers in groups.items()]
 
-    def _claim_for(self, topics: tuple[str, ...], workers: list[Worker], batch: int) -> ClaimPlan:
+    def _claim_for(self, topics: tuple[str, ...], workers: list[RegisteredWorker], batch: int) -> ClaimPlan:
         shift = self._turn % len(topics)  # no topic is always last among equal priorities
         workers.sort(key=lambda worker: -worker.credit)
         seats = deal([worker.credit for worker in workers], batch)
         identities = tuple(worker.identity for worker in workers)
         return ClaimPlan(topics[shift:] + topics[:shift], identities, tuple(seats))
 
-    def place(self, plan: ClaimPlan, claims: Sequence[Claim], running: AbstractSet[bytes] = frozenset()) -> Placement:
-        """
-        Decide for each claimed job who runs it; nothing is written into the book yet.
-
-        Args:
-            plan: Of the claim.
-            claims: What it brought.
-            running: Jobs an earlier attempt of which may run on this host yet, in a process that is not connected.
-
-        A job of which an earlier attempt has not ended, in a process that can be killed, waits for that: the attempt
-        was canceled, or it lapsed for another host. Of others, only their leases are known.
-        """
-        placement = Placement()
-        room = {worker.identity: worker.credit for worker in self._workers.values()}
-        again = [claim.id for claim in claims if claim.attempt > 1]
-        held = self.running_in_hand(again) | running if again else running
-        for claim in claims:
-            seat = plan.workers[claim.worker]
-            if claim.id in held:
-                delay_s = min(ALL_BUSY_MAX_S, ALL_BUSY_MIN_S * 2.0 ** given_back(claim))
-                placement.returned.append(Ending(claim.id, claim.attempt, seat, EndingKind.UNASSIGNED, delay_s=delay_s))
-                continue
-            if _is_too_long(claim):
-                placement.returned.append(_discarded(claim, seat))
-                continue
-            worker = self._workers.get(seat)
-            if worker is not None and claim.name in worker.names and room[seat] > 0:
-                room[seat] -= 1
-                placement.assigned.setdefault(seat, []).append(claim)
-                continue
-            heir = self._heir(claim, room)
-            fence = Fence(claim.id, claim.attempt, seat)
-            if heir is not None:
-                room[heir] -= 1
-                placement.moved.append((claim, fence, heir))
-            else:
-                placement.returned.append(self._returned(claim, fence))
-        return placement
-
-    def _heir(self, claim: Claim, room: Mapping[str, int]) -> str | None:
-        able = [identity for identity in self._naming(claim) if room[identity] > 0]
-        return max(able, key=lambda identity: room[identity], default=None)
-
-    def _naming(self, claim: Claim) -> list[str]:
-        return [one.identity for one in self.workers() if claim.name in one.names and claim.topic in one.topics]
-
-    def _returned(self, claim: Claim, fence: Fence) -> Ending:
-        if self.closed or fence.worker not in self._workers:  # for a successor, or for who else serves the topic
-            return Ending(*fence, EndingKind.UNASSIGNED, delay_s=0.0)
-        longer = 2.0 ** given_back(claim)
-        if self._naming(claim):
-            return Ending(*fence, EndingKind.UNASSIGNED, delay_s=min(ALL_BUSY_MAX_S, ALL_BUSY_MIN_S * longer))
-        error = f'no handler named "{claim.name}" on topic "{claim.topic}"'
-        return Ending(*fence, EndingKind.UNASSIGNED, error, min(NO_HANDLER_MAX_S, NO_HANDLER_MIN_S * longer))
-
     def hand_over(self, identity: str, claims: Sequence[Claim]) -> None:
         """Write into the book that the worker holds these from now on, by the frames that it was sent."""
         worker = self._workers[identity]
+        held, stalls, assigns = worker.held, worker.facts.stalls, worker.jobs.assigns
         for claim in claims:
-            stall_s = self.rules.stall_s(claim.topic, worker.stalls.get(claim.name))
-            worker.held[claim.id, claim.attempt] = Held(
-                claim.name, claim.topic, timeout_s=claim.timeout_s, stall_s=stall_s, assign=worker.assigns
+            stall_s = self.policies.stall_s(claim.topic, stalls.get(claim.name))
+            held[claim.id, claim.attempt] = HeldJob(
+                claim.name, claim.topic, timeout_s=claim.timeout_s, stall_s=stall_s, assign=assigns
             )
 
-    def free(self, worker: Worker, pairs: Iterable[Pair]) -> None:
+    def free(self, worker: RegisteredWorker, pairs: Iterable[Pair]) -> None:
         """Results were answered: the places are free again."""
+        held = worker.held
         for pair in pairs:
-            worker.held.pop(pair, None)
+            held.pop(pair, None)
 
-    def learn(self, worker: Worker, running: Mapping[Pair, Running]) -> list[tuple[Pair, Held]]:
+    def learn(self, worker: RegisteredWorker, running: Mapping[Pair, Running]) -> list[tuple[Pair, HeldJob]]:
         """What the database knows of attempts that a worker came with while it was away; as for ``started``."""
-        news = [pair for pair in running if pair in worker.held and not worker.held[pair].name]
-        for pair in news:
+        learned = [pair for pair in running if pair in worker.held and not worker.held[pair].name]
+        for pair in learned:
             held, job = worker.held[pair], running[pair]
             held.name, held.topic, held.timeout_s = job.name, job.topic, job.timeout_s
-        return self.started(worker, [pair for pair in news if worker.held[pair].started])
+        return self.started(worker, [pair for pair in learned if worker.held[pair].started])
 
     def started(
-        self, worker: Worker, pairs: Iterable[Pair], apart: AbstractSet[Pair] = frozenset()
-    ) -> list[tuple[Pair, Held]]:
+        self, worker: RegisteredWorker, pairs: Iterable[Pair], apart: AbstractSet[Pair] = frozenset()
+    ) -> list[tuple[Pair, HeldJob]]:
         """The handlers of these are being called; those of them that must end, or tell progress, in time."""
-        bounded: list[tuple[Pair, Held]] = []
+        bounded: list[tuple[Pair, HeldJob]] = []
+        jobs, heard_s = worker.held, worker.contact.heard_s
         for pair in pairs:
-            held = worker.held.get(pair)
+            held = jobs.get(pair)
             if held is not None:
                 held.started = True
-                held.since_s = held.since_s or worker.heard_s
+                held.since_s = held.since_s or heard_s
                 held.apart = held.apart or pair in apart
                 if held.stall_s is None:  # it came with its worker
-                    held.stall_s = self.rules.stall_s(held.topic, worker.stalls.get(held.name))
+                    held.stall_s = self.policies.stall_s(held.topic, worker.facts.stalls.get(held.name))
                 if held.timeout_s is not None or held.stall_s is not None:
                     bounded.append((pair, held))
         return bounded
-
-
-def length_of(claim: Claim) -> int:
-    """How much text an assignment of *claim* carries, in characters."""
-    return len(claim.args) + len(claim.checkpoint or "") + len(claim.previous or "")
-
-
-def _bytes_of(claim: Claim) -> int:
-    return sum(len(text.encode()) for text in (claim.args, claim.checkpoint or "", claim.previous or ""))
-
-
-def _is_too_long(claim: Claim) -> bool:
-    return length_of(claim) * _WIDEST_CHAR_BYTES > CLAIM_MAX_BYTES and _bytes_of(claim) > CLAIM_MAX_BYTES
-
-
-def _discarded(claim: Claim, seat: str) -> Ending:
-    """
-    The end of a job that no frame can carry: SQL submits args of any length, and jsonb prints 1e400 in 401 digits.
-
-    A worker would break the connection over it, come back, and be given it again.
-    """
-    what = "args and checkpoint" if claim.checkpoint else "args"
-    error = f"{what} have {_bytes_of(claim)} bytes as the database prints them; at most {CLAIM_MAX_BYTES} can be sent"
-    return Ending(claim.id, claim.attempt, seat, EndingKind.DISCARDED, error)
 
 
 def deal(credits_: Sequence[int], limit: int) -> list[int]:

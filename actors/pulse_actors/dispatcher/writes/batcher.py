@@ -8,7 +8,7 @@ from typing import Final, Generic, TypeVar
 import anyio
 
 ROW_BYTES: Final = 4096  # of texts: more weighs as much as several rows, so that a statement ends within its time
-ROOM: Final = 2.0  # batches that wait: whoever puts more is slowed down
+MAX_WAITING_BATCHES: Final = 2.0  # batches that wait: whoever puts more is slowed down
 
 T = TypeVar("T")
 
@@ -60,9 +60,9 @@ class Batcher(Generic[T]):
         """Return when everything that was put has been handled."""
         await self._idle.wait()
 
-    async def wait_room(self) -> None:
+    async def wait_accepting(self) -> None:
         """Return when no more than ROOM batches wait; for whoever could put items faster than they are handled."""
-        while self._weight > ROOM * self._limit:
+        while self._weight > MAX_WAITING_BATCHES * self._limit:
             await self._taken.wait()
 
     def _take(self) -> Sequence[T]:

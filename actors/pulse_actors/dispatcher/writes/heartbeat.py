@@ -13,12 +13,14 @@ from pulse.errors import StatementError, UnavailableError
 from pulse.protocol import Beat
 from pulse.store.rows import Renewal
 from pulse.store.store import Store
-from pulse_actors.dispatcher.admission.memory_budget import kept_by_nobody
+from pulse_actors.dispatcher.admission.memory_budget import nothing_reserved
+from pulse_actors.dispatcher.monitoring.counters import DispatchCounters
 from pulse_actors.dispatcher.monitoring.observe import count_margin
-from pulse_actors.dispatcher.workers.registry import Desk, Link, Pair
+from pulse_actors.dispatcher.workers.records import Pair, WorkerLink
+from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 from pulse_actors.dispatcher.writes.batcher import ROW_BYTES, Batcher
-from pulse_actors.dispatcher.writes.session_lookup import Roll
-from pulse_actors.dispatcher.writes.unwritten import Unwritten
+from pulse_actors.dispatcher.writes.session_lookup import SessionLookup
+from pulse_actors.dispatcher.writes.unwritten import UnwrittenLeases
 from pulse_actors.shared import identity as identities
 from pulse_actors.shared.json_size import comes_back
 from pulse_actors.shared.row_writes import Left, write_merged
@@ -29,7 +31,7 @@ log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class Beating:
+class PendingHeartbeat:
     """
     One heartbeat frame.
 
@@ -43,54 +45,64 @@ class Beating:
         kept: With all that it told; else the leases are extended, and it is to be told again.
     """
 
-    link: Link
+    link: WorkerLink
     request: int | None
     uid: int | None
     worker: str
     session: bytes | None
     jobs: Sequence[Beat] | None
     at_s: float
-    settled: Callable[[], None] = kept_by_nobody
+    settled: Callable[[], None] = nothing_reserved
     kept: bool = True
 
 
-class Leases:
+class HeartbeatWriter:
     """
     Extends leases.
 
     Args:
         store: The database.
-        desk: Which session holds what.
+        registry: Which session holds what.
         host: This host, for sessions that are not connected.
+        counters: How much of their leases was left is counted there.
         lease_s: Length of a lease.
     """
 
-    def __init__(self, store: Store, desk: Desk, host: identities.Host, *, lease_s: float) -> None:
+    def __init__(
+        self,
+        store: Store,
+        registry: WorkerRegistry,
+        host: identities.Host,
+        counters: DispatchCounters,
+        *,
+        lease_s: float,
+    ) -> None:
         self._store = store
-        self._desk = desk
+        self._registry = registry
         self._host = host
+        self._counters = counters
         self._lease_s = lease_s
-        self.unwritten = Unwritten(store, desk, lease_s=lease_s)
-        self.batcher: Batcher[Beating] = Batcher(self._beat, _weight, BATCH)
-        self.checkpoints: Batcher[Beating] = Batcher(self._save, _weight, BATCH)
+        self.unwritten = UnwrittenLeases(store, registry, lease_s=lease_s)
+        self.batcher: Batcher[PendingHeartbeat] = Batcher(self._beat, _weight, BATCH)
+        self.checkpoints: Batcher[PendingHeartbeat] = Batcher(self._save, _weight, BATCH)
 
-    async def _beat(self, beats: Sequence[Beating]) -> None:
+    async def _beat(self, beats: Sequence[PendingHeartbeat]) -> None:
         for identity, at_s in await self._answer(beats, self._extend):
-            worker = self._desk.known(identity)
+            worker = self._registry.find(identity)
             if worker is not None:
-                count_margin(self._desk.tally, worker, self._lease_s, at_s)
-                worker.extended_s = max(worker.extended_s, at_s)
+                count_margin(self._counters, worker, self._lease_s, at_s)
+                worker.contact.extend(at_s)
 
-    async def _save(self, beats: Sequence[Beating]) -> None:
+    async def _save(self, beats: Sequence[PendingHeartbeat]) -> None:
         await self._answer(beats, self._keep)
 
     async def _answer(
-        self, beats: Sequence[Beating], write: Callable[[Sequence[Renewal]], Awaitable[set[Pair]]]
+        self, beats: Sequence[PendingHeartbeat], write: Callable[[Sequence[Renewal]], Awaitable[set[Pair]]]
     ) -> list[tuple[str, float]]:
         """Write what *beats* ask for, and answer each; for whom, and when it had come, of those that were written."""
         try:
-            roll = Roll(self._store, self._host)
-            wanted = [await self._renewals(beat, roll) for beat in beats]
+            lookup = SessionLookup(self._store, self._host)
+            wanted = [await self._renewals(beat, lookup) for beat in beats]
             held = [self._held(renewals) for renewals in wanted]
             written = await write([renewal for some in wanted for renewal in some])
         except UnavailableError as error:
@@ -101,7 +113,7 @@ class Leases:
         answered: list[tuple[str, float]] = []
         for beat, renewals, before in zip(beats, wanted, held, strict=True):
             lost = [(one.id, one.attempt) for one in renewals if (one.id, one.attempt) not in written]
-            done = before - (self._held(renewals) - self._desk.reporting)  # its result has overtaken the heartbeat
+            done = before - (self._held(renewals) - self._registry.reporting)  # its result has overtaken the heartbeat
             missed = {*lost} - done
             if missed:
                 log.info("leases_lost", worker=renewals[0].worker, count=len(missed))
@@ -112,31 +124,32 @@ class Leases:
 
     def _held(self, renewals: Sequence[Renewal]) -> set[Pair]:
         """What the worker of *renewals* holds now."""
-        worker = self._desk.known(renewals[0].worker) if renewals else None
+        worker = self._registry.find(renewals[0].worker) if renewals else None
         return set() if worker is None else {*worker.held}
 
-    async def _renewals(self, beat: Beating, roll: Roll) -> Sequence[Renewal]:
+    async def _renewals(self, beat: PendingHeartbeat, lookup: SessionLookup) -> Sequence[Renewal]:
         if beat.jobs is not None:
             return [Renewal(job.id, job.attempt, beat.worker, job.text) for job in beat.jobs]
         if beat.session is None:
-            held = self._desk.get(beat.worker)
+            held = self._registry.get(beat.worker)
             return [] if held is None else [Renewal(*pair, beat.worker, None) for pair in held.held]
-        return await self._renewals_of_session(beat.session, beat.uid, roll)
+        return await self._renewals_of_session(beat.session, beat.uid, lookup)
 
-    async def _renewals_of_session(self, session: bytes, uid: int | None, roll: Roll) -> Sequence[Renewal]:
+    async def _renewals_of_session(self, session: bytes, uid: int | None, lookup: SessionLookup) -> Sequence[Renewal]:
         # Not connected: it did not read, or is too busy to say hello to a restarted dispatcher.
-        worker = self._desk.by_session(session, remote=uid is None) or self._desk.unconnected(session)
+        worker = self._registry.by_session(session, remote=uid is None) or self._registry.unconnected(session)
         if worker is not None:
-            if not may_speak_for(uid, worker.identity, worker.uid):
+            if not may_speak_for(uid, worker.identity, worker.facts.uid):
                 return []
-            worker.hear(time.monotonic(), itself=False)  # its parent sees that it is at work
-            worker.beaten_s = worker.heard_s
+            now_s = time.monotonic()
+            worker.contact.hear(now_s, itself=False)  # its parent sees that it is at work
+            worker.contact.beat(now_s)
             return [Renewal(*pair, worker.identity, None) for pair in worker.held]
         # Nobody here knows it yet. Its leases tell who it is.
-        identity = await roll.named(session, remote=uid is None)
+        identity = await lookup.named(session, remote=uid is None)
         if identity is None or not may_speak_for(uid, identity, identities.user_of(self._host, identity)):
             return []
-        return await roll.held(identity)
+        return await lookup.held(identity)
 
     async def _extend(self, renewals: Sequence[Renewal]) -> set[Pair]:
         extended: set[Pair] = set()
@@ -182,7 +195,7 @@ def _pairs(left: Sequence[Left[Renewal]]) -> set[Pair]:
     return {(one.row.id, one.row.attempt) for one in left}
 
 
-def _weight(beat: Beating) -> int:
+def _weight(beat: PendingHeartbeat) -> int:
     """Rows, and long texts as many rows as they have pages: a statement has to end within its time."""
     return 1 + sum(1 + len(job.text or "") // ROW_BYTES for job in beat.jobs or ())
 

@@ -14,7 +14,7 @@ from pulse.store.store import Store
 from pulse_actors.shared import identity as identities
 
 
-class Roll:
+class SessionLookup:
     """
     Who runs jobs, as of the first look.
 

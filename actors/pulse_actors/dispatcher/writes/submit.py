@@ -11,11 +11,18 @@ import msgspec
 from pulse.common.ids import uuid7
 from pulse.errors import BadRequestError, ConflictError, PulseError, StatementError, UnavailableError
 from pulse.protocol import NewJob
-from pulse.store.failures import IN_VAIN, UNIQUE_VIOLATION
+from pulse.store.failures import IN_VAIN, UNIQUE_VIOLATION, refuse_swallowed
 from pulse.store.rows import Level, Wake, from_s
 from pulse.store.store import Store
-from pulse_actors.dispatcher.claims.loop import Claims
-from pulse_actors.dispatcher.workers.registry import Link
+from pulse_actors.dispatcher.claims.assign_frames import ASSIGN_CHARS
+from pulse_actors.dispatcher.claims.cursors import FEW_TOPICS
+from pulse_actors.dispatcher.claims.doubts import InDoubtClaims
+from pulse_actors.dispatcher.claims.handout import Handout
+from pulse_actors.dispatcher.claims.work_signal import WorkSignal
+from pulse_actors.dispatcher.monitoring.counters import DispatchCounters
+from pulse_actors.dispatcher.monitoring.observe import count_submitted
+from pulse_actors.dispatcher.workers.records import WorkerLink
+from pulse_actors.dispatcher.workers.registry import ClaimPlan, WorkerRegistry
 from pulse_actors.dispatcher.writes.batcher import ROW_BYTES, Batcher, halve
 from pulse_actors.shared.json_size import excess
 from pulse_actors.shared.row_writes import spread
@@ -25,37 +32,57 @@ MAX_ARGS_BYTES: Final = 1024 * 1024  # larger work belongs into a file whose pat
 
 
 @dataclass(frozen=True, slots=True)
-class Submitted:
+class PendingSubmit:
     """One submit frame; every job has an id."""
 
-    link: Link
+    link: WorkerLink
     request: int | None
     jobs: Sequence[NewJob]
 
 
-class Submits:
+class SubmitWriter:
     """
     Collects submits and inserts them; each is answered after its commit.
 
     Args:
         store: The database.
-        claims: To be woken for the topics that got work.
+        registry: Who waits for work.
+        signal: Hears of the levels that got work.
+        in_doubt: Lets one claim be made at a time.
+        handout: Hands out what is inserted, where workers wait for it.
+        batch: Most jobs of one claim.
+        counters: What is submitted is counted there.
     """
 
-    def __init__(self, store: Store, claims: Claims) -> None:
+    def __init__(
+        self,
+        store: Store,
+        registry: WorkerRegistry,
+        *,
+        signal: WorkSignal,
+        in_doubt: InDoubtClaims,
+        handout: Handout,
+        batch: int,
+        counters: DispatchCounters,
+    ) -> None:
         self._store = store
-        self._claims = claims
+        self._registry = registry
+        self._signal = signal
+        self._in_doubt = in_doubt
+        self._handout = handout
+        self._batch = batch
+        self._counters = counters
         self._in_vain = 0  # of one batch: requests that were refused, each by itself, before one was carried out
-        self.batcher: Batcher[Submitted] = Batcher(self._write, _weight, BATCH)
+        self.batcher: Batcher[PendingSubmit] = Batcher(self._write, _weight, BATCH)
 
-    async def _write(self, submits: Sequence[Submitted]) -> None:
+    async def _write(self, submits: Sequence[PendingSubmit]) -> None:
         self._in_vain = 0
         if not await self._insert(submits):
             await halve(spread(submits), self._insert)
 
-    async def _insert(self, submits: Sequence[Submitted]) -> bool:
+    async def _insert(self, submits: Sequence[PendingSubmit]) -> bool:
         try:
-            woken = await self._claims.submit([job for submit in submits for job in submit.jobs])
+            woken = await self.submit([job for submit in submits for job in submit.jobs])
         except StatementError as error:
             if len(submits) > 1:
                 if self._in_vain < IN_VAIN:
@@ -76,7 +103,72 @@ class Submits:
         self._done(submits, woken)
         return True
 
-    async def _insert_again(self, submit: Submitted) -> None:
+    async def submit(self, jobs: Sequence[NewJob]) -> list[Wake]:
+        """
+        Insert *jobs*, all or none; where workers wait for such as they are, hand them out in the same statement.
+
+        Returns:
+            The levels at which there is something to claim now.
+
+        Raises:
+            UnavailableError: The database is away.
+            StatementError: As of ``Store.submit``.
+        """
+        if not self._may_hand_out(jobs):
+            return await self._submit(jobs)
+        async with self._in_doubt.claiming():
+            plan = self._plan_for(jobs)
+            if plan is None:
+                return await self._submit(jobs)
+            try:
+                woken = await self._submit_and_claim(plan, jobs)
+            finally:
+                if self._in_doubt.is_unconfirmed:
+                    self._signal.look_again()  # to settle it
+        return await self._submit(jobs) if woken is None else woken  # without the lock: nothing is handed out
+
+    async def _submit(self, jobs: Sequence[NewJob]) -> list[Wake]:
+        woken = await self._store.submit(jobs)
+        count_submitted(self._counters, woken)
+        refuse_swallowed(len(jobs), sum(wake.jobs for wake in woken))
+        return woken
+
+    def _may_hand_out(self, jobs: Sequence[NewJob]) -> bool:
+        """Whether jobs like these may begin before anything else does: nothing waits that is known."""
+        if not self._signal.is_at_rest or self._in_doubt.is_claiming or not self._in_doubt.is_settled:
+            return False
+        if len(jobs) > self._batch or any(job.run_at is not None or job.delay_s for job in jobs):
+            return False
+        return all(excess(job.args, ASSIGN_CHARS // len(jobs)) is None for job in jobs)
+
+    def _plan_for(self, jobs: Sequence[NewJob]) -> ClaimPlan | None:
+        self._handout.note_silence()
+        topics = {job.topic for job in jobs if job.topic is not None}
+        for plan in self._registry.plan(len(jobs)):
+            if len(plan.seats) == len(jobs) and len(plan.topics) <= FEW_TOPICS and topics.issubset(plan.topics):
+                return plan
+        return None
+
+    async def _submit_and_claim(self, plan: ClaimPlan, jobs: Sequence[NewJob]) -> list[Wake] | None:
+        """As ``submit``; None: the database refuses it. It may take the jobs, where a claim sets aside what is bad."""
+        self._handout.begin(plan)
+        try:
+            claims, woken = await self._store.submit_and_claim(
+                jobs, plan.topics, plan.workers, plan.seats, self._handout.lease_s
+            )
+        except StatementError as error:
+            if error.may_be_done:
+                raise
+            self._in_doubt.confirm(plan.workers)  # nothing was done
+            if error.sqlstate == UNIQUE_VIOLATION:  # it does not take them either
+                raise
+            return None
+        count_submitted(self._counters, woken, claims)
+        await self._handout.take(plan, claims)
+        refuse_swallowed(len(jobs), len(claims) + len(woken))
+        return woken
+
+    async def _insert_again(self, submit: PendingSubmit) -> None:
         """A request some of whose ids exist: a repeated one, or somebody else's."""
         try:
             self._done([submit], await self._store.submit_again(submit.jobs))
@@ -86,22 +178,22 @@ class Submits:
         except PulseError as error:
             _refuse(submit, error)
 
-    def _done(self, submits: Sequence[Submitted], woken: Sequence[Wake]) -> None:
+    def _done(self, submits: Sequence[PendingSubmit], woken: Sequence[Wake]) -> None:
         for wake in woken:  # first: the claim is on its way while the answers are written
             if wake.due_s is not None:
-                self._claims.wake_level(Level(wake.topic, wake.priority), due_s=wake.due_s)
+                self._signal.wake_level(Level(wake.topic, wake.priority), due_s=wake.due_s)
         for submit in submits:
             submit.link.send("ok", submit.request, {"ids": [job.id for job in submit.jobs]})
         delays = [job.delay_s for submit in submits for job in submit.jobs if job.delay_s]
         if delays:
-            self._claims.wake_recent(min(delays))
+            self._signal.wake_recent(min(delays))
 
 
-def _refuse(submit: Submitted, error: PulseError) -> None:
+def _refuse(submit: PendingSubmit, error: PulseError) -> None:
     submit.link.send("error", submit.request, {"code": error.code, "message": error.message})
 
 
-def _refusal(submit: Submitted, error: StatementError) -> PulseError:
+def _refusal(submit: PendingSubmit, error: StatementError) -> PulseError:
     """What is said of a request that the database refuses for itself."""
     if error.code != BadRequestError.code:
         return error
@@ -109,7 +201,7 @@ def _refusal(submit: Submitted, error: StatementError) -> PulseError:
     return BadRequestError(f"{which} cannot be stored: {error.message}")
 
 
-def _weight(submit: Submitted) -> int:
+def _weight(submit: PendingSubmit) -> int:
     """Jobs, and long args as many jobs as they have pages: a statement has to end within its time."""
     return sum(1 + len(job.args) // ROW_BYTES for job in submit.jobs)
 
@@ -123,10 +215,10 @@ def checked(jobs: Sequence[NewJob]) -> list[NewJob]:
             expires before it is due.
     """
     ready: list[NewJob] = []
-    for place, job in enumerate(jobs):
+    for index, job in enumerate(jobs):
         problem = _problem(job)
         if problem is not None:
-            raise BadRequestError(f"job {place} ({job.name}): {problem}")
+            raise BadRequestError(f"job {index} ({job.name}): {problem}")
         ready.append(job if job.id is not None else msgspec.structs.replace(job, id=uuid7().bytes))
     return ready
 

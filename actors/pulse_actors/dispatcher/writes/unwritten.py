@@ -20,38 +20,39 @@ import structlog
 from pulse.errors import UnavailableError
 from pulse.store.rows import Renewal
 from pulse.store.store import Store
-from pulse_actors.dispatcher.workers.registry import Desk, Pair
+from pulse_actors.dispatcher.workers.records import Pair
+from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 from pulse_actors.runtime.actor import Backoff
 from pulse_actors.shared.row_writes import write_merged
 
 # Share of a lease for which something cannot be written before that is told. A row that somebody locks for a moment
 # must not keep anybody from reaping; and with three heartbeats in a lease, or more, one falls between this and twice
 # that.
-TOLD: Final = 0.25
-LOOK: Final = TOLD / 2  # share of a lease between two looks at the reports
+DOUBTED_SHARE: Final = 0.25
+LOOK: Final = DOUBTED_SHARE / 2  # share of a lease between two looks at the reports
 AGAIN_S: Final = 1.0  # between two words of it
 
 log = structlog.get_logger()
 
 
-class Unwritten:
+class UnwrittenLeases:
     """
     Extends leases, and tells all sweeps where that fails, or reports wait.
 
     Args:
         store: The database.
-        desk: Knows whose reports are not written yet.
+        registry: Knows whose reports are not written yet.
         lease_s: Length of a lease.
     """
 
-    def __init__(self, store: Store, desk: Desk, *, lease_s: float) -> None:
+    def __init__(self, store: Store, registry: WorkerRegistry, *, lease_s: float) -> None:
         self._store = store
-        self._desk = desk
+        self._registry = registry
         self._lease_s = lease_s
         self._beats_s: dict[Pair, float] = {}  # since when they cannot be extended
         self._reports_s: dict[Pair, float] = {}  # since when their reports wait
         self._failed_s = float("-inf")
-        self._bell = anyio.Event()
+        self._doubted = anyio.Event()
 
     async def extend(self, renewals: Sequence[Renewal]) -> set[Pair]:
         """Extend leases in one statement; as ``Store.extend``."""
@@ -70,11 +71,11 @@ class Unwritten:
             self._beats_s.clear()  # of jobs that have ended since
         self._failed_s = time.monotonic()
         if self._late(self._beats_s.setdefault((one.id, one.attempt), began_s) for one in renewals):
-            self._bell.set()
+            self._doubted.set()
 
     def _late(self, since_s: Iterable[float]) -> int:
         """How many of these are too old."""
-        latest_s = time.monotonic() - TOLD * self._lease_s
+        latest_s = time.monotonic() - DOUBTED_SHARE * self._lease_s
         return sum(one_s <= latest_s for one_s in since_s)
 
     async def run(self) -> None:
@@ -82,12 +83,12 @@ class Unwritten:
         backoff = Backoff()
         while True:
             with anyio.move_on_after(LOOK * self._lease_s):
-                await self._bell.wait()
+                await self._doubted.wait()
             await self.look(backoff)
 
     async def _keep_refused(self) -> None:
         """What is refused for one job may be so for days: its own lease is kept, and nobody else waits for it."""
-        renewals = [Renewal(*pair, worker, None) for pair, worker in self._desk.refused.items()]
+        renewals = [Renewal(*pair, worker, None) for pair, worker in self._registry.refused.items()]
         with suppress(UnavailableError):
             await write_merged(self._store, renewals, self._extend, raises=False)
 
@@ -98,16 +99,16 @@ class Unwritten:
         """Tell all sweeps if there is something to tell; while even that cannot be written, as soon as it can."""
         now_s = time.monotonic()
         await self._keep_refused()
-        waiting = self._desk.reporting - self._desk.refused.keys()
+        waiting = self._registry.reporting - self._registry.refused.keys()
         self._reports_s = {pair: self._reports_s.get(pair, now_s) for pair in waiting}
         reports = self._late(self._reports_s.values())
-        if not reports and not self._bell.is_set():
+        if not reports and not self._doubted.is_set():
             return
-        self._bell = anyio.Event()
+        self._doubted = anyio.Event()
         if backoff.may_log():
             log.warning("leases_doubted", heartbeats=self._late(self._beats_s.values()), reports=reports)
         try:
             await self._store.doubt_leases(self._lease_s)
         except UnavailableError:
-            self._bell.set()
+            self._doubted.set()
         await anyio.sleep(AGAIN_S)

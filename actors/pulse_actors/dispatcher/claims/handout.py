@@ -1,0 +1,224 @@
+"""Takes jobs out of the database for workers with room, and hands them over."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
+from typing import Final
+
+import structlog
+
+from pulse.errors import StatementError, UnavailableError
+from pulse.store.failures import refusal_of
+from pulse.store.recovery.epochs import WENT_BACK
+from pulse.store.rows import Claim, Ending, EndingKind, Level, Renewal
+from pulse.store.store import Store
+from pulse_actors.dispatcher.claims.assign_frames import frames
+from pulse_actors.dispatcher.claims.cursors import LevelStart
+from pulse_actors.dispatcher.claims.doubts import InDoubtClaims
+from pulse_actors.dispatcher.claims.placement import place
+from pulse_actors.dispatcher.claims.work_signal import WorkSignal
+from pulse_actors.dispatcher.monitoring.counters import DispatchCounters
+from pulse_actors.dispatcher.monitoring.observe import count_handed_out
+from pulse_actors.dispatcher.workers.records import Pair
+from pulse_actors.dispatcher.workers.registry import ClaimPlan, WorkerRegistry
+from pulse_actors.shared import identity as identities
+
+_DUE: Final = attrgetter("due_at", "id")
+_PRIORITY: Final = attrgetter("priority")
+UNENDED: Final = frozenset({"canceled", "lease_expired"})  # outcomes of attempts whose handlers may not have ended
+
+log = structlog.get_logger()
+
+
+class ClaimRefusedError(Exception):
+    """
+    The server refuses this very claim.
+
+    Args:
+        refusal: Why.
+        error: The same as the store has raised it.
+        is_sure: It is not one of those that servers say, too, of which nothing is wrong with the claim.
+    """
+
+    def __init__(self, refusal: StatementError, error: UnavailableError, *, is_sure: bool) -> None:
+        super().__init__(refusal.message)
+        self.refusal = refusal
+        self.error = error
+        self.is_sure = is_sure
+
+
+class Handout:
+    """
+    From the database to workers.
+
+    Args:
+        store: The database.
+        registry: Who gets what.
+        signal: Hears of what could not be handed out.
+        in_doubt: Knows which claims are under way.
+        host: This host, whose processes can be seen and killed; None: leases only.
+        lease_s: Length of a lease.
+        counters: What is handed out is counted there.
+
+    Attributes:
+        lease_s: Length of a lease, where its topic has no longer one.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        registry: WorkerRegistry,
+        signal: WorkSignal,
+        *,
+        in_doubt: InDoubtClaims,
+        host: identities.Host | None,
+        lease_s: float,
+        counters: DispatchCounters,
+    ) -> None:
+        self._store = store
+        self._registry = registry
+        self._signal = signal
+        self._in_doubt = in_doubt
+        self._host = host
+        self.lease_s = lease_s
+        self._counters = counters
+        self._canceled: set[Pair] = set()
+
+    def forget(self, pairs: Iterable[Pair]) -> None:
+        """These were canceled: should the claim that is under way bring one of them, it is not handed out."""
+        self._canceled.update(pairs)
+
+    def begin(self, plan: ClaimPlan) -> None:
+        """A statement for *plan* begins: until it is known to have failed, or is in the registry, it is in doubt."""
+        self._in_doubt.expect(plan.workers)
+        self._canceled.clear()
+
+    async def claim_these(self, plan: ClaimPlan, starts: Sequence[LevelStart], only: Sequence[bytes]) -> bool:
+        """
+        Claim these jobs alone, also such as are set aside; whether one was. Call it while claiming.
+
+        Raises:
+            ClaimRefusedError: The database refuses to hand them out.
+            UnavailableError: It is away.
+        """
+        claims = await self.fetch(plan, plan.seats[: len(only)], starts, only=only)
+        await self.take(plan, claims)
+        return bool(claims)
+
+    async def fetch(
+        self,
+        plan: ClaimPlan,
+        seats: Sequence[int],
+        starts: Sequence[LevelStart] | None,
+        *,
+        ageing_s: Mapping[str, float] | None = None,
+        only: Sequence[bytes] | None = None,
+    ) -> list[Claim]:
+        """Claim, and no more: of what is refused nobody holds anything; of all else that fails that is not known."""
+        self.begin(plan)
+        began_s = time.monotonic()
+        try:
+            return await self._store.claim(
+                plan.topics, plan.workers, seats, self.lease_s, levels=starts, ageing_s=ageing_s, only=only
+            )
+        except StatementError as error:
+            await self._take_back(plan, error)
+            raise ClaimRefusedError(error, error, is_sure=True) from error
+        except UnavailableError as error:
+            refusal = refusal_of(error, time.monotonic() - began_s)
+            if refusal is None:
+                raise
+            await self._in_doubt.settle()  # before the next claim for the same workers ends them
+            raise ClaimRefusedError(refusal, error, is_sure=False) from error
+
+    async def _take_back(self, plan: ClaimPlan, error: StatementError) -> None:
+        """What a refused claim took although it was refused: its answer cannot be read, so no worker will see it."""
+        if error.may_be_done:
+            workers = [worker for worker in map(self._registry.get, plan.workers) if worker is not None]
+            listed = self._registry.reporting.union(*(worker.held for worker in workers))
+            held = await self._store.leases_of([worker.identity for worker in workers])
+            taken = [
+                Ending(*pair, identity, EndingKind.UNASSIGNED)  # no history: a job that stays so is tried each second
+                for identity, found in held.items()
+                for pair in found
+                if pair not in listed
+            ]
+            for ended in await self._store.end(taken):
+                self._signal.wake_level(Level(ended.topic, ended.priority), max(ended.delay_s, 0.001))
+        self._in_doubt.confirm(plan.workers)
+
+    def note_silence(self) -> None:
+        """Whoever holds jobs and has not been heard for a lease gets no more until it is."""
+        for worker in self._registry.note_silence(time.monotonic() - self.lease_s):
+            log.warning("worker_silent", worker=worker.identity, held=len(worker.held))
+
+    async def take(self, plan: ClaimPlan, claims: Sequence[Claim]) -> None:
+        """What was claimed for *plan* goes to its workers."""
+        await self._lengthen(plan, claims)
+        wanted = [claim for claim in claims if (claim.id, claim.attempt) not in self._canceled]
+        if wanted:
+            await self._hand_out(plan, wanted)
+        self._in_doubt.confirm(plan.workers)
+
+    async def _lengthen(self, plan: ClaimPlan, claims: Sequence[Claim]) -> None:
+        """Leases of topics that have longer ones of their own: a claim opens all with the server's."""
+        leases = self._registry.policies.leases
+        longer = [
+            Renewal(claim.id, claim.attempt, plan.workers[claim.worker], None)
+            for claim in claims
+            if claim.topic in leases
+        ]
+        if longer:
+            await self._store.extend(longer, self.lease_s)
+
+    async def _hand_out(self, plan: ClaimPlan, claims: Sequence[Claim]) -> None:
+        running = {claim.id for claim in claims if claim.previous is not None and self._may_run_yet(claim.previous)}
+        placement = place(self._registry, plan, claims, running)
+        for identity, jobs in placement.assigned.items():
+            self._assign(identity, jobs)
+        count_handed_out(self._counters, self._registry, placement.assigned)
+        if placement.moved:
+            heirs = {heir for _, _, heir in placement.moved}
+            self._in_doubt.expect(heirs)
+            moved = await self._store.move([(fence, heir) for _, fence, heir in placement.moved])
+            for claim, _, heir in placement.moved:
+                if claim.id in moved and (claim.id, claim.attempt) not in self._canceled:
+                    await self._assign_or_return(heir, claim)
+            self._in_doubt.confirm(heirs)
+        if placement.returned:
+            for ended in await self._store.end(placement.returned):
+                self._signal.wake_level(Level(ended.topic, ended.priority), max(ended.delay_s, 0.001))
+
+    def _may_run_yet(self, previous: str) -> bool:
+        """Whether the attempt before may run on this host yet, in a process that is not connected."""
+        outcome, error, worker, _ = json.loads(previous)
+        if not is_unended(outcome, error) or not isinstance(worker, str) or self._registry.get(worker) is not None:
+            return False
+        return self._host is not None and identities.is_in_hand(self._host, worker)
+
+    async def _assign_or_return(self, heir: str, claim: Claim) -> None:
+        if self._registry.get(heir) is not None:
+            self._assign(heir, [claim])
+            count_handed_out(self._counters, self._registry, {heir: [claim]})
+        else:  # it left while its job was passed on to it
+            await self._store.end([Ending(claim.id, claim.attempt, heir, EndingKind.UNASSIGNED)])
+
+    def _assign(self, identity: str, claims: list[Claim]) -> None:
+        worker = self._registry.get(identity)
+        if worker is None:  # cannot be: nothing was awaited since the placement
+            return
+        claims.sort(key=_DUE)
+        claims.sort(key=_PRIORITY, reverse=True)  # the order within a priority stays
+        parts = list(frames(claims, self._registry.policies, self.lease_s))
+        worker.jobs.sent(len(parts))
+        self._registry.hand_over(identity, claims)
+        for part in parts:
+            worker.link.send("assign", None, {"jobs": part})
+
+
+def is_unended(outcome: str | None, error: str | None) -> bool:
+    """Whether the handler of an attempt that ended so may not have ended."""
+    return outcome in UNENDED or error == WENT_BACK

@@ -1,0 +1,113 @@
+"""What a worker says of itself in its hello, and what it holds by that and by the database."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import Final
+
+from pulse.errors import ProtocolError, UnavailableError
+from pulse.protocol import Hello
+from pulse.store.rows import Running
+from pulse.store.store import Store
+from pulse.system import process_tree
+from pulse_actors.dispatcher.claims.doubts import InDoubtClaims
+from pulse_actors.dispatcher.net.peer import AuthenticatedPeer
+from pulse_actors.dispatcher.workers.policies import check_backoff
+from pulse_actors.dispatcher.workers.records import Contact, HeldJob, Pair, RegisteredWorker, WorkerFacts, WorkerLink
+from pulse_actors.runtime.actor import log_unavailable
+from pulse_actors.shared import identity as identities
+
+CARRIED_OVER: Final = ("started", "since_s", "apart", "ended")  # of what it holds, by a worker that came back
+
+
+def new_worker(
+    hello: Hello, peer: AuthenticatedPeer, identity: str, session: bytes, link: WorkerLink
+) -> RegisteredWorker:
+    """The worker that says *hello*; it holds nothing yet."""
+    now_s = time.monotonic()
+    facts = WorkerFacts(
+        identity,
+        hello.worker or "",
+        session,
+        peer.pid,
+        peer.uid,
+        tuple(dict.fromkeys(hello.topics)),
+        frozenset(hello.names),
+        bool(hello.topics) and identities.leads_group(peer.pid),  # a pool parent's children end by themselves
+        process_tree.mark_of(peer.pid) if hello.topics else None,
+        {name: info.stall_s for name, info in hello.handlers.items() if info.stall_s is not None},
+        peer.source,
+    )
+    extended_s = float("-inf") if hello.running else now_s  # leases of a claim to come begin with it
+    return RegisteredWorker(facts, hello.capacity, link, Contact(now_s, now_s, now_s, extended_s=extended_s))
+
+
+def refuse_unstorable(hello: Hello, request: int | None) -> None:
+    """
+    Refuse what the database cannot hold, before a claim uses it.
+
+    Raises:
+        ProtocolError: A word contains a NUL character, or a handler has a back-off that is none.
+    """
+    words = (*hello.topics, *hello.names, *hello.handlers, *(info.topic or "" for info in hello.handlers.values()))
+    bad = next((word for word in words if "\0" in word), None)
+    if bad is not None:
+        message = f"hello: {bad!r:.60} contains a NUL character; names and topics without one are allowed"
+        raise ProtocolError(message, request=request)
+    for name, info in hello.handlers.items():
+        check_backoff(name, info.backoff, request)
+
+
+async def note_handlers(store: Store, hello: Hello) -> None:
+    """Remember what a worker says of its handlers, unless the database is away."""
+    if hello.handlers:
+        try:
+            await store.note_handlers(hello.handlers)
+        except UnavailableError as error:
+            log_unavailable(error, "handlers")
+
+
+async def reconcile(in_doubt: InDoubtClaims, identity: str, listed: set[Pair]) -> dict[Pair, Running] | None:
+    """What of *listed* a worker still holds; the rest is given back. None while the database is away."""
+    try:
+        return await in_doubt.give_back_unlisted(identity, listed)
+    except UnavailableError as error:
+        log_unavailable(error, "hello")
+        return None
+
+
+async def ended_attempts(store: Store, listed: set[Pair], holds: Mapping[Pair, Running] | None) -> dict[bytes, Running]:
+    """The jobs of attempts that are over and still run in the worker: their handlers, too, must end in time."""
+    over = [] if holds is None else [job for job, _ in listed - holds.keys()]
+    try:
+        return await store.named(over) if over else {}
+    except UnavailableError as error:
+        log_unavailable(error, "hello")
+        return {}
+
+
+def held_jobs(
+    listed: Collection[Pair],
+    holds: Mapping[Pair, Running] | None,
+    over: Mapping[bytes, Running],
+    before: RegisteredWorker | None,
+) -> dict[Pair, HeldJob]:
+    """
+    What a worker holds when it comes.
+
+    Args:
+        listed: What it says that it holds.
+        holds: What it holds by the database; None: nobody knows.
+        over: As ``ended_attempts`` tells.
+        before: The same worker on an older connection.
+    """
+    held: dict[Pair, HeldJob] = {}
+    for pair in listed:
+        job = over.get(pair[0]) if holds is None else holds.get(pair, over.get(pair[0]))
+        one = HeldJob("", "") if job is None else HeldJob(job.name, job.topic, timeout_s=job.timeout_s)
+        if before is not None and pair in before.held:  # it may die before it can tell that again
+            one = replace(one, **{name: getattr(before.held[pair], name) for name in CARRIED_OVER})
+        held[pair] = one
+    return held

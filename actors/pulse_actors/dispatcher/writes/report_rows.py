@@ -1,0 +1,140 @@
+"""What is reported, and the rows that are written for it. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pulse.protocol import Result, ResultExtra
+from pulse.store.rows import Completion, Ending, EndingKind
+from pulse_actors.dispatcher.admission.memory_budget import nothing_reserved
+from pulse_actors.dispatcher.workers.records import Pair, RegisteredWorker
+from pulse_actors.dispatcher.writes.batcher import ROW_BYTES
+from pulse_actors.shared.json_size import comes_back, excess
+
+MAX_RESULT_BYTES: Final = 4 * 1024 * 1024  # jsonb prints more than it was given, and has to fit into a frame again
+MAX_ERROR_BYTES: Final = 64 * 1024
+MAX_CODE: Final = 2**31 - 1  # the column is an integer
+_UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
+
+_KINDS: Final = {
+    "error": EndingKind.ERROR,
+    "retry": EndingKind.RETRY,
+    "discard": EndingKind.DISCARDED,
+    "snooze": EndingKind.SNOOZED,
+    "release": EndingKind.RELEASED,
+    "crash": EndingKind.CRASHED,
+}
+
+_STOPS: Final = {"timeout": EndingKind.TIMEOUT, "stalled": EndingKind.STALLED}
+
+
+@dataclass(frozen=True, slots=True)
+class PendingReport:
+    """
+    One report frame, waiting to be written.
+
+    Attributes:
+        pairs: The attempts that it is about.
+        settled: Called when it is kept no more.
+    """
+
+    worker: RegisteredWorker
+    request: int | None
+    results: Sequence[Result]
+    pairs: Sequence[Pair]
+    settled: Callable[[], None] = nothing_reserved
+
+
+@dataclass(frozen=True, slots=True)
+class Obituary:
+    """How all that a dead worker held ended; written behind its last reports, so what it finished stays finished."""
+
+    endings: Sequence[Ending]
+
+    @property
+    def pairs(self) -> list[Pair]:
+        """The attempts that it is about."""
+        return [(ending.id, ending.attempt) for ending in self.endings]
+
+
+def weight_of(item: PendingReport | Obituary) -> int:
+    """Rows, and long texts as many rows as they have pages: a statement has to end within its time."""
+    if isinstance(item, Obituary):
+        return len(item.endings)
+    return sum(1 + _chars(one) // ROW_BYTES for one in item.results)
+
+
+def _chars(one: Result) -> int:
+    """How long its texts are."""
+    details = one.detail if isinstance(one.detail, tuple) else (one.detail,)
+    extra = one.extra or ResultExtra()
+    return sum(len(text) for text in (*details, extra.progress, extra.stack) if isinstance(text, str))
+
+
+def split(reports: Sequence[PendingReport]) -> tuple[list[Completion], list[Ending]]:
+    """What is to be written for *reports*: successes, and all else."""
+    completions: list[Completion] = []
+    endings: list[Ending] = []
+    for report in reports:
+        identity = report.worker.identity
+        for result in report.results:
+            if result.outcome == "ok":
+                text = result.detail if isinstance(result.detail, str) else None
+                if text is not None and (size_bytes := excess(text, MAX_RESULT_BYTES)):
+                    error = f"result is too large: {size_bytes} bytes; at most {MAX_RESULT_BYTES} are stored"
+                    endings.append(Ending(result.id, result.attempt, identity, EndingKind.ERROR, error))
+                    continue
+                completions.append(Completion(result.id, result.attempt, identity, text, _progress(result.extra)))
+            else:
+                endings.append(ending_of(result, identity))
+    return completions, endings
+
+
+def ending_of(result: Result, worker: str) -> Ending:
+    """The Ending of a result that is no success; its detail has been held against its outcome."""
+    text, delay_s, code = None, None, None
+    match (result.outcome, result.detail):
+        case ("retry", (float(delay), str(reason))):
+            text, delay_s = reason, delay
+        case ("snooze", float(delay)):
+            delay_s = delay
+        case ("crash", (str(reason), signal_or_code)):
+            text, code = reason, signal_or_code if isinstance(signal_or_code, int) else None
+        case (_, str(reason)):
+            text = reason
+        case _:
+            pass
+    if text is not None:
+        text = clean(text)
+    if code is not None and not -MAX_CODE <= code <= MAX_CODE:
+        code = None
+    kind, extra = _KINDS[result.outcome], result.extra or ResultExtra()
+    if kind is EndingKind.ERROR and extra.stopped in _STOPS:
+        kind = _STOPS[extra.stopped]
+    return Ending(
+        result.id,
+        result.attempt,
+        worker,
+        kind,
+        text,
+        delay_s,
+        code,
+        _progress(extra),
+        None if extra.stack is None else clean(extra.stack),
+        extra.cpu_s,
+        extra.peak_rss_bytes,
+    )
+
+
+def _progress(extra: ResultExtra | None) -> str | None:
+    """The last progress, where it can be kept."""
+    return extra.progress if extra is not None and comes_back(extra.progress) else None
+
+
+def clean(text: str) -> str:
+    """*text* as PostgreSQL can store it: no NUL, no surrogates, not longer than 64 KiB, not empty."""
+    storable = _UNSTORABLE.sub("\N{REPLACEMENT CHARACTER}", text[:MAX_ERROR_BYTES])
+    return storable.encode()[:MAX_ERROR_BYTES].decode(errors="ignore") or "no reason given"
