@@ -56,7 +56,7 @@ class ServerInfo:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
     """
-    What requests work on: the database, who is connected, what is claimed, and ways to ask others.
+    What requests work on: the database, the connected workers, the claims, and ways to ask other processes.
 
     Attributes:
         incidents: What is wrong besides.

@@ -151,7 +151,7 @@ class Handout:
         self._in_doubt.confirm(plan.workers)
 
     def note_silence(self) -> None:
-        """Whoever holds jobs and has not been heard for a lease gets no more until it is."""
+        """A worker that holds jobs and has sent nothing for a lease gets no more jobs until it sends something."""
         for worker in self._registry.note_silence(time.monotonic() - self.lease_s):
             log.warning("worker_silent", worker=worker.identity, held=len(worker.held))
 

@@ -52,7 +52,7 @@ class DueTimes:
 
 class WorkSignal:
     """
-    What whoever makes work, or room for it, tells the claim loop.
+    Submits, reports and requests tell the claim loop here that jobs are due or that workers have free capacity.
 
     Args:
         registry: Who serves which topics.
@@ -92,7 +92,7 @@ class WorkSignal:
             self.cursors.want_recent()
             self._event.set()
         elif self._due.add(None, delay_s, time.monotonic()):
-            self._event.set()  # the loop reckons its pause anew
+            self._event.set()  # the loop computes its pause anew
 
     def wake_level(self, level: Level, delay_s: float = 0.0, *, due_s: float | None = None) -> None:
         """

@@ -28,20 +28,21 @@ def new_worker(
     """The worker that says *hello*; it holds nothing yet."""
     now_s = time.monotonic()
     facts = WorkerFacts(
-        identity,
-        hello.worker or "",
-        session,
-        peer.pid,
-        peer.uid,
-        tuple(dict.fromkeys(hello.topics)),
-        frozenset(hello.names),
-        bool(hello.topics) and identities.leads_group(peer.pid),  # a pool parent's children end by themselves
-        process_tree.mark_of(peer.pid) if hello.topics else None,
-        {name: info.stall_s for name, info in hello.handlers.items() if info.stall_s is not None},
-        peer.source,
+        identity=identity,
+        name=hello.worker or "",
+        session=session,
+        pid=peer.pid,
+        uid=peer.uid,
+        topics=tuple(dict.fromkeys(hello.topics)),
+        names=frozenset(hello.names),
+        leads_group=bool(hello.topics)
+        and identities.leads_group(peer.pid),  # a pool parent's children end by themselves
+        mark=process_tree.mark_of(peer.pid) if hello.topics else None,
+        stalls={name: info.stall_s for name, info in hello.handlers.items() if info.stall_s is not None},
+        source=peer.source,
     )
     extended_s = float("-inf") if hello.running else now_s  # leases of a claim to come begin with it
-    return RegisteredWorker(facts, hello.capacity, link, Contact(now_s, now_s, now_s, extended_s=extended_s))
+    return RegisteredWorker(facts, hello.capacity, link, contact=Contact(now_s, now_s, now_s, extended_s=extended_s))
 
 
 def refuse_unstorable(hello: Hello, request: int | None) -> None:

@@ -1,8 +1,8 @@
 """
-Who speaks: an account of this machine, by the kernel; or whoever logged in over TCP, by user and password.
+The identity of a peer: an account of this machine, as the kernel names it, or a user who logged in over TCP.
 
-Who a peer is, is known once its hello has come. Over TCP that may take a bcrypt check; on the Unix sockets it is known
-before.
+The hello settles it. Over TCP it carries user and password, which may take a bcrypt check; on the Unix sockets the
+kernel names the account before.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ ANYBODY: Final = "anybody"  # the user of a server that asks for none
 @dataclass(frozen=True, slots=True)
 class AuthenticatedPeer:
     """
-    A peer of which it is known who it is.
+    A peer whose identity is settled.
 
     Attributes:
-        operator: Who it is, for audit and messages.
+        operator: Its identity, for audit and messages.
         rights: What it may do.
         peer: Its process; None: on another machine.
         source: Its address, of another machine.
@@ -91,7 +91,7 @@ class PeerAuth(Protocol):
 @dataclass(frozen=True, slots=True)
 class LocalPeerAuth:
     """
-    A Unix socket: the kernel has said who it is, and nothing that it says changes that.
+    A Unix socket: the kernel names the account of the peer, and nothing that the peer sends changes that.
 
     Attributes:
         peer: The process.
@@ -120,7 +120,7 @@ class RemotePeerAuth:
     Attributes:
         address: Where it comes from.
         source: The same, for counting guesses.
-        logins: Who is let in; None: everybody.
+        logins: The users who may log in; None: everybody.
         host: This one.
         greeted: Called when it is.
     """

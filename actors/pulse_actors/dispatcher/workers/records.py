@@ -39,7 +39,7 @@ class HeldJob:
     apart: bool = False  # in a process of its own, which ends with the worker's
     timeout_s: float | None = None
     progress_s: float = 0.0  # when progress of it, or a checkpoint, was last heard of; monotonic clock
-    stall_s: float | None = None  # longest time without progress, as its worker was told
+    stall_s: float | None = None  # longest time without progress; its worker applies the same
     since_s: float = 0.0  # when its handler was called, monotonic clock; 0: it is not known
     ended: bool = False  # its worker has said how, and is to say it again: there was no room for that
     assign: int = 0  # the frame in which it was sent, or a later one: how many its worker had been sent by then
@@ -166,7 +166,7 @@ class Contact:
         self.doubtful_beats = DOUBTFUL_BEATS
 
     def has_doubtful_beat(self) -> bool:
-        """Whether what it holds is to be looked at after this heartbeat; one less is left then."""
+        """Whether to ask the database after this heartbeat what the worker holds; one check less is left then."""
         if not self.doubtful_beats:
             return False
         self.doubtful_beats -= 1
@@ -220,7 +220,7 @@ class RegisteredWorker:
         return max(0, self.capacity - len(self.jobs.held))
 
     def drain(self, *, reconnect: bool) -> None:
-        """It gets no more: it comes back to a successor, or finishes and leaves. It is told once."""
+        """It gets no more: it comes back to a successor, or finishes and leaves. The order is sent once."""
         if not self.draining:
             self.draining = True
             self.leaving = self.leaving or not reconnect

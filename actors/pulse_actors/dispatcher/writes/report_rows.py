@@ -75,7 +75,7 @@ def _chars(one: Result) -> int:
 
 
 def split(reports: Sequence[PendingReport]) -> tuple[list[Completion], list[Ending]]:
-    """What is to be written for *reports*: successes, and all else."""
+    """The rows of *reports*: those of successes, and those of all other endings."""
     completions: list[Completion] = []
     endings: list[Ending] = []
     for report in reports:

@@ -59,11 +59,11 @@ class SubmitWriter:
         store: Store,
         registry: WorkerRegistry,
         *,
-        signal: WorkSignal,
-        in_doubt: InDoubtClaims,
-        handout: Handout,
-        batch: int,
         counters: DispatchCounters,
+        batch: int,
+        handout: Handout,
+        in_doubt: InDoubtClaims,
+        signal: WorkSignal,
     ) -> None:
         self._store = store
         self._registry = registry
