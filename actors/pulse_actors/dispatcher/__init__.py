@@ -3,7 +3,7 @@ The dispatcher: takes connections, claims and assigns jobs, writes reports, answ
 
 - admission: who may connect and how much they may ask
 - claims: from the database to workers
-- context: what every session works with
+- context: the services that requests and sessions work with
 - diagnosis: why a job does not run
 - epochs: notices that the database went back
 - liveness: dead, hung and silent workers
@@ -11,7 +11,6 @@ The dispatcher: takes connections, claims and assigns jobs, writes reports, answ
 - monitoring: counters, incidents, statistics
 - net: the listener, connections and sessions
 - requests: what clients ask, and how each request is answered
-- services: what requests work on
 - workers: the connected workers and the jobs that they hold
 - writes: group commit of submits, reports and heartbeats
 """
