@@ -7,8 +7,6 @@ from typing import Final
 from tests.mutants.code import Guarded
 
 _DESK: Final = "unit/test_desk.py::"
-_RUNS: Final = "worker is not None and claim.name in worker.names and room[seat] > 0"
-_TOO_LONG: Final = "length_of(claim) * _WIDEST_CHAR_BYTES > CLAIM_MAX_BYTES and _bytes_of(claim) > CLAIM_MAX_BYTES"
 
 DESK: Final = Guarded(
     "pulse_actors.dispatcher.workers.registry",
@@ -560,7 +558,7 @@ PLACEMENT: Final = Guarded(
         _DESK + "test_a_claim_for_a_worker_that_left_is_put_back_at_once": [
             (
                 "place",
-                "worker is not None and ",
+                "seat in names and ",
                 "",
             ),
             (
@@ -572,7 +570,7 @@ PLACEMENT: Final = Guarded(
         _DESK + "test_a_claim_that_its_seat_does_not_name_goes_to_an_heir": [
             (
                 "place",
-                " and claim.name in worker.facts.names",
+                " and claim.name in names[seat]",
                 "",
             ),
             (

@@ -51,7 +51,9 @@ def place(
     was canceled, or it lapsed for another host. Of others, only their leases are known.
     """
     placement = Placement()
-    free = {worker.identity: worker.credit for worker in registry.workers()}
+    workers = registry.workers()
+    free = {worker.identity: worker.credit for worker in workers}
+    names = {worker.identity: worker.facts.names for worker in workers}
     again = [claim.id for claim in claims if claim.attempt > 1]
     held = registry.running_in_hand(again) | running if again else running
     for claim in claims:
@@ -63,8 +65,7 @@ def place(
         if _is_too_long(claim):
             placement.returned.append(_discarded(claim, seat))
             continue
-        worker = registry.get(seat)
-        if worker is not None and claim.name in worker.facts.names and free[seat] > 0:
+        if seat in names and claim.name in names[seat] and free[seat] > 0:
             free[seat] -= 1
             placement.assigned.setdefault(seat, []).append(claim)
             continue

@@ -68,9 +68,9 @@ def count_started(counters: DispatchCounters, worker: RegisteredWorker) -> None:
     """*worker* has said which handlers it calls."""
     if not worker.jobs.starting:
         return
-    now = time.time()
+    now, jobs = time.time(), worker.held
     for pair in [*worker.jobs.starting]:
-        held = worker.held.get(pair)
+        held = jobs.get(pair)
         if held is None or held.started:
             submitted_at, weight = worker.jobs.starting.pop(pair)
             if held is not None:
@@ -82,9 +82,9 @@ def count_runs(counters: DispatchCounters, worker: RegisteredWorker, pairs: Sequ
     if not pairs:
         return
     chosen = sample(len(pairs))
-    weight, now_s = len(pairs) / len(chosen), time.monotonic()
+    weight, now_s, jobs = len(pairs) / len(chosen), time.monotonic(), worker.held
     for index in chosen:
-        held = worker.held.get(pairs[index])
+        held = jobs.get(pairs[index])
         if held is not None and held.since_s:
             counters.observe("run_s", now_s - held.since_s, weight)
 
@@ -105,9 +105,8 @@ def count_completed(
     if len(worker.facts.topics) == 1:
         counters.add(Counted.COMPLETED, worker.facts.topics[0], len(done))
     else:
-        counters.add_all(
-            Counted.COMPLETED, [held.topic for pair in done if (held := worker.held.get(pair)) is not None]
-        )
+        jobs = worker.held
+        counters.add_all(Counted.COMPLETED, [held.topic for pair in done if (held := jobs.get(pair)) is not None])
 
 
 def count_margin(counters: DispatchCounters, worker: RegisteredWorker, lease_s: float, at_s: float) -> None:
