@@ -35,8 +35,8 @@ def new_worker(
         uid=peer.uid,
         topics=tuple(dict.fromkeys(hello.topics)),
         names=frozenset(hello.names),
-        leads_group=bool(hello.topics)
-        and identities.leads_group(peer.pid),  # a pool parent's children end by themselves
+        # The children of a pool parent end by themselves.
+        leads_group=bool(hello.topics) and identities.leads_group(peer.pid),
         mark=process_tree.mark_of(peer.pid) if hello.topics else None,
         stalls={name: info.stall_s for name, info in hello.handlers.items() if info.stall_s is not None},
         source=peer.source,
