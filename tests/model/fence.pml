@@ -29,7 +29,7 @@ byte given_up_worker, given_up_token, given_up_tenure; /* a claim that nobody wa
 #define BUDGET_IS_KNOWN (status != RUNNING && status != CANCELED)
 #define HOLDS(mine) MUST(stale_writes_change_nothing, status == RUNNING && (mine) == tenure)
 
-/* The life of one claim, from Claims._fetch to the answer of its report. */
+/* The life of one claim, from Handout.fetch to the answer of its report. */
 proctype Attempt(byte me) {
     byte worker, token, mine;
     mtype outcome;
@@ -51,7 +51,7 @@ end:
     }
     if
     :: skip
-    :: atomic { /* Claims._hand_out: move_claims, to a worker that has the handler */
+    :: atomic { /* Handout._hand_out: move_claims, to a worker that has the handler */
            if
            :: FENCED(worker, token) -> HOLDS(mine); locked_by = 3 - worker; tenure++; mine = tenure; worker = 3 - worker
            :: else -> goto forgotten
@@ -68,7 +68,7 @@ end:
            goto forgotten
        }
     fi;
-    do /* the worker holds it; Leases._extend */
+    do /* the worker holds it; HeartbeatWriter._extend */
     :: atomic {
            if
            :: FENCED(worker, token) -> HOLDS(mine); extend_leases()
@@ -79,7 +79,7 @@ end:
     :: outcome = ERROR; break
     :: outcome = RELEASE; break
     od;
-    do /* Results._write, as often as the answer is lost */
+    do /* ReportWriter._write, as often as the answer is lost */
     :: atomic {
            if
            :: FENCED(worker, token) && outcome == OK ->
@@ -145,7 +145,7 @@ end:
     od
 }
 
-/* requests.cancel_jobs and retry_jobs: they act on the row whatever it is, without a worker's name. */
+/* jobs.cancel_jobs and retry_jobs: they act on the row whatever it is, without a worker's name. */
 active proctype Operator() {
 end:
     do

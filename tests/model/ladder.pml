@@ -37,7 +37,7 @@ end:
     od
 }
 
-/* Claims._fetch: for workers that are connected and not silent. */
+/* Handout.fetch: for workers that are connected and not silent. */
 active proctype DispatcherA() {
 end:
     do
@@ -77,7 +77,7 @@ end:
     od
 }
 
-/* Silence._look: the dispatcher of host A keeps the leases of its living workers, whether they are connected or not. */
+/* SilentWorkers._look: the dispatcher of host A keeps the leases of its living workers, whether they are connected or not. */
 active proctype Renewal() {
 end:
     do
@@ -94,7 +94,7 @@ end:
     od
 }
 
-/* Silence._kill: each rung has its bound, but none is left out. */
+/* SilentWorkers._kill: each rung has its bound, but none is left out. */
 active proctype Ladder() {
 end:
     do
@@ -258,7 +258,7 @@ end:
     od
 }
 
-/* The successor knows what the database knows: a living worker that holds a job is watched at once, Deaths.adopt. */
+/* The successor knows what the database knows: a living worker that holds a job is watched at once, ProcessWatch.adopt. */
 active proctype Supervisor() {
 end:
     do

@@ -29,7 +29,7 @@ bool up = true;                 /* host A's dispatcher */
 bool linked = true;             /* host A reaches the database */
 bool here;                      /* A1 is connected to it */
 byte started;                   /* the last attempt that A1 named as started */
-bool watched;                   /* by the dispatcher: Deaths.watch, Deaths.adopt */
+bool watched;                   /* by the dispatcher: ProcessWatch.watch, ProcessWatch.adopt */
 byte unheard;                   /* ticks since it heard of A1, or began to watch it: at LEASE the ladder begins */
 byte unbeaten = LEASE;          /* ticks since it wrote a beat of A1; LEASE: or never */
 mtype rung = NOTHING;           /* of the ladder: what it did to A1 */
@@ -54,7 +54,7 @@ bool forgotten;                 /* and the dispatcher that handed it out is gone
 #elif defined(HOLDS_BY_SILENCE)
 #define MUST_HOLD (unheard >= LEASE - 1)
 #else
-#define MUST_HOLD (unbeaten >= LEASE - 1) /* Silence.judge: renewed before it lapses, whoever extended it last */
+#define MUST_HOLD (unbeaten >= LEASE - 1) /* silent_workers.judge: renewed before it lapses, whoever extended it last */
 #endif
 #ifdef REAPS_THE_LIVING
 #define SPARED false

@@ -120,7 +120,7 @@ end:
     od
 }
 
-/* Leases._beat: what the database does not take is not repeated before the next heartbeat. */
+/* HeartbeatWriter._beat: what the database does not take is not repeated before the next heartbeat. */
 active proctype Worker() {
 end:
     do

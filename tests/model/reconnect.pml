@@ -26,7 +26,7 @@ inline give_back(a) {
     fi
 }
 
-/* Claims.pass_once: doubts first, then one claim, under the lock until its jobs are in the book. */
+/* ClaimLoop.pass_once: doubts first, then one claim, under the lock until its jobs are in the book. */
 active proctype Claims() {
 end:
     do
@@ -137,7 +137,7 @@ end:
     od
 }
 
-/* Results._write: reports, and behind them obituaries; answered after the commit. */
+/* ReportWriter._write: reports, and behind them obituaries; answered after the commit. */
 proctype Results(byte a) {
 end:
     do
@@ -181,7 +181,7 @@ inline book_listed(a) {
     lost[a] = (LISTS(a) && knows && seen != a)
 }
 
-/* Visit._greet_worker: look, give back, join. While the database is away: join, and look later. */
+/* PeerSession._greet_worker: look, give back, join. While the database is away: join, and look later. */
 active proctype Door() {
     bool knows;
 end:
@@ -234,7 +234,7 @@ inline bury(a) {
     book[a] = NONE
 }
 
-/* Deaths._bury: after its last words, under the lock. */
+/* ProcessWatch._bury: after its last words, under the lock. */
 active proctype Deaths() {
     byte seen_late;
 end:
@@ -252,7 +252,7 @@ end:
            :: else -> joined = false
            fi
        }
-    :: atomic { /* Deaths._unseen: claims for it that it was never told of */
+    :: atomic { /* ProcessWatch._unseen: claims for it that it was never told of */
            up && unseen != 0 ->
            seen_late = (status == RUNNING && locked_by == unseen -> attempts : 0);
            if

@@ -39,19 +39,19 @@ mtype = { HELD, RUNS };
 mtype = { HERE, OLDER };                    /* which connection it came on */
 mtype = { CRASH, RETURN, UNKNOWN };         /* it had started; it had not; nobody knows */
 bool up = true;
-mtype lock = FREE;                          /* Claims.lock */
+mtype lock = FREE;                          /* InDoubtClaims._lock */
 bool greets;                                /* a hello is between its look and its answer */
 bool joined;                                /* the worker is in the desk */
 byte watched;                               /* whose pidfd is watched */
 bool is_stranger;                           /* it has not said hello to this dispatcher */
-byte unseen;                                /* whom Deaths._unseen is still to look for */
-mtype book[CLAIMS + 1];                     /* Worker.held */
-mtype reporting[CLAIMS + 1];                /* Desk.reporting */
+byte unseen;                                /* whom ProcessWatch._unseen is still to look for */
+mtype book[CLAIMS + 1];                     /* HeldJobs.held */
+mtype reporting[CLAIMS + 1];                /* WorkerRegistry.reporting */
 mtype obituary[CLAIMS + 1];                 /* Obituary, in the batcher behind the reports */
-bool in_doubt;                              /* Claims.doubt */
-byte beats;                                 /* Worker.doubtful_beats */
+bool in_doubt;                              /* InDoubtClaims.doubt */
+byte beats;                                 /* Contact.doubtful_beats */
 byte seen;                                  /* running_of_worker, as it was read */
-bool canceled[CLAIMS + 1];                  /* Claims.forget */
+bool canceled[CLAIMS + 1];                  /* Handout.forget */
 
 /* The database beside the row. */
 mtype = { SENDING, ANSWERED };

@@ -64,7 +64,7 @@ end:
     od
 }
 
-/* The first heartbeats of a connection, Visit._hear_worker; the last one comes when no claim can commit any more. */
+/* The first heartbeats of a connection, PeerSession._hear_worker; the last one comes when no claim can commit any more. */
 active proctype Beats() {
 end:
     do
@@ -158,7 +158,7 @@ end:
            up = true;
            if
            :: status == RUNNING && (locked_by != identity || !alive) -> end_crashed() /* bury_forgotten */
-           :: status == RUNNING && locked_by == identity && alive -> /* Deaths.adopt */
+           :: status == RUNNING && locked_by == identity && alive -> /* ProcessWatch.adopt */
                watched = identity;
                is_stranger = true
            :: else
@@ -167,7 +167,7 @@ end:
     od
 }
 
-/* requests.cancel_jobs and retry_jobs. */
+/* jobs.cancel_jobs and retry_jobs. */
 active proctype Operator() {
 end:
     do

@@ -68,8 +68,12 @@ class FakeStore:
         self.timelines = Timelines()
         self.failing = Failing()
         self.aside = NothingAside()
-        self.knowledge: Knowledge | None = None
+        self._knowledge: Knowledge | None = None
         self.audit = self  # only how far retention has got is written there
+
+    def trust(self, knowledge: Knowledge | None) -> None:
+        """Make no claim unless what *knowledge* says of the database is true."""
+        self._knowledge = knowledge
 
     @contextlib.asynccontextmanager
     async def acting(self, _operator: Operator) -> AsyncGenerator[FakeStore]:
@@ -137,14 +141,14 @@ class FakeStore:
 
     @property
     def _witnessed(self) -> Witnessed:
-        return UNWITNESSED if self.knowledge is None else self.knowledge.witnessed
+        return UNWITNESSED if self._knowledge is None else self._knowledge.witnessed
 
     def _is_known(self, known: Witnessed) -> bool:
         return self._rows.ledger.knows(known, self._database.server)
 
     async def _claimed(self, claims: Sequence[Claim]) -> None:
-        if self.knowledge is not None and claims:
-            await self.knowledge.claimed(claims)
+        if self._knowledge is not None and claims:
+            await self._knowledge.claimed(claims)
 
     async def submit_again(self, jobs: Sequence[NewJob]) -> list[Wake]:
         return await self._do("submit_again", lambda: self._rows.submit_again(jobs, self._now()))
@@ -184,11 +188,11 @@ class FakeStore:
         return await self._do("move", act, [fence.id for fence, _ in claims])
 
     async def complete(self, completions: Sequence[Completion], *, keep: bool = True) -> set[Pair]:
-        if self.knowledge is not None and not keep:
-            self.knowledge.forgets(completion[:2] for completion in completions)
+        if self._knowledge is not None and not keep:
+            self._knowledge.forgets(completion[:2] for completion in completions)
         done = await self._do("complete", lambda: self._rows.complete(completions, self._now()), _ids(completions))
-        if self.knowledge is not None:
-            self.knowledge.completed(done)
+        if self._knowledge is not None:
+            self._knowledge.completed(done)
         return done
 
     async def completed_already(self, fences: Sequence[Pair]) -> set[Pair]:

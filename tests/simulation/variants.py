@@ -79,7 +79,7 @@ async def _start_before_telling(self: Any) -> None:
 async def _reap_the_living(self: Any, worker: Any) -> None:
     held = [pair for pair, one in worker.held.items() if one.started]
     endings = [Ending(job, attempt, worker.identity, EndingKind.SILENT, silent_workers.REASON) for job, attempt in held]
-    self._results.batcher.put(report_rows.Obituary(endings))
+    self._reports.batcher.put(report_rows.Obituary(endings))
     self._being_killed.discard(worker.identity)
 
 
