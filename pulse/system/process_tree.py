@@ -18,7 +18,7 @@ import select
 import signal
 import time
 from collections.abc import Callable, Generator, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Final
 
 import anyio
@@ -33,6 +33,7 @@ _MARK_BYTES: Final = 16
 _MAX_PASSES: Final = 10  # two are the rule; what forks faster than this can only be held by a cgroup
 _DEATH_S: Final = 1.0  # a process that takes longer to die waits for a disk, or is frozen
 _SLICE: Final = 100  # processes that are looked at before others may go on: less than a millisecond
+_SCARCE_PAUSE_S: Final = 0.05
 _EXEC_LOOKS: Final = 4
 _EXEC_PAUSE_S: Final = 0.0005
 _ENTRY: Final = f"\0{MARK}=".encode()
@@ -51,7 +52,13 @@ def branch_of(mark: str) -> str:
 
 
 def mark_of(pid: int) -> str | None:
-    """The mark that the process *pid* was started with; None: none, or it may not be read."""
+    """The mark that the process *pid* was started with; None: none, or it cannot be read."""
+    with suppress(OSError):
+        return _mark_of(pid)
+    return None
+
+
+def _mark_of(pid: int) -> str | None:
     environment = _environment(pid)
     for _ in range(_EXEC_LOOKS):
         if environment or not _is_being_execed(pid):
@@ -86,16 +93,27 @@ def kill_tree(mark: str, leader: int | None = None) -> int:
 
 
 async def end_tree(mark: str) -> int:
-    """Kill as ``kill_tree`` does, while the event loop goes on: to hand it to a thread takes longer than to do it."""
-    give_up_s = anyio.current_time() + _DEATH_S
+    """
+    Kill as ``kill_tree`` does, while the event loop goes on: to hand it to a thread takes longer than to do it.
+
+    While no descriptor is free to look with, it waits for one: what was not looked at may still write.
+    """
     killed: set[int] = set()
-    for pidfd in _killing(_of_tree(mark), killed):
-        if pidfd is None:
-            await checkpoint()
+    while True:
+        give_up_s = anyio.current_time() + _DEATH_S
+        try:
+            for pidfd in _killing(_of_tree(mark), killed):
+                if pidfd is None:
+                    await checkpoint()
+                else:
+                    with anyio.CancelScope(deadline=give_up_s):
+                        await anyio.wait_readable(pidfd)
+        except OSError as error:
+            if not processes.is_scarce(error):
+                raise
+            await anyio.sleep(_SCARCE_PAUSE_S)
         else:
-            with anyio.CancelScope(deadline=give_up_s):
-                await anyio.wait_readable(pidfd)
-    return len(killed)
+            return len(killed)
 
 
 def kill_orphans() -> int:
@@ -131,7 +149,7 @@ def _of_tree(mark: str, leader: int | None = None) -> Callable[[int], bool]:
 
 def _marked(condemned: Callable[[str], bool]) -> Callable[[int], bool]:
     def is_condemned(pid: int) -> bool:
-        mark = mark_of(pid)
+        mark = _mark_of(pid)
         return mark is not None and condemned(mark)
 
     return is_condemned
@@ -166,7 +184,7 @@ def _kill_once(is_condemned: Callable[[int], bool]) -> Generator[int | None, Non
                 yield None
             if not is_condemned(pid):  # nearly none is: the others are not even opened
                 continue
-            with suppress(OSError):
+            with _gone_suppressed():
                 pidfd = os.pidfd_open(pid)
                 opened.callback(os.close, pidfd)
                 if is_condemned(pid):  # again: whoever gets the pid after this look is not signalled
@@ -175,6 +193,16 @@ def _kill_once(is_condemned: Callable[[int], bool]) -> Generator[int | None, Non
                     dying.append(pidfd)
         yield from dying
     return killed
+
+
+@contextmanager
+def _gone_suppressed() -> Iterator[None]:
+    """Whoever is gone, or may not be signalled, is passed over; want of descriptors is not."""
+    try:
+        yield
+    except OSError as error:
+        if processes.is_scarce(error):
+            raise
 
 
 def _wait_dead(pidfd: int, give_up_s: float) -> None:
@@ -206,5 +234,7 @@ def _environment(pid: int) -> bytes:
     try:
         with open(f"/proc/{pid}/environ", "rb", buffering=0) as file:  # noqa: PTH123 - see above
             return file.read()
-    except OSError:
+    except OSError as error:
+        if processes.is_scarce(error):
+            raise
         return b""  # it is gone, or another user's

@@ -96,7 +96,26 @@ def state(pid: int) -> str:
 
 def lives(pid: int, start_time_ticks: int) -> bool:
     """Whether the process of that pid and start time is there; a zombie is not."""
-    return start_time(pid) == start_time_ticks and state(pid) not in {"Z", "X", ""}
+    try:
+        fields = _read_stat(pid)
+    except OSError as error:
+        return is_scarce(error) and _is_there(pid)  # what cannot be read is not dead
+    return int(fields[_STAT_START_TIME]) == start_time_ticks and fields[_STAT_STATE] not in {"Z", "X"}
+
+
+def is_scarce(error: OSError) -> bool:
+    """Whether there was no descriptor or memory to look with: that says nothing about what was looked for."""
+    return error.errno in {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
+
+
+def _is_there(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 def uptime_s() -> float:
@@ -183,9 +202,13 @@ def _children(thread: Path) -> list[int]:
 
 def _stat(pid: int) -> list[str]:
     try:
-        text = Path(f"/proc/{pid}/stat").read_text("utf-8", errors="replace")
+        return _read_stat(pid)
     except OSError:
         return []
+
+
+def _read_stat(pid: int) -> list[str]:
+    text = Path(f"/proc/{pid}/stat").read_text("utf-8", errors="replace")
     return text[text.rindex(")") + 2 :].split()
 
 

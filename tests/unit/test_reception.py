@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import errno
+import os
+import resource
+import socket
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -11,7 +14,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from pulse.config import Settings
-from pulse_actors.dispatcher.net.listener import ACCEPT_PAUSE_S, Listener
+from pulse_actors.dispatcher.net.listener import ACCEPT_PAUSE_S, OWN_DESCRIPTORS, Listener, check_descriptors
 
 pytestmark = pytest.mark.anyio
 
@@ -22,7 +25,12 @@ class Full:
     def __init__(self) -> None:
         self.errors: list[Exception] = [OSError(errno.EMFILE, "Too many open files"), anyio.BrokenResourceError()] * 2
         self.has_come = False
+        self.socket = socket.socket()
         self.errors[1].__cause__ = OSError(errno.ENFILE, "Too many open files in system")
+
+    def extra(self, _attribute: object) -> socket.socket:
+        """The socket that it listens on."""
+        return self.socket
 
     async def accept(self) -> object:
         """Fail at once, as the kernel does."""
@@ -49,9 +57,10 @@ async def test_accept_does_not_spin(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(anyio, "sleep", sleep)
     reception = Listener(cast("Any", SimpleNamespace(services=SimpleNamespace(host=None))), Settings())
     monkeypatch.setattr(reception, "_attend_local", attend)
-    with capture_logs() as logs, anyio.fail_after(10):
+    full = Full()
+    with capture_logs() as logs, anyio.fail_after(10), full.socket:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(reception.serve, cast("Any", Full()))
+            tasks.start_soon(reception.serve, cast("Any", full))
             await came.wait()
             tasks.cancel_scope.cancel()
     assert pauses == [ACCEPT_PAUSE_S] * 4
@@ -59,3 +68,19 @@ async def test_accept_does_not_spin(monkeypatch: pytest.MonkeyPatch) -> None:
         "[Errno 24] Too many open files",
         "[Errno 23] Too many open files in system",
     ] * 2
+
+
+def test_some_descriptors_are_no_connections() -> None:
+    """Nobody is taken in when fewer are left than the dispatcher needs itself."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with socket.socket() as listener:
+        lowest_free = os.dup(listener.fileno())
+        os.close(lowest_free)
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free + OWN_DESCRIPTORS, hard))
+            check_descriptors(listener)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free + OWN_DESCRIPTORS - 1, hard))
+            with pytest.raises(OSError, match=f"{OWN_DESCRIPTORS} of .* are kept"):
+                check_descriptors(listener)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

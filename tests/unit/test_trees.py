@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import itertools
 import os
+import resource
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import anyio
@@ -46,6 +48,53 @@ def test_a_daemon_is_found_by_its_mark() -> None:
         assert process_tree.kill_tree(mark) == 0
     finally:
         process_tree.kill_tree(other)
+
+
+@contextmanager
+def no_descriptor() -> Iterator[None]:
+    """No file can be opened in this process."""
+    lowest_free = os.dup(0)
+    os.close(lowest_free)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_tree_is_not_over_while_nobody_can_look() -> None:
+    """Without a descriptor to look with it waits; with one it kills what is there."""
+    mark = process_tree.new_mark()
+
+    async def run() -> int:
+        turns = itertools.count()
+        ended: list[int] = []
+
+        async def end() -> None:
+            ended.append(await process_tree.end_tree(mark))
+
+        async with anyio.create_task_group() as tasks:
+            with no_descriptor():
+                tasks.start_soon(end)
+                while next(turns) < 100:
+                    await checkpoint()
+                assert not ended
+        return ended[0]
+
+    env = {**os.environ, process_tree.MARK: mark}
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], env=env) as child:
+        until(lambda: process_tree.mark_of(child.pid) == mark, "it has its mark")
+        assert anyio.run(run) == 1
+
+
+def test_what_cannot_be_looked_at_is_not_dead() -> None:
+    """Want of descriptors makes nobody dead who is there, and nobody alive who is not."""
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    named = [(pid, processes.start_time(pid)) for pid in (os.getpid(), gone.pid)]
+    gone.wait()
+    with no_descriptor():
+        assert [processes.lives(*one) for one in named] == [True, False]
 
 
 SLOW_TO_DIE = "import sys, time; kept = b'x' * 300_000_000; print(flush=True); time.sleep(60)"

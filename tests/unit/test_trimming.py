@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+
+import anyio
+import pytest
+
+from pulse_actors.dispatcher.monitoring import memory_trim
 from pulse_actors.dispatcher.monitoring.memory_trim import MORE_BYTES, MemoryTrim, allocators_trim, resident_bytes
 
 
@@ -34,3 +40,27 @@ def test_the_holes_go_back() -> None:
     trim(0)
     assert resident_bytes() < before - 5000 * 8000 // 8
     assert len(pieces) == 2500
+
+
+def test_it_goes_on_when_it_cannot_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No descriptor is free to read how much there is: it looks again."""
+    monkeypatch.setattr(memory_trim, "LOOK_S", 0.0)
+
+    async def look_twice() -> None:
+        looks = 0
+        again = anyio.Event()
+
+        def resident() -> int:
+            nonlocal looks
+            looks += 1
+            if looks > 1:
+                again.set()
+            raise OSError(errno.EMFILE, "no descriptor")
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(MemoryTrim(lambda _pad: None, resident).run)
+            with anyio.fail_after(10):
+                await again.wait()
+            tasks.cancel_scope.cancel()
+
+    anyio.run(look_twice)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -55,4 +56,5 @@ class MemoryTrim:
         """Look until cancelled."""
         while True:
             await anyio.sleep(LOOK_S)
-            self.look()
+            with suppress(OSError):  # no descriptor is free to look with
+                self.look()

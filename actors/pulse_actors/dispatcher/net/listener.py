@@ -8,6 +8,9 @@ closed without a word, before anything is read of it.
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
+import resource
 import socket
 import ssl
 import sys
@@ -43,6 +46,7 @@ from pulse_actors.dispatcher.net.peer import LocalPeerAuth, PeerAuth, RemotePeer
 from pulse_actors.dispatcher.net.session import HELLO_DEADLINE_S, PeerSession
 from pulse_actors.shared import identity as identities
 
+OWN_DESCRIPTORS: Final = 16  # no connection takes these
 ACCEPT_PAUSE_S: Final = 0.5  # accept fails at once while there is no descriptor, so without a pause it would spin
 REMOTE_HELLO_MAX_FRAME_BYTES: Final = 256 * 1024  # whoever it is may send it, before any login; 10 000 running jobs fit
 # A peer whose machine is gone says nothing: the kernel asks after 30 s, and gives up after as long again.
@@ -111,6 +115,7 @@ class Listener:
         async with anyio.create_task_group() as sessions:
             while True:
                 try:
+                    check_descriptors(listener.extra(anyio.abc.SocketAttribute.raw_socket))
                     stream = await listener.accept()
                 except (OSError, anyio.BrokenResourceError) as error:  # anyio makes the one of the other
                     # No descriptor is free: who is in goes on, the others wait in the backlog.
@@ -231,3 +236,17 @@ class Listener:
     def _knows(self, peer: identities.Peer) -> bool:
         """Whether the kernel can say of this peer's process that it has ended, here and of no other process."""
         return self._services.process_watch is not None and peer.pid != 0 and peer.pidns == self._host.pidns
+
+
+def check_descriptors(listener: socket.socket) -> None:
+    """
+    Check that enough descriptors stay free for what the dispatcher itself opens: /proc, pidfds, the database.
+
+    Raises:
+        OSError: Too few do (EMFILE).
+    """
+    lowest_free = os.dup(listener.fileno())
+    os.close(lowest_free)
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if lowest_free + OWN_DESCRIPTORS > soft != resource.RLIM_INFINITY:
+        raise OSError(errno.EMFILE, f"{OWN_DESCRIPTORS} of {soft} open files are kept for the dispatcher itself")
