@@ -13,12 +13,15 @@ every one of them may be repeated: the fence, the id or the cursor makes the sec
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final
+
+import anyio
 
 from pulse.common.dsn import database_of
 from pulse.errors import ConflictError
@@ -74,6 +77,20 @@ _END: Final = _sql("end_attempts")
 _EXTEND: Final = _sql("extend_leases")
 WORK_CHANNEL: Final = "pulse_work"  # NOTIFY of notify_work, and of SQL submits with no text
 _WARM: Final = 2  # connections: one claims, one writes; there may be no more to be had
+
+
+@dataclass(frozen=True, slots=True)
+class HeldCommit:
+    """
+    A statement that is carried out while something else is done, and committed behind it.
+
+    Attributes:
+        sent: Set when PostgreSQL has the statement, or will not get it.
+        may_commit: Set by whoever does the other thing.
+    """
+
+    sent: anyio.Event = field(default_factory=anyio.Event)
+    may_commit: anyio.Event = field(default_factory=anyio.Event)
 
 
 class Store(Operations, Defaults, Sweeps):
@@ -332,7 +349,7 @@ class Store(Operations, Defaults, Sweeps):
         self,
         endings: Sequence[Ending],
         *,
-        once: Callable[[], Awaitable[None]] | None = None,
+        commit: HeldCommit | None = None,
         now: datetime | None = None,
     ) -> list[Ended]:
         """
@@ -340,7 +357,7 @@ class Store(Operations, Defaults, Sweeps):
 
         Args:
             endings: How they ended.
-            once: Waited for before the commit: nobody sees them ended sooner.
+            commit: Held until it may be made: nobody sees them ended sooner.
             now: The time; None: the database's.
 
         Returns:
@@ -358,12 +375,13 @@ class Store(Operations, Defaults, Sweeps):
             [ending.peak_rss_bytes for ending in ordered],
         )
         async with self.hot.connection() as connection:
-            if once is None:
+            if commit is None:
                 rows = await connection.fetch(_END, *fence_columns(ordered), *columns, now)
             else:
                 async with connection.transaction():
+                    commit.sent.set()  # it is, before anybody who waits for that goes on
                     rows = await connection.fetch(_END, *fence_columns(ordered), *columns, now)
-                    await once()
+                    await commit.may_commit.wait()
         return [Ended(*row.values()) for row in rows]
 
     async def lockable(self, ids: Sequence[bytes]) -> set[bytes]:

@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import subprocess
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -19,7 +19,7 @@ from structlog.testing import capture_logs
 from pulse.errors import UnavailableError
 from pulse.protocol import Result
 from pulse.store.rows import Ended, Ending, EndingKind, Level
-from pulse.store.store import Store
+from pulse.store.store import HeldCommit, Store
 from pulse.system import process_tree, processes
 from pulse_actors.dispatcher.liveness import process_watch as watching
 from pulse_actors.dispatcher.liveness.process_watch import ProcessWatch
@@ -242,11 +242,9 @@ async def test_what_does_not_die_keeps_no_row_locked(at: Floor, monkeypatch: pyt
     dead, given_up = anyio.Event(), anyio.Event()
     end = at.store.end
 
-    async def watched_end(
-        endings: Sequence[Ending], *, once: Callable[[], Awaitable[None]] | None = None
-    ) -> list[Ended]:
+    async def watched_end(endings: Sequence[Ending], *, commit: HeldCommit | None = None) -> list[Ended]:
         try:
-            return await end(endings, once=once)
+            return await end(endings, commit=commit)
         except asyncio.CancelledError:
             given_up.set()
             raise

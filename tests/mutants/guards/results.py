@@ -17,7 +17,7 @@ RESULTS: Final = Guarded(
         _DEATHS + "test_its_jobs_are_free_when_all_of_it_is_dead": [
             (
                 "ReportWriter.bury",
-                ", once=dead.wait",
+                ", commit=commit",
                 "",
             ),
             (

@@ -32,7 +32,7 @@ from anyio.lowlevel import checkpoint
 
 from pulse.errors import UnavailableError
 from pulse.store.rows import Ending, EndingKind
-from pulse.store.store import Store
+from pulse.store.store import HeldCommit, Store
 from pulse.system import process_tree, processes
 from pulse_actors.dispatcher.claims.doubts import InDoubtClaims
 from pulse_actors.dispatcher.monitoring.counters import DispatchCounters
@@ -44,6 +44,7 @@ from pulse_actors.dispatcher.writes.report_rows import Obituary
 from pulse_actors.shared import identity as identities
 
 LATE_S: Final = 6.0  # by then a statement that nobody waits for has been committed, or it never will
+SENT_S: Final = 0.005
 STRANGER_S: Final = 1.0  # for a dispatcher that the dead worker was connected to, which knows what had started
 
 log = structlog.get_logger()
@@ -253,13 +254,14 @@ class ProcessWatch:
             reporting = self._registry.reporting  # those have ended before: they tell how themselves, and killed nobody
             held = {pair: one for pair, one in worker.held.items() if pair not in reporting}
             endings = obituary(worker, reason, code, held)
-        dead = anyio.Event()  # all of it
+        commit = HeldCommit()
         async with anyio.create_task_group() as tasks:
             if endings:
-                tasks.start_soon(self._reports.bury, endings, dead)
-            await checkpoint()  # it is sent first
+                tasks.start_soon(self._reports.bury, endings, commit)
+                with anyio.move_on_after(SENT_S):  # PostgreSQL is at it while this process looks for what is left
+                    await commit.sent.wait()
             await _end_tree(worker)
-            dead.set()
+            commit.may_commit.set()
         count_death(self._counters, worker, status, reason)
         say = log.warning if endings else log.info
         say("worker_died", worker=worker.identity, reason=reason, held=len(endings))

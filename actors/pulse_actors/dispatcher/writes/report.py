@@ -16,7 +16,7 @@ import structlog
 from pulse.errors import StatementError, UnavailableError
 from pulse.store.failures import CONSTRAINTS
 from pulse.store.rows import Completion, Ended, Ending, EndingKind, Level
-from pulse.store.store import Store
+from pulse.store.store import HeldCommit, Store
 from pulse_actors.dispatcher.claims.work_signal import WorkSignal
 from pulse_actors.dispatcher.monitoring.counters import DispatchCounters
 from pulse_actors.dispatcher.monitoring.observe import count_completed, count_ended, count_reaped, count_runs
@@ -116,25 +116,26 @@ class ReportWriter:
         count_runs(self._counters, report.worker, report.pairs)
         self.batcher.put(report)
 
-    async def bury(self, endings: Sequence[Ending], dead: anyio.Event) -> None:
+    async def bury(self, endings: Sequence[Ending], commit: HeldCommit) -> None:
         """
-        Write what a dead worker held, so that all but the commit is done by the time *dead* is set.
+        Write what a dead worker held, so that all but the commit is done by the time it may be committed.
 
         That takes a connection, and locks, so it is for one worker at a time, and not for long; else, and whatever goes
         wrong, it is written like reports are, behind that event.
 
         Args:
             endings: How it ended.
-            dead: Set when nothing of the worker runs any more; no row is free before.
+            commit: Says when nothing of the worker runs any more; no row is free before.
         """
         began_s = time.monotonic()
         ended: list[Ended] | None = None
         if not self._is_burying:
             self._is_burying = True
             with anyio.move_on_after(HURRY_S), suppress(UnavailableError):
-                ended = await self._store.end(endings, once=dead.wait)
+                ended = await self._store.end(endings, commit=commit)
             self._is_burying = False
-        await dead.wait()
+        commit.sent.set()
+        await commit.may_commit.wait()
         if ended is None:
             self.batcher.put(Obituary(endings))
             return
