@@ -86,7 +86,7 @@ class HeldCommit:
 
     Attributes:
         sent: Set when PostgreSQL has the statement, or will not get it.
-        may_commit: Set by whoever does the other thing.
+        may_commit: Set when the other thing is done.
     """
 
     sent: anyio.Event = field(default_factory=anyio.Event)

@@ -71,7 +71,7 @@ async def test_accept_does_not_spin(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_some_descriptors_are_no_connections() -> None:
-    """Nobody is taken in when fewer are left than the dispatcher needs itself."""
+    """When fewer are left than the dispatcher needs itself, no connection is accepted."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with socket.socket() as listener:
         lowest_free = os.dup(listener.fileno())

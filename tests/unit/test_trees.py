@@ -89,7 +89,7 @@ def test_a_tree_is_not_over_while_nobody_can_look() -> None:
 
 
 def test_what_cannot_be_looked_at_is_not_dead() -> None:
-    """Want of descriptors makes nobody dead who is there, and nobody alive who is not."""
+    """A living process is alive, and a dead one dead, also where no descriptor is free to look."""
     gone = subprocess.Popen([sys.executable, "-c", ""])
     named = [(pid, processes.start_time(pid)) for pid in (os.getpid(), gone.pid)]
     gone.wait()
