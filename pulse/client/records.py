@@ -18,9 +18,9 @@ from msgspec import Struct
 
 from pulse.common import json_text
 from pulse.common.json_text import JsonValue
-from pulse.errors import ProtocolError, error_from_code
+from pulse.errors import ProtocolError
 from pulse.job import HistoryEntry, Job, Schedule, Status
-from pulse.protocol import PROTOCOL_VERSION, ErrorBody, Frame, Welcome, answers, decode_any, decode_body
+from pulse.protocol import answers
 from pulse.protocol.answers import Stack
 from pulse.protocol.stats import Stats
 
@@ -97,47 +97,6 @@ class Why:
     topic: str
     status: Status
     reasons: tuple[Reason, ...]
-
-
-def body_of(frame: Frame) -> dict[str, object]:
-    """
-    The body of an ``ok`` frame.
-
-    Raises:
-        RefusedError: It is an ``error`` frame; the class says which.
-        ProtocolError: It is neither.
-
-    """
-    if frame.kind == "ok":
-        return decode_any(frame)
-    if frame.kind == "error":
-        refusal = decode_body(ErrorBody, frame)
-        raise error_from_code(refusal.code, refusal.message)
-    raise ProtocolError(f"an answer of kind {frame.kind!r:.80}; ok and error are known")
-
-
-def welcome_of(frame: Frame) -> Welcome:
-    """
-    The server's answer to hello.
-
-    Raises:
-        RefusedError: The server does not want this peer.
-        ProtocolError: It is no welcome, or of another version.
-
-    """
-    if frame.kind != "welcome":
-        body_of(frame)
-        raise ProtocolError("hello was answered with 'ok'; a welcome was expected")
-    welcome = decode_body(Welcome, frame)
-    if welcome.protocol != PROTOCOL_VERSION:
-        message = f"the server speaks version {welcome.protocol} of the protocol, this is version {PROTOCOL_VERSION}"
-        raise ProtocolError(message, "unsupported_version")
-    return welcome
-
-
-def ids(body: Body) -> list[UUID]:
-    """The answer to submit."""
-    return [_uuid(one) for one in answers.read(answers.Submitted, body).ids]
 
 
 def job(body: Body) -> Job:

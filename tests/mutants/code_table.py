@@ -99,7 +99,6 @@ GUARDED: Final[list[Guarded]] = [
     claims.SUBMITS,
     claims.BARRED,
     claims.DOUBTS,
-    claims.ASSIGNMENTS,
     results.RESULTS,
     results.REPORT_ROWS,
     leases.LEASES,

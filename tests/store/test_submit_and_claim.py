@@ -16,8 +16,8 @@ from pulse.errors import StatementError, UnavailableError
 from pulse.protocol import HandlerInfo, NewJob
 from pulse.store.rows import Claim, Level, Wake
 from pulse.store.store import Store
-from pulse_actors.dispatcher.claims.assign_frames import ASSIGN_CHARS
 from pulse_actors.dispatcher.claims.cursors import FEW_TOPICS
+from pulse_actors.dispatcher.claims.handout import ASSIGN_CHARS
 from pulse_actors.dispatcher.workers.records import HeldJob, RegisteredWorker
 from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 from tests.store.helpers import LEASE_S, NOW, TOPIC, at, count, forge, history, job, read

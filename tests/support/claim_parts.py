@@ -45,7 +45,7 @@ def claim_parts(
     batch: int = 500,
 ) -> ClaimParts:
     """New ones; *host* and *batch* as for ``Handout`` and ``ClaimLoop``."""
-    cross_host, counters = CrossHostHints(store, registry), DispatchCounters()
+    cross_host, counters = CrossHostHints(store), DispatchCounters()
     signal = WorkSignal(registry, cross_host, poll_s=poll_s)
     in_doubt = InDoubtClaims(store, registry, signal, deadlines)
     handout = Handout(store, registry, signal, in_doubt=in_doubt, host=host, lease_s=lease_s, counters=counters)

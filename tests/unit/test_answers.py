@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from pulse.client import records
+from pulse.client import records, requests
 from pulse.client.records import Changed
 from pulse.errors import (
     InternalError,
@@ -136,23 +136,23 @@ def test_plain_answers() -> None:
 def test_refusals_keep_their_code(code: str, kind: type[RefusedError]) -> None:
     """An error frame becomes the error of its code, with the server's words."""
     with pytest.raises(kind, match="the words"):
-        records.body_of(only(encode_error(1, code, "the words")))
+        requests.body_of(only(encode_error(1, code, "the words")))
 
 
 def test_an_answer_of_no_known_kind() -> None:
     """Only ok and error answer a request."""
     with pytest.raises(ProtocolError, match="'maybe'"):
-        records.body_of(only(encode("maybe", 1, {})))
+        requests.body_of(only(encode("maybe", 1, {})))
 
 
 def test_a_welcome_of_another_version() -> None:
     """A server of another version is said to be one."""
     body = {"protocol": 2, "server": "x", "heartbeat_s": 1.0, "lease_s": 3.0, "max_frame_bytes": 1000}
     with pytest.raises(ProtocolError, match="version 2") as caught:
-        records.welcome_of(only(encode("welcome", 0, body)))
+        requests.welcome_of(only(encode("welcome", 0, body)))
     assert caught.value.code == "unsupported_version"
     with pytest.raises(ProtocolError, match="a welcome was expected"):
-        records.welcome_of(only(encode("ok", 0, {})))
+        requests.welcome_of(only(encode("ok", 0, {})))
 
 
 def test_transitions_are_those_of_the_contract() -> None:

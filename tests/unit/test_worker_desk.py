@@ -265,10 +265,10 @@ def test_a_result_waits_for_its_checkpoint() -> None:
     one.checkpoints.take(1, ROOM)
     one.checkpoints.save(attempt, "2")
     one.ended(attempt, Ending("error", "boom"))
-    one.saved(one.checkpoints.answered(1))
+    one.checkpoints_answered(1)
     assert reported(one, 2) == []  # the newest one is still to be sent
     assert one.checkpoints.take(3, ROOM) == [(*attempt.pair, "2")]
-    one.saved(one.checkpoints.answered(3))
+    one.checkpoints_answered(3)
     assert reported(one, 4) == [(*attempt.pair, "error")]
 
 
@@ -291,10 +291,10 @@ def test_a_refused_checkpoint() -> None:
     one.checkpoints.save(attempt, "1")
     one.checkpoints.take(1, ROOM)
     one.ended(attempt, RELEASED)
-    one.saved(one.checkpoints.refused(1, passing=True))
+    one.refused(1, passing=True)
     assert reported(one, 2) == []
     assert one.checkpoints.take(3, ROOM) == [(*attempt.pair, "1")]
-    one.saved(one.checkpoints.refused(3, passing=False))
+    one.refused(3, passing=False)
     assert reported(one, 4) == [(*attempt.pair, "release")]
 
 

@@ -125,7 +125,7 @@ def test_stops_and_recalls_of_nobody() -> None:
     one = Desk(app.handlers, 1)
     one.recall((bytes(16), 1))
     assert one.stop((bytes(16), 1), "lost") is None
-    one.saved(running(one))
+    one._saved(running(one))
     assert one.take_report(1, ROOM) == []
 
 

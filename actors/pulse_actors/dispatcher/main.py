@@ -63,7 +63,7 @@ class Dispatcher:
         self.registry = registry = WorkerRegistry()
         self.host = host = identities.this_host(settings.host_id)
         self.counters = counters = DispatchCounters()
-        self.cross_host = CrossHostHints(store, registry)
+        self.cross_host = CrossHostHints(store)
         self.signal = signal = WorkSignal(registry, self.cross_host, poll_s=settings.poll_s)
         deadlines = None
         if settings.proof_of_death:
@@ -186,7 +186,7 @@ class Dispatcher:
                 case "ready":
                     self._note_reaped(hint.data.get("reaped"))
                     self._wake(hint.data.get("delays_s"))
-                    self.cross_host.work_somewhere()
+                    self.cross_host.work()
                 case "work":
                     for delay_s in self.cross_host.heard(hint.data.get("from"), turn.now_s):
                         self.signal.wake_recent(delay_s)

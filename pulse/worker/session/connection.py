@@ -209,7 +209,7 @@ class Connection:
     def _add_results(self, frames: list[bytes]) -> None:
         max_bytes = self._welcome.max_frame_bytes
         number = self._next_number()
-        while checkpoints := self._desk.checkpoints.take(number, max_bytes):
+        while checkpoints := self._desk.take_checkpoints(number, max_bytes):
             frames.append(encode("checkpoint", number, {"jobs": checkpoints}))
             number = self._next_number()
         while results := self._desk.take_report(number, max_bytes):
@@ -281,7 +281,7 @@ class Connection:
             if answer.kept:
                 sheet.answered()
             self._owner.beat_answered(sheet.made_s)
-        self._desk.saved(self._desk.checkpoints.answered(number))
+        self._desk.checkpoints_answered(number)
         for ref in answer.lost:
             self._owner.stop(ref.pair, "lost")
 
@@ -318,7 +318,6 @@ class Connection:
             else:
                 self._log.warning("schedules_refused", code=refusal.code, cause=refusal.message)
             return
-        self._desk.saved(self._desk.checkpoints.refused(number, passing=passing))
         dropped = self._desk.refused(number, passing=passing)
         if passing:
             self._reports_from_s = time.monotonic() + REFUSED_PAUSE_S

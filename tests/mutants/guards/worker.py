@@ -69,7 +69,7 @@ DESK: Final = Guarded(
         _GUARDS + "test_stops_and_recalls_of_nobody": [
             ("Desk.stop", "if attempt is None:", "if False:"),
             ("Desk.recall", "attempt is not None and ", ""),
-            ("Desk.saved", "result is not None", "True"),
+            ("Desk._saved", "result is not None", "True"),
         ],
         _GUARDS + "test_only_a_lost_attempt_is_lost": [
             ("Desk.stop", 'if reason == "lost":', "if True:"),
@@ -103,7 +103,7 @@ DESK: Final = Guarded(
             ("Desk.named", " if attempt.named", ""),
         ],
         _DESK + "test_a_result_waits_for_its_checkpoint": [
-            ("Desk.saved", "result is not None", "False"),
+            ("Desk._saved", "result is not None", "False"),
             ("Desk._finish", " and attempt.checkpoint is None", ""),
             ("Desk._finish_with_extra", "if attempt.is_saved:", "if True:"),
         ],
@@ -143,13 +143,14 @@ DESK: Final = Guarded(
             ("Desk._take_results", "if count == 0:", "if True:"),
         ],
     },
+    is_part=True,
 )
 
 CHECKPOINTS: Final = Guarded(
     "pulse.worker.session.checkpoints",
     {
         _DESK + "test_the_newest_checkpoint_is_sent_once": [
-            ("Checkpoints.take", "while self._new:", "while True:"),
+            ("Checkpoints.take", "while self.new:", "while True:"),
             ("Checkpoints.answered", "if attempt.is_saved:", "if False:"),
         ],
         _GUARDS + "test_one_checkpoint_of_an_attempt_in_a_frame": [

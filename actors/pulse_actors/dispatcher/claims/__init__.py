@@ -1,7 +1,6 @@
 """
 From the database to workers.
 
-- assign_frames: builds the frames that assign jobs to a worker
 - cross_host: tells other hosts about work that no worker here can take
 - cursors: where each claim continues, by topic and priority
 - doubts: jobs that a worker may hold without having received them

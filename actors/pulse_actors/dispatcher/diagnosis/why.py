@@ -16,7 +16,7 @@ from typing import Final, TypeAlias
 
 from pulse.common.text import ago, count, cut, duration
 from pulse.store.reading.jobs import BEFORE_MAX, Standing
-from pulse_actors.dispatcher.claims.assign_frames import ISOLATE_AT_CRASHES
+from pulse_actors.dispatcher.claims.handout import ISOLATE_AT_CRASHES
 from pulse_actors.dispatcher.claims.quarantine import LONGEST_S
 from pulse_actors.dispatcher.diagnosis.reasons import Cause, JobFacts, job_id, moment, short
 from pulse_actors.dispatcher.diagnosis.why_running import running

@@ -8,7 +8,7 @@ from typing import Final
 
 from pulse.common.text import ago, count, duration
 from pulse.store.reading.jobs import Standing
-from pulse_actors.dispatcher.claims.assign_frames import ISOLATE_AT_CRASHES
+from pulse_actors.dispatcher.claims.handout import ISOLATE_AT_CRASHES
 from pulse_actors.dispatcher.diagnosis.reasons import Cause, Holder, JobFacts, job_id, moment
 from pulse_actors.dispatcher.workers.health import Condition
 from pulse_actors.shared import identity as identities

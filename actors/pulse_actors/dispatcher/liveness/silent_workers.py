@@ -195,7 +195,7 @@ class SilentWorkers:
 
     def _lease_of(self, worker: RegisteredWorker) -> float:
         """The longest of the leases of what *worker* holds: a topic may have one of its own."""
-        return max(self._registry.policies.lease_s(held.topic, self._lease_s) for held in worker.held.values())
+        return max(self._registry.policies.leases.get(held.topic, self._lease_s) for held in worker.held.values())
 
     async def _renew(self, renewals: Sequence[Renewal], strangers: Sequence[RegisteredWorker]) -> None:
         """Extend leases; a row that somebody else has locked lapses by itself."""

@@ -255,7 +255,7 @@ class ReportWriter:
         report.settled()
 
     def _by_fate(self, done: Sequence[Completion]) -> list[tuple[bool, Sequence[Completion]]]:
-        return self._registry.policies.by_fate(done, self._registry.topic_of, keep=self._keep)
+        return self._registry.by_fate(done, keep=self._keep)
 
     async def _insist(self, write: Callable[[], Awaitable[None]]) -> None:
         """Repeat until the database takes it: a result is never dropped, and the fence makes repeating it harmless."""

@@ -14,10 +14,9 @@ from pulse.protocol import NewJob
 from pulse.store.failures import IN_VAIN, UNIQUE_VIOLATION, refuse_swallowed
 from pulse.store.rows import Level, Wake, from_s
 from pulse.store.store import Store
-from pulse_actors.dispatcher.claims.assign_frames import ASSIGN_CHARS
 from pulse_actors.dispatcher.claims.cursors import FEW_TOPICS
 from pulse_actors.dispatcher.claims.doubts import InDoubtClaims
-from pulse_actors.dispatcher.claims.handout import Handout
+from pulse_actors.dispatcher.claims.handout import ASSIGN_CHARS, Handout
 from pulse_actors.dispatcher.claims.work_signal import WorkSignal
 from pulse_actors.dispatcher.monitoring.counters import DispatchCounters
 from pulse_actors.dispatcher.monitoring.observe import count_submitted
