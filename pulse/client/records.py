@@ -106,7 +106,7 @@ def job(body: Body) -> Job:
 
 def job_page(body: Body) -> JobPage:
     """The answer to jobs.list."""
-    page = answers.read(answers.JobPage, body)
+    page = answers.read(answers.JobPageAnswer, body)
     return JobPage(tuple(map(_job, page.jobs)), page.next)
 
 
@@ -117,7 +117,7 @@ def schedule(body: Body) -> Schedule:
 
 def schedule_page(body: Body) -> SchedulePage:
     """The answer to schedules.list."""
-    page = answers.read(answers.SchedulePage, body)
+    page = answers.read(answers.SchedulePageAnswer, body)
     return SchedulePage(tuple(map(_schedule, page.schedules)), page.next)
 
 
@@ -128,14 +128,14 @@ def one_id(body: Body) -> UUID:
 
 def times(body: Body) -> list[datetime]:
     """The answer to schedules.preview: in the time zone of the schedule, where this machine knows it."""
-    preview = answers.read(answers.SchedulePreview, body)
+    preview = answers.read(answers.PreviewAnswer, body)
     zone = _zone(preview.timezone)
     return [_time(one).astimezone(zone) for one in preview.times]
 
 
 def changed(body: Body) -> Changed:
     """The answer to jobs.cancel, retry, delete and change."""
-    told = answers.read(answers.Changed, {**body, **_cut(body, "refused", 2), **_cut(body, "before", 3)})
+    told = answers.read(answers.ChangedAnswer, {**body, **_cut(body, "refused", 2), **_cut(body, "before", 3)})
     return Changed(
         tuple(map(_uuid, told.done)),
         tuple((_uuid(job_id), code) for job_id, code in told.refused),
@@ -155,7 +155,7 @@ def stats(body: Body) -> Stats:
 
 def why(body: Body) -> Why:
     """The answer to jobs.why."""
-    told = answers.read(answers.Why, body)
+    told = answers.read(answers.WhyAnswer, body)
     reasons = tuple(Reason(one.code, one.text, one.advice, plain(one.details)) for one in told.reasons)
     return Why(_uuid(told.id), told.name, told.topic, Status(told.status), reasons)
 
@@ -194,11 +194,11 @@ def _cut(body: Body, key: str, known: int) -> dict[str, object]:
     return {key: [row[:known] if isinstance(row, list) else row for row in cast("list[object]", rows)]}
 
 
-def _job(told: answers.Job) -> Job:
+def _job(told: answers.JobInfo) -> Job:
     return _record(Job, told)
 
 
-def _schedule(told: answers.Schedule) -> Schedule:
+def _schedule(told: answers.ScheduleInfo) -> Schedule:
     return _record(Schedule, told)
 
 
@@ -237,7 +237,7 @@ def _same(value: object) -> object:
     return value
 
 
-def _history(entries: list[answers.Attempt]) -> tuple[HistoryEntry, ...]:
+def _history(entries: list[answers.AttemptInfo]) -> tuple[HistoryEntry, ...]:
     return tuple(_record(HistoryEntry, entry) for entry in entries)
 
 

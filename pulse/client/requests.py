@@ -63,11 +63,11 @@ class JobOptions(TypedDict, total=False):
     traceparent: str | None
 
 
-class _Named(TypedDict):
+class _JobName(TypedDict):
     name: HandlerRef
 
 
-class NewJob(_Named, JobOptions, total=False):
+class NewJob(_JobName, JobOptions, total=False):
     """One job of ``submit_many``: the options of a submit plus ``name`` and ``args``."""
 
     args: Mapping[str, object] | None

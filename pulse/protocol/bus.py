@@ -35,7 +35,7 @@ __all__ = [
     "LapsedLeases",
     "OperatorAction",
     "ReadyJobs",
-    "RefusedStatements",
+    "RefusedStatementsHint",
     "TopicGate",
     "WorkSomewhere",
     "body_of",
@@ -146,7 +146,7 @@ class RefusedStatement(Struct, frozen=True, array_like=True):
     for_s: float
 
 
-class RefusedStatements(Struct, frozen=True):
+class RefusedStatementsHint(Struct, frozen=True):
     """The newest ones."""
 
     statements: list[RefusedStatement]
@@ -175,7 +175,7 @@ HINT_DATA: Final[Mapping[str, type[Struct]]] = {
     HintEvent.CANCELED: CanceledJobs,
     HintEvent.WORK: WorkSomewhere,
     HintEvent.LISTENING: Nothing,
-    HintEvent.FAILING: RefusedStatements,
+    HintEvent.FAILING: RefusedStatementsHint,
     HintEvent.GATE_CHANGED: TopicGate,
     HintEvent.POLICIES_CHANGED: Nothing,
     HintEvent.SCHEDULES_CHANGED: Nothing,

@@ -161,14 +161,12 @@ def test_what_was_to_look_at_everything_is_to_be_made_up_for() -> None:
 
 def test_it_is_active_as_long_as_something_may_follow() -> None:
     """From any failure on, until what came of it is over and a claim was made."""
-    for fail in (
-        lambda it: it.failed(("a",), 100.0, lasts=True),
-        lambda it: it.failed(("a", "b"), 100.0, lasts=True),
-        lambda it: it.is_refused(("a",), full=False),
-    ):
-        quarantine = Quarantine()
-        assert not quarantine.is_active
-        fail(quarantine)
+    one, both, unbelieved = Quarantine(), Quarantine(), Quarantine()
+    assert not one.is_active
+    one.failed(("a",), 100.0, lasts=True)
+    both.failed(("a", "b"), 100.0, lasts=True)
+    unbelieved.is_refused(("a",), full=False)
+    for quarantine in (one, both, unbelieved):
         quarantine.succeeded(("c",), full=True)
         assert quarantine.is_active
     quarantine = Quarantine()

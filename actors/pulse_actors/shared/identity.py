@@ -186,7 +186,7 @@ def session_of(host: Host, identity: str) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class IdentityParts:
     """What an identity says: ``host/boot/pidns/pid.start/name``."""
 
     host: str
@@ -197,12 +197,12 @@ class Named:
     name: str
 
 
-def parse(identity: str) -> Named | None:
+def parse(identity: str) -> IdentityParts | None:
     """*identity* taken apart; None for one of another form."""
     try:
         host, boot, pidns, process, name = identity.split("/", 4)
         pid, start_time = map(int, process.split("."))
-        return Named(host, boot, int(pidns), pid, start_time, name)
+        return IdentityParts(host, boot, int(pidns), pid, start_time, name)
     except ValueError:
         return None
 

@@ -47,7 +47,7 @@ class Phase(enum.IntEnum):
 
 class Attempt:
     """
-    What is known of one (id, attempt). Mutable: it is the hot path, and the desk alone changes it.
+    What is known of one (id, attempt). Mutable: it is the hot path, and the ledger alone changes it.
 
     Attributes:
         named: The server was told that it started.

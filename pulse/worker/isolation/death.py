@@ -8,13 +8,13 @@ import signal
 from pulse.app.handler import Handler
 from pulse.app.outcome import Ending, crashed
 from pulse.system import processes
-from pulse.worker.isolation.messages import Ended
+from pulse.worker.isolation.messages import CellEnded
 from pulse.worker.isolation.rlimits import cpu_limit_s
 
 __all__ = ["death"]
 
 
-def death(ended: Ended, handler: Handler | None, oom: processes.OomKills | None, *, has_meddled: bool) -> Ending:
+def death(ended: CellEnded, handler: Handler | None, oom: processes.OomKills | None, *, has_meddled: bool) -> Ending:
     """
     How an attempt ended whose cell died without a result.
 

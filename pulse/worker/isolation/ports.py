@@ -8,10 +8,10 @@ from typing import Protocol
 from pulse.app.outcome import Ending
 from pulse.worker.execution.attempt import Attempt
 
-__all__ = ["CellOffice", "Wing"]
+__all__ = ["CellRunOwner", "CellsOwner"]
 
 
-class CellOffice(Protocol):
+class CellRunOwner(Protocol):
     """Hears what becomes of one."""
 
     def begun(self, attempt: Attempt) -> None:
@@ -35,7 +35,7 @@ class CellOffice(Protocol):
         ...
 
 
-class Wing(CellOffice, Protocol):
+class CellsOwner(CellRunOwner, Protocol):
     """Whom the cells belong to."""
 
     def cells_ready(self) -> None:

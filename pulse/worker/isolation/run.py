@@ -22,20 +22,20 @@ from pulse.worker.isolation.death import death
 from pulse.worker.isolation.messages import (
     BadCellError,
     Begun,
+    CellCheckpoint,
+    CellEnded,
+    CellJob,
+    CellProgress,
     CellReader,
-    Ended,
+    CellResult,
+    CellStack,
     FromCell,
     Interrupt,
     Lease,
-    Progress,
-    Result,
-    Saved,
-    Where,
-    Work,
     frame,
     from_cell,
 )
-from pulse.worker.isolation.ports import CellOffice
+from pulse.worker.isolation.ports import CellRunOwner
 from pulse.worker.session.reconnect import Log
 
 __all__ = ["CellRun"]
@@ -51,7 +51,7 @@ class CellRun:
 
     Args:
         attempt: What is run.
-        office: Whom it is told.
+        owner: Whom it is told.
         log: For what goes wrong.
         grace_s: From the reason of a stop to the longest time for the handler to obey, seconds.
         zygote_is_stuck: Called when no cell is made for too long.
@@ -65,14 +65,14 @@ class CellRun:
     def __init__(
         self,
         attempt: Attempt,
-        office: CellOffice,
+        owner: CellRunOwner,
         log: Log,
         grace_s: Callable[[str], float],
         zygote_is_stuck: Callable[[], None],
         tracing: Spans | None = None,
     ) -> None:
         self.attempt: Final = attempt
-        self._office = office
+        self._owner = owner
         self._log = log
         self._job = str(UUID(bytes=attempt.job.id))
         self._grace_s = grace_s
@@ -94,9 +94,9 @@ class CellRun:
         self._silent: Final = anyio.Event()  # it has closed its end
         self._alone: Final = anyio.Event()  # no zygote will tell how it ended
         self._over: Final = anyio.Event()
-        self._result: Result | None = None
+        self._result: CellResult | None = None
         self._failure: Ending | None = None  # how it ends that had no end of its own
-        self._ended: Ended | None = None
+        self._ended: CellEnded | None = None
         self._where = ""
         self._threads: str | None = None
         self._oom: processes.OomKills | None = None
@@ -142,7 +142,7 @@ class CellRun:
         self._failure = ending
         self._over.set()
 
-    def ended(self, message: Ended) -> None:
+    def ended(self, message: CellEnded) -> None:
         """The cell has ended, and all that it had started."""
         self._ended = message
         self._over.set()
@@ -155,7 +155,7 @@ class CellRun:
 
     def look_at_lease(self) -> None:
         """Tell the cell whether the lease is lost, where that has changed."""
-        lost = self._office.lease_lost(self.attempt)
+        lost = self._owner.lease_lost(self.attempt)
         if lost != self._told_lost and self._began.is_set():
             self._told_lost = lost
             with contextlib.suppress(OSError):
@@ -180,11 +180,11 @@ class CellRun:
             os.close(self._pidfd)
         if self._tracing is not None:
             self._tracing.end(self._span, ending)
-        self._office.ended_apart(attempt, ending, self._used())
+        self._owner.ended_apart(attempt, ending, self._used())
 
     async def _begin(self) -> None:
         job = self.attempt.job
-        await self._send(frame(Work(job if self._span is None else with_parent(job, self._span))))
+        await self._send(frame(CellJob(job if self._span is None else with_parent(job, self._span))))
         with anyio.move_on_after(BEGIN_S):
             await self._began.wait()
         if not self._began.is_set():
@@ -229,14 +229,14 @@ class CellRun:
             case Begun() if not self._began.is_set():
                 self._oom = None if self._oom is None else self._oom.again()
                 self._began.set()
-                self._office.begun(attempt)
-            case Progress():
-                self._office.progressed(attempt, message.text)
-            case Saved():
-                self._office.checkpointed(attempt, message.text)
-            case Where():
+                self._owner.begun(attempt)
+            case CellProgress():
+                self._owner.progressed(attempt, message.text)
+            case CellCheckpoint():
+                self._owner.checkpointed(attempt, message.text)
+            case CellStack():
                 self._where = message.text
-            case Result():
+            case CellResult():
                 self._result = message
                 self._told.set()
             case _:

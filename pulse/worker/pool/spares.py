@@ -15,7 +15,7 @@ from typing import Final
 
 from anyio.abc import TaskGroup
 
-from pulse.worker.execution.wakeup import Bell
+from pulse.worker.execution.wakeup import WakeupEvent
 from pulse.worker.options import PoolOptions
 from pulse.worker.pool.child import Child
 from pulse.worker.session.reconnect import Log
@@ -42,7 +42,7 @@ class Spares:
         self._group: Final = group
         self._log: Final = log
         self._waiting: list[Child] = []
-        self._gone: Final = Bell()
+        self._gone: Final = WakeupEvent()
         self._dismissed = False
 
     def take(self) -> Child:
@@ -94,7 +94,7 @@ class Spares:
         if child in self._waiting:
             self._waiting.remove(child)
             self._bury(child)
-            self._gone.ring()
+            self._gone.wake()
 
     def _bury(self, spare: Child) -> None:
         notes, _ = spare.read_notes()

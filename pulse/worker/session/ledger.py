@@ -1,5 +1,5 @@
 """
-The desk: all attempts that a handler process holds, and what is still to be told of them. Pure: no IO, no clock.
+The ledger: all attempts that a handler process holds, and what is still to be told of them. Pure: no IO, no clock.
 
 An attempt is held from its ``assign`` until the ``reported`` that answers its result. In between it is queued, then
 started, then its result lies in the tray, then it is under way in a report; when the connection breaks, results under
@@ -26,9 +26,9 @@ from pulse.app.outcome import RELEASED, Detail, Ending
 from pulse.protocol import Assignment
 from pulse.worker.execution.attempt import Attempt, Pair, Phase, StopReason, wants_isolation
 from pulse.worker.session.checkpoints import Checkpoints
-from pulse.worker.session.heartbeat import BeatSheet
+from pulse.worker.session.heartbeat import HeartbeatBody
 
-__all__ = ["Desk"]
+__all__ = ["Ledger"]
 
 WireResult: TypeAlias = "tuple[bytes, int, str, Detail] | tuple[bytes, int, str, Detail, dict[str, object]]"
 OVERHEAD_BYTES: Final = 96  # of a result on the wire beside its text: id, numbers, names, keys
@@ -36,7 +36,7 @@ _PLAIN_RESULT: Final = 4  # elements; a fifth one is extra
 _NOTHING: Final[Mapping[str, object]] = MappingProxyType({})
 
 
-class Desk:
+class Ledger:
     """
     Bookkeeping of one handler process.
 
@@ -218,9 +218,9 @@ class Desk:
         """What had been named as started: a server that was restarted in between is told again."""
         return [attempt for attempt in self._held.values() if attempt.named]
 
-    def beat_sheet(self, now_s: float) -> BeatSheet:
+    def beat_sheet(self, now_s: float) -> HeartbeatBody:
         """What a heartbeat says now."""
-        sheet = BeatSheet(now_s)
+        sheet = HeartbeatBody(now_s)
         for attempt in self._held.values():
             sheet.add(attempt)
         return sheet

@@ -20,14 +20,14 @@ from pulse.errors import (
 )
 from pulse.protocol import Welcome
 
-__all__ = ["Backoff", "Dialer", "RefusedForGoodError"]
+__all__ = ["Dialer", "ReconnectBackoff", "WorkerRefusedError"]
 
 FIRST_PAUSE_S: Final = 0.05  # a dispatcher that is restarted is back in less than half a second
 LAST_PAUSE_S: Final = 2.0  # a thousand workers of a host in trouble ask 500 times a second at most
 _FOR_GOOD: Final = (BadRequestError, ForbiddenError, TooLargeError, UnauthorizedError, UnsupportedVersionError)
 
 
-class RefusedForGoodError(PulseError):
+class WorkerRefusedError(PulseError):
     """The server will never want this worker."""
 
 
@@ -43,7 +43,7 @@ class Log(Protocol):
         ...
 
 
-class Backoff:
+class ReconnectBackoff:
     """
     Pauses between tries: doubling from 50 ms to 2 s, each shortened by chance up to a half, so that workers spread.
 
@@ -82,7 +82,7 @@ class Dialer:
         self._socket = socket
         self._hello = hello
         self._log = log
-        self._backoff = Backoff()
+        self._backoff = ReconnectBackoff()
         self._cause = ""
 
     async def dial(self) -> tuple[FrameStream, Welcome]:
@@ -90,7 +90,7 @@ class Dialer:
         A connection on which hello was answered, however long that takes.
 
         Raises:
-            RefusedForGoodError: The server does not want this worker, and waiting does not change that.
+            WorkerRefusedError: The server does not want this worker, and waiting does not change that.
 
         """
         while True:
@@ -119,4 +119,4 @@ class Dialer:
             self._log.warning("waiting_for_server", cause=error.message)
 
     def _refuse(self, error: PulseError) -> NoReturn:
-        raise RefusedForGoodError(f"the server refuses this worker: {error.message}") from None
+        raise WorkerRefusedError(f"the server refuses this worker: {error.message}") from None

@@ -140,7 +140,7 @@ class RequestLimits:
         self.is_throttled = self._trust.left(now_s) < 0
 
     async def wait(self) -> None:
-        """Return when the next frame of somebody who is throttled may be taken."""
+        """Return when the next frame of a throttled peer may be taken."""
         now_s = time.monotonic()
         self.is_throttled = self._trust.left(now_s) < 0
         pause_s = self._mistakes.wait_s(now_s)

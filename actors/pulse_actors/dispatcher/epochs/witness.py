@@ -33,7 +33,7 @@ from pulse_actors.dispatcher.claims.doubts import InDoubtClaims
 from pulse_actors.dispatcher.claims.work_signal import WorkSignal
 from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 from pulse_actors.runtime.actor import Backoff, log_unavailable
-from pulse_actors.shared.epoch_memory import Memory, Notebook
+from pulse_actors.shared.epoch_memory import Memory, MemoryFile
 from pulse_actors.shared.epochs import Verdict, bound_of, judge, next_epoch
 
 TICK_S: Final = 1.0  # so much may be lost without being counted; then the newest attempts themselves tell
@@ -114,7 +114,7 @@ class Witness:
         self._signal = signal
         self._host = host
         self._lease_s = lease_s
-        self._notebook = Notebook(directory)
+        self._file = MemoryFile(directory)
         self._memory: Memory | None = None
         self._writing = anyio.Lock()  # a tick and a claim may have something to be kept at the same time
         self._handed_out: dict[bytes, int] = {}  # since the last tick: job -> attempt
@@ -130,7 +130,7 @@ class Witness:
 
     def findings(self) -> Sequence[Finding]:
         """What is wrong that the database cannot tell."""
-        found = [] if self._notebook.problem is None else [epochs.memory(self._notebook.problem)]
+        found = [] if self._file.problem is None else [epochs.memory(self._file.problem)]
         if self._store.timelines.refused is not None:
             message, at_s = self._store.timelines.refused
             found += [epochs.refused(message)] if time.monotonic() - at_s < REFUSED_S else []
@@ -196,8 +196,8 @@ class Witness:
         if self._memory is None:
             seen = await self._store.epochs.look(NO_WITNESS, None, self._lease_s)
             self._memory = await self._opened(seen.lineage)
-            if self._notebook.problem is not None:
-                log.warning("memory_not_kept", error=self._notebook.problem)
+            if self._file.problem is not None:
+                log.warning("memory_not_kept", error=self._file.problem)
         return self._memory
 
     async def _knows_less(self) -> bool:
@@ -302,27 +302,27 @@ class Witness:
 
     async def _remember(self, memory: Memory) -> None:
         self._memory = memory
-        if self._notebook.directory is None:
+        if self._file.directory is None:
             return
         async with self._writing:
             with anyio.move_on_after(KEEP_S) as scope:  # the disk may be slow; the thread is left to itself if it hangs
-                await anyio.to_thread.run_sync(self._notebook.keep, self._memory, abandon_on_cancel=True)
+                await anyio.to_thread.run_sync(self._file.keep, self._memory, abandon_on_cancel=True)
             if scope.cancelled_caught:
-                self._notebook.hangs()
-                log.warning("memory_not_kept", error=self._notebook.problem)
+                self._file.hangs()
+                log.warning("memory_not_kept", error=self._file.problem)
 
     async def _opened(self, lineage: UUID) -> Memory:
-        if self._notebook.directory is None:
+        if self._file.directory is None:
             return Memory(lineage, uuid4())
         timelines = self._store.timelines
         with anyio.move_on_after(OPEN_S):
-            opened = await anyio.to_thread.run_sync(self._notebook.open, lineage, abandon_on_cancel=True)
+            opened = await anyio.to_thread.run_sync(self._file.open, lineage, abandon_on_cancel=True)
             if opened.database in {"", timelines.database}:  # "": from before that was kept; nobody else learns from it
                 timelines.learn(Standing(opened.system_id, opened.timeline))
             return msgspec.structs.replace(opened, database=timelines.database)
-        self._notebook.hangs()
-        problem, self._notebook = self._notebook.problem, Notebook(None)  # what lies there unread is not written over
-        self._notebook.problem = problem
+        self._file.hangs()
+        problem, self._file = self._file.problem, MemoryFile(None)  # what lies there unread is not written over
+        self._file.problem = problem
         return Memory(lineage, uuid4())
 
     def _may_open(self, seen: Seen) -> bool:

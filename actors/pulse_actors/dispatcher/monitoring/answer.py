@@ -83,7 +83,7 @@ class StatsReporter:
             finally:
                 self._next_s = time.monotonic() + (time.monotonic() - began_s) / SHARE
 
-    async def answer(self, body: protocol.Stats) -> dict[str, object]:
+    async def answer(self, body: protocol.StatsRequest) -> dict[str, object]:
         """All that is known; *body*: how much of it."""
         gate: Mapping[str, object] = {}
         with anyio.move_on_after(WAIT_S), suppress(UnavailableError):

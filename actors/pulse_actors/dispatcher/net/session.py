@@ -61,7 +61,7 @@ from pulse_actors.dispatcher.writes.submit import PendingSubmit, checked
 HELLO_DEADLINE_S: Final = 5.0
 LOGIN_DEADLINE_S: Final = 10.0  # a bcrypt check takes a quarter of a second, behind others
 VIEWER_MAX_FRAME_BYTES: Final = 64 * 1024  # it brings nothing, and what it asks is short: filters, and a cursor
-UNANSWERED: Final = (protocol.Started, protocol.Capacity, protocol.Stack)
+UNANSWERED: Final = (protocol.Started, protocol.Capacity, protocol.StackAnswer)
 RECONCILE_S: Final = 2.0  # for the database to say what a worker holds; a client gives up on its hello after 10 s
 MOST_BRIEF: Final = 1024  # heartbeats of a pool parent that wait without room, one for each of its children
 LAST_ANSWERS_S: Final = 5.0  # a peer that only stopped sending still reads
@@ -310,7 +310,7 @@ class PeerSession:
                 if settled is None:
                     raise UnavailableError(OVER_BUDGET)
                 self._services.heartbeats.checkpoints.put(self._beating(worker, frame, None, body.jobs, settled))
-            case protocol.Stack():
+            case protocol.StackAnswer():
                 self._services.services.stacks.answer(worker, frame.request, body)
             case protocol.Capacity():
                 self._resize(worker, body)

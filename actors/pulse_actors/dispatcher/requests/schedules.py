@@ -22,7 +22,7 @@ from pulse.store.rows import NewSchedule, from_us
 from pulse_actors.dispatcher.context import Answer, RequestContext, no_such
 from pulse_actors.dispatcher.writes.submit import args_problem
 from pulse_actors.runtime.bus import Hint
-from pulse_actors.shared.recurrence import Recurrence, When
+from pulse_actors.shared.recurrence import Recurrence, RecurrenceInput
 
 DECLARED: Final = uuid.UUID("5c1a8d6e-0c1b-5e0a-9f5e-3d2f8f0f3b11")  # namespace: the id of one is made of its key
 TRIES: Final = 5  # of a change that meets others
@@ -232,8 +232,8 @@ async def _tell(on: RequestContext) -> None:
     await on.services.bus.hint(Hint("scheduler", "schedules changed"))
 
 
-def _when(body: protocol.ScheduleCreate) -> When:
-    return When(
+def _when(body: protocol.ScheduleCreate) -> RecurrenceInput:
+    return RecurrenceInput(
         cron=body.cron,
         timezone=body.timezone,
         every_s=body.every,

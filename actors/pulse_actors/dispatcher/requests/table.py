@@ -65,7 +65,7 @@ def _who(operator: Operator) -> str | None:
     return who if operator.behalf is None else f"{who} for {operator.behalf}"
 
 
-async def dispatch_status(on: RequestContext, _body: protocol.Nothing) -> Answer:
+async def dispatch_status(on: RequestContext, _body: protocol.NoBody) -> Answer:
     """The gate."""
     return await on.services.store.gate.get()
 
@@ -123,7 +123,7 @@ async def list_actions(on: RequestContext, body: protocol.AuditList) -> Answer:
     return {"audit": rows, "next": following}
 
 
-async def list_workers(on: RequestContext, _body: protocol.Nothing) -> Answer:
+async def list_workers(on: RequestContext, _body: protocol.NoBody) -> Answer:
     """Handler processes that are connected here."""
     return {"workers": workers(on)}
 
@@ -158,12 +158,12 @@ def _worker(worker: RegisteredWorker, now_s: float, heartbeat_s: float) -> Answe
     }
 
 
-async def stats(on: RequestContext, body: protocol.Stats) -> Answer:
+async def stats(on: RequestContext, body: protocol.StatsRequest) -> Answer:
     """Depths, rates and latencies; also while the database is away."""
     return await on.services.stats.answer(body)
 
 
-async def status(on: RequestContext, _body: protocol.Nothing) -> Answer:
+async def status(on: RequestContext, _body: protocol.NoBody) -> Answer:
     """Everything at a glance; the supervisor's part comes over the bus."""
     of_supervisor = await on.services.bus.ask_status(SUPERVISOR_ANSWER_S) or {}
     database = await database_status(on.services.store)
@@ -191,7 +191,7 @@ def _incident(found: Finding) -> Answer:
     return {**row, "details": list(found.details), "advice": list(found.advice)}
 
 
-async def ping(_on: RequestContext, _body: protocol.Nothing) -> Answer:
+async def ping(_on: RequestContext, _body: protocol.NoBody) -> Answer:
     """Nothing; that it comes back is the answer."""
     return {}
 

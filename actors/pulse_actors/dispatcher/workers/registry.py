@@ -83,7 +83,8 @@ class WorkerRegistry:
 
     def stall_s(self, topic: str, own: float | None = None) -> float | None:
         """How long a handler of *topic* may be silent: its *own* promise, else the topic's, else the server's."""
-        return own or self.policies.stalls.get(topic, self.policies.stall_s)
+        policies = self.policies
+        return own or policies.stalls.get(topic, policies.stall_s)
 
     def by_fate(self, done: Sequence[Completion], *, keep: bool) -> list[tuple[bool, Sequence[Completion]]]:
         """What is kept of *done* for a while, and what is not; *keep*: of topics that say nothing."""

@@ -23,7 +23,7 @@ from pulse_actors.dispatcher.writes.session_lookup import SessionLookup
 from pulse_actors.dispatcher.writes.unwritten import UnwrittenLeases
 from pulse_actors.shared import identity as identities
 from pulse_actors.shared.json_size import comes_back
-from pulse_actors.shared.row_writes import Left, write_merged
+from pulse_actors.shared.row_writes import UnwrittenRow, write_merged
 
 BATCH: Final = 5000
 
@@ -190,7 +190,7 @@ def _without_progress(bad: Renewal) -> Renewal:
     return bad._replace(progress=None)
 
 
-def _pairs(left: Sequence[Left[Renewal]]) -> set[Pair]:
+def _pairs(left: Sequence[UnwrittenRow[Renewal]]) -> set[Pair]:
     """Rows that are locked, or refused: not written now, and not lost either; the next heartbeat tries again."""
     return {(one.row.id, one.row.attempt) for one in left}
 

@@ -25,7 +25,7 @@ from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 from pulse_actors.dispatcher.writes.batcher import Batcher
 from pulse_actors.dispatcher.writes.report_rows import Obituary, PendingReport, clean, split, weight_of
 from pulse_actors.runtime.actor import Backoff
-from pulse_actors.shared.row_writes import Left, write_merged
+from pulse_actors.shared.row_writes import UnwrittenRow, write_merged
 
 BATCH: Final = 2000  # rows of one statement
 LOCKED_PAUSE_S: Final = 0.2  # between two looks at rows that somebody else has locked
@@ -328,7 +328,7 @@ class _ReportBatch:
         self.endings += rows
         self._leave(await write_merged(self._store, rows, together, alone, raises=False))
 
-    def _leave(self, left: Sequence[Left[Completion]] | Sequence[Left[Ending]]) -> None:
+    def _leave(self, left: Sequence[UnwrittenRow[Completion]] | Sequence[UnwrittenRow[Ending]]) -> None:
         """These were not written now."""
         for one in left:
             self.left.add((one.row.id, one.row.attempt))
