@@ -156,8 +156,8 @@ def stats(body: Body) -> Stats:
 def why(body: Body) -> Why:
     """The answer to jobs.why."""
     told = answers.read(answers.WhyAnswer, body)
-    reasons = tuple(Reason(one.code, one.text, one.advice, plain(one.details)) for one in told.reasons)
-    return Why(_uuid(told.id), told.name, told.topic, Status(told.status), reasons)
+    reasons = tuple(Reason(one.code, one.text, one.advice, details=plain(one.details)) for one in told.reasons)
+    return Why(_uuid(told.id), told.name, told.topic, status=Status(told.status), reasons=reasons)
 
 
 def topic(body: Body) -> dict[str, JsonValue]:

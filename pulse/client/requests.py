@@ -361,7 +361,7 @@ def simple(kind: str) -> Request[dict[str, JsonValue]]:
 
 def raw(kind: str, body: Mapping[str, object] | None, *, repeatable: bool) -> Request[dict[str, object]]:
     """Any request; the answer's body as it came."""
-    return Request(kind, {} if body is None else body, dict, repeatable)
+    return Request(kind, {} if body is None else body, dict, repeatable=repeatable)
 
 
 def hello(user: str | None = None, password: str | None = None, behalf: str | None = None) -> dict[str, object]:

@@ -42,11 +42,7 @@ class Service:
     One handler process.
 
     Args:
-        options: What it was told.
-        app: The handlers.
         notes: Where the pool parent listens.
-        log: Bound to this worker.
-
     """
 
     def __init__(self, options: HostOptions, app: App, notes: NoteWriter, log: Log) -> None:
@@ -85,7 +81,7 @@ class Service:
         async with anyio.create_task_group() as group:
             self._group: TaskGroup = group
             self._runner: Runner = make_runner(self, group, self._options.pool.concurrency, self._tracing)
-            self._cells = Cells(self, group, self._options, self._log, self._tracing)
+            self._cells = Cells(self, group, self._options, log=self._log, tracing=self._tracing)
             for work in (
                 self._stay_connected,
                 self._watch_deadlines,
@@ -235,7 +231,9 @@ class Service:
             self._lease_s = welcome.lease_s
             since_s = time.monotonic()
             self._log.info("connected_to_server", server=welcome.server, held=self._ledger.held)
-            self._connection = Connection(stream, welcome, self._ledger, self, self._log, self._declaration)
+            self._connection = Connection(
+                stream, welcome, self._ledger, owner=self, log=self._log, declaration=self._declaration
+            )
             self._tell_capacity()  # it may have changed since the hello
             cause = await self._connection.run()
             self._connection = None

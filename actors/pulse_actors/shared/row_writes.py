@@ -66,7 +66,6 @@ async def write_merged(
     the others without them. Where the statement took too long, in halves.
 
     Args:
-        store: Knows which rows are locked.
         rows: What to write.
         together: Writes rows in one statement.
         alone: Deals with a row whose values cannot be stored; without it, it stays unwritten.

@@ -64,7 +64,6 @@ class Attempt:
         told_s: When it last told progress or checkpoint, monotonic.
         stall_s: Longest time without progress: its handler's, else its topic's; None: no limit.
         stack: Where the handler was when it had run, or been silent, for too long.
-
     """
 
     __slots__ = (
@@ -171,7 +170,6 @@ class Attempt:
 
         Raises:
             UnreadableError: Its checkpoint is in an envelope that cannot be opened here.
-
         """
         raw = (self.job.extra or {}).get("previous")
         found = None if raw is None else _decode(raw)

@@ -268,15 +268,12 @@ def arguments_for(attempt: Attempt, handler: Handler, link: Callable[[Attempt], 
     What to call the handler with.
 
     Args:
-        attempt: Whose job.
-        handler: Of that job.
         link: Makes the link of its context, where it wants one.
 
     Raises:
         ValueError: The job's args are not JSON.
         TypeError: They are not an object.
         UnreadableError: They are in an envelope that cannot be opened here.
-
     """
     arguments = json_text.loads(attempt.job.args)
     if isinstance(arguments, dict) and BY in arguments:

@@ -67,7 +67,6 @@ class Signals:
         same_within_s: Signals so close behind the first are the same wish: a service manager that signals the whole
             group, and the parent that passes it on, must not add up to "at once".
         at_once: Called by the second, in the signal handler itself, so that even a loop that hangs cannot stop it.
-
     """
 
     def __init__(

@@ -65,7 +65,7 @@ def run(app: App, backend: Backend, channel_fd: int, stack_fd: int, zygote_pid: 
         os.setpgid(0, 0)  # a handler that kills its group kills its own; the zygote ends what that leaves
         _go_first()
         stacks.listen(stack_fd)
-        CellProcess(app, backend, socket.socket(fileno=channel_fd), stack_fd).run()
+        CellProcess(app, backend, socket.socket(fileno=channel_fd), stack_fd=stack_fd).run()
     except SystemExit:
         pass  # the zygote has died meanwhile
     except BaseException:  # noqa: BLE001 - it must not get back into the zygote's own loop
@@ -89,11 +89,9 @@ class CellProcess:
     See the module; a ``RunnerOwner`` for the one handler that it runs.
 
     Args:
-        app: The handlers.
         backend: Event loop of async handlers.
         channel: To the handler process.
         stack_fd: Where this process writes its stacks.
-
     """
 
     def __init__(self, app: App, backend: Backend, channel: socket.socket, stack_fd: int) -> None:

@@ -23,7 +23,6 @@ def death(ended: CellEnded, handler: Handler | None, oom: processes.OomKills | N
         handler: Its limits are its own: reaching one is an error of the job's, no crash.
         oom: How many the kernel had killed for want of memory when the handler was called.
         has_meddled: What came from the cell could not be understood.
-
     """
     code = os.waitstatus_to_exitcode(ended.status)
     max_cpu_s = None if handler is None else handler.max_cpu_s

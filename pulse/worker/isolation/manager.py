@@ -147,10 +147,7 @@ class Cells:
     Args:
         owner: Whom they belong to.
         group: Outlives every handler.
-        options: Of this process.
-        log: For what goes wrong.
         tracing: Makes spans of attempts; None: nobody wants them.
-
     """
 
     def __init__(
@@ -200,7 +197,14 @@ class Cells:
 
     def _run(self, zygote: ZygoteProcess, attempt: Attempt) -> None:
         try:
-            run = CellRun(attempt, self._owner, self._log, self._grace_s, zygote.kill, self._tracing)
+            run = CellRun(
+                attempt,
+                self._owner,
+                self._log,
+                grace_s=self._grace_s,
+                zygote_is_stuck=zygote.kill,
+                tracing=self._tracing,
+            )
         except OSError as error:
             self._owner.ended_apart(attempt, _impossible(str(error)), {})
             return

@@ -172,7 +172,6 @@ class CellReader(Generic[MessageT]):
 
     Args:
         decoder: Of what may come.
-
     """
 
     def __init__(self, decoder: msgspec.msgpack.Decoder[MessageT]) -> None:
@@ -185,7 +184,6 @@ class CellReader(Generic[MessageT]):
 
         Raises:
             BadCellError: It is not a message.
-
         """
         buffer = self._buffer
         buffer += data

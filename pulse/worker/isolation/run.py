@@ -50,16 +50,13 @@ class CellRun:
     See the module; the ``Task`` of its attempt.
 
     Args:
-        attempt: What is run.
         owner: Whom it is told.
-        log: For what goes wrong.
         grace_s: From the reason of a stop to the longest time for the handler to obey, seconds.
         zygote_is_stuck: Called when no cell is made for too long.
         tracing: Makes its span, here, so that it ends however the cell does; None: nobody wants one.
 
     Raises:
         OSError: No descriptors are left.
-
     """
 
     def __init__(

@@ -111,9 +111,7 @@ class Zygote:
 
     Args:
         control: To the handler process; keeps messages apart.
-        app: The handlers.
         backend: Event loop of async handlers.
-
     """
 
     def __init__(self, control: socket.socket, app: App, backend: Backend) -> None:
@@ -179,7 +177,7 @@ class Zygote:
         _, status, used = os.wait4(child.pid, 0)
         self._end_orphans()
         cpu_s = used.ru_utime + used.ru_stime
-        self._control.send(pack(CellEnded(child.number, status, cpu_s, used.ru_maxrss * _KIB)))
+        self._control.send(pack(CellEnded(child.number, status, cpu_s, peak_rss_bytes=used.ru_maxrss * _KIB)))
 
     def _end_orphans(self) -> None:
         """

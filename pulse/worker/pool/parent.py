@@ -39,13 +39,9 @@ def run_pool(options: PoolOptions) -> int:
     """
     Run a pool until it is told to stop.
 
-    Args:
-        options: What to run.
-
     Returns:
         The exit code: 0 stopped or drained as asked; 1 the app cannot be loaded or the server refuses it; 70 handler
         processes die again and again; 128 + n: ended at once by a second signal n.
-
     """
 
     async def run() -> int:

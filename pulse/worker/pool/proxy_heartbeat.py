@@ -76,7 +76,6 @@ class ProxyHeartbeats:
 
     Attributes:
         heartbeat_s: How often the server wants to hear of each.
-
     """
 
     def __init__(self, state_of: Callable[[int], str] = processes.state) -> None:
@@ -132,12 +131,9 @@ async def mind(
     Speak for the children over a connection of the parent's own, until the server refuses it.
 
     Args:
-        heartbeats: Knows the children.
         changed: Set when there may be more leavers.
         socket: The server's socket; None: it is looked for.
         name: What the parent calls itself.
-        log: Where each new cause of failing is told.
-
     """
 
     def hello() -> Mapping[str, object]:

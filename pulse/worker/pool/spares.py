@@ -27,15 +27,7 @@ ASKED: Final = frozenset({-signal.SIGTERM, -signal.SIGINT})  # a service manager
 
 
 class Spares:
-    """
-    Starts all processes of a pool, some of them before they are needed.
-
-    Args:
-        options: Of the pool.
-        group: In which processes are watched until their end.
-        log: Where it is told that one died.
-
-    """
+    """Starts all processes of a pool, some of them before they are needed."""
 
     def __init__(self, options: PoolOptions, group: TaskGroup, log: Log) -> None:
         self._options: Final = options
@@ -51,7 +43,6 @@ class Spares:
 
         Raises:
             OSError: It cannot be started.
-
         """
         spare = next((one for one in self._waiting if not one.has_ended()), None)
         if spare is None or self._dismissed:

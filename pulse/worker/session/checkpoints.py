@@ -23,7 +23,6 @@ class Checkpoints:
 
     Attributes:
         new: Attempts with a checkpoint that was not sent yet.
-
     """
 
     def __init__(self) -> None:
@@ -73,7 +72,6 @@ class Checkpoints:
 
         Returns:
             Attempts that have nothing unsaved any more.
-
         """
         if not passing:
             return self.answered(number)

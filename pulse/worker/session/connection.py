@@ -84,9 +84,7 @@ class Connection:
         welcome: The answer.
         ledger: What this process holds.
         owner: Who carries out what the server asks.
-        log: For what goes wrong.
         declaration: The schedules that the server is to be told of, if any.
-
     """
 
     def __init__(

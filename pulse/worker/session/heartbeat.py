@@ -19,7 +19,6 @@ class HeartbeatBody:
         jobs: As the frame carries them; no progress means: unchanged.
         made_s: When, monotonic: the leases are extended as of then.
         complete: All progress fitted.
-
     """
 
     __slots__ = ("_room", "_told", "complete", "jobs", "made_s")

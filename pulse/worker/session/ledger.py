@@ -43,7 +43,6 @@ class Ledger:
     Args:
         handlers: By name.
         concurrency: Handlers that run at once.
-
     """
 
     def __init__(self, handlers: Mapping[str, Handler], concurrency: int) -> None:
@@ -155,7 +154,6 @@ class Ledger:
 
         Returns:
             The attempt if its handler must be interrupted; None if nothing is to be done (any more).
-
         """
         attempt = self._held.get(pair)
         if attempt is None:
@@ -266,7 +264,6 @@ class Ledger:
 
         Returns:
             Attempts whose result cannot be told: it was refused alone. They are no longer held.
-
         """
         self._saved(self.checkpoints.refused(number, passing=passing))
         results = self._under_way.pop(number, [])

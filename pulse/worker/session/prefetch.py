@@ -26,7 +26,6 @@ class Prefetch:
 
     Attributes:
         capacity: Jobs that it is to hold at once.
-
     """
 
     def __init__(self, concurrency: int) -> None:

@@ -49,7 +49,6 @@ class ReconnectBackoff:
 
     Args:
         chance: Draws from 0 to 1.
-
     """
 
     def __init__(self, chance: Callable[[], float] = random.random) -> None:
@@ -74,8 +73,6 @@ class Dialer:
     Args:
         socket: The server's socket; None: it is looked for.
         hello: The body of hello, asked for at every try.
-        log: Where each new cause of failing is told.
-
     """
 
     def __init__(self, socket: str | None, hello: Callable[[], Mapping[str, object]], log: Log) -> None:
@@ -91,7 +88,6 @@ class Dialer:
 
         Raises:
             WorkerRefusedError: The server does not want this worker, and waiting does not change that.
-
         """
         while True:
             try:

@@ -640,7 +640,7 @@ HANDOUT: Final = Guarded(
             ),
             (
                 "Handout._take_back",
-                "self._registry.reporting.union(*(worker.held for worker in workers))",
+                "self._registry.listed(*workers)",
                 "set()",
             ),
             (
@@ -1009,7 +1009,7 @@ DOUBTS: Final = Guarded(
             ("InDoubtClaims.settle", "if self._deadlines is not None:", "if False:"),
         ],
         _CLAIMS + "test_a_claim_whose_answer_was_lost": [
-            ("InDoubtClaims.settle", "self._registry.reporting.union(worker.held)", "set()"),
+            ("InDoubtClaims.settle", "self._registry.listed(worker)", "set()"),
             ("InDoubtClaims.settle", "if pair not in listed_of[worker.identity]", "if False"),
             (
                 "InDoubtClaims.is_settled",
@@ -1021,10 +1021,10 @@ DOUBTS: Final = Guarded(
             ("InDoubtClaims.settle", " | stuck", ""),
         ],
         "store/test_dispatcher_silence.py::test_what_a_worker_that_is_not_connected_was_never_given": [
-            ("InDoubtClaims.give_back_unknown", "self._registry.reporting.union(worker.held)", "set(worker.held)"),
+            ("InDoubtClaims.give_back_unknown", "self._registry.listed(worker)", "set(worker.held)"),
             (
                 "InDoubtClaims.give_back_unknown",
-                "self._registry.reporting.union(worker.held)",
+                "self._registry.listed(worker)",
                 "self._registry.reporting",
             ),
             (

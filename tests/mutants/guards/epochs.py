@@ -92,7 +92,7 @@ WITNESS: Final = Guarded(
                 "pass",
             ),
             ("Witness.completed", "self._finished.add(map(_FIRST, pairs))", "pass"),
-            ("Witness._tell", "await self._store.epochs.note_reopened(epoch.epoch, reopened)", "pass"),
+            ("Witness._tell", "await self._epochs.note_reopened(epoch.epoch, reopened)", "pass"),
         ],
         _WITNESS + "test_another_host_has_raised_it": [
             ("Witness._begin", "if is_new else None", "if True else None"),

@@ -101,7 +101,7 @@ BAD_JOBS: Final = Guarded(
         ],
         _REFUSED + "test_what_is_let_go_with_another": [
             ("RefusedJobs.try_next", "self._signal.wake()", "pass"),
-            ("RefusedJobs.try_next", "await self._store.aside.readmit_like(found.sqlstate)", "pass"),
+            ("RefusedJobs.try_next", "await self._aside.readmit_like(found.sqlstate)", "pass"),
         ],
         _REFUSED + "test_what_is_set_aside_is_told_once": [
             ("RefusedJobs._set_aside", "if one.id not in new:", "if False:"),

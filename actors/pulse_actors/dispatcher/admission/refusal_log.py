@@ -19,12 +19,7 @@ log = structlog.get_logger()
 
 
 class RefusalLog:
-    """
-    The book of refusals.
-
-    Args:
-        store: Where the audit is.
-    """
+    """The book of refusals."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

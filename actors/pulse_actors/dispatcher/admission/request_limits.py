@@ -128,8 +128,8 @@ class RequestLimits:
     __slots__ = ("__weakref__", "_mistakes", "_trust", "is_throttled", "requests")
 
     def __init__(self, now_s: float) -> None:
-        self._mistakes = TokenBucket(MISTAKES, MISTAKES_A_SECOND, float("inf"), now_s)
-        self._trust = TokenBucket(MISTAKES, FORGIVEN_A_SECOND, LONGEST_PENALTY_S * FORGIVEN_A_SECOND, now_s)
+        self._mistakes = TokenBucket(MISTAKES, MISTAKES_A_SECOND, float("inf"), now_s=now_s)
+        self._trust = TokenBucket(MISTAKES, FORGIVEN_A_SECOND, LONGEST_PENALTY_S * FORGIVEN_A_SECOND, now_s=now_s)
         self.requests = anyio.Semaphore(MAX_REQUESTS)
         self.is_throttled = False
 

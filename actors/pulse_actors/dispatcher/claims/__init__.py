@@ -6,6 +6,7 @@ From the database to workers.
 - doubts: jobs that a worker may hold without having received them
 - handout: claims jobs for workers with free capacity, and assigns them
 - loop: the claim loop: when and where to claim
+- parts: the parts of claiming, put together
 - placement: decides which worker runs each claimed job; pure
 - quarantine: topics that cannot be claimed for a while
 - refused_jobs: finds single jobs that the database refuses to hand out

@@ -20,12 +20,7 @@ PAUSE_S: Final = 0.1  # between two that are sent, and between two claims becaus
 
 
 class CrossHostHints:
-    """
-    What is told and heard.
-
-    Args:
-        store: The database.
-    """
+    """What is told and heard."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

@@ -57,13 +57,8 @@ class Handout:
     From the database to workers.
 
     Args:
-        store: The database.
-        registry: Who gets what.
         signal: Hears of what could not be handed out.
-        in_doubt: Knows which claims are under way.
         host: This host, whose processes can be seen and killed; None: leases only.
-        lease_s: Length of a lease.
-        counters: What is handed out is counted there.
 
     Attributes:
         lease_s: Length of a lease, where its topic has no longer one.
@@ -140,7 +135,7 @@ class Handout:
         """What a refused claim took although it was refused: its answer cannot be read, so no worker will see it."""
         if error.may_be_done:
             workers = [worker for worker in map(self._registry.get, plan.workers) if worker is not None]
-            listed = self._registry.reporting.union(*(worker.held for worker in workers))
+            listed = self._registry.listed(*workers)
             held = await self._store.leases_of([worker.identity for worker in workers])
             taken = [
                 Ending(*pair, identity, EndingKind.UNASSIGNED)  # no history: a job that stays so is tried each second
@@ -169,7 +164,7 @@ class Handout:
         """Leases of topics that have longer ones of their own: a claim opens all with the server's."""
         leases = self._registry.policies.leases
         longer = [
-            Renewal(claim.id, claim.attempt, plan.workers[claim.worker], None)
+            Renewal(claim.id, claim.attempt, plan.workers[claim.worker], progress=None)
             for claim in claims
             if claim.topic in leases
         ]
@@ -206,7 +201,7 @@ class Handout:
             self._assign(heir, [claim])
             count_handed_out(self._counters, self._registry, {heir: [claim]})
         else:  # it left while its job was passed on to it
-            await self._store.end([Ending(claim.id, claim.attempt, heir, EndingKind.UNASSIGNED)])
+            await self._store.end([Ending(claim.id, claim.attempt, heir, kind=EndingKind.UNASSIGNED)])
 
     def _assign(self, identity: str, claims: list[Claim]) -> None:
         worker = self._registry.get(identity)
@@ -234,7 +229,6 @@ def assign_frames(
 
     Args:
         claims: In the order in which they start.
-        registry: Knows the topics' policies.
         lease_s: Length of a lease, where its topic has no other.
     """
     for part in _parts(claims):

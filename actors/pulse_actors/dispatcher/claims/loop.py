@@ -36,13 +36,6 @@ class ClaimLoop:
     The claim loop.
 
     Args:
-        store: The database.
-        registry: Who has room.
-        signal: Where there may be work.
-        in_doubt: Settles what earlier claims may have taken.
-        handout: Claims, and hands over.
-        refused_jobs: Finds the jobs that a claim is refused for.
-        quarantine: The topics of claims that fail.
         batch: Most jobs of one claim.
     """
 

@@ -55,8 +55,6 @@ class WorkSignal:
     Submits, reports and requests tell the claim loop here that jobs are due or that workers have free capacity.
 
     Args:
-        registry: Who serves which topics.
-        cross_host: Tells other hosts of work that is left.
         poll_s: Longest pause between two claims while somebody has room.
 
     Attributes:

@@ -41,12 +41,7 @@ class _StackQuestion:
 
 
 class StackRequests:
-    """
-    Requests for stacks that are under way.
-
-    Args:
-        registry: Knows the pool parents.
-    """
+    """Requests for stacks that are under way."""
 
     def __init__(self, registry: WorkerRegistry) -> None:
         self._registry = registry

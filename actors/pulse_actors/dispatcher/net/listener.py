@@ -63,10 +63,6 @@ class Listener:
     """
     Takes peers in.
 
-    Args:
-        services: What their frames are handed to.
-        settings: Who may come.
-
     Raises:
         ConfigError: The settings name an account, or a certificate, that cannot be used.
     """
@@ -138,7 +134,7 @@ class Listener:
             return
         with self._entered(limits, source) as slot:
             await self._serve_peer(
-                stream, LocalPeerAuth(peer, rights, self._host.id, slot.greeted), source, pidfd, number
+                stream, LocalPeerAuth(peer, rights, self._host.id, greeted=slot.greeted), source, pidfd, number
             )
 
     async def _attend_remote(self, stream: anyio.abc.SocketStream, number: int) -> None:
@@ -157,7 +153,9 @@ class Listener:
         with self._entered(self._remote_limits, source) as slot:
             secured = await self._secured(stream, source, slot.network)
             if secured is not None:
-                entry = RemotePeerAuth(joined(host, port), source, self._logins, self._host.id, slot.greeted)
+                entry = RemotePeerAuth(
+                    joined(host, port), source, self._logins, host=self._host.id, greeted=slot.greeted
+                )
                 await self._serve_peer(secured, entry, source, None, number)
 
     async def _secured(self, stream: anyio.abc.SocketStream, source: str, network: str) -> anyio.abc.ByteStream | None:
@@ -186,9 +184,9 @@ class Listener:
         self, stream: anyio.abc.ByteStream, entry: PeerAuth, source: str, pidfd: int | None, number: int
     ) -> None:
         longest = REMOTE_HELLO_MAX_FRAME_BYTES if isinstance(entry, RemotePeerAuth) else protocol.HELLO_MAX_FRAME_BYTES
-        connection = PeerConnection(stream, protocol.MAX_FRAME_BYTES, longest, incoming_budget_of(source))
+        connection = PeerConnection(stream, protocol.MAX_FRAME_BYTES, longest, begun=incoming_budget_of(source))
         try:
-            await PeerSession(self._services, connection, entry, pidfd, number).run()
+            await PeerSession(self._services, connection, entry, pidfd=pidfd, number=number).run()
         except Exception:
             log.exception("visit_failed", entry=repr(entry))  # this peer's own trouble: nobody else notices
         if connection.is_cut and isinstance(entry, RemotePeerAuth):

@@ -74,7 +74,6 @@ class PeerSession:
     A peer's stay.
 
     Args:
-        services: What its frames are handed to.
         connection: Its frames.
         entry: Where it came in, and who that makes it.
         pidfd: Of its process, for a worker to be watched by; closed here unless it was handed on.
@@ -294,7 +293,9 @@ class PeerSession:
                 if settled is None:
                     note_ended(worker, pairs)
                     raise UnavailableError(OVER_BUDGET)
-                self._services.reports.accept(PendingReport(worker, frame.request, body.results, pairs, settled))
+                self._services.reports.accept(
+                    PendingReport(worker, frame.request, body.results, pairs=pairs, settled=settled)
+                )
             case protocol.Started():
                 bounded = self._registry.started(
                     worker, [(ref.id, ref.attempt) for ref in body.jobs], {ref.pair for ref in body.apart}
@@ -344,7 +345,15 @@ class PeerSession:
     ) -> PendingHeartbeat:
         at_s, uid = time.monotonic(), self._peer.uid
         return PendingHeartbeat(
-            self._connection, frame.request, uid, worker.identity, session, jobs, at_s, settled, kept
+            self._connection,
+            frame.request,
+            uid,
+            worker=worker.identity,
+            session=session,
+            jobs=jobs,
+            at_s=at_s,
+            settled=settled,
+            kept=kept,
         )
 
     def _resize(self, worker: RegisteredWorker, body: protocol.Capacity) -> None:

@@ -13,6 +13,7 @@ import msgspec
 from pulse import protocol
 from pulse.errors import BadRequestError
 from pulse.ops.doctor.finding import Finding
+from pulse.protocol.bus import HintEvent, TopicGate, hint
 from pulse.store.operators.policies import OPTIONS, SERVER_OPTIONS, effective
 from pulse.store.operators.transaction import Operator
 from pulse_actors.dispatcher.context import Answer, RequestContext
@@ -20,7 +21,6 @@ from pulse_actors.dispatcher.requests import jobs, schedules
 from pulse_actors.dispatcher.workers.health import condition_of, quiet_s
 from pulse_actors.dispatcher.workers.records import RegisteredWorker
 from pulse_actors.runtime.actor import database_status
-from pulse_actors.runtime.bus import Hint
 
 SUPERVISOR_ANSWER_S: Final = 1.0
 
@@ -40,7 +40,7 @@ async def pause_dispatch(on: RequestContext, body: protocol.DispatchGate) -> Ans
     async with on.acting() as store:
         await store.gate.pause(body.topic, body.reason, who=_who(on.operator), until_s=body.until, for_s=body.for_s)
         await store.note("dispatch.pause", topic=body.topic, detail=_given(ends))
-    await on.services.bus.hint(Hint("pause", "gate changed", {"topic": body.topic}))
+    await on.services.bus.hint(hint("pause", HintEvent.GATE_CHANGED, TopicGate(body.topic)))
     return await on.services.store.gate.get()
 
 
@@ -50,7 +50,7 @@ async def resume_dispatch(on: RequestContext, body: protocol.DispatchGate) -> An
         if await store.gate.resume(body.topic):
             await store.note("dispatch.resume", topic=body.topic)
     on.services.signal.wake()
-    await on.services.bus.hint(Hint("pause", "gate changed", {"topic": body.topic}))
+    await on.services.bus.hint(hint("pause", HintEvent.GATE_CHANGED, TopicGate(body.topic)))
     return await on.services.store.gate.get()
 
 
@@ -103,7 +103,7 @@ async def _change_topic(on: RequestContext, topic: str, policy: Mapping[str, obj
         await store.topics.set(topic, policy)  # the function notes it
     await on.services.read_policies()
     on.services.signal.wake()  # its order may be another one
-    await on.services.bus.hint(Hint("pause", "policies changed"))
+    await on.services.bus.hint(hint("pause", HintEvent.POLICIES_CHANGED))
     return {"topic": await _topic(on, topic)}
 
 

@@ -18,7 +18,6 @@ class TopicPolicies:
 
     Args:
         live: What is set; '' is the server.
-        lease_s: Length of the server's leases.
 
     Attributes:
         stalls: Longest time without progress.

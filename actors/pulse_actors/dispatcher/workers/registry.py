@@ -63,6 +63,10 @@ class WorkerRegistry:
         self.policies = TopicPolicies({})
         self._newest: dict[str, int] = {}  # identity -> number of its newest connection
 
+    def close(self, *, reconnect: bool) -> None:
+        """Claim nothing more for workers that are to come back (*reconnect*) to a successor."""
+        self.closed = self.closed or reconnect
+
     def workers(self) -> list[RegisteredWorker]:
         """Everyone who is connected."""
         return list(self._workers.values())
@@ -105,6 +109,10 @@ class WorkerRegistry:
     def by_session(self, session: bytes, *, remote: bool) -> RegisteredWorker | None:
         """The worker of that session, of here or (*remote*) over TCP; None when it is not connected."""
         return self._by_session.get((remote, session))
+
+    def listed(self, *workers: RegisteredWorker) -> set[Pair]:
+        """What *workers* hold, and all whose results have arrived."""
+        return self.reporting.union(*(worker.held for worker in workers))
 
     def is_newest(self, identity: str, number: int) -> bool:
         """Whether a connection of *identity* is newer than all that were greeted before; then it is the newest."""

@@ -61,11 +61,7 @@ class HeartbeatWriter:
     Extends leases.
 
     Args:
-        store: The database.
-        registry: Which session holds what.
         host: This host, for sessions that are not connected.
-        counters: How much of their leases was left is counted there.
-        lease_s: Length of a lease.
     """
 
     def __init__(
@@ -129,7 +125,7 @@ class HeartbeatWriter:
 
     async def _renewals(self, beat: PendingHeartbeat, lookup: SessionLookup) -> Sequence[Renewal]:
         if beat.jobs is not None:
-            return [Renewal(job.id, job.attempt, beat.worker, job.text) for job in beat.jobs]
+            return [Renewal(job.id, job.attempt, beat.worker, progress=job.text) for job in beat.jobs]
         if beat.session is None:
             held = self._registry.get(beat.worker)
             return [] if held is None else [Renewal(*pair, beat.worker, None) for pair in held.held]

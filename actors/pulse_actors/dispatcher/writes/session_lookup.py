@@ -15,13 +15,7 @@ from pulse_actors.shared import identity as identities
 
 
 class SessionLookup:
-    """
-    Who runs jobs, as of the first look.
-
-    Args:
-        store: The database.
-        host: This one.
-    """
+    """Who runs jobs, as of the first look."""
 
     def __init__(self, store: Store, host: identities.Host) -> None:
         self._store = store

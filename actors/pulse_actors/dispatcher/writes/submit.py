@@ -44,13 +44,7 @@ class SubmitWriter:
     Collects submits and inserts them; each is answered after its commit.
 
     Args:
-        store: The database.
-        registry: Who waits for work.
-        signal: Hears of the levels that got work.
-        in_doubt: Lets one claim be made at a time.
-        handout: Hands out what is inserted, where workers wait for it.
         batch: Most jobs of one claim.
-        counters: What is submitted is counted there.
     """
 
     def __init__(
