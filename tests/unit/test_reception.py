@@ -47,7 +47,7 @@ async def test_accept_does_not_spin(monkeypatch: pytest.MonkeyPatch) -> None:
         came.set()
 
     monkeypatch.setattr(anyio, "sleep", sleep)
-    reception = Listener(cast("Any", SimpleNamespace(services=SimpleNamespace(host=None))), Settings())
+    reception = Listener(cast("Any", SimpleNamespace(host=None)), Settings())
     monkeypatch.setattr(reception, "_attend_local", attend)
     with capture_logs() as logs, anyio.fail_after(10):
         async with anyio.create_task_group() as tasks:

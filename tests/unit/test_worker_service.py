@@ -114,7 +114,7 @@ async def test_the_server_knows_the_capacity(made: Service, monkeypatch: pytest.
         return None, Welcome(1, "here", 10.0, 30.0, 2**20)
 
     monkeypatch.setattr(made._dialer, "dial", dial)
-    monkeypatch.setattr(service, "Connection", lambda *_: told)
+    monkeypatch.setattr(service, "Connection", lambda *_, **__: told)
     async with anyio.create_task_group() as tasks:
         made._group = tasks
         tasks.start_soon(made._stay_connected)

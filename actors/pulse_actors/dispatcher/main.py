@@ -19,7 +19,7 @@ from pulse.protocol.bus import CanceledJobs, HintEvent, LapsedLeases, ReadyJobs,
 from pulse.security.redaction import Redaction
 from pulse_actors.dispatcher.admission.refusal_log import RefusalLog
 from pulse_actors.dispatcher.claims.parts import claim_parts
-from pulse_actors.dispatcher.context import PeerServices, ServerInfo, Services
+from pulse_actors.dispatcher.context import PeerServices, ServerInfo
 from pulse_actors.dispatcher.epochs.witness import Witness
 from pulse_actors.dispatcher.liveness.host_workers import HostWorkers
 from pulse_actors.dispatcher.liveness.hung_handlers import HungHandlers
@@ -92,7 +92,7 @@ class Dispatcher:
         self.host_workers = None if self._deadlines is None else self._watch_host(self._deadlines)
         self.refused_statements = RefusedStatements(store.failing)
         self.services = self._make_services()
-        self.listener = Listener(self._make_peer_services(), settings)
+        self.listener = Listener(self.services, settings)
 
     def _watch_host(self, deadlines: HandlerDeadlines) -> HostWorkers:
         in_doubt = self.claims.in_doubt
@@ -112,9 +112,9 @@ class Dispatcher:
             process_watch, silent_workers, hung_handlers, store=self._store, registry=self.registry, host=self.host
         )
 
-    def _make_services(self) -> Services:
+    def _make_services(self) -> PeerServices:
         store, settings, claims = self._store, self._settings, self.claims
-        return Services(
+        return PeerServices(
             store=store,
             registry=self.registry,
             signal=claims.signal,
@@ -129,11 +129,6 @@ class Dispatcher:
             server=ServerInfo(
                 f"pulse {version.VERSION}", settings.heartbeat_s, settings.lease_s, policy=_server_policy(settings)
             ),
-        )
-
-    def _make_peer_services(self) -> PeerServices:
-        return PeerServices(
-            services=self.services,
             in_doubt=self.claims.in_doubt,
             reports=self.reports,
             heartbeats=self.heartbeats,

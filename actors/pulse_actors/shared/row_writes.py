@@ -19,7 +19,6 @@ class Row(Protocol):
     @property
     def id(self) -> bytes:
         """Of the job."""
-        ...
 
 
 S = TypeVar("S")

@@ -30,11 +30,9 @@ class Task(Protocol):
 
     def cancel(self) -> object:
         """Make it end."""
-        ...
 
     def get_coro(self) -> object:
         """The coroutine that waits for the handler; None where there is none."""
-        ...
 
 
 class Phase(enum.IntEnum):

@@ -32,30 +32,30 @@ from pulse.security.codec import BY, UnreadableError, unseal
 from pulse.worker.execution.attempt import Attempt
 from pulse.worker.execution.wakeup import WakeupEvent
 
-__all__ = ["Runner", "RunnerOwner", "arguments_for", "interrupt", "make_runner", "say_failure"]
+__all__ = ["AttemptOwner", "Runner", "RunnerOwner", "arguments_for", "interrupt", "make_runner", "say_failure"]
 
 log = structlog.get_logger("pulse.worker")
 SLICE_S: Final = 0.01  # then what has ended is told, and what has come is read, before more handlers are called
 
 
-class RunnerOwner(Protocol):
-    """Whom a runner works for; all but ``ended`` may be called from any thread."""
-
-    def ended(self, attempt: Attempt, ending: Ending) -> None:
-        """The handler has really ended."""
-        ...
+class AttemptOwner(Protocol):
+    """Whom a handler's context works for; from any thread."""
 
     def lease_lost(self, attempt: Attempt) -> bool:
         """Whether the attempt no longer holds its job, or its lease has passed unanswered."""
-        ...
 
     def progressed(self, attempt: Attempt, text: str) -> None:
         """The handler told how far it is."""
-        ...
 
     def checkpointed(self, attempt: Attempt, text: str) -> None:
         """The handler saved its state."""
-        ...
+
+
+class RunnerOwner(AttemptOwner, Protocol):
+    """Whom a runner works for."""
+
+    def ended(self, attempt: Attempt, ending: Ending) -> None:
+        """The handler has really ended."""
 
 
 class Runner(Protocol):
@@ -63,7 +63,6 @@ class Runner(Protocol):
 
     def start(self, attempt: Attempt) -> None:
         """Call the attempt's handler soon; ``RunnerOwner.ended`` follows exactly once."""
-        ...
 
 
 def make_runner(owner: RunnerOwner, group: TaskGroup, concurrency: int, tracing: Tracing | None = None) -> Runner:

@@ -48,31 +48,24 @@ class Owner(Protocol):
 
     def start(self, attempts: list[Attempt]) -> None:
         """Call these handlers: the server knows of them."""
-        ...
 
     def stop(self, pair: Pair, reason: StopReason) -> None:
         """Make one attempt end."""
-        ...
 
     def changed(self) -> None:
         """Attempts are no longer held."""
-        ...
 
     def assigned(self) -> None:
         """Attempts have come."""
-        ...
 
     def beat_answered(self, sent_s: float) -> None:
         """The server extended the leases as of *sent_s*, monotonic."""
-        ...
 
     def drain(self, *, reconnect: bool) -> None:
         """The server sends no more jobs; without *reconnect* the process is to end."""
-        ...
 
     def look(self, pair: Pair, answer: Callable[[str | None, int | None], None]) -> None:
         """Tell where a handler is, and in which process, if not in this one; the answer may come later."""
-        ...
 
 
 class Connection:

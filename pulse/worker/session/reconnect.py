@@ -36,11 +36,9 @@ class Log(Protocol):
 
     def info(self, event: str, /, **facts: object) -> object:
         """Log that something happened."""
-        ...
 
     def warning(self, event: str, /, **facts: object) -> object:
         """Log that something is not as it should be."""
-        ...
 
 
 class ReconnectBackoff:

@@ -104,7 +104,7 @@ LEASES: Final = Guarded(
     },
 )
 ROLL: Final = Guarded(
-    "pulse_actors.dispatcher.writes.session_lookup",
+    "pulse_actors.dispatcher.writes.heartbeat",
     {
         _GUARDS + "test_sessions_of_nobody_cost_one_look": [
             ("SessionLookup.named", "if self._by_key is None:", "if True:"),

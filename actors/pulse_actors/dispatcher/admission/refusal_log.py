@@ -19,7 +19,12 @@ log = structlog.get_logger()
 
 
 class RefusalLog:
-    """The book of refusals."""
+    """
+    The book of refusals.
+
+    Args:
+        store: Where the audit is.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store

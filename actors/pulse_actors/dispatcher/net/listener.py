@@ -69,7 +69,7 @@ class Listener:
 
     def __init__(self, services: PeerServices, settings: Settings) -> None:
         self._services = services
-        self._host = services.services.host
+        self._host = services.host
         self._settings = settings
         self._grants = read_grants(settings.allow_users, settings.allow_groups)
         self._logins = None if settings.auth_users is None else Logins(parse_users(settings.auth_users))

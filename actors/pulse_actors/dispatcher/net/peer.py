@@ -84,7 +84,6 @@ class PeerAuth(Protocol):
         Raises:
             UnauthorizedError: It does not say so, or it is not true.
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True)

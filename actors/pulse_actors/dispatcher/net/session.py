@@ -84,11 +84,11 @@ class PeerSession:
         self, services: PeerServices, connection: PeerConnection, entry: PeerAuth, pidfd: int | None, number: int
     ) -> None:
         self._services = services
-        self._context = RequestContext(services.services)
-        self._registry = services.services.registry
-        self._signal = services.services.signal
+        self._context = RequestContext(services)
+        self._registry = services.registry
+        self._signal = services.signal
         self._in_doubt = services.in_doubt
-        self._redaction = services.services.redaction
+        self._redaction = services.redaction
         self._connection = connection
         self._entry = entry
         self._peer = ANONYMOUS
@@ -187,7 +187,7 @@ class PeerSession:
             raise ProtocolError("too many log in at once", UnavailableError.code, request) from None
 
     def _welcome(self) -> dict[str, object]:
-        server = self._services.services.server
+        server = self._services.server
         return {
             "protocol": protocol.PROTOCOL_VERSION,
             "server": server.name,
@@ -202,8 +202,8 @@ class PeerSession:
             message = "a worker's hello needs `worker`, its own name"
             raise ProtocolError(message, request=request)
         peer = self._peer
-        self._identity, session = peer.worker(self._services.services.host, hello.worker, hello.session)
-        listed, store = {ref.pair for ref in hello.running}, self._services.services.store
+        self._identity, session = peer.worker(self._services.host, hello.worker, hello.session)
+        listed, store = {ref.pair for ref in hello.running}, self._services.store
         worker = new_worker(hello, peer, self._identity, session, self._connection)
         refuse_unstorable(hello, request)
         holds: dict[Pair, Running] | None = None
@@ -312,7 +312,7 @@ class PeerSession:
                     raise UnavailableError(OVER_BUDGET)
                 self._services.heartbeats.checkpoints.put(self._beating(worker, frame, None, body.jobs, settled))
             case protocol.StackAnswer():
-                self._services.services.stacks.answer(worker, frame.request, body)
+                self._services.stacks.answer(worker, frame.request, body)
             case protocol.Capacity():
                 self._resize(worker, body)
             case _:
