@@ -21,7 +21,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Protocol
 
 import anyio
 import msgspec
@@ -45,13 +45,12 @@ from pulse.worker.isolation.messages import (
     from_zygote,
     pack,
 )
-from pulse.worker.isolation.ports import CellsOwner
-from pulse.worker.isolation.run import CellRun
+from pulse.worker.isolation.run import CellRun, CellRunOwner
 from pulse.worker.options import HostOptions, ZygoteOptions
 from pulse.worker.pool.restart import RESTART_DELAY
 from pulse.worker.session.reconnect import Log
 
-__all__ = ["Cells"]
+__all__ = ["Cells", "CellsOwner"]
 
 DRAIN_OBEY_S: Final = 1.5  # at the end of a drain: before the handler process itself has to go
 CAREFUL_CELLS: Final = 20  # in a row, one at a time: more than were there when the zygote died, for nearly everybody
@@ -138,6 +137,22 @@ class _CellWaiter:
     def get_coro(self) -> object:
         """Nothing of it runs."""
         return None
+
+
+class CellsOwner(CellRunOwner, Protocol):
+    """Whom the cells belong to."""
+
+    def cells_ready(self) -> None:
+        """From now on cells can be made."""
+
+    def cells_gone(self) -> None:
+        """None can be made at the moment."""
+
+    def cells_failed(self, reason: str) -> None:
+        """None can be made: what waits for one fails."""
+
+    def waits_for_cells(self) -> bool:
+        """Whether attempts wait for cells."""
 
 
 class Cells:

@@ -8,7 +8,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Mapping
-from typing import Final, cast
+from typing import Final, Protocol, cast
 from uuid import UUID
 
 import anyio
@@ -18,6 +18,7 @@ from pulse.app.tracing import Spans, with_parent
 from pulse.system import processes
 from pulse.worker.execution import stacks
 from pulse.worker.execution.attempt import HUNG, Attempt
+from pulse.worker.execution.runner import AttemptOwner
 from pulse.worker.isolation.death import death
 from pulse.worker.isolation.messages import (
     BadCellError,
@@ -35,14 +36,23 @@ from pulse.worker.isolation.messages import (
     frame,
     from_cell,
 )
-from pulse.worker.isolation.ports import CellRunOwner
 from pulse.worker.session.reconnect import Log
 
-__all__ = ["CellRun"]
+__all__ = ["CellRun", "CellRunOwner"]
 
 BEGIN_S: Final = 30.0  # for a cell to call its handler: milliseconds, unless the machine or the zygote is stuck
 GONE_S: Final = 1.0  # for a killed cell to be gone whose zygote can no longer tell
 _RECEIVE_BYTES: Final = 256 * 1024
+
+
+class CellRunOwner(AttemptOwner, Protocol):
+    """Whom the run of a cell works for."""
+
+    def begun(self, attempt: Attempt) -> None:
+        """The handler is called now."""
+
+    def ended_apart(self, attempt: Attempt, ending: Ending, used: Mapping[str, object]) -> None:
+        """The handler, and the process that it had, have really ended."""
 
 
 class CellRun:
