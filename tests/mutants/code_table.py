@@ -102,7 +102,6 @@ GUARDED: Final[list[Guarded]] = [
     results.RESULTS,
     results.REPORT_ROWS,
     leases.LEASES,
-    leases.ROLL,
     logs.RING,
     logs.TAP,
     logs.SINK,
