@@ -107,9 +107,11 @@ class Actor(Protocol):
 
     async def turn(self, turn: Turn) -> TurnResult:
         """One step of work."""
+        ...
 
     async def status(self) -> dict[str, object]:
         """What the supervisor's status shows of it: ``database``, ``gate``, ``jobs``."""
+        ...
 
 
 @dataclass(slots=True)

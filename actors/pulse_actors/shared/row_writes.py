@@ -19,6 +19,7 @@ class Row(Protocol):
     @property
     def id(self) -> bytes:
         """Of the job."""
+        ...
 
 
 S = TypeVar("S")

@@ -43,6 +43,7 @@ class AttemptOwner(Protocol):
 
     def lease_lost(self, attempt: Attempt) -> bool:
         """Whether the attempt no longer holds its job, or its lease has passed unanswered."""
+        ...
 
     def progressed(self, attempt: Attempt, text: str) -> None:
         """The handler told how far it is."""

@@ -153,6 +153,7 @@ class CellsOwner(CellRunOwner, Protocol):
 
     def waits_for_cells(self) -> bool:
         """Whether attempts wait for cells."""
+        ...
 
 
 class Cells:

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import anyio
-import anyio.abc
 
 from pulse.errors import UnavailableError
 from pulse.store.rows import Ending

@@ -84,6 +84,7 @@ class PeerAuth(Protocol):
         Raises:
             UnauthorizedError: It does not say so, or it is not true.
         """
+        ...
 
 
 @dataclass(frozen=True, slots=True)

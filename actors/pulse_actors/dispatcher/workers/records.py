@@ -23,6 +23,7 @@ class WorkerLink(Protocol):
     @property
     def backlog_bytes(self) -> int:
         """What is queued and not yet taken by the socket."""
+        ...
 
     def close(self) -> None:
         """Close after what is queued."""
