@@ -38,12 +38,13 @@ class Pause:
     Watches the gate.
 
     Args:
-        store: The database.
         host: This one, as notes name it.
     """
 
     def __init__(self, store: Store, host: str = "") -> None:
         self._store = store
+        self._gate_store = store.gate
+        self._topics = store.topics
         self._host = host
         self._gate: dict[str, object] = {}
         self._policies: dict[str, LivePolicy] | None = None
@@ -53,7 +54,7 @@ class Pause:
     async def prime(self, *, boot: bool) -> None:
         """Read the gate; the runtime refuses to start where that fails at boot."""
         del boot
-        self._gate = await self._store.gate.get()
+        self._gate = await self._gate_store.get()
         if self._gate["paused"] or self._gate["topics"]:
             log.warning("dispatch_paused", **gate_summary.told(self._gate, {}))
 
@@ -65,12 +66,12 @@ class Pause:
         left_s = self._look_s - turn.now_s
         if work and len(work) == len(turn.inbox) and left_s > 0:  # it may come ten times a second
             return TurnResult(left_s, work)
-        for topic, reason, who in await self._store.gate.expire():
+        for topic, reason, who in await self._gate_store.expire():
             log.info("pause_expired", topic=topic, reason=reason, paused_by=who)
-        gate, ends_s = await self._store.gate.look()
+        gate, ends_s = await self._gate_store.look()
         next_s = REFRESH_S if ends_s is None else min(REFRESH_S, max(ends_s, 0.0))
         self._look_s = turn.now_s + next_s
-        news = self._news(gate, await self._store.topics.live())
+        news = self._news(gate, await self._topics.live())
         missed = (hint("dispatcher", HintEvent.LISTENING),) if self._has_missed else ()
         self._has_missed = False
         return TurnResult(next_s, (*work, *missed, *news))
@@ -92,7 +93,7 @@ class Pause:
     async def status(self) -> dict[str, object]:
         """The gate, and whether the database is there."""
         database = await database_status(self._store)
-        return {"database": database, "gate": await self._store.gate.get() if database["ok"] else None}
+        return {"database": database, "gate": await self._gate_store.get() if database["ok"] else None}
 
 
 async def pause(runtime: Runtime) -> None:

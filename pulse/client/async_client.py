@@ -138,7 +138,7 @@ class AsyncClient:
             Their ids, in the same order.
 
         """
-        return await self._ask(seal_request(self._codec, requests.submit(jobs)))
+        return await self._ask(self._sealed(requests.submit(jobs)))
 
     async def get(self, job_id: IdLike) -> Job:
         """
@@ -219,7 +219,7 @@ class AsyncClient:
         self, handler: HandlerRef, args: Mapping[str, object] | None = None, **options: Unpack[ScheduleOptions]
     ) -> Schedule:
         """Make a schedule; see ``ScheduleOptions``: exactly one of cron, every_s and run_at."""
-        return await self._ask(seal_request(self._codec, schedule_requests.create_schedule(handler, args, options)))
+        return await self._ask(self._sealed(schedule_requests.create_schedule(handler, args, options)))
 
     async def schedules_get(self, schedule_id: IdLike) -> Schedule:
         """One schedule."""
@@ -231,7 +231,7 @@ class AsyncClient:
 
     async def schedules_update(self, schedule_id: IdLike, **changes: Unpack[ScheduleChanges]) -> Schedule:
         """Change a schedule; see ``ScheduleChanges``. Its cursor stays unless when it occurs is changed."""
-        return await self._ask(seal_request(self._codec, schedule_requests.update_schedule(schedule_id, changes)))
+        return await self._ask(self._sealed(schedule_requests.update_schedule(schedule_id, changes)))
 
     async def schedules_pause(self, schedule_id: IdLike) -> Schedule:
         """Let a schedule fire nothing until it is resumed."""
@@ -332,6 +332,9 @@ class AsyncClient:
 
         """
         return await self._ask(requests.raw(kind, body, repeatable=repeatable))
+
+    def _sealed(self, request: Request[AnswerT]) -> Request[AnswerT]:
+        return request if self._codec is None else seal_request(self._codec, request)
 
     async def _ask(self, request: Request[AnswerT]) -> AnswerT:
         answer = await self._transport.ask(request)

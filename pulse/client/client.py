@@ -118,7 +118,7 @@ class Client:
             Their ids, in the same order.
 
         """
-        return self._ask(seal_request(self._codec, requests.submit(jobs)))
+        return self._ask(self._sealed(requests.submit(jobs)))
 
     def get(self, job_id: IdLike) -> Job:
         """
@@ -197,7 +197,7 @@ class Client:
         self, handler: HandlerRef, args: Mapping[str, object] | None = None, **options: Unpack[ScheduleOptions]
     ) -> Schedule:
         """Make a schedule; see ``ScheduleOptions``: exactly one of cron, every_s and run_at."""
-        return self._ask(seal_request(self._codec, schedule_requests.create_schedule(handler, args, options)))
+        return self._ask(self._sealed(schedule_requests.create_schedule(handler, args, options)))
 
     def schedules_get(self, schedule_id: IdLike) -> Schedule:
         """One schedule."""
@@ -209,7 +209,7 @@ class Client:
 
     def schedules_update(self, schedule_id: IdLike, **changes: Unpack[ScheduleChanges]) -> Schedule:
         """Change a schedule; see ``ScheduleChanges``. Its cursor stays unless when it occurs is changed."""
-        return self._ask(seal_request(self._codec, schedule_requests.update_schedule(schedule_id, changes)))
+        return self._ask(self._sealed(schedule_requests.update_schedule(schedule_id, changes)))
 
     def schedules_pause(self, schedule_id: IdLike) -> Schedule:
         """Let a schedule fire nothing until it is resumed."""
@@ -310,6 +310,9 @@ class Client:
 
         """
         return self._ask(requests.raw(kind, body, repeatable=repeatable))
+
+    def _sealed(self, request: Request[AnswerT]) -> Request[AnswerT]:
+        return request if self._codec is None else seal_request(self._codec, request)
 
     def _ask(self, request: Request[AnswerT]) -> AnswerT:
         answer = self._transport.ask(request)

@@ -166,7 +166,7 @@ def _remote(text: str, env: Mapping[str, str], saved: Login | None = None) -> Re
     user = parsed.login.user or told.user or saved.user
     # A password belongs to its user: that of the file is not tried for another one.
     password = told.password or (saved.password if user == saved.user else None)
-    login = Login(user, password, told.ca or saved.ca, told.cert or saved.cert, told.key or saved.key)
+    login = Login(user, password, told.ca or saved.ca, cert=told.cert or saved.cert, key=told.key or saved.key)
     server = replace(parsed, login=login)
     if password != saved.password and not told_to_show(env):  # what was saved for there was meant
         refuse_to_show_password(server, f"{MEANT}=1")

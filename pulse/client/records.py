@@ -18,9 +18,9 @@ from msgspec import Struct
 
 from pulse.common import json_text
 from pulse.common.json_text import JsonValue
-from pulse.errors import ProtocolError, error_from_code
+from pulse.errors import ProtocolError
 from pulse.job import HistoryEntry, Job, Schedule, Status
-from pulse.protocol import PROTOCOL_VERSION, ErrorBody, Frame, Welcome, answers, decode_any, decode_body
+from pulse.protocol import answers
 from pulse.protocol.answers import Stack
 from pulse.protocol.stats import Stats
 
@@ -99,47 +99,6 @@ class Why:
     reasons: tuple[Reason, ...]
 
 
-def body_of(frame: Frame) -> dict[str, object]:
-    """
-    The body of an ``ok`` frame.
-
-    Raises:
-        RefusedError: It is an ``error`` frame; the class says which.
-        ProtocolError: It is neither.
-
-    """
-    if frame.kind == "ok":
-        return decode_any(frame)
-    if frame.kind == "error":
-        refusal = decode_body(ErrorBody, frame)
-        raise error_from_code(refusal.code, refusal.message)
-    raise ProtocolError(f"an answer of kind {frame.kind!r:.80}; ok and error are known")
-
-
-def welcome_of(frame: Frame) -> Welcome:
-    """
-    The server's answer to hello.
-
-    Raises:
-        RefusedError: The server does not want this peer.
-        ProtocolError: It is no welcome, or of another version.
-
-    """
-    if frame.kind != "welcome":
-        body_of(frame)
-        raise ProtocolError("hello was answered with 'ok'; a welcome was expected")
-    welcome = decode_body(Welcome, frame)
-    if welcome.protocol != PROTOCOL_VERSION:
-        message = f"the server speaks version {welcome.protocol} of the protocol, this is version {PROTOCOL_VERSION}"
-        raise ProtocolError(message, "unsupported_version")
-    return welcome
-
-
-def ids(body: Body) -> list[UUID]:
-    """The answer to submit."""
-    return [_uuid(one) for one in answers.read(answers.Submitted, body).ids]
-
-
 def job(body: Body) -> Job:
     """The answer to jobs.get."""
     return _job(answers.read(answers.OneJob, body).job)
@@ -147,7 +106,7 @@ def job(body: Body) -> Job:
 
 def job_page(body: Body) -> JobPage:
     """The answer to jobs.list."""
-    page = answers.read(answers.JobPage, body)
+    page = answers.read(answers.JobPageAnswer, body)
     return JobPage(tuple(map(_job, page.jobs)), page.next)
 
 
@@ -158,7 +117,7 @@ def schedule(body: Body) -> Schedule:
 
 def schedule_page(body: Body) -> SchedulePage:
     """The answer to schedules.list."""
-    page = answers.read(answers.SchedulePage, body)
+    page = answers.read(answers.SchedulePageAnswer, body)
     return SchedulePage(tuple(map(_schedule, page.schedules)), page.next)
 
 
@@ -169,14 +128,14 @@ def one_id(body: Body) -> UUID:
 
 def times(body: Body) -> list[datetime]:
     """The answer to schedules.preview: in the time zone of the schedule, where this machine knows it."""
-    preview = answers.read(answers.SchedulePreview, body)
+    preview = answers.read(answers.PreviewAnswer, body)
     zone = _zone(preview.timezone)
     return [_time(one).astimezone(zone) for one in preview.times]
 
 
 def changed(body: Body) -> Changed:
     """The answer to jobs.cancel, retry, delete and change."""
-    told = answers.read(answers.Changed, {**body, **_cut(body, "refused", 2), **_cut(body, "before", 3)})
+    told = answers.read(answers.ChangedAnswer, {**body, **_cut(body, "refused", 2), **_cut(body, "before", 3)})
     return Changed(
         tuple(map(_uuid, told.done)),
         tuple((_uuid(job_id), code) for job_id, code in told.refused),
@@ -196,9 +155,9 @@ def stats(body: Body) -> Stats:
 
 def why(body: Body) -> Why:
     """The answer to jobs.why."""
-    told = answers.read(answers.Why, body)
-    reasons = tuple(Reason(one.code, one.text, one.advice, plain(one.details)) for one in told.reasons)
-    return Why(_uuid(told.id), told.name, told.topic, Status(told.status), reasons)
+    told = answers.read(answers.WhyAnswer, body)
+    reasons = tuple(Reason(one.code, one.text, one.advice, details=plain(one.details)) for one in told.reasons)
+    return Why(_uuid(told.id), told.name, told.topic, status=Status(told.status), reasons=reasons)
 
 
 def topic(body: Body) -> dict[str, JsonValue]:
@@ -235,11 +194,11 @@ def _cut(body: Body, key: str, known: int) -> dict[str, object]:
     return {key: [row[:known] if isinstance(row, list) else row for row in cast("list[object]", rows)]}
 
 
-def _job(told: answers.Job) -> Job:
+def _job(told: answers.JobInfo) -> Job:
     return _record(Job, told)
 
 
-def _schedule(told: answers.Schedule) -> Schedule:
+def _schedule(told: answers.ScheduleInfo) -> Schedule:
     return _record(Schedule, told)
 
 
@@ -278,7 +237,7 @@ def _same(value: object) -> object:
     return value
 
 
-def _history(entries: list[answers.Attempt]) -> tuple[HistoryEntry, ...]:
+def _history(entries: list[answers.AttemptInfo]) -> tuple[HistoryEntry, ...]:
     return tuple(_record(HistoryEntry, entry) for entry in entries)
 
 

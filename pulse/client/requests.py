@@ -19,9 +19,9 @@ from pulse.client.records import Changed, JobPage, Stack, Why
 from pulse.common.ids import uuid7s
 from pulse.common.json_text import JsonValue
 from pulse.common.wire_values import IdLike, TimeLike, args_text, as_id, unix_time
-from pulse.errors import BadRequestError, NobodyAnswersError, ProtocolError, TooLargeError
+from pulse.errors import BadRequestError, NobodyAnswersError, ProtocolError, TooLargeError, error_from_code
 from pulse.job import Job
-from pulse.protocol import encode
+from pulse.protocol import PROTOCOL_VERSION, ErrorBody, Frame, Welcome, answers, decode_any, decode_body, encode
 from pulse.protocol.stats import Stats
 
 __all__ = ["AuditFilters", "JobFilters", "JobOptions", "NewJob", "Request", "TopicOptions"]
@@ -63,11 +63,11 @@ class JobOptions(TypedDict, total=False):
     traceparent: str | None
 
 
-class _Named(TypedDict):
+class _JobName(TypedDict):
     name: HandlerRef
 
 
-class NewJob(_Named, JobOptions, total=False):
+class NewJob(_JobName, JobOptions, total=False):
     """One job of ``submit_many``: the options of a submit plus ``name`` and ``args``."""
 
     args: Mapping[str, object] | None
@@ -121,6 +121,42 @@ class Request(Generic[AnswerT]):
             raise ProtocolError(f"{self.kind}: the answer cannot be read: {error!r:.200}") from None
 
 
+def body_of(frame: Frame) -> dict[str, object]:
+    """
+    The body of an ``ok`` frame.
+
+    Raises:
+        RefusedError: It is an ``error`` frame; the class says which.
+        ProtocolError: It is neither.
+
+    """
+    if frame.kind == "ok":
+        return decode_any(frame)
+    if frame.kind == "error":
+        refusal = decode_body(ErrorBody, frame)
+        raise error_from_code(refusal.code, refusal.message)
+    raise ProtocolError(f"an answer of kind {frame.kind!r:.80}; ok and error are known")
+
+
+def welcome_of(frame: Frame) -> Welcome:
+    """
+    The server's answer to hello.
+
+    Raises:
+        RefusedError: The server does not want this peer.
+        ProtocolError: It is no welcome, or of another version.
+
+    """
+    if frame.kind != "welcome":
+        body_of(frame)
+        raise ProtocolError("hello was answered with 'ok'; a welcome was expected")
+    welcome = decode_body(Welcome, frame)
+    if welcome.protocol != PROTOCOL_VERSION:
+        message = f"the server speaks version {welcome.protocol} of the protocol, this is version {PROTOCOL_VERSION}"
+        raise ProtocolError(message, "unsupported_version")
+    return welcome
+
+
 def submit(jobs: Iterable[NewJob]) -> Request[list[UUID]]:
     """All of *jobs*, or none. Each has an id before it is sent, so that the request can be repeated."""
     bodies = [_job_body(job) for job in jobs]
@@ -133,7 +169,12 @@ def submit(jobs: Iterable[NewJob]) -> Request[list[UUID]]:
     nameless = [body for body in bodies if "id" not in body]
     for body, job_id in zip(nameless, uuid7s(len(nameless)), strict=True):
         body["id"] = job_id
-    return Request("submit", {"jobs": bodies}, records.ids)
+    return Request("submit", {"jobs": bodies}, submitted)
+
+
+def submitted(body: Mapping[str, object]) -> list[UUID]:
+    """The ids in the answer to submit."""
+    return [UUID(bytes=one) for one in answers.read(answers.Submitted, body).ids]
 
 
 def get(job_id: IdLike) -> Request[Job]:
@@ -320,7 +361,7 @@ def simple(kind: str) -> Request[dict[str, JsonValue]]:
 
 def raw(kind: str, body: Mapping[str, object] | None, *, repeatable: bool) -> Request[dict[str, object]]:
     """Any request; the answer's body as it came."""
-    return Request(kind, {} if body is None else body, dict, repeatable)
+    return Request(kind, {} if body is None else body, dict, repeatable=repeatable)
 
 
 def hello(user: str | None = None, password: str | None = None, behalf: str | None = None) -> dict[str, object]:

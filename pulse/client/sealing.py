@@ -17,7 +17,7 @@ __all__ = ["open_answer", "seal_request"]
 AnswerT = TypeVar("AnswerT")
 
 
-def seal_request(codec: Codec | None, request: Request[AnswerT]) -> Request[AnswerT]:
+def seal_request(codec: Codec, request: Request[AnswerT]) -> Request[AnswerT]:
     """
     *request* with the args of its jobs, or of its schedule, in envelopes.
 
@@ -25,8 +25,6 @@ def seal_request(codec: Codec | None, request: Request[AnswerT]) -> Request[Answ
         BadRequestError: The codec failed, or does not know for which handler.
 
     """
-    if codec is None:
-        return request
     body = request.body
     if "jobs" in body:
         jobs = cast("list[Mapping[str, object]]", body["jobs"])

@@ -27,8 +27,7 @@ from pulse.client.discovery import (
     reason_of,
     why_not,
 )
-from pulse.client.records import body_of, welcome_of
-from pulse.client.requests import Request, answer_lost, poll_pauses_s
+from pulse.client.requests import Request, answer_lost, body_of, poll_pauses_s, welcome_of
 from pulse.errors import NobodyAnswersError, ProtocolError
 from pulse.protocol import MAX_FRAME_BYTES, Frame, FrameReader, encode
 

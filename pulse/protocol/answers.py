@@ -24,7 +24,7 @@ from pulse.protocol.fields import Id
 KindT = TypeVar("KindT", bound=Struct)
 
 
-class Attempt(Struct, frozen=True):
+class AttemptInfo(Struct, frozen=True):
     """A row of pulse.attempts."""
 
     attempt: int = 0
@@ -59,7 +59,7 @@ class Stack(Struct, frozen=True):
     stack: str
 
 
-class Reason(Struct, frozen=True):
+class ReasonInfo(Struct, frozen=True):
     """Something that keeps a job from running, and what to do about it."""
 
     code: str
@@ -68,17 +68,17 @@ class Reason(Struct, frozen=True):
     details: dict[str, object] = {}
 
 
-class Why(Struct, frozen=True):
+class WhyAnswer(Struct, frozen=True):
     """The answer to jobs.why."""
 
     id: Id
     name: str
     topic: str
     status: str
-    reasons: list[Reason]
+    reasons: list[ReasonInfo]
 
 
-class Job(Struct, frozen=True):
+class JobInfo(Struct, frozen=True):
     """A row of pulse.jobs; ``omitted`` names what is None because it is too long, or cannot be read."""
 
     id: Id
@@ -106,7 +106,7 @@ class Job(Struct, frozen=True):
     timeout_s: float | None = None
     locked_by: str | None = None
     schedule_id: Id | None = None
-    history: list[Attempt] = []
+    history: list[AttemptInfo] = []
 
     @property
     def tries(self) -> str:
@@ -114,15 +114,15 @@ class Job(Struct, frozen=True):
         return f"{self.attempts - self.uncharged}/{self.max_attempts}"
 
 
-class JobPage(Struct, frozen=True):
+class JobPageAnswer(Struct, frozen=True):
     """Some jobs, the cursor behind them, and how far was looked for them."""
 
-    jobs: list[Job]
+    jobs: list[JobInfo]
     next: str | None = None
     reached: float | None = None
 
 
-class Changed(Struct, frozen=True):
+class ChangedAnswer(Struct, frozen=True):
     """What a cancel, retry, delete or change did; ``before``: topic and priority of those that were moved."""
 
     done: list[Id]
@@ -155,7 +155,7 @@ class ActionPage(Struct, frozen=True):
     next: str | None = None
 
 
-class Schedule(Struct, frozen=True):
+class ScheduleInfo(Struct, frozen=True):
     """A row of pulse.schedules; ``revision`` counts its changes."""
 
     id: Id
@@ -197,21 +197,21 @@ class Identity(Struct, frozen=True):
     id: Id
 
 
-class SchedulePreview(Struct, frozen=True):
+class PreviewAnswer(Struct, frozen=True):
     """When a schedule occurs next."""
 
     times: list[float]
     timezone: str = "UTC"
 
 
-class SchedulePage(Struct, frozen=True):
+class SchedulePageAnswer(Struct, frozen=True):
     """Some schedules, and the cursor behind them."""
 
-    schedules: list[Schedule]
+    schedules: list[ScheduleInfo]
     next: str | None = None
 
 
-class Pause(Struct, frozen=True):
+class PauseInfo(Struct, frozen=True):
     """Why, since when, by whom and until when a topic is paused."""
 
     reason: str | None = None
@@ -228,7 +228,7 @@ class Gate(Struct, frozen=True):
     paused_at: float | None = None
     paused_by: str | None = None
     paused_until: float | None = None
-    topics: dict[str, Pause] = {}
+    topics: dict[str, PauseInfo] = {}
     topics_omitted: int = 0
     as_of: float | None = None
 
@@ -300,7 +300,7 @@ class Worker(Struct, frozen=True):
         return len(self.running)
 
 
-class Connected(Struct, frozen=True):
+class WorkerList(Struct, frozen=True):
     """The answer to workers.list."""
 
     workers: list[Worker] = []
@@ -316,7 +316,7 @@ class Process(Struct, frozen=True):
     uptime_s: float | None = None
 
 
-class Supervisor(Struct, frozen=True):
+class SupervisorInfo(Struct, frozen=True):
     """The supervisor itself."""
 
     pid: int | None = None
@@ -343,10 +343,10 @@ class Incident(Struct, frozen=True):
     advice: list[str] = []
 
 
-class Status(Struct, frozen=True):
+class StatusAnswer(Struct, frozen=True):
     """Everything at a glance; None: nobody told."""
 
-    supervisor: Supervisor | None = None
+    supervisor: SupervisorInfo | None = None
     actors: list[Process] | None = None
     pools: list[Process] | None = None
     services: list[Process] | None = None
@@ -367,13 +367,13 @@ class Submitted(Struct, frozen=True):
 class OneJob(Struct, frozen=True):
     """A job with its history."""
 
-    job: Job
+    job: JobInfo
 
 
 class OneSchedule(Struct, frozen=True):
     """A schedule as it is now."""
 
-    schedule: Schedule
+    schedule: ScheduleInfo
 
 
 class OneTopic(Struct, frozen=True):
@@ -382,7 +382,7 @@ class OneTopic(Struct, frozen=True):
     topic: Topic
 
 
-class Declared(Struct, frozen=True):
+class DeclaredAnswer(Struct, frozen=True):
     """What came of the schedules that code declares: keys of those changed, and of those that are declared no more."""
 
     ids: list[Id]

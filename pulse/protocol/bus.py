@@ -12,7 +12,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Final
+from typing import Annotated, Final, TypeVar
 
 import msgspec
 from msgspec import Meta, Raw, Struct
@@ -35,7 +35,7 @@ __all__ = [
     "LapsedLeases",
     "OperatorAction",
     "ReadyJobs",
-    "RefusedStatements",
+    "RefusedStatementsHint",
     "TopicGate",
     "WorkSomewhere",
     "body_of",
@@ -46,6 +46,7 @@ __all__ = [
 MAX_BUS_FRAME_BYTES: Final = 64 * 1024  # a longer frame ends its sender
 MAX_HINT_BYTES: Final = 4096  # a name and a few numbers; what is larger is data, and data belongs in the database
 EVERYBODY: Final = "*"
+DataT = TypeVar("DataT", bound=Struct)
 
 
 class ActorHello(Struct, frozen=True):
@@ -146,7 +147,7 @@ class RefusedStatement(Struct, frozen=True, array_like=True):
     for_s: float
 
 
-class RefusedStatements(Struct, frozen=True):
+class RefusedStatementsHint(Struct, frozen=True):
     """The newest ones."""
 
     statements: list[RefusedStatement]
@@ -175,7 +176,7 @@ HINT_DATA: Final[Mapping[str, type[Struct]]] = {
     HintEvent.CANCELED: CanceledJobs,
     HintEvent.WORK: WorkSomewhere,
     HintEvent.LISTENING: Nothing,
-    HintEvent.FAILING: RefusedStatements,
+    HintEvent.FAILING: RefusedStatementsHint,
     HintEvent.GATE_CHANGED: TopicGate,
     HintEvent.POLICIES_CHANGED: Nothing,
     HintEvent.SCHEDULES_CHANGED: Nothing,
@@ -200,6 +201,15 @@ class Hint:
     peer: str
     event: str
     data: dict[str, object] = field(default_factory=dict[str, object])
+
+    def read(self, kind: type[DataT]) -> DataT:
+        """
+        The data, of the kind that ``HINT_DATA`` has for the event.
+
+        Raises:
+            ValidationError: They are of another one; ``received_hint`` lets no such hint in.
+        """
+        return msgspec.convert(self.data, kind)
 
 
 def hint(peer: str, event: HintEvent, data: Struct = NOTHING) -> Hint:

@@ -16,7 +16,7 @@ WORKER_KINDS: Final[Mapping[str, type[Struct]]] = {
     "heartbeat": messages.Heartbeat,
     "checkpoint": messages.Checkpoint,
     "capacity": messages.Capacity,
-    "stack": messages.Stack,
+    "stack": messages.StackAnswer,
 }
 CLIENT_KINDS: Final[Mapping[str, type[Struct]]] = {
     "submit": requests.Submit,
@@ -40,21 +40,21 @@ CLIENT_KINDS: Final[Mapping[str, type[Struct]]] = {
     "schedules.declare": requests.SchedulesDeclare,
     "dispatch.pause": requests.DispatchGate,
     "dispatch.resume": requests.DispatchGate,
-    "dispatch.status": requests.Nothing,
+    "dispatch.status": requests.NoBody,
     "topics.list": requests.TopicsList,
     "topics.get": requests.TopicGet,
     "topics.set": requests.TopicSet,
     "topics.unset": requests.TopicUnset,
     "audit.list": requests.AuditList,
-    "workers.list": requests.Nothing,
-    "stats": requests.Stats,
-    "status": requests.Nothing,
-    "ping": requests.Nothing,
+    "workers.list": requests.NoBody,
+    "stats": requests.StatsRequest,
+    "status": requests.NoBody,
+    "ping": requests.NoBody,
 }
 SUPERVISOR_KINDS: Final[Mapping[str, type[Struct]]] = {
-    "status": requests.Nothing,
-    "ping": requests.Nothing,
-    "actors.restart": requests.Named,
+    "status": requests.NoBody,
+    "ping": requests.NoBody,
+    "actors.restart": requests.ActorRequest,
     "drain": requests.DrainRequest,
     "logs": requests.LogsRequest,
 }

@@ -229,7 +229,7 @@ class TakeStack(Struct, frozen=True):
     job: JobRef | None = None
 
 
-class Stack(Struct, frozen=True):
+class StackAnswer(Struct, frozen=True):
     """
     What every thread of a handler process is doing, as faulthandler prints it; None: it could not be seen.
 

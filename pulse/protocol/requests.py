@@ -9,7 +9,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from pulse.protocol.fields import MAX_SECONDS, Id, Name, Seconds, TraceParent, UnixTime
 
 
-class NewJob(Struct, frozen=True):
+class SubmittedJob(Struct, frozen=True):
     """One job of a submit; None: the handler, the topic or the server decides."""
 
     name: Name
@@ -29,7 +29,7 @@ class NewJob(Struct, frozen=True):
 class Submit(Struct, frozen=True):
     """All of these jobs, or none."""
 
-    jobs: Annotated[list[NewJob], Meta(min_length=1, max_length=100_000)]
+    jobs: Annotated[list[SubmittedJob], Meta(min_length=1, max_length=100_000)]
 
 
 class JobsList(Struct, frozen=True):
@@ -196,14 +196,14 @@ class TopicUnset(Struct, frozen=True):
     options: Annotated[list[str], Meta(max_length=100)] = []
 
 
-class Stats(Struct, frozen=True):
+class StatsRequest(Struct, frozen=True):
     """Depths, rates and latencies: of how many topics by themselves, and of how long ago the history begins."""
 
     topics: Annotated[int, Meta(ge=0, le=1000)] = 100
     history_s: Annotated[float, Meta(ge=0, le=3600)] = 3600.0
 
 
-class Named(Struct, frozen=True):
+class ActorRequest(Struct, frozen=True):
     """A request about an actor."""
 
     name: Annotated[str, Meta(max_length=64)]
@@ -225,5 +225,5 @@ class LogsRequest(Struct, frozen=True):
     wait_s: Annotated[float, Meta(ge=0, le=30)] = 0.0
 
 
-class Nothing(Struct, frozen=True):
+class NoBody(Struct, frozen=True):
     """A body without known keys."""

@@ -133,7 +133,7 @@ class Connected(Struct, frozen=True):
     held: int = 0
 
 
-class Used(Struct, frozen=True):
+class ProcessUsage(Struct, frozen=True):
     """What the dispatcher uses."""
 
     pid: int
@@ -171,7 +171,7 @@ class Stats(Struct, frozen=True):
     counters: Counters
     histograms: dict[str, Buckets]
     database: DatabaseUsage
-    dispatcher: Used
+    dispatcher: ProcessUsage
     workers: Connected = Connected()
     depth_age_s: float | None = None
     paused: bool | None = None

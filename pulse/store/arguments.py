@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from asyncpg.pgproto.pgproto import UUID
 
 if TYPE_CHECKING:
-    from pulse.protocol import NewJob
+    from pulse.protocol import SubmittedJob
     from pulse.store.rows import Completion, Ending, Fence, Renewal
 
 T = TypeVar("T")
@@ -41,12 +41,12 @@ def short(values: list[T | None]) -> list[T | None]:
     return [] if values.count(None) == len(values) else values
 
 
-def trace_column(jobs: Sequence[NewJob]) -> list[str | None]:
+def trace_column(jobs: Sequence[SubmittedJob]) -> list[str | None]:
     """Which spans they were submitted in."""
     return short([job.traceparent for job in jobs])
 
 
-def job_columns(jobs: Sequence[NewJob], *, due: bool = False) -> tuple[Sequence[object], ...]:
+def job_columns(jobs: Sequence[SubmittedJob], *, due: bool = False) -> tuple[Sequence[object], ...]:
     """The first arguments of the statements that insert; *due*: without the times at which jobs are due."""
     times = () if due else (short([job.run_at for job in jobs]), short([job.delay_s for job in jobs]))
     return (

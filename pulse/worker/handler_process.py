@@ -44,7 +44,7 @@ def main(arguments: list[str]) -> int:
             return 0
         structlog.contextvars.bind_contextvars(worker=name)  # for all that is logged from here on, by handlers too
         log = structlog.get_logger("pulse.worker")
-        return await Service(msgspec.structs.replace(options, name=name), app, notes, log).run()
+        return await Service(msgspec.structs.replace(options, name=name), app, notes, log=log).run()
 
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # until the service takes it over: a spare ends without a traceback
     return anyio.run(serve, backend=options.pool.backend, backend_options=loop_options(options.pool.backend))

@@ -19,7 +19,6 @@ class AppError(HandlerError):
 
     Attributes:
         trace: The traceback of what the user's module raised, '' when it raised nothing.
-
     """
 
     def __init__(self, message: str, trace: str = "") -> None:
@@ -37,7 +36,6 @@ def load_app(name: str) -> App:
     Raises:
         AppError: The name is malformed, nothing is there, importing it fails, or it has no handlers; one line that says
             which.
-
     """
     module_name, colon, attribute = name.partition(":")
     if not colon or not module_name or not attribute:

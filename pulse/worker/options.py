@@ -37,7 +37,6 @@ class PoolOptions(msgspec.Struct, frozen=True, kw_only=True):
         obey_s: Longest time for a handler to end that was stopped because it hung, seconds; then its process is killed.
         log_level: Lowest level that is logged.
         log_format: None: console on a terminal, JSON elsewhere.
-
     """
 
     app: str
@@ -64,7 +63,6 @@ class HostOptions(msgspec.Struct, frozen=True, kw_only=True):
         name_fd: Where it is told: a line, or the end when it will not be needed.
         notes_fd: Where to write notes for it.
         stack_fd: Where to write the threads' stacks when it asks for them.
-
     """
 
     pool: PoolOptions
@@ -84,7 +82,6 @@ class ZygoteOptions(msgspec.Struct, frozen=True, kw_only=True):
         name: The worker's own name.
         parent_pid: The handler process; the zygote dies with it, and the cells with the zygote.
         control_fd: The zygote's end of the socket between the two.
-
     """
 
     pool: PoolOptions

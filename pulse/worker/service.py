@@ -19,14 +19,14 @@ from pulse.worker.execution import stacks
 from pulse.worker.execution.attempt import HUNG, Attempt, Pair, StopReason
 from pulse.worker.execution.deadlines import Deadlines
 from pulse.worker.execution.runner import Runner, interrupt, make_runner
-from pulse.worker.execution.wakeup import SAME_SIGNAL_S, Bell, Signals, Waker, exit_now
+from pulse.worker.execution.wakeup import SAME_SIGNAL_S, Signals, Waker, WakeupEvent, exit_now
 from pulse.worker.isolation.manager import Cells
 from pulse.worker.isolation.run import CellRun
 from pulse.worker.options import HostOptions
 from pulse.worker.session.connection import Connection
-from pulse.worker.session.ledger import Desk
-from pulse.worker.session.prefetch import PERIOD_S, Ahead
-from pulse.worker.session.reconnect import Dialer, Log, RefusedForGoodError
+from pulse.worker.session.ledger import Ledger
+from pulse.worker.session.prefetch import PERIOD_S, Prefetch
+from pulse.worker.session.reconnect import Dialer, Log, WorkerRefusedError
 from pulse.worker.status_pipe import Kind, NoteWriter
 
 __all__ = ["REFUSED", "Service"]
@@ -42,11 +42,7 @@ class Service:
     One handler process.
 
     Args:
-        options: What it was told.
-        app: The handlers.
         notes: Where the pool parent listens.
-        log: Bound to this worker.
-
     """
 
     def __init__(self, options: HostOptions, app: App, notes: NoteWriter, log: Log) -> None:
@@ -58,12 +54,12 @@ class Service:
         }
         self._notes = notes
         self._log = log
-        self._desk = Desk(app.handlers, options.pool.concurrency)
-        self._ahead = Ahead(options.pool.concurrency)
+        self._ledger = Ledger(app.handlers, options.pool.concurrency)
+        self._prefetch = Prefetch(options.pool.concurrency)
         self._tracing = for_attempts()
         self._told = 0  # the capacity that the server knows of
         self._finished = 0  # since the last look
-        self._pace_bell = Bell()
+        self._pace_changed = WakeupEvent()
         self._deadlines = Deadlines()
         self._dialer = Dialer(options.pool.socket, self._hello, log)
         self._connection: Connection | None = None
@@ -75,7 +71,7 @@ class Service:
         self._confirmed_s = time.monotonic()
         self._lease_passed = False
         self._exit_code = 0
-        self._deadline_bell = Bell()
+        self._deadline_changed = WakeupEvent()
         self._empty = anyio.Event()
         self._over = anyio.Event()
 
@@ -85,7 +81,7 @@ class Service:
         async with anyio.create_task_group() as group:
             self._group: TaskGroup = group
             self._runner: Runner = make_runner(self, group, self._options.pool.concurrency, self._tracing)
-            self._cells = Cells(self, group, self._options, self._log, self._tracing)
+            self._cells = Cells(self, group, self._options, log=self._log, tracing=self._tracing)
             for work in (
                 self._stay_connected,
                 self._watch_deadlines,
@@ -95,7 +91,7 @@ class Service:
             ):
                 group.start_soon(work)
             await self._over.wait()
-            if self._desk.running:
+            if self._ledger.running:
                 log_sink.last_words()
                 os._exit(
                     self._exit_code
@@ -107,22 +103,22 @@ class Service:
 
     def ended(self, attempt: Attempt, ending: Ending) -> None:
         """The handler has really ended."""
-        self._desk.ended(attempt, ending)
+        self._ledger.ended(attempt, ending)
         self._finished += 1
         if self._finished == 1:
-            self._pace_bell.ring()
+            self._pace_changed.wake()
         if self._connection is not None:
-            self._connection.ring()
+            self._connection.wake()
 
     def ended_apart(self, attempt: Attempt, ending: Ending, used: Mapping[str, object]) -> None:
         """The same, in a process of its own, which has ended, too."""
-        self._desk.ended_apart(attempt, ending, used)
-        self._ring()
+        self._ledger.ended_apart(attempt, ending, used)
+        self._wake()
 
     def begun(self, attempt: Attempt) -> None:
         """The handler is called now: its time counts."""
         if self._deadlines.watch(attempt, time.monotonic()):
-            self._deadline_bell.ring()
+            self._deadline_changed.wake()
 
     def lease_lost(self, attempt: Attempt) -> bool:
         """Whether the attempt no longer holds its job, or its lease has passed unanswered."""
@@ -136,28 +132,28 @@ class Service:
     def checkpointed(self, attempt: Attempt, text: str) -> None:
         """The handler saved its state."""
         attempt.told_s = time.monotonic()
-        self._desk.checkpoints.save(attempt, text)
+        self._ledger.checkpoints.save(attempt, text)
         self._soon()
 
     # What the cells tell.
 
     def waits_for_cells(self) -> bool:
         """Whether attempts wait for cells."""
-        return self._desk.waits_for_cells()
+        return self._ledger.waits_for_cells()
 
     def cells_ready(self) -> None:
         """From now on cells can be made."""
-        self._desk.cells_ready()
-        self._ring()
+        self._ledger.cells_ready()
+        self._wake()
 
     def cells_gone(self) -> None:
         """None can be made at the moment."""
-        self._desk.cells_gone()
+        self._ledger.cells_gone()
 
     def cells_failed(self, reason: str) -> None:
         """None can be made: what waits for one fails."""
-        self._desk.cells_failed(reason)
-        self._ring()
+        self._ledger.cells_failed(reason)
+        self._wake()
 
     # What the connection calls.
 
@@ -174,23 +170,23 @@ class Service:
 
     def assigned(self) -> None:
         """Attempts have come; those that find every slot taken were under way while this process slowed down."""
-        if self._desk.is_full:
-            self._pace_bell.ring()
-        if self._desk.waits_for_cells():
+        if self._ledger.is_full:
+            self._pace_changed.wake()
+        if self._ledger.waits_for_cells():
             self._cells.make()
 
     def stop(self, pair: Pair, reason: StopReason) -> None:
         """Make one attempt end."""
         stack = self._stack_of(pair) if reason in HUNG else None  # first: a handler that looks leaves at once
-        attempt = self._desk.stop(pair, reason)
+        attempt = self._ledger.stop(pair, reason)
         if attempt is not None:
             attempt.stack = stack
             interrupt(attempt)
-        self._ring()
+        self._wake()
 
     def changed(self) -> None:
         """Attempts are no longer held."""
-        if self._desk.draining and not self._desk.held:
+        if self._ledger.draining and not self._ledger.held:
             self._empty.set()
 
     def beat_answered(self, sent_s: float) -> None:
@@ -201,14 +197,14 @@ class Service:
 
     def drain(self, *, reconnect: bool) -> None:
         """The server sends no more jobs; without *reconnect* the process is to end."""
-        self._log.info("worker_told_to_drain", reconnect=reconnect, held=self._desk.held)
+        self._log.info("worker_told_to_drain", reconnect=reconnect, held=self._ledger.held)
         if not reconnect:
             self._notes.write(Kind.DRAINED)
             self._start_draining()
 
     def look(self, pair: Pair, answer: Callable[[str | None, int | None], None]) -> None:
         """Tell where a handler is, and in which process, if not in this one; the answer may come later."""
-        attempt = self._desk.started_attempt(pair)
+        attempt = self._ledger.started_attempt(pair)
         if attempt is None:
             answer(None, None)
         elif isinstance(attempt.task, CellRun):
@@ -225,7 +221,7 @@ class Service:
         while True:
             try:
                 stream, welcome = await self._dialer.dial()
-            except RefusedForGoodError as error:
+            except WorkerRefusedError as error:
                 self._notes.write(Kind.REFUSED, f"pulse: {error.message}".encode("utf-8", "replace"))
                 self._leave(REFUSED)
                 return
@@ -234,31 +230,33 @@ class Service:
                 self._notes.write(Kind.SESSION, welcome.session)
             self._lease_s = welcome.lease_s
             since_s = time.monotonic()
-            self._log.info("connected_to_server", server=welcome.server, held=self._desk.held)
-            self._connection = Connection(stream, welcome, self._desk, self, self._log, self._declaration)
+            self._log.info("connected_to_server", server=welcome.server, held=self._ledger.held)
+            self._connection = Connection(
+                stream, welcome, self._ledger, owner=self, log=self._log, declaration=self._declaration
+            )
             self._tell_capacity()  # it may have changed since the hello
             cause = await self._connection.run()
             self._connection = None
             if time.monotonic() - since_s >= STABLE_S:
                 self._dialer.proved_good()
-            self._log.warning("connection_lost", cause=cause.message, held=self._desk.held)
+            self._log.warning("connection_lost", cause=cause.message, held=self._ledger.held)
             await self._dialer.pause()
 
     async def _keep_pace(self) -> None:
         """Hold as many jobs ahead as are finished in a moment; what waits here behind long ones goes back."""
         while True:
-            await self._pace_bell.wait()
+            await self._pace_changed.wait()
             finished = 1
-            while finished or not self._ahead.is_settled:
+            while finished or not self._prefetch.is_settled:
                 await anyio.sleep(PERIOD_S)
                 finished, self._finished = self._finished, 0
-                if not finished and self._desk.give_back_waiting():
-                    self._ring()
-                self._ahead.look(finished)
+                if not finished and self._ledger.give_back_waiting():
+                    self._wake()
+                self._prefetch.look(finished)
                 self._tell_capacity()
 
     def _capacity(self) -> int:
-        return 0 if self._desk.draining else self._ahead.capacity
+        return 0 if self._ledger.draining else self._prefetch.capacity
 
     def _tell_capacity(self) -> None:
         """Tell how many jobs this process will hold, if the server does not know; while nobody listens, hello does."""
@@ -271,7 +269,7 @@ class Service:
         while True:
             next_s = self._deadlines.next_s()
             with anyio.move_on_after(None if next_s is None else next_s - time.monotonic()):
-                await self._deadline_bell.wait()
+                await self._deadline_changed.wait()
             for attempt, limit in self._deadlines.due(time.monotonic()):
                 self.stop(attempt.pair, limit)
 
@@ -296,13 +294,13 @@ class Service:
                 self._start_draining()
             if self._connection is not None:
                 self._connection.progressed()
-                self._connection.ring()
+                self._connection.wake()
 
     def _start_draining(self) -> None:
-        if self._desk.draining:
+        if self._ledger.draining:
             return
-        self._log.info("worker_draining", running=self._desk.running, held=self._desk.held)
-        self._desk.drain()
+        self._log.info("worker_draining", running=self._ledger.running, held=self._ledger.held)
+        self._ledger.drain()
         self._tell_capacity()
         self.changed()
         self._group.start_soon(self._drain)
@@ -310,16 +308,16 @@ class Service:
     async def _drain(self) -> None:
         with anyio.move_on_after(self._options.pool.drain_s):
             await self._empty.wait()
-        if self._desk.held:
-            for attempt in self._desk.started():
+        if self._ledger.held:
+            for attempt in self._ledger.started():
                 self.stop(attempt.pair, "drain")
             with anyio.move_on_after(OBEY_S):
                 await self._empty.wait()
-        if self._desk.held:
+        if self._ledger.held:
             self._log.warning(
-                "worker_left_behind", running=self._desk.running, unreported=self._desk.held - self._desk.running
+                "worker_left_behind", running=self._ledger.running, unreported=self._ledger.held - self._ledger.running
             )
-        self._leave(processes.UNFINISHED if self._desk.held else 0)
+        self._leave(processes.UNFINISHED if self._ledger.held else 0)
 
     def _leave(self, exit_code: int) -> None:
         self._exit_code = exit_code
@@ -327,12 +325,12 @@ class Service:
 
     def _stack_of(self, pair: Pair) -> str | None:
         """Where a running handler of this process is; that of a cell is asked for by those who see to it."""
-        attempt = self._desk.running_attempt(pair)
+        attempt = self._ledger.running_attempt(pair)
         return None if attempt is None or attempt.isolated else stacks.where_is(attempt)
 
-    def _ring(self) -> None:
+    def _wake(self) -> None:
         if self._connection is not None:
-            self._connection.ring()
+            self._connection.wake()
 
     def _soon(self) -> None:
         """From any thread: have the connection look."""
@@ -341,7 +339,7 @@ class Service:
             return
         if threading.get_ident() == self._loop_thread:
             connection.progressed()
-            connection.ring()
+            connection.wake()
         else:
             self._waker.wake()
 
@@ -358,7 +356,7 @@ class Service:
             "names": sorted(self._handlers),
             "handlers": {name: handler.declared() for name, handler in self._handlers.items()},
             "capacity": self._told,
-            "running": self._desk.running_list(),
+            "running": self._ledger.running_list(),
         }
         if self._session is not None:
             body["session"] = self._session

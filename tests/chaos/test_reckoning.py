@@ -10,7 +10,7 @@ from uuid import UUID
 
 import pytest
 
-from pulse_actors.shared.recurrence import Recurrence, When, jittered_us
+from pulse_actors.shared.recurrence import Recurrence, RecurrenceInput, jittered_us
 from tests.chaos.calls import Call, calls
 from tests.chaos.ledger import Line
 from tests.chaos.reckoning import Fired, Reckoned, reckon
@@ -163,7 +163,7 @@ def test_triggers() -> None:
 def test_the_timetable_is_that_of_pulse(rule: Rule) -> None:
     """Both reckon the same occurrences, and the same jitter."""
     theirs = Recurrence.checked(
-        When(
+        RecurrenceInput(
             cron=f"*/{rule.step_s:.0f} * * * * *" if rule.kind == "cron" else None,
             every_s=rule.step_s if rule.kind == "every" else None,
             at_s=rule.starts_s if rule.kind == "at" else None,

@@ -12,7 +12,10 @@ import pytest
 from tests.docs.way import (
     AFTERWARDS,
     AT_ONCE,
+    HELPERS,
     LATER,
+    MAX_HELPERS,
+    MAX_STATIONS,
     PAGE,
     Stop,
     Way,
@@ -20,6 +23,7 @@ from tests.docs.way import (
     measure,
     parts_of,
     purpose_of,
+    said_on,
     shown_on,
 )
 from tests.process.system_kit import ROOT
@@ -98,25 +102,41 @@ def _assert_told(lines: list[str], path: str) -> None:
     assert any(line.endswith(f"| {purpose_of(path)} |") for line in lines), "python -m tests.docs.way"
 
 
+def test_the_way_is_short() -> None:
+    """The page says how many stations the table has; they are few, and so is what does not count as one."""
+    shown = shown_on(TEXT)
+    at_once, all_ = {stop.path for stop, waits in shown if not waits}, {stop.path for stop, _ in shown}
+    assert said_on(TEXT) == (len(at_once), len(all_))
+    assert len(all_) <= MAX_STATIONS
+    assert all_.isdisjoint(HELPERS)
+    assert len(HELPERS) <= MAX_HELPERS
+    every(HELPERS.items(), _assert_is_helper)
+
+
+def _assert_is_helper(helper: tuple[str, str]) -> None:
+    path, reason = helper
+    assert (ROOT / path).is_file(), "there is no such module"
+    assert reason
+
+
 def test_a_table_that_lies_is_found() -> None:
     """A module too many, one too few, and one said to be called only later: each is named."""
     shown = shown_on(TEXT)
     at_once, later = {stop for stop, waits in shown if not waits}, {stop for stop, _ in shown}
-    (lost, *_), missing, (early, *_) = (
-        at_once,
-        Stop("client", "pulse/errors.py"),
-        later - at_once - {stop for stop in later if stop.path in AFTERWARDS},
-    )
+    (lost, *_), missing = at_once, Stop("client", "pulse/errors.py")
     calls = dict.fromkeys(AT_ONCE, at_once) | dict.fromkeys(LATER, later)
     assert faults_of(Way(calls, set()), TEXT) == []
     for wrong_at_once, wrong_later, path in (
         (at_once - {lost}, later, lost.path),
         (at_once, later | {missing}, missing.path),
-        (at_once | {early}, later, early.path),
     ):
         wrong = Way(dict.fromkeys(AT_ONCE, wrong_at_once) | dict.fromkeys(LATER, wrong_later), set())
         (fault,) = faults_of(wrong, TEXT)
         assert fault.startswith(path)
+    (fault,) = faults_of(
+        Way(calls, set()), TEXT.replace("writes/submit.py` | dispatcher |", "writes/submit.py` | dispatcher, later |")
+    )
+    assert fault.startswith("actors/pulse_actors/dispatcher/writes/submit.py")
 
 
 @pytest.mark.process
@@ -129,6 +149,7 @@ def test_a_job_passes_what_the_page_says(newest_server: Postgres) -> None:
         way = measure(dsn)
     assert faults_of(way, TEXT) == [], "python -m tests.docs.way"
     assert AFTERWARDS.keys() <= {stop.path for stop in way.ever(AT_ONCE)}, "a module is left out that nothing calls"
+    assert way.helpers() == HELPERS.keys(), "a helper that no job calls"
     called = {(path, name) for path, name in way.functions}
     walk = section(TEXT, "The way of a job").partition("### ")[0]
 

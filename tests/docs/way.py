@@ -3,7 +3,7 @@ Which modules a job passes from ``client.submit`` to COMPLETED, measured: a real
 
 The table in docs/architecture.md is written by this. Half of the jobs can start at once, the others have to wait a
 moment. A module is on the way if it is called for most of the jobs of one kind; what is called for a few of them
-belongs to a loop in the background.
+belongs to a loop in the background. The table has the stations: the modules on the way that are no helpers.
 
 usage: python -m tests.docs.way [--check]        --check: write nothing; fail where the page is not up to date
 """
@@ -40,12 +40,35 @@ AFTERWARDS: Final[Mapping[str, str]] = dict.fromkeys(
     (
         "actors/pulse_actors/dispatcher/claims/cursors.py",
         "actors/pulse_actors/dispatcher/claims/loop.py",
-        "actors/pulse_actors/dispatcher/claims/quarantine.py",
-        "actors/pulse_actors/runtime/actor.py",
-        "actors/pulse_actors/shared/duty_cycle.py",
     ),
     "the claim loop looks for more work whenever a worker has room again",
 )
+BACKGROUND: Final = "pulse/worker/session/prefetch.py"  # looks every 250 ms at how many jobs have ended
+MAX_STATIONS: Final = 30
+MAX_HELPERS: Final = 20
+# Called on the way, and no stations: a job is not handed to them, and they decide nothing about it.
+HELPERS: Final[Mapping[str, str]] = {
+    "pulse/app/handler.py": "pure: the name of a handler",
+    "pulse/common/fair_queue.py": "pure: whose turn it is to use a connection of the pool",
+    "pulse/common/histogram.py": "pure: counts a duration",
+    "pulse/common/ids.py": "pure: makes ids, and reads the time in them",
+    "pulse/common/json_text.py": "pure: values to JSON text and back",
+    "pulse/common/wire_values.py": "pure: values of callers to those of the wire",
+    "pulse/protocol/messages.py": "pure: whether a result is well formed",
+    "pulse/store/arguments.py": "pure: rows to arrays",
+    "actors/pulse_actors/shared/duty_cycle.py": "pure: how long to rest",
+    "actors/pulse_actors/shared/json_size.py": "pure: how long JSON becomes",
+    "pulse/store/connections/pool.py": "lends a connection to the statement",
+    "pulse/store/connections/session.py": "the connection that is lent",
+    "pulse/store/connections/usage.py": "counts how the pool is used",
+    "pulse/store/failures.py": "notes that a statement succeeded",
+    "pulse/store/recovery/timelines.py": "whether a connection of the pool leads to the right server",
+    "actors/pulse_actors/dispatcher/monitoring/counters.py": "observer: counts",
+    "actors/pulse_actors/dispatcher/monitoring/observe.py": "observer: chooses what is counted",
+    "pulse/app/tracing.py": "observer: reads the current span",
+    "pulse/worker/execution/wakeup.py": "an event that wakes the task which writes",
+    "actors/pulse_actors/runtime/actor.py": "back-off of the claim loop after errors",
+}
 END: Final = ("pulse/worker/session/ledger.py", "reported")  # the worker hears that its report is written
 ROLES: Final[Mapping[str, str]] = {  # by a word of the command line of the process
     "client": " submit-one-by-one",
@@ -87,18 +110,29 @@ class Way:
     calls: Mapping[int, AbstractSet[Stop]]
     functions: AbstractSet[tuple[str, str]]
 
+    def helpers(self) -> AbstractSet[str]:
+        """The helpers that were called for most of the jobs."""
+        return {stop.path for stop in self._mostly(AT_ONCE) | self._mostly(LATER)} & HELPERS.keys()
+
     def always(self, jobs: range) -> AbstractSet[Stop]:
-        """What was called for each of these jobs."""
-        return frozenset.intersection(*(frozenset(self.calls[job]) for job in jobs))
+        """The stations of each of these jobs."""
+        return _stations(frozenset.intersection(*(frozenset(self.calls[job]) for job in jobs)))
 
     def ever(self, jobs: range) -> AbstractSet[Stop]:
-        """What was called for at least one of these jobs."""
-        return frozenset[Stop]().union(*(self.calls[job] for job in jobs))
+        """The stations of at least one of these jobs."""
+        return _stations(frozenset[Stop]().union(*(self.calls[job] for job in jobs)))
 
     def mostly(self, jobs: range) -> AbstractSet[Stop]:
-        """What was called for more than half of these jobs."""
+        """The stations of more than half of these jobs."""
+        return _stations(self._mostly(jobs))
+
+    def _mostly(self, jobs: range) -> AbstractSet[Stop]:
         times = Counter(stop for job in jobs for stop in self.calls[job])
         return {stop for stop, number in times.items() if number > len(jobs) / 2}
+
+
+def _stations(stops: AbstractSet[Stop]) -> AbstractSet[Stop]:
+    return {stop for stop in stops if stop.path not in HELPERS and stop.path != BACKGROUND}
 
 
 def measure(dsn: str | None) -> Way:
@@ -200,7 +234,14 @@ def lines_of(way: Way) -> list[str]:
     for stop in sorted(at_once | way.mostly(LATER), key=lambda stop: ([*ROLES, stop.role].index(stop.role), stop.path)):
         roles[stop.path].append(stop.role if stop in at_once else f"{stop.role}, later")
     rows = (f"| `{short(path)}` | {', '.join(found)} | {purpose_of(path)} |" for path, found in roles.items())
-    return ["| module | process | what it does |", "|---|---|---|", *rows]
+    return [count_of(way), "", "| module | process | what it does |", "|---|---|---|", *rows]
+
+
+def count_of(way: Way) -> str:
+    """The sentence that says how many stations there are."""
+    at_once = {stop.path for stop in way.mostly(AT_ONCE) if stop.path not in AFTERWARDS}
+    waits = at_once | {stop.path for stop in way.mostly(LATER)}
+    return f"A job that starts at once passes {len(at_once)} modules, one that waits {len(waits)}:"
 
 
 def short(path: str) -> str:
@@ -233,6 +274,13 @@ def shown_on(page: str) -> list[tuple[Stop, bool]]:
         later = words[-1] == "later"
         found += [(Stop(role, path), later) for role in words if role != "later"]
     return found
+
+
+def said_on(page: str) -> tuple[int, int]:
+    """How many stations *page* says there are: of a job that starts at once, and of one that waits."""
+    found = re.search(r"passes (\d+) modules, one that waits (\d+):", parts_of(page)[1])
+    assert found, "the page does not say how many stations there are"
+    return int(found[1]), int(found[2])
 
 
 def faults_of(way: Way, page: str) -> list[str]:

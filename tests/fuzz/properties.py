@@ -14,7 +14,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from pulse.client import records
+from pulse.client import records, requests
 from pulse.client.requests import Request
 from pulse.errors import ProtocolError, PulseError
 from pulse.protocol import (
@@ -43,7 +43,7 @@ OF_PEERS: Final[Mapping[str, Sequence[type[Struct]]]] = {
     for name in {*ALLOWED[Role.WORKER], *SUPERVISOR_KINDS, "hello"}
 }
 READERS: Final[Sequence[Callable[[Mapping[str, object]], object]]] = (
-    records.ids,
+    requests.submitted,
     records.job,
     records.job_page,
     records.schedule,
@@ -108,7 +108,7 @@ def check_body(kind: type[Struct], frame: Frame) -> str:
 def check_answer(read: Callable[[Mapping[str, object]], object], frame: Frame) -> str:
     """An answer is what was expected, or an error of pulse's own."""
     try:
-        Request("asked", {}, read).understood(records.body_of(Frame("ok", frame.request, frame.body)))
+        Request("asked", {}, read).understood(requests.body_of(Frame("ok", frame.request, frame.body)))
     except PulseError as error:
         check_said(error)
         return error.message
@@ -137,7 +137,7 @@ def peer(data: bytes) -> Iterator[str]:
         for number, read in enumerate(READERS):
             yield f"{number} {check_answer(read, frame)}"
         try:
-            records.welcome_of(frame)
+            requests.welcome_of(frame)
         except PulseError as error:
             yield f"welcome {error.message}"
 

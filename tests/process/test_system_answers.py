@@ -200,13 +200,13 @@ def every_struct() -> Iterator[type[Struct]]:
 def test_a_key_that_is_not_declared_is_found() -> None:
     """Also deep in an answer; and so is a value of another type."""
     with pytest.raises(AssertionError, match=r"\$workers.list.workers\[\] has {'mood'}, which Worker does not declare"):
-        Heard().take("workers.list", answers.Connected, {"workers": [{"identity": "w", "mood": "good"}]})
+        Heard().take("workers.list", answers.WorkerList, {"workers": [{"identity": "w", "mood": "good"}]})
     with pytest.raises(ProtocolError, match=r"Expected `int`, got `str`"):
         Heard().take("logs", answers.LogPage, {"next": "7"})
 
 
 @pytest.mark.parametrize(
-    ("record", "shape"), [(Job, answers.Job), (HistoryEntry, answers.Attempt), (Schedule, answers.Schedule)]
+    ("record", "shape"), [(Job, answers.JobInfo), (HistoryEntry, answers.AttemptInfo), (Schedule, answers.ScheduleInfo)]
 )
 def test_records_have_what_answers_have(record: type[Any], shape: type[Struct]) -> None:
     """A record of the SDK has no field that no server tells of."""

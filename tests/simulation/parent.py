@@ -11,7 +11,7 @@ from pulse.client.async_transport import FrameStream
 from pulse.errors import PulseError
 from pulse.protocol import TakeStack, decode_body, encode
 from pulse.system import processes
-from pulse.worker.pool.proxy_heartbeat import Minder, Watch
+from pulse.worker.pool.proxy_heartbeat import ProxyHeartbeats, Watch
 from pulse.worker.session.reconnect import Dialer
 from tests.simulation.process import Process
 
@@ -31,8 +31,8 @@ class Parent:
     def __init__(self, world: World, name: str) -> None:
         self._world = world
         self._name = name
-        self._minder = Minder(processes.state)
-        self._minder.heartbeat_s = world.settings.heartbeat_s
+        self._heartbeats = ProxyHeartbeats(processes.state)
+        self._heartbeats.heartbeat_s = world.settings.heartbeat_s
         self._watches: dict[int, Watch] = {}
         self._dialer = Dialer(None, self._hello, world.log)
         self._number = 0
@@ -45,12 +45,12 @@ class Parent:
 
     def added(self, pid: int) -> None:
         """A child was started."""
-        self._watches[pid] = self._minder.add(pid, pid)
+        self._watches[pid] = self._heartbeats.add(pid, pid)
 
     def removed(self, pid: int) -> None:
         """A child has ended."""
         self._watches.pop(pid, None)
-        self._minder.remove(pid)
+        self._heartbeats.remove(pid)
 
     def connected(self, pid: int, session: bytes) -> None:
         """A child has a session."""
@@ -92,10 +92,10 @@ class Parent:
     async def _speak(self, stream: FrameStream, scope: trio.CancelScope) -> None:
         try:
             while True:
-                for session in self._minder.take_due(trio.current_time()):
+                for session in self._heartbeats.take_due(trio.current_time()):
                     self._number += 1
                     async with self._sending:
                         await stream.send(encode("heartbeat", self._number, {"session": session, "jobs": None}))
-                await trio.sleep(max(0.05, min(1.0, self._minder.next_due_s() - trio.current_time())))
+                await trio.sleep(max(0.05, min(1.0, self._heartbeats.next_due_s() - trio.current_time())))
         except PulseError:
             scope.cancel()

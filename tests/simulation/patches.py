@@ -184,7 +184,7 @@ async def _from_socket(_socket: object) -> _Listener:
 # The state directory
 
 
-class _Notebook:
+class _MemoryFile:
     """What a dispatcher remembers of the database; it outlives it, and a loss of power."""
 
     problem = None
@@ -251,7 +251,7 @@ def installed() -> Iterator[None]:
         (process_watch, "os", kernel),
         (process_watch, "signal", _facade(signal, pidfd_send_signal=_pidfd_send_signal)),
         (session, "os", kernel),
-        (witness, "Notebook", _Notebook),
+        (witness, "MemoryFile", _MemoryFile),
         (main, "socket", types.SimpleNamespace(socket=lambda fileno: fileno)),
         (anyio, "wait_readable", _wait_readable),
         (anyio, "connect_unix", _connect_unix),

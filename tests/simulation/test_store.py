@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from pulse.protocol import NewJob
+from pulse.protocol import SubmittedJob
 from pulse.store.rows import Claim, Completion, Ending, EndingKind
 from pulse.store.store import Store
 from tests.simulation.rows import Rows
@@ -56,12 +56,12 @@ class Twins:
         """One of those that there are, or one that is not there."""
         return self.chance.choice([*self.rows.jobs, b"\0" * 16])
 
-    def new(self) -> NewJob:
+    def new(self) -> SubmittedJob:
         """A job to be submitted."""
         self.made += 1
         identity = hashlib.blake2b(f"{self.seed} {self.made}".encode(), digest_size=16).digest()
         words: dict[str, Any] = {"topic": self.chance.choice(TOPICS), "priority": self.chance.randrange(2)}
-        return NewJob(
+        return SubmittedJob(
             "n", id=identity, delay_s=self.chance.choice((0.0, 0.5, 5.0)), timeout_s=7.0, max_attempts=3, **words
         )
 

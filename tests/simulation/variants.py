@@ -68,7 +68,7 @@ async def _gives_nothing_back(*_: Any) -> set[Any]:
 
 
 async def _start_before_telling(self: Any) -> None:
-    startable = self._desk.take_startable()
+    startable = self._ledger.take_startable()
     if startable:
         self._owner.start(startable)
     data = self._frames(startable)
@@ -190,7 +190,7 @@ VARIANTS: Final[dict[str, Variant]] = {
         ((process_watch, "_end_of", _all_are_suspects),), "in which others ran", first=72, within=400
     ),
     "a worker forgets reports under way": Variant(
-        ((ledger.Desk, "disconnected", _forget_reports),), "it does not come to an end"
+        ((ledger.Ledger, "disconnected", _forget_reports),), "it does not come to an end"
     ),
     "what is held may be deleted": Variant(
         ((jobs, "_held_here", _nobody_holds),),

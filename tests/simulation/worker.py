@@ -17,8 +17,8 @@ from pulse.app.handler import make_handler
 from pulse.app.outcome import RELEASED, Discard, Ending, RetryAfter, Snooze, crashed
 from pulse.worker.execution.attempt import Attempt, Pair, Phase, StopReason
 from pulse.worker.session.connection import Connection
-from pulse.worker.session.ledger import Desk
-from pulse.worker.session.reconnect import Dialer, RefusedForGoodError
+from pulse.worker.session.ledger import Ledger
+from pulse.worker.session.reconnect import Dialer, WorkerRefusedError
 from tests.simulation.observed import Observed
 from tests.simulation.process import Process
 
@@ -78,7 +78,7 @@ class Worker:
         self.process = process
         self.name = name
         self._handlers = {one: HANDLERS[one] for one in names}
-        self.desk = Desk(self._handlers, concurrency)
+        self.desk = Ledger(self._handlers, concurrency)
         self.desk.cells_ready()
         self._capacity = concurrency
         self._parent = parent
@@ -117,7 +117,7 @@ class Worker:
         attempt = self.desk.stop(pair, reason)
         if attempt is not None and attempt.begun and attempt.task is not None:
             attempt.task.cancel()
-        self._ring()
+        self._wake()
 
     def changed(self) -> None:
         """Attempts are no longer held."""
@@ -188,7 +188,7 @@ class Worker:
     def ended(self, attempt: Attempt, ending: Ending) -> None:
         """The handler has really ended."""
         self.desk.ended(attempt, ending)
-        self._ring()
+        self._wake()
 
     def look(self, pair: Pair, answer: Callable[[str | None, int | None], None]) -> None:
         """Tell where a handler is."""
@@ -199,9 +199,9 @@ class Worker:
         if attempt.phase is not Phase.ENDED:
             self.stop(attempt.pair, reason)
 
-    def _ring(self) -> None:
+    def _wake(self) -> None:
         if self._connection is not None:
-            self._connection.ring()
+            self._connection.wake()
 
     # Its life, as in the service.
 
@@ -209,7 +209,7 @@ class Worker:
         while True:
             try:
                 stream, welcome = await self._dialer.dial()
-            except RefusedForGoodError as error:
+            except WorkerRefusedError as error:
                 self._world.judge.fail(f"{self.process}: {error.message}")
                 return
             if welcome.session is not None:

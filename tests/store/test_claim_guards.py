@@ -23,10 +23,10 @@ from pulse.store.recovery.epochs import WENT_BACK
 from pulse.store.recovery.set_aside import Suspect
 from pulse.store.rows import Claim, Fence, Level
 from pulse.store.store import Store
-from pulse_actors.dispatcher.claims import assign_frames
+from pulse_actors.dispatcher.claims import handout
 from pulse_actors.dispatcher.claims import loop as claiming
-from pulse_actors.dispatcher.claims.assign_frames import _extra, _parts
 from pulse_actors.dispatcher.claims.cursors import PRIORITIES, LevelStart
+from pulse_actors.dispatcher.claims.handout import _extra, _parts
 from pulse_actors.dispatcher.claims.quarantine import REFUSED_S
 from pulse_actors.dispatcher.claims.work_signal import FAR_S
 from pulse_actors.dispatcher.workers.policies import TopicPolicies
@@ -704,7 +704,7 @@ async def test_nothing_to_give_back_is_not_told(bench: Bench) -> None:
 
 def test_a_frame_holds_one_job_at_least(monkeypatch: pytest.MonkeyPatch) -> None:
     """A job that is longer than a frame should be is a frame by itself, and none is empty."""
-    monkeypatch.setattr(assign_frames, "ASSIGN_CHARS", 10)
+    monkeypatch.setattr(handout, "ASSIGN_CHARS", 10)
     long, short = CLAIM._replace(args="x" * 11), CLAIM._replace(args="x" * 5)
     assert list(_parts([long, long, short, short, short])) == [[long], [long], [short, short], [short]]
 

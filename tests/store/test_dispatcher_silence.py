@@ -350,13 +350,6 @@ async def test_a_stranger_is_watched_and_renewed(at: Room) -> None:
         assert await at.lease_s(job) > LEASE_S - 5
 
 
-@pytest.mark.parametrize("words", [None, "x", [1, None, "somebody"]])
-async def test_what_is_no_list_of_workers(at: Room, words: object) -> None:
-    """A hint may say anything."""
-    await at.silence.lapsed(words)
-    assert at.deaths.in_hand() == []
-
-
 # The loop.
 
 

@@ -18,6 +18,7 @@ from pulse.store.connections.pool import Target, connect
 from pulse.store.rows import Level
 from pulse.store.store import WORK_CHANNEL, Store
 from pulse_actors.dispatcher.claims.cross_host import PAUSE_S, CrossHostHints
+from pulse_actors.dispatcher.claims.work_signal import WorkSignal
 from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 from pulse_actors.runtime.pg_listen import listen
 from tests.store.helpers import TOPIC, forge
@@ -81,38 +82,23 @@ async def telling_it(news: CrossHostHints) -> AsyncIterator[None]:
         await asyncio.wait([task])
 
 
-async def test_work_is_told_where_nobody_has_room(store: Store, ear: Ear, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With room in every topic that has work nobody is told; without, or where nobody knows the topic, all are."""
-    tell = AsyncMock(side_effect=store.notify_work)
-    monkeypatch.setattr(store, "notify_work", tell)
-    registry = WorkerRegistry()
+def test_work_is_told_where_nobody_has_room() -> None:
+    """With room in every topic that has work nobody is told; where one of them has none, all are, once."""
+    told, registry, cross_host = list[str](), WorkerRegistry(), AsyncMock(CrossHostHints)
+    cross_host.work = lambda: told.append("work")
+    signal = WorkSignal(registry, cross_host, poll_s=60.0)
     worker = new_worker("w", capacity=1)
     registry.join(worker)
-    for said, is_told in (
-        ([TOPIC], False),
-        ([TOPIC, "elsewhere"], True),
-        (["elsewhere"], True),
-        (None, True),
-    ):
-        news = CrossHostHints(store, registry)
-        if said is None:
-            news.work_somewhere()
-        else:
-            news.work(said)
-        async with telling_it(news):
-            if is_told:
-                assert len(await asyncio.wait_for(ear.heard.get(), DEADLINE_S)) == 16
-            else:
-                async with asyncio.timeout(DEADLINE_S):
-                    while news._topics:  # until they have been looked at
-                        await ear.until_mark()
-                tell.assert_not_called()
-        assert await ear.until_mark() == []
+    for topics, is_told in (([TOPIC], False), ([TOPIC, "elsewhere"], True), (["elsewhere"], True), ([], False)):
+        told.clear()
+        signal.work_left(topics)
+        for _ in range(2):
+            signal.plan_made(registry.plan(1))
+        assert told == ["work"] * is_told
     worker.draining = True
-    news = CrossHostHints(store, registry)
-    news.work([TOPIC])
-    async with telling_it(news):
-        await asyncio.wait_for(ear.heard.get(), DEADLINE_S)
+    signal.work_left([TOPIC])
+    signal.plan_made(registry.plan(1))
+    assert told == ["work"]
 
 
 async def test_it_is_told_once_in_a_while(store: Store, ear: Ear, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,14 +112,14 @@ async def test_it_is_told_once_in_a_while(store: Store, ear: Ear, monkeypatch: p
         over.clear()
 
     monkeypatch.setattr("pulse_actors.dispatcher.claims.cross_host.anyio.sleep", pause)
-    news = CrossHostHints(store, WorkerRegistry())
+    news = CrossHostHints(store)
     async with telling_it(news):
         for _ in range(3):
             for _ in range(100):
-                news.work(["a"])
+                news.work()
             await asyncio.wait_for(ear.heard.get(), DEADLINE_S)
             for _ in range(100):
-                news.work(["b"])
+                news.work()
             assert await ear.until_mark() == []
             over.set()
             await asyncio.wait_for(ear.heard.get(), DEADLINE_S)
@@ -154,17 +140,17 @@ async def test_a_database_that_is_away(store: Store, ear: Ear, monkeypatch: pyte
         raise UnavailableError(message)
 
     monkeypatch.setattr(store, "notify_work", away)
-    news = CrossHostHints(store, WorkerRegistry())
-    news.work(["a"])
+    news = CrossHostHints(store)
+    news.work()
     async with telling_it(news):
         await asyncio.wait_for(tried.wait(), DEADLINE_S)
-        news.work(["a"])
+        news.work()
         assert await asyncio.wait_for(ear.heard.get(), DEADLINE_S) == asked[0]
 
 
 async def test_what_is_heard(store: Store) -> None:
     """It is looked for at once and once more, whoever tells it, but not for the one's own words, nor too often."""
-    news = CrossHostHints(store, WorkerRegistry())
+    news = CrossHostHints(store)
     assert news.heard(news._name, 10.0) == []
     assert news.heard("another", 10.0) == [0.0, PAUSE_S]
     assert news.heard("another", 10.0 + PAUSE_S / 2) == []
@@ -176,21 +162,25 @@ async def test_claims_tell_what_they_leave(
     store: Store, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A claim that brought all it could says so, one that did not does not; work at a level always."""
-    registry, left = WorkerRegistry(), list[list[str]]()
+    registry, told = WorkerRegistry(), list[str]()
     claims = claim_parts(store, registry, HOST, lease_s=30.0, poll_s=60.0, batch=500)
-    monkeypatch.setattr(claims.cross_host, "work", lambda topics: left.append([*topics]))
+    monkeypatch.setattr(claims.cross_host, "work", lambda: told.append("work"))
     registry.join(new_worker("w", capacity=2))
     for _ in range(3):
         await forge(connection, next_run_at=PAST)
+    assert await claims.loop.pass_once()
+    assert not told, "it is looked for more here first"
     await claims.loop.pass_once()
-    assert left == [[TOPIC]]
+    assert told == ["work"]
     registry.join(new_worker("v", capacity=2))
     claims.signal.wake()
     await claims.loop.pass_once()
-    assert left == [[TOPIC]]
     claims.signal.wake_level(Level("x", 0), 5.0)
+    await claims.loop.pass_once()
+    assert told == ["work"]
     claims.signal.wake_level(Level("x", 0))
-    assert left == [[TOPIC], ["x"]]
+    await claims.loop.pass_once()
+    assert told == ["work"] * 2
 
 
 async def test_listening_begins_anew(dsn: str, connection: Connection[Record]) -> None:

@@ -34,7 +34,7 @@ LOST = "chunk number"  # which is missing, or comes where another one should
 @pytest.fixture
 def context(store: Store, connection: Connection[Record]) -> RequestContext:
     """What answers requests."""
-    return RequestContext(Lobby(store, connection).services().services)
+    return RequestContext(Lobby(store, connection).services())
 
 
 async def corrupt(connection: Connection[Record], status: str = "PENDING", **columns: Any) -> bytes:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import asyncpg
 import pytest
 
-from pulse.protocol import NewJob
+from pulse.protocol import SubmittedJob
 from pulse.store.store import Store
 from tests.store.helpers import LEASE_S, TOPIC, WORKER, claim, job
 
@@ -22,7 +22,7 @@ OTHER: Final = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203332-00"
 BAD: Final = ["", "x", TRACE[:-1], f"{TRACE}0", TRACE.upper(), f"{TRACE}\n", f"\n{TRACE}"]
 
 
-def _jobs() -> list[NewJob]:
+def _jobs() -> list[SubmittedJob]:
     return [job(traceparent=TRACE), job(), job(traceparent=OTHER)]
 
 

@@ -28,7 +28,7 @@ from pulse.system import process_tree
 from pulse_actors.dispatcher.admission.memory_budget import MemoryBudget
 from pulse_actors.dispatcher.admission.refusal_log import RefusalLog
 from pulse_actors.dispatcher.admission.request_limits import MAX_REQUESTS, RequestLimits
-from pulse_actors.dispatcher.context import PeerServices, RequestContext, ServerInfo, Services
+from pulse_actors.dispatcher.context import PeerServices, RequestContext, ServerInfo
 from pulse_actors.dispatcher.liveness.stack_requests import StackRequests
 from pulse_actors.dispatcher.main import Dispatcher
 from pulse_actors.dispatcher.monitoring.answer import StatsReporter
@@ -105,7 +105,7 @@ class Lobby(Floor):
             else claim_parts(store, self.registry, HOST, lease_s=LEASE_S, poll_s=60.0, batch=1)
         )
         store = store or self.store
-        services = Services(
+        return PeerServices(
             store=store,
             registry=self.registry,
             signal=claims.signal,
@@ -118,9 +118,6 @@ class Lobby(Floor):
             incidents=Incidents(store.incidents),
             redaction=Redaction(None),
             server=ServerInfo("here", 10.0, LEASE_S),
-        )
-        return PeerServices(
-            services=services,
             in_doubt=claims.in_doubt,
             reports=self.results,
             heartbeats=HeartbeatWriter(store, self.registry, HOST, self.claims.counters, lease_s=LEASE_S),
@@ -269,7 +266,7 @@ async def test_who_submits_more_than_is_stored_has_to_wait(lobby: Lobby) -> None
     """Nothing more is read of a peer while many jobs of anybody wait: else they would fill the memory."""
     peer_session, _ = lobby.peer_session()
     submits = peer_session._services.submits
-    frame, body = Frame("submit", 1, msgspec.Raw()), protocol.Submit([protocol.NewJob("n")])
+    frame, body = Frame("submit", 1, msgspec.Raw()), protocol.Submit([protocol.SubmittedJob("n")])
     async with anyio.create_task_group() as tasks:
         await peer_session._ask(frame, body, tasks)
         submits.batcher._weight += int(MAX_WAITING_BATCHES * BATCH)
@@ -646,7 +643,7 @@ async def test_all_connections_of_a_process_have_one_room(lobby: Lobby) -> None:
 
 def dispatcher(lobby: Lobby, **more: Any) -> Dispatcher:
     """As much of one as is looked at."""
-    return cast("Dispatcher", SimpleNamespace(registry=lobby.registry, services=lobby.services().services, **more))
+    return cast("Dispatcher", SimpleNamespace(registry=lobby.registry, services=lobby.services(), **more))
 
 
 @pytest.mark.parametrize("reconnect", [True, False])
@@ -692,5 +689,5 @@ async def test_of_whom_the_kernel_can_tell(lobby: Lobby) -> None:
     assert reception._knows(here)
     assert not reception._knows(elsewhere)
     assert not reception._knows(Peer(0, 0, 0, 0, HOST.pidns))
-    by_leases = cast("PeerServices", SimpleNamespace(process_watch=None, services=SimpleNamespace(host=HOST)))
+    by_leases = cast("PeerServices", SimpleNamespace(process_watch=None, host=HOST))
     assert not Listener(by_leases, Settings())._knows(here)

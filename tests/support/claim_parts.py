@@ -1,17 +1,11 @@
-"""The dispatcher's claims, put together as it does."""
+"""The dispatcher's claims and submits, put together as it does."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from pulse.store.store import Store
-from pulse_actors.dispatcher.claims.cross_host import CrossHostHints
-from pulse_actors.dispatcher.claims.doubts import InDoubtClaims
-from pulse_actors.dispatcher.claims.handout import Handout
-from pulse_actors.dispatcher.claims.loop import ClaimLoop
-from pulse_actors.dispatcher.claims.quarantine import Quarantine
-from pulse_actors.dispatcher.claims.refused_jobs import RefusedJobs
-from pulse_actors.dispatcher.claims.work_signal import WorkSignal
+from pulse_actors.dispatcher.claims import parts
 from pulse_actors.dispatcher.monitoring.counters import DispatchCounters
 from pulse_actors.dispatcher.workers.deadlines import HandlerDeadlines
 from pulse_actors.dispatcher.workers.registry import WorkerRegistry
@@ -20,18 +14,11 @@ from pulse_actors.shared.identity import Host
 
 
 @dataclass(frozen=True, slots=True)
-class ClaimParts:
-    """Each of them, as the dispatcher names them."""
+class ClaimParts(parts.ClaimParts):
+    """With what submits through them, and what counts."""
 
-    cross_host: CrossHostHints
-    signal: WorkSignal
-    in_doubt: InDoubtClaims
-    handout: Handout
-    quarantine: Quarantine
-    refused_jobs: RefusedJobs
     counters: DispatchCounters
     submits: SubmitWriter
-    loop: ClaimLoop
 
 
 def claim_parts(
@@ -45,23 +32,18 @@ def claim_parts(
     batch: int = 500,
 ) -> ClaimParts:
     """New ones; *host* and *batch* as for ``Handout`` and ``ClaimLoop``."""
-    cross_host, counters = CrossHostHints(store, registry), DispatchCounters()
-    signal = WorkSignal(registry, cross_host, poll_s=poll_s)
-    in_doubt = InDoubtClaims(store, registry, signal, deadlines)
-    handout = Handout(store, registry, signal, in_doubt=in_doubt, host=host, lease_s=lease_s, counters=counters)
-    refused_jobs = RefusedJobs(store, registry, handout, in_doubt=in_doubt, signal=signal)
-    quarantine = Quarantine()
-    submits = SubmitWriter(
-        store, registry, signal=signal, in_doubt=in_doubt, handout=handout, batch=batch, counters=counters
+    counters = DispatchCounters()
+    claims = parts.claim_parts(
+        store, registry, counters, host=host, deadlines=deadlines, lease_s=lease_s, poll_s=poll_s, batch=batch
     )
-    loop = ClaimLoop(
+    submits = SubmitWriter(
         store,
         registry,
-        signal=signal,
-        in_doubt=in_doubt,
-        handout=handout,
-        refused_jobs=refused_jobs,
-        quarantine=quarantine,
+        signal=claims.signal,
+        in_doubt=claims.in_doubt,
+        handout=claims.handout,
         batch=batch,
+        counters=counters,
     )
-    return ClaimParts(cross_host, signal, in_doubt, handout, quarantine, refused_jobs, counters, submits, loop)
+    made = {name: getattr(claims, name) for name in parts.ClaimParts.__slots__}
+    return ClaimParts(**made, counters=counters, submits=submits)

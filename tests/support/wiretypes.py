@@ -16,7 +16,7 @@ NAMES: Final = {
     "ResultExtra": "end",
     "Beat": "held",
     "StopOrder": "order",
-    "NewJob": "job",
+    "SubmittedJob": "job",
     "ScheduleDeclared": "declared",
 }
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from pulse.client import records
+from pulse.client import records, requests
 from pulse.client.records import Changed
 from pulse.errors import (
     InternalError,
@@ -80,7 +80,7 @@ def test_what_is_too_long_for_a_frame() -> None:
     """The server tells that it is left out; the record has None, and the command line reads the row, too."""
     row = {**COLUMNS, "args": None, "omitted": ["args"]}
     assert records.job({"job": row}).args is None
-    assert answers.read(answers.Job, row).omitted == ["args"]
+    assert answers.read(answers.JobInfo, row).omitted == ["args"]
     schedule = {"id": JOB.bytes, "name": "a", "kind": "at", "args": None, "omitted": ["args"]}
     assert records.schedule({"schedule": schedule}).args is None
 
@@ -136,23 +136,23 @@ def test_plain_answers() -> None:
 def test_refusals_keep_their_code(code: str, kind: type[RefusedError]) -> None:
     """An error frame becomes the error of its code, with the server's words."""
     with pytest.raises(kind, match="the words"):
-        records.body_of(only(encode_error(1, code, "the words")))
+        requests.body_of(only(encode_error(1, code, "the words")))
 
 
 def test_an_answer_of_no_known_kind() -> None:
     """Only ok and error answer a request."""
     with pytest.raises(ProtocolError, match="'maybe'"):
-        records.body_of(only(encode("maybe", 1, {})))
+        requests.body_of(only(encode("maybe", 1, {})))
 
 
 def test_a_welcome_of_another_version() -> None:
     """A server of another version is said to be one."""
     body = {"protocol": 2, "server": "x", "heartbeat_s": 1.0, "lease_s": 3.0, "max_frame_bytes": 1000}
     with pytest.raises(ProtocolError, match="version 2") as caught:
-        records.welcome_of(only(encode("welcome", 0, body)))
+        requests.welcome_of(only(encode("welcome", 0, body)))
     assert caught.value.code == "unsupported_version"
     with pytest.raises(ProtocolError, match="a welcome was expected"):
-        records.welcome_of(only(encode("ok", 0, {})))
+        requests.welcome_of(only(encode("ok", 0, {})))
 
 
 def test_transitions_are_those_of_the_contract() -> None:

@@ -157,3 +157,22 @@ def test_what_was_to_look_at_everything_is_to_be_made_up_for() -> None:
     quarantine.failed(("a",), 120.0, lasts=True, full=True)
     quarantine.succeeded(("a",), full=True)
     assert quarantine.has_missed(121.0)
+
+
+def test_it_is_active_as_long_as_something_may_follow() -> None:
+    """From any failure on, until what came of it is over and a claim was made."""
+    one, both, unbelieved = Quarantine(), Quarantine(), Quarantine()
+    assert not one.is_active
+    one.failed(("a",), 100.0, lasts=True)
+    both.failed(("a", "b"), 100.0, lasts=True)
+    unbelieved.is_refused(("a",), full=False)
+    for quarantine in (one, both, unbelieved):
+        quarantine.succeeded(("c",), full=True)
+        assert quarantine.is_active
+    quarantine = Quarantine()
+    quarantine.failed(("a",), 100.0, lasts=True, full=True)
+    quarantine.succeeded(("a",), full=True)
+    assert quarantine.is_active, "what is to be made up for is not forgotten"
+    assert quarantine.has_missed(102.0)
+    quarantine.succeeded(("a",), full=True)
+    assert not quarantine.is_active

@@ -10,18 +10,18 @@ import pytest
 
 from pulse.cli.system.top_page import TopSnapshot, TopView, page, pressed
 from pulse.common.text import width_of
-from pulse.protocol.answers import Database, Job, Process, Status, Worker
+from pulse.protocol.answers import Database, JobInfo, Process, StatusAnswer, Worker
 from pulse.protocol.stats import (
     Buckets,
     Counters,
     DatabaseUsage,
     OtherTopics,
     Percentiles,
+    ProcessUsage,
     Rates,
     Series,
     Stats,
     TopicStats,
-    Used,
 )
 
 AT_S = 1_900_000_000.0
@@ -40,15 +40,17 @@ def known(topics: list[TopicStats], **more: Any) -> Stats:
         "at": AT_S, "since": AT_S - 60, "topics": topics, "others": OtherTopics(), "exact": True,
         "rates": Rates(submitted=12.34, completed=1234.5), "wait_s": Percentiles(p50=0.004, p99=0.5),
         "run_s": Percentiles(), "series": Series(10.0, []), "counters": Counters(),
-        "histograms": {"wait_s": nothing}, "database": DatabaseUsage(0.0, {}), "dispatcher": Used(1, 0.1, 1),
+        "histograms": {"wait_s": nothing}, "database": DatabaseUsage(0.0, {}), "dispatcher": ProcessUsage(1, 0.1, 1),
     }  # fmt: skip
     return Stats(**{**parts, **more})
 
 
-def job(name: str, since_s: float, **more: Any) -> Job:
+def job(name: str, since_s: float, **more: Any) -> JobInfo:
     """A job that has run, or waited, for so long."""
     moment = AT_S - since_s
-    return Job(id=uuid4().bytes, name=name, topic="t", max_attempts=5, started_at=moment, next_run_at=moment, **more)
+    return JobInfo(
+        id=uuid4().bytes, name=name, topic="t", max_attempts=5, started_at=moment, next_run_at=moment, **more
+    )
 
 
 def shot(**more: Any) -> TopSnapshot:
@@ -56,7 +58,9 @@ def shot(**more: Any) -> TopSnapshot:
     topics = [topic(f"t{number:02}", ready=number, oldest_s=60.0 - number, workers=1) for number in range(40)]
     workers = [Worker(identity=f"i{number}", name=f"w{number}", pid=number, capacity=10) for number in range(30)]
     processes = [Process(name="dispatcher", pid=1, state="running")]
-    sound = Status(database=Database(ok=True, dsn="d" * 90), actors=processes, jobs={"PENDING": 3}, jobs_exact=True)
+    sound = StatusAnswer(
+        database=Database(ok=True, dsn="d" * 90), actors=processes, jobs={"PENDING": 3}, jobs_exact=True
+    )
     parts: dict[str, Any] = {
         "at": AT_S, "status": sound, "stats": known(topics), "workers": workers,
         "running": [job("slow", 600.0, locked_by="i7"), job("quick", 1.0, locked_by="i7")],
@@ -116,7 +120,7 @@ def test_problems_stand_above_all_tables() -> None:
     assert "! the dispatcher does not answer: no answer in time" in silent
     away = texts(shot(stats=known([], database=DatabaseUsage(12.0, {}))))
     assert "! the database has not answered the dispatcher for 12 s" in away
-    failed = Status(actors=[Process(name="pause", state="failed")])
+    failed = StatusAnswer(actors=[Process(name="pause", state="failed")])
     assert "! pause is failed" in texts(shot(status=failed))
 
 

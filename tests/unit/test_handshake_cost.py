@@ -46,13 +46,8 @@ def test_those_who_come_wait_for_as_long(tmp_path: Path) -> None:
     """Who takes the certificate finds it out."""
     mine = Authority(tmp_path).issue("server", "localhost")
     settings = Settings(listen="127.0.0.1:0", tls_cert=mine.cert, tls_key=mine.key)
-    assert (
-        Listener(cast("Any", SimpleNamespace(services=SimpleNamespace(host=None))), settings)._handshakes.each_s > 0.0
-    )
-    assert (
-        Listener(cast("Any", SimpleNamespace(services=SimpleNamespace(host=None))), Settings())._handshakes.each_s
-        == 0.0
-    )
+    assert Listener(cast("Any", SimpleNamespace(host=None)), settings)._handshakes.each_s > 0.0
+    assert Listener(cast("Any", SimpleNamespace(host=None)), Settings())._handshakes.each_s == 0.0
 
 
 @pytest.mark.anyio
@@ -60,7 +55,7 @@ async def test_none_begins_before_its_turn(tmp_path: Path) -> None:
     """Nothing is read of who waits for it, and nothing is left of who gives up."""
     mine = Authority(tmp_path).issue("server", "localhost")
     reception = Listener(
-        cast("Any", SimpleNamespace(services=SimpleNamespace(host=None))),
+        cast("Any", SimpleNamespace(host=None)),
         Settings(listen="127.0.0.1:0", tls_cert=mine.cert, tls_key=mine.key),
     )
     waited: list[str] = []
@@ -86,7 +81,7 @@ async def test_who_waited_has_time_left(tmp_path: Path, monkeypatch: pytest.Monk
     """The next one of a long line has waited for nearly as long as it may: its handshake has a time of its own."""
     mine = Authority(tmp_path).issue("server", "localhost")
     reception = Listener(
-        cast("Any", SimpleNamespace(services=SimpleNamespace(host=None))),
+        cast("Any", SimpleNamespace(host=None)),
         Settings(listen="127.0.0.1:0", tls_cert=mine.cert, tls_key=mine.key),
     )
     until_s: list[float] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, Final, cast
 
 import pytest
@@ -25,7 +26,7 @@ JOB: Final = bytes(15) + b"1"
 OTHER: Final = bytes(15) + b"2"
 HOST: Final = identities.this_host("here")
 ME: Final = f"{HOST.id}/{HOST.boot}/{HOST.pidns}/{os.getpid()}.{processes.start_time(os.getpid())}/w"
-NOTHING: Final = cast("Any", None)  # not asked
+NOTHING: Final = cast("Any", SimpleNamespace(aside=None))  # not asked
 BASE: Final = Standing(
     id=JOB,
     topic="a",

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 
 from pulse.errors import ProtocolError
 from pulse.store.operators.policies import LivePolicy
 from pulse.store.rows import Completion
 from pulse_actors.dispatcher.workers.policies import TopicPolicies, check_backoff
+from pulse_actors.dispatcher.workers.records import HeldJob
+from pulse_actors.dispatcher.workers.registry import WorkerRegistry
+from tests.store.recovery_kit import new_worker
 
 LIVE = {
     "": LivePolicy(stall_s=9.0, lease_s=500.0),
@@ -17,19 +22,24 @@ LIVE = {
 }
 
 
+def book(live: Mapping[str, LivePolicy]) -> WorkerRegistry:
+    """A registry that knows these policies."""
+    registry = WorkerRegistry()
+    registry.policies = TopicPolicies(live, 30.0)
+    return registry
+
+
 def test_stalls() -> None:
     """The topic's, else the server's, else none."""
-    rules = TopicPolicies(LIVE, 30.0)
-    assert [rules.stall_s(topic) for topic in "abcx"] == [5.0, 9.0, 9.0, 9.0]
-    assert rules.stall_s("a", 1.0) == 1.0
-    assert TopicPolicies({}).stall_s("a") is None
+    registry = book(LIVE)
+    assert [registry.stall_s(topic) for topic in "abcx"] == [5.0, 9.0, 9.0, 9.0]
+    assert registry.stall_s("a", 1.0) == 1.0
+    assert book({}).stall_s("a") is None
 
 
 def test_leases() -> None:
     """Those that are longer than the server's, whose own is a setting."""
-    rules = TopicPolicies(LIVE, 30.0)
-    assert rules.leases == {"a": 90.0}
-    assert [rules.lease_s(topic, 30.0) for topic in "abcx"] == [90.0, 30.0, 30.0, 30.0]
+    assert TopicPolicies(LIVE, 30.0).leases == {"a": 90.0}
 
 
 def test_ageing() -> None:
@@ -40,17 +50,20 @@ def test_ageing() -> None:
 
 def test_fates() -> None:
     """Completed jobs are kept as their topic has it, else as the server does; in one piece where no topic says."""
-    done = [Completion(topic.encode() * 16, 1, "w", None) for topic in "abcab"]
-
-    def topic_of(one: Completion) -> str:
-        return one.id[:1].decode()
-
+    done, worker = [Completion(topic.encode() * 16, 1, "w", None) for topic in "abcab"], new_worker("w")
+    worker.held.update({(one.id, 1): HeldJob("n", _topic_of(one)) for one in done})
     for keep in (True, False):
-        assert TopicPolicies({}).by_fate(done, topic_of, keep=keep) == [(keep, done)]
-        found = TopicPolicies(LIVE).by_fate(done, topic_of, keep=keep)
+        assert book({}).by_fate(done, keep=keep) == [(keep, done)]
+        registry = book(LIVE)
+        registry.join(worker)
+        found = registry.by_fate(done, keep=keep)
         kept, gone = (["b", "c", "b"], ["a", "a"]) if keep else (["b", "b"], ["a", "c", "a"])
-        assert {fate: [topic_of(one) for one in some] for fate, some in found} == {True: kept, False: gone}
-    assert TopicPolicies(LIVE).by_fate([], topic_of, keep=True) == []
+        assert {fate: [_topic_of(one) for one in some] for fate, some in found} == {True: kept, False: gone}
+    assert book(LIVE).by_fate([], keep=True) == []
+
+
+def _topic_of(one: Completion) -> str:
+    return one.id[:1].decode()
 
 
 def test_back_offs_of_a_hello() -> None:

@@ -175,7 +175,7 @@ def test_an_unknown_key_costs_nothing(filling: bytes) -> None:
     payload = b"\x93\xa4ping\x01\x81\xa1x\xdd" + struct.pack(">I", len(filling)) + filling
     tracemalloc.start()
     try:
-        decode_body(protocol.Nothing, only(framed(payload)))
+        decode_body(protocol.NoBody, only(framed(payload)))
         assert tracemalloc.get_traced_memory()[1] < 8 * len(filling)
     finally:
         tracemalloc.stop()
@@ -188,7 +188,7 @@ def test_a_million_unknown_keys_cost_little() -> None:
     payload = b"\x93\xa4ping\x01\xdf" + struct.pack(">I", count) + keys
     tracemalloc.start()
     try:
-        decode_body(protocol.Nothing, only(framed(payload)))
+        decode_body(protocol.NoBody, only(framed(payload)))
         assert tracemalloc.get_traced_memory()[1] < 6 * len(payload)
     finally:
         tracemalloc.stop()

@@ -207,7 +207,7 @@ def _is_valid(conversation: str) -> None:
             if request is not None:
                 asked[request] = kind
         else:
-            allowed = {**protocol.ANSWERS, "ok": protocol.Nothing}
+            allowed = {**protocol.ANSWERS, "ok": protocol.NoBody}
             assert request is None or asked.pop(request)
         (frame,) = FrameReader().feed(encode(kind, request, body))
         decode_body(allowed[kind], frame)

@@ -55,7 +55,7 @@ async def test_accept_does_not_spin(monkeypatch: pytest.MonkeyPatch) -> None:
         came.set()
 
     monkeypatch.setattr(anyio, "sleep", sleep)
-    reception = Listener(cast("Any", SimpleNamespace(services=SimpleNamespace(host=None))), Settings())
+    reception = Listener(cast("Any", SimpleNamespace(host=None)), Settings())
     monkeypatch.setattr(reception, "_attend_local", attend)
     full = Full()
     with capture_logs() as logs, anyio.fail_after(10), full.socket:

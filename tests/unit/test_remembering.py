@@ -22,7 +22,7 @@ from pulse.store.store import Store
 from pulse_actors.dispatcher.epochs import witness as module
 from pulse_actors.dispatcher.epochs.witness import Witness
 from pulse_actors.dispatcher.workers.registry import WorkerRegistry
-from pulse_actors.shared.epoch_memory import Memory, Notebook
+from pulse_actors.shared.epoch_memory import Memory, MemoryFile
 from tests.support.claim_parts import claim_parts
 
 pytestmark = pytest.mark.anyio
@@ -85,9 +85,9 @@ async def opened(directory: Path) -> tuple[Witness, Memory]:
 
 def kept(witness: Witness) -> Memory:
     """What the next process would find."""
-    directory = witness._notebook.directory
-    witness._notebook.close()
-    return Notebook(directory).open(LINEAGE)
+    directory = witness._file.directory
+    witness._file.close()
+    return MemoryFile(directory).open(LINEAGE)
 
 
 def problems(witness: Witness) -> list[str]:
@@ -98,13 +98,13 @@ def problems(witness: Witness) -> list[str]:
 async def test_a_tick_and_a_claim_at_once(tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
     """One is written after the other, and neither over what is newer: each as it is when its turn has come."""
     witness, memory = await opened(tmp_path)
-    keep, written = witness._notebook.keep, list[tuple[int, int]]()
+    keep, written = witness._file.keep, list[tuple[int, int]]()
 
     def note(memory: Memory) -> None:
         written.append((memory.counter, memory.highest))
         keep(memory)
 
-    monkeypatch.setattr(witness._notebook, "keep", note)
+    monkeypatch.setattr(witness._file, "keep", note)
     monkeypatch.setattr(os, "fsync", disk.hang)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(witness._remember, msgspec.structs.replace(memory, counter=2))
@@ -148,7 +148,7 @@ async def test_a_state_directory_that_hangs_at_first(
 ) -> None:
     """The witness goes on in memory; what it has not read it does not write over."""
     before, memory = await opened(tmp_path)
-    before._notebook.close()
+    before._file.close()
     witness = witness_of(tmp_path)
     began_s = anyio.current_time()
     with monkeypatch.context() as patch:
@@ -170,9 +170,9 @@ async def test_which_database_it_was(tmp_path: Path) -> None:
     assert memory.database == "a:5432,b:1/d"
     for database, is_old in (("a:5432,b:1/d", True), ("", True), ("staging:5432/d", False)):
         await first._remember(msgspec.structs.replace(memory, system_id="7", timeline=2, database=database))
-        first._notebook.close()
+        first._file.close()
         witness = witness_of(tmp_path)
         assert (await witness._opened(LINEAGE)).database == "a:5432,b:1/d"
-        assert witness._store.timelines.is_old(Standing("7", 1)) is is_old
-        witness._notebook.close()
-        first._notebook.open(LINEAGE)
+        assert witness._timelines.is_old(Standing("7", 1)) is is_old
+        witness._file.close()
+        first._file.open(LINEAGE)

@@ -83,7 +83,7 @@ def test_a_submit_says_what_was_said() -> None:
             ]
         )
     ).jobs
-    assert job == protocol.NewJob(
+    assert job == protocol.SubmittedJob(
         name="a", topic="t", priority=-5, run_at=at.timestamp(), max_attempts=3, timeout_s=2.5, id=JOB.bytes
     )
     body: Any = requests.submit([{"name": "a"}]).body

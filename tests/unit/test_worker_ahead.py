@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pulse.worker.session.prefetch import AHEAD_S, MOST, PERIOD_S, Ahead
+from pulse.worker.session.prefetch import AHEAD_S, MOST, PERIOD_S, Prefetch
 
 
 def finished(per_second: float) -> int:
@@ -18,7 +18,7 @@ def finished(per_second: float) -> int:
 )
 def test_as_many_as_are_finished_in_a_moment(concurrency: int, per_second: float, capacity: int) -> None:
     """Nothing where handlers take long; at most so many."""
-    ahead = Ahead(concurrency)
+    ahead = Prefetch(concurrency)
     ahead.look(finished(per_second))
     assert ahead.capacity == capacity
     assert ahead.is_settled == (capacity == concurrency)
@@ -27,7 +27,7 @@ def test_as_many_as_are_finished_in_a_moment(concurrency: int, per_second: float
 
 def test_it_changes_by_steps() -> None:
     """A frame is sent when it is worth it, and when nothing is to be held ahead any more."""
-    ahead = Ahead(100)
+    ahead = Prefetch(100)
     assert not ahead.look(finished(400.0))
     assert ahead.capacity == 100
     assert ahead.look(finished(2000.0))

@@ -15,7 +15,7 @@ import pulse
 from pulse.app.outcome import RELEASED, Ending
 from pulse.protocol import Assignment
 from pulse.worker.execution.attempt import Attempt, Phase
-from pulse.worker.session.ledger import Desk
+from pulse.worker.session.ledger import Ledger
 
 ROOM = 1_000_000
 app = pulse.App()
@@ -53,12 +53,12 @@ def job(name: str = "n", attempt: int = 1, **more: Any) -> Assignment:
     )
 
 
-def desk(concurrency: int = 2) -> Desk:
+def desk(concurrency: int = 2) -> Ledger:
     """An empty desk."""
-    return Desk(app.handlers, concurrency)
+    return Ledger(app.handlers, concurrency)
 
 
-def reported(one: Desk, number: int = 1) -> list[tuple[bytes, int, str]]:
+def reported(one: Ledger, number: int = 1) -> list[tuple[bytes, int, str]]:
     """The results of the next report, without details."""
     return [result[:3] for result in one.take_report(number, ROOM)]
 
@@ -238,7 +238,7 @@ def test_a_heartbeat_is_bounded() -> None:
     assert sum(text is not None for _, _, text in one.beat_sheet(0.0).jobs) > 0
 
 
-def running(one: Desk, count: int = 1) -> list[Attempt]:
+def running(one: Ledger, count: int = 1) -> list[Attempt]:
     """Attempts whose handlers run."""
     one.assign([job() for _ in range(count)], 0.0)
     return one.take_startable()
@@ -265,10 +265,10 @@ def test_a_result_waits_for_its_checkpoint() -> None:
     one.checkpoints.take(1, ROOM)
     one.checkpoints.save(attempt, "2")
     one.ended(attempt, Ending("error", "boom"))
-    one.saved(one.checkpoints.answered(1))
+    one.checkpoints_answered(1)
     assert reported(one, 2) == []  # the newest one is still to be sent
     assert one.checkpoints.take(3, ROOM) == [(*attempt.pair, "2")]
-    one.saved(one.checkpoints.answered(3))
+    one.checkpoints_answered(3)
     assert reported(one, 4) == [(*attempt.pair, "error")]
 
 
@@ -291,10 +291,10 @@ def test_a_refused_checkpoint() -> None:
     one.checkpoints.save(attempt, "1")
     one.checkpoints.take(1, ROOM)
     one.ended(attempt, RELEASED)
-    one.saved(one.checkpoints.refused(1, passing=True))
+    one.refused(1, passing=True)
     assert reported(one, 2) == []
     assert one.checkpoints.take(3, ROOM) == [(*attempt.pair, "1")]
-    one.saved(one.checkpoints.refused(3, passing=False))
+    one.refused(3, passing=False)
     assert reported(one, 4) == [(*attempt.pair, "release")]
 
 

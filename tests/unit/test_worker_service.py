@@ -51,8 +51,8 @@ def options() -> HostOptions:
 
 def running(service: Service) -> Attempt:
     """An attempt of a plain handler that counts as started."""
-    service._desk.assign([Assignment(b"i" * 16, 1, "plain", "t", "{}", 2.5, 30.0)], 0.0)
-    (attempt,) = service._desk.take_startable()
+    service._ledger.assign([Assignment(b"i" * 16, 1, "plain", "t", "{}", 2.5, 30.0)], 0.0)
+    (attempt,) = service._ledger.take_startable()
     return attempt
 
 
@@ -95,7 +95,7 @@ class Told:
         """Keep it."""
         self.capacities.append(capacity)
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         """Nothing is sent."""
 
     async def run(self) -> None:
@@ -109,12 +109,12 @@ async def test_the_server_knows_the_capacity(made: Service, monkeypatch: pytest.
 
     async def dial() -> tuple[None, Welcome]:
         assert made._hello()["capacity"] == 10
-        made._ahead.look(1000)
+        made._prefetch.look(1000)
         made._tell_capacity()  # nobody listens
         return None, Welcome(1, "here", 10.0, 30.0, 2**20)
 
     monkeypatch.setattr(made._dialer, "dial", dial)
-    monkeypatch.setattr(service, "Connection", lambda *_: told)
+    monkeypatch.setattr(service, "Connection", lambda *_, **__: told)
     async with anyio.create_task_group() as tasks:
         made._group = tasks
         tasks.start_soon(made._stay_connected)
@@ -122,7 +122,7 @@ async def test_the_server_knows_the_capacity(made: Service, monkeypatch: pytest.
         assert told.capacities == [250]
         made._tell_capacity()
         assert told.capacities == [250]
-        made._ahead.look(0)
+        made._prefetch.look(0)
         made._tell_capacity()
         made._start_draining()
         assert told.capacities == [250, 10, 0]

@@ -94,17 +94,15 @@ class RequestContext:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PeerServices:
+class PeerServices(Services):
     """
-    What the frames of all peers are handed to.
+    What all frames of peers are handed to, requests among them.
 
     Attributes:
-        services: For requests.
         process_watch: None: the kernel is not asked for the end of worker processes.
         deadlines: None: likewise.
     """
 
-    services: Services
     in_doubt: InDoubtClaims
     reports: ReportWriter
     heartbeats: HeartbeatWriter

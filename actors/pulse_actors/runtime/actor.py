@@ -191,9 +191,6 @@ class Runtime:
 
     Args:
         name: Which actor.
-        bus: To the supervisor.
-        settings: From the supervisor's start frame.
-        store: Its database.
         boot: Whether the supervisor starts it for the first time.
     """
 
@@ -298,7 +295,7 @@ class Runtime:
         found = self.store.failing.now()[-MOST_REFUSED:]
         if found and self.name != DISPATCHER:
             told = [bodies.RefusedStatement(*refusal(self.name, one, time.monotonic())) for one in found]
-            await self.bus.hint(bodies.hint(DISPATCHER, bodies.HintEvent.FAILING, bodies.RefusedStatements(told)))
+            await self.bus.hint(bodies.hint(DISPATCHER, bodies.HintEvent.FAILING, bodies.RefusedStatementsHint(told)))
 
     async def _answer_status(self, request: int | None) -> None:
         answer: dict[str, object] = {"database": None, "gate": None, "jobs": None}
@@ -315,7 +312,9 @@ class Runtime:
 
 def refusal(actor: str, one: Failure, now_s: float) -> Refusal:
     """What is told of a statement that is refused."""
-    return Refusal(actor, one.statement, one.sqlstate, one.error[:MOST_ERROR], one.times, now_s - one.first_s)
+    return Refusal(
+        actor, one.statement, one.sqlstate, error=one.error[:MOST_ERROR], times=one.times, for_s=now_s - one.first_s
+    )
 
 
 async def database_status(store: Store) -> dict[str, object]:
@@ -361,7 +360,7 @@ async def _run(name: str, bus_fd: int, main: ActorMain) -> int:
     boot = start.boot
     store = Store(Target(settings.dsn, f"pulse {name}"), proved=not boot)
     store.timelines.directory = _state_dir(settings)
-    runtime = Runtime(name, bus, settings, store, boot=boot)
+    runtime = Runtime(name, bus, settings, store=store, boot=boot)
     try:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(runtime.listen, tasks.cancel_scope)

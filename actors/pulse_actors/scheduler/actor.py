@@ -49,6 +49,7 @@ class Scheduler:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._schedules = store.schedules
         self._ready = False
         self._wait_s = WAIT_S
         self._canceled: list[bytes] = []
@@ -58,12 +59,12 @@ class Scheduler:
     async def prime(self, *, boot: bool) -> None:
         """See that schedules can be read; those that could not be followed get another chance."""
         del boot
-        await self._store.schedules.retry_stuck()
+        await self._schedules.retry_stuck()
 
     async def turn(self, turn: Turn) -> TurnResult:
         """Fire all that is due, reckon what comes after it; then pause to the next."""
         end_s = turn.now_s + TURN_S
-        work = await self._store.schedules.work()
+        work = await self._schedules.work()
         if work.waiting:
             await self._release()
         while (_is_due(work) or work.reckon) and monotonic() <= end_s:
@@ -73,13 +74,13 @@ class Scheduler:
                 if work.reckon:
                     await self._reckon()
                 return TurnResult(LOOK_S, self._hints())
-            work = await self._store.schedules.work()
+            work = await self._schedules.work()
         return TurnResult(_pause_s(work, self._wait_s), self._hints())
 
     async def _release(self) -> None:
         released = False
         try:
-            released = bool(await self._store.schedules.release(FIRE_LIMIT))
+            released = bool(await self._schedules.release(FIRE_LIMIT))
         except StatementError as error:  # what is due fires all the same
             log.error("release_refused", sqlstate=error.sqlstate, error=error.message)  # noqa: TRY400 - told
         self._ready |= released
@@ -93,7 +94,14 @@ class Scheduler:
                 firings.append(firing_of(one))
             except BadRequestError as error:  # a row made by hand, a zone that tzdata lost: it must not stop the others
                 stuck.append(
-                    Reckoned(one.id, one.cursor_us, one.revision, one.cursor_us, one.following_us, error.message)
+                    Reckoned(
+                        one.id,
+                        one.cursor_us,
+                        one.revision,
+                        next_us=one.cursor_us,
+                        following_us=one.following_us,
+                        error=error.message,
+                    )
                 )
         await self._note(stuck)
         refused = list[Firing]()
@@ -105,7 +113,7 @@ class Scheduler:
 
     async def _due(self) -> list[Due]:
         """What is due and was not refused; where there is none, what was, whose last try is the longest ago first."""
-        due = {one.id: one for one in await self._store.schedules.due(FIRE_LIMIT + len(self._refused))}
+        due = {one.id: one for one in await self._schedules.due(FIRE_LIMIT + len(self._refused))}
         self._refused = {one: None for one in self._refused if one in due}
         others = [due[one] for one in due if one not in self._refused]
         return (others or [due[one] for one in self._refused])[:FIRE_LIMIT]
@@ -116,7 +124,7 @@ class Scheduler:
             refused += firings
             return []
         try:
-            fired = await self._store.schedules.fire(firings)
+            fired = await self._schedules.fire(firings)
         except StatementError as error:
             if len(firings) == 1:
                 self._in_vain += 1
@@ -147,14 +155,14 @@ class Scheduler:
         )
 
     async def _reckon(self) -> None:
-        await self._note([reckoned_of(one) for one in await self._store.schedules.unreckoned(RECKON_LIMIT)])
+        await self._note([reckoned_of(one) for one in await self._schedules.unreckoned(RECKON_LIMIT)])
 
     async def _note(self, reckoned: list[Reckoned]) -> None:
         for one in reckoned:
             if one.error is not None:
                 log.warning("schedule_stuck", schedule=str(uuid.UUID(bytes=one.schedule_id)), error=one.error)
         if reckoned:
-            await self._store.schedules.reckon(reckoned)
+            await self._schedules.reckon(reckoned)
 
     def _hints(self) -> tuple[Hint, ...]:
         ids = [str(uuid.UUID(bytes=one)) for one in self._canceled]

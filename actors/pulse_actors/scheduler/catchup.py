@@ -76,8 +76,10 @@ def reckoned_of(due: Due) -> Reckoned:
         next_us = rule.first(due.now_us) if due.cursor_us is None else due.cursor_us
         following_us = None if next_us is None else rule.after(next_us)
     except BadRequestError as error:
-        return Reckoned(due.id, due.cursor_us, due.revision, due.cursor_us, None, error.message)
-    return Reckoned(due.id, due.cursor_us, due.revision, next_us, following_us)
+        return Reckoned(
+            due.id, due.cursor_us, due.revision, next_us=due.cursor_us, following_us=None, error=error.message
+        )
+    return Reckoned(due.id, due.cursor_us, due.revision, next_us=next_us, following_us=following_us)
 
 
 def _of_missed(due: Due, rule: Recurrence, cursor_us: int) -> int:
@@ -116,4 +118,12 @@ def _late_us(due: Due, occurrence_us: int) -> int:
 def _step(due: Due, rule: Recurrence, occurrence_us: int | None, next_us: int | None, *, passed: int = 0) -> Firing:
     """Fire one occurrence, or none; what follows the next one is left to be reckoned later, where that takes long."""
     following_us = rule.after(next_us) if next_us is not None and rule.cron is None else None
-    return Firing(due.id, _cursor(due), next_us, occurrence_us, following_us, due.revision, passed)
+    return Firing(
+        due.id,
+        _cursor(due),
+        next_us,
+        occurrence_us=occurrence_us,
+        following_us=following_us,
+        revision=due.revision,
+        passed=passed,
+    )

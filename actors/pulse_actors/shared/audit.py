@@ -20,7 +20,7 @@ log = structlog.get_logger()
 
 def operator_of(uid: int, pid: int, host: str) -> Operator:
     """Who this is, for people; the name is that of this host's accounts."""
-    return Operator(uid, user_name(uid), host, pid or None)
+    return Operator(uid, user_name(uid), host, pid=pid or None)
 
 
 async def note_asked(store: Store, host: str, inbox: Iterable[Hint]) -> None:

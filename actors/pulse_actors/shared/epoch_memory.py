@@ -54,7 +54,7 @@ class Memory(msgspec.Struct, frozen=True):
     database: str = ""
 
 
-class Notebook:
+class MemoryFile:
     """
     The file of one database, owned by this process.
 

@@ -83,7 +83,13 @@ def _machine() -> str:
 def peer_of(connection: socket.socket) -> Peer:
     """Who connected, by SO_PEERCRED."""
     pid, uid, gid = credentials_of(connection)
-    return Peer(pid, uid, gid, processes.start_time(pid) if pid else 0, processes.pid_namespace(pid) if pid else 0)
+    return Peer(
+        pid,
+        uid,
+        gid,
+        start_time=processes.start_time(pid) if pid else 0,
+        pidns=processes.pid_namespace(pid) if pid else 0,
+    )
 
 
 def is_gone(peer: Peer) -> bool:
@@ -186,7 +192,7 @@ def session_of(host: Host, identity: str) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class IdentityParts:
     """What an identity says: ``host/boot/pidns/pid.start/name``."""
 
     host: str
@@ -197,12 +203,12 @@ class Named:
     name: str
 
 
-def parse(identity: str) -> Named | None:
+def parse(identity: str) -> IdentityParts | None:
     """*identity* taken apart; None for one of another form."""
     try:
         host, boot, pidns, process, name = identity.split("/", 4)
         pid, start_time = map(int, process.split("."))
-        return Named(host, boot, int(pidns), pid, start_time, name)
+        return IdentityParts(host, boot, int(pidns), pid=pid, start_time=start_time, name=name)
     except ValueError:
         return None
 

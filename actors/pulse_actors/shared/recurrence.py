@@ -31,7 +31,7 @@ _STEPS: Final = 4  # a window of `newest` may hold so many times what is asked f
 
 
 @dataclass(frozen=True, slots=True)
-class When:
+class RecurrenceInput:
     """What a request says of when a schedule occurs, unchecked; the words are those of the request."""
 
     cron: str | None = None
@@ -57,7 +57,7 @@ class Recurrence:
     jitter_s: float = 0.0
 
     @classmethod
-    def checked(cls, when: When) -> Recurrence:
+    def checked(cls, when: RecurrenceInput) -> Recurrence:
         """
         The rule that a request asks for.
 
@@ -208,7 +208,7 @@ def jittered_us(schedule_id: bytes, occurrence_us: int, jitter_s: float) -> int:
     return occurrence_us + math.floor(jitter_s * share * _SECOND_US)
 
 
-def _kind(when: When) -> str:
+def _kind(when: RecurrenceInput) -> str:
     given = [
         name for name, value in (("cron", when.cron), ("every", when.every_s), ("at", when.at_s)) if value is not None
     ]
@@ -221,7 +221,7 @@ def _kind(when: When) -> str:
     return given[0]
 
 
-def _checked_range(when: When) -> tuple[int | None, int | None]:
+def _checked_range(when: RecurrenceInput) -> tuple[int | None, int | None]:
     starts_us = None if when.starts_s is None else _checked_time_us("starts_at", when.starts_s)
     ends_us = None if when.ends_s is None else _checked_time_us("ends_at", when.ends_s)
     if starts_us is not None and ends_us is not None and ends_us < starts_us:

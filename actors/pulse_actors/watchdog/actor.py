@@ -41,7 +41,6 @@ class Watchdog:
     Sweeps every *sweep_s*.
 
     Args:
-        store: The database.
         host: What this host is called in ``pulse.hosts``.
         sweep_s: Pause between two sweeps, seconds.
         guard: Says when lapsed leases mean nothing.
@@ -127,7 +126,7 @@ async def watchdog(runtime: Runtime) -> None:
     host = identities.this_host(runtime.settings.host_id)
     settings = runtime.settings
     guard = SweepGuard(lease_s=settings.lease_s, heartbeat_s=settings.heartbeat_s, sweep_s=settings.sweep_s)
-    actor = Watchdog(runtime.store, host, guard.sweep_s, guard, sees_deaths=settings.proof_of_death)
+    actor = Watchdog(runtime.store, host, guard.sweep_s, guard=guard, sees_deaths=settings.proof_of_death)
     await runtime.prime(actor)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(retain, runtime.store, settings.retention_s)

@@ -31,12 +31,7 @@ log = structlog.get_logger()
 
 
 async def expire(store: Store) -> None:
-    """
-    Give up late jobs until cancelled.
-
-    Args:
-        store: The database.
-    """
+    """Give up late jobs until cancelled."""
     expired, limit, sweep = 0, LIMIT, _Sweep(store)
     while True:
         some = await until_available(partial(sweep.some, limit), "expiry")
@@ -57,6 +52,7 @@ class _Sweep:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._aside = store.aside
         self._is_in_vain = False
 
     async def some(self, limit: int) -> int | None:
@@ -83,8 +79,8 @@ class _Sweep:
                 return expired
 
     async def _blame(self, error: StatementError) -> None:
-        job = await self._store.aside.first_late()
+        job = await self._aside.first_late()
         if job is None:
             raise error
         pause_s, most = (LATER_S, MOST_BLAMED) if self._is_in_vain else (LOOK_S, None)
-        await self._store.aside.add([(job, error)], pause_s, most)
+        await self._aside.add([(job, error)], pause_s, most)

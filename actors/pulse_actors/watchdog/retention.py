@@ -140,7 +140,6 @@ async def retain(store: Store, retention_s: float | None) -> None:
     Delete old jobs until cancelled.
 
     Args:
-        store: The database.
         retention_s: How long completed and canceled jobs are kept; None: 7 days.
     """
     keep_s, keep_dead_s = keeps(retention_s)

@@ -36,7 +36,6 @@ class SweepGuard:
     One watchdog's memory of its sweeps. Pure: times come in.
 
     Args:
-        lease_s: Length of a lease: how long to wait after a doubt.
         heartbeat_s: Pause between two heartbeats of a worker.
         sweep_s: Pause between two sweeps, as it is wanted.
 

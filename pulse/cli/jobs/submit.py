@@ -170,9 +170,9 @@ def _chunks(stream: BinaryIO) -> Iterator[bytes]:
 
 
 def _send(client: Client, jobs: Sequence[dict[str, object]]) -> list[UUID]:
-    from pulse.client import records
+    from pulse.client import requests
 
-    return records.ids(client.request("submit", {"jobs": jobs}, repeatable=True))
+    return requests.submitted(client.request("submit", {"jobs": jobs}, repeatable=True))
 
 
 def _show(ids: Sequence[UUID], *, as_json: bool) -> None:

@@ -48,7 +48,7 @@ class SystemSnapshot:
 
     """
 
-    status: views.Status
+    status: views.StatusAnswer
     silent: Mapping[str, str]
     told: Mapping[str, object] | None
     at_s: float
@@ -204,8 +204,8 @@ async def _answer(question: Awaitable[dict[str, object]]) -> dict[str, object] |
         return error
 
 
-def _read(body: dict[str, object]) -> tuple[views.Status, str | None]:
+def _read(body: dict[str, object]) -> tuple[views.StatusAnswer, str | None]:
     try:
-        return views.read(views.Status, body), None
+        return views.read(views.StatusAnswer, body), None
     except PulseError as error:
-        return views.Status(), error.message
+        return views.StatusAnswer(), error.message

@@ -17,7 +17,7 @@ __all__ = ["wrongs"]
 _MOST: int = 10  # sentences about topics, or workers; their pages have all
 
 
-def wrongs(status: answers.Status, silent: Mapping[str, str], stats: StatsView | None) -> list[Problem]:
+def wrongs(status: answers.StatusAnswer, silent: Mapping[str, str], stats: StatsView | None) -> list[Problem]:
     """
     What is wrong, the worst first.
 

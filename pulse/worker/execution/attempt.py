@@ -30,11 +30,9 @@ class Task(Protocol):
 
     def cancel(self) -> object:
         """Make it end."""
-        ...
 
     def get_coro(self) -> object:
         """The coroutine that waits for the handler; None where there is none."""
-        ...
 
 
 class Phase(enum.IntEnum):
@@ -47,7 +45,7 @@ class Phase(enum.IntEnum):
 
 class Attempt:
     """
-    What is known of one (id, attempt). Mutable: it is the hot path, and the desk alone changes it.
+    What is known of one (id, attempt). Mutable: it is the hot path, and the ledger alone changes it.
 
     Attributes:
         named: The server was told that it started.
@@ -64,7 +62,6 @@ class Attempt:
         told_s: When it last told progress or checkpoint, monotonic.
         stall_s: Longest time without progress: its handler's, else its topic's; None: no limit.
         stack: Where the handler was when it had run, or been silent, for too long.
-
     """
 
     __slots__ = (
@@ -171,7 +168,6 @@ class Attempt:
 
         Raises:
             UnreadableError: Its checkpoint is in an envelope that cannot be opened here.
-
         """
         raw = (self.job.extra or {}).get("previous")
         found = None if raw is None else _decode(raw)

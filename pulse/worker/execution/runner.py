@@ -30,20 +30,16 @@ from pulse.common import json_text
 from pulse.logs import LOGGED
 from pulse.security.codec import BY, UnreadableError, unseal
 from pulse.worker.execution.attempt import Attempt
-from pulse.worker.execution.wakeup import Bell
+from pulse.worker.execution.wakeup import WakeupEvent
 
-__all__ = ["Office", "Runner", "arguments_for", "interrupt", "make_runner", "say_failure"]
+__all__ = ["AttemptOwner", "Runner", "RunnerOwner", "arguments_for", "interrupt", "make_runner", "say_failure"]
 
 log = structlog.get_logger("pulse.worker")
 SLICE_S: Final = 0.01  # then what has ended is told, and what has come is read, before more handlers are called
 
 
-class Office(Protocol):
-    """Whom a runner works for; all but ``ended`` may be called from any thread."""
-
-    def ended(self, attempt: Attempt, ending: Ending) -> None:
-        """The handler has really ended."""
-        ...
+class AttemptOwner(Protocol):
+    """Whom a handler's context works for; from any thread."""
 
     def lease_lost(self, attempt: Attempt) -> bool:
         """Whether the attempt no longer holds its job, or its lease has passed unanswered."""
@@ -51,24 +47,28 @@ class Office(Protocol):
 
     def progressed(self, attempt: Attempt, text: str) -> None:
         """The handler told how far it is."""
-        ...
 
     def checkpointed(self, attempt: Attempt, text: str) -> None:
         """The handler saved its state."""
-        ...
+
+
+class RunnerOwner(AttemptOwner, Protocol):
+    """Whom a runner works for."""
+
+    def ended(self, attempt: Attempt, ending: Ending) -> None:
+        """The handler has really ended."""
 
 
 class Runner(Protocol):
     """Starts handlers."""
 
     def start(self, attempt: Attempt) -> None:
-        """Call the attempt's handler soon; ``Office.ended`` follows exactly once."""
-        ...
+        """Call the attempt's handler soon; ``RunnerOwner.ended`` follows exactly once."""
 
 
-def make_runner(office: Office, group: TaskGroup, concurrency: int, tracing: Tracing | None = None) -> Runner:
+def make_runner(owner: RunnerOwner, group: TaskGroup, concurrency: int, tracing: Tracing | None = None) -> Runner:
     """The runner for the event loop that is running; *group* outlives every handler."""
-    caller = _Caller(office, anyio.CapacityLimiter(concurrency), tracing)
+    caller = _Caller(owner, anyio.CapacityLimiter(concurrency), tracing)
     try:
         loop = asyncio.get_running_loop()
     except RuntimeError:
@@ -113,7 +113,7 @@ class _AsyncioRunner:
         if rest is not None:
             await rest
 
-    def _run_some(self) -> _Rest | None:
+    def _run_some(self) -> _BegunCall | None:
         """Call handlers; the rest of the first one that waits for something."""
         lane, queue = self._lane, self._queue
         assert lane is not None  # noqa: S101 - it runs this
@@ -128,7 +128,7 @@ class _AsyncioRunner:
                     pass  # it has ended
                 else:
                     attempt.task = _LaneCall(lane, call)
-                    return _Rest(call, context, waits_for)
+                    return _BegunCall(call, context, waits_for)
                 if lane.cancelling() or time.monotonic() > until_s:
                     break  # a handler has cancelled itself, which must not reach the next; or others wait for a turn
         finally:
@@ -152,7 +152,7 @@ class _LaneCall:
         return self._call
 
 
-class _Rest:
+class _BegunCall:
     """What is left of a call that has begun, to be awaited, in its own context."""
 
     __slots__ = ("_call", "_context", "_waits_for")
@@ -188,16 +188,16 @@ class _GroupRunner:
         self._caller = caller
         self._group = group
         self._queue: deque[Attempt] = deque()
-        self._bell = Bell()
+        self._wakeup = WakeupEvent()
         group.start_soon(self._start_queued)
 
     def start(self, attempt: Attempt) -> None:
         self._queue.append(attempt)
-        self._bell.ring()
+        self._wakeup.wake()
 
     async def _start_queued(self) -> None:
         while True:
-            await self._bell.wait()
+            await self._wakeup.wait()
             while self._queue:
                 await self._group.start(self._call_in_scope, self._queue.popleft())
 
@@ -226,16 +226,16 @@ class _ScopedCall:
 class _Caller:
     """Calls one handler, whatever it does; never raises."""
 
-    def __init__(self, office: Office, threads: anyio.CapacityLimiter, tracing: Tracing | None) -> None:
-        self._office = office
+    def __init__(self, owner: RunnerOwner, threads: anyio.CapacityLimiter, tracing: Tracing | None) -> None:
+        self._owner = owner
         self._tracing = tracing
-        self._link = partial(_AttemptLink, office)
+        self._link = partial(_AttemptLink, owner)
         self._threads = threads
 
     async def call(self, attempt: Attempt) -> None:
         handler = attempt.handler
         if attempt.stopped is not None or handler is None:
-            self._office.ended(attempt, RELEASED)  # stopped between its naming and its call
+            self._owner.ended(attempt, RELEASED)  # stopped between its naming and its call
             return
         attempt.begun = True
         tracing = self._tracing
@@ -254,7 +254,7 @@ class _Caller:
             say_failure(ending, value)
         if tracing is not None:
             tracing.end(span, ending)
-        self._office.ended(attempt, ending)
+        self._owner.ended(attempt, ending)
 
 
 def say_failure(ending: Ending, error: BaseException) -> None:
@@ -268,15 +268,12 @@ def arguments_for(attempt: Attempt, handler: Handler, link: Callable[[Attempt], 
     What to call the handler with.
 
     Args:
-        attempt: Whose job.
-        handler: Of that job.
         link: Makes the link of its context, where it wants one.
 
     Raises:
         ValueError: The job's args are not JSON.
         TypeError: They are not an object.
         UnreadableError: They are in an envelope that cannot be opened here.
-
     """
     arguments = json_text.loads(attempt.job.args)
     if isinstance(arguments, dict) and BY in arguments:
@@ -310,25 +307,25 @@ def _context(attempt: Attempt, link: Link) -> Context:
 class _AttemptLink:
     """The way of one context to the worker."""
 
-    __slots__ = ("_attempt", "_office")
+    __slots__ = ("_attempt", "_owner")
 
-    def __init__(self, office: Office, attempt: Attempt) -> None:
+    def __init__(self, owner: RunnerOwner, attempt: Attempt) -> None:
         self._attempt = attempt
-        self._office = office
+        self._owner = owner
 
     @property
     def lease_lost(self) -> bool:
-        return self._office.lease_lost(self._attempt)
+        return self._owner.lease_lost(self._attempt)
 
     @property
     def cancelled(self) -> bool:
         return self._attempt.stopped is not None
 
     def progress(self, text: str) -> None:
-        self._office.progressed(self._attempt, text)
+        self._owner.progressed(self._attempt, text)
 
     def checkpoint(self, text: str) -> None:
-        self._office.checkpointed(self._attempt, text)
+        self._owner.checkpointed(self._attempt, text)
 
 
 def _call_plain(attempt: Attempt, handler: Handler, arguments: dict[str, Any]) -> object:

@@ -69,7 +69,6 @@ class StackFile:
 
     Attributes:
         fd: To be inherited by that process; file position and all are shared with it.
-
     """
 
     def __init__(self) -> None:
@@ -122,7 +121,6 @@ async def take(pid: int, pidfd: int, file: StackFile) -> str | None:
 
     Returns:
         At most MAX_STACK_CHARS characters; None: it is gone or stopped, or wrote nothing within a second.
-
     """
     give_up_s = time.monotonic() + TAKE_S
     parts: dict[int, str] = {}
@@ -179,7 +177,6 @@ def where_is(attempt: Attempt, threads: str | None = None) -> str:
     Args:
         attempt: Its task is not the one that calls this.
         threads: What ``own_threads`` said, where it is known.
-
     """
     parts: list[str] = []
     handler = attempt.handler

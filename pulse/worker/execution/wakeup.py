@@ -1,4 +1,4 @@
-"""Ways to wake a waiting task: from the event loop (``Bell``), and from threads and signal handlers (``Waker``)."""
+"""Wakes a waiting task: from the event loop (``WakeupEvent``), or from threads and signal handlers (``Waker``)."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from typing import Final
 
 import anyio
 
-__all__ = ["SAME_SIGNAL_S", "Bell", "Signals", "Waker"]
+__all__ = ["SAME_SIGNAL_S", "Signals", "Waker", "WakeupEvent"]
 
 SAME_SIGNAL_S: Final = 1.0  # a service manager signals all processes, and whoever has children passes it on
 
 
-class Bell:
-    """An event for one waiter that can be rung again and again; rings that nobody waits for count once."""
+class WakeupEvent:
+    """An event for one waiter, set again and again; what nobody waits for counts once."""
 
     def __init__(self) -> None:
         self._event = anyio.Event()
-        self._rung = False
+        self._is_set = False
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         """Wake the waiter in the next turn of the loop."""
-        if not self._rung:
-            self._rung = True
+        if not self._is_set:
+            self._is_set = True
             self._event.set()
 
     async def wait(self) -> None:
-        """Wait for the next ring."""
+        """Wait until it is set."""
         await self._event.wait()
         self._event = anyio.Event()
-        self._rung = False
+        self._is_set = False
 
 
 class Waker:
@@ -67,7 +67,6 @@ class Signals:
         same_within_s: Signals so close behind the first are the same wish: a service manager that signals the whole
             group, and the parent that passes it on, must not add up to "at once".
         at_once: Called by the second, in the signal handler itself, so that even a loop that hangs cannot stop it.
-
     """
 
     def __init__(

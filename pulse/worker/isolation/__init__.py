@@ -6,7 +6,6 @@ Isolated jobs: each in a process of its own, forked from a zygote.
 - fd_socket: messages that carry file descriptors
 - manager: starts the zygote, and runs isolated attempts
 - messages: the messages between handler process, zygote and cell
-- ports: what an isolated attempt needs of its handler process
 - rlimits: limits on the memory and CPU time of a cell
 - run: one isolated attempt, as the handler process sees it
 - zygote: loads the app once, and forks a cell for each job

@@ -32,15 +32,15 @@ from pulse.worker.execution.attempt import HUNG, Attempt, Phase
 from pulse.worker.execution.runner import arguments_for, interrupt, make_runner, say_failure
 from pulse.worker.isolation.messages import (
     Begun,
+    CellCheckpoint,
+    CellJob,
+    CellProgress,
     CellReader,
+    CellResult,
+    CellStack,
     Interrupt,
     Lease,
-    Progress,
-    Result,
-    Saved,
     ToCell,
-    Where,
-    Work,
     frame,
     to_cell,
 )
@@ -65,7 +65,7 @@ def run(app: App, backend: Backend, channel_fd: int, stack_fd: int, zygote_pid: 
         os.setpgid(0, 0)  # a handler that kills its group kills its own; the zygote ends what that leaves
         _go_first()
         stacks.listen(stack_fd)
-        Cell(app, backend, socket.socket(fileno=channel_fd), stack_fd).run()
+        CellProcess(app, backend, socket.socket(fileno=channel_fd), stack_fd=stack_fd).run()
     except SystemExit:
         pass  # the zygote has died meanwhile
     except BaseException:  # noqa: BLE001 - it must not get back into the zygote's own loop
@@ -84,16 +84,14 @@ def _leave(code: int) -> NoReturn:
     os._exit(code)
 
 
-class Cell:
+class CellProcess:
     """
-    See the module; an ``Office`` for the one handler that it runs.
+    See the module; a ``RunnerOwner`` for the one handler that it runs.
 
     Args:
-        app: The handlers.
         backend: Event loop of async handlers.
         channel: To the handler process.
         stack_fd: Where this process writes its stacks.
-
     """
 
     def __init__(self, app: App, backend: Backend, channel: socket.socket, stack_fd: int) -> None:
@@ -111,7 +109,7 @@ class Cell:
     def run(self) -> None:
         """Take the job, call its handler, tell what it came to; ends the process."""
         (work, *orders) = self._receive_first()
-        if not isinstance(work, Work):
+        if not isinstance(work, CellJob):
             raise TypeError(f"the first message is no work: {work!r:.100}")
         handler = limited(self._app.handlers[work.job.name], self._stack_fd)
         attempt = self._attempt = Attempt(work.job, handler, time.monotonic())
@@ -123,11 +121,11 @@ class Cell:
         else:
             self._call_plain(handler)
 
-    # The office of the runner.
+    # The owner of the runner.
 
     def ended(self, attempt: Attempt, ending: Ending) -> None:  # noqa: ARG002 - there is but one
         """The handler has really ended, and so does the process."""
-        self._send(frame(Result(ending.outcome, ending.detail)))
+        self._send(frame(CellResult(ending.outcome, ending.detail)))
         _leave(0)
 
     def lease_lost(self, attempt: Attempt) -> bool:
@@ -136,11 +134,11 @@ class Cell:
 
     def progressed(self, attempt: Attempt, text: str) -> None:  # noqa: ARG002 - there is but one
         """The handler told how far it is."""
-        self._send(frame(Progress(text)))
+        self._send(frame(CellProgress(text)))
 
     def checkpointed(self, attempt: Attempt, text: str) -> None:  # noqa: ARG002 - there is but one
         """The handler saved its state."""
-        self._send(frame(Saved(text)))
+        self._send(frame(CellCheckpoint(text)))
 
     # The rest.
 
@@ -200,7 +198,7 @@ class Cell:
                 attempt.stopped = order.reason
                 attempt.lost = attempt.lost or order.reason == "lost"
                 if order.reason in HUNG and (where := stacks.waits_at(attempt)):
-                    self._send(frame(Where(where)))
+                    self._send(frame(CellStack(where)))
                 interrupt(attempt)
             case _:
                 pass
@@ -233,7 +231,7 @@ class Cell:
 class _PlainLink:
     """The way of a plain handler's context to the handler process: it looks when it is asked."""
 
-    def __init__(self, cell: Cell, attempt: Attempt) -> None:
+    def __init__(self, cell: CellProcess, attempt: Attempt) -> None:
         self._cell = cell
         self._attempt = attempt
 

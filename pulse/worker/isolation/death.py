@@ -8,13 +8,13 @@ import signal
 from pulse.app.handler import Handler
 from pulse.app.outcome import Ending, crashed
 from pulse.system import processes
-from pulse.worker.isolation.messages import Ended
+from pulse.worker.isolation.messages import CellEnded
 from pulse.worker.isolation.rlimits import cpu_limit_s
 
 __all__ = ["death"]
 
 
-def death(ended: Ended, handler: Handler | None, oom: processes.OomKills | None, *, has_meddled: bool) -> Ending:
+def death(ended: CellEnded, handler: Handler | None, oom: processes.OomKills | None, *, has_meddled: bool) -> Ending:
     """
     How an attempt ended whose cell died without a result.
 
@@ -23,7 +23,6 @@ def death(ended: Ended, handler: Handler | None, oom: processes.OomKills | None,
         handler: Its limits are its own: reaching one is an error of the job's, no crash.
         oom: How many the kernel had killed for want of memory when the handler was called.
         has_meddled: What came from the cell could not be understood.
-
     """
     code = os.waitstatus_to_exitcode(ended.status)
     max_cpu_s = None if handler is None else handler.max_cpu_s

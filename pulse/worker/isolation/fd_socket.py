@@ -14,7 +14,6 @@ def receive(connection: socket.socket, max_bytes: int, max_fds: int) -> tuple[by
 
     Raises:
         OSError: As ``recvmsg``; BlockingIOError when nothing is there.
-
     """
     room = socket.CMSG_LEN(max_fds * array.array("i").itemsize)
     data, ancillary, _, _ = connection.recvmsg(max_bytes, room, socket.MSG_CMSG_CLOEXEC)

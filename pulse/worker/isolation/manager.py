@@ -21,7 +21,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Protocol
 
 import anyio
 import msgspec
@@ -35,23 +35,22 @@ from pulse.worker.execution.attempt import Attempt
 from pulse.worker.isolation.fd_socket import receive
 from pulse.worker.isolation.messages import (
     MESSAGE_MAX_BYTES,
-    Ended,
+    CellEnded,
+    CellRefused,
     Failed,
     Fork,
     Forked,
     FromZygote,
     Ready,
-    Refused,
     from_zygote,
     pack,
 )
-from pulse.worker.isolation.ports import Wing
-from pulse.worker.isolation.run import CellRun
+from pulse.worker.isolation.run import CellRun, CellRunOwner
 from pulse.worker.options import HostOptions, ZygoteOptions
 from pulse.worker.pool.restart import RESTART_DELAY
 from pulse.worker.session.reconnect import Log
 
-__all__ = ["Cells"]
+__all__ = ["Cells", "CellsOwner"]
 
 DRAIN_OBEY_S: Final = 1.5  # at the end of a drain: before the handler process itself has to go
 CAREFUL_CELLS: Final = 20  # in a row, one at a time: more than were there when the zygote died, for nearly everybody
@@ -124,7 +123,7 @@ class ZygoteProcess:
         os.close(self._pidfd)
 
 
-class _Turn:
+class _CellWaiter:
     """The ``Task`` of an attempt that waits until no other one runs."""
 
     def __init__(self, attempt: Attempt) -> None:
@@ -140,23 +139,37 @@ class _Turn:
         return None
 
 
+class CellsOwner(CellRunOwner, Protocol):
+    """Whom the cells belong to."""
+
+    def cells_ready(self) -> None:
+        """From now on cells can be made."""
+
+    def cells_gone(self) -> None:
+        """None can be made at the moment."""
+
+    def cells_failed(self, reason: str) -> None:
+        """None can be made: what waits for one fails."""
+
+    def waits_for_cells(self) -> bool:
+        """Whether attempts wait for cells."""
+        ...
+
+
 class Cells:
     """
     See the module.
 
     Args:
-        wing: Whom they belong to.
+        owner: Whom they belong to.
         group: Outlives every handler.
-        options: Of this process.
-        log: For what goes wrong.
         tracing: Makes spans of attempts; None: nobody wants them.
-
     """
 
     def __init__(
-        self, wing: Wing, group: TaskGroup, options: HostOptions, log: Log, tracing: Spans | None = None
+        self, owner: CellsOwner, group: TaskGroup, options: HostOptions, log: Log, tracing: Spans | None = None
     ) -> None:
-        self._wing = wing
+        self._owner = owner
         self._tracing = tracing
         self._group = group
         self._options = options
@@ -166,7 +179,7 @@ class Cells:
         self._kept = False
         self._runs: dict[int, CellRun] = {}
         self._careful = 0  # so many cells are still to run alone
-        self._turns: deque[_Turn] = deque()
+        self._turns: deque[_CellWaiter] = deque()
         self._numbers = itertools.count(1)
         self._restarts = RestartLog()
 
@@ -180,9 +193,9 @@ class Cells:
         """Run the attempt in a cell; ``ended_apart`` follows exactly once."""
         zygote = self._zygote
         if zygote is None or attempt.stopped is not None:  # that came between its naming and now
-            self._wing.ended_apart(attempt, RELEASED, {})
+            self._owner.ended_apart(attempt, RELEASED, {})
         elif self._careful and self._runs:
-            turn = _Turn(attempt)
+            turn = _CellWaiter(attempt)
             attempt.task, attempt.begun = turn, True
             self._turns.append(turn)
             self._group.start_soon(self._wait, turn)
@@ -200,15 +213,22 @@ class Cells:
 
     def _run(self, zygote: ZygoteProcess, attempt: Attempt) -> None:
         try:
-            run = CellRun(attempt, self._wing, self._log, self._grace_s, zygote.kill, self._tracing)
+            run = CellRun(
+                attempt,
+                self._owner,
+                self._log,
+                grace_s=self._grace_s,
+                zygote_is_stuck=zygote.kill,
+                tracing=self._tracing,
+            )
         except OSError as error:
-            self._wing.ended_apart(attempt, _impossible(str(error)), {})
+            self._owner.ended_apart(attempt, _impossible(str(error)), {})
             return
         attempt.task, attempt.begun = run, True
         number = next(self._numbers)
         self._runs[number] = run
         if self._careful:
-            self._wing.cells_gone()  # what is not named yet need not wait here
+            self._owner.cells_gone()  # what is not named yet need not wait here
         self._group.start_soon(self._see_through, zygote, number, run)
 
     async def _see_through(self, zygote: ZygoteProcess, number: int, run: CellRun) -> None:
@@ -226,18 +246,18 @@ class Cells:
         while self._turns and not (self._careful and self._runs):
             self.start(self._turns.popleft().attempt)
         if self._zygote is not None and not (self._careful and self._runs):
-            self._wing.cells_ready()
+            self._owner.cells_ready()
 
-    async def _wait(self, turn: _Turn) -> None:
+    async def _wait(self, turn: _CellWaiter) -> None:
         with anyio.move_on_after(TURN_S):
             await turn.over.wait()
         if turn in self._turns:  # its turn has not come
             self._turns.remove(turn)
-            self._wing.ended_apart(turn.attempt, RELEASED, {})
+            self._owner.ended_apart(turn.attempt, RELEASED, {})
 
     async def _keep(self) -> None:
         """A zygote after the other, as long as attempts wait for cells."""
-        while self._wing.waits_for_cells():
+        while self._owner.waits_for_cells():
             log = self._restarts = self._restarts.record(time.monotonic(), Intensity())
             if len(log.at_s) > 1:
                 await anyio.sleep(RESTART_DELAY.after(log.earlier))
@@ -249,7 +269,7 @@ class Cells:
             zygote = ZygoteProcess(self._options)
         except OSError as error:
             self._log.warning("zygote_died", how=str(error))
-            self._wing.cells_failed(str(error))
+            self._owner.cells_failed(str(error))
             return
         try:
             await self._live(zygote)
@@ -263,7 +283,7 @@ class Cells:
                 case (Ready(), _):
                     self._log.info("zygote_ready", pid=zygote.pid)
                     self._zygote, self._oom = zygote, processes.oom_kills(zygote.pid)
-                    self._wing.cells_ready()
+                    self._owner.cells_ready()
                 case (Failed(reason), _):
                     pass
                 case (message, fds):
@@ -271,13 +291,13 @@ class Cells:
         was_ready, runs = self._zygote is not None, list(self._runs.values())
         self._zygote = None
         if was_ready:
-            self._wing.cells_gone()
+            self._owner.cells_gone()
         zygote.kill()  # it may have closed its socket only
         code = await zygote.wait()
         how = reason or processes.describe_exit(-code if code < 0 else code << 8)
         if not was_ready:
             self._log.warning("zygote_died", how=how, cells=0)
-            self._wing.cells_failed(how)
+            self._owner.cells_failed(how)
             return
         suspects = len(runs)
         if self._careful or suspects > 1:
@@ -295,9 +315,9 @@ class Cells:
             case Forked():
                 for fd in fds:
                     os.close(fd)
-            case Refused() if message.number in self._runs:
+            case CellRefused() if message.number in self._runs:
                 self._runs[message.number].refused(_impossible(message.reason))
-            case Ended() if message.number in self._runs:
+            case CellEnded() if message.number in self._runs:
                 self._runs[message.number].ended(message)
             case _:
                 pass

@@ -18,8 +18,14 @@ from pulse.worker.execution.attempt import StopReason
 __all__ = [
     "BadCellError",
     "Begun",
+    "CellCheckpoint",
+    "CellEnded",
+    "CellJob",
+    "CellProgress",
     "CellReader",
-    "Ended",
+    "CellRefused",
+    "CellResult",
+    "CellStack",
     "Failed",
     "Fork",
     "Forked",
@@ -27,14 +33,8 @@ __all__ = [
     "FromZygote",
     "Interrupt",
     "Lease",
-    "Progress",
     "Ready",
-    "Refused",
-    "Result",
-    "Saved",
     "ToCell",
-    "Where",
-    "Work",
     "frame",
     "from_cell",
     "from_zygote",
@@ -75,14 +75,14 @@ class Forked(_Message, frozen=True):
     pid: int
 
 
-class Refused(_Message, frozen=True):
+class CellRefused(_Message, frozen=True):
     """From the zygote: the cell could not be made."""
 
     number: int
     reason: str
 
 
-class Ended(_Message, frozen=True):
+class CellEnded(_Message, frozen=True):
     """From the zygote: the cell has ended, and all that it had started; *status* as waitpid tells it."""
 
     number: int
@@ -91,7 +91,7 @@ class Ended(_Message, frozen=True):
     peak_rss_bytes: int
 
 
-class Work(_Message, frozen=True):
+class CellJob(_Message, frozen=True):
     """To a cell, first: what to do."""
 
     job: Assignment
@@ -113,34 +113,34 @@ class Begun(_Message, frozen=True):
     """From a cell: the handler is called next."""
 
 
-class Progress(_Message, frozen=True):
+class CellProgress(_Message, frozen=True):
     """From a cell: how far it is, as JSON text."""
 
     text: str
 
 
-class Saved(_Message, frozen=True):
+class CellCheckpoint(_Message, frozen=True):
     """From a cell: state for the next attempt, as JSON text."""
 
     text: str
 
 
-class Where(_Message, frozen=True):
+class CellStack(_Message, frozen=True):
     """From a cell that was interrupted: where its handler waited."""
 
     text: str
 
 
-class Result(_Message, frozen=True):
+class CellResult(_Message, frozen=True):
     """From a cell, last: what the handler came to; as in a report."""
 
     outcome: OutcomeName
     detail: str | float | tuple[float | str, str | int | None] | None = None
 
 
-FromZygote: TypeAlias = Ready | Failed | Forked | Refused | Ended
-ToCell: TypeAlias = Work | Interrupt | Lease
-FromCell: TypeAlias = Begun | Progress | Saved | Where | Result
+FromZygote: TypeAlias = Ready | Failed | Forked | CellRefused | CellEnded
+ToCell: TypeAlias = CellJob | Interrupt | Lease
+FromCell: TypeAlias = Begun | CellProgress | CellCheckpoint | CellStack | CellResult
 
 MessageT = TypeVar("MessageT")
 
@@ -172,7 +172,6 @@ class CellReader(Generic[MessageT]):
 
     Args:
         decoder: Of what may come.
-
     """
 
     def __init__(self, decoder: msgspec.msgpack.Decoder[MessageT]) -> None:
@@ -185,7 +184,6 @@ class CellReader(Generic[MessageT]):
 
         Raises:
             BadCellError: It is not a message.
-
         """
         buffer = self._buffer
         buffer += data

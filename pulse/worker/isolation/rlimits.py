@@ -57,7 +57,6 @@ class _InForce:
 
     Raises:
         MemoryError: More than is allowed is in use already.
-
     """
 
     def __init__(self, handler: Handler, stack_fd: int) -> None:

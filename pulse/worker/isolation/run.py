@@ -8,7 +8,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Mapping
-from typing import Final, cast
+from typing import Final, Protocol, cast
 from uuid import UUID
 
 import anyio
@@ -18,31 +18,41 @@ from pulse.app.tracing import Spans, with_parent
 from pulse.system import processes
 from pulse.worker.execution import stacks
 from pulse.worker.execution.attempt import HUNG, Attempt
+from pulse.worker.execution.runner import AttemptOwner
 from pulse.worker.isolation.death import death
 from pulse.worker.isolation.messages import (
     BadCellError,
     Begun,
+    CellCheckpoint,
+    CellEnded,
+    CellJob,
+    CellProgress,
     CellReader,
-    Ended,
+    CellResult,
+    CellStack,
     FromCell,
     Interrupt,
     Lease,
-    Progress,
-    Result,
-    Saved,
-    Where,
-    Work,
     frame,
     from_cell,
 )
-from pulse.worker.isolation.ports import CellOffice
 from pulse.worker.session.reconnect import Log
 
-__all__ = ["CellRun"]
+__all__ = ["CellRun", "CellRunOwner"]
 
 BEGIN_S: Final = 30.0  # for a cell to call its handler: milliseconds, unless the machine or the zygote is stuck
 GONE_S: Final = 1.0  # for a killed cell to be gone whose zygote can no longer tell
 _RECEIVE_BYTES: Final = 256 * 1024
+
+
+class CellRunOwner(AttemptOwner, Protocol):
+    """Whom the run of a cell works for."""
+
+    def begun(self, attempt: Attempt) -> None:
+        """The handler is called now."""
+
+    def ended_apart(self, attempt: Attempt, ending: Ending, used: Mapping[str, object]) -> None:
+        """The handler, and the process that it had, have really ended."""
 
 
 class CellRun:
@@ -50,29 +60,26 @@ class CellRun:
     See the module; the ``Task`` of its attempt.
 
     Args:
-        attempt: What is run.
-        office: Whom it is told.
-        log: For what goes wrong.
+        owner: Whom it is told.
         grace_s: From the reason of a stop to the longest time for the handler to obey, seconds.
         zygote_is_stuck: Called when no cell is made for too long.
         tracing: Makes its span, here, so that it ends however the cell does; None: nobody wants one.
 
     Raises:
         OSError: No descriptors are left.
-
     """
 
     def __init__(
         self,
         attempt: Attempt,
-        office: CellOffice,
+        owner: CellRunOwner,
         log: Log,
         grace_s: Callable[[str], float],
         zygote_is_stuck: Callable[[], None],
         tracing: Spans | None = None,
     ) -> None:
         self.attempt: Final = attempt
-        self._office = office
+        self._owner = owner
         self._log = log
         self._job = str(UUID(bytes=attempt.job.id))
         self._grace_s = grace_s
@@ -94,9 +101,9 @@ class CellRun:
         self._silent: Final = anyio.Event()  # it has closed its end
         self._alone: Final = anyio.Event()  # no zygote will tell how it ended
         self._over: Final = anyio.Event()
-        self._result: Result | None = None
+        self._result: CellResult | None = None
         self._failure: Ending | None = None  # how it ends that had no end of its own
-        self._ended: Ended | None = None
+        self._ended: CellEnded | None = None
         self._where = ""
         self._threads: str | None = None
         self._oom: processes.OomKills | None = None
@@ -142,7 +149,7 @@ class CellRun:
         self._failure = ending
         self._over.set()
 
-    def ended(self, message: Ended) -> None:
+    def ended(self, message: CellEnded) -> None:
         """The cell has ended, and all that it had started."""
         self._ended = message
         self._over.set()
@@ -155,7 +162,7 @@ class CellRun:
 
     def look_at_lease(self) -> None:
         """Tell the cell whether the lease is lost, where that has changed."""
-        lost = self._office.lease_lost(self.attempt)
+        lost = self._owner.lease_lost(self.attempt)
         if lost != self._told_lost and self._began.is_set():
             self._told_lost = lost
             with contextlib.suppress(OSError):
@@ -180,11 +187,11 @@ class CellRun:
             os.close(self._pidfd)
         if self._tracing is not None:
             self._tracing.end(self._span, ending)
-        self._office.ended_apart(attempt, ending, self._used())
+        self._owner.ended_apart(attempt, ending, self._used())
 
     async def _begin(self) -> None:
         job = self.attempt.job
-        await self._send(frame(Work(job if self._span is None else with_parent(job, self._span))))
+        await self._send(frame(CellJob(job if self._span is None else with_parent(job, self._span))))
         with anyio.move_on_after(BEGIN_S):
             await self._began.wait()
         if not self._began.is_set():
@@ -229,14 +236,14 @@ class CellRun:
             case Begun() if not self._began.is_set():
                 self._oom = None if self._oom is None else self._oom.again()
                 self._began.set()
-                self._office.begun(attempt)
-            case Progress():
-                self._office.progressed(attempt, message.text)
-            case Saved():
-                self._office.checkpointed(attempt, message.text)
-            case Where():
+                self._owner.begun(attempt)
+            case CellProgress():
+                self._owner.progressed(attempt, message.text)
+            case CellCheckpoint():
+                self._owner.checkpointed(attempt, message.text)
+            case CellStack():
                 self._where = message.text
-            case Result():
+            case CellResult():
                 self._result = message
                 self._told.set()
             case _:

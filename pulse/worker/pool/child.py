@@ -39,7 +39,6 @@ class Child:
 
     Raises:
         OSError: It cannot be started; nothing of it is left.
-
     """
 
     def __init__(self, options: PoolOptions) -> None:

@@ -18,10 +18,10 @@ import structlog
 
 from pulse.system import pid1
 from pulse.system.restart_policy import Intensity, RestartLog
-from pulse.worker.execution.wakeup import SAME_SIGNAL_S, SIGNALED, Bell, Signals, Waker
+from pulse.worker.execution.wakeup import SAME_SIGNAL_S, SIGNALED, Signals, Waker, WakeupEvent
 from pulse.worker.options import PoolOptions, worker_name
 from pulse.worker.pool.child import Child
-from pulse.worker.pool.proxy_heartbeat import Minder, Watch, mind
+from pulse.worker.pool.proxy_heartbeat import ProxyHeartbeats, Watch, mind
 from pulse.worker.pool.restart import Next, decide, next_delay_s
 from pulse.worker.pool.spares import Spares
 from pulse.worker.status_pipe import Kind
@@ -39,22 +39,18 @@ def run_pool(options: PoolOptions) -> int:
     """
     Run a pool until it is told to stop.
 
-    Args:
-        options: What to run.
-
     Returns:
         The exit code: 0 stopped or drained as asked; 1 the app cannot be loaded or the server refuses it; 70 handler
         processes die again and again; 128 + n: ended at once by a second signal n.
-
     """
 
     async def run() -> int:
-        return await Pool(options).run()
+        return await WorkerPool(options).run()
 
     return anyio.run(run, backend="asyncio")
 
 
-class Pool:
+class WorkerPool:
     """See the module; made and run inside the event loop."""
 
     def __init__(self, options: PoolOptions, intensity: Intensity | None = None) -> None:
@@ -63,9 +59,11 @@ class Pool:
         self._log = structlog.get_logger("pulse.worker").bind(worker=worker_name("pool"))
         self._waker = Waker()
         self._signals = Signals(self._waker, same_within_s=SAME_SIGNAL_S)
-        self._minder = Minder()
-        self._news = Bell()  # for the parent's connection: sessions may be there that it is to give notice of
-        self._served = Bell()  # a slot has a process that is connected
+        self._heartbeats = ProxyHeartbeats()
+        self._sessions_changed = (
+            WakeupEvent()
+        )  # for the parent's connection: sessions may be there that it is to give notice of
+        self._served = WakeupEvent()  # a slot has a process that is connected
         self._children: dict[int, Child] = {}
         self._kept = options.processes  # slots that have a process, or are to have one again
         self._restarts: dict[int, RestartLog] = {}
@@ -118,7 +116,7 @@ class Pool:
     async def _see_through(self, child: Child) -> int:
         """Be a process's parent until its end; returns its exit code."""
         self._children[child.slot] = child
-        watch = self._minder.add(child.slot, child.pid, child.take_stack)
+        watch = self._heartbeats.add(child.slot, child.pid, child.take_stack)
         async with anyio.create_task_group() as group:
             group.start_soon(self._listen, child, watch)
             await child.ended.wait()
@@ -126,7 +124,7 @@ class Pool:
         self._take_notes(child, watch)
         child.kill_all()
         del self._children[child.slot]
-        self._minder.remove(child.slot)
+        self._heartbeats.remove(child.slot)
         return child.reap()
 
     def _after(self, child: Child, code: int) -> float | None:
@@ -173,7 +171,7 @@ class Pool:
             match note.kind:
                 case Kind.SESSION:
                     watch.connected(note.text, time.monotonic())
-                    self._news.ring()
+                    self._sessions_changed.wake()
                     self._connected(child)
                 case Kind.BEAT:
                     watch.answered(time.monotonic())
@@ -188,7 +186,7 @@ class Pool:
     def _connected(self, child: Child) -> None:
         if not child.worked:
             child.worked = True
-            self._served.ring()
+            self._served.wake()
 
     async def _keep_spares(self) -> None:
         """Once all slots are served, spares are started: they must slow down neither those, nor what died with one."""
@@ -199,7 +197,9 @@ class Pool:
                 self._spares.refill()
 
     async def _mind(self) -> None:
-        refused = await mind(self._minder, self._news, self._options.socket, worker_name("pool"), self._log)
+        refused = await mind(
+            self._heartbeats, self._sessions_changed, self._options.socket, worker_name("pool"), self._log
+        )
         self._say_once(f"pulse: {refused.message}")
         self._end(REFUSED)
 
@@ -224,8 +224,8 @@ class Pool:
         """Once the pool is to end: tell the server, ask every child, give them their time, kill those that are left."""
         await self._stopping.wait()
         self._log.info("pool_stopping", processes=len(self._children), drain_s=self._options.drain_s)
-        self._minder.leaving = True
-        self._news.ring()
+        self._heartbeats.leave()
+        self._sessions_changed.wake()
         for child in self._children.values():
             child.signal(signal.SIGTERM)
         self._spares.dismiss()

@@ -26,10 +26,10 @@ from pulse.client.discovery import ConnectionLostError
 from pulse.errors import ProtocolError, PulseError
 from pulse.protocol import Frame, TakeStack, decode_body, encode
 from pulse.system import processes
-from pulse.worker.execution.wakeup import Bell
-from pulse.worker.session.reconnect import Dialer, Log, RefusedForGoodError
+from pulse.worker.execution.wakeup import WakeupEvent
+from pulse.worker.session.reconnect import Dialer, Log, WorkerRefusedError
 
-__all__ = ["Minder", "Watch", "mind"]
+__all__ = ["ProxyHeartbeats", "Watch", "mind"]
 
 SILENT_BEATS: Final = 1.2  # own heartbeats without an answer: a slow answer is none, a second lost beat comes in time
 STABLE_S: Final = 5.0  # a connection that lasted this long was a good one; as for a child's
@@ -65,7 +65,7 @@ class Watch:
         return max(self.answered_s + SILENT_BEATS * heartbeat_s, self.beaten_s + heartbeat_s)
 
 
-class Minder:
+class ProxyHeartbeats:
     """
     The children of a pool by slot, who is silent, and who leaves.
 
@@ -76,15 +76,13 @@ class Minder:
 
     Attributes:
         heartbeat_s: How often the server wants to hear of each.
-        leaving: The pool is being stopped, and all its children with it.
-
     """
 
     def __init__(self, state_of: Callable[[int], str] = processes.state) -> None:
         self._watches: dict[int, Watch] = {}
         self._state_of = state_of
         self.heartbeat_s = 10.0
-        self.leaving = False
+        self._leaving = False
 
     def add(self, slot: int, pid: int, take_stack: Callable[[], Awaitable[str | None]] | None = None) -> Watch:
         """A child was started; *take_stack* tells where it is."""
@@ -116,23 +114,26 @@ class Minder:
                     sessions.append(watch.session)
         return sessions
 
+    def leave(self) -> None:
+        """The pool is being stopped, and all its children with it."""
+        self._leaving = True
+
     def leavers(self) -> list[bytes]:
         """The sessions that are about to end because the pool is being stopped."""
-        watches = self._watches.values() if self.leaving else ()
+        watches = self._watches.values() if self._leaving else ()
         return [watch.session for watch in watches if watch.session is not None]
 
 
-async def mind(minder: Minder, news: Bell, socket: str | None, name: str, log: Log) -> RefusedForGoodError:
+async def mind(
+    heartbeats: ProxyHeartbeats, changed: WakeupEvent, socket: str | None, name: str, log: Log
+) -> WorkerRefusedError:
     """
     Speak for the children over a connection of the parent's own, until the server refuses it.
 
     Args:
-        minder: Knows the children.
-        news: Rung when there may be more leavers.
+        changed: Set when there may be more leavers.
         socket: The server's socket; None: it is looked for.
         name: What the parent calls itself.
-        log: Where each new cause of failing is told.
-
     """
 
     def hello() -> Mapping[str, object]:
@@ -142,11 +143,11 @@ async def mind(minder: Minder, news: Bell, socket: str | None, name: str, log: L
     while True:
         try:
             stream, welcome = await dialer.dial()
-        except RefusedForGoodError as error:
+        except WorkerRefusedError as error:
             return error
-        minder.heartbeat_s = welcome.heartbeat_s
+        heartbeats.heartbeat_s = welcome.heartbeat_s
         since_s = time.monotonic()
-        await _Line(stream, minder, news).run()
+        await _Line(stream, heartbeats, changed).run()
         if time.monotonic() - since_s >= STABLE_S:
             dialer.proved_good()
         await dialer.pause()
@@ -155,10 +156,10 @@ async def mind(minder: Minder, news: Bell, socket: str | None, name: str, log: L
 class _Line:
     """One connection of the parent."""
 
-    def __init__(self, stream: FrameStream, minder: Minder, news: Bell) -> None:
+    def __init__(self, stream: FrameStream, heartbeats: ProxyHeartbeats, changed: WakeupEvent) -> None:
         self._stream = stream
-        self._minder = minder
-        self._news = news
+        self._heartbeats = heartbeats
+        self._changed = changed
         self._noticed: set[bytes] = set()
         self._sending = anyio.Lock()
         self._number = 0
@@ -192,27 +193,27 @@ class _Line:
         except ProtocolError:
             text = None  # of another version; whoever asks waits for an answer all the same
         else:
-            text = await self._minder.stack_of(session)
+            text = await self._heartbeats.stack_of(session)
         await self._send("stack", frame.request, {"stack": text})
 
     async def _speak(self) -> None:
-        minder = self._minder
-        own_s = time.monotonic() + minder.heartbeat_s
+        heartbeats = self._heartbeats
+        own_s = time.monotonic() + heartbeats.heartbeat_s
         while True:
             await self._give_notice()
             now_s = time.monotonic()
             if now_s >= own_s:
-                own_s = now_s + minder.heartbeat_s
+                own_s = now_s + heartbeats.heartbeat_s
                 await self._ping()
-            for session in minder.take_due(now_s):
+            for session in heartbeats.take_due(now_s):
                 await self._ask("heartbeat", {"session": session, "jobs": None})
             # A child that connects meanwhile is due no earlier than one heartbeat later.
-            with anyio.move_on_after(max(0.0, min(own_s, minder.next_due_s()) - time.monotonic())):
-                await self._news.wait()
+            with anyio.move_on_after(max(0.0, min(own_s, heartbeats.next_due_s()) - time.monotonic())):
+                await self._changed.wait()
 
     async def _give_notice(self) -> None:
         """Once for each session and connection: a dispatcher that is new does not know what the one before was told."""
-        for session in self._minder.leavers():
+        for session in self._heartbeats.leavers():
             if session not in self._noticed:
                 self._noticed.add(session)
                 await self._send("capacity", None, {"capacity": 0, "session": session})

@@ -28,7 +28,6 @@ def decide(*, stopping: bool, drained: bool, refused: bool) -> Next:
         stopping: The pool is being stopped.
         drained: The server had asked the process to end for good.
         refused: The process said that it cannot work.
-
     """
     if refused:
         return Next.REFUSED

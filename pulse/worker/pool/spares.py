@@ -15,7 +15,7 @@ from typing import Final
 
 from anyio.abc import TaskGroup
 
-from pulse.worker.execution.wakeup import Bell
+from pulse.worker.execution.wakeup import WakeupEvent
 from pulse.worker.options import PoolOptions
 from pulse.worker.pool.child import Child
 from pulse.worker.session.reconnect import Log
@@ -27,22 +27,14 @@ ASKED: Final = frozenset({-signal.SIGTERM, -signal.SIGINT})  # a service manager
 
 
 class Spares:
-    """
-    Starts all processes of a pool, some of them before they are needed.
-
-    Args:
-        options: Of the pool.
-        group: In which processes are watched until their end.
-        log: Where it is told that one died.
-
-    """
+    """Starts all processes of a pool, some of them before they are needed."""
 
     def __init__(self, options: PoolOptions, group: TaskGroup, log: Log) -> None:
         self._options: Final = options
         self._group: Final = group
         self._log: Final = log
         self._waiting: list[Child] = []
-        self._gone: Final = Bell()
+        self._gone: Final = WakeupEvent()
         self._dismissed = False
 
     def take(self) -> Child:
@@ -51,7 +43,6 @@ class Spares:
 
         Raises:
             OSError: It cannot be started.
-
         """
         spare = next((one for one in self._waiting if not one.has_ended()), None)
         if spare is None or self._dismissed:
@@ -94,7 +85,7 @@ class Spares:
         if child in self._waiting:
             self._waiting.remove(child)
             self._bury(child)
-            self._gone.ring()
+            self._gone.wake()
 
     def _bury(self, spare: Child) -> None:
         notes, _ = spare.read_notes()

@@ -7,5 +7,4 @@ The connection of a handler process to the dispatcher, and the jobs that it hold
 - ledger: all attempts that the process holds, and what is still to be reported; no IO
 - prefetch: how many jobs to hold beyond those that run
 - reconnect: connects again after a loss, with back-off
-- result_frame: builds `report` frames, and knows their size
 """

@@ -18,23 +18,28 @@ _OVERHEAD_BYTES: Final = 96  # of one on the wire beside its text
 
 
 class Checkpoints:
-    """Those that are new, and those that are under way."""
+    """
+    Those that are new, and those that are under way.
+
+    Attributes:
+        new: Attempts with a checkpoint that was not sent yet.
+    """
 
     def __init__(self) -> None:
-        self._new: deque[Attempt] = deque()
+        self.new: Final[deque[Attempt]] = deque()
         self._under_way: dict[int, list[tuple[Attempt, str]]] = {}
 
     def save(self, attempt: Attempt, text: str) -> None:
         """A handler saved its state. May be called from any thread."""
         attempt.checkpoint = text
-        self._new.append(attempt)
+        self.new.append(attempt)
 
     def take(self, number: int, max_bytes: int) -> list[tuple[bytes, int, str]]:
         """What frame *number* carries, as much as fits; empty when there is nothing (more)."""
         taken: dict[Attempt, str] = {}
         room = max_bytes - _OVERHEAD_BYTES
-        while self._new:
-            attempt = self._new[0]
+        while self.new:
+            attempt = self.new[0]
             text = attempt.checkpoint
             if text is not None and text is not attempt.checkpoint_saved and attempt not in taken:
                 size = len(text.encode()) + _OVERHEAD_BYTES
@@ -42,7 +47,7 @@ class Checkpoints:
                     break
                 room -= size
                 taken[attempt] = text
-            self._new.popleft()
+            self.new.popleft()
         if taken:
             self._under_way[number] = list(taken.items())
         return [(*attempt.pair, text) for attempt, text in taken.items()]
@@ -67,7 +72,6 @@ class Checkpoints:
 
         Returns:
             Attempts that have nothing unsaved any more.
-
         """
         if not passing:
             return self.answered(number)
@@ -80,4 +84,4 @@ class Checkpoints:
             self._again(number)
 
     def _again(self, number: int) -> None:
-        self._new.extendleft(attempt for attempt, _ in reversed(self._under_way.pop(number, [])))
+        self.new.extendleft(attempt for attempt, _ in reversed(self._under_way.pop(number, [])))

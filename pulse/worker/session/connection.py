@@ -30,9 +30,9 @@ from pulse.protocol import (
     encode,
 )
 from pulse.worker.execution.attempt import Attempt, Pair, StopReason
-from pulse.worker.execution.wakeup import Bell
-from pulse.worker.session.heartbeat import BeatSheet
-from pulse.worker.session.ledger import Desk
+from pulse.worker.execution.wakeup import WakeupEvent
+from pulse.worker.session.heartbeat import HeartbeatBody
+from pulse.worker.session.ledger import Ledger
 from pulse.worker.session.reconnect import Log
 
 __all__ = ["Connection", "Owner"]
@@ -48,31 +48,24 @@ class Owner(Protocol):
 
     def start(self, attempts: list[Attempt]) -> None:
         """Call these handlers: the server knows of them."""
-        ...
 
     def stop(self, pair: Pair, reason: StopReason) -> None:
         """Make one attempt end."""
-        ...
 
     def changed(self) -> None:
         """Attempts are no longer held."""
-        ...
 
     def assigned(self) -> None:
         """Attempts have come."""
-        ...
 
     def beat_answered(self, sent_s: float) -> None:
         """The server extended the leases as of *sent_s*, monotonic."""
-        ...
 
     def drain(self, *, reconnect: bool) -> None:
         """The server sends no more jobs; without *reconnect* the process is to end."""
-        ...
 
     def look(self, pair: Pair, answer: Callable[[str | None, int | None], None]) -> None:
         """Tell where a handler is, and in which process, if not in this one; the answer may come later."""
-        ...
 
 
 class Connection:
@@ -82,35 +75,33 @@ class Connection:
     Args:
         stream: Where hello was answered.
         welcome: The answer.
-        desk: What this process holds.
+        ledger: What this process holds.
         owner: Who carries out what the server asks.
-        log: For what goes wrong.
         declaration: The schedules that the server is to be told of, if any.
-
     """
 
     def __init__(
         self,
         stream: FrameStream,
         welcome: Welcome,
-        desk: Desk,
+        ledger: Ledger,
         owner: Owner,
         log: Log,
         declaration: dict[str, object] | None = None,
     ) -> None:
         self._stream = stream
         self._welcome = welcome
-        self._desk = desk
+        self._ledger = ledger
         self._owner = owner
         self._log = log
-        self._bell = Bell()
-        self._beat_bell = Bell()
+        self._wakeup = WakeupEvent()
+        self._beat_wakeup = WakeupEvent()
         self._number = 0
         self._declaration = declaration
         self._declared = 0  # the number under which it was sent
         self._declare_at_beat = False  # the server could not do it now
         self._out: list[bytes] = []
-        self._beats: dict[int, BeatSheet] = {}  # under way, by number
+        self._beats: dict[int, HeartbeatBody] = {}  # under way, by number
         self._assigns = 0  # frames of them that were read
         self._unheard_beats = 0
         self._progressed = False
@@ -133,18 +124,18 @@ class Connection:
                 for work in (self._read, self._write, self._beat):
                     group.start_soon(guarded, work, group)
         finally:
-            self._desk.disconnected()
+            self._ledger.disconnected()
             await self._stream.aclose()
         return lost[0] if lost else ConnectionLostError("the connection was given up")
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         """Something is to be sent: write in the next turn of the loop."""
-        self._bell.ring()
+        self._wakeup.wake()
 
     def progressed(self) -> None:
         """A handler told its progress: beat soon."""
         self._progressed = True
-        self._beat_bell.ring()
+        self._beat_wakeup.wake()
 
     def send_capacity(self, capacity: int) -> None:
         """Tell how many jobs this process will hold from now on."""
@@ -152,13 +143,13 @@ class Connection:
 
     def _tell_again(self) -> None:
         """What a server that was restarted in between cannot know, and what the welcome said."""
-        named = self._desk.named()
+        named = self._ledger.named()
         if named:
             self._send("started", None, _started(named))
         for ref in self._welcome.lost or ():
             self._owner.stop(ref.pair, "lost")
         self._declare()
-        self._bell.ring()
+        self._wakeup.wake()
 
     def _declare(self) -> None:
         """Every process of every pool says the same; what is so already costs the server a look."""
@@ -168,7 +159,7 @@ class Connection:
 
     def _send(self, kind: str, number: int | None, body: dict[str, object]) -> None:
         self._out.append(encode(kind, number, body))
-        self._bell.ring()
+        self._wakeup.wake()
 
     def _next_number(self) -> int:
         self._number += 1
@@ -177,23 +168,23 @@ class Connection:
     async def _write(self) -> None:
         while True:
             if self._reports_from_s is None:
-                await self._bell.wait()
+                await self._wakeup.wait()
             else:
                 with anyio.move_on_after(self._reports_from_s - time.monotonic()):
-                    await self._bell.wait()
+                    await self._wakeup.wait()
                 if time.monotonic() >= self._reports_from_s:
                     self._reports_from_s = None
             await self._turn()
 
     async def _turn(self) -> None:
-        desk = self._desk
-        startable = desk.take_startable()
+        ledger = self._ledger
+        startable = ledger.take_startable()
         try:
             data = self._frames(startable)
             if data:
                 await self._stream.send(data)
         except BaseException:
-            desk.put_back(startable)
+            ledger.put_back(startable)
             raise
         if startable:
             self._owner.start(startable)
@@ -209,22 +200,22 @@ class Connection:
     def _add_results(self, frames: list[bytes]) -> None:
         max_bytes = self._welcome.max_frame_bytes
         number = self._next_number()
-        while checkpoints := self._desk.checkpoints.take(number, max_bytes):
+        while checkpoints := self._ledger.take_checkpoints(number, max_bytes):
             frames.append(encode("checkpoint", number, {"jobs": checkpoints}))
             number = self._next_number()
-        while results := self._desk.take_report(number, max_bytes):
+        while results := self._ledger.take_report(number, max_bytes):
             frames.append(encode("report", number, {"results": results}))
             number = self._next_number()
 
     async def _beat(self) -> None:
         heartbeat_s = self._welcome.heartbeat_s
-        last_s = time.monotonic() - (heartbeat_s if self._desk.held else 0.0)
+        last_s = time.monotonic() - (heartbeat_s if self._ledger.held else 0.0)
         while True:
             pause_s = min(PROGRESS_S, heartbeat_s) if self._progressed else heartbeat_s
             left_s = last_s + pause_s - time.monotonic()
             if left_s > 0:
                 with anyio.move_on_after(left_s):
-                    await self._beat_bell.wait()
+                    await self._beat_wakeup.wait()
                 continue
             if self._unheard_beats >= MAX_UNHEARD_BEATS:
                 raise ConnectionLostError(f"nothing was heard for {MAX_UNHEARD_BEATS} heartbeats")
@@ -238,7 +229,7 @@ class Connection:
             self._declare_at_beat = False
             self._declare()
         number = self._next_number()
-        sheet = self._beats[number] = self._desk.beat_sheet(now_s)
+        sheet = self._beats[number] = self._ledger.beat_sheet(now_s)
         self._send("heartbeat", number, {"jobs": sheet.jobs, "assigns": self._assigns})
         self._unheard_beats += 1
         self._progressed = not sheet.complete
@@ -249,16 +240,16 @@ class Connection:
             self._unheard_beats = 0
             for frame in frames:
                 self._take(frame)
-            self._bell.ring()
+            self._wakeup.wake()
 
     def _take(self, frame: Frame) -> None:
         match frame.kind:
             case "assign":
-                self._desk.assign(decode_body(Assign, frame).jobs, time.monotonic())
+                self._ledger.assign(decode_body(Assign, frame).jobs, time.monotonic())
                 self._assigns += 1
                 self._owner.assigned()
             case "reported":
-                self._desk.reported(frame.request or 0)
+                self._ledger.reported(frame.request or 0)
                 self._owner.changed()
             case "beat":
                 self._take_beat(frame)
@@ -281,7 +272,7 @@ class Connection:
             if answer.kept:
                 sheet.answered()
             self._owner.beat_answered(sheet.made_s)
-        self._desk.saved(self._desk.checkpoints.answered(number))
+        self._ledger.checkpoints_answered(number)
         for ref in answer.lost:
             self._owner.stop(ref.pair, "lost")
 
@@ -289,7 +280,7 @@ class Connection:
         pair = (order.id, order.attempt)
         match order.reason:
             case "recall":
-                self._desk.recall(pair)
+                self._ledger.recall(pair)
             case "canceled" | "lost" | "timeout" as reason:
                 self._owner.stop(pair, reason)
             case _:
@@ -318,8 +309,7 @@ class Connection:
             else:
                 self._log.warning("schedules_refused", code=refusal.code, cause=refusal.message)
             return
-        self._desk.saved(self._desk.checkpoints.refused(number, passing=passing))
-        dropped = self._desk.refused(number, passing=passing)
+        dropped = self._ledger.refused(number, passing=passing)
         if passing:
             self._reports_from_s = time.monotonic() + REFUSED_PAUSE_S
         if frame.request is None or dropped:

@@ -6,12 +6,12 @@ from typing import Final
 
 from pulse.worker.execution.attempt import Attempt
 
-__all__ = ["BeatSheet"]
+__all__ = ["HeartbeatBody"]
 
 _BEAT_PROGRESS_CHARACTERS: Final = 256 * 1024  # of one heartbeat; 1 MiB at worst, far below a frame
 
 
-class BeatSheet:
+class HeartbeatBody:
     """
     One heartbeat: all that is held, with the progress that the server does not have yet, as much as fits.
 
@@ -19,7 +19,6 @@ class BeatSheet:
         jobs: As the frame carries them; no progress means: unchanged.
         made_s: When, monotonic: the leases are extended as of then.
         complete: All progress fitted.
-
     """
 
     __slots__ = ("_room", "_told", "complete", "jobs", "made_s")

@@ -1,5 +1,5 @@
 """
-The desk: all attempts that a handler process holds, and what is still to be told of them. Pure: no IO, no clock.
+The ledger: all attempts that a handler process holds, and what is still to be told of them. Pure: no IO, no clock.
 
 An attempt is held from its ``assign`` until the ``reported`` that answers its result. In between it is queued, then
 started, then its result lies in the tray, then it is under way in a report; when the connection breaks, results under
@@ -19,29 +19,30 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Final
+from typing import Final, TypeAlias
 
 from pulse.app.handler import Handler
-from pulse.app.outcome import RELEASED, Ending
+from pulse.app.outcome import RELEASED, Detail, Ending
 from pulse.protocol import Assignment
 from pulse.worker.execution.attempt import Attempt, Pair, Phase, StopReason, wants_isolation
 from pulse.worker.session.checkpoints import Checkpoints
-from pulse.worker.session.heartbeat import BeatSheet
-from pulse.worker.session.result_frame import OVERHEAD_BYTES, WireResult, cut_down, size_of
+from pulse.worker.session.heartbeat import HeartbeatBody
 
-__all__ = ["Desk"]
+__all__ = ["Ledger"]
 
+WireResult: TypeAlias = "tuple[bytes, int, str, Detail] | tuple[bytes, int, str, Detail, dict[str, object]]"
+OVERHEAD_BYTES: Final = 96  # of a result on the wire beside its text: id, numbers, names, keys
+_PLAIN_RESULT: Final = 4  # elements; a fifth one is extra
 _NOTHING: Final[Mapping[str, object]] = MappingProxyType({})
 
 
-class Desk:
+class Ledger:
     """
     Bookkeeping of one handler process.
 
     Args:
         handlers: By name.
         concurrency: Handlers that run at once.
-
     """
 
     def __init__(self, handlers: Mapping[str, Handler], concurrency: int) -> None:
@@ -153,7 +154,6 @@ class Desk:
 
         Returns:
             The attempt if its handler must be interrupted; None if nothing is to be done (any more).
-
         """
         attempt = self._held.get(pair)
         if attempt is None:
@@ -216,14 +216,22 @@ class Desk:
         """What had been named as started: a server that was restarted in between is told again."""
         return [attempt for attempt in self._held.values() if attempt.named]
 
-    def beat_sheet(self, now_s: float) -> BeatSheet:
+    def beat_sheet(self, now_s: float) -> HeartbeatBody:
         """What a heartbeat says now."""
-        sheet = BeatSheet(now_s)
+        sheet = HeartbeatBody(now_s)
         for attempt in self._held.values():
             sheet.add(attempt)
         return sheet
 
-    def saved(self, attempts: Iterable[Attempt]) -> None:
+    def take_checkpoints(self, number: int, max_bytes: int) -> list[tuple[bytes, int, str]]:
+        """The checkpoints for frame *number*, as many as fit into *max_bytes*; empty when there are none."""
+        return self.checkpoints.take(number, max_bytes) if self.checkpoints.new else []
+
+    def checkpoints_answered(self, number: int) -> None:
+        """The server has those of frame *number*."""
+        self._saved(self.checkpoints.answered(number))
+
+    def _saved(self, attempts: Iterable[Attempt]) -> None:
         """The checkpoints of these are settled: their results may go."""
         for attempt in attempts:
             result = self._unsaved.pop(attempt.pair, None)
@@ -248,16 +256,16 @@ class Desk:
 
     def refused(self, number: int, *, passing: bool) -> list[Pair]:
         """
-        The server refused report *number*.
+        The server refused frame *number*, of a report or of checkpoints.
 
         Args:
-            number: Of the report.
+            number: Of the frame.
             passing: The reason will pass: send the same again later.
 
         Returns:
             Attempts whose result cannot be told: it was refused alone. They are no longer held.
-
         """
+        self._saved(self.checkpoints.refused(number, passing=passing))
         results = self._under_way.pop(number, [])
         if passing:
             self._results[:0] = results
@@ -304,11 +312,42 @@ class Desk:
         results = self._results
         room = max_bytes - OVERHEAD_BYTES
         for count, result in enumerate(results):
-            room -= size_of(result)
+            room -= _size_of(result)
             if room < 0:
                 if count == 0:
-                    return [cut_down(results.pop(0), max_bytes)]
+                    return [_cut_down(results.pop(0), max_bytes)]
                 self._results = results[count:]
                 return results[:count]
         self._results = []
         return results
+
+
+def _size_of(result: WireResult) -> int:
+    """A close upper bound of its bytes on the wire."""
+    detail = result[3]
+    size = OVERHEAD_BYTES
+    if isinstance(detail, str):
+        size += len(detail) if detail.isascii() else len(detail.encode())
+    elif isinstance(detail, tuple):
+        size += sum(map(_size_of_text, detail))
+    if len(result) == _PLAIN_RESULT:
+        return size
+    return size + OVERHEAD_BYTES + sum(map(_size_of_text, result[4].values()))
+
+
+def _cut_down(result: WireResult, max_bytes: int) -> WireResult:
+    """Of a result that does not fit into a frame of *max_bytes* what does: without its stack, else that it does not."""
+    job_id, attempt, outcome, detail = result[:4]
+    if len(result) != _PLAIN_RESULT and "stack" in result[4]:
+        extra = {key: value for key, value in result[4].items() if key != "stack"}
+        without: WireResult = (job_id, attempt, outcome, detail, extra)
+        if _size_of(without) + OVERHEAD_BYTES <= max_bytes:
+            return without
+    text = f"{'result' if outcome == 'ok' else outcome} of about {_size_of(result)} bytes; a frame holds {max_bytes}"
+    return (job_id, attempt, "error", f"too large: {text}")
+
+
+def _size_of_text(part: object) -> int:
+    if not isinstance(part, str):
+        return 0
+    return len(part) if part.isascii() else len(part.encode())

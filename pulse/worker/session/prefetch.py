@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["PERIOD_S", "Ahead"]
+__all__ = ["PERIOD_S", "Prefetch"]
 
 PERIOD_S: Final = 0.25  # between two looks
 AHEAD_S: Final = 0.06  # a claim, an assignment and a report at full load
@@ -17,7 +17,7 @@ MOST: Final = 2000
 STEP: Final = 0.25  # share of the capacity: smaller changes are not worth a frame
 
 
-class Ahead:
+class Prefetch:
     """
     The capacity of one process.
 
@@ -26,7 +26,6 @@ class Ahead:
 
     Attributes:
         capacity: Jobs that it is to hold at once.
-
     """
 
     def __init__(self, concurrency: int) -> None:

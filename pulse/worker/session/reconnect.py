@@ -20,14 +20,14 @@ from pulse.errors import (
 )
 from pulse.protocol import Welcome
 
-__all__ = ["Backoff", "Dialer", "RefusedForGoodError"]
+__all__ = ["Dialer", "ReconnectBackoff", "WorkerRefusedError"]
 
 FIRST_PAUSE_S: Final = 0.05  # a dispatcher that is restarted is back in less than half a second
 LAST_PAUSE_S: Final = 2.0  # a thousand workers of a host in trouble ask 500 times a second at most
 _FOR_GOOD: Final = (BadRequestError, ForbiddenError, TooLargeError, UnauthorizedError, UnsupportedVersionError)
 
 
-class RefusedForGoodError(PulseError):
+class WorkerRefusedError(PulseError):
     """The server will never want this worker."""
 
 
@@ -36,20 +36,17 @@ class Log(Protocol):
 
     def info(self, event: str, /, **facts: object) -> object:
         """Log that something happened."""
-        ...
 
     def warning(self, event: str, /, **facts: object) -> object:
         """Log that something is not as it should be."""
-        ...
 
 
-class Backoff:
+class ReconnectBackoff:
     """
     Pauses between tries: doubling from 50 ms to 2 s, each shortened by chance up to a half, so that workers spread.
 
     Args:
         chance: Draws from 0 to 1.
-
     """
 
     def __init__(self, chance: Callable[[], float] = random.random) -> None:
@@ -74,15 +71,13 @@ class Dialer:
     Args:
         socket: The server's socket; None: it is looked for.
         hello: The body of hello, asked for at every try.
-        log: Where each new cause of failing is told.
-
     """
 
     def __init__(self, socket: str | None, hello: Callable[[], Mapping[str, object]], log: Log) -> None:
         self._socket = socket
         self._hello = hello
         self._log = log
-        self._backoff = Backoff()
+        self._backoff = ReconnectBackoff()
         self._cause = ""
 
     async def dial(self) -> tuple[FrameStream, Welcome]:
@@ -90,8 +85,7 @@ class Dialer:
         A connection on which hello was answered, however long that takes.
 
         Raises:
-            RefusedForGoodError: The server does not want this worker, and waiting does not change that.
-
+            WorkerRefusedError: The server does not want this worker, and waiting does not change that.
         """
         while True:
             try:
@@ -119,4 +113,4 @@ class Dialer:
             self._log.warning("waiting_for_server", cause=error.message)
 
     def _refuse(self, error: PulseError) -> NoReturn:
-        raise RefusedForGoodError(f"the server refuses this worker: {error.message}") from None
+        raise WorkerRefusedError(f"the server refuses this worker: {error.message}") from None

@@ -81,10 +81,15 @@ SIGNAL: Final = Guarded(
                 "pause_s",
             ),
         ],
+        "store/test_news.py::test_work_is_told_where_nobody_has_room": [
+            ("WorkSignal.plan_made", "if left:", "if True:"),
+            ("WorkSignal.plan_made", "if left:", "if False:"),
+            ("WorkSignal.plan_made", ", set()", ", self._left"),
+        ],
         "store/test_news.py::test_claims_tell_what_they_leave": [
             (
                 "WorkSignal.wake_level",
-                "self.work_left((level.topic,))",
+                "self._left.add(level.topic)",
                 "pass",
             ),
         ],
@@ -140,6 +145,7 @@ SIGNAL: Final = Guarded(
             ("DueTimes.cut", "min(pause_s, self._heap[0][0] - now_s)", "self._heap[0][0] - now_s"),
         ],
     },
+    without={("WorkSignal.plan_made", "self._left"): "only faster"},
 )
 
 
@@ -160,7 +166,7 @@ CLAIMS: Final = Guarded(
             ),
             (
                 "ClaimLoop._pause",
-                "worker.credit and ",
+                "worker.credit\n            and ",
                 "",
             ),
             (
@@ -391,12 +397,12 @@ CLAIMS: Final = Guarded(
         _GUARDS + "test_nothing_is_looked_for_until_a_topic_can_be_read_again": [
             (
                 "ClaimLoop._pause",
-                " and not self._quarantine.holds(worker.facts.topics, now_s)",
+                "\n            and not (quarantine is not None and quarantine.holds(worker.facts.topics, now_s))",
                 "",
             ),
             (
                 "ClaimLoop._pause",
-                "worker.facts.topics and not",
+                "worker.facts.topics\n            and not",
                 "not",
             ),
             (
@@ -406,14 +412,14 @@ CLAIMS: Final = Guarded(
             ),
             (
                 "ClaimLoop._pause",
-                "not self._quarantine.holds(worker.facts.topics, now_s)",
+                "not (quarantine is not None and quarantine.holds(worker.facts.topics, now_s))",
                 "False",
             ),
         ],
         _GUARDS + "test_a_full_claim_that_failed_is_made_up_for": [
             (
                 "ClaimLoop._pause",
-                "if self._quarantine.has_missed(now_s):",
+                "if quarantine is not None and quarantine.has_missed(now_s):",
                 "if False:",
             ),
         ],
@@ -553,6 +559,10 @@ CLAIMS: Final = Guarded(
         ],
     },
     without={
+        ("ClaimLoop._pause", "self._quarantine.is_active"): "only faster: nothing follows from no failure",
+        ("ClaimLoop.pass_once", "self._quarantine.is_active"): "likewise",
+        ("ClaimLoop._claim_all", "self._quarantine.is_active"): "likewise",
+        ("ClaimLoop._claim_readable", "self._quarantine.is_active"): "likewise",
         (
             "ClaimLoop._starts",
             "len(plan.topics) <= FEW_TOPICS",
@@ -564,7 +574,33 @@ CLAIMS: Final = Guarded(
 HANDOUT: Final = Guarded(
     "pulse_actors.dispatcher.claims.handout",
     {
+        _GUARDS + "test_a_frame_holds_one_job_at_least": [
+            ("_parts", " and index > start", ""),
+            ("_parts", "start, size = index, length_of(claim)", "start, size = index, 0"),
+        ],
+        _GUARDS + "test_what_a_job_is_told_beside_its_args": [
+            ("_extra", "if claim.uncharged:", "if False:"),
+            ("_extra", "if claim.uncharged:", "if True:"),
+            ("_extra", "claim.attempt == 1 and ", ""),
+            ("_extra", " and claim.occurrence_at is None", ""),
+            ("_extra", " and claim.traceparent is None", ""),
+            ("_extra", "if claim.traceparent is not None:", "if True:"),
+            ("_extra", "claim.occurrence_at is not None", "claim.occurrence_at"),
+            ("_extra", "if claim.previous is not None or ", "if "),
+            ("_extra", " or claim.checkpoint is not None", ""),
+            (
+                "_extra",
+                "json.loads(claim.previous) if claim.previous is not None else",
+                "json.loads(claim.previous) if True else",
+            ),
+            ("_extra", "claim.crashes >= ISOLATE_AT_CRASHES", "claim.crashes > ISOLATE_AT_CRASHES"),
+            ("_extra", "claim.crashes >= ISOLATE_AT_CRASHES", "claim.crashes"),
+            ("_extra", "return extra or None", "return {**extra}"),
+        ],
         _GUARDS + "test_a_topic_of_its_own_rules": [
+            ("_extra", "stall_s is None", "True"),
+            ("_extra", "if stall_s is not None:", "if False:"),
+            ("_extra", "if stall_s is not None:", "if True:"),
             (
                 "Handout._lengthen",
                 "claim.topic in leases",
@@ -604,7 +640,7 @@ HANDOUT: Final = Guarded(
             ),
             (
                 "Handout._take_back",
-                "self._registry.reporting.union(*(worker.held for worker in workers))",
+                "self._registry.listed(*workers)",
                 "set()",
             ),
             (
@@ -792,6 +828,7 @@ HANDOUT: Final = Guarded(
             ),
         ],
         _CLAIMS + "test_long_args_are_spread_over_frames": [
+            ("_parts", "size > ASSIGN_CHARS", "False"),
             (
                 "Handout._assign",
                 "worker.jobs.sent(len(parts))",
@@ -965,42 +1002,6 @@ SUBMITS: Final = Guarded(
 )
 
 
-ASSIGNMENTS: Final = Guarded(
-    "pulse_actors.dispatcher.claims.assign_frames",
-    {
-        _CLAIMS + "test_long_args_are_spread_over_frames": [
-            ("_parts", "size > ASSIGN_CHARS", "False"),
-        ],
-        _GUARDS + "test_a_frame_holds_one_job_at_least": [
-            ("_parts", " and index > start", ""),
-            ("_parts", "start, size = index, length_of(claim)", "start, size = index, 0"),
-        ],
-        _GUARDS + "test_what_a_job_is_told_beside_its_args": [
-            ("_extra", "if claim.uncharged:", "if False:"),
-            ("_extra", "if claim.uncharged:", "if True:"),
-            ("_extra", "claim.attempt == 1 and ", ""),
-            ("_extra", " and claim.occurrence_at is None", ""),
-            ("_extra", " and claim.traceparent is None", ""),
-            ("_extra", "if claim.traceparent is not None:", "if True:"),
-            ("_extra", "claim.occurrence_at is not None", "claim.occurrence_at"),
-            ("_extra", "if claim.previous is not None or ", "if "),
-            ("_extra", " or claim.checkpoint is not None", ""),
-            (
-                "_extra",
-                "json.loads(claim.previous) if claim.previous is not None else",
-                "json.loads(claim.previous) if True else",
-            ),
-            ("_extra", "claim.crashes >= ISOLATE_AT_CRASHES", "claim.crashes > ISOLATE_AT_CRASHES"),
-            ("_extra", "claim.crashes >= ISOLATE_AT_CRASHES", "claim.crashes"),
-            ("_extra", "return extra or None", "return {**extra}"),
-        ],
-        _GUARDS + "test_a_topic_of_its_own_rules": [
-            ("_extra", "stall_s is None", "True"),
-            ("_extra", "if stall_s is not None:", "if False:"),
-            ("_extra", "if stall_s is not None:", "if True:"),
-        ],
-    },
-)
 DOUBTS: Final = Guarded(
     "pulse_actors.dispatcher.claims.doubts",
     {
@@ -1008,7 +1009,7 @@ DOUBTS: Final = Guarded(
             ("InDoubtClaims.settle", "if self._deadlines is not None:", "if False:"),
         ],
         _CLAIMS + "test_a_claim_whose_answer_was_lost": [
-            ("InDoubtClaims.settle", "self._registry.reporting.union(worker.held)", "set()"),
+            ("InDoubtClaims.settle", "self._registry.listed(worker)", "set()"),
             ("InDoubtClaims.settle", "if pair not in listed_of[worker.identity]", "if False"),
             (
                 "InDoubtClaims.is_settled",
@@ -1020,10 +1021,10 @@ DOUBTS: Final = Guarded(
             ("InDoubtClaims.settle", " | stuck", ""),
         ],
         "store/test_dispatcher_silence.py::test_what_a_worker_that_is_not_connected_was_never_given": [
-            ("InDoubtClaims.give_back_unknown", "self._registry.reporting.union(worker.held)", "set(worker.held)"),
+            ("InDoubtClaims.give_back_unknown", "self._registry.listed(worker)", "set(worker.held)"),
             (
                 "InDoubtClaims.give_back_unknown",
-                "self._registry.reporting.union(worker.held)",
+                "self._registry.listed(worker)",
                 "self._registry.reporting",
             ),
             (
@@ -1065,6 +1066,13 @@ DOUBTS: Final = Guarded(
 BARRED: Final = Guarded(
     "pulse_actors.dispatcher.claims.quarantine",
     {
+        "unit/test_barred.py::test_it_is_active_as_long_as_something_may_follow": [
+            ("Quarantine.succeeded", "self._pauses or ", ""),
+            ("Quarantine.succeeded", "self._full or ", ""),
+            ("Quarantine.succeeded", "self._apart or ", ""),
+            ("Quarantine.succeeded", " or self._unbelieved", ""),
+            ("Quarantine.is_refused", "self.is_active = True", "pass"),
+        ],
         "unit/test_barred.py::test_a_claim_that_looks_elsewhere_proves_nothing": [
             ("Quarantine.succeeded", "for kind in (full, False)", "for kind in (True, False)"),
         ],
@@ -1072,13 +1080,11 @@ BARRED: Final = Guarded(
             ("Quarantine.succeeded", "for kind in (full, False)", "for kind in (full,)"),
             ("Quarantine.is_refused", "self._unbelieved[frozenset(topics), full] >= STUBBORN", "True"),
             ("Quarantine.is_refused", "self._unbelieved[frozenset(topics), full] += 1", "pass"),
-            ("Quarantine.succeeded", "self._pauses or self._unbelieved", "self._pauses"),
         ],
         "unit/test_barred.py::test_what_may_have_passed_is_tried_again_soon": [
             ("Quarantine.failed", "REFUSED_S if lasts else ", ""),
             ("Quarantine.failed", "REFUSED_S if lasts else", "REFUSED_S if True else"),
             ("Quarantine.failed", "min(LONGEST_S, 2 * before_s)", "2 * before_s"),
-            ("Quarantine.succeeded", "self._pauses or self._unbelieved", "self._unbelieved"),
             ("Quarantine.parts", "now_s < self._pauses", "now_s <= self._pauses"),
         ],
         "unit/test_barred.py::test_the_topic_is_found": [

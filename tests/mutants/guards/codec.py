@@ -51,7 +51,6 @@ SEALED: Final = Guarded(
         _SENT: [
             ("seal_request", "_sealed(codec, request.kind, job) for job in jobs", "job for job in jobs"),
             ("seal_request", "body=_sealed(codec, request.kind, body)", "body=body"),
-            ("seal_request", "if codec is None:", "if False:"),
             ("_sealed", 'if "args" not in body:', "if False:"),
             ("_sealed", 'if "name" not in body:', "if False:"),
             ("_sealed", 'body["name"], body["args"]', '"a", body["args"]'),

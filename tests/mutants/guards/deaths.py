@@ -124,7 +124,7 @@ DEATHS: Final = Guarded(
         _DEATHS + "test_claims_that_it_never_heard_of": [
             ("ProcessWatch._bury", "if not watch.is_stranger:", "if False:"),
             ("ProcessWatch._unseen", " if pair not in seen", ""),
-            ("ProcessWatch._unseen", "self._registry.reporting.union(worker.held)", "self._registry.reporting"),
+            ("ProcessWatch._unseen", "self._registry.listed(worker)", "self._registry.reporting"),
         ],
         _DEATHS + "test_an_end_is_told_louder_when_something_was_lost": [
             ("ProcessWatch._bury", "if endings:", "if True:"),

@@ -11,6 +11,12 @@ _DESK: Final = "unit/test_desk.py::"
 DESK: Final = Guarded(
     "pulse_actors.dispatcher.workers.registry",
     {
+        "store/test_visit_guards.py::test_a_drain": [
+            ("WorkerRegistry.close", "self.closed or reconnect", "reconnect"),
+            ("WorkerRegistry.close", "self.closed or reconnect", "self.closed"),
+        ],
+        "unit/test_policies.py::test_stalls": [("WorkerRegistry.stall_s", "own or ", "")],
+        "unit/test_policies.py::test_fates": [("WorkerRegistry.by_fate", "if not keeps:", "if True:")],
         "unit/test_desk.py::test_where_a_job_waited": [
             (
                 "WorkerRegistry.topic_of",

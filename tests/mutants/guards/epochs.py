@@ -92,7 +92,7 @@ WITNESS: Final = Guarded(
                 "pass",
             ),
             ("Witness.completed", "self._finished.add(map(_FIRST, pairs))", "pass"),
-            ("Witness._tell", "await self._store.epochs.note_reopened(epoch.epoch, reopened)", "pass"),
+            ("Witness._tell", "await self._epochs.note_reopened(epoch.epoch, reopened)", "pass"),
         ],
         _WITNESS + "test_another_host_has_raised_it": [
             ("Witness._begin", "if is_new else None", "if True else None"),
@@ -134,18 +134,18 @@ WITNESS: Final = Guarded(
         ],
         _BOOK + "test_a_tick_and_a_claim_at_once": [
             ("Witness._remember", "async with self._writing:", "if True:"),
-            ("Witness._remember", "self._notebook.keep, self._memory,", "self._notebook.keep, memory,"),
+            ("Witness._remember", "self._file.keep, self._memory,", "self._file.keep, memory,"),
         ],
         _BOOK + "test_a_state_directory_that_hangs": [
             ("Witness._remember", ", abandon_on_cancel=True", ""),
             ("Witness._remember", "anyio.move_on_after(KEEP_S)", "anyio.CancelScope()"),
-            ("Witness._remember", "self._notebook.hangs()", "pass"),
+            ("Witness._remember", "self._file.hangs()", "pass"),
         ],
         _BOOK + "test_a_state_directory_that_hangs_at_first": [
             ("Witness._opened", ", abandon_on_cancel=True", ""),
             ("Witness._opened", "anyio.move_on_after(OPEN_S)", "anyio.CancelScope()"),
-            ("Witness._opened", "self._notebook.problem, Notebook(None)", "self._notebook.problem, self._notebook"),
-            ("Witness._opened", "self._notebook.problem = problem", "self._notebook.problem = None"),
+            ("Witness._opened", "self._file.problem, MemoryFile(None)", "self._file.problem, self._file"),
+            ("Witness._opened", "self._file.problem = problem", "self._file.problem = None"),
         ],
         _BOOK + "test_which_database_it_was": [
             ("Witness._opened", 'if opened.database in {"", timelines.database}:', "if True:"),
@@ -154,7 +154,7 @@ WITNESS: Final = Guarded(
         ],
         _WRONG: [
             ("Witness.findings", "if time.monotonic() - at_s < REFUSED_S else []", ""),
-            ("Witness.findings", "[] if self._notebook.problem is None else ", ""),
+            ("Witness.findings", "[] if self._file.problem is None else ", ""),
         ],
     },
     is_part=True,
@@ -164,25 +164,25 @@ MEMORY: Final = Guarded(
     "pulse_actors.shared.epoch_memory",
     {
         _UNIT + "test_a_notebook_keeps_what_it_is_given": [
-            ("Notebook._replace", "0o600", "0o644"),
-            ("Notebook.open", "self.close()", "pass"),
+            ("MemoryFile._replace", "0o600", "0o644"),
+            ("MemoryFile.open", "self.close()", "pass"),
         ],
         _UNIT + "test_two_processes_have_a_notebook_each": [
-            ("Notebook._own", "fcntl.LOCK_EX | fcntl.LOCK_NB", "fcntl.LOCK_SH | fcntl.LOCK_NB"),
-            ("Notebook.close", "os.close(self._lock)", "pass"),
+            ("MemoryFile._own", "fcntl.LOCK_EX | fcntl.LOCK_NB", "fcntl.LOCK_SH | fcntl.LOCK_NB"),
+            ("MemoryFile.close", "os.close(self._lock)", "pass"),
         ],
         _UNIT + "test_a_notebook_whose_disk_hangs": [
-            ("Notebook.keep", "blocking=False", "blocking=True"),
-            ("Notebook.keep", "self.hangs()", "pass"),
-            ("Notebook.keep", "while self._newest:", "for _ in range(1):"),
-            ("Notebook.open", "with self._busy:", "if True:"),
+            ("MemoryFile.keep", "blocking=False", "blocking=True"),
+            ("MemoryFile.keep", "self.hangs()", "pass"),
+            ("MemoryFile.keep", "while self._newest:", "for _ in range(1):"),
+            ("MemoryFile.open", "with self._busy:", "if True:"),
         ],
         _UNIT + "test_a_notebook_that_cannot_be_written": [
-            ("Notebook._replace", "os.O_NOFOLLOW | ", ""),
+            ("MemoryFile._replace", "os.O_NOFOLLOW | ", ""),
         ],
         _UNIT + "test_a_notebook_that_cannot_be_read": [
-            ("Notebook.open", "(OSError, msgspec.MsgspecError)", "OSError"),
-            ("Notebook._replace", "self.problem = None", "pass"),
+            ("MemoryFile.open", "(OSError, msgspec.MsgspecError)", "OSError"),
+            ("MemoryFile._replace", "self.problem = None", "pass"),
         ],
     },
     is_part=True,

@@ -67,7 +67,7 @@ MERGING: Final = Guarded(
         _MERGING + "test_what_is_refused_is_found": [
             ("_Writing._refuse", "if error.is_value:", "if False:"),
             ("_Writing._refuse", "except StatementError as again:", "except KeyError as again:"),
-            ("_Writing._refuse", "self.left.append(Left(row, error))", "pass"),
+            ("_Writing._refuse", "self.left.append(UnwrittenRow(row, error))", "pass"),
         ],
         _MERGING + "test_whatever_row_it_is": [
             ("_Writing._refuse", "self._refused >= IN_VAIN and not self._has_written", "False"),
@@ -101,7 +101,7 @@ BAD_JOBS: Final = Guarded(
         ],
         _REFUSED + "test_what_is_let_go_with_another": [
             ("RefusedJobs.try_next", "self._signal.wake()", "pass"),
-            ("RefusedJobs.try_next", "await self._store.aside.readmit_like(found.sqlstate)", "pass"),
+            ("RefusedJobs.try_next", "await self._aside.readmit_like(found.sqlstate)", "pass"),
         ],
         _REFUSED + "test_what_is_set_aside_is_told_once": [
             ("RefusedJobs._set_aside", "if one.id not in new:", "if False:"),

@@ -14,6 +14,10 @@ _ABSENT: Final = _GUARDS + "test_a_parent_beats_for_a_child_that_has_not_come_ba
 LEASES: Final = Guarded(
     "pulse_actors.dispatcher.writes.heartbeat",
     {
+        _GUARDS + "test_sessions_of_nobody_cost_one_look": [
+            ("SessionLookup.named", "if self._by_key is None:", "if True:"),
+            ("SessionLookup.held", "if identity not in self._running:", "if True:"),
+        ],
         _GUARDS + "test_a_worker_extends_what_it_lists": [
             ("HeartbeatWriter._answer", " if (one.id, one.attempt) not in written", ""),
             ("HeartbeatWriter._answer", "(one.id, one.attempt) not in written", "False"),
@@ -66,6 +70,7 @@ LEASES: Final = Guarded(
             (_SESSION, "by_session(session, remote=uid is None)", "by_session(session, remote=False)"),
         ],
         _GUARDS + "test_a_worker_over_tcp_that_has_not_come_back": [
+            ("SessionLookup.named", "identities.mark_of(session) if remote else session", "session"),
             (_SESSION, "lookup.named(session, remote=uid is None)", "lookup.named(session, remote=False)"),
         ],
         _GUARDS + "test_a_session_of_nobody": [
@@ -100,18 +105,6 @@ LEASES: Final = Guarded(
             ("_weight", "sum(1 + len", "sum(len"),
             ("_weight", ' + len(job.text or "") // ROW_BYTES', ""),
             ("_weight", 'job.text or ""', "job.text"),
-        ],
-    },
-)
-ROLL: Final = Guarded(
-    "pulse_actors.dispatcher.writes.session_lookup",
-    {
-        _GUARDS + "test_sessions_of_nobody_cost_one_look": [
-            ("SessionLookup.named", "if self._by_key is None:", "if True:"),
-            ("SessionLookup.held", "if identity not in self._running:", "if True:"),
-        ],
-        _GUARDS + "test_a_worker_over_tcp_that_has_not_come_back": [
-            ("SessionLookup.named", "identities.mark_of(session) if remote else session", "session"),
         ],
     },
 )

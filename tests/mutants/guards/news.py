@@ -14,17 +14,8 @@ _YOUNG: Final = _WALK + "test_what_is_too_young_is_leapt_over"
 NEWS: Final = Guarded(
     "pulse_actors.dispatcher.claims.cross_host",
     {
-        _NEWS + "test_work_is_told_where_nobody_has_room": [
-            ("CrossHostHints.run", "if self._is_worth_telling():", "if True:"),
-            ("CrossHostHints.run", "if self._is_worth_telling():", "if False:"),
-            ("CrossHostHints._is_worth_telling", "if anywhere:", "if True:"),
-            ("CrossHostHints._is_worth_telling", "if anywhere:", "if False:"),
-            ("CrossHostHints._is_worth_telling", " if worker.credit > 0", ""),
-            ("CrossHostHints._is_worth_telling", "not topics <= served", "not topics & served"),
-        ],
         _NEWS + "test_it_is_told_once_in_a_while": [
             ("CrossHostHints.run", "await anyio.sleep(PAUSE_S)", "pass"),
-            ("CrossHostHints._is_worth_telling", "self._topics = self._topics, set()", "self._topics = set(), set()"),
         ],
         _NEWS + "test_what_is_heard": [
             ("CrossHostHints.heard", "sender == self._name or ", ""),

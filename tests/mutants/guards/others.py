@@ -282,7 +282,7 @@ SERVICE: Final = Guarded(
     "pulse.worker.service",
     {
         "process/test_worker_jobs.py::test_what_comes_behind_a_long_job_is_given_back": [
-            ("Service.assigned", "if self._desk.is_full:", "if False:"),
+            ("Service.assigned", "if self._ledger.is_full:", "if False:"),
         ],
         "unit/test_worker_service.py::test_the_server_knows_the_capacity": [
             ("Service._stay_connected", "self._tell_capacity()", "pass"),
@@ -402,13 +402,13 @@ LANES: Final = Guarded(
         ],
         _LANES + "test_each_has_a_context_of_its_own": [
             ("_AsyncioRunner._run_some", "context.run(call.send, None)", "call.send(None)"),
-            ("_Rest.__await__", "run(call.send, value)", "call.send(value)"),
+            ("_BegunCall.__await__", "run(call.send, value)", "call.send(value)"),
         ],
         _LANES + "test_one_that_waits_is_interrupted_alone": [
             ("_AsyncioRunner._run_some", "attempt.task = _LaneCall(lane, call)", "pass"),
         ],
         _LANES + "test_one_that_only_gives_others_their_turn_is_interrupted": [
-            ("_Rest.__await__", "run(call.throw, error)", "run(call.send, None)"),
+            ("_BegunCall.__await__", "run(call.throw, error)", "run(call.send, None)"),
         ],
         _LANES + "test_who_waits_holds_up_nobody": [
             ("_AsyncioRunner._run_some", "self._create_task(self._run_lane()) if queue else None", "None"),

@@ -32,10 +32,6 @@ SILENCE: Final = Guarded(
         _SILENCE + "test_the_living_of_the_start_are_watched": [
             ("SilentWorkers.run", "            await self.lapsed(living)\n", ""),
         ],
-        _SILENCE + "test_what_is_no_list_of_workers": [
-            ("SilentWorkers.lapsed", " if isinstance(workers, list) else ()", ""),
-            ("SilentWorkers.lapsed", "if isinstance(identity, str):", "if True:"),
-        ],
         _SILENCE + "test_who_is_connected_is_no_stranger": [
             ("SilentWorkers._lapsed", "self._registry.find(identity) or ", ""),
         ],

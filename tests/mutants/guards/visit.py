@@ -366,23 +366,16 @@ SERVICE: Final = Guarded(
     "pulse_actors.dispatcher.main",
     {
         _VISIT + "test_a_drain": [
-            ("Dispatcher.drain", "registry.closed or reconnect", "reconnect"),
-            ("Dispatcher.drain", "registry.closed or reconnect", "registry.closed"),
+            ("Dispatcher.drain", "self.registry.close(reconnect=reconnect)", "self.registry.close(reconnect=True)"),
         ],
         "process/test_reconcile.py::test_what_cannot_be_running_is_given_back": [
-            ("Dispatcher.prime", "if settings.proof_of_death:", "if False:"),
+            ("Dispatcher.prime", "if self.host_workers is not None:", "if False:"),
         ],
         "process/test_bad_days.py::test_a_constraint_that_no_job_may_run_by": [
-            ("dispatcher.main", "actor.refused_jobs.run,", ""),
+            ("dispatcher.main", "actor.claims.refused_jobs.run,", ""),
         ],
         "process/test_silence.py::test_workers_tell_how_they_are_recovered": [
-            ("Dispatcher.look_after", "if self.process_watch is not None:", "if False:"),
-        ],
-        "process/test_overdue.py::test_a_handler_that_stalls": [
-            ("Dispatcher.look_after", "if self.hung_handlers is not None:", "if False:"),
-        ],
-        "process/test_silence.py::test_a_worker_that_is_asked_to_end": [
-            ("Dispatcher.look_after", "if self.silent_workers is not None:", "if False:"),
+            ("dispatcher.main", "if actor.host_workers is not None:", "if False:"),
         ],
         "process/test_dispatcher_leases.py::test_a_silent_worker_loses_its_lease": [
             ("Dispatcher.__init__", "if settings.proof_of_death:", "if True:"),

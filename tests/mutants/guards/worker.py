@@ -16,140 +16,141 @@ DESK: Final = Guarded(
     "pulse.worker.session.ledger",
     {
         _GUARDS + "test_what_has_ended_does_not_wait_for_cells": [
-            ("Desk.waits_for_cells", "attempt.phase is Phase.QUEUED", "True"),
-            ("Desk.take_startable", "if attempt.phase is Phase.QUEUED:", "if True:"),
-            ("Desk.take_startable", "while queue and ", "while "),
+            ("Ledger.waits_for_cells", "attempt.phase is Phase.QUEUED", "True"),
+            ("Ledger.take_startable", "if attempt.phase is Phase.QUEUED:", "if True:"),
+            ("Ledger.take_startable", "while queue and ", "while "),
         ],
         _GUARDS + "test_what_needs_no_cell_waits_for_none": [
-            ("Desk.cells_gone", "in self._queue if attempt.isolated", "in self._queue if True"),
+            ("Ledger.cells_gone", "in self._queue if attempt.isolated", "in self._queue if True"),
         ],
         _GUARDS + "test_an_assignment_that_came_twice_starts_once": [
-            ("Desk.assign", "if pair in self._held:", "if False:"),
+            ("Ledger.assign", "if pair in self._held:", "if False:"),
         ],
         _DESK + "test_an_unknown_handler_is_an_error_at_once": [
-            ("Desk.assign", "if handler is None:", "if False:"),
+            ("Ledger.assign", "if handler is None:", "if False:"),
         ],
         _DESK + "test_draining": [
-            ("Desk.assign", "elif self.draining:", "elif False:"),
-            ("Desk.drain", "if attempt.phase is Phase.QUEUED:", "if False:"),
+            ("Ledger.assign", "elif self.draining:", "elif False:"),
+            ("Ledger.drain", "if attempt.phase is Phase.QUEUED:", "if False:"),
         ],
         _DESK + "test_isolated_ones_wait_until_cells_can_be_made": [
-            ("Desk.assign", "handler.isolate or ", ""),
-            ("Desk.assign", "job.extra is not None and ", ""),
-            ("Desk.assign", "job.extra is not None and wants_isolation(job.extra)", "False"),
-            ("Desk.assign", "self._queue if self._cells_ready else self._aside", "self._queue"),
-            ("Desk.assign", "self._queue if self._cells_ready else self._aside", "self._aside"),
+            ("Ledger.assign", "handler.isolate or ", ""),
+            ("Ledger.assign", "job.extra is not None and ", ""),
+            ("Ledger.assign", "job.extra is not None and wants_isolation(job.extra)", "False"),
+            ("Ledger.assign", "self._queue if self._cells_ready else self._aside", "self._queue"),
+            ("Ledger.assign", "self._queue if self._cells_ready else self._aside", "self._aside"),
         ],
         _DESK + "test_only_true_isolates": [
-            ("Desk.assign", "wants_isolation(job.extra)", "job.extra"),
+            ("Ledger.assign", "wants_isolation(job.extra)", "job.extra"),
         ],
         _DESK + "test_isolated_ones_wait_again_when_no_cells_can_be_made": [
-            ("Desk.cells_gone", "self._aside.extend(attempt for attempt in self._queue if attempt.isolated)", "pass"),
-            ("Desk.cells_gone", "if not attempt.isolated", "if True"),
+            ("Ledger.cells_gone", "self._aside.extend(attempt for attempt in self._queue if attempt.isolated)", "pass"),
+            ("Ledger.cells_gone", "if not attempt.isolated", "if True"),
         ],
         _DESK + "test_isolated_ones_fail_when_cells_can_never_be_made": [
-            ("Desk.cells_failed", "attempt.phase is Phase.QUEUED", "True"),
-            ("Desk.cells_failed", "attempt.phase is Phase.QUEUED", "False"),
+            ("Ledger.cells_failed", "attempt.phase is Phase.QUEUED", "True"),
+            ("Ledger.cells_failed", "attempt.phase is Phase.QUEUED", "False"),
         ],
         _DESK + "test_from_assignment_to_reported": [
-            ("Desk.take_startable", " and self._running < self._concurrency", ""),
-            ("Desk.take_startable", "self._running < self._concurrency", "self._running <= self._concurrency"),
-            ("Desk.take_startable", "if attempt.phase is Phase.QUEUED:", "if False:"),
+            ("Ledger.take_startable", " and self._running < self._concurrency", ""),
+            ("Ledger.take_startable", "self._running < self._concurrency", "self._running <= self._concurrency"),
+            ("Ledger.take_startable", "if attempt.phase is Phase.QUEUED:", "if False:"),
         ],
         _DESK + "test_what_was_stopped_while_it_was_named_does_not_go_back": [
-            ("Desk.put_back", "attempt.stopped is not None or ", ""),
+            ("Ledger.put_back", "attempt.stopped is not None or ", ""),
         ],
         _GUARDS + "test_drained_before_it_was_named": [
-            ("Desk.put_back", " or self.draining", ""),
+            ("Ledger.put_back", " or self.draining", ""),
         ],
         _DESK + "test_what_could_not_be_named_goes_back_in_order": [
-            ("Desk.put_back", "attempt.stopped is not None or self.draining", "True"),
-            ("Desk.put_back", "            self._running -= 1\n", ""),
+            ("Ledger.put_back", "attempt.stopped is not None or self.draining", "True"),
+            ("Ledger.put_back", "            self._running -= 1\n", ""),
         ],
         _GUARDS + "test_stops_and_recalls_of_nobody": [
-            ("Desk.stop", "if attempt is None:", "if False:"),
-            ("Desk.recall", "attempt is not None and ", ""),
-            ("Desk.saved", "result is not None", "True"),
+            ("Ledger.stop", "if attempt is None:", "if False:"),
+            ("Ledger.recall", "attempt is not None and ", ""),
+            ("Ledger._saved", "result is not None", "True"),
         ],
         _GUARDS + "test_only_a_lost_attempt_is_lost": [
-            ("Desk.stop", 'if reason == "lost":', "if True:"),
-            ("Desk.stop", 'if reason == "lost":', "if False:"),
+            ("Ledger.stop", 'if reason == "lost":', "if True:"),
+            ("Ledger.stop", 'if reason == "lost":', "if False:"),
         ],
         _DESK + "test_stopping": [
-            ("Desk.stop", "case Phase.QUEUED:", "case -1:"),
-            ("Desk.stop", "case Phase.STARTED if", "case -1 if"),
-            ("Desk.stop", " if attempt.stopped is None", ""),
+            ("Ledger.stop", "case Phase.QUEUED:", "case -1:"),
+            ("Ledger.stop", "case Phase.STARTED if", "case -1 if"),
+            ("Ledger.stop", " if attempt.stopped is None", ""),
         ],
         _GUARDS + "test_which_attempt_runs": [
-            ("Desk.started_attempt", "attempt is not None and ", ""),
-            ("Desk.started_attempt", " and attempt.phase is Phase.STARTED", ""),
-            ("Desk.running_attempt", "attempt is not None and ", ""),
-            ("Desk.running_attempt", " and attempt.stopped is None", ""),
+            ("Ledger.started_attempt", "attempt is not None and ", ""),
+            ("Ledger.started_attempt", " and attempt.phase is Phase.STARTED", ""),
+            ("Ledger.running_attempt", "attempt is not None and ", ""),
+            ("Ledger.running_attempt", " and attempt.stopped is None", ""),
         ],
         _DESK + "test_what_waits_behind_long_ones_goes_back": [
-            ("Desk.give_back_waiting", "if attempt.phase is Phase.QUEUED]", "]"),
-            ("Desk.give_back_waiting", "not self.is_full or ", ""),
-            ("Desk.is_full", "self._running >= self._concurrency", "False"),
-            ("Desk.give_back_waiting", " or not waiting", ""),
+            ("Ledger.give_back_waiting", "if attempt.phase is Phase.QUEUED]", "]"),
+            ("Ledger.give_back_waiting", "not self.is_full or ", ""),
+            ("Ledger.is_full", "self._running >= self._concurrency", "False"),
+            ("Ledger.give_back_waiting", " or not waiting", ""),
         ],
         _DESK + "test_recall_takes_only_what_waits": [
-            ("Desk.recall", " and attempt.phase is Phase.QUEUED", ""),
+            ("Ledger.recall", " and attempt.phase is Phase.QUEUED", ""),
         ],
         _GUARDS + "test_drained_what_had_been_given_back": [
-            ("Desk.drain", "attempt.phase is Phase.QUEUED", "True"),
-            ("Desk.started", " if attempt.phase is Phase.STARTED", ""),
+            ("Ledger.drain", "attempt.phase is Phase.QUEUED", "True"),
+            ("Ledger.started", " if attempt.phase is Phase.STARTED", ""),
         ],
         _GUARDS + "test_what_was_named_is_told_again": [
-            ("Desk.named", " if attempt.named", ""),
+            ("Ledger.named", " if attempt.named", ""),
         ],
         _DESK + "test_a_result_waits_for_its_checkpoint": [
-            ("Desk.saved", "result is not None", "False"),
-            ("Desk._finish", " and attempt.checkpoint is None", ""),
-            ("Desk._finish_with_extra", "if attempt.is_saved:", "if True:"),
+            ("Ledger._saved", "result is not None", "False"),
+            ("Ledger._finish", " and attempt.checkpoint is None", ""),
+            ("Ledger._finish_with_extra", "if attempt.is_saved:", "if True:"),
         ],
         _DESK + "test_a_refused_report": [
-            ("Desk.take_report", "if self._suspects else", "if False else"),
-            ("Desk.refused", "if passing:", "if False:"),
-            ("Desk.refused", "elif len(results) > 1:", "elif False:"),
-            ("Desk.refused", "elif len(results) > 1:", "elif True:"),
+            ("Ledger.take_report", "if self._suspects else", "if False else"),
+            ("Ledger.refused", "if passing:", "if False:"),
+            ("Ledger.refused", "elif len(results) > 1:", "elif False:"),
+            ("Ledger.refused", "elif len(results) > 1:", "elif True:"),
         ],
         _GUARDS + "test_an_empty_report_is_not_under_way": [
-            ("Desk.take_report", "if taken:", "if True:"),
+            ("Ledger.take_report", "if taken:", "if True:"),
         ],
         _GUARDS + "test_a_result_that_was_refused_alone_once_is_not_named_twice": [
-            ("Desk.refused", "result[:2], None)]", "result[:2], 1) or 1]"),
+            ("Ledger.refused", "result[:2], None)]", "result[:2], 1) or 1]"),
         ],
         _DESK + "test_progress_is_told_once": [
-            ("Desk._finish", "attempt.progress is None and ", ""),
-            ("Desk._finish_with_extra", "attempt.progress is not attempt.progress_sent", "False"),
-            ("Desk._finish_with_extra", "if extra:", "if False:"),
+            ("Ledger._finish", "attempt.progress is None and ", ""),
+            ("Ledger._finish_with_extra", "attempt.progress is not attempt.progress_sent", "False"),
+            ("Ledger._finish_with_extra", "if extra:", "if False:"),
         ],
         _GUARDS + "test_progress_that_the_server_has_is_not_sent_again": [
-            ("Desk._finish_with_extra", "attempt.progress is not attempt.progress_sent", "True"),
-            ("Desk._finish_with_extra", "if extra:", "if True:"),
+            ("Ledger._finish_with_extra", "attempt.progress is not attempt.progress_sent", "True"),
+            ("Ledger._finish_with_extra", "if extra:", "if True:"),
         ],
         _GUARDS + "test_who_was_stopped_says_why": [
-            ("Desk._finish", " and attempt.stopped is None", ""),
-            ("Desk._finish_with_extra", "attempt.stopped is not None", "False"),
-            ("Desk._finish_with_extra", "attempt.stack is not None", "True"),
+            ("Ledger._finish", " and attempt.stopped is None", ""),
+            ("Ledger._finish_with_extra", "attempt.stopped is not None", "False"),
+            ("Ledger._finish_with_extra", "attempt.stack is not None", "True"),
         ],
         _DESK + "test_what_an_isolated_one_used_goes_with_its_result": [
-            ("Desk._finish_with_extra", "attempt.stack is not None", "False"),
-            ("Desk._finish_with_extra", "dict(used)", "{}"),
+            ("Ledger._finish_with_extra", "attempt.stack is not None", "False"),
+            ("Ledger._finish_with_extra", "dict(used)", "{}"),
         ],
         _DESK + "test_reports_fit_into_frames": [
-            ("Desk._take_results", "if room < 0:", "if False:"),
-            ("Desk._take_results", "if count == 0:", "if False:"),
-            ("Desk._take_results", "if count == 0:", "if True:"),
+            ("Ledger._take_results", "if room < 0:", "if False:"),
+            ("Ledger._take_results", "if count == 0:", "if False:"),
+            ("Ledger._take_results", "if count == 0:", "if True:"),
         ],
     },
+    is_part=True,
 )
 
 CHECKPOINTS: Final = Guarded(
     "pulse.worker.session.checkpoints",
     {
         _DESK + "test_the_newest_checkpoint_is_sent_once": [
-            ("Checkpoints.take", "while self._new:", "while True:"),
+            ("Checkpoints.take", "while self.new:", "while True:"),
             ("Checkpoints.answered", "if attempt.is_saved:", "if False:"),
         ],
         _GUARDS + "test_one_checkpoint_of_an_attempt_in_a_frame": [
@@ -177,15 +178,15 @@ BEAT_SHEET: Final = Guarded(
     "pulse.worker.session.heartbeat",
     {
         _DESK + "test_progress_is_told_once": [
-            ("BeatSheet.add", " or text is attempt.progress_sent", ""),
+            ("HeartbeatBody.add", " or text is attempt.progress_sent", ""),
         ],
         _DESK + "test_a_heartbeat_is_bounded": [
-            ("BeatSheet.add", "len(text) > self._room", "False"),
-            ("BeatSheet.add", "            self.complete = False\n", ""),
+            ("HeartbeatBody.add", "len(text) > self._room", "False"),
+            ("HeartbeatBody.add", "            self.complete = False\n", ""),
         ],
     },
     without={
-        ("BeatSheet.add", "text is None"): "for the type checkers: without progress there is none that was sent",
+        ("HeartbeatBody.add", "text is None"): "for the type checkers: without progress there is none that was sent",
     },
 )
 
@@ -253,16 +254,16 @@ BEATS: Final = Guarded(
     {
         _GUARDS + "test_nobody_beats_before_a_session": [
             ("Watch.due_s", "self.session is None", "False"),
-            ("Minder.leavers", " if watch.session is not None", ""),
+            ("ProxyHeartbeats.leavers", " if watch.session is not None", ""),
         ],
         _GUARDS + "test_the_stack_of_a_session": [
-            ("Minder.stack_of", "watch.session == session and ", ""),
-            ("Minder.stack_of", " and watch.take_stack is not None", ""),
+            ("ProxyHeartbeats.stack_of", "watch.session == session and ", ""),
+            ("ProxyHeartbeats.stack_of", " and watch.take_stack is not None", ""),
         ],
         _PARTS + "test_the_parent_beats_for_the_silent_and_living": [
-            ("Minder.take_due", " and watch.due_s(self.heartbeat_s) <= now_s", ""),
-            ("Minder.take_due", "self._state_of(watch.pid) not in _STOPPED_OR_DEAD", "True"),
-            ("Minder.take_due", "watch.beaten_s = now_s", "pass"),
+            ("ProxyHeartbeats.take_due", " and watch.due_s(self.heartbeat_s) <= now_s", ""),
+            ("ProxyHeartbeats.take_due", "self._state_of(watch.pid) not in _STOPPED_OR_DEAD", "True"),
+            ("ProxyHeartbeats.take_due", "watch.beaten_s = now_s", "pass"),
         ],
         _BEATS + "test_a_parent_whose_connection_was_good_is_back_soon": [
             ("mind", "time.monotonic() - since_s >= STABLE_S", "True"),
@@ -286,12 +287,15 @@ BEATS: Final = Guarded(
             ("_Line.run.read", 'if frame.kind == "stack":', "if False:"),
         ],
         _PARTS + "test_the_parent_gives_notice_of_all_who_have_a_session": [
-            ("Minder.leavers", "if self.leaving else", "if True else"),
-            ("Minder.leavers", "if self.leaving else", "if False else"),
+            ("ProxyHeartbeats.leavers", "if self._leaving else", "if True else"),
+            ("ProxyHeartbeats.leavers", "if self._leaving else", "if False else"),
         ],
     },
     without={
-        ("Minder.take_due", "watch.session is not None"): "for the type checkers: without a session nothing is due",
+        (
+            "ProxyHeartbeats.take_due",
+            "watch.session is not None",
+        ): "for the type checkers: else nothing is due",
     },
 )
 

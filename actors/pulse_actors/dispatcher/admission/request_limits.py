@@ -128,8 +128,8 @@ class RequestLimits:
     __slots__ = ("__weakref__", "_mistakes", "_trust", "is_throttled", "requests")
 
     def __init__(self, now_s: float) -> None:
-        self._mistakes = TokenBucket(MISTAKES, MISTAKES_A_SECOND, float("inf"), now_s)
-        self._trust = TokenBucket(MISTAKES, FORGIVEN_A_SECOND, LONGEST_PENALTY_S * FORGIVEN_A_SECOND, now_s)
+        self._mistakes = TokenBucket(MISTAKES, MISTAKES_A_SECOND, float("inf"), now_s=now_s)
+        self._trust = TokenBucket(MISTAKES, FORGIVEN_A_SECOND, LONGEST_PENALTY_S * FORGIVEN_A_SECOND, now_s=now_s)
         self.requests = anyio.Semaphore(MAX_REQUESTS)
         self.is_throttled = False
 
@@ -140,19 +140,17 @@ class RequestLimits:
         self.is_throttled = self._trust.left(now_s) < 0
 
     async def wait(self) -> None:
-        """Return when its next frame may be taken."""
-        if self.is_throttled:
-            now_s = time.monotonic()
-            self.is_throttled = self._trust.left(now_s) < 0
-            pause_s = self._mistakes.wait_s(now_s)
-            if pause_s:
-                await anyio.sleep(pause_s)
-            await _penalty_lane.turn()
+        """Return when the next frame of a throttled peer may be taken."""
+        now_s = time.monotonic()
+        self.is_throttled = self._trust.left(now_s) < 0
+        pause_s = self._mistakes.wait_s(now_s)
+        if pause_s:
+            await anyio.sleep(pause_s)
+        await _penalty_lane.turn()
 
     def done(self) -> None:
         """The frame that was waited for is taken."""
-        if self.is_throttled:
-            _penalty_lane.done()
+        _penalty_lane.done()
 
     def slot_for(self, kind: str) -> anyio.Semaphore | PenaltySlot:
         """Where a request of *kind* has to find a place before it is under way."""

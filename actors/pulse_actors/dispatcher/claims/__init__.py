@@ -1,12 +1,12 @@
 """
 From the database to workers.
 
-- assign_frames: builds the frames that assign jobs to a worker
 - cross_host: tells other hosts about work that no worker here can take
 - cursors: where each claim continues, by topic and priority
 - doubts: jobs that a worker may hold without having received them
 - handout: claims jobs for workers with free capacity, and assigns them
 - loop: the claim loop: when and where to claim
+- parts: the parts of claiming, put together
 - placement: decides which worker runs each claimed job; pure
 - quarantine: topics that cannot be claimed for a while
 - refused_jobs: finds single jobs that the database refuses to hand out

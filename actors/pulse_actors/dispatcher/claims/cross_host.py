@@ -9,44 +9,27 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import Iterable
 from typing import Final
 
 import anyio
 
 from pulse.errors import UnavailableError
 from pulse.store.store import Store
-from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 
 PAUSE_S: Final = 0.1  # between two that are sent, and between two claims because of what is heard
 
 
 class CrossHostHints:
-    """
-    What is told and heard.
+    """What is told and heard."""
 
-    Args:
-        store: The database.
-        registry: Who has room here.
-    """
-
-    def __init__(self, store: Store, registry: WorkerRegistry) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
-        self._registry = registry
         self._name = secrets.token_hex(8)  # what it tells, it hears too
-        self._topics: set[str] = set()
-        self._anywhere = False
         self._arrived = anyio.Event()
         self._next_s = float("-inf")
 
-    def work(self, topics: Iterable[str]) -> None:
-        """There is work in *topics*."""
-        self._topics.update(topics)
-        self._arrived.set()
-
-    def work_somewhere(self) -> None:
-        """There is work, nobody here knows where."""
-        self._anywhere = True
+    def work(self) -> None:
+        """There is work that nobody here has room for, as far as is known."""
         self._arrived.set()
 
     async def run(self) -> None:
@@ -54,18 +37,9 @@ class CrossHostHints:
         while True:
             await self._arrived.wait()
             self._arrived = anyio.Event()
-            if self._is_worth_telling():
-                with contextlib.suppress(UnavailableError):  # then the others cannot claim either; they poll
-                    await self._store.notify_work(self._name)
-                await anyio.sleep(PAUSE_S)
-
-    def _is_worth_telling(self) -> bool:
-        topics, self._topics = self._topics, set()
-        anywhere, self._anywhere = self._anywhere, False
-        if anywhere:
-            return True
-        served = {topic for worker in self._registry.workers() if worker.credit > 0 for topic in worker.facts.topics}
-        return not topics <= served
+            with contextlib.suppress(UnavailableError):  # then the others cannot claim either; they poll
+                await self._store.notify_work(self._name)
+            await anyio.sleep(PAUSE_S)
 
     def heard(self, sender: object, now_s: float) -> list[float]:
         """

@@ -30,9 +30,6 @@ class InDoubtClaims:
     Claims of which it is not known whether they were made.
 
     Args:
-        store: The database.
-        registry: What workers were told of.
-        signal: Hears of what is given back.
         deadlines: Hears what a worker holds that it was never told of; None: nobody is killed here.
     """
 
@@ -90,7 +87,7 @@ class InDoubtClaims:
     async def give_back_unknown(self, worker: RegisteredWorker) -> None:
         """Give back what *worker* holds by the database alone, connected or not."""
         async with self._lock:
-            await self.give_back_unlisted(worker.identity, self._registry.reporting.union(worker.held))
+            await self.give_back_unlisted(worker.identity, self._registry.listed(worker))
 
     async def give_back_unlisted(self, identity: str, listed: set[Pair]) -> dict[Pair, Running]:
         """
@@ -109,7 +106,7 @@ class InDoubtClaims:
         asked = self._in_doubt | self._doubted
         doubted = [one for one in map(self._registry.get, asked) if one is not None]
         # What it holds now: some of it may be completed by the time the answer is read, and is not given back then.
-        listed_of = {worker.identity: self._registry.reporting.union(worker.held) for worker in doubted}
+        listed_of = {worker.identity: self._registry.listed(worker) for worker in doubted}
         held = await self._store.leases_of([*listed_of])
         unlisted: list[Fence] = []
         for worker in doubted:

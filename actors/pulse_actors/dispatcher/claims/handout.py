@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Final
 
@@ -15,10 +15,9 @@ from pulse.store.failures import refusal_of
 from pulse.store.recovery.epochs import WENT_BACK
 from pulse.store.rows import Claim, Ending, EndingKind, Level, Renewal
 from pulse.store.store import Store
-from pulse_actors.dispatcher.claims.assign_frames import frames
 from pulse_actors.dispatcher.claims.cursors import LevelStart
 from pulse_actors.dispatcher.claims.doubts import InDoubtClaims
-from pulse_actors.dispatcher.claims.placement import place
+from pulse_actors.dispatcher.claims.placement import length_of, place
 from pulse_actors.dispatcher.claims.work_signal import WorkSignal
 from pulse_actors.dispatcher.monitoring.counters import DispatchCounters
 from pulse_actors.dispatcher.monitoring.observe import count_handed_out
@@ -28,6 +27,9 @@ from pulse_actors.shared import identity as identities
 
 _DUE: Final = attrgetter("due_at", "id")
 _PRIORITY: Final = attrgetter("priority")
+ASSIGN_CHARS: Final = 1024 * 1024  # in one frame; a worker starts the first job while the next frame comes
+ISOLATE_AT_CRASHES: Final = 2  # one crash may be an innocent neighbour's; after two the job runs where it kills nobody
+_PREVIOUS: Final = ("outcome", "reason", "worker", "progress")  # as claim_jobs returns them
 UNENDED: Final = frozenset({"canceled", "lease_expired"})  # outcomes of attempts whose handlers may not have ended
 
 log = structlog.get_logger()
@@ -55,13 +57,8 @@ class Handout:
     From the database to workers.
 
     Args:
-        store: The database.
-        registry: Who gets what.
         signal: Hears of what could not be handed out.
-        in_doubt: Knows which claims are under way.
         host: This host, whose processes can be seen and killed; None: leases only.
-        lease_s: Length of a lease.
-        counters: What is handed out is counted there.
 
     Attributes:
         lease_s: Length of a lease, where its topic has no longer one.
@@ -138,7 +135,7 @@ class Handout:
         """What a refused claim took although it was refused: its answer cannot be read, so no worker will see it."""
         if error.may_be_done:
             workers = [worker for worker in map(self._registry.get, plan.workers) if worker is not None]
-            listed = self._registry.reporting.union(*(worker.held for worker in workers))
+            listed = self._registry.listed(*workers)
             held = await self._store.leases_of([worker.identity for worker in workers])
             taken = [
                 Ending(*pair, identity, EndingKind.UNASSIGNED)  # no history: a job that stays so is tried each second
@@ -167,7 +164,7 @@ class Handout:
         """Leases of topics that have longer ones of their own: a claim opens all with the server's."""
         leases = self._registry.policies.leases
         longer = [
-            Renewal(claim.id, claim.attempt, plan.workers[claim.worker], None)
+            Renewal(claim.id, claim.attempt, plan.workers[claim.worker], progress=None)
             for claim in claims
             if claim.topic in leases
         ]
@@ -204,7 +201,7 @@ class Handout:
             self._assign(heir, [claim])
             count_handed_out(self._counters, self._registry, {heir: [claim]})
         else:  # it left while its job was passed on to it
-            await self._store.end([Ending(claim.id, claim.attempt, heir, EndingKind.UNASSIGNED)])
+            await self._store.end([Ending(claim.id, claim.attempt, heir, kind=EndingKind.UNASSIGNED)])
 
     def _assign(self, identity: str, claims: list[Claim]) -> None:
         worker = self._registry.get(identity)
@@ -212,7 +209,7 @@ class Handout:
             return
         claims.sort(key=_DUE)
         claims.sort(key=_PRIORITY, reverse=True)  # the order within a priority stays
-        parts = list(frames(claims, self._registry.policies, self.lease_s))
+        parts = list(assign_frames(claims, self._registry, self.lease_s))
         worker.jobs.sent(len(parts))
         self._registry.hand_over(identity, claims)
         for part in parts:
@@ -222,3 +219,52 @@ class Handout:
 def is_unended(outcome: str | None, error: str | None) -> bool:
     """Whether the handler of an attempt that ended so may not have ended."""
     return outcome in UNENDED or error == WENT_BACK
+
+
+def assign_frames(
+    claims: Sequence[Claim], registry: WorkerRegistry, lease_s: float
+) -> Iterator[list[tuple[object, ...]]]:
+    """
+    *claims*, which one worker gets, as they are sent: a frame after the other.
+
+    Args:
+        claims: In the order in which they start.
+        lease_s: Length of a lease, where its topic has no other.
+    """
+    for part in _parts(claims):
+        yield [_wire(claim, registry, lease_s) for claim in part]
+
+
+def _wire(claim: Claim, registry: WorkerRegistry, lease_s: float) -> tuple[object, ...]:
+    extra, lease_s = _extra(claim, registry.stall_s(claim.topic)), registry.policies.leases.get(claim.topic, lease_s)
+    return (claim.id, claim.attempt, claim.name, claim.topic, claim.args, claim.timeout_s, lease_s, extra)
+
+
+def _parts(claims: Sequence[Claim]) -> Iterator[Sequence[Claim]]:
+    start, size = 0, 0
+    for index, claim in enumerate(claims):
+        size += length_of(claim)
+        if size > ASSIGN_CHARS and index > start:
+            yield claims[start:index]
+            start, size = index, length_of(claim)
+    yield claims[start:]
+
+
+def _extra(claim: Claim, stall_s: float | None = None) -> dict[str, object] | None:
+    if claim.attempt == 1 and claim.traceparent is None and claim.occurrence_at is None and stall_s is None:
+        return None  # nearly every one
+    extra: dict[str, object] = {}
+    if claim.traceparent is not None:
+        extra["traceparent"] = claim.traceparent
+    if stall_s is not None:
+        extra["stall_s"] = stall_s
+    if claim.uncharged:
+        extra["tries"] = claim.attempt - claim.uncharged
+    if claim.occurrence_at is not None:
+        extra["occurrence"] = claim.occurrence_at
+    if claim.previous is not None or claim.checkpoint is not None:
+        words = json.loads(claim.previous) if claim.previous is not None else [None] * len(_PREVIOUS)
+        extra["previous"] = {**dict(zip(_PREVIOUS, words, strict=True)), "checkpoint": claim.checkpoint}
+    if claim.crashes >= ISOLATE_AT_CRASHES:
+        extra["isolate"] = True
+    return extra or None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Final
 
@@ -36,13 +36,6 @@ class ClaimLoop:
     The claim loop.
 
     Args:
-        store: The database.
-        registry: Who has room.
-        signal: Where there may be work.
-        in_doubt: Settles what earlier claims may have taken.
-        handout: Claims, and hands over.
-        refused_jobs: Finds the jobs that a claim is refused for.
-        quarantine: The topics of claims that fail.
         batch: Most jobs of one claim.
     """
 
@@ -82,13 +75,15 @@ class ClaimLoop:
                 await self._pause()
 
     async def _pause(self) -> None:
-        now_s = time.monotonic()
-        if self._quarantine.has_missed(now_s):
+        now_s, quarantine = time.monotonic(), self._quarantine if self._quarantine.is_active else None
+        if quarantine is not None and quarantine.has_missed(now_s):
             self._cursors.want_full()
         if self._signal.take_due(now_s):  # it became due during the last claim, which may have missed it
             return
         has_room = not self._registry.closed and any(
-            worker.credit and worker.facts.topics and not self._quarantine.holds(worker.facts.topics, now_s)
+            worker.credit
+            and worker.facts.topics
+            and not (quarantine is not None and quarantine.holds(worker.facts.topics, now_s))
             for worker in self._registry.workers()
         )
         await self._signal.wait(self._cursors.pause_s(now_s) if has_room else DOUBT_S, now_s, has_room=has_room)
@@ -100,7 +95,10 @@ class ClaimLoop:
                 await self._in_doubt.settle()
         self._handout.note_silence()
         began_s = time.monotonic()
-        plans = [plan for plan in self._registry.plan(self._batch) if not self._quarantine.holds(plan.topics, began_s)]
+        plans: Sequence[ClaimPlan] = self._registry.plan(self._batch)
+        self._signal.plan_made(plans)
+        if self._quarantine.is_active:
+            plans = [plan for plan in plans if not self._quarantine.holds(plan.topics, began_s)]
         full = bool(plans) and self._cursors.is_full_due(began_s)
         window = self._cursors.window_due(began_s) if plans and not full else None
         if full:
@@ -138,8 +136,11 @@ class ClaimLoop:
         more, cost_s = False, 0.0
         if full and any(len(plan.topics) > FEW_TOPICS for plan in plans):
             cost_s = await self._survey()
-        plan_again = partial(self._registry.plan, self._batch, again=True)
-        for plan in self._quarantine.divided(plans, plan_again, time.monotonic()):
+        divided: Iterable[ClaimPlan] = plans
+        if self._quarantine.is_active:
+            plan_again = partial(self._registry.plan, self._batch, again=True)
+            divided = self._quarantine.divided(plans, plan_again, time.monotonic())
+        for plan in divided:
             starts, version = self._starts(plan, window, full=full), self._cursors.begin(time.monotonic())
             if starts == []:
                 continue
@@ -199,7 +200,8 @@ class ClaimLoop:
                 raise
             self._bar(plan, error, lasts=False, full=is_full)
             return False, time.monotonic() - began_s
-        self._quarantine.succeeded(plan.topics, full=is_full)
+        if self._quarantine.is_active:
+            self._quarantine.succeeded(plan.topics, full=is_full)
         more = await self._claimed(plan, starts, version, claims)
         return more, time.monotonic() - began_s
 

@@ -42,7 +42,6 @@ def place(
     Decide for each claimed job who runs it; nothing is written into the registry yet.
 
     Args:
-        registry: Who has room.
         plan: Of the claim.
         claims: What it brought.
         running: Jobs an earlier attempt of which may run on this host yet, in a process that is not connected.
@@ -60,7 +59,9 @@ def place(
         seat = plan.workers[claim.worker]
         if claim.id in held:
             delay_s = min(ALL_BUSY_MAX_S, ALL_BUSY_MIN_S * 2.0 ** given_back(claim))
-            placement.returned.append(Ending(claim.id, claim.attempt, seat, EndingKind.UNASSIGNED, delay_s=delay_s))
+            placement.returned.append(
+                Ending(claim.id, claim.attempt, seat, kind=EndingKind.UNASSIGNED, delay_s=delay_s)
+            )
             continue
         if _is_too_long(claim):
             placement.returned.append(_discarded(claim, seat))
@@ -97,7 +98,7 @@ def _returned(registry: WorkerRegistry, claim: Claim, fence: Fence) -> Ending:
     if _naming(registry, claim):
         return Ending(*fence, EndingKind.UNASSIGNED, delay_s=min(ALL_BUSY_MAX_S, ALL_BUSY_MIN_S * longer))
     error = f'no handler named "{claim.name}" on topic "{claim.topic}"'
-    return Ending(*fence, EndingKind.UNASSIGNED, error, min(NO_HANDLER_MAX_S, NO_HANDLER_MIN_S * longer))
+    return Ending(*fence, EndingKind.UNASSIGNED, error, delay_s=min(NO_HANDLER_MAX_S, NO_HANDLER_MIN_S * longer))
 
 
 def length_of(claim: Claim) -> int:
@@ -121,4 +122,4 @@ def _discarded(claim: Claim, seat: str) -> Ending:
     """
     what = "args and checkpoint" if claim.checkpoint else "args"
     error = f"{what} have {_bytes_of(claim)} bytes as the database prints them; at most {CLAIM_MAX_BYTES} can be sent"
-    return Ending(claim.id, claim.attempt, seat, EndingKind.DISCARDED, error)
+    return Ending(claim.id, claim.attempt, seat, kind=EndingKind.DISCARDED, error=error)

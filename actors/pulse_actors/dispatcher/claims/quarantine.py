@@ -25,9 +25,15 @@ APART_S: Final = 60.0  # then all of them are claimed together again, unless one
 
 
 class Quarantine:
-    """The topics of claims that failed."""
+    """
+    The topics of claims that failed.
+
+    Attributes:
+        is_active: A claim has failed, and something may follow from that yet.
+    """
 
     def __init__(self) -> None:
+        self.is_active = False
         self._pauses: dict[
             frozenset[str], tuple[float, float, bool]
         ] = {}  # until when; how long that was; whether it lasts
@@ -38,6 +44,7 @@ class Quarantine:
 
     def is_refused(self, topics: Sequence[str], *, full: bool) -> bool:
         """A claim of *topics* heard "away" or "locked", at once; whether each time: it meets what says so."""
+        self.is_active = True
         self._unbelieved[frozenset(topics), full] += 1
         return self._unbelieved[frozenset(topics), full] >= STUBBORN
 
@@ -51,7 +58,7 @@ class Quarantine:
             lasts: The reason is not one that may have passed soon.
             full: It was to look at everything there is.
         """
-        key = frozenset(topics)
+        key, self.is_active = frozenset(topics), True
         if full:
             self._full.add(key)
         _, before_s, _ = self._pauses.get(key, (0.0, SHORTEST_S / 2, False))
@@ -66,11 +73,11 @@ class Quarantine:
 
     def succeeded(self, topics: Sequence[str], *, full: bool) -> None:
         """A claim of *topics* was made."""
-        if self._pauses or self._unbelieved:
-            key = frozenset(topics)
-            self._pauses.pop(key, None)
-            for kind in (full, False):
-                self._unbelieved.pop((key, kind), None)
+        key = frozenset(topics)
+        self._pauses.pop(key, None)
+        for kind in (full, False):
+            self._unbelieved.pop((key, kind), None)
+        self.is_active = bool(self._pauses or self._full or self._apart or self._unbelieved)
 
     def has_missed(self, now_s: float) -> bool:
         """Whether some may be claimed again of which there is everything to be looked at; said once."""

@@ -41,21 +41,12 @@ log = structlog.get_logger()
 
 
 class RefusedJobs:
-    """
-    Finds them, and tries them again.
-
-    Args:
-        store: The database.
-        registry: Who has room.
-        handout: Hands out what can be.
-        in_doubt: Lets one claim be made at a time.
-        signal: Hears of what is let go.
-    """
+    """Finds them, and tries them again."""
 
     def __init__(
         self, store: Store, registry: WorkerRegistry, handout: Handout, *, in_doubt: InDoubtClaims, signal: WorkSignal
     ) -> None:
-        self._store = store
+        self._aside = store.aside
         self._registry = registry
         self._handout = handout
         self._in_doubt = in_doubt
@@ -78,7 +69,7 @@ class RefusedJobs:
             return search.has_claimed
 
     async def _search(self, search: _RefusedSearch, plan: ClaimPlan, starts: Sequence[LevelStart] | None) -> bool:
-        suspects = await self._store.aside.claimable(plan.topics, max(len(plan.seats), LOOKED_AT), starts)
+        suspects = await self._aside.claimable(plan.topics, max(len(plan.seats), LOOKED_AT), starts)
         try:
             await search.through(suspects[: len(plan.seats)])
             is_about_none = await search.is_about_none(suspects)
@@ -92,7 +83,7 @@ class RefusedJobs:
     async def _set_aside(self, bad: Sequence[tuple[Suspect, StatementError]], most: int | None) -> None:
         if not bad:
             return
-        new = await self._store.aside.add([(one.id, error) for one, error in bad], TRY_S, most)
+        new = await self._aside.add([(one.id, error) for one, error in bad], TRY_S, most)
         for one, error in bad:
             if one.id not in new:  # too many are, and each search meets it anew; or another host has told it
                 continue
@@ -116,7 +107,7 @@ class RefusedJobs:
 
     async def try_next(self) -> bool:
         """Try the one whose turn it is; whether it is done with, so that another may be, too."""
-        found = await self._store.aside.next(TRY_S)
+        found = await self._aside.next(TRY_S)
         if found is None:
             return False
         if found.suspect is None:
@@ -130,13 +121,13 @@ class RefusedJobs:
             try:
                 claimed = await self._handout.claim_these(plan, *_these([found.suspect]))
             except ClaimRefusedError as error:
-                await self._store.aside.add([(found.id, error.refusal)], TRY_S)
+                await self._aside.add([(found.id, error.refusal)], TRY_S)
                 return False
         if claimed:
-            await self._store.aside.readmit_like(found.sqlstate)
+            await self._aside.readmit_like(found.sqlstate)
         is_let_go = claimed or found.statement != CLAIM  # whoever was refused something else tries that again
         if is_let_go:
-            await self._store.aside.readmit([found.id])
+            await self._aside.readmit([found.id])
             log.info("job_readmitted", job=_shown(found.id))
             self._signal.wake()  # what was let go may lie before all cursors
         return is_let_go
@@ -145,7 +136,7 @@ class RefusedJobs:
         """No claim takes it; what has expired is the expiry's. Of one that runs its report may be what is refused."""
         if found.status == "RUNNING" and found.statement != CLAIM:
             return False
-        await self._store.aside.readmit([found.id])
+        await self._aside.readmit([found.id])
         return True
 
 

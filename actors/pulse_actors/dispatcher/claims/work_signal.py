@@ -14,7 +14,7 @@ from pulse.store.rows import Level
 from pulse_actors.dispatcher.claims.cross_host import CrossHostHints
 from pulse_actors.dispatcher.claims.cursors import Cursors
 from pulse_actors.dispatcher.workers.records import RegisteredWorker
-from pulse_actors.dispatcher.workers.registry import WorkerRegistry
+from pulse_actors.dispatcher.workers.registry import ClaimPlan, WorkerRegistry
 
 FAR_S: Final = 3600.0  # what is due later than that is left to the poll
 MAX_TIMES: Final = 10_000  # likewise what there is no room for
@@ -55,8 +55,6 @@ class WorkSignal:
     Submits, reports and requests tell the claim loop here that jobs are due or that workers have free capacity.
 
     Args:
-        registry: Who serves which topics.
-        cross_host: Tells other hosts of work that is left.
         poll_s: Longest pause between two claims while somebody has room.
 
     Attributes:
@@ -71,6 +69,7 @@ class WorkSignal:
         self.cursors = Cursors(poll_s)
         self._due = DueTimes()
         self._event = anyio.Event()
+        self._left: set[str] = set()  # topics with work, since the last plan
         self._is_waiting = False  # all that is known was claimed, and somebody has room
 
     def wake(self) -> None:
@@ -106,13 +105,20 @@ class WorkSignal:
         if delay_s <= 0:
             self.cursors.learn(level, due_s)
             self._event.set()
-            self.work_left((level.topic,))
+            self._left.add(level.topic)
         elif self._due.add(level, delay_s, time.monotonic()):
             self._event.set()
 
     def work_left(self, topics: Iterable[str]) -> None:
-        """There is work in *topics* that a claim has not taken: other hosts may have room for it."""
-        self._cross_host.work(topics)
+        """There is work in *topics* that a claim has not taken."""
+        self._left.update(topics)
+
+    def plan_made(self, plans: Iterable[ClaimPlan]) -> None:
+        """Claims are made for *plans*: other hosts may have room for the work in all other topics."""
+        if self._left:
+            left, self._left = self._left.difference(*(plan.topics for plan in plans)), set()
+            if left:
+                self._cross_host.work()
 
     def look_again(self) -> None:
         """Nothing new is due, but somebody may have room again, or something may have to be settled."""

@@ -36,7 +36,12 @@ def facts_of(on: RequestContext, job: Standing, now_s: float, slow: Finding | No
 def _candidate(worker: RegisteredWorker, name: str) -> Candidate:
     held = tuple(one.name for one in worker.held.values())
     return Candidate(
-        worker.facts.name, worker.facts.names, name in worker.facts.names, worker.capacity, held, stopped_by(worker)
+        worker.facts.name,
+        worker.facts.names,
+        name in worker.facts.names,
+        capacity=worker.capacity,
+        held=held,
+        stopped=stopped_by(worker),
     )
 
 

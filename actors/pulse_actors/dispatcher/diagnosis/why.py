@@ -16,7 +16,7 @@ from typing import Final, TypeAlias
 
 from pulse.common.text import ago, count, cut, duration
 from pulse.store.reading.jobs import BEFORE_MAX, Standing
-from pulse_actors.dispatcher.claims.assign_frames import ISOLATE_AT_CRASHES
+from pulse_actors.dispatcher.claims.handout import ISOLATE_AT_CRASHES
 from pulse_actors.dispatcher.claims.quarantine import LONGEST_S
 from pulse_actors.dispatcher.diagnosis.reasons import Cause, JobFacts, job_id, moment, short
 from pulse_actors.dispatcher.diagnosis.why_running import running
@@ -55,7 +55,7 @@ def _ended(job: Standing) -> Cause:
     if job.outcome == "crashed" and job.status == "DEAD_LETTERED":
         text += f". It has killed {count(job.crashes, 'worker')}, which is all that it may (max_crashes)."
     again = "" if job.status == "COMPLETED" else f"; to start it anew: pulse ctl jobs retry {job_id(job.id)}"
-    return Cause("ended", text, f"Its attempts: pulse ctl jobs get {job_id(job.id)}{again}", details)
+    return Cause("ended", text, f"Its attempts: pulse ctl jobs get {job_id(job.id)}{again}", details=details)
 
 
 def _set_aside(job: Standing, since: float) -> Cause:
@@ -70,7 +70,7 @@ def _set_aside(job: Standing, since: float) -> Cause:
     text = f"It is set aside since {moment(since, job.now)}: the database refuses {refusal}."
     again = "" if job.aside_for_good else " It is tried again by itself."
     advice = f"Repair what the error names; to give it up, whatever it has: pulse ctl jobs delete {job_id(job.id)}"
-    return Cause("set_aside", text + again, advice, details)
+    return Cause("set_aside", text + again, advice, details=details)
 
 
 def _expires_first(job: Standing, expires_at: float) -> Cause:
@@ -81,7 +81,10 @@ def _expires_first(job: Standing, expires_at: float) -> Cause:
     else:
         text = f"It never will: it expires {when}, and is due only after that."
     return Cause(
-        "expired", text, f"To run it all the same, once it is one: pulse ctl jobs retry {job_id(job.id)}", details
+        "expired",
+        text,
+        f"To run it all the same, once it is one: pulse ctl jobs retry {job_id(job.id)}",
+        details=details,
     )
 
 
@@ -97,14 +100,14 @@ def _held(job: Standing, _facts: JobFacts) -> Cause | None:
     }
     if job.last_job_id is None or job.last_job_status not in ACTIVE:
         text = "It was held behind an earlier job of its schedule, which has ended: the next one goes within 2 s."
-        return Cause("held", text + before, "", details)
+        return Cause("held", text + before, "", details=details)
     last = job_id(job.last_job_id)
     text = f"It is held until an earlier job of its schedule has ended (overlap queue): {last}, {job.last_job_status}."
-    return Cause("held", text + before, f"pulse ctl jobs why {last}", details)
+    return Cause("held", text + before, f"pulse ctl jobs why {last}", details=details)
 
 
 @dataclass(frozen=True, slots=True)
-class _Pause:
+class _PauseState:
     since: float | None
     until: float | None
     who: str | None
@@ -112,15 +115,15 @@ class _Pause:
 
 
 def _all_paused(job: Standing, _facts: JobFacts) -> Cause | None:
-    pause = _Pause(job.all_paused_at, job.all_paused_until, job.all_paused_by, job.all_reason)
+    pause = _PauseState(job.all_paused_at, job.all_paused_until, job.all_paused_by, reason=job.all_reason)
     return _paused(job, "", pause)
 
 
 def _topic_paused(job: Standing, _facts: JobFacts) -> Cause | None:
-    return _paused(job, job.topic, _Pause(job.paused_at, job.paused_until, job.paused_by, job.reason))
+    return _paused(job, job.topic, _PauseState(job.paused_at, job.paused_until, job.paused_by, reason=job.reason))
 
 
-def _paused(job: Standing, topic: str, pause: _Pause) -> Cause | None:
+def _paused(job: Standing, topic: str, pause: _PauseState) -> Cause | None:
     """A pause that ends before the job is due is in nobody's way."""
     since, until = pause.since, pause.until
     if since is None or (until is not None and until <= job.next_run_at):
@@ -132,7 +135,7 @@ def _paused(job: Standing, topic: str, pause: _Pause) -> Cause | None:
     details = {"topic": topic, "paused_at": since, "paused_until": until, "paused_by": pause.who}
     option = f" --topic {shlex.quote(topic)}" if topic else ""
     text = f"{what} is paused since {moment(since, job.now)}{by}, {end}{why}."
-    return Cause("paused", text, f"pulse ctl dispatch resume{option}", {**details, "reason": pause.reason})
+    return Cause("paused", text, f"pulse ctl dispatch resume{option}", details={**details, "reason": pause.reason})
 
 
 def _stopping(_job: Standing, facts: JobFacts) -> Cause | None:
@@ -151,7 +154,7 @@ def _unreadable(job: Standing, facts: JobFacts) -> Cause | None:
         f"They are tried again every {LONGEST_S:g} s."
     )
     advice = "Cancel that job; event claim_failed in the server's log says more."
-    return Cause("claim_failed", text, advice, {"topic": job.topic})
+    return Cause("claim_failed", text, advice, details={"topic": job.topic})
 
 
 def _nobody(job: Standing, facts: JobFacts) -> Cause | None:
@@ -161,7 +164,10 @@ def _nobody(job: Standing, facts: JobFacts) -> Cause | None:
     text = f'No worker that is connected to this server serves topic "{job.topic}". {served}{_elsewhere(job)}'
     advice = f"Start one: pulse worker MODULE:APP --topic {shlex.quote(job.topic)}"
     return Cause(
-        "no_worker", text, advice, {"topic": job.topic, "served": _some(facts.topics), "other_hosts": job.other_hosts}
+        "no_worker",
+        text,
+        advice,
+        details={"topic": job.topic, "served": _some(facts.topics), "other_hosts": job.other_hosts},
     )
 
 
@@ -179,7 +185,7 @@ def _no_handler(job: Standing, facts: JobFacts) -> Cause | None:
         text += f" A worker last came with that handler{where} {ago(job.handler_seen_at, job.now)}."
         details |= {"handler_seen_at": job.handler_seen_at, "handler_topic": job.handler_topic}
     advice = f'Start a worker whose app has it, for topic "{job.topic}"; or: pulse ctl jobs cancel {job_id(job.id)}'
-    return Cause("no_handler", text + _elsewhere(job), advice, {**details, "other_hosts": job.other_hosts})
+    return Cause("no_handler", text + _elsewhere(job), advice, details={**details, "other_hosts": job.other_hosts})
 
 
 def _held_back(_job: Standing, facts: JobFacts) -> Cause | None:
@@ -190,7 +196,7 @@ def _held_back(_job: Standing, facts: JobFacts) -> Cause | None:
     counted = ", ".join(f"{number} {cause}" for cause, number in causes.most_common())
     text = f"No worker that could run it gets jobs now: {counted}."
     advice = "pulse ctl workers; those that drain leave, those that are silent or hang are killed: start others."
-    return Cause("held_back", text, advice, {"stopped": [list(pair) for pair in causes.most_common()]})
+    return Cause("held_back", text, advice, details={"stopped": [list(pair) for pair in causes.most_common()]})
 
 
 def _full(job: Standing, facts: JobFacts) -> Cause | None:
@@ -211,7 +217,10 @@ def _full(job: Standing, facts: JobFacts) -> Cause | None:
         f"Wait, or start more workers; what runs: pulse ctl jobs list --status RUNNING --topic {shlex.quote(job.topic)}"
     )
     return Cause(
-        "full", text, advice, {"workers": len(able), "places": capacity, "running": [list(pair) for pair in running]}
+        "full",
+        text,
+        advice,
+        details={"workers": len(able), "places": capacity, "running": [list(pair) for pair in running]},
     )
 
 
@@ -219,7 +228,7 @@ def _earlier(_job: Standing, facts: JobFacts) -> Cause | None:
     if facts.earlier is None:
         return None
     text = f'An earlier attempt of it may not have ended yet: its worker "{facts.earlier}" lives. Until then it waits.'
-    return Cause("earlier_attempt", text, "That worker is being ended; wait.", {"worker": facts.earlier})
+    return Cause("earlier_attempt", text, "That worker is being ended; wait.", details={"worker": facts.earlier})
 
 
 def _not_due(job: Standing, _facts: JobFacts) -> Cause | None:
@@ -229,19 +238,19 @@ def _not_due(job: Standing, _facts: JobFacts) -> Cause | None:
     details: dict[str, object] = {"next_run_at": job.next_run_at, "attempt": job.attempts}
     if job.was_given_back:
         text = f"It was claimed, and given back since nobody could take it just then; it is looked at again {when}."
-        return Cause("given_back", text, "", details)
+        return Cause("given_back", text, "", details=details)
     if job.outcome is None:
-        return Cause("not_due", f"It is not due yet: it was submitted to start {when}.", "", details)
+        return Cause("not_due", f"It is not due yet: it was submitted to start {when}.", "", details=details)
     details |= {"outcome": job.outcome, "error": job.attempt_error}
     if job.outcome == "snoozed":
-        return Cause("snoozed", f"Its handler asked to be called again {when}.", "", details)
+        return Cause("snoozed", f"Its handler asked to be called again {when}.", "", details=details)
     tries = f"{job.attempts - job.uncharged} of {job.max_attempts} tries are used"
     error = f" with: {short(job.attempt_error)}" if job.attempt_error else ""
     text = f"Attempt {job.attempts} ended ({job.outcome}){_where(job)}{error}. It is tried again {when}; {tries}."
     if job.outcome == "crashed":
         alone = ", and runs alone, in a process of its own" if job.crashes >= ISOLATE_AT_CRASHES else ""
         text += f" {count(job.crashes, 'worker')} died while it ran: it is suspected to kill them{alone}."
-    return Cause("back_off", text, f"Its attempts: pulse ctl jobs get {job_id(job.id)}", details)
+    return Cause("back_off", text, f"Its attempts: pulse ctl jobs get {job_id(job.id)}", details=details)
 
 
 def _where(job: Standing) -> str:
@@ -262,7 +271,7 @@ def _behind(job: Standing, facts: JobFacts) -> Cause | None:
     if facts.is_ageing:
         text += " The topic ages: those that have waited for long may go first, too."
     return Cause(
-        "behind", text, "Wait, start more workers, or submit with a higher --priority.", {"before": job.before}
+        "behind", text, "Wait, start more workers, or submit with a higher --priority.", details={"before": job.before}
     )
 
 
@@ -272,7 +281,7 @@ def _expires(job: Standing, _facts: JobFacts) -> Cause | None:
     text = (
         f"It expires {moment(job.expires_at, job.now)}: if it has not been started by then, it becomes a dead letter."
     )
-    return Cause("expires", text, "", {"expires_at": job.expires_at})
+    return Cause("expires", text, "", details={"expires_at": job.expires_at})
 
 
 def _ready(job: Standing, facts: JobFacts) -> Cause:
@@ -287,7 +296,7 @@ def _ready(job: Standing, facts: JobFacts) -> Cause:
         if job.now - job.next_run_at < LONG_DUE_S
         else "See the server's log (claim_failed, database_away)."
     )
-    return Cause("ready", text, advice, details)
+    return Cause("ready", text, advice, details=details)
 
 
 def _slow(facts: JobFacts) -> list[Cause]:

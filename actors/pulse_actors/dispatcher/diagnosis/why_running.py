@@ -8,7 +8,7 @@ from typing import Final
 
 from pulse.common.text import ago, count, duration
 from pulse.store.reading.jobs import Standing
-from pulse_actors.dispatcher.claims.assign_frames import ISOLATE_AT_CRASHES
+from pulse_actors.dispatcher.claims.handout import ISOLATE_AT_CRASHES
 from pulse_actors.dispatcher.diagnosis.reasons import Cause, Holder, JobFacts, job_id, moment
 from pulse_actors.dispatcher.workers.health import Condition
 from pulse_actors.shared import identity as identities
@@ -30,7 +30,7 @@ def running(job: Standing, facts: JobFacts) -> Cause:
     if holder is None:
         advice = "Once its lease has ended, or its process is known to be dead, it is tried again by itself."
         text = f"Attempt {job.attempts} is at {who}{started}; this server does not know it. {_lease(job)}"
-        return Cause("running", text, advice, details)
+        return Cause("running", text, advice, details=details)
     details |= {"heard_ago_s": holder.heard_ago_s, "condition": holder.condition.value, "quiet_s": holder.quiet_s}
     return _here(job, who + started, 0 if named is None else named.pid, holder, details)
 
@@ -47,18 +47,18 @@ def _here(job: Standing, where: str, pid: int, holder: Holder, details: Mapping[
             f"kill -CONT {pid} lets it go on. Else it is killed when it has been silent for a lease, and the job is "
             "tried again by itself."
         )
-        return Cause("silent", text, advice, details)
+        return Cause("silent", text, advice, details=details)
     if holder.condition is Condition.SILENT or not holder.is_connected:
         how = "silent" if holder.condition is Condition.SILENT else "not connected"
         advice = "It is given time, then it is killed, and the job is tried again by itself: pulse ctl workers"
         text = f"Attempt {job.attempts} is at {where}; that is {how}, {heard}. {_lease(job)}"
-        return Cause("silent", text, advice, details)
+        return Cause("silent", text, advice, details=details)
     if holder.condition is Condition.BLOCKED:
         return _blocked(job, where, pid, holder, details)
     if holder.started is False:
         return _assigned(job, f"{where}, {heard}", holder, details)
     text = f"It runs: attempt {job.attempts} is at {where}, {heard}.{_limits(holder)}"
-    return Cause("running", text, f"Where it is now: pulse ctl jobs stack {job_id(job.id)}", details)
+    return Cause("running", text, f"Where it is now: pulse ctl jobs stack {job_id(job.id)}", details=details)
 
 
 def _elsewhere(job: Standing, where: str, details: Mapping[str, object]) -> Cause:
@@ -69,9 +69,9 @@ def _elsewhere(job: Standing, where: str, details: Mapping[str, object]) -> Caus
     if seen_at is None or job.now - seen_at >= UNSEEN_S:
         text = f"Attempt {job.attempts} is at {where}. That host is gone: it was last seen {seen}. {_lease(job)}"
         advice = "Is that machine up? Start its supervisor. When the lease has ended the job is tried again by itself."
-        return Cause("host_gone", text, advice, details)
+        return Cause("host_gone", text, advice, details=details)
     text = f"It runs: attempt {job.attempts} is at {where}. {_lease(job)}"
-    return Cause("running", text, f"That host was last seen {seen}; ask its server for more.", details)
+    return Cause("running", text, f"That host was last seen {seen}; ask its server for more.", details=details)
 
 
 def _blocked(job: Standing, where: str, pid: int, holder: Holder, details: Mapping[str, object]) -> Cause:
@@ -87,7 +87,7 @@ def _blocked(job: Standing, where: str, pid: int, holder: Holder, details: Mappi
         f"Where it hangs: pulse ctl jobs stack {job_id(job.id)}; if it never lets go: pulse ctl jobs cancel "
         f"{job_id(job.id)}, then kill -9 {pid}"
     )
-    return Cause("blocked", text, advice, {**details, "calls": dict(called)})
+    return Cause("blocked", text, advice, details={**details, "calls": dict(called)})
 
 
 def _limits(holder: Holder) -> str:
@@ -111,10 +111,10 @@ def _assigned(job: Standing, who: str, holder: Holder, details: Mapping[str, obj
             f"It was there when {job.crashes} workers died, so it is to run alone, in a process of its own. "
             f"It waits for that at {who}."
         )
-        return Cause("isolating", text, f"Its crashes: pulse ctl jobs get {job_id(job.id)}", details)
+        return Cause("isolating", text, f"Its crashes: pulse ctl jobs get {job_id(job.id)}", details=details)
     others = f" It holds {count(holder.waiting, 'other')} that wait, too." if holder.waiting else ""
     text = f"It was handed out, and its handler was not called yet: it waits at {who}.{others}"
-    return Cause("assigned", text, f"What that worker does now: pulse ctl jobs stack {job_id(job.id)}", details)
+    return Cause("assigned", text, f"What that worker does now: pulse ctl jobs stack {job_id(job.id)}", details=details)
 
 
 def _lease(job: Standing) -> str:

@@ -33,7 +33,7 @@ from pulse_actors.dispatcher.claims.doubts import InDoubtClaims
 from pulse_actors.dispatcher.claims.work_signal import WorkSignal
 from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 from pulse_actors.runtime.actor import Backoff, log_unavailable
-from pulse_actors.shared.epoch_memory import Memory, Notebook
+from pulse_actors.shared.epoch_memory import Memory, MemoryFile
 from pulse_actors.shared.epochs import Verdict, bound_of, judge, next_epoch
 
 TICK_S: Final = 1.0  # so much may be lost without being counted; then the newest attempts themselves tell
@@ -85,11 +85,7 @@ class Witness:
     What this dispatcher knows of the database.
 
     Args:
-        store: The database.
-        registry: Who holds what.
         in_doubt: Keeps jobs from being between the database and the registry; looks into what workers hold.
-        signal: Hears when claims may be made.
-        host: This host's id.
         directory: Where it is remembered; None: in this process alone.
         lease_s: So long others are waited for that have not accepted an epoch.
 
@@ -108,13 +104,14 @@ class Witness:
         directory: Path | None,
         lease_s: float,
     ) -> None:
-        self._store = store
+        self._epochs = store.epochs
+        self._timelines = store.timelines
         self._registry = registry
         self._in_doubt = in_doubt
         self._signal = signal
         self._host = host
         self._lease_s = lease_s
-        self._notebook = Notebook(directory)
+        self._file = MemoryFile(directory)
         self._memory: Memory | None = None
         self._writing = anyio.Lock()  # a tick and a claim may have something to be kept at the same time
         self._handed_out: dict[bytes, int] = {}  # since the last tick: job -> attempt
@@ -130,9 +127,9 @@ class Witness:
 
     def findings(self) -> Sequence[Finding]:
         """What is wrong that the database cannot tell."""
-        found = [] if self._notebook.problem is None else [epochs.memory(self._notebook.problem)]
-        if self._store.timelines.refused is not None:
-            message, at_s = self._store.timelines.refused
+        found = [] if self._file.problem is None else [epochs.memory(self._file.problem)]
+        if self._timelines.refused is not None:
+            message, at_s = self._timelines.refused
             found += [epochs.refused(message)] if time.monotonic() - at_s < REFUSED_S else []
         return found
 
@@ -174,7 +171,7 @@ class Witness:
             UnavailableError: The database is away, or a standby.
         """
         memory = await self._recalled()
-        seen = await self._store.epochs.look(memory.instance, self._back_to, self._lease_s)
+        seen = await self._epochs.look(memory.instance, self._back_to, self._lease_s)
         verdict = judge(memory, seen)
         if verdict is Verdict.MOVED and await self._knows_less():
             verdict = Verdict.BACK
@@ -194,21 +191,21 @@ class Witness:
     async def _recalled(self) -> Memory:
         """What is remembered of the database that answers; in this process the one that was used."""
         if self._memory is None:
-            seen = await self._store.epochs.look(NO_WITNESS, None, self._lease_s)
+            seen = await self._epochs.look(NO_WITNESS, None, self._lease_s)
             self._memory = await self._opened(seen.lineage)
-            if self._notebook.problem is not None:
-                log.warning("memory_not_kept", error=self._notebook.problem)
+            if self._file.problem is not None:
+                log.warning("memory_not_kept", error=self._file.problem)
         return self._memory
 
     async def _knows_less(self) -> bool:
         """Whether the database misses what was handed out since the last tick."""
         pairs = self._before | self._handed_out
-        return bool(pairs) and await self._store.epochs.gone_back(pairs, self._forgotten)
+        return bool(pairs) and await self._epochs.gone_back(pairs, self._forgotten)
 
     async def _come(self, memory: Memory, seen: Seen) -> bool:
         """To a database, or a place, that is new here: other hosts may know more of it."""
         self.witnessed = CLOSED
-        _, mark = await self._store.epochs.begin(seen, self._coming(memory))
+        _, mark = await self._epochs.begin(seen, self._coming(memory))
         if mark is None:
             return False
         for worker in self._registry.everybody():  # what it has reported last may be lost
@@ -218,13 +215,15 @@ class Witness:
         return True
 
     def _coming(self, memory: Memory) -> Coming:
-        return Coming(memory.instance, self._host, memory.counter, memory.highest)
+        return Coming(memory.instance, self._host, memory.counter, highest=memory.highest)
 
     async def _tick(self, memory: Memory, seen: Seen) -> bool:
         self._before |= self._handed_out
         self._handed_out = {}
-        witnessed = Witnessed(memory.instance, memory.counter, memory.epoch, seen.started_at, seen.relation)
-        mark = await self._store.epochs.tick(witnessed, memory.highest, seen.place)
+        witnessed = Witnessed(
+            memory.instance, memory.counter, memory.epoch, started_at=seen.started_at, relation=seen.relation
+        )
+        mark = await self._epochs.tick(witnessed, memory.highest, seen.place)
         if mark is None:
             self.witnessed = CLOSED  # what was true a moment ago is not any more
             return False
@@ -240,7 +239,7 @@ class Witness:
             everybody = self._registry.everybody()
             fences = [Fence(*pair, worker.identity) for worker in everybody for pair in worker.held]
             held = Held([worker.identity for worker in everybody], fences, PUT_OFF_S)
-            raised, mark = await self._store.epochs.begin(
+            raised, mark = await self._epochs.begin(
                 seen,
                 self._coming(memory),
                 epoch=next_epoch(memory, seen) if is_new else None,
@@ -266,8 +265,8 @@ class Witness:
         """Look which jobs were known to be finished, and say it all."""
         reopened: list[bytes] = []
         try:
-            reopened = await self._store.epochs.open_again(self._finished.ids())
-            await self._store.epochs.note_reopened(epoch.epoch, reopened)
+            reopened = await self._epochs.open_again(self._finished.ids())
+            await self._epochs.note_reopened(epoch.epoch, reopened)
         except UnavailableError as error:
             log_unavailable(error, "finished jobs")
         log.error(
@@ -302,27 +301,27 @@ class Witness:
 
     async def _remember(self, memory: Memory) -> None:
         self._memory = memory
-        if self._notebook.directory is None:
+        if self._file.directory is None:
             return
         async with self._writing:
             with anyio.move_on_after(KEEP_S) as scope:  # the disk may be slow; the thread is left to itself if it hangs
-                await anyio.to_thread.run_sync(self._notebook.keep, self._memory, abandon_on_cancel=True)
+                await anyio.to_thread.run_sync(self._file.keep, self._memory, abandon_on_cancel=True)
             if scope.cancelled_caught:
-                self._notebook.hangs()
-                log.warning("memory_not_kept", error=self._notebook.problem)
+                self._file.hangs()
+                log.warning("memory_not_kept", error=self._file.problem)
 
     async def _opened(self, lineage: UUID) -> Memory:
-        if self._notebook.directory is None:
+        if self._file.directory is None:
             return Memory(lineage, uuid4())
-        timelines = self._store.timelines
+        timelines = self._timelines
         with anyio.move_on_after(OPEN_S):
-            opened = await anyio.to_thread.run_sync(self._notebook.open, lineage, abandon_on_cancel=True)
+            opened = await anyio.to_thread.run_sync(self._file.open, lineage, abandon_on_cancel=True)
             if opened.database in {"", timelines.database}:  # "": from before that was kept; nobody else learns from it
                 timelines.learn(Standing(opened.system_id, opened.timeline))
             return msgspec.structs.replace(opened, database=timelines.database)
-        self._notebook.hangs()
-        problem, self._notebook = self._notebook.problem, Notebook(None)  # what lies there unread is not written over
-        self._notebook.problem = problem
+        self._file.hangs()
+        problem, self._file = self._file.problem, MemoryFile(None)  # what lies there unread is not written over
+        self._file.problem = problem
         return Memory(lineage, uuid4())
 
     def _may_open(self, seen: Seen) -> bool:
@@ -336,7 +335,9 @@ class Witness:
     def _open(self, seen: Seen) -> None:
         memory, was_closed = self._memory, self.witnessed is CLOSED
         if memory is not None:
-            self.witnessed = Witnessed(memory.instance, memory.counter, memory.epoch, seen.started_at, seen.relation)
+            self.witnessed = Witnessed(
+                memory.instance, memory.counter, memory.epoch, started_at=seen.started_at, relation=seen.relation
+            )
             self._was_open = True
         if was_closed:
             self._signal.wake()
@@ -350,7 +351,7 @@ class Witness:
             return
         left = self._registry.lost & held
         if left:
-            await self._store.epochs.put_off([job for job, _ in left], PUT_OFF_S)
+            await self._epochs.put_off([job for job, _ in left], PUT_OFF_S)
         if left != self._registry.lost:
             self._registry.lost = left
             self._signal.wake_recent(PUT_OFF_S)

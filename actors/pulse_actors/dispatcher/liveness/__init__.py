@@ -1,6 +1,7 @@
 """
 Dead, hung and silent workers.
 
+- host_workers: the worker processes of this host, watched by all of the following
 - hung_handlers: kills the process of a handler that outlasts its time
 - process_watch: learns from the kernel that a worker process has ended
 - silent_workers: kills a silent worker, then gives its jobs out again

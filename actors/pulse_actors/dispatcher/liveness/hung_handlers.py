@@ -34,15 +34,7 @@ log = structlog.get_logger()
 
 
 class HungHandlers:
-    """
-    What follows when a handler has passed its limit.
-
-    Args:
-        registry: Knows which results wait to be written.
-        deadlines: Of everything that runs.
-        process_watch: Kills, and buries.
-        stacks: Shows where a handler hangs.
-    """
+    """What follows when a handler has passed its limit."""
 
     def __init__(
         self, registry: WorkerRegistry, deadlines: HandlerDeadlines, process_watch: ProcessWatch, stacks: StackRequests

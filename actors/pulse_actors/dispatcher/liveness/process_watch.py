@@ -78,11 +78,7 @@ class ProcessWatch:
     Watches the worker processes of this host.
 
     Args:
-        store: The database.
-        registry: Who holds what.
-        in_doubt: Tells when a claim that is under way has been handed over.
         reports: Writes the endings, behind all reports that have arrived, as soon as the database takes them.
-        counters: Deaths are counted there.
     """
 
     def __init__(
@@ -284,7 +280,7 @@ class ProcessWatch:
 
     def _write(self, endings: list[Ending]) -> None:
         if endings:
-            self._reports.batcher.put(Obituary(endings))
+            self._reports.put(Obituary(endings))
 
     async def _still_running(self, worker: RegisteredWorker) -> Mapping[Pair, HeldJob]:
         """What a stranger held that nobody else has ended; which of it had started is not known."""
@@ -300,7 +296,7 @@ class ProcessWatch:
             running = await self._store.running_of(worker.identity)
         except UnavailableError:
             return []  # then they lapse
-        seen = self._registry.reporting.union(worker.held)
+        seen = self._registry.listed(worker)
         return [Ending(*pair, worker.identity, EndingKind.UNASSIGNED) for pair in running if pair not in seen]
 
 
@@ -324,11 +320,11 @@ def _end_of(
 ) -> Ending:
     forced: ForcedEnding | None = None if held.ended else worker.jobs.forced_endings.get(pair)
     if forced is not None:
-        return Ending(*pair, worker.identity, forced.kind, forced.reason, exit_code=exit_code, stack=forced.stack)
+        return Ending(*pair, worker.identity, forced.kind, error=forced.reason, exit_code=exit_code, stack=forced.stack)
     if held.started and is_suspect and not worker.leaving:
-        return Ending(*pair, worker.identity, EndingKind.CRASHED, reason, exit_code=exit_code)
+        return Ending(*pair, worker.identity, EndingKind.CRASHED, error=reason, exit_code=exit_code)
     was_hit = held.started and (not worker.leaving or bool(worker.jobs.forced_endings))
-    return Ending(*pair, worker.identity, EndingKind.RELEASED, reason if was_hit else None)
+    return Ending(*pair, worker.identity, EndingKind.RELEASED, error=reason if was_hit else None)
 
 
 def stranger(host: identities.Host, identity: str, pid: int) -> RegisteredWorker:
@@ -340,15 +336,15 @@ def stranger(host: identities.Host, identity: str, pid: int) -> RegisteredWorker
         identity,
         name,
         session,
-        pid,
-        uid,
+        pid=pid,
+        uid=uid,
         topics=(),
         names=frozenset(),
         leads_group=identities.leads_group(pid),
         mark=process_tree.mark_of(pid),
     )
     now_s = time.monotonic()
-    return RegisteredWorker(facts, 0, _NoWorkerLink(), Contact(heard_s=now_s, beaten_s=now_s))
+    return RegisteredWorker(facts, 0, _NoWorkerLink(), contact=Contact(heard_s=now_s, beaten_s=now_s))
 
 
 class _NoWorkerLink:

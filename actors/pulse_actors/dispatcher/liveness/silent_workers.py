@@ -19,7 +19,7 @@ import enum
 import signal
 import time
 from collections.abc import Iterable, Sequence
-from typing import Final, cast
+from typing import Final
 
 import anyio
 import anyio.abc
@@ -70,7 +70,6 @@ def judge(worker: RegisteredWorker, *, awake_s: float, now_s: float, lease_s: fl
         worker: Of this host, alive, in hand.
         awake_s: Since when this process hears what is said to it; monotonic.
         now_s: Monotonic.
-        lease_s: Length of a lease.
     """
     silent_s = now_s - max(worker.contact.beaten_s, awake_s)
     if silent_s >= lease_s:
@@ -84,14 +83,7 @@ class SilentWorkers:
     Looks after the workers of this host that let their leases lapse.
 
     Args:
-        store: The database.
-        registry: Who is connected.
-        in_doubt: Gives back what a worker was never told of.
         process_watch: Who is watched; kills, and buries.
-        reports: Writes endings.
-        host: This host.
-        unwritten: Extends leases.
-        lease_s: Length of a lease.
     """
 
     def __init__(
@@ -137,16 +129,15 @@ class SilentWorkers:
                 self._process_watch.note_oom_kills()
                 await self._look(now_s, tasks)
 
-    async def lapsed(self, workers: object) -> None:
+    async def lapsed(self, workers: Sequence[str]) -> None:
         """
         Leases of these have lapsed, or may: the database knows them, and they live.
 
         One that beats does not list what has lapsed, so that is over; one that nobody here has heard of is watched.
         """
-        for identity in cast("list[object]", workers) if isinstance(workers, list) else ():
+        for identity in workers:
             try:
-                if isinstance(identity, str):
-                    await self._lapsed(identity)
+                await self._lapsed(identity)
             except UnavailableError as error:
                 log_unavailable(error, "lapsed leases")
                 return
@@ -160,12 +151,12 @@ class SilentWorkers:
             return
         if worker.contact.extended_s > time.monotonic() - BEATS * self._lease_s:
             endings = [
-                Ending(*pair, identity, EndingKind.LEASE_EXPIRED, REASON)  # each only if its own lease has lapsed
+                Ending(*pair, identity, EndingKind.LEASE_EXPIRED, error=REASON)  # each only if its own lease has lapsed
                 for pair, held in worker.held.items()
                 if held.unlisted >= UNLISTED and pair not in self._registry.reporting
             ]
             if endings:
-                self._reports.batcher.put(Obituary(endings))
+                self._reports.put(Obituary(endings))
         if self._registry.get(identity) is worker:
             self._in_doubt.doubt(identity)  # what it was never given is given back
         elif self._registry.strangers.get(identity) is not worker:
@@ -195,7 +186,7 @@ class SilentWorkers:
 
     def _lease_of(self, worker: RegisteredWorker) -> float:
         """The longest of the leases of what *worker* holds: a topic may have one of its own."""
-        return max(self._registry.policies.lease_s(held.topic, self._lease_s) for held in worker.held.values())
+        return max(self._registry.policies.leases.get(held.topic, self._lease_s) for held in worker.held.values())
 
     async def _renew(self, renewals: Sequence[Renewal], strangers: Sequence[RegisteredWorker]) -> None:
         """Extend leases; a row that somebody else has locked lapses by itself."""

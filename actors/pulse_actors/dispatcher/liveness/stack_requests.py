@@ -37,16 +37,11 @@ class _StackQuestion:
 
     identity: str  # who may answer
     answered: anyio.Event = field(default_factory=anyio.Event)
-    answer: protocol.Stack | None = None
+    answer: protocol.StackAnswer | None = None
 
 
 class StackRequests:
-    """
-    Requests for stacks that are under way.
-
-    Args:
-        registry: Knows the pool parents.
-    """
+    """Requests for stacks that are under way."""
 
     def __init__(self, registry: WorkerRegistry) -> None:
         self._registry = registry
@@ -80,7 +75,7 @@ class StackRequests:
         best = next((one for one in answers if one is not None and one.stack), None)
         return None if best is None or best.stack is None else HandlerStack(best.stack, best.pid or worker.facts.pid)
 
-    def answer(self, worker: RegisteredWorker, number: int | None, body: protocol.Stack) -> None:
+    def answer(self, worker: RegisteredWorker, number: int | None, body: protocol.StackAnswer) -> None:
         """What *worker*, or a pool parent, found; an answer that nobody waits for is dropped."""
         question = self._asked.get(number) if number is not None else None
         if question is not None and question.identity == worker.identity:

@@ -38,8 +38,6 @@ async def bury_forgotten(
     whole nobody is charged: somebody had stopped it all, perhaps in a hurry, or the machine was restarted.
 
     Args:
-        store: The database.
-        host: Whose workers.
         boot: Whether the supervisor starts it for the first time.
         sweep_s: How often supervisors say that their hosts are alive.
 
@@ -72,8 +70,6 @@ async def bury_late(store: Store, host: identities.Host, has_met: Callable[[str]
     Give back claims of a dispatcher before this one that were committed after it had been killed.
 
     Args:
-        store: The database.
-        host: Whose workers.
         has_met: Of a worker: whether this dispatcher has seen it alive, and will see to its end.
     """
     dead = {
@@ -95,7 +91,7 @@ async def _end(store: Store, identity: str, kind: EndingKind, reason: str | None
     async def together(endings: Sequence[Ending]) -> None:
         await store.end(endings)
 
-    left = await write_merged(store, [Ending(*pair, identity, kind, reason) for pair in held], together)
+    left = await write_merged(store, [Ending(*pair, identity, kind, error=reason) for pair in held], together)
     log.warning("worker_died", worker=identity, reason=reason, held=len(held))
     return [one.row for one in left]
 

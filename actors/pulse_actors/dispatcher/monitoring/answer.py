@@ -32,17 +32,12 @@ _NEVER: Final = float("-inf")
 
 
 class StatsReporter:
-    """
-    Counts, and what waits.
-
-    Args:
-        store: The database.
-        registry: Who is connected.
-        counters: What has gone through.
-    """
+    """Counts, and what waits."""
 
     def __init__(self, store: Store, registry: WorkerRegistry, counters: DispatchCounters) -> None:
         self._store = store
+        self._gate = store.gate
+        self._depth_store = store.depths
         self._registry = registry
         self._counters = counters
         self._since = time.time()
@@ -74,7 +69,7 @@ class StatsReporter:
                 :MOST_TOPICS
             ]
             try:
-                depths = await self._store.depths.read(MOST_TOPICS, served)
+                depths = await self._depth_store.read(MOST_TOPICS, served)
                 self._depths, self._looked_s = depths, time.monotonic()
                 if self._looked_s - began_s < PRECISE_S:
                     self._counters.clock_ahead_s = depths.now_s - time.time()
@@ -83,12 +78,12 @@ class StatsReporter:
             finally:
                 self._next_s = time.monotonic() + (time.monotonic() - began_s) / SHARE
 
-    async def answer(self, body: protocol.Stats) -> dict[str, object]:
+    async def answer(self, body: protocol.StatsRequest) -> dict[str, object]:
         """All that is known; *body*: how much of it."""
         gate: Mapping[str, object] = {}
         with anyio.move_on_after(WAIT_S), suppress(UnavailableError):
             await self._look(ASKED_S)
-            gate = await self._store.gate.get()
+            gate = await self._gate.get()
         rates, rate = self._counters.rates()
         topics, others = self._topics(body.topics, rates, gate.get("topics"))
         depths, now_s = self._depths, time.monotonic()
@@ -131,7 +126,7 @@ class StatsReporter:
         held = self._held()
         shown = [
             {
-                **_depth_row(depths.get(name) or Depth(name, 1, 0, 0, 0, None)),
+                **_depth_row(depths.get(name) or Depth(name, 1, 0, scheduled=0, running=0, oldest_s=None)),
                 **({} if held is None else {"running": held[name]}),
                 "paused": name in paused,
                 "workers": serving[name],

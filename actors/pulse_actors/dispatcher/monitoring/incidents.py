@@ -33,7 +33,6 @@ class Incidents:
     The newest look.
 
     Args:
-        store: Asks the database.
         own_findings: Tells what this process knows without it.
     """
 

@@ -195,10 +195,12 @@ class PeerConnection:
                 self._release()
             at = 0
             while at < len(frames):
-                await self.while_alive(self.limits.wait)
+                if self.limits.is_throttled:
+                    await self.while_alive(self.limits.wait)
                 count = 1 if self.limits.is_throttled else TOGETHER
                 yield frames[at : at + count]
-                self.limits.done()
+                if self.limits.is_throttled:
+                    self.limits.done()
                 at += count
                 await self._give_way()
             if frames:

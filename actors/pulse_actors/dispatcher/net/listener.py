@@ -67,17 +67,13 @@ class Listener:
     """
     Takes peers in.
 
-    Args:
-        services: What their frames are handed to.
-        settings: Who may come.
-
     Raises:
         ConfigError: The settings name an account, or a certificate, that cannot be used.
     """
 
     def __init__(self, services: PeerServices, settings: Settings) -> None:
         self._services = services
-        self._host = services.services.host
+        self._host = services.host
         self._settings = settings
         self._grants = read_grants(settings.allow_users, settings.allow_groups)
         self._logins = None if settings.auth_users is None else Logins(parse_users(settings.auth_users))
@@ -143,7 +139,7 @@ class Listener:
             return
         with self._entered(limits, source) as slot:
             await self._serve_peer(
-                stream, LocalPeerAuth(peer, rights, self._host.id, slot.greeted), source, pidfd, number
+                stream, LocalPeerAuth(peer, rights, self._host.id, greeted=slot.greeted), source, pidfd, number
             )
 
     async def _attend_remote(self, stream: anyio.abc.SocketStream, number: int) -> None:
@@ -162,7 +158,9 @@ class Listener:
         with self._entered(self._remote_limits, source) as slot:
             secured = await self._secured(stream, source, slot.network)
             if secured is not None:
-                entry = RemotePeerAuth(joined(host, port), source, self._logins, self._host.id, slot.greeted)
+                entry = RemotePeerAuth(
+                    joined(host, port), source, self._logins, host=self._host.id, greeted=slot.greeted
+                )
                 await self._serve_peer(secured, entry, source, None, number)
 
     async def _secured(self, stream: anyio.abc.SocketStream, source: str, network: str) -> anyio.abc.ByteStream | None:
@@ -191,9 +189,9 @@ class Listener:
         self, stream: anyio.abc.ByteStream, entry: PeerAuth, source: str, pidfd: int | None, number: int
     ) -> None:
         longest = REMOTE_HELLO_MAX_FRAME_BYTES if isinstance(entry, RemotePeerAuth) else protocol.HELLO_MAX_FRAME_BYTES
-        connection = PeerConnection(stream, protocol.MAX_FRAME_BYTES, longest, incoming_budget_of(source))
+        connection = PeerConnection(stream, protocol.MAX_FRAME_BYTES, longest, begun=incoming_budget_of(source))
         try:
-            await PeerSession(self._services, connection, entry, pidfd, number).run()
+            await PeerSession(self._services, connection, entry, pidfd=pidfd, number=number).run()
         except Exception:
             log.exception("visit_failed", entry=repr(entry))  # this peer's own trouble: nobody else notices
         if connection.is_cut and isinstance(entry, RemotePeerAuth):

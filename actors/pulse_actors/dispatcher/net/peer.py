@@ -61,7 +61,6 @@ class AuthenticatedPeer:
         Its identity as the worker *name*, and its session.
 
         Args:
-            host: This one.
             name: What it calls itself.
             session: What it says that it was given before.
         """

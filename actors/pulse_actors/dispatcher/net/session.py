@@ -61,7 +61,7 @@ from pulse_actors.dispatcher.writes.submit import PendingSubmit, checked
 HELLO_DEADLINE_S: Final = 5.0
 LOGIN_DEADLINE_S: Final = 10.0  # a bcrypt check takes a quarter of a second, behind others
 VIEWER_MAX_FRAME_BYTES: Final = 64 * 1024  # it brings nothing, and what it asks is short: filters, and a cursor
-UNANSWERED: Final = (protocol.Started, protocol.Capacity, protocol.Stack)
+UNANSWERED: Final = (protocol.Started, protocol.Capacity, protocol.StackAnswer)
 RECONCILE_S: Final = 2.0  # for the database to say what a worker holds; a client gives up on its hello after 10 s
 MOST_BRIEF: Final = 1024  # heartbeats of a pool parent that wait without room, one for each of its children
 LAST_ANSWERS_S: Final = 5.0  # a peer that only stopped sending still reads
@@ -74,7 +74,6 @@ class PeerSession:
     A peer's stay.
 
     Args:
-        services: What its frames are handed to.
         connection: Its frames.
         entry: Where it came in, and who that makes it.
         pidfd: Of its process, for a worker to be watched by; closed here unless it was handed on.
@@ -85,11 +84,11 @@ class PeerSession:
         self, services: PeerServices, connection: PeerConnection, entry: PeerAuth, pidfd: int | None, number: int
     ) -> None:
         self._services = services
-        self._context = RequestContext(services.services)
-        self._registry = services.services.registry
-        self._signal = services.services.signal
+        self._context = RequestContext(services)
+        self._registry = services.registry
+        self._signal = services.signal
         self._in_doubt = services.in_doubt
-        self._redaction = services.services.redaction
+        self._redaction = services.redaction
         self._connection = connection
         self._entry = entry
         self._peer = ANONYMOUS
@@ -188,7 +187,7 @@ class PeerSession:
             raise ProtocolError("too many log in at once", UnavailableError.code, request) from None
 
     def _welcome(self) -> dict[str, object]:
-        server = self._services.services.server
+        server = self._services.server
         return {
             "protocol": protocol.PROTOCOL_VERSION,
             "server": server.name,
@@ -203,8 +202,8 @@ class PeerSession:
             message = "a worker's hello needs `worker`, its own name"
             raise ProtocolError(message, request=request)
         peer = self._peer
-        self._identity, session = peer.worker(self._services.services.host, hello.worker, hello.session)
-        listed, store = {ref.pair for ref in hello.running}, self._services.services.store
+        self._identity, session = peer.worker(self._services.host, hello.worker, hello.session)
+        listed, store = {ref.pair for ref in hello.running}, self._services.store
         worker = new_worker(hello, peer, self._identity, session, self._connection)
         refuse_unstorable(hello, request)
         holds: dict[Pair, Running] | None = None
@@ -294,7 +293,9 @@ class PeerSession:
                 if settled is None:
                     note_ended(worker, pairs)
                     raise UnavailableError(OVER_BUDGET)
-                self._services.reports.accept(PendingReport(worker, frame.request, body.results, pairs, settled))
+                self._services.reports.accept(
+                    PendingReport(worker, frame.request, body.results, pairs=pairs, settled=settled)
+                )
             case protocol.Started():
                 bounded = self._registry.started(
                     worker, [(ref.id, ref.attempt) for ref in body.jobs], {ref.pair for ref in body.apart}
@@ -310,8 +311,8 @@ class PeerSession:
                 if settled is None:
                     raise UnavailableError(OVER_BUDGET)
                 self._services.heartbeats.checkpoints.put(self._beating(worker, frame, None, body.jobs, settled))
-            case protocol.Stack():
-                self._services.services.stacks.answer(worker, frame.request, body)
+            case protocol.StackAnswer():
+                self._services.stacks.answer(worker, frame.request, body)
             case protocol.Capacity():
                 self._resize(worker, body)
             case _:
@@ -344,7 +345,15 @@ class PeerSession:
     ) -> PendingHeartbeat:
         at_s, uid = time.monotonic(), self._peer.uid
         return PendingHeartbeat(
-            self._connection, frame.request, uid, worker.identity, session, jobs, at_s, settled, kept
+            self._connection,
+            frame.request,
+            uid,
+            worker=worker.identity,
+            session=session,
+            jobs=jobs,
+            at_s=at_s,
+            settled=settled,
+            kept=kept,
         )
 
     def _resize(self, worker: RegisteredWorker, body: protocol.Capacity) -> None:

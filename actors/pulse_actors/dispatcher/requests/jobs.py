@@ -46,12 +46,12 @@ async def list_jobs(on: RequestContext, body: protocol.JobsList) -> Answer:
         tuple(statuses) if statuses else None,
         body.topic,
         body.name,
-        body.schedule,
-        body.error,
-        body.worker,
-        body.older_s,
-        body.newer_s,
-        body.prefix,
+        schedule=body.schedule,
+        error=body.error,
+        worker=body.worker,
+        older_s=body.older_s,
+        newer_s=body.newer_s,
+        prefix=body.prefix,
     )
     page = await on.services.store.listing.page(wanted, body.limit, body.after, oldest=body.oldest, brief=body.brief)
     return {"jobs": page.jobs, "next": page.next, "reached": page.reached_s}

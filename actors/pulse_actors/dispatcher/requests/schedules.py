@@ -17,12 +17,12 @@ from pulse.common import json_text
 from pulse.common.ids import uuid7
 from pulse.errors import BadRequestError, ConflictError
 from pulse.job import CATCH_UPS, OVERLAPS
+from pulse.protocol.bus import HintEvent, hint
 from pulse.store.operators.schedules import ScheduleStore
 from pulse.store.rows import NewSchedule, from_us
 from pulse_actors.dispatcher.context import Answer, RequestContext, no_such
 from pulse_actors.dispatcher.writes.submit import args_problem
-from pulse_actors.runtime.bus import Hint
-from pulse_actors.shared.recurrence import Recurrence, When
+from pulse_actors.shared.recurrence import Recurrence, RecurrenceInput
 
 DECLARED: Final = uuid.UUID("5c1a8d6e-0c1b-5e0a-9f5e-3d2f8f0f3b11")  # namespace: the id of one is made of its key
 TRIES: Final = 5  # of a change that meets others
@@ -229,11 +229,11 @@ async def _row(on: RequestContext, identity: bytes) -> dict[str, Any]:
 
 
 async def _tell(on: RequestContext) -> None:
-    await on.services.bus.hint(Hint("scheduler", "schedules changed"))
+    await on.services.bus.hint(hint("scheduler", HintEvent.SCHEDULES_CHANGED))
 
 
-def _when(body: protocol.ScheduleCreate) -> When:
-    return When(
+def _when(body: protocol.ScheduleCreate) -> RecurrenceInput:
+    return RecurrenceInput(
         cron=body.cron,
         timezone=body.timezone,
         every_s=body.every,
@@ -261,8 +261,8 @@ def _new(identity: bytes, body: protocol.ScheduleCreate, now_us: int, *, is_new:
         identity,
         body.name,
         rule.kind,
-        body.args,
-        None if first_us is None else from_us(first_us),
+        args=body.args,
+        next_run_at=None if first_us is None else from_us(first_us),
         topic=body.topic,
         cron=rule.cron,
         timezone=rule.timezone,

@@ -13,6 +13,7 @@ import msgspec
 from pulse import protocol
 from pulse.errors import BadRequestError
 from pulse.ops.doctor.finding import Finding
+from pulse.protocol.bus import HintEvent, TopicGate, hint
 from pulse.store.operators.policies import OPTIONS, SERVER_OPTIONS, effective
 from pulse.store.operators.transaction import Operator
 from pulse_actors.dispatcher.context import Answer, RequestContext
@@ -20,7 +21,6 @@ from pulse_actors.dispatcher.requests import jobs, schedules
 from pulse_actors.dispatcher.workers.health import condition_of, quiet_s
 from pulse_actors.dispatcher.workers.records import RegisteredWorker
 from pulse_actors.runtime.actor import database_status
-from pulse_actors.runtime.bus import Hint
 
 SUPERVISOR_ANSWER_S: Final = 1.0
 
@@ -40,7 +40,7 @@ async def pause_dispatch(on: RequestContext, body: protocol.DispatchGate) -> Ans
     async with on.acting() as store:
         await store.gate.pause(body.topic, body.reason, who=_who(on.operator), until_s=body.until, for_s=body.for_s)
         await store.note("dispatch.pause", topic=body.topic, detail=_given(ends))
-    await on.services.bus.hint(Hint("pause", "gate changed", {"topic": body.topic}))
+    await on.services.bus.hint(hint("pause", HintEvent.GATE_CHANGED, TopicGate(body.topic)))
     return await on.services.store.gate.get()
 
 
@@ -50,7 +50,7 @@ async def resume_dispatch(on: RequestContext, body: protocol.DispatchGate) -> An
         if await store.gate.resume(body.topic):
             await store.note("dispatch.resume", topic=body.topic)
     on.services.signal.wake()
-    await on.services.bus.hint(Hint("pause", "gate changed", {"topic": body.topic}))
+    await on.services.bus.hint(hint("pause", HintEvent.GATE_CHANGED, TopicGate(body.topic)))
     return await on.services.store.gate.get()
 
 
@@ -65,7 +65,7 @@ def _who(operator: Operator) -> str | None:
     return who if operator.behalf is None else f"{who} for {operator.behalf}"
 
 
-async def dispatch_status(on: RequestContext, _body: protocol.Nothing) -> Answer:
+async def dispatch_status(on: RequestContext, _body: protocol.NoBody) -> Answer:
     """The gate."""
     return await on.services.store.gate.get()
 
@@ -103,7 +103,7 @@ async def _change_topic(on: RequestContext, topic: str, policy: Mapping[str, obj
         await store.topics.set(topic, policy)  # the function notes it
     await on.services.read_policies()
     on.services.signal.wake()  # its order may be another one
-    await on.services.bus.hint(Hint("pause", "policies changed"))
+    await on.services.bus.hint(hint("pause", HintEvent.POLICIES_CHANGED))
     return {"topic": await _topic(on, topic)}
 
 
@@ -123,7 +123,7 @@ async def list_actions(on: RequestContext, body: protocol.AuditList) -> Answer:
     return {"audit": rows, "next": following}
 
 
-async def list_workers(on: RequestContext, _body: protocol.Nothing) -> Answer:
+async def list_workers(on: RequestContext, _body: protocol.NoBody) -> Answer:
     """Handler processes that are connected here."""
     return {"workers": workers(on)}
 
@@ -158,12 +158,12 @@ def _worker(worker: RegisteredWorker, now_s: float, heartbeat_s: float) -> Answe
     }
 
 
-async def stats(on: RequestContext, body: protocol.Stats) -> Answer:
+async def stats(on: RequestContext, body: protocol.StatsRequest) -> Answer:
     """Depths, rates and latencies; also while the database is away."""
     return await on.services.stats.answer(body)
 
 
-async def status(on: RequestContext, _body: protocol.Nothing) -> Answer:
+async def status(on: RequestContext, _body: protocol.NoBody) -> Answer:
     """Everything at a glance; the supervisor's part comes over the bus."""
     of_supervisor = await on.services.bus.ask_status(SUPERVISOR_ANSWER_S) or {}
     database = await database_status(on.services.store)
@@ -191,7 +191,7 @@ def _incident(found: Finding) -> Answer:
     return {**row, "details": list(found.details), "advice": list(found.advice)}
 
 
-async def ping(_on: RequestContext, _body: protocol.Nothing) -> Answer:
+async def ping(_on: RequestContext, _body: protocol.NoBody) -> Answer:
     """Nothing; that it comes back is the answer."""
     return {}
 

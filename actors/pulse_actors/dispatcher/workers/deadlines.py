@@ -40,7 +40,6 @@ class HandlerDeadlines:
     The deadlines of everything that runs.
 
     Args:
-        registry: What has ended.
         obey_s: For a worker to end a handler that has passed its limit.
         heartbeat_s: How late word of progress may be.
     """
@@ -99,7 +98,7 @@ class HandlerDeadlines:
         if len(self._heap) >= self._sweep_at:
             self._sweep()
         self._count += 1
-        heapq.heappush(self._heap, HandlerDeadline(at_s, self._count, worker, pair, held, kind))
+        heapq.heappush(self._heap, HandlerDeadline(at_s, self._count, worker, pair=pair, held=held, kind=kind))
         if self._heap[0].number == self._count:
             self._changed.set()
 

@@ -63,6 +63,10 @@ class WorkerRegistry:
         self.policies = TopicPolicies({})
         self._newest: dict[str, int] = {}  # identity -> number of its newest connection
 
+    def close(self, *, reconnect: bool) -> None:
+        """Claim nothing more for workers that are to come back (*reconnect*) to a successor."""
+        self.closed = self.closed or reconnect
+
     def workers(self) -> list[RegisteredWorker]:
         """Everyone who is connected."""
         return list(self._workers.values())
@@ -81,6 +85,21 @@ class WorkerRegistry:
         held = None if worker is None else worker.held.get((done.id, done.attempt))
         return "" if held is None else held.topic
 
+    def stall_s(self, topic: str, own: float | None = None) -> float | None:
+        """How long a handler of *topic* may be silent: its *own* promise, else the topic's, else the server's."""
+        policies = self.policies
+        return own or policies.stalls.get(topic, policies.stall_s)
+
+    def by_fate(self, done: Sequence[Completion], *, keep: bool) -> list[tuple[bool, Sequence[Completion]]]:
+        """What is kept of *done* for a while, and what is not; *keep*: of topics that say nothing."""
+        keeps = self.policies.keeps
+        if not keeps:
+            return [(keep, done)]
+        fates: dict[bool, list[Completion]] = {}
+        for one in done:
+            fates.setdefault(keeps.get(self.topic_of(one), keep), []).append(one)
+        return list(fates.items())
+
     def unconnected(self, session: bytes) -> RegisteredWorker | None:
         """Who is not connected, but watched, and has that session."""
         return next(
@@ -90,6 +109,10 @@ class WorkerRegistry:
     def by_session(self, session: bytes, *, remote: bool) -> RegisteredWorker | None:
         """The worker of that session, of here or (*remote*) over TCP; None when it is not connected."""
         return self._by_session.get((remote, session))
+
+    def listed(self, *workers: RegisteredWorker) -> set[Pair]:
+        """What *workers* hold, and all whose results have arrived."""
+        return self.reporting.union(*(worker.held for worker in workers))
 
     def is_newest(self, identity: str, number: int) -> bool:
         """Whether a connection of *identity* is newer than all that were greeted before; then it is the newest."""
@@ -173,7 +196,7 @@ class WorkerRegistry:
         worker = self._workers[identity]
         held, stalls, assigns = worker.held, worker.facts.stalls, worker.jobs.assigns
         for claim in claims:
-            stall_s = self.policies.stall_s(claim.topic, stalls.get(claim.name))
+            stall_s = self.stall_s(claim.topic, stalls.get(claim.name))
             held[claim.id, claim.attempt] = HeldJob(
                 claim.name, claim.topic, timeout_s=claim.timeout_s, stall_s=stall_s, assign=assigns
             )
@@ -205,7 +228,7 @@ class WorkerRegistry:
                 held.since_s = held.since_s or heard_s
                 held.apart = held.apart or pair in apart
                 if held.stall_s is None:  # it came with its worker
-                    held.stall_s = self.policies.stall_s(held.topic, worker.facts.stalls.get(held.name))
+                    held.stall_s = self.stall_s(held.topic, worker.facts.stalls.get(held.name))
                 if held.timeout_s is not None or held.stall_s is not None:
                     bounded.append((pair, held))
         return bounded

@@ -5,7 +5,6 @@ Group commit: submits, reports and heartbeats, many in one statement.
 - heartbeat: extends the leases of all workers that sent heartbeats
 - report: writes the results that workers report
 - report_rows: turns results into rows; pure
-- session_lookup: finds the session that holds a job's lease
 - submit: writes submits
 - unwritten: keeps reports that cannot be written yet, and tries again
 """

@@ -19,11 +19,10 @@ from pulse_actors.dispatcher.monitoring.observe import count_margin
 from pulse_actors.dispatcher.workers.records import Pair, WorkerLink
 from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 from pulse_actors.dispatcher.writes.batcher import ROW_BYTES, Batcher
-from pulse_actors.dispatcher.writes.session_lookup import SessionLookup
 from pulse_actors.dispatcher.writes.unwritten import UnwrittenLeases
 from pulse_actors.shared import identity as identities
 from pulse_actors.shared.json_size import comes_back
-from pulse_actors.shared.row_writes import Left, write_merged
+from pulse_actors.shared.row_writes import UnwrittenRow, write_merged
 
 BATCH: Final = 5000
 
@@ -56,16 +55,41 @@ class PendingHeartbeat:
     kept: bool = True
 
 
+class SessionLookup:
+    """
+    Whose a session is that no connected worker has: the leases in the database tell, and are read once a flush.
+
+    A frame that names such a session costs its sender a hash. If each of them took a question of its own, one worker
+    could keep the heartbeats of all others waiting until their leases have lapsed.
+    """
+
+    def __init__(self, store: Store, host: identities.Host) -> None:
+        self._store = store
+        self._host = host
+        self._by_key: dict[str | bytes, str] | None = None
+        self._running: dict[str, Sequence[Renewal]] = {}
+
+    async def named(self, session: bytes, *, remote: bool) -> str | None:
+        """The identity that *session* stands for, of those here or (*remote*) over TCP; None: it holds nothing."""
+        if self._by_key is None:
+            workers = await self._store.running_workers()
+            self._by_key = {identities.key_of(self._host, one): one for one in workers}
+        return self._by_key.get(identities.mark_of(session) if remote else session)
+
+    async def held(self, identity: str) -> Sequence[Renewal]:
+        """All leases of *identity*, to be renewed."""
+        if identity not in self._running:
+            running = await self._store.running_of(identity)
+            self._running[identity] = [Renewal(*pair, identity, None) for pair in running]
+        return self._running[identity]
+
+
 class HeartbeatWriter:
     """
     Extends leases.
 
     Args:
-        store: The database.
-        registry: Which session holds what.
         host: This host, for sessions that are not connected.
-        counters: How much of their leases was left is counted there.
-        lease_s: Length of a lease.
     """
 
     def __init__(
@@ -129,7 +153,7 @@ class HeartbeatWriter:
 
     async def _renewals(self, beat: PendingHeartbeat, lookup: SessionLookup) -> Sequence[Renewal]:
         if beat.jobs is not None:
-            return [Renewal(job.id, job.attempt, beat.worker, job.text) for job in beat.jobs]
+            return [Renewal(job.id, job.attempt, beat.worker, progress=job.text) for job in beat.jobs]
         if beat.session is None:
             held = self._registry.get(beat.worker)
             return [] if held is None else [Renewal(*pair, beat.worker, None) for pair in held.held]
@@ -190,7 +214,7 @@ def _without_progress(bad: Renewal) -> Renewal:
     return bad._replace(progress=None)
 
 
-def _pairs(left: Sequence[Left[Renewal]]) -> set[Pair]:
+def _pairs(left: Sequence[UnwrittenRow[Renewal]]) -> set[Pair]:
     """Rows that are locked, or refused: not written now, and not lost either; the next heartbeat tries again."""
     return {(one.row.id, one.row.attempt) for one in left}
 

@@ -25,7 +25,7 @@ from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 from pulse_actors.dispatcher.writes.batcher import Batcher
 from pulse_actors.dispatcher.writes.report_rows import Obituary, PendingReport, clean, split, weight_of
 from pulse_actors.runtime.actor import Backoff
-from pulse_actors.shared.row_writes import Left, write_merged
+from pulse_actors.shared.row_writes import UnwrittenRow, write_merged
 
 BATCH: Final = 2000  # rows of one statement
 LOCKED_PAUSE_S: Final = 0.2  # between two looks at rows that somebody else has locked
@@ -52,10 +52,6 @@ class ReportWriter:
     Collects reports and writes them; what is written is answered after the commit.
 
     Args:
-        store: The database.
-        registry: Whose places become free.
-        signal: Hears of places that are free, and of jobs that are tried again.
-        counters: What became of attempts is counted there.
         keep: Jobs that are completed are kept; else they are deleted.
     """
 
@@ -69,6 +65,7 @@ class ReportWriter:
         keep: bool = True,
     ) -> None:
         self._store = store
+        self._aside = store.aside
         self._keep = keep
         self._registry = registry
         self._signal = signal
@@ -115,6 +112,10 @@ class ReportWriter:
         self._registry.reporting.update(report.pairs)
         count_runs(self._counters, report.worker, report.pairs)
         self.batcher.put(report)
+
+    def put(self, obituary: Obituary) -> None:
+        """Take what a dead worker held to be written, behind its last reports."""
+        self.batcher.put(obituary)
 
     async def bury(self, endings: Sequence[Ending], commit: HeldCommit) -> None:
         """
@@ -211,9 +212,9 @@ class ReportWriter:
         self._registry.refused = {pair: worker for pair, worker in whose.items() if pair[0] in self._refused}
         with suppress(UnavailableError):  # where people look; what is to be written is kept here
             if batch.refused:
-                await self._store.aside.add([*batch.refused.items()], REFUSED_PAUSE_S)
+                await self._aside.add([*batch.refused.items()], REFUSED_PAUSE_S)
             if again:
-                await self._store.aside.readmit([*again])
+                await self._aside.readmit([*again])
 
     async def _locked_among(self, items: Sequence[PendingReport | Obituary]) -> set[Pair]:
         """Whoever has locked some rows may have locked others: looked at beforehand, since a statement would wait."""
@@ -256,7 +257,7 @@ class ReportWriter:
         report.settled()
 
     def _by_fate(self, done: Sequence[Completion]) -> list[tuple[bool, Sequence[Completion]]]:
-        return self._registry.policies.by_fate(done, self._registry.topic_of, keep=self._keep)
+        return self._registry.by_fate(done, keep=self._keep)
 
     async def _insist(self, write: Callable[[], Awaitable[None]]) -> None:
         """Repeat until the database takes it: a result is never dropped, and the fence makes repeating it harmless."""
@@ -308,7 +309,7 @@ class _ReportBatch:
             if again.sqlstate.startswith(CONSTRAINTS):
                 raise again
             text = clean(f"result is not storable: {again.message}")
-            self._rejected.append(Ending(bad.id, bad.attempt, bad.worker, EndingKind.ERROR, text))
+            self._rejected.append(Ending(bad.id, bad.attempt, bad.worker, kind=EndingKind.ERROR, error=text))
 
         rows = [row for row in completions if row[:2] not in self.left] if self.left else completions
         self._leave(await write_merged(self._store, rows, together, alone, raises=False))
@@ -329,7 +330,7 @@ class _ReportBatch:
         self.endings += rows
         self._leave(await write_merged(self._store, rows, together, alone, raises=False))
 
-    def _leave(self, left: Sequence[Left[Completion]] | Sequence[Left[Ending]]) -> None:
+    def _leave(self, left: Sequence[UnwrittenRow[Completion]] | Sequence[UnwrittenRow[Ending]]) -> None:
         """These were not written now."""
         for one in left:
             self.left.add((one.row.id, one.row.attempt))

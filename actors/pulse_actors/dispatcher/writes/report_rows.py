@@ -85,9 +85,11 @@ def split(reports: Sequence[PendingReport]) -> tuple[list[Completion], list[Endi
                 text = result.detail if isinstance(result.detail, str) else None
                 if text is not None and (size_bytes := excess(text, MAX_RESULT_BYTES)):
                     error = f"result is too large: {size_bytes} bytes; at most {MAX_RESULT_BYTES} are stored"
-                    endings.append(Ending(result.id, result.attempt, identity, EndingKind.ERROR, error))
+                    endings.append(Ending(result.id, result.attempt, identity, kind=EndingKind.ERROR, error=error))
                     continue
-                completions.append(Completion(result.id, result.attempt, identity, text, _progress(result.extra)))
+                completions.append(
+                    Completion(result.id, result.attempt, identity, result=text, progress=_progress(result.extra))
+                )
             else:
                 endings.append(ending_of(result, identity))
     return completions, endings
@@ -118,14 +120,14 @@ def ending_of(result: Result, worker: str) -> Ending:
         result.id,
         result.attempt,
         worker,
-        kind,
-        text,
-        delay_s,
-        code,
-        _progress(extra),
-        None if extra.stack is None else clean(extra.stack),
-        extra.cpu_s,
-        extra.peak_rss_bytes,
+        kind=kind,
+        error=text,
+        delay_s=delay_s,
+        exit_code=code,
+        progress=_progress(extra),
+        stack=None if extra.stack is None else clean(extra.stack),
+        cpu_s=extra.cpu_s,
+        peak_rss_bytes=extra.peak_rss_bytes,
     )
 
 

@@ -10,14 +10,13 @@ import msgspec
 
 from pulse.common.ids import uuid7
 from pulse.errors import BadRequestError, ConflictError, PulseError, StatementError, UnavailableError
-from pulse.protocol import NewJob
+from pulse.protocol import SubmittedJob
 from pulse.store.failures import IN_VAIN, UNIQUE_VIOLATION, refuse_swallowed
 from pulse.store.rows import Level, Wake, from_s
 from pulse.store.store import Store
-from pulse_actors.dispatcher.claims.assign_frames import ASSIGN_CHARS
 from pulse_actors.dispatcher.claims.cursors import FEW_TOPICS
 from pulse_actors.dispatcher.claims.doubts import InDoubtClaims
-from pulse_actors.dispatcher.claims.handout import Handout
+from pulse_actors.dispatcher.claims.handout import ASSIGN_CHARS, Handout
 from pulse_actors.dispatcher.claims.work_signal import WorkSignal
 from pulse_actors.dispatcher.monitoring.counters import DispatchCounters
 from pulse_actors.dispatcher.monitoring.observe import count_submitted
@@ -37,7 +36,7 @@ class PendingSubmit:
 
     link: WorkerLink
     request: int | None
-    jobs: Sequence[NewJob]
+    jobs: Sequence[SubmittedJob]
 
 
 class SubmitWriter:
@@ -45,13 +44,7 @@ class SubmitWriter:
     Collects submits and inserts them; each is answered after its commit.
 
     Args:
-        store: The database.
-        registry: Who waits for work.
-        signal: Hears of the levels that got work.
-        in_doubt: Lets one claim be made at a time.
-        handout: Hands out what is inserted, where workers wait for it.
         batch: Most jobs of one claim.
-        counters: What is submitted is counted there.
     """
 
     def __init__(
@@ -103,7 +96,7 @@ class SubmitWriter:
         self._done(submits, woken)
         return True
 
-    async def submit(self, jobs: Sequence[NewJob]) -> list[Wake]:
+    async def submit(self, jobs: Sequence[SubmittedJob]) -> list[Wake]:
         """
         Insert *jobs*, all or none; where workers wait for such as they are, hand them out in the same statement.
 
@@ -127,13 +120,13 @@ class SubmitWriter:
                     self._signal.look_again()  # to settle it
         return await self._submit(jobs) if woken is None else woken  # without the lock: nothing is handed out
 
-    async def _submit(self, jobs: Sequence[NewJob]) -> list[Wake]:
+    async def _submit(self, jobs: Sequence[SubmittedJob]) -> list[Wake]:
         woken = await self._store.submit(jobs)
         count_submitted(self._counters, woken)
         refuse_swallowed(len(jobs), sum(wake.jobs for wake in woken))
         return woken
 
-    def _may_hand_out(self, jobs: Sequence[NewJob]) -> bool:
+    def _may_hand_out(self, jobs: Sequence[SubmittedJob]) -> bool:
         """Whether jobs like these may begin before anything else does: nothing waits that is known."""
         if not self._signal.is_at_rest or self._in_doubt.is_claiming or not self._in_doubt.is_settled:
             return False
@@ -141,7 +134,7 @@ class SubmitWriter:
             return False
         return all(excess(job.args, ASSIGN_CHARS // len(jobs)) is None for job in jobs)
 
-    def _plan_for(self, jobs: Sequence[NewJob]) -> ClaimPlan | None:
+    def _plan_for(self, jobs: Sequence[SubmittedJob]) -> ClaimPlan | None:
         self._handout.note_silence()
         topics = {job.topic for job in jobs if job.topic is not None}
         for plan in self._registry.plan(len(jobs)):
@@ -149,7 +142,7 @@ class SubmitWriter:
                 return plan
         return None
 
-    async def _submit_and_claim(self, plan: ClaimPlan, jobs: Sequence[NewJob]) -> list[Wake] | None:
+    async def _submit_and_claim(self, plan: ClaimPlan, jobs: Sequence[SubmittedJob]) -> list[Wake] | None:
         """As ``submit``; None: the database refuses it. It may take the jobs, where a claim sets aside what is bad."""
         self._handout.begin(plan)
         try:
@@ -206,7 +199,7 @@ def _weight(submit: PendingSubmit) -> int:
     return sum(1 + len(job.args) // ROW_BYTES for job in submit.jobs)
 
 
-def checked(jobs: Sequence[NewJob]) -> list[NewJob]:
+def checked(jobs: Sequence[SubmittedJob]) -> list[SubmittedJob]:
     """
     *jobs* with an id each, held against what can be told without the database.
 
@@ -214,7 +207,7 @@ def checked(jobs: Sequence[NewJob]) -> list[NewJob]:
         BadRequestError: A job's args are too long, it has both run_at and delay_s, no calendar has its run_at, or it
             expires before it is due.
     """
-    ready: list[NewJob] = []
+    ready: list[SubmittedJob] = []
     for index, job in enumerate(jobs):
         problem = _problem(job)
         if problem is not None:
@@ -233,7 +226,7 @@ def args_problem(args: str) -> str | None:
     return f"args have {size_bytes} bytes{words}; at most {MAX_ARGS_BYTES} are allowed"
 
 
-def _problem(job: NewJob) -> str | None:
+def _problem(job: SubmittedJob) -> str | None:
     wrong = args_problem(job.args)
     if wrong is not None:
         return wrong

@@ -40,9 +40,7 @@ class UnwrittenLeases:
     Extends leases, and tells all sweeps where that fails, or reports wait.
 
     Args:
-        store: The database.
         registry: Knows whose reports are not written yet.
-        lease_s: Length of a lease.
     """
 
     def __init__(self, store: Store, registry: WorkerRegistry, *, lease_s: float) -> None:

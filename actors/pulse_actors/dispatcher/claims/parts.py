@@ -1,0 +1,71 @@
+"""The parts of claiming, put together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pulse.store.store import Store
+from pulse_actors.dispatcher.claims.cross_host import CrossHostHints
+from pulse_actors.dispatcher.claims.doubts import InDoubtClaims
+from pulse_actors.dispatcher.claims.handout import Handout
+from pulse_actors.dispatcher.claims.loop import ClaimLoop
+from pulse_actors.dispatcher.claims.quarantine import Quarantine
+from pulse_actors.dispatcher.claims.refused_jobs import RefusedJobs
+from pulse_actors.dispatcher.claims.work_signal import WorkSignal
+from pulse_actors.dispatcher.monitoring.counters import DispatchCounters
+from pulse_actors.dispatcher.workers.deadlines import HandlerDeadlines
+from pulse_actors.dispatcher.workers.registry import WorkerRegistry
+from pulse_actors.shared.identity import Host
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimParts:
+    """Each has a module of its own, which says what it does."""
+
+    cross_host: CrossHostHints
+    signal: WorkSignal
+    in_doubt: InDoubtClaims
+    handout: Handout
+    quarantine: Quarantine
+    refused_jobs: RefusedJobs
+    loop: ClaimLoop
+
+
+def claim_parts(
+    store: Store,
+    registry: WorkerRegistry,
+    counters: DispatchCounters,
+    *,
+    host: Host | None,
+    deadlines: HandlerDeadlines | None,
+    lease_s: float,
+    poll_s: float,
+    batch: int,
+) -> ClaimParts:
+    """
+    The parts of one dispatcher.
+
+    Args:
+        host: This host, whose processes can be seen and killed; None: leases only.
+        deadlines: Of handlers; None: likewise.
+        poll_s: Longest pause between two claims while a worker has room.
+        batch: Most jobs of one claim.
+    """
+    cross_host, quarantine = CrossHostHints(store), Quarantine()
+    signal = WorkSignal(registry, cross_host, poll_s=poll_s)
+    in_doubt = InDoubtClaims(store, registry, signal, deadlines=deadlines)
+    handout = Handout(store, registry, signal, in_doubt=in_doubt, host=host, lease_s=lease_s, counters=counters)
+    refused_jobs = RefusedJobs(store, registry, handout, in_doubt=in_doubt, signal=signal)
+    loop = ClaimLoop(
+        store,
+        registry,
+        signal=signal,
+        in_doubt=in_doubt,
+        handout=handout,
+        refused_jobs=refused_jobs,
+        quarantine=quarantine,
+        batch=batch,
+    )
+    return ClaimParts(
+        cross_host, signal, in_doubt, handout=handout, quarantine=quarantine, refused_jobs=refused_jobs, loop=loop
+    )
