@@ -195,10 +195,7 @@ ROWS: Final = [
     history("history", "retrying", "UPDATE pulse.attempts SET outcome = 'released'", "0 charged, 1 uncharged"),
     history("history", "crashing", "UPDATE pulse.attempts SET outcome = 'released'", "crashes 1, in the history"),
     Wrong(
-        "history",
-        "UPDATE pulse.attempts SET attempt = 3 WHERE attempt = 2 AND job_id = '{spent}'",
-        "spent",
-        "newest 3",
+        "history", "UPDATE pulse.attempts SET attempt = 3 WHERE attempt = 2 AND job_id = '{spent}'", "spent", "newest 3"
     ),
     Wrong(
         "history",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from pulse.common.ids import uuid7
 from pulse.job import Status
@@ -29,6 +29,7 @@ _COLUMNS: Final = """
     checkpoint, last_error"""
 
 Row = dict[str, Any]
+Sql: TypeAlias = "Connection[Record]"  # a plain connection
 
 
 def at(seconds: float) -> datetime:
@@ -46,7 +47,7 @@ def job(**fields: Any) -> NewJob:
     return NewJob(**{"name": "n", "topic": TOPIC, "id": new_id(), **fields})
 
 
-async def forge(connection: Connection[Record], status: str = "PENDING", **columns: Any) -> bytes:
+async def forge(connection: Sql, status: str = "PENDING", **columns: Any) -> bytes:
     """Insert a row as it might stand in *status*, attempt 1, held by WORKER where that applies; returns its id."""
     row: Row = {
         "id": new_id(),
@@ -73,20 +74,20 @@ async def forge(connection: Connection[Record], status: str = "PENDING", **colum
     return identity
 
 
-async def read(connection: Connection[Record], identity: bytes) -> Row:
+async def read(connection: Sql, identity: bytes) -> Row:
     """All columns of one job."""
     found = await connection.fetchrow(f"SELECT {_COLUMNS} FROM pulse.jobs WHERE id = $1", identity.hex())
     assert found is not None
     return dict(found)
 
 
-async def history(connection: Connection[Record], identity: bytes) -> list[Row]:
+async def history(connection: Sql, identity: bytes) -> list[Row]:
     """The attempts of one job that did not simply succeed, oldest first."""
     found = await connection.fetch("SELECT * FROM pulse.attempts WHERE job_id = $1 ORDER BY attempt", identity.hex())
     return [dict(row) for row in found]
 
 
-async def count(connection: Connection[Record]) -> int:
+async def count(connection: Sql) -> int:
     """How many jobs there are."""
     found: int = await connection.fetchval("SELECT count(*) FROM pulse.jobs")
     return found

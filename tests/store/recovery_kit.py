@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 import anyio
 import anyio.abc
@@ -21,11 +21,8 @@ from pulse_actors.dispatcher.workers.records import HeldJob, Pair, RegisteredWor
 from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 from pulse_actors.dispatcher.writes.report import ReportWriter
 from pulse_actors.shared.identity import Host, Peer, compose, session_of, this_host
-from tests.store.helpers import TOPIC, Row, forge, read
+from tests.store.helpers import TOPIC, Row, Sql, forge, read
 from tests.support.claim_parts import claim_parts
-
-if TYPE_CHECKING:
-    from asyncpg import Connection, Record
 
 LEASE_S: Final = 30.0
 HOST: Final = this_host("here")
@@ -109,7 +106,7 @@ class Floor:
         connection: Another way to it.
     """
 
-    def __init__(self, store: Store, connection: Connection[Record]) -> None:
+    def __init__(self, store: Store, connection: Sql) -> None:
         self.store = store
         self.connection = connection
         self.registry = WorkerRegistry()

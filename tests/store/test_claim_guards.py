@@ -9,7 +9,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 import anyio
 import asyncpg
@@ -33,14 +33,9 @@ from pulse_actors.dispatcher.workers.policies import TopicPolicies
 from pulse_actors.dispatcher.workers.records import DOUBTFUL_BEATS, HeldJob, RegisteredWorker
 from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 from pulse_actors.runtime.actor import Backoff
-from tests.store.helpers import TOPIC, forge, read
+from tests.store.helpers import TOPIC, Sql, forge, read
 from tests.store.recovery_kit import DEADLINE_S, HOST, identity_of, new_worker, wire_of
 from tests.support.claim_parts import claim_parts
-
-if TYPE_CHECKING:
-    from asyncpg import Connection, Record
-
-pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 
 PAST: Final = datetime(2020, 1, 1, tzinfo=UTC)
 LEVEL: Final = Level(TOPIC, 3)
@@ -55,7 +50,7 @@ class Bench:
         levels: Of the claims that were made: None for a full one.
     """
 
-    def __init__(self, store: Store, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, store: Store, connection: Sql, monkeypatch: pytest.MonkeyPatch) -> None:
         self.registry = WorkerRegistry()
         self.claims = claim_parts(store, self.registry, HOST, lease_s=30.0, poll_s=60.0, batch=500)
         self.store = store
@@ -126,7 +121,7 @@ class Bench:
 
 
 @pytest.fixture
-def bench(store: Store, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch) -> Bench:
+def bench(store: Store, connection: Sql, monkeypatch: pytest.MonkeyPatch) -> Bench:
     """A claim loop without workers."""
     return Bench(store, connection, monkeypatch)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import asyncpg
 import pytest
@@ -11,12 +11,7 @@ from pulse.errors import UnavailableError
 from pulse.store.reading import counts
 from pulse.store.reading.counts import Depth
 from pulse.store.store import Store
-from tests.store.helpers import NOW, at, forge
-
-if TYPE_CHECKING:
-    from asyncpg import Connection, Record
-
-pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
+from tests.store.helpers import NOW, Sql, at, forge
 
 FILL: Final = """
     INSERT INTO pulse.jobs (id, name, topic, priority, submitted_at, next_run_at, max_attempts)
@@ -25,7 +20,7 @@ FILL: Final = """
 """
 
 
-async def test_what_waits_and_what_runs_is_counted(store: Store, connection: Connection[Record]) -> None:
+async def test_what_waits_and_what_runs_is_counted(store: Store, connection: Sql) -> None:
     """By topic, the most work first: due, due later, running, and since when the first is due; nothing that ended."""
     for topic, second, status in (
         ("a", -5.0, "PENDING"),
@@ -38,11 +33,7 @@ async def test_what_waits_and_what_runs_is_counted(store: Store, connection: Con
         await forge(connection, status, topic=topic, next_run_at=at(second))
     found = await store.depths.read(10, [], now=NOW)
     assert (found.is_exact, found.now_s) == (True, NOW.timestamp())
-    assert found.topics == (
-        Depth("a", 1, 2, 1, 0, 9.0),
-        Depth("c", 1, 0, 1, 0, None),
-        Depth("b", 1, 0, 0, 1, None),
-    )
+    assert found.topics == (Depth("a", 1, 2, 1, 0, 9.0), Depth("c", 1, 0, 1, 0, None), Depth("b", 1, 0, 0, 1, None))
 
 
 async def test_nothing_waits(store: Store) -> None:
@@ -52,7 +43,7 @@ async def test_nothing_waits(store: Store) -> None:
     assert await store.depths.sample(10, [], now=NOW) == counts.Depths((), is_exact=False, now_s=NOW.timestamp())
 
 
-async def test_topics_beyond_the_limit_are_told_together(store: Store, connection: Connection[Record]) -> None:
+async def test_topics_beyond_the_limit_are_told_together(store: Store, connection: Sql) -> None:
     """Nothing is left out of the sums, however many topics there are."""
     for number, topic in enumerate("aaabbcd"):
         await forge(connection, topic=topic, next_run_at=at(-number))
@@ -60,7 +51,7 @@ async def test_topics_beyond_the_limit_are_told_together(store: Store, connectio
     assert found.topics == (Depth("a", 1, 3, 0, 0, 2.0), Depth("b", 1, 2, 0, 0, 4.0), Depth(None, 2, 2, 0, 0, 6.0))
 
 
-async def test_too_many_to_be_counted(store: Store, connection: Connection[Record]) -> None:
+async def test_too_many_to_be_counted(store: Store, connection: Sql) -> None:
     """More than are looked at is no count."""
     for _ in range(5):
         await forge(connection)
@@ -68,7 +59,7 @@ async def test_too_many_to_be_counted(store: Store, connection: Connection[Recor
     assert await store.depths.count(10, rows=4, now=NOW) is None
 
 
-async def test_many_are_estimated(store: Store, connection: Connection[Record]) -> None:
+async def test_many_are_estimated(store: Store, connection: Sql) -> None:
     """A sample is near the truth in sum and by topic; what is small, or was asked for by name, is counted."""
     await connection.execute(FILL, 100_000, 4, NOW)
     for second in (-30.0, 5.0):
@@ -85,9 +76,7 @@ async def test_many_are_estimated(store: Store, connection: Connection[Record]) 
     assert sum(one.ready + one.scheduled for one in found.topics) == pytest.approx(100_000, rel=0.25)
 
 
-async def test_a_backlog_is_sampled_until_it_is_small_again(
-    store: Store, connection: Connection[Record], own_database: str
-) -> None:
+async def test_a_backlog_is_sampled_until_it_is_small_again(store: Store, connection: Sql, own_database: str) -> None:
     """Beyond the limit nothing is counted any more; when the sample says that it would be few, it is."""
     await connection.execute(FILL, counts.ROWS + 1000, 1, NOW)
     assert not (await store.depths.read(10, [], now=NOW)).is_exact
@@ -101,7 +90,7 @@ async def test_a_backlog_is_sampled_until_it_is_small_again(
     assert (found.is_exact, found.topics[0].ready + found.topics[0].scheduled) == (True, counts.ROWS - 14_000)
 
 
-async def test_a_count_that_is_in_nobodys_interest_ends(store: Store, connection: Connection[Record], dsn: str) -> None:
+async def test_a_count_that_is_in_nobodys_interest_ends(store: Store, connection: Sql, dsn: str) -> None:
     """What cannot be counted soon is sampled, and what cannot be sampled soon is not told, but nobody waits for it."""
     other = await asyncpg.connect(dsn)
     try:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import asyncpg
 import pytest
@@ -22,13 +22,10 @@ from pulse_actors.dispatcher.workers.policies import TopicPolicies
 from pulse_actors.dispatcher.workers.records import HeldJob, RegisteredWorker, WorkerFacts
 from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 from pulse_actors.shared.identity import Host
-from tests.store.helpers import TOPIC, forge, history, read
+from tests.store.helpers import TOPIC, Sql, forge, history, read
 from tests.support.claim_parts import claim_parts
 
-if TYPE_CHECKING:
-    from asyncpg import Connection, Record
-
-pytestmark = [pytest.mark.anyio, pytest.mark.postgres, pytest.mark.heavy]
+pytestmark = pytest.mark.heavy
 
 PAST: Final = datetime(2020, 1, 1, tzinfo=UTC)
 Interruption = Callable[[], Awaitable[None]]
@@ -151,18 +148,18 @@ async def bench(dsn: str, store: Store) -> AsyncIterator[Bench]:
     opened.close()
 
 
-async def waiting(connection: Connection[Record], **columns: Any) -> bytes:
+async def waiting(connection: Sql, **columns: Any) -> bytes:
     """A job that is due; its id."""
     return await forge(connection, **{"next_run_at": PAST, **columns})
 
 
-async def state(connection: Connection[Record], identity: bytes) -> tuple[str, str | None, int, int]:
+async def state(connection: Sql, identity: bytes) -> tuple[str, str | None, int, int]:
     """Status, holder, attempts and how many of them count for nobody."""
     row = await read(connection, identity)
     return row["status"], row["locked_by"], row["attempts"], row["uncharged"]
 
 
-async def test_a_pass_hands_out_what_is_due(bench: Bench, connection: Connection[Record]) -> None:
+async def test_a_pass_hands_out_what_is_due(bench: Bench, connection: Sql) -> None:
     """What is claimed is in the frame, in the book and in the database; a full claim asks for another pass."""
     worker, wire = bench.join("w", capacity=2)
     low, high, middle = [await waiting(connection, priority=priority) for priority in (1, 3, 2)]
@@ -173,7 +170,7 @@ async def test_a_pass_hands_out_what_is_due(bench: Bench, connection: Connection
     assert [(await read(connection, one))["locked_by"] for one in (low, high, middle)] == [None, "w", "w"]
 
 
-async def test_a_job_goes_to_who_names_it(bench: Bench, connection: Connection[Record]) -> None:
+async def test_a_job_goes_to_who_names_it(bench: Bench, connection: Sql) -> None:
     """A claim whose seat does not name it is passed on in the database before it is assigned."""
     _, wrong = bench.join("wrong", names=["m"], capacity=20)
     heir, right = bench.join("right", capacity=1)
@@ -184,7 +181,7 @@ async def test_a_job_goes_to_who_names_it(bench: Bench, connection: Connection[R
     assert await state(connection, job) == ("RUNNING", "right", 1, 0)
 
 
-async def test_an_heir_that_leaves_meanwhile(bench: Bench, connection: Connection[Record]) -> None:
+async def test_an_heir_that_leaves_meanwhile(bench: Bench, connection: Sql) -> None:
     """A claim that was passed on to a worker which has just gone is given back, uncharged and at once."""
     bench.join("wrong", names=["m"], capacity=20)
     heir, wire = bench.join("right", capacity=1)
@@ -195,7 +192,7 @@ async def test_an_heir_that_leaves_meanwhile(bench: Bench, connection: Connectio
     assert await state(connection, job) == ("PENDING", None, 1, 1)
 
 
-async def test_a_seat_that_leaves_meanwhile(bench: Bench, connection: Connection[Record]) -> None:
+async def test_a_seat_that_leaves_meanwhile(bench: Bench, connection: Sql) -> None:
     """A claim for a worker that has just gone is given back, uncharged and at once, without an error."""
     worker, wire = bench.join("w")
     job = await waiting(connection)
@@ -207,7 +204,7 @@ async def test_a_seat_that_leaves_meanwhile(bench: Bench, connection: Connection
 
 
 @pytest.mark.parametrize("when", ["after_claim", "after_move"])
-async def test_a_claim_whose_answer_was_lost(bench: Bench, connection: Connection[Record], when: str) -> None:
+async def test_a_claim_whose_answer_was_lost(bench: Bench, connection: Sql, when: str) -> None:
     """What was claimed, but nobody heard of, is given back uncharged by the next pass and then handed out."""
     if when == "after_move":
         bench.join("wrong", names=["m"], capacity=20)
@@ -228,7 +225,7 @@ async def test_a_claim_whose_answer_was_lost(bench: Bench, connection: Connectio
     assert await state(connection, held) == ("RUNNING", "w", 1, 0)
 
 
-async def test_a_job_that_is_canceled_while_it_is_claimed(bench: Bench, connection: Connection[Record]) -> None:
+async def test_a_job_that_is_canceled_while_it_is_claimed(bench: Bench, connection: Sql) -> None:
     """A cancel that is answered before the claim is heard of keeps the job from being handed out at all."""
     _, wire = bench.join("w")
     canceled, other = await waiting(connection), await waiting(connection)
@@ -238,7 +235,7 @@ async def test_a_job_that_is_canceled_while_it_is_claimed(bench: Bench, connecti
     assert (await state(connection, canceled))[0] == "CANCELED"
 
 
-async def test_a_job_that_is_canceled_while_it_is_passed_on(bench: Bench, connection: Connection[Record]) -> None:
+async def test_a_job_that_is_canceled_while_it_is_passed_on(bench: Bench, connection: Sql) -> None:
     """The same for a claim that is on its way to another worker."""
     bench.join("wrong", names=["m"], capacity=20)
     _, wire = bench.join("right", capacity=2)
@@ -248,7 +245,7 @@ async def test_a_job_that_is_canceled_while_it_is_passed_on(bench: Bench, connec
     assert wire.pairs == [(other, 1)]
 
 
-async def test_nothing_is_claimed_after_the_close(bench: Bench, connection: Connection[Record]) -> None:
+async def test_nothing_is_claimed_after_the_close(bench: Bench, connection: Sql) -> None:
     """Once dispatch is closed no pass claims anything; what was under way is given back for the successor."""
     worker, wire = bench.join("w")
     job = await waiting(connection)
@@ -264,7 +261,7 @@ async def test_nothing_is_claimed_after_the_close(bench: Bench, connection: Conn
     assert await state(connection, job) == ("PENDING", None, 1, 1)
 
 
-async def test_long_args_are_spread_over_frames(bench: Bench, connection: Connection[Record]) -> None:
+async def test_long_args_are_spread_over_frames(bench: Bench, connection: Sql) -> None:
     """No frame grows far beyond a megabyte; the order is kept across frames."""
     worker, wire = bench.join("w", capacity=9)
     args = '{"a":"' + "x" * 400_000 + '"}'
@@ -275,7 +272,7 @@ async def test_long_args_are_spread_over_frames(bench: Bench, connection: Connec
     assert (worker.jobs.assigns, {held.assign for held in worker.held.values()}) == (5, {5})
 
 
-async def test_what_a_worker_does_not_list_is_given_back(bench: Bench, connection: Connection[Record]) -> None:
+async def test_what_a_worker_does_not_list_is_given_back(bench: Bench, connection: Sql) -> None:
     """At hello the listed attempts stay, all others of this worker are given back, those of others are left alone."""
     listed, older, unlisted, foreign = [
         await forge(connection, "RUNNING", locked_by=worker, attempts=attempts)
@@ -289,7 +286,7 @@ async def test_what_a_worker_does_not_list_is_given_back(bench: Bench, connectio
     assert await state(connection, foreign) == ("RUNNING", "v", 1, 0)
 
 
-async def test_a_full_claim_that_fails_is_not_repeated_at_once(bench: Bench, connection: Connection[Record]) -> None:
+async def test_a_full_claim_that_fails_is_not_repeated_at_once(bench: Bench, connection: Sql) -> None:
     """It took too long: what is known is claimed meanwhile, from its cursor."""
     _, wire = bench.join("w")
     await waiting(connection)
@@ -341,9 +338,7 @@ async def test_what_looking_everywhere_costs(bench: Bench, monkeypatch: pytest.M
     assert costs == [2.0, 4.0, 5.0, 5.0]  # a claim looks at the clock twice, a survey once
 
 
-async def test_doubts_about_a_row_that_somebody_has_locked(
-    bench: Bench, connection: Connection[Record], dsn: str
-) -> None:
+async def test_doubts_about_a_row_that_somebody_has_locked(bench: Bench, connection: Sql, dsn: str) -> None:
     """It is looked at again; all others are settled, and claims go on."""
     _, wire = bench.join("w")
     locked, free = [await forge(connection, "RUNNING", locked_by="w") for _ in range(2)]
@@ -360,9 +355,7 @@ async def test_doubts_about_a_row_that_somebody_has_locked(
     assert (locked, 2) in wire.pairs
 
 
-async def test_many_topics_are_served_in_turn(
-    bench: Bench, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_many_topics_are_served_in_turn(bench: Bench, connection: Sql, monkeypatch: pytest.MonkeyPatch) -> None:
     """With more work in each of them than there is room for, none gets more than the others, however it came there."""
     monkeypatch.setattr("pulse_actors.dispatcher.claims.loop.SURVEY", 7)
     monkeypatch.setattr("pulse_actors.dispatcher.claims.cursors.SURVEY", 7)
@@ -386,7 +379,7 @@ async def test_many_topics_are_served_in_turn(
     assert max(served.values()) - min(served.values()) <= 2  # some were found before the others
 
 
-async def test_many_topics_with_little_work(bench: Bench, connection: Connection[Record]) -> None:
+async def test_many_topics_with_little_work(bench: Bench, connection: Sql) -> None:
     """Passes go on until every topic with work has been looked at, and name none that has none."""
     topics = [f"t{number:03}" for number in range(LEVELS_MAX + 50)]
     _, wire = bench.join("w", capacity=1000, topics=topics)
@@ -399,7 +392,7 @@ async def test_many_topics_with_little_work(bench: Bench, connection: Connection
     assert bench.claims.signal.cursors.starts(topics) == []
 
 
-async def test_a_claim_that_ended_because_of_its_size(bench: Bench, connection: Connection[Record]) -> None:
+async def test_a_claim_that_ended_because_of_its_size(bench: Bench, connection: Sql) -> None:
     """More is left than it brought: another one follows, though it did not bring all it could."""
     bench.join("w", capacity=100)
     args = '{"a":"' + "x" * 900_000 + '"}'
@@ -409,7 +402,7 @@ async def test_a_claim_that_ended_because_of_its_size(bench: Bench, connection: 
     assert await bench.claims.loop.pass_once() is False
 
 
-async def test_a_claim_of_a_topic_that_ages_is_repeated(bench: Bench, connection: Connection[Record]) -> None:
+async def test_a_claim_of_a_topic_that_ages_is_repeated(bench: Bench, connection: Sql) -> None:
     """Until nothing comes: what another host has locked may have kept others out of it. Not of other topics."""
     for topic, again in ((TOPIC, True), ("u", False)):
         bench.registry.policies = TopicPolicies({TOPIC: LivePolicy(ageing_s=5.0)})
@@ -422,7 +415,7 @@ async def test_a_claim_of_a_topic_that_ages_is_repeated(bench: Bench, connection
         bench.registry.leave(worker)
 
 
-async def test_levels_are_found_by_a_loose_scan(store: Store, connection: Connection[Record]) -> None:
+async def test_levels_are_found_by_a_loose_scan(store: Store, connection: Sql) -> None:
     """Topic by topic, highest priority first, each with its first job that waits; part by part, and no other jobs."""
     now = datetime(2021, 1, 1, tzinfo=UTC)
     for topic, priority, after_s in (("b", 0, 5), ("b", 0, 1), ("b", 7, 9), ("a", -3, 2), ("c", 0, -1)):

@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import anyio
 import pytest
@@ -27,7 +27,7 @@ from pulse_actors.dispatcher.workers.records import ForcedEnding
 from pulse_actors.dispatcher.writes import report
 from pulse_actors.dispatcher.writes.report_rows import Obituary, PendingReport
 from pulse_actors.shared.identity import Host
-from tests.store.helpers import TOPIC, history
+from tests.store.helpers import TOPIC, Sql, history
 from tests.store.recovery_kit import (
     DEADLINE_S,
     HOST,
@@ -41,16 +41,13 @@ from tests.store.recovery_kit import (
     wire_of,
 )
 
-if TYPE_CHECKING:
-    from asyncpg import Connection, Record
-
-pytestmark = [pytest.mark.anyio, pytest.mark.postgres, pytest.mark.heavy]
+pytestmark = pytest.mark.heavy
 
 LONG_S: Final = 600.0  # no test waits for it
 
 
 @pytest.fixture
-async def at(store: Store, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Floor]:
+async def at(store: Store, connection: Sql, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Floor]:
     """A dispatcher's floor, where strangers are buried soon."""
     monkeypatch.setattr(watching, "STRANGER_S", 0.05)
     async with floor(Floor(store, connection)) as made:

@@ -7,7 +7,7 @@ import signal
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import anyio
 import anyio.abc
@@ -24,14 +24,11 @@ from pulse_actors.dispatcher.liveness.stack_requests import HandlerStack, StackR
 from pulse_actors.dispatcher.workers import deadlines
 from pulse_actors.dispatcher.workers.deadlines import HandlerDeadlines
 from pulse_actors.dispatcher.workers.records import HeldJob, RegisteredWorker
-from tests.store.helpers import TOPIC, history
+from tests.store.helpers import TOPIC, Sql, history
 from tests.store.recovery_kit import DEADLINE_S, HOST, Floor, floor, identity_of, is_alive, new_worker, process, wire_of
 from tests.support.claim_parts import claim_parts
 
-if TYPE_CHECKING:
-    from asyncpg import Connection, Record
-
-pytestmark = [pytest.mark.anyio, pytest.mark.postgres, pytest.mark.heavy]
+pytestmark = pytest.mark.heavy
 
 LONG_S: Final = 600.0  # no test waits for it
 NOW_S: Final = 1e9  # when everything is due
@@ -41,7 +38,7 @@ KILLED: Final = "it did not end when it was cancelled, so its process was killed
 class Hall(Floor):
     """A floor with somebody who watches the limits."""
 
-    def __init__(self, store: Store, connection: Connection[Record]) -> None:
+    def __init__(self, store: Store, connection: Sql) -> None:
         super().__init__(store, connection)
         self.stacks = StackRequests(self.registry)
         self.deadlines = HandlerDeadlines(self.registry, obey_s=0.0, heartbeat_s=0.0)
@@ -86,7 +83,7 @@ class Hall(Floor):
 
 
 @pytest.fixture
-async def at(store: Store, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Hall]:
+async def at(store: Store, connection: Sql, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Hall]:
     """A hall where nobody is waited for."""
     monkeypatch.setattr(deadlines, "SLACK_S", 0.0)
     monkeypatch.setattr(timing, "SIBLINGS_S", 0.05)

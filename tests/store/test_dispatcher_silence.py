@@ -7,7 +7,7 @@ import signal
 import time
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import anyio
 import anyio.abc
@@ -22,7 +22,7 @@ from pulse_actors.dispatcher.liveness import silent_workers as looking
 from pulse_actors.dispatcher.liveness.silent_workers import SilentWorkers
 from pulse_actors.dispatcher.workers.records import RegisteredWorker
 from pulse_actors.dispatcher.writes.unwritten import UnwrittenLeases
-from tests.store.helpers import TOPIC, history
+from tests.store.helpers import TOPIC, Sql, history
 from tests.store.recovery_kit import (
     DEADLINE_S,
     HOST,
@@ -36,10 +36,7 @@ from tests.store.recovery_kit import (
     process,
 )
 
-if TYPE_CHECKING:
-    from asyncpg import Connection, Record
-
-pytestmark = [pytest.mark.anyio, pytest.mark.postgres, pytest.mark.heavy]
+pytestmark = pytest.mark.heavy
 
 LONG_S: Final = 600.0  # no test waits for it
 SHORT_S: Final = 0.05
@@ -55,7 +52,7 @@ class Room(Floor):
         signals: What was sent to workers.
     """
 
-    def __init__(self, store: Store, connection: Connection[Record]) -> None:
+    def __init__(self, store: Store, connection: Sql) -> None:
         super().__init__(store, connection)
         unwritten = UnwrittenLeases(store, self.registry, lease_s=LEASE_S)
         self.silence = SilentWorkers(
@@ -101,7 +98,7 @@ class Room(Floor):
 
 
 @pytest.fixture
-async def at(store: Store, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Room]:
+async def at(store: Store, connection: Sql, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Room]:
     """A room where nobody is waited for."""
     monkeypatch.setattr(looking, "ASK_S", SHORT_S)
     monkeypatch.setattr(looking, "TERM_S", SHORT_S)

@@ -11,20 +11,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import asyncpg
 import pytest
 from anyio.lowlevel import checkpoint
 
+from tests.store.helpers import Sql
 from tests.store.ops import CLAIM, EXPIRE, OPS, SET_TOPIC, STAGES, Op, Session, World, made, said, state
 from tests.support import audit
 from tests.support.waiting import until
 
-if TYPE_CHECKING:
-    from asyncpg import Connection, Record
-
-pytestmark = [pytest.mark.anyio, pytest.mark.postgres, pytest.mark.heavy]
+pytestmark = pytest.mark.heavy
 
 SKIPPING: Final = (CLAIM, EXPIRE)  # what they find locked they leave to their next turn
 Outcome = tuple[object, ...]  # what each operation said, in the order first, second; and the state afterwards
@@ -42,7 +40,7 @@ class Arena:
 
     one: Session
     two: Session
-    watcher: Connection[Record]
+    watcher: Sql
     known: dict[tuple[str, ...], Outcome] = field(default_factory=dict)
     met: dict[str, set[tuple[str, str]]] = field(default_factory=dict)
 

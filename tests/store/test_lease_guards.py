@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from uuid import UUID
 
 import pytest
@@ -20,13 +20,8 @@ from pulse_actors.dispatcher.writes.batcher import ROW_BYTES
 from pulse_actors.dispatcher.writes.heartbeat import HeartbeatWriter, PendingHeartbeat, _weight, may_speak_for
 from pulse_actors.shared import identity as identities
 from pulse_actors.shared.identity import Host
-from tests.store.helpers import forge, new_id, read
+from tests.store.helpers import Sql, forge, new_id, read
 from tests.store.recovery_kit import HOST, LEASE_S, Floor, Wire, ago, identity_of, new_worker, process
-
-if TYPE_CHECKING:
-    from asyncpg import Connection, Record
-
-pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 
 AT_S: Final = 1e6
 USER: Final = 12345  # a uid that owns nothing here
@@ -35,7 +30,7 @@ USER: Final = 12345  # a uid that owns nothing here
 class Ward(Floor):
     """A floor where heartbeats are taken."""
 
-    def __init__(self, store: Store, connection: Connection[Record]) -> None:
+    def __init__(self, store: Store, connection: Sql) -> None:
         super().__init__(store, connection)
         self.leases = HeartbeatWriter(store, self.registry, HOST, self.claims.counters, lease_s=LEASE_S)
 
@@ -68,7 +63,7 @@ class Ward(Floor):
 
 
 @pytest.fixture
-def ward(store: Store, connection: Connection[Record]) -> Ward:
+def ward(store: Store, connection: Sql) -> Ward:
     """A ward with nobody in it."""
     return Ward(store, connection)
 
@@ -278,11 +273,7 @@ async def test_a_session_of_another_boot(ward: Ward) -> None:
         identity = identity_of(busy.pid)
         job = await ward.job(identity)
         elsewhere = HeartbeatWriter(
-            ward.store,
-            ward.registry,
-            Host(HOST.id, "other", HOST.pidns),
-            ward.claims.counters,
-            lease_s=LEASE_S,
+            ward.store, ward.registry, Host(HOST.id, "other", HOST.pidns), ward.claims.counters, lease_s=LEASE_S
         )
         wire = Wire()
         session = new_worker(identity).facts.session

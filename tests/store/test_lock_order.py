@@ -11,7 +11,7 @@ import asyncio
 import random
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import asyncpg
 import pytest
@@ -20,14 +20,11 @@ from pulse.protocol import HandlerInfo
 from pulse.store.connections.pool import Target
 from pulse.store.rows import Completion, Ending, EndingKind, Fence, Firing, NewSchedule, Reckoned, Renewal, to_us
 from pulse.store.store import Store
-from tests.store.helpers import LEASE_S, NOW, OTHER, TOPIC, WORKER, at, fence, forge, job, new_id
+from tests.store.helpers import LEASE_S, NOW, OTHER, TOPIC, WORKER, Sql, at, fence, forge, job, new_id
 from tests.support import audit
 from tests.support.waiting import until_blocked
 
-if TYPE_CHECKING:
-    from asyncpg import Connection, Record
-
-pytestmark = [pytest.mark.anyio, pytest.mark.postgres, pytest.mark.usefixtures("own_database")]
+pytestmark = pytest.mark.usefixtures("own_database")
 
 ROWS: Final = 6
 
@@ -79,7 +76,7 @@ INSERTS: Final = [
 ]
 
 
-async def _made(connection: Connection[Record], store: Store, write: Write) -> list[bytes]:
+async def _made(connection: Sql, store: Store, write: Write) -> list[bytes]:
     """The ids of the rows, in an order that is neither that of the ids nor that of the table."""
     ids = sorted(new_id() for _ in range(ROWS))
     for identity in reversed(ids):
@@ -92,7 +89,7 @@ async def _made(connection: Connection[Record], store: Store, write: Write) -> l
 
 @pytest.mark.parametrize("analysed", [False, True], ids=["never analysed", "analysed"])
 @pytest.mark.parametrize("write", UPDATES, ids=str)
-async def test_updates(store: Store, connection: Connection[Record], dsn: str, write: Write, analysed: bool) -> None:
+async def test_updates(store: Store, connection: Sql, dsn: str, write: Write, analysed: bool) -> None:
     """While the first row is locked by another, none of the others is locked by who waits for it."""
     ids = await _made(connection, store, write)
     if analysed:
@@ -114,7 +111,7 @@ async def test_updates(store: Store, connection: Connection[Record], dsn: str, w
 
 
 @pytest.mark.parametrize("write", INSERTS, ids=str)
-async def test_inserts(store: Store, connection: Connection[Record], dsn: str, write: Write) -> None:
+async def test_inserts(store: Store, connection: Sql, dsn: str, write: Write) -> None:
     """While another inserts the first id, none of the others is inserted yet by who waits for it."""
     ids = sorted(new_id() for _ in range(ROWS))
     watcher = await asyncpg.connect(dsn)
@@ -134,7 +131,7 @@ async def test_inserts(store: Store, connection: Connection[Record], dsn: str, w
     await watcher.close(timeout=5)
 
 
-async def test_submit_many(store: Store, connection: Connection[Record], dsn: str) -> None:
+async def test_submit_many(store: Store, connection: Sql, dsn: str) -> None:
     """The same for submits by SQL."""
     sql = """SELECT pulse.submit_many((
                  SELECT jsonb_agg(jsonb_build_object('name', 'n', 'id', id)) FROM unnest($1::uuid[]) AS id))"""
@@ -143,7 +140,7 @@ async def test_submit_many(store: Store, connection: Connection[Record], dsn: st
     )
 
 
-async def test_handlers(store: Store, connection: Connection[Record], dsn: str) -> None:
+async def test_handlers(store: Store, connection: Sql, dsn: str) -> None:
     """What two workers say of the same handlers is written in the order of their names."""
     names = ["a", "b", "c", "d"]
     for name in reversed(names):
@@ -168,7 +165,7 @@ async def _fetch(dsn: str, sql: str, *args: object) -> None:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-async def test_a_storm(connection: Connection[Record], dsn: str, seed: int) -> None:
+async def test_a_storm(connection: Sql, dsn: str, seed: int) -> None:
     """Many sessions that do everything to the same few jobs at once never wait in a circle, and break no rule."""
     await audit.install(connection)
     ids = [await forge(connection, max_attempts=20, next_run_at=at(-9)) for _ in range(12)]

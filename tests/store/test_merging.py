@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import asyncpg
 import pytest
@@ -13,12 +12,9 @@ from pulse.store.failures import IN_VAIN
 from pulse.store.rows import Completion, Renewal
 from pulse.store.store import Store
 from pulse_actors.shared.row_writes import Left, write_merged
-from tests.store.helpers import LEASE_S, NOW, TOPIC, WORKER, forge, read
+from tests.store.helpers import LEASE_S, NOW, TOPIC, WORKER, Sql, forge, read
 
-if TYPE_CHECKING:
-    from asyncpg import Connection, Record
-
-pytestmark = [pytest.mark.anyio, pytest.mark.postgres, pytest.mark.heavy]
+pytestmark = pytest.mark.heavy
 
 
 async def never(row: Completion | Renewal, error: StatementError) -> None:
@@ -26,7 +22,7 @@ async def never(row: Completion | Renewal, error: StatementError) -> None:
     raise AssertionError((row, error))
 
 
-async def test_a_locked_row_waits_alone(store: Store, connection: Connection[Record], dsn: str) -> None:
+async def test_a_locked_row_waits_alone(store: Store, connection: Sql, dsn: str) -> None:
     """While somebody holds a lock on one job, the others of the same statement are completed without it."""
     ids = [await forge(connection, "RUNNING") for _ in range(5)]
     rows = [Completion(one, 1, WORKER, None) for one in ids]
@@ -48,7 +44,7 @@ async def test_a_locked_row_waits_alone(store: Store, connection: Connection[Rec
     assert [(await read(connection, one))["status"] for one in ids] == ["COMPLETED"] * 5
 
 
-async def test_a_locked_row_does_not_stop_heartbeats(store: Store, connection: Connection[Record], dsn: str) -> None:
+async def test_a_locked_row_does_not_stop_heartbeats(store: Store, connection: Sql, dsn: str) -> None:
     """The leases of the other jobs are extended, and the locked one is told from a lost one."""
     ids = [await forge(connection, "RUNNING") for _ in range(3)]
     extended: set[tuple[bytes, int]] = set()
@@ -67,7 +63,7 @@ async def test_a_locked_row_does_not_stop_heartbeats(store: Store, connection: C
     assert extended == {(ids[1], 1), (ids[2], 1)}
 
 
-async def test_a_statement_that_takes_too_long_is_halved(store: Store, connection: Connection[Record]) -> None:
+async def test_a_statement_that_takes_too_long_is_halved(store: Store, connection: Sql) -> None:
     """Where no row is locked, a statement over its time is written in parts."""
     ids = [await forge(connection, "RUNNING") for _ in range(6)]
     sizes: list[int] = []
@@ -146,11 +142,7 @@ async def test_those_that_are_refused_stand_beside_each_other(store: Store) -> N
 async def test_a_part_that_hears_away(store: Store) -> None:
     """Where a part was refused, "away" from a server that answered is a refusal, too; without an answer it is not."""
     rows = [Completion(place.to_bytes(16), 1, WORKER, None) for place in range(4)]
-    causes: list[Exception] = [
-        refusal(),
-        told("terminating"),
-        told("again"),
-    ]
+    causes: list[Exception] = [refusal(), told("terminating"), told("again")]
 
     async def together(some: Sequence[Completion]) -> None:
         if rows[0] in some and causes:
@@ -178,7 +170,7 @@ def told(
     return error
 
 
-async def test_a_lock_is_told_from_an_outage(store: Store, connection: Connection[Record], dsn: str) -> None:
+async def test_a_lock_is_told_from_an_outage(store: Store, connection: Sql, dsn: str) -> None:
     """A statement that waits too long for a lock raises ContestedError; a row that is gone counts as lockable."""
     job, gone = await forge(connection, "RUNNING"), b"\0" * 16
     stranger = await asyncpg.connect(dsn)
@@ -193,7 +185,7 @@ async def test_a_lock_is_told_from_an_outage(store: Store, connection: Connectio
         await stranger.close()
 
 
-async def test_a_claim_ends_after_so_many_bytes(store: Store, connection: Connection[Record]) -> None:
+async def test_a_claim_ends_after_so_many_bytes(store: Store, connection: Sql) -> None:
     """Jobs with long args are claimed a few at a time, small ones in full batches; the first always."""
     for number in range(6):
         await forge(connection, args='{"pad": "%s"}' % ("x" * 3_000_000), priority=number)

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 import asyncpg
 import pytest
@@ -38,14 +38,11 @@ from pulse.store.operators.transaction import Acting, Operator
 from pulse.store.rows import Completion, Ending, EndingKind, Fence, Renewal, Wake
 from pulse.store.store import Store
 from tests.store.conftest import EMPTY
-from tests.store.helpers import NOW
+from tests.store.helpers import NOW, Sql
 from tests.store.model import FINISHED, GIVEN_BACK, WAITING, Model, ModelJob
 from tests.support.postgres import Postgres
 
-if TYPE_CHECKING:
-    from asyncpg import Connection, Record
-
-pytestmark = [pytest.mark.postgres, pytest.mark.long, pytest.mark.heavy]
+pytestmark = [pytest.mark.long, pytest.mark.heavy]
 
 T = TypeVar("T")
 LEASE_S: Final = 30.0
@@ -81,7 +78,7 @@ class Database:
 
     runner: asyncio.Runner
     store: Store
-    connection: Connection[Record]
+    connection: Sql
 
     def run(self, doing: Coroutine[Any, Any, T]) -> T:
         """Do it now."""

@@ -7,7 +7,7 @@ import functools
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from unittest.mock import AsyncMock
 
 import asyncpg
@@ -20,14 +20,9 @@ from pulse.store.store import WORK_CHANNEL, Store
 from pulse_actors.dispatcher.claims.cross_host import PAUSE_S, CrossHostHints
 from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 from pulse_actors.runtime.pg_listen import listen
-from tests.store.helpers import TOPIC, forge
+from tests.store.helpers import TOPIC, Sql, forge
 from tests.store.recovery_kit import HOST, new_worker
 from tests.support.claim_parts import claim_parts
-
-if TYPE_CHECKING:
-    from asyncpg import Connection, Record
-
-pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 
 DEADLINE_S: Final = 10.0
 PAST: Final = datetime(2020, 1, 1, tzinfo=UTC)
@@ -36,7 +31,7 @@ PAST: Final = datetime(2020, 1, 1, tzinfo=UTC)
 class Ear:
     """What is heard, in order; ``marks`` of the test end a look at it."""
 
-    def __init__(self, connection: Connection[Record]) -> None:
+    def __init__(self, connection: Sql) -> None:
         self._connection = connection
         self.heard: asyncio.Queue[str] = asyncio.Queue()
 
@@ -50,7 +45,7 @@ class Ear:
 
 
 @pytest.fixture
-async def ear(connection: Connection[Record]) -> Ear:
+async def ear(connection: Sql) -> Ear:
     """Somebody who listens."""
     made = Ear(connection)
     await connection.add_listener(WORK_CHANNEL, lambda *message: made.heard.put_nowait(str(message[3])))
@@ -88,12 +83,7 @@ async def test_work_is_told_where_nobody_has_room(store: Store, ear: Ear, monkey
     registry = WorkerRegistry()
     worker = new_worker("w", capacity=1)
     registry.join(worker)
-    for said, is_told in (
-        ([TOPIC], False),
-        ([TOPIC, "elsewhere"], True),
-        (["elsewhere"], True),
-        (None, True),
-    ):
+    for said, is_told in (([TOPIC], False), ([TOPIC, "elsewhere"], True), (["elsewhere"], True), (None, True)):
         news = CrossHostHints(store, registry)
         if said is None:
             news.work_somewhere()
@@ -172,9 +162,7 @@ async def test_what_is_heard(store: Store) -> None:
     assert news.heard(None, 20.0) == [0.0, PAUSE_S]
 
 
-async def test_claims_tell_what_they_leave(
-    store: Store, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_claims_tell_what_they_leave(store: Store, connection: Sql, monkeypatch: pytest.MonkeyPatch) -> None:
     """A claim that brought all it could says so, one that did not does not; work at a level always."""
     registry, left = WorkerRegistry(), list[list[str]]()
     claims = claim_parts(store, registry, HOST, lease_s=30.0, poll_s=60.0, batch=500)
@@ -193,7 +181,7 @@ async def test_claims_tell_what_they_leave(
     assert left == [[TOPIC], ["x"]]
 
 
-async def test_listening_begins_anew(dsn: str, connection: Connection[Record]) -> None:
+async def test_listening_begins_anew(dsn: str, connection: Sql) -> None:
     """A connection that breaks is made again, each channel has its own ear, and from when it says so all is heard."""
     heard, began = asyncio.Queue[tuple[str, str]](), asyncio.Queue[None]()
     channels = {name: functools.partial(_put, heard, name) for name in ("one", "two")}
@@ -212,13 +200,11 @@ def _put(heard: asyncio.Queue[tuple[str, str]], channel: str, text: str) -> None
     heard.put_nowait((channel, text))
 
 
-async def test_listening_waits_for_a_server(
-    dsn: str, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_listening_waits_for_a_server(dsn: str, connection: Sql, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who refuses a connection is asked again."""
     answers = [UnavailableError("away"), ConfigError("no such user"), None]
 
-    async def refusing(*args: Any) -> Connection[Record]:
+    async def refusing(*args: Any) -> Sql:
         answer = answers.pop(0)
         if answer is not None:
             raise answer

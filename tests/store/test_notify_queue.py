@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import asyncpg
 import pytest
@@ -14,14 +14,10 @@ from pulse.ops.doctor.finding import State
 from pulse.store.connections.pool import Target
 from pulse.store.store import Store
 from tests.store.doctor_kit import Patient, said
+from tests.store.helpers import Sql
 from tests.support import postgres
 from tests.support.notify_queue import SETTINGS, NotifyQueue
 from tests.support.postgres import Postgres, started
-
-if TYPE_CHECKING:
-    from asyncpg import Connection, Record
-
-pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 
 SCHEDULE: Final = "0199a1b2-c3d4-7e5f-8a0b-1c2d3e4f5a6b"
 # Whatever tells somebody something, and commits.
@@ -56,7 +52,7 @@ def database(small_server: Postgres) -> Iterator[str]:
 
 
 @pytest.fixture
-async def sql(database: str) -> AsyncIterator[Connection[Record]]:
+async def sql(database: str) -> AsyncIterator[Sql]:
     """A session of it."""
     made = await asyncpg.connect(database)
     yield made
@@ -71,7 +67,7 @@ async def queue(database: str) -> AsyncIterator[NotifyQueue]:
     await made.close()
 
 
-async def test_all_that_tells_goes_on(database: str, sql: Connection[Record], queue: NotifyQueue) -> None:
+async def test_all_that_tells_goes_on(database: str, sql: Sql, queue: NotifyQueue) -> None:
     """Submits, schedules, topics and the gate commit at a full queue, where a plain NOTIFY cannot."""
     await queue.fill()
     with pytest.raises(asyncpg.ProgramLimitExceededError):
@@ -90,7 +86,7 @@ async def test_all_that_tells_goes_on(database: str, sql: Connection[Record], qu
         store.close()
 
 
-async def test_half_full_is_enough_to_be_silent(sql: Connection[Record], queue: NotifyQueue) -> None:
+async def test_half_full_is_enough_to_be_silent(sql: Sql, queue: NotifyQueue) -> None:
     """What pulse itself tells never fills it: from a half on it tells nothing, below it does."""
     for upto, is_told in ((0.3, True), (0.5, False)):
         await queue.fill(upto)
@@ -100,7 +96,7 @@ async def test_half_full_is_enough_to_be_silent(sql: Connection[Record], queue: 
         assert (await queue.usage() > before) is is_told
 
 
-async def test_the_doctor_names_who_keeps_it_full(database: str, sql: Connection[Record], queue: NotifyQueue) -> None:
+async def test_the_doctor_names_who_keeps_it_full(database: str, sql: Sql, queue: NotifyQueue) -> None:
     """How full it is, and the oldest transaction, whatever its database; below a half all is well."""
     patient = Patient(database, sql)
     finding = (await patient.found())["notifications"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 
@@ -12,20 +12,29 @@ from pulse.protocol import HandlerInfo
 from pulse.store.operators.gate import GATE_CHANNEL
 from pulse.store.rows import Canceled, Wake
 from pulse.store.store import Store
-from tests.store.helpers import NOW, STATUSES, TERMINAL, TOPIC, WORKER, at, changes, claim, forge, history, new_id, read
+from tests.store.helpers import (
+    NOW,
+    STATUSES,
+    TERMINAL,
+    TOPIC,
+    WORKER,
+    Sql,
+    at,
+    changes,
+    claim,
+    forge,
+    history,
+    new_id,
+    read,
+)
 from tests.support.waiting import until_blocked
-
-if TYPE_CHECKING:
-    from asyncpg import Connection, Record
-
-pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 
 ACTIVE: Final = ("PENDING", "RETRYING", "RUNNING")
 OPEN: Final = {"reason": None, "paused_at": None, "paused_by": None, "paused_until": None}
 
 
 @pytest.mark.parametrize("status", ACTIVE)
-async def test_cancel(store: Store, connection: Connection[Record], status: str) -> None:
+async def test_cancel(store: Store, connection: Sql, status: str) -> None:
     """A job that is not finished is canceled, whatever it does; its budgets, progress and last error stay."""
     identity = await forge(connection, status, progress='"half"', last_error="before")
     before = await read(connection, identity)
@@ -43,7 +52,7 @@ async def test_cancel(store: Store, connection: Connection[Record], status: str)
 
 
 @pytest.mark.parametrize("status", TERMINAL)
-async def test_a_finished_job_is_not_canceled(store: Store, connection: Connection[Record], status: str) -> None:
+async def test_a_finished_job_is_not_canceled(store: Store, connection: Sql, status: str) -> None:
     """Cancelling a finished or unknown job changes nothing, also beside one that is canceled."""
     identity, other, not_asked = [await forge(connection, one) for one in (status, "PENDING", "PENDING")]
     before = await read(connection, identity), await read(connection, not_asked)
@@ -52,7 +61,7 @@ async def test_a_finished_job_is_not_canceled(store: Store, connection: Connecti
     assert await history(connection, identity) == []
 
 
-async def test_cancel_keeps_history(store: Store, connection: Connection[Record]) -> None:
+async def test_cancel_keeps_history(store: Store, connection: Sql) -> None:
     """A row of history that is there already stays, and the job is canceled all the same."""
     identity = await forge(connection, "RUNNING")
     await connection.execute(
@@ -62,7 +71,7 @@ async def test_cancel_keeps_history(store: Store, connection: Connection[Record]
     assert [row["outcome"] for row in await history(connection, identity)] == ["expired"]
 
 
-async def test_cancel_many(store: Store, connection: Connection[Record]) -> None:
+async def test_cancel_many(store: Store, connection: Sql) -> None:
     """Each of several canceled jobs has its own row of history, and only its own."""
     running = [await forge(connection, "RUNNING", attempts=attempt) for attempt in (1, 2)]
     waiting = await forge(connection)
@@ -74,14 +83,14 @@ async def test_cancel_many(store: Store, connection: Connection[Record]) -> None
         assert [row["attempt"] for row in await history(connection, identity)] == attempts
 
 
-async def test_an_id_twice_in_one_cancel(store: Store, connection: Connection[Record]) -> None:
+async def test_an_id_twice_in_one_cancel(store: Store, connection: Sql) -> None:
     """The same id twice cancels once."""
     identity = await forge(connection, "RUNNING")
     assert await store.cancel([identity, identity]) == [Canceled(identity, 1, WORKER)]
 
 
 @pytest.mark.parametrize("status", TERMINAL)
-async def test_retry(store: Store, connection: Connection[Record], status: str) -> None:
+async def test_retry(store: Store, connection: Sql, status: str) -> None:
     """A finished job starts again with fresh budgets, due now; attempts goes on, and what it ended with is gone."""
     identity = await forge(
         connection,
@@ -111,7 +120,7 @@ async def test_retry(store: Store, connection: Connection[Record], status: str) 
 
 
 @pytest.mark.parametrize("status", ACTIVE)
-async def test_an_active_job_is_not_retried(store: Store, connection: Connection[Record], status: str) -> None:
+async def test_an_active_job_is_not_retried(store: Store, connection: Sql, status: str) -> None:
     """Retrying a job that is not finished, or unknown, changes nothing, also beside one that is retried."""
     identity, other, not_asked = [await forge(connection, one) for one in (status, "CANCELED", "CANCELED")]
     before = await read(connection, identity), await read(connection, not_asked)
@@ -119,7 +128,7 @@ async def test_an_active_job_is_not_retried(store: Store, connection: Connection
     assert (await read(connection, identity), await read(connection, not_asked)) == before
 
 
-async def test_statuses(store: Store, connection: Connection[Record]) -> None:
+async def test_statuses(store: Store, connection: Sql) -> None:
     """The status of each job that exists is told, so that a refusal can be explained."""
     made = {await forge(connection, status, attempts=3): (status, 3) for status in STATUSES}
     assert await store.statuses([*made, new_id()]) == made
@@ -156,7 +165,7 @@ async def test_a_pause_after_a_resume_begins_anew(store: Store) -> None:
     assert (await store.gate.get())["topics"] == {"a": {**OPEN, "paused_at": at(5).timestamp()}}
 
 
-async def test_the_gate_tells_others(store: Store, connection: Connection[Record]) -> None:
+async def test_the_gate_tells_others(store: Store, connection: Sql) -> None:
     """Closing and opening are notified to other hosts, with the topic; opening what is open is not."""
     heard: asyncio.Queue[object] = asyncio.Queue()
     await connection.add_listener(GATE_CHANNEL, lambda *message: heard.put_nowait(message[3]))
@@ -167,7 +176,7 @@ async def test_the_gate_tells_others(store: Store, connection: Connection[Record
     assert [await asyncio.wait_for(heard.get(), 5) for _ in range(3)] == ["a", "a", ""]
 
 
-async def test_handlers(store: Store, connection: Connection[Record]) -> None:
+async def test_handlers(store: Store, connection: Sql) -> None:
     """The last hello wins, name by name."""
     await store.note_handlers(
         {"b": HandlerInfo(topic="x"), "a": HandlerInfo(max_attempts=2, timeout_s=1.5, max_crashes=4, stall_s=0.5)}
@@ -194,7 +203,7 @@ async def test_handlers(store: Store, connection: Connection[Record]) -> None:
     ids=["same", "same, old", "topic", "attempts", "timeout", "crashes", "stall", "backoff"],
 )
 async def test_unchanged_handlers_are_rarely_written(
-    store: Store, connection: Connection[Record], said: HandlerInfo, age: str, written: bool
+    store: Store, connection: Sql, said: HandlerInfo, age: str, written: bool
 ) -> None:
     """What a hello repeats is written at most once a minute; what it changes is written at once."""
     await store.note_handlers({"n": HandlerInfo(topic="x")})
@@ -204,7 +213,7 @@ async def test_unchanged_handlers_are_rarely_written(
     assert (await connection.fetchval("SELECT xmin::text FROM pulse.handlers") != before) is written
 
 
-async def test_server_defaults(store: Store, connection: Connection[Record]) -> None:
+async def test_server_defaults(store: Store, connection: Sql) -> None:
     """The row '' holds the server's defaults; writing the same again writes nothing, and timeout_s is left alone."""
     await connection.execute("UPDATE pulse.topics SET timeout_s = 9")
     seen = []
@@ -219,7 +228,7 @@ async def test_server_defaults(store: Store, connection: Connection[Record]) -> 
     assert len(set(seen)) == 3
 
 
-async def test_server_defaults_are_put_back(store: Store, connection: Connection[Record]) -> None:
+async def test_server_defaults_are_put_back(store: Store, connection: Sql) -> None:
     """Where somebody removed the row, it is made again."""
     await connection.execute("DELETE FROM pulse.topics")
     await store.set_server_defaults(7, 2)
@@ -228,7 +237,7 @@ async def test_server_defaults_are_put_back(store: Store, connection: Connection
     ] == [("", 7, 2)]
 
 
-async def test_hosts(store: Store, connection: Connection[Record]) -> None:
+async def test_hosts(store: Store, connection: Sql) -> None:
     """A host is one row per boot and pid namespace, with the time at which it was last seen."""
     await store.note_host("h", "boot1", 1)
     await connection.execute("UPDATE pulse.hosts SET seen_at = seen_at - interval '1 hour'")
@@ -242,7 +251,7 @@ async def test_hosts(store: Store, connection: Connection[Record]) -> None:
     ]
 
 
-async def test_boots_of_a_host(store: Store, connection: Connection[Record]) -> None:
+async def test_boots_of_a_host(store: Store, connection: Sql) -> None:
     """Each boot of this host, whatever its pid namespaces, with the time since it was last seen."""
     for host, boot, pidns in (("h", "boot1", 1), ("h", "boot1", 2), ("h", "boot2", 1), ("other", "boot3", 1)):
         await store.note_host(host, boot, pidns)
@@ -269,7 +278,7 @@ async def test_a_wait_is_no_longer_than_it_was_to_be(store: Store) -> None:
     assert (await store.mark_sweep(15.0, 30.0, now=NOW + timedelta(seconds=10)))[2] == 20.0
 
 
-async def test_a_mark_that_is_gone(store: Store, connection: Connection[Record]) -> None:
+async def test_a_mark_that_is_gone(store: Store, connection: Sql) -> None:
     """Without the row nobody knows when the last sweep was."""
     await connection.execute("DELETE FROM pulse.sweep_mark")
     assert (await store.mark_sweep(15.0, 30.0))[0] == float("inf")
@@ -285,7 +294,7 @@ async def test_doubted_leases(store: Store) -> None:
     assert (await store.mark_sweep(15.0, 30.0, now=NOW + timedelta(seconds=20)))[2] == 0.0
 
 
-async def test_two_sweeps_at_once(store: Store, connection: Connection[Record]) -> None:
+async def test_two_sweeps_at_once(store: Store, connection: Sql) -> None:
     """Of two watchdogs that begin together the second waits, and hears of the first one's mark."""
     await store.mark_sweep(15.0, 30.0, now=NOW)
     async with connection.transaction():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING
 
 import pytest
 import structlog
@@ -14,23 +13,14 @@ from pulse.store.store import Store
 from pulse_actors.pause import REFRESH_S, Pause
 from pulse_actors.runtime.actor import Turn
 from pulse_actors.runtime.bus import Hint
-from tests.store.helpers import LEASE_S, NOW, TOPIC, WORKER, at, claim, forge
-
-if TYPE_CHECKING:
-    from asyncpg import Connection, Record
-
-pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
+from tests.store.helpers import LEASE_S, NOW, TOPIC, WORKER, Sql, at, claim, forge
 
 
 @pytest.mark.parametrize("topic", ["", TOPIC])
 @pytest.mark.parametrize("levels", [None, [(TOPIC, 0, NOW.timestamp())]], ids=["full", "known levels"])
 @pytest.mark.parametrize("how", ["for", "until"])
 async def test_a_pause_ends_by_itself(
-    store: Store,
-    connection: Connection[Record],
-    topic: str,
-    levels: list[tuple[str, int, float | None]] | None,
-    how: str,
+    store: Store, connection: Sql, topic: str, levels: list[tuple[str, int, float | None]] | None, how: str
 ) -> None:
     """Nothing is claimed before its time is over, by the database's clock; then all is, cleared or not."""
     job = await forge(connection)
@@ -64,7 +54,7 @@ async def test_a_pause_after_one_that_ended_begins_anew(store: Store) -> None:
     assert (gate["paused_at"], gate["reason"], gate["paused_until"]) == (at(10).timestamp(), None, None)
 
 
-async def test_what_is_cleared(store: Store, connection: Connection[Record]) -> None:
+async def test_what_is_cleared(store: Store, connection: Sql) -> None:
     """Those whose time is over, and what they said of themselves; no other."""
     await store.gate.pause("a", "x", who="me", for_s=1.0, now=NOW)
     await store.gate.pause("b", "y", for_s=2.0, now=NOW)
@@ -78,7 +68,7 @@ async def test_what_is_cleared(store: Store, connection: Connection[Record]) -> 
     assert tuple(row or ()) == ("a", False, None, None, None, None)
 
 
-async def test_one_that_is_prolonged_meanwhile_stays(store: Store, connection: Connection[Record]) -> None:
+async def test_one_that_is_prolonged_meanwhile_stays(store: Store, connection: Sql) -> None:
     """Whoever prolongs a pause at the moment at which it is to be cleared is not overruled."""
     await store.gate.pause("a", "x", for_s=1.0, now=NOW)
     transaction = connection.transaction()
@@ -90,7 +80,7 @@ async def test_one_that_is_prolonged_meanwhile_stays(store: Store, connection: C
     assert await clearing == []
 
 
-async def test_its_end_is_told(store: Store, connection: Connection[Record]) -> None:
+async def test_its_end_is_told(store: Store, connection: Sql) -> None:
     """Other hosts hear of it."""
     heard: asyncio.Queue[object] = asyncio.Queue()
     await store.gate.pause("a", None, for_s=1.0, now=NOW)
@@ -99,7 +89,7 @@ async def test_its_end_is_told(store: Store, connection: Connection[Record]) -> 
     assert await asyncio.wait_for(heard.get(), 5) == "a"
 
 
-async def test_the_pause_actor_clears_and_tells(store: Store, connection: Connection[Record]) -> None:
+async def test_the_pause_actor_clears_and_tells(store: Store, connection: Sql) -> None:
     """It looks when the next pause is over, clears it, says so in the log, and wakes the dispatcher."""
     actor = Pause(store)
     await actor.prime(boot=True)
@@ -118,7 +108,7 @@ async def test_the_pause_actor_clears_and_tells(store: Store, connection: Connec
     assert await connection.fetchval("SELECT count(*) FROM pulse.dispatch_control WHERE paused") == 0
 
 
-async def test_a_pause_survives_everything_but_its_end(store: Store, connection: Connection[Record]) -> None:
+async def test_a_pause_survives_everything_but_its_end(store: Store, connection: Sql) -> None:
     """It is a row: who starts anew finds it, with reason, who and until when."""
     await forge(connection)
     await store.gate.pause(TOPIC, "why", who="me", for_s=3600.0)
@@ -128,7 +118,7 @@ async def test_a_pause_survives_everything_but_its_end(store: Store, connection:
     assert await claim(store, seconds=-1e6) == []
 
 
-async def test_a_plain_update_opens_and_closes(store: Store, connection: Connection[Record]) -> None:
+async def test_a_plain_update_opens_and_closes(store: Store, connection: Sql) -> None:
     """What SQL opens without a word of who and until when has neither left: the next pause lasts."""
     await store.gate.pause("a", "x", who="me", for_s=1.0, now=NOW)
     await connection.execute("UPDATE pulse.dispatch_control SET paused = false, paused_at = NULL WHERE paused")

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import asyncpg
 import pytest
@@ -32,13 +32,10 @@ from pulse.store.connections.pool import Target
 from pulse.store.rows import Ending, EndingKind
 from pulse.store.store import Store
 from tests.store.conftest import EMPTY
-from tests.store.helpers import NOW, job
+from tests.store.helpers import NOW, Sql, job
 from tests.support.postgres import Postgres
 
-if TYPE_CHECKING:
-    from asyncpg import Connection, Record
-
-pytestmark = [pytest.mark.postgres, pytest.mark.long, pytest.mark.heavy]
+pytestmark = [pytest.mark.long, pytest.mark.heavy]
 
 T = TypeVar("T")
 STORES: Final = 3
@@ -99,7 +96,7 @@ class Policies:
 class PolicyMachine(RuleBasedStateMachine):
     """A few jobs, three dispatchers' stores, and operators who change their minds."""
 
-    def __init__(self, runner: asyncio.Runner, several: list[Store], connection: Connection[Record]) -> None:
+    def __init__(self, runner: asyncio.Runner, several: list[Store], connection: Sql) -> None:
         super().__init__()
         self.runner, self.stores, self.connection = runner, several, connection
         self.jobs: dict[bytes, Row] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import uuid
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -16,16 +16,11 @@ from pulse.store.rows import Ending, EndingKind, NewSchedule
 from pulse.store.statements import STATEMENTS
 from pulse.store.store import Store
 from pulse_supervisor.control.status import GATHER_S
-from tests.store.helpers import NOW, STATUSES, WORKER, at, fence, forge, new_id
+from tests.store.helpers import NOW, STATUSES, WORKER, Sql, at, fence, forge, new_id
 from tests.support.proxy import Proxy, socket_of, through
 
-if TYPE_CHECKING:
-    from asyncpg import Connection, Record
 
-pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
-
-
-async def test_one_job(store: Store, connection: Connection[Record]) -> None:
+async def test_one_job(store: Store, connection: Sql) -> None:
     """A job is told with all its columns, times as Unix seconds, JSON as text, and its history, oldest first."""
     identity = await forge(connection, "RUNNING", args='{"a": [1]}', progress="0.5", attempts=2, lease_until=at(-1))
     await connection.execute(
@@ -56,7 +51,7 @@ async def test_one_job(store: Store, connection: Connection[Record]) -> None:
     assert (told[1]["job_id"], told[1]["ended_at"], told[1]["progress"]) == (identity, NOW.timestamp(), "0.5")
 
 
-async def test_history_has_the_columns_of_an_attempt(store: Store, connection: Connection[Record]) -> None:
+async def test_history_has_the_columns_of_an_attempt(store: Store, connection: Sql) -> None:
     """Each value of an attempt is told under the name of its column."""
     identity = await forge(connection, "RETRYING", attempts=1)
     await connection.execute(
@@ -84,7 +79,7 @@ def test_cursors_are_exact() -> None:
     assert (moment, decoded) == (at(0.000001), uuid.UUID(bytes=identity))
 
 
-async def test_counts(store: Store, connection: Connection[Record]) -> None:
+async def test_counts(store: Store, connection: Sql) -> None:
     """A small table is counted exactly, every status named, also those without a job."""
     for number, status in enumerate(STATUSES[1:], 1):
         for _ in range(number):
@@ -93,9 +88,7 @@ async def test_counts(store: Store, connection: Connection[Record]) -> None:
     assert await store.reads.counts() == (expected, True)
 
 
-async def test_counts_of_a_large_table(
-    store: Store, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_counts_of_a_large_table(store: Store, connection: Sql, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond the limit, jobs that may still run are counted, and finished ones estimated from the statistics."""
     monkeypatch.setattr(reads, "EXACT_ROWS", 5)
     for status, jobs in (("COMPLETED", 30), ("PENDING", 4), ("RUNNING", 3), ("RETRYING", 2), ("CANCELED", 10)):
@@ -108,9 +101,7 @@ async def test_counts_of_a_large_table(
     assert counted == {"PENDING": 5, "RUNNING": 3, "RETRYING": 2, "COMPLETED": 30, "DEAD_LETTERED": 0, "CANCELED": 10}
 
 
-async def test_counts_that_take_too_long(
-    store: Store, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_counts_that_take_too_long(store: Store, connection: Sql, monkeypatch: pytest.MonkeyPatch) -> None:
     """All of them are estimated then, and said to be."""
     for status, jobs in (("COMPLETED", 30), ("PENDING", 10)):
         for _ in range(jobs):
@@ -123,7 +114,7 @@ async def test_counts_that_take_too_long(
     assert counted == {**dict.fromkeys(STATUSES, 0), "PENDING": 10, "COMPLETED": 30}
 
 
-async def test_the_database(store: Store, connection: Connection[Record]) -> None:
+async def test_the_database(store: Store, connection: Sql) -> None:
     """The database is told with its version and without its password."""
     told = await store.reads.database()
     assert told == {
@@ -144,7 +135,7 @@ async def test_a_database_that_is_away_is_told_in_time(dsn: str) -> None:
     assert reads.DATABASE_DEADLINE_S < GATHER_S
 
 
-async def test_who_may_still_run_a_job(store: Store, connection: Connection[Record]) -> None:
+async def test_who_may_still_run_a_job(store: Store, connection: Sql) -> None:
     """The worker of the last attempt is told where that was canceled or runs; an older one or a finished one is not."""
     running = await forge(connection, "RUNNING", attempts=2)
     canceled = await forge(connection, "RUNNING", locked_by="w2")
@@ -172,7 +163,7 @@ async def test_pages_of_large_schedules(store: Store) -> None:
     assert ([row["id"] for row in first], [row["id"] for row in rest], end) == ([made[2], made[1]], [made[0]], None)
 
 
-async def test_a_job_larger_than_a_frame(store: Store, connection: Connection[Record]) -> None:
+async def test_a_job_larger_than_a_frame(store: Store, connection: Sql) -> None:
     """A job that no frame can carry is told without its longest text, alone and in a page, and says so."""
     result = f"[{'1, ' * 3_000_000}1]"
     large = await forge(connection, "COMPLETED", args='{"a": 1}', result=result, submitted_at=at(1))

@@ -6,7 +6,7 @@ import contextlib
 import socket
 import time
 from collections.abc import AsyncIterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import anyio
 import asyncpg
@@ -24,13 +24,10 @@ from pulse_actors.dispatcher.writes import report as writing
 from pulse_actors.dispatcher.writes.report import ReportWriter
 from pulse_actors.dispatcher.writes.report_rows import Obituary, PendingReport
 from pulse_actors.runtime.actor import Backoff
-from tests.store.helpers import TOPIC, forge, history, read
+from tests.store.helpers import TOPIC, Sql, forge, history, read
 from tests.store.recovery_kit import DEADLINE_S, Floor, new_worker, wire_of
 
-if TYPE_CHECKING:
-    from asyncpg import Connection, Record
-
-pytestmark = [pytest.mark.anyio, pytest.mark.postgres, pytest.mark.heavy]
+pytestmark = pytest.mark.heavy
 
 MANY: Final = 10  # turns of the loop
 LOCK_TIMEOUT_S: Final = float(SERVER_SETTINGS["lock_timeout"]) / 1000
@@ -39,7 +36,7 @@ LOCK_TIMEOUT_S: Final = float(SERVER_SETTINGS["lock_timeout"]) / 1000
 class Tray(Floor):
     """A floor with a worker, and without loops: a test writes what it has gathered."""
 
-    def __init__(self, store: Store, connection: Connection[Record], dsn: str) -> None:
+    def __init__(self, store: Store, connection: Sql, dsn: str) -> None:
         super().__init__(store, connection)
         self.worker = new_worker("w")
         self.registry.join(self.worker)
@@ -90,7 +87,7 @@ class Tray(Floor):
 
 
 @pytest.fixture
-def tray(store: Store, connection: Connection[Record], dsn: str, monkeypatch: pytest.MonkeyPatch) -> Tray:
+def tray(store: Store, connection: Sql, dsn: str, monkeypatch: pytest.MonkeyPatch) -> Tray:
     """One whose locked rows are tried again at once."""
     monkeypatch.setattr(writing, "LOCKED_PAUSE_S", 0.0)
     return Tray(store, connection, dsn)

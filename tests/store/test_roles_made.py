@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import asyncpg
 import pytest
@@ -18,15 +18,11 @@ from pulse.store.admin import roles
 from pulse.store.admin.roles import checked_prefix, make_roles, names_of, roles_script, standing
 from pulse.store.admin.schema import SCHEMA_VERSION, ensure_schema
 from pulse.store.statements import STATEMENTS
+from tests.store.helpers import Sql
 from tests.store.roles_kit import Place, forget
 from tests.store.upgrade_kit import make_upgrades
 from tests.support.postgres import Postgres
 from tests.support.waiting import until_blocked
-
-if TYPE_CHECKING:
-    from asyncpg import Connection, Record
-
-pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 
 _numbers = itertools.count()
 STEP: Final = """
@@ -59,7 +55,7 @@ async def place(server: Postgres, empty_dsn: str) -> AsyncIterator[Place]:
         await connection.close(timeout=5)
 
 
-async def _login(place: Place, name: str, *options: str, create: bool = True) -> Connection[Record]:
+async def _login(place: Place, name: str, *options: str, create: bool = True) -> Sql:
     """A session of a new role, which may make schemas here."""
     role = place.prefix + name
     await place.sql.execute(f"CREATE ROLE {role} LOGIN {' '.join(options)}")
@@ -69,7 +65,7 @@ async def _login(place: Place, name: str, *options: str, create: bool = True) ->
     return await asyncpg.connect(place.dsn_of(role))
 
 
-async def _installed_by(place: Place, name: str, *options: str) -> Connection[Record]:
+async def _installed_by(place: Place, name: str, *options: str) -> Sql:
     session = await _login(place, name, *options)
     assert await ensure_schema(session) == 0
     return session

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import asyncpg
 import pytest
@@ -16,13 +16,8 @@ from pulse.store.reading.damaged_jobs import _is_read, legible_job
 from pulse.store.store import Store
 from pulse_actors.dispatcher.context import RequestContext
 from pulse_actors.dispatcher.requests.jobs import cancel_jobs, delete_jobs, get_job, list_jobs, retry_jobs, why_job
-from tests.store.helpers import TERMINAL, forge, read
+from tests.store.helpers import TERMINAL, Sql, forge, read
 from tests.store.test_visit_guards import Lobby
-
-if TYPE_CHECKING:
-    from asyncpg import Connection, Record
-
-pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 
 TOAST = "SELECT reltoastrelid::regclass::text FROM pg_class WHERE oid = 'pulse.jobs'::regclass"
 KIND = 'UPDATE pg_class SET relkind = $2::text::"char" WHERE oid = $1::regclass'
@@ -32,12 +27,12 @@ LOST = "chunk number"  # which is missing, or comes where another one should
 
 
 @pytest.fixture
-def context(store: Store, connection: Connection[Record]) -> RequestContext:
+def context(store: Store, connection: Sql) -> RequestContext:
     """What answers requests."""
     return RequestContext(Lobby(store, connection).services().services)
 
 
-async def corrupt(connection: Connection[Record], status: str = "PENDING", **columns: Any) -> bytes:
+async def corrupt(connection: Sql, status: str = "PENDING", **columns: Any) -> bytes:
     """A job whose args are gone, as on a bad disk: they were too long for its row, and what held them is deleted."""
     job = await forge(connection, status, args=json.dumps({"text": secrets.token_hex(20_000)}), **columns)
     toast = await connection.fetchval(TOAST)
@@ -52,7 +47,7 @@ async def corrupt(connection: Connection[Record], status: str = "PENDING", **col
     return job
 
 
-async def aside(connection: Connection[Record]) -> list[tuple[Any, ...]]:
+async def aside(connection: Sql) -> list[tuple[Any, ...]]:
     """What is set aside."""
     return [(row[0].bytes, *list(row)[1:5], LOST in row["error"]) for row in await connection.fetch(ASIDE)]
 
@@ -63,9 +58,7 @@ async def reasons(context: RequestContext, job: bytes) -> Any:
 
 
 @pytest.mark.parametrize("status", ["PENDING", "RETRYING", "RUNNING"])
-async def test_what_cannot_be_canceled_is_set_aside(
-    context: RequestContext, connection: Connection[Record], status: str
-) -> None:
+async def test_what_cannot_be_canceled_is_set_aside(context: RequestContext, connection: Sql, status: str) -> None:
     """Others of the same request are canceled; the answer, the audit and `why` tell which was not, and why."""
     job = await corrupt(connection, status)
     others = [await forge(connection) for _ in range(4)]
@@ -90,9 +83,7 @@ async def test_what_cannot_be_canceled_is_set_aside(
     assert "again" not in reason["text"]
 
 
-async def test_what_is_set_aside_by_itself_is_tried_again(
-    context: RequestContext, connection: Connection[Record]
-) -> None:
+async def test_what_is_set_aside_by_itself_is_tried_again(context: RequestContext, connection: Sql) -> None:
     """`why` says so; an operator's cancel ends that."""
     job = await corrupt(connection)
     await connection.execute(SET_ASIDE, job.hex())
@@ -102,7 +93,7 @@ async def test_what_is_set_aside_by_itself_is_tried_again(
     assert await aside(connection) == [(job, "infinity", 2, "XX001", "cancel_jobs", True)]
 
 
-async def test_what_has_ended_is_why_it_does_not_run(context: RequestContext, connection: Connection[Record]) -> None:
+async def test_what_has_ended_is_why_it_does_not_run(context: RequestContext, connection: Sql) -> None:
     """What is set aside yet and has ended is not waited for."""
     job = await corrupt(connection, "CANCELED")
     await connection.execute(SET_ASIDE, job.hex())
@@ -110,9 +101,7 @@ async def test_what_has_ended_is_why_it_does_not_run(context: RequestContext, co
 
 
 @pytest.mark.parametrize("status", ["PENDING", "RETRYING", "RUNNING", *TERMINAL])
-async def test_what_is_set_aside_can_be_deleted(
-    context: RequestContext, connection: Connection[Record], status: str
-) -> None:
+async def test_what_is_set_aside_can_be_deleted(context: RequestContext, connection: Sql, status: str) -> None:
     """Whatever its status, without its args being read; nothing of it is left, and nobody else's place aside goes."""
     job, other = await corrupt(connection, status), await forge(connection)
     for one in (job, other):
@@ -129,7 +118,7 @@ async def test_what_is_set_aside_can_be_deleted(
 
 @pytest.mark.parametrize("status", ["PENDING", "DEAD_LETTERED"])
 async def test_what_can_be_changed_again_is_set_aside_no_more(
-    context: RequestContext, connection: Connection[Record], status: str
+    context: RequestContext, connection: Sql, status: str
 ) -> None:
     """Also what an operator set aside: he cancels or retries it, and that works; nobody else's place aside goes."""
     job, other = await forge(connection, status), await forge(connection)
@@ -141,15 +130,13 @@ async def test_what_can_be_changed_again_is_set_aside_no_more(
     assert [one[0] for one in await aside(connection)] == [other]
 
 
-async def test_what_is_not_set_aside_is_not_deleted(context: RequestContext, connection: Connection[Record]) -> None:
+async def test_what_is_not_set_aside_is_not_deleted(context: RequestContext, connection: Sql) -> None:
     """Of what waits or runs only that goes which no other statement can change."""
     job = await corrupt(connection)
     assert await delete_jobs(context, ByIds([job])) == {"done": [], "refused": [[job, "invalid_transition"]]}
 
 
-async def test_an_error_that_is_nobodys_sets_nobody_aside(
-    context: RequestContext, connection: Connection[Record]
-) -> None:
+async def test_an_error_that_is_nobodys_sets_nobody_aside(context: RequestContext, connection: Sql) -> None:
     """Where the database refuses the statement whatever job it is for, the request fails, and no job is to blame."""
     job = await forge(connection)
     await connection.execute("ALTER TABLE pulse.attempts RENAME TO lost")
@@ -162,7 +149,7 @@ async def test_an_error_that_is_nobodys_sets_nobody_aside(
     assert await connection.fetch("SELECT FROM pulse.audit") == []
 
 
-async def test_what_can_be_read_is_told(context: RequestContext, connection: Connection[Record]) -> None:
+async def test_what_can_be_read_is_told(context: RequestContext, connection: Sql) -> None:
     """A job, and a list in which it is, without its args, and by name what is left out; the others are whole."""
     others = [await forge(connection, args='{"a": 1}', progress="1") for _ in range(4)]
     job = await corrupt(connection, "DEAD_LETTERED", progress='"half"')
@@ -180,12 +167,12 @@ async def test_what_can_be_read_is_told(context: RequestContext, connection: Con
     assert {(rows[one]["args"], "omitted" in rows[one]) for one in others} == {('{"a": 1}', False)}
 
 
-async def test_what_is_not_there_is_not_told(connection: Connection[Record]) -> None:
+async def test_what_is_not_there_is_not_told(connection: Sql) -> None:
     """It may go between the look that failed and the one at what can be read."""
     assert await legible_job(connection, UUID(bytes(16))) is None
 
 
-async def test_who_is_away_is_not_illegible(connection: Connection[Record]) -> None:
+async def test_who_is_away_is_not_illegible(connection: Sql) -> None:
     """An error that passes says nothing about a value."""
     await connection.execute("SET statement_timeout = 1")
 

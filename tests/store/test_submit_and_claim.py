@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import anyio
 import pytest
@@ -20,15 +20,10 @@ from pulse_actors.dispatcher.claims.assign_frames import ASSIGN_CHARS
 from pulse_actors.dispatcher.claims.cursors import FEW_TOPICS
 from pulse_actors.dispatcher.workers.records import HeldJob, RegisteredWorker
 from pulse_actors.dispatcher.workers.registry import WorkerRegistry
-from tests.store.helpers import LEASE_S, NOW, TOPIC, at, count, forge, history, job, read
+from tests.store.helpers import LEASE_S, NOW, TOPIC, Sql, at, count, forge, history, job, read
 from tests.store.recovery_kit import DEADLINE_S, HOST, new_worker, wire_of
 from tests.store.refusing_kit import refusing
 from tests.support.claim_parts import claim_parts
-
-if TYPE_CHECKING:
-    from asyncpg import Connection, Record
-
-pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 
 PAST: Final = datetime(2020, 1, 1, tzinfo=UTC)
 
@@ -42,7 +37,7 @@ async def insert(store: Store, jobs: list[NewJob], *, topic: str = TOPIC) -> tup
     return await store.submit_and_claim(jobs, [topic], ["w0", "w1"], seats, LEASE_S, now=NOW)
 
 
-async def test_a_job_is_handed_out_as_by_a_claim(store: Store, connection: Connection[Record]) -> None:
+async def test_a_job_is_handed_out_as_by_a_claim(store: Store, connection: Sql) -> None:
     """What is returned, and what the row is, are what submit and claim make of it."""
     jobs = [job(args='{ "b":1,"a":[1.0]}', priority=7, timeout_s=3.5, max_attempts=2), job(name="m")]
     twins = [
@@ -61,7 +56,7 @@ async def test_a_job_is_handed_out_as_by_a_claim(store: Store, connection: Conne
         assert {**row, "id": None} == {**other, "id": None, **moments}
 
 
-async def test_the_clock_is_the_databases(store: Store, connection: Connection[Record]) -> None:
+async def test_the_clock_is_the_databases(store: Store, connection: Sql) -> None:
     """Without a time of the caller's a lease is as long as it should be."""
     one = job()
     await store.submit_and_claim([one], [TOPIC], ["w"], [0], LEASE_S)
@@ -74,9 +69,7 @@ async def test_the_clock_is_the_databases(store: Store, connection: Connection[R
     ("paused", "until", "runs"),
     [(TOPIC, None, False), ("", None, False), ("other", None, True), (TOPIC, at(1), False), ("", NOW, True)],
 )
-async def test_a_pause(
-    store: Store, connection: Connection[Record], paused: str, until: datetime | None, runs: bool
-) -> None:
+async def test_a_pause(store: Store, connection: Sql, paused: str, until: datetime | None, runs: bool) -> None:
     """What is paused waits, and is told as something to claim."""
     one = job(priority=3)
     await store.gate.pause(paused, None, now=at(-5))
@@ -94,7 +87,7 @@ async def test_a_gate_that_was_opened(store: Store) -> None:
     assert len((await insert(store, [job()]))[0]) == 1
 
 
-async def test_a_topic_that_they_do_not_serve(store: Store, connection: Connection[Record]) -> None:
+async def test_a_topic_that_they_do_not_serve(store: Store, connection: Sql) -> None:
     """It is the topic that counts in the end, the handler's, too; the others of the same submit run."""
     await store.note_handlers({"moved": HandlerInfo(topic="other"), "here": HandlerInfo(topic=TOPIC)})
     away, here = job(name="moved", topic=None), job(name="here", topic=None)
@@ -104,7 +97,7 @@ async def test_a_topic_that_they_do_not_serve(store: Store, connection: Connecti
     assert (await read(connection, away.id or b""))["locked_by"] is None
 
 
-async def test_what_has_expired(store: Store, connection: Connection[Record]) -> None:
+async def test_what_has_expired(store: Store, connection: Sql) -> None:
     """It waits to be buried; what expires later runs."""
     over, later, soon = job(expires_at=NOW.timestamp()), job(expires_at=at(1).timestamp()), job(expires_in_s=0.5)
     claims, _ = await insert(store, [over, later, soon])
@@ -116,7 +109,7 @@ async def test_what_has_expired(store: Store, connection: Connection[Record]) ->
     assert expiries == [NOW, at(1), at(0.5)]
 
 
-async def test_all_or_none(store: Store, connection: Connection[Record]) -> None:
+async def test_all_or_none(store: Store, connection: Sql) -> None:
     """One id that exists already, and nothing is inserted."""
     known = await forge(connection)
     with pytest.raises(StatementError, match="duplicate key value"):
@@ -168,7 +161,7 @@ def jobs_of(worker: RegisteredWorker) -> list[tuple[bytes, int]]:
     return [(one[0], one[1]) for body in wire_of(worker).bodies("assign") for one in body["jobs"]]
 
 
-async def test_a_job_that_finds_a_free_worker(bench: Bench, connection: Connection[Record]) -> None:
+async def test_a_job_that_finds_a_free_worker(bench: Bench, connection: Sql) -> None:
     """It is with its worker and in the book at once, nothing is left to be claimed, and nobody is in doubt."""
     worker, one = bench.join(), job()
     assert await bench.claims.submits.submit([one]) == []
@@ -213,7 +206,7 @@ UNFIT: Final[dict[str, tuple[list[dict[str, Any]], Callable[[Bench], object]]]] 
 
 
 @pytest.mark.parametrize("unfit", UNFIT)
-async def test_what_waits_for_its_claim(bench: Bench, connection: Connection[Record], unfit: str) -> None:
+async def test_what_waits_for_its_claim(bench: Bench, connection: Sql, unfit: str) -> None:
     """All others are inserted as they always are, and no statement tries to hand them out."""
     worker, (fields, happens) = bench.join(), UNFIT[unfit]
     happens(bench)
@@ -225,7 +218,7 @@ async def test_what_waits_for_its_claim(bench: Bench, connection: Connection[Rec
     assert await count(connection) == len(jobs)
 
 
-async def test_a_submit_does_not_wait_for_a_claim(bench: Bench, connection: Connection[Record]) -> None:
+async def test_a_submit_does_not_wait_for_a_claim(bench: Bench, connection: Sql) -> None:
     """While jobs are between the database and the book, it goes its own way."""
     bench.join()
     async with bench.claims.in_doubt._lock:
@@ -242,7 +235,7 @@ async def test_a_worker_that_has_fallen_silent(bench: Bench) -> None:
     assert jobs_of(worker) == []
 
 
-async def test_an_answer_that_was_lost(bench: Bench, connection: Connection[Record]) -> None:
+async def test_an_answer_that_was_lost(bench: Bench, connection: Sql) -> None:
     """The submit fails, the worker is looked after, and the job is handed out once more, uncharged."""
     worker, one = bench.join(), job()
 
@@ -274,7 +267,7 @@ async def test_an_answer_that_cannot_be_read(bench: Bench) -> None:
     assert jobs_of(worker) == [(one.id, 2)]
 
 
-async def test_a_job_that_cannot_be_stored(bench: Bench, connection: Connection[Record]) -> None:
+async def test_a_job_that_cannot_be_stored(bench: Bench, connection: Sql) -> None:
     """Nothing was done, so nobody is in doubt."""
     bench.join()
     known = await forge(connection)
@@ -285,7 +278,7 @@ async def test_a_job_that_cannot_be_stored(bench: Bench, connection: Connection[
 
 
 @pytest.mark.parametrize("sqlstate", ["P0001", "23514"])
-async def test_a_job_that_cannot_be_handed_out(bench: Bench, connection: Connection[Record], sqlstate: str) -> None:
+async def test_a_job_that_cannot_be_handed_out(bench: Bench, connection: Sql, sqlstate: str) -> None:
     """It is accepted as it is while workers are busy: that is told by its claim, which sets it aside."""
     worker, one = bench.join(), job()
     one_id = one.id or b""
@@ -307,7 +300,7 @@ async def test_a_job_that_cannot_be_handed_out(bench: Bench, connection: Connect
     assert bench.claims.in_doubt._in_doubt == set()
 
 
-async def test_a_job_that_is_refused_either_way(bench: Bench, connection: Connection[Record]) -> None:
+async def test_a_job_that_is_refused_either_way(bench: Bench, connection: Sql) -> None:
     """Whoever submits it is told so, and nobody is in doubt."""
     bench.join()
     one = job()
@@ -341,7 +334,7 @@ async def test_a_cancel_of_another_time(bench: Bench) -> None:
     assert jobs_of(worker) == [(one.id, 1)]
 
 
-async def test_a_worker_that_leaves_meanwhile(bench: Bench, connection: Connection[Record]) -> None:
+async def test_a_worker_that_leaves_meanwhile(bench: Bench, connection: Sql) -> None:
     """Its job is given back, uncharged and at once."""
     worker, one = bench.join(), job()
 
@@ -354,7 +347,7 @@ async def test_a_worker_that_leaves_meanwhile(bench: Bench, connection: Connecti
     assert (row["status"], row["attempts"], row["uncharged"], row["last_error"]) == ("PENDING", 1, 1, None)
 
 
-async def test_a_pass_waits_for_the_room_that_is_left(bench: Bench, connection: Connection[Record]) -> None:
+async def test_a_pass_waits_for_the_room_that_is_left(bench: Bench, connection: Sql) -> None:
     """A claim beside it would count on room that the submit is about to take."""
     worker, one, waiting = bench.join(capacity=1), job(), await forge(connection, next_run_at=PAST)
     async with anyio.create_task_group() as tasks:

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import asyncpg
 import pytest
 
 from pulse.protocol import NewJob
 from pulse.store.store import Store
-from tests.store.helpers import LEASE_S, TOPIC, WORKER, claim, job
-
-if TYPE_CHECKING:
-    from asyncpg import Connection, Record
-
-pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
+from tests.store.helpers import LEASE_S, TOPIC, WORKER, Sql, claim, job
 
 TRACE: Final = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 OTHER: Final = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203332-00"
@@ -39,7 +34,7 @@ async def test_handed_out_by_the_submit(store: Store) -> None:
     assert sorted(str(one.traceparent) for one in claims) == sorted([TRACE, "None", OTHER])
 
 
-async def test_from_sql_to_the_claim(store: Store, connection: Connection[Record]) -> None:
+async def test_from_sql_to_the_claim(store: Store, connection: Sql) -> None:
     """Both functions take it."""
     await connection.execute("SELECT pulse.submit('n', topic => 't', traceparent => $1)", TRACE)
     many: list[dict[str, Any]] = [{"name": "n", "topic": "t", "traceparent": OTHER}, {"name": "n", "topic": "t"}]
@@ -47,7 +42,7 @@ async def test_from_sql_to_the_claim(store: Store, connection: Connection[Record
     assert [one.traceparent for one in await claim(store, seconds=1e9)] == [TRACE, OTHER, None]
 
 
-async def test_what_was_written_past_the_functions(store: Store, connection: Connection[Record]) -> None:
+async def test_what_was_written_past_the_functions(store: Store, connection: Sql) -> None:
     """Whoever may insert may insert megabytes: no frame could carry them, so the job is handed out without."""
     await store.submit([job()])
     await connection.execute("UPDATE pulse.jobs SET traceparent = repeat('x', 9000000)")
@@ -55,7 +50,7 @@ async def test_what_was_written_past_the_functions(store: Store, connection: Con
 
 
 @pytest.mark.parametrize("bad", BAD)
-async def test_what_sql_refuses(connection: Connection[Record], bad: str) -> None:
+async def test_what_sql_refuses(connection: Sql, bad: str) -> None:
     """What is none of W3C Trace Context, with what was given."""
     for sql, given in (
         ("SELECT pulse.submit('n', traceparent => $1)", bad),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import Any
 
 import asyncpg
 import pytest
@@ -12,18 +12,15 @@ from pulse.errors import StatementError
 from pulse.store.recovery.set_aside import SetAside, Suspect
 from pulse.store.rows import Level
 from pulse.store.store import Store
-from tests.store.helpers import NOW, TOPIC, forge, new_id
+from tests.store.helpers import NOW, TOPIC, Sql, forge, new_id
 
-if TYPE_CHECKING:
-    from asyncpg import Connection, Record
-
-pytestmark = [pytest.mark.anyio, pytest.mark.postgres, pytest.mark.heavy]
+pytestmark = pytest.mark.heavy
 
 REFUSED = StatementError("not with me", sqlstate="XX001", statement="claim_jobs")
 AGAIN = StatementError("nor now", sqlstate="P0001", statement="complete_jobs")
 
 
-async def rows(connection: Connection[Record]) -> dict[bytes, Record]:
+async def rows(connection: Sql) -> dict[bytes, Any]:
     """What is set aside."""
     found = await connection.fetch(
         "SELECT *, uuid_send(job_id) AS id, next_try_at = 'infinity' AS for_good FROM pulse.set_aside"
@@ -31,7 +28,7 @@ async def rows(connection: Connection[Record]) -> dict[bytes, Record]:
     return {row["id"]: row for row in found}
 
 
-async def test_what_is_refused_again(store: Store, connection: Connection[Record]) -> None:
+async def test_what_is_refused_again(store: Store, connection: Sql) -> None:
     """The newest refusal is told, how many there were, and since when; its turn is never brought forward."""
     job = new_id()
     assert await store.aside.add([(job, REFUSED)], 60.0) == {job}
@@ -44,7 +41,7 @@ async def test_what_is_refused_again(store: Store, connection: Connection[Record
     assert again["next_try_at"] == first["next_try_at"]
 
 
-async def test_what_an_operator_set_aside_stays_so(store: Store, connection: Connection[Record]) -> None:
+async def test_what_an_operator_set_aside_stays_so(store: Store, connection: Sql) -> None:
     """Whoever tries others, or writes what is refused no more."""
     job, other, third = new_id(), new_id(), new_id()
     await store.aside.add([(job, REFUSED), (other, REFUSED)], 0.0)
@@ -59,7 +56,7 @@ async def test_what_an_operator_set_aside_stays_so(store: Store, connection: Con
     assert {*await rows(connection)} == {job, third}
 
 
-async def test_each_has_its_turn(store: Store, connection: Connection[Record]) -> None:
+async def test_each_has_its_turn(store: Store, connection: Sql) -> None:
     """The one that has waited longest, by itself; a server that tries it keeps no other from trying the next."""
     jobs = [await forge(connection) for _ in range(3)]
     for job in jobs:
@@ -75,7 +72,7 @@ async def test_each_has_its_turn(store: Store, connection: Connection[Record]) -
     assert [row["tries"] for row in (await rows(connection)).values()] == [2, 2, 2]
 
 
-async def test_what_has_expired(store: Store, connection: Connection[Record]) -> None:
+async def test_what_has_expired(store: Store, connection: Sql) -> None:
     """No claim waits for it, and it is told from what may still be claimed."""
     late, other = await forge(connection), await forge(connection, expires_at=datetime(2999, 1, 1, tzinfo=UTC))
     await connection.execute("UPDATE pulse.jobs SET expires_at = now() WHERE id = $1", late.hex())
@@ -87,7 +84,7 @@ async def test_what_has_expired(store: Store, connection: Connection[Record]) ->
     assert found.suspect is not None
 
 
-async def test_one_that_another_server_tries(store: Store, connection: Connection[Record], dsn: str) -> None:
+async def test_one_that_another_server_tries(store: Store, connection: Sql, dsn: str) -> None:
     """It is passed over at once."""
     first, second = await forge(connection, "RUNNING"), new_id()
     for job in (first, second):
@@ -102,7 +99,7 @@ async def test_one_that_another_server_tries(store: Store, connection: Connectio
     assert await store.aside.next(60.0) == SetAside(first, None, "claim_jobs", "XX001", "RUNNING")
 
 
-async def test_what_has_the_same_cause(store: Store, connection: Connection[Record]) -> None:
+async def test_what_has_the_same_cause(store: Store, connection: Sql) -> None:
     """It is let go with the one that can be handed out; not what an operator set aside, nor whose report is refused."""
     like, mine, other, report = (new_id() for _ in range(4))
     reported = StatementError("no", sqlstate="XX001", statement="complete_jobs")
@@ -112,7 +109,7 @@ async def test_what_has_the_same_cause(store: Store, connection: Connection[Reco
     assert {*await rows(connection)} == {mine, other, report}
 
 
-async def test_no_more_than_may_be(store: Store, connection: Connection[Record]) -> None:
+async def test_no_more_than_may_be(store: Store, connection: Sql) -> None:
     """Where it may be about none of them."""
     first, second = new_id(), new_id()
     assert await store.aside.add([(first, REFUSED)], 0.0, 1) == {first}

@@ -6,7 +6,7 @@ import contextlib
 import time
 from collections.abc import AsyncGenerator
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import anyio
 import asyncpg
@@ -20,13 +20,8 @@ from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 from pulse_actors.dispatcher.writes import unwritten as unwriting
 from pulse_actors.dispatcher.writes.unwritten import DOUBTED_SHARE, UnwrittenLeases
 from pulse_actors.runtime.actor import Backoff
-from tests.store.helpers import forge
+from tests.store.helpers import Sql, forge
 from tests.store.recovery_kit import DEADLINE_S, LEASE_S
-
-if TYPE_CHECKING:
-    from asyncpg import Connection, Record
-
-pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 
 LATE_S: Final = DOUBTED_SHARE * LEASE_S
 
@@ -45,7 +40,7 @@ class Clock:
 class Ledge:
     """One job of a worker, and who extends its lease."""
 
-    def __init__(self, store: Store, connection: Connection[Record], dsn: str, clock: Clock, job: bytes) -> None:
+    def __init__(self, store: Store, connection: Sql, dsn: str, clock: Clock, job: bytes) -> None:
         self.store, self.connection, self.dsn, self.clock, self.job = store, connection, dsn, clock, job
         self.registry = WorkerRegistry()
         self.unwritten = UnwrittenLeases(store, self.registry, lease_s=LEASE_S)
@@ -90,7 +85,7 @@ ROW: Final = "SELECT FROM pulse.jobs FOR UPDATE"
 
 
 @pytest.fixture
-async def ledge(store: Store, connection: Connection[Record], dsn: str, monkeypatch: pytest.MonkeyPatch) -> Ledge:
+async def ledge(store: Store, connection: Sql, dsn: str, monkeypatch: pytest.MonkeyPatch) -> Ledge:
     """One job whose lease is long."""
     clock = Clock()
     monkeypatch.setattr(unwriting, "time", clock)

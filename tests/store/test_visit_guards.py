@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 import anyio
 import msgspec
@@ -46,16 +46,10 @@ from pulse_actors.dispatcher.writes.submit import BATCH
 from pulse_actors.runtime.actor import Turn
 from pulse_actors.runtime.bus import Hint
 from pulse_actors.shared.identity import Peer, compose
-from tests.store.helpers import TOPIC, forge, read
+from tests.store.helpers import TOPIC, Sql, forge, read
 from tests.store.recovery_kit import DEADLINE_S, HOST, LEASE_S, Floor, Wire, floor, new_worker, process, wire_of
 from tests.support.claim_parts import claim_parts
 from tests.support.peers import until
-
-if TYPE_CHECKING:
-    from asyncpg import Connection as Database
-    from asyncpg import Record
-
-pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 
 PEER: Final = Peer(2**22 + 1, 0, 0, 7, HOST.pidns)
 NAME: Final = "w"
@@ -165,7 +159,7 @@ def hello(*running: tuple[bytes, int], **words: Any) -> Hello:
 
 
 @pytest.fixture
-def lobby(store: Store, connection: Database[Record]) -> Lobby:
+def lobby(store: Store, connection: Sql) -> Lobby:
     """One where nobody is."""
     return Lobby(store, connection)
 

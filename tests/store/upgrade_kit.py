@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 
 from pulse.store.admin import schema
-
-if TYPE_CHECKING:
-    from asyncpg import Connection, Record
+from tests.store.helpers import Sql
 
 # The table as development versions made it, up to their version 10: a row for each version, and no release.
 DEVELOPMENT: Final = """
@@ -61,6 +59,6 @@ def make_upgrades(monkeypatch: pytest.MonkeyPatch, folder: Path, *steps: str) ->
     return newest
 
 
-async def catalogue(connection: Connection[Record]) -> list[str]:
+async def catalogue(connection: Sql) -> list[str]:
     """What the schema is made of, a line each."""
     return [row["line"] for row in await connection.fetch(_CATALOGUE)]
