@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
 from pulse.common.ids import uuid7
 from pulse.job import Status
@@ -28,8 +33,16 @@ _COLUMNS: Final = """
     uncharged, max_attempts, crashes, status::text AS status, priority, topic, name, args, locked_by, progress, result,
     checkpoint, last_error"""
 
+EXAMPLES: Final = pytest.mark.parametrize("part", [3, pytest.param(1, marks=pytest.mark.rest)])  # of them, for a model
+
 Row = dict[str, Any]
 Sql: TypeAlias = "Connection[Record]"  # a plain connection
+
+
+def run_histories(machine: Callable[[], RuleBasedStateMachine], part: int) -> None:
+    """Let random histories happen to such machines."""
+    few = settings(max_examples=settings().max_examples // part, suppress_health_check=[HealthCheck.too_slow])
+    run_state_machine_as_test(machine, settings=few)
 
 
 def at(seconds: float) -> datetime:

@@ -74,7 +74,8 @@ async def test_what_expires_while_a_claim_waits(
 ) -> None:
     """A claim that waited for a lock on the table starts nothing whose time ran out meanwhile, and all else."""
     await connection.execute(
-        "SELECT pulse.submit(name => 'n', topic => $1, expires_in_s => s) FROM unnest('{1,1e6}'::float8[]) AS s", TOPIC
+        "SELECT pulse.submit(name => 'n', topic => $1, expires_in_s => s) FROM unnest('{0.3,1e6}'::float8[]) AS s",
+        TOPIC,
     )
     holder = await asyncpg.connect(dsn)
     try:

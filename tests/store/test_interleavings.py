@@ -112,6 +112,7 @@ async def test_committed(arena: Arena, first: Op) -> None:
     assert await audit.violations(arena.watcher) == []
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("first", OPS, ids=str)
 async def test_rolled_back(arena: Arena, first: Op) -> None:
     """

@@ -87,7 +87,9 @@ async def _made(connection: Sql, store: Store, write: Write) -> list[bytes]:
     return [*ids[1::2], *ids[::2]]
 
 
-@pytest.mark.parametrize("analysed", [False, True], ids=["never analysed", "analysed"])
+@pytest.mark.parametrize(
+    "analysed", [False, pytest.param(True, marks=pytest.mark.rest)], ids=["never analysed", "analysed"]
+)
 @pytest.mark.parametrize("write", UPDATES, ids=str)
 async def test_updates(store: Store, connection: Sql, dsn: str, write: Write, analysed: bool) -> None:
     """While the first row is locked by another, none of the others is locked by who waits for it."""

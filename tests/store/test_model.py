@@ -20,7 +20,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 import asyncpg
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -28,7 +28,6 @@ from hypothesis.stateful import (
     invariant,
     precondition,
     rule,
-    run_state_machine_as_test,
 )
 
 from pulse.errors import ConflictError, NotFoundError
@@ -38,7 +37,7 @@ from pulse.store.operators.transaction import Acting, Operator
 from pulse.store.rows import Completion, Ending, EndingKind, Fence, Renewal, Wake
 from pulse.store.store import Store
 from tests.store.conftest import EMPTY
-from tests.store.helpers import NOW, Sql
+from tests.store.helpers import EXAMPLES, NOW, Sql, run_histories
 from tests.store.model import FINISHED, GIVEN_BACK, WAITING, Model, ModelJob
 from tests.support.postgres import Postgres
 
@@ -386,15 +385,11 @@ class StoreMachine(RuleBasedStateMachine):
         return jobs, history
 
 
+@EXAMPLES
 @pytest.mark.timeout(1.2 * settings().max_examples)
-def test_the_store_does_what_the_model_does(database: Database) -> None:
+def test_the_store_does_what_the_model_does(database: Database, part: int) -> None:
     """Whatever happens in whatever order, each answer and each row of the database is as the model says."""
-
-    class OnThisDatabase(StoreMachine):
-        def __init__(self) -> None:
-            super().__init__(database)
-
-    run_state_machine_as_test(OnThisDatabase, settings=settings(suppress_health_check=[HealthCheck.too_slow]))
+    run_histories(lambda: StoreMachine(database), part)
 
 
 def _nth_id(number: int) -> bytes:

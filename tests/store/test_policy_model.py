@@ -15,7 +15,6 @@ from typing import Any, Final, TypeVar
 
 import asyncpg
 import pytest
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -23,7 +22,6 @@ from hypothesis.stateful import (
     invariant,
     precondition,
     rule,
-    run_state_machine_as_test,
 )
 
 from pulse.errors import BadRequestError
@@ -32,7 +30,7 @@ from pulse.store.connections.pool import Target
 from pulse.store.rows import Ending, EndingKind
 from pulse.store.store import Store
 from tests.store.conftest import EMPTY
-from tests.store.helpers import NOW, Sql, job
+from tests.store.helpers import EXAMPLES, NOW, Sql, job, run_histories
 from tests.support.postgres import Postgres
 
 pytestmark = [pytest.mark.long, pytest.mark.heavy]
@@ -306,9 +304,10 @@ def machine(server: Postgres) -> Iterator[Any]:
         runner.run(connection.close())
 
 
-def test_the_stores_do_what_the_model_does(machine: Any) -> None:
+@EXAMPLES
+def test_the_stores_do_what_the_model_does(machine: Any, part: int) -> None:
     """Random histories of pauses, policies and expiries, by several dispatchers, end as in the model."""
-    run_state_machine_as_test(machine, settings=settings(suppress_health_check=[HealthCheck.too_slow]))
+    run_histories(machine, part)
 
 
 def test_the_model_is_strict() -> None:

@@ -611,6 +611,7 @@ async def test_what_is_reported_is_nobodys_turn(counter: Counter, connection: Sq
     assert await aside(connection) == {reported: "P0001"}
 
 
+@pytest.mark.rest
 async def test_ends(counter: Counter, connection: Sql) -> None:
     """The same of attempts that did not succeed."""
     counter.registry.closed = True  # none is handed out again
@@ -624,6 +625,7 @@ async def test_ends(counter: Counter, connection: Sql) -> None:
         await until(lambda: counter.is_status("RETRYING", *bad), "their own ends")
 
 
+@pytest.mark.rest
 async def test_heartbeats_and_checkpoints(counter: Counter, connection: Sql) -> None:
     """Leases of others are extended, their checkpoints kept; what is refused is not lost to its worker."""
     good = [await counter.running(counter.worker) for _ in STATES]
@@ -701,7 +703,9 @@ async def test_requests_that_were_not_tried_alone(counter: Counter, connection: 
     assert {sent[one.id or b""].sent[-1][2]["code"] for one in bad} == {"bad_request"}
 
 
-@pytest.mark.parametrize("sqlstate", ["42P10", "54000", "ZZ999"])
+@pytest.mark.parametrize(
+    "sqlstate", ["42P10", *(pytest.param(one, marks=pytest.mark.rest) for one in ("54000", "ZZ999"))]
+)
 async def test_every_row_is_refused(
     counter: Counter, connection: Sql, monkeypatch: pytest.MonkeyPatch, sqlstate: str
 ) -> None:

@@ -21,9 +21,9 @@ from typing import Any, Final, TypeVar
 
 import asyncpg
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from pulse.store.connections.pool import Target
 from pulse.store.operators.schedules import MAX_HELD, MAX_HELD_OF_ALL
@@ -32,7 +32,7 @@ from pulse.store.store import Store
 from pulse_actors.scheduler.catchup import GRACE_S, MAX_CATCH_UP, firing_of, reckoned_of
 from pulse_actors.shared.recurrence import jittered_us
 from tests.store.conftest import EMPTY
-from tests.store.helpers import NOW, Sql
+from tests.store.helpers import EXAMPLES, NOW, Sql, run_histories
 from tests.support.postgres import Postgres
 
 pytestmark = [pytest.mark.long, pytest.mark.heavy]
@@ -354,12 +354,8 @@ def database(newest_server: Postgres) -> Iterator[tuple[asyncio.Runner, Store, S
         runner.run(connection.close())
 
 
+@EXAMPLES
 @pytest.mark.timeout(2 * settings().max_examples)
-def test_schedulers_fire_exactly_once(database: tuple[asyncio.Runner, Store, Sql]) -> None:
+def test_schedulers_fire_exactly_once(database: tuple[asyncio.Runner, Store, Sql], part: int) -> None:
     """Whatever happens in whatever order, each occurrence is fired as its schedule says, once, and none is lost."""
-
-    class OnThisDatabase(Schedulers):
-        def __init__(self) -> None:
-            super().__init__(*database)
-
-    run_state_machine_as_test(OnThisDatabase, settings=settings(suppress_health_check=[HealthCheck.too_slow]))
+    run_histories(lambda: Schedulers(*database), part)
