@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar, cast
@@ -17,7 +17,7 @@ from anyio.lowlevel import checkpoint
 from pulse.store.store import Store
 from pulse.system import processes
 from pulse_actors.dispatcher.liveness.process_watch import ProcessWatch
-from pulse_actors.dispatcher.workers.records import HeldJob, Pair, RegisteredWorker, WorkerFacts
+from pulse_actors.dispatcher.workers.records import HeldJob, RegisteredWorker, WorkerFacts
 from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 from pulse_actors.dispatcher.writes.report import ReportWriter
 from pulse_actors.shared.identity import Host, Peer, compose, session_of, this_host
@@ -162,8 +162,3 @@ async def floor(made: F) -> AsyncIterator[F]:
         await anyio.wait_all_tasks_blocked()
         yield made
         tasks.cancel_scope.cancel()
-
-
-def pairs_of(jobs: Sequence[bytes]) -> set[Pair]:
-    """Their first attempts."""
-    return {(job, 1) for job in jobs}

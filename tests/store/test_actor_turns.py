@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import socket
 import time
@@ -111,14 +110,6 @@ async def test_a_lapsed_lease_is_ended_through_the_retry_path(store: Store, conn
     ]
 
 
-async def test_the_last_try_is_a_dead_letter(store: Store, connection: Sql) -> None:
-    """A lapsed lease of the last attempt of the budget makes a dead letter with the reason."""
-    lapsed = await forge(connection, "RUNNING", lease_until=ago(0.1), max_attempts=1)
-    await turn(await watchdog(store))
-    row = await read(connection, lapsed)
-    assert (row["status"], row["last_error"]) == ("DEAD_LETTERED", "worker lease expired")
-
-
 async def test_a_lease_that_has_not_lapsed_is_left_alone(store: Store, connection: Sql) -> None:
     """Nothing is reaped early, and nobody is woken for nothing."""
     held = await forge(connection, "RUNNING", lease_until=ago(-30))
@@ -196,49 +187,6 @@ async def test_after_a_gap_nobody_is_reaped(store: Store, connection: Sql) -> No
     assert (await read(connection, lapsed))["status"] == "RETRYING"
 
 
-async def test_a_due_schedule_fires_and_its_cursor_moves_on(store: Store, connection: Sql) -> None:
-    """The job carries the schedule's words and the occurrence; the next one is awaited."""
-    cursor = ago(1)
-    identity = await schedule(store, next_run_at=cursor, topic="t", priority=7, max_attempts=2, timeout_s=1.5)
-    assert await turn(Scheduler(store)) == TurnResult(LOOK_S, READY)
-    made = await connection.fetchval("SELECT last_job_id FROM pulse.schedules WHERE id = $1", identity.hex())
-    job = await read(connection, made.bytes)
-    expected = {
-        "status": "PENDING",
-        "name": "n",
-        "args": '{"a": 1}',
-        "topic": "t",
-        "priority": 7,
-        "max_attempts": 2,
-        "timeout_s": 1.5,
-        "occurrence": cursor,
-    }
-    assert {name: job[name] for name in expected} == expected
-    assert job["schedule_id"].bytes == identity
-    assert await cursor_of(connection, identity) == cursor + timedelta(hours=1)
-    assert await turn(Scheduler(store)) == TurnResult(LOOK_S)
-    assert await count(connection) == 1
-
-
-async def test_missed_occurrences_come_to_one(store: Store, connection: Sql) -> None:
-    """After an outage of many steps one job is made, for the newest, and the cursor is the next of the grid."""
-    cursor = ago(95)
-    identity = await schedule(store, next_run_at=cursor, every_s=10.0)
-    await turn(Scheduler(store))
-    newest = cursor + timedelta(seconds=90)
-    assert await connection.fetchval("SELECT array_agg(occurrence) FROM pulse.jobs") == [newest]
-    assert await cursor_of(connection, identity) == cursor + timedelta(seconds=100)
-
-
-async def test_at_fires_once_and_is_over(store: Store, connection: Sql) -> None:
-    """A schedule of one occurrence has no next one."""
-    when = ago(5)
-    identity = await schedule(store, kind="at", every_s=None, run_at=when, next_run_at=when)
-    await turn(Scheduler(store))
-    assert await cursor_of(connection, identity) is None
-    assert await count(connection) == 1
-
-
 async def test_cron_fires_in_its_zone(store: Store, connection: Sql) -> None:
     """A cron's cursor goes to the next local time of its zone."""
     identity = await schedule(store, kind="cron", every_s=None, cron="30 12 * * *", timezone="Asia/Kolkata")
@@ -263,21 +211,6 @@ async def test_a_paused_schedule_does_not_fire(store: Store, connection: Sql) ->
     await connection.execute("UPDATE pulse.schedules SET paused = true WHERE id = $1", identity.hex())
     assert await turn(Scheduler(store)) == TurnResult(LOOK_S)
     assert await count(connection) == 0
-
-
-async def test_two_schedulers_fire_each_occurrence_once(store: Store, dsn: str, connection: Sql) -> None:
-    """Two schedulers that race for the same occurrences, round after round, make one job for each."""
-    identities = [await schedule(store) for _ in range(50)]
-    other = Store(Target(dsn, "pulse-tests"))
-    try:
-        for number in range(1, 6):
-            cursor = ago(60 - number)
-            await connection.execute("UPDATE pulse.schedules SET next_run_at = $1", cursor)
-            await asyncio.gather(*(turn(Scheduler(one)) for one in (store, other, store, other)))
-            assert await count(connection) == number * len(identities)
-            assert await connection.fetchval("SELECT count(*) FROM pulse.jobs WHERE occurrence = $1", cursor) == 50
-    finally:
-        other.close()
 
 
 async def test_a_cursor_that_was_set_back_does_not_fire_twice(store: Store, connection: Sql) -> None:
@@ -542,32 +475,6 @@ async def test_priming_refuses_while_the_database_is_away(make: type[Pause], now
     assert "127.0.0.1" in refused.value.message
     assert SECRET not in refused.value.message
     away.close()
-
-
-async def test_priming_refuses_a_database_that_does_not_exist(dsn: str) -> None:
-    """A database that is not there is a matter of the settings, not of time."""
-    wrong = Store(Target(dsn.replace("/pulse_test_", "/no_such_", 1), "pulse-tests"))
-    with pytest.raises(ConfigError, match="no_such_"):
-        await Pause(wrong).prime(boot=True)
-    wrong.close()
-
-
-async def test_status_tells_that_the_database_is_away(nowhere: str) -> None:
-    """Status answers while the database is away: not ok, with the DSN but without the password."""
-    away = Store(Target(nowhere, "pulse-tests"))
-    database = (await new_watchdog(away).status())["database"]
-    assert isinstance(database, dict)
-    assert database["ok"] is False
-    assert SECRET not in str(database)
-    away.close()
-
-
-async def test_a_turn_leaves_other_jobs_alone(store: Store, connection: Sql) -> None:
-    """A sweep changes no row that is not RUNNING, however old it is."""
-    waiting = [await forge(connection, status) for status in ("PENDING", "RETRYING", "COMPLETED", "CANCELED")]
-    before = [await read(connection, one) for one in waiting]
-    assert await turn(await watchdog(store)) == TurnResult(SWEEP_S)
-    assert [await read(connection, one) for one in waiting] == before
 
 
 class Failing:

@@ -416,10 +416,3 @@ def test_the_moves_are_those_of_the_table() -> None:
     for source, target in {*legal, ("", "PENDING"), ("", "RUNNING")}:
         assert f"('{source}', '{target}')" in statement.sql
     assert statement.sql.count("', '") == len(legal) + 2
-
-
-def test_every_check_says_what_must_hold() -> None:
-    """A sentence that people can read; names are short."""
-    for one in EVERY:
-        assert 20 <= len(one.what) <= 130, one
-        assert len(one.name) <= 16

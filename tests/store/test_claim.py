@@ -11,7 +11,7 @@ from typing import Final
 import asyncpg
 import pytest
 
-from pulse.store.rows import Claim, Completion, Renewal
+from pulse.store.rows import Claim
 from pulse.store.statements import STATEMENTS
 from pulse.store.store import Store
 from tests.store.helpers import (
@@ -190,14 +190,6 @@ async def test_known_levels(store: Store, connection: Sql) -> None:
     assert (first.name, first.id) == ("other topic", due["other topic"])
     assert await store.claim(["a", "b", "low"], [WORKER], [0] * 9, LEASE_S, levels=[], now=NOW) == []
     assert len(await store.claim(["a", "b", "low"], [WORKER], [0] * 9, LEASE_S, now=NOW)) == 3
-
-
-async def test_a_pause_stops_nothing_but_claims(store: Store, connection: Sql) -> None:
-    """While the gate is closed, attempts are extended and completed."""
-    identity = await forge(connection, "RUNNING")
-    await store.gate.pause("", "why")
-    assert await store.extend([Renewal(identity, 1, WORKER, None)], LEASE_S) == {(identity, 1)}
-    assert await store.complete([Completion(identity, 1, WORKER, None)]) == {(identity, 1)}
 
 
 async def test_order(store: Store, connection: Sql) -> None:

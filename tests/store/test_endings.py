@@ -7,11 +7,10 @@ from typing import Any, Final
 
 import pytest
 
-from pulse.errors import StatementError
 from pulse.protocol import HandlerInfo
 from pulse.store.rows import Ended, Ending, EndingKind
 from pulse.store.store import Store
-from tests.store.helpers import NOW, TOPIC, WORKER, Sql, at, changes, claim, fence, forge, history, read
+from tests.store.helpers import NOW, TOPIC, WORKER, Sql, at, changes, fence, forge, history, read
 
 CHARGED: Final = (
     EndingKind.ERROR,
@@ -174,16 +173,6 @@ async def test_no_error_keeps_the_last_one(store: Store, connection: Sql) -> Non
     assert [row["error"] for row in await history(connection, identity)] == [None]
 
 
-async def test_a_dead_letter_needs_a_reason(store: Store, connection: Sql) -> None:
-    """A budget cannot be spent without saying why: the whole statement is refused, and nothing is changed."""
-    identity = await forge(connection, "RUNNING")
-    before = await read(connection, identity)
-    with pytest.raises(StatementError, match="jobs_dead_letter_reason"):
-        await store.end([_ending(identity, EndingKind.DISCARDED)])
-    assert await read(connection, identity) == before
-    assert await history(connection, identity) == []
-
-
 async def test_the_database_clock_decides(store: Store, connection: Sql) -> None:
     """Without a time given, the back-off counts from the server's clock."""
     identity = await forge(connection, "RUNNING")
@@ -210,15 +199,3 @@ async def test_the_crash_budget_is_resolved(
         [_ending(one, EndingKind.CRASHED, error="worker process died") for one in (survivor, culprit)]
     )
     assert {one.id: one.status for one in ended} == {survivor: "RETRYING", culprit: "DEAD_LETTERED"}
-
-
-async def test_giving_back_never_spends_the_budget(store: Store, connection: Sql) -> None:
-    """However often a job is given back, its tries stay what they were, while attempts only grows."""
-    identity = await forge(connection, max_attempts=1)
-    for attempt in range(1, 6):
-        assert [one.attempt for one in await claim(store)] == [attempt]
-        [ended] = await store.end([_ending(identity, EndingKind.RELEASED, attempt)], now=NOW)
-        assert ended.status == "PENDING"
-    await claim(store)
-    [ended] = await store.end([_ending(identity, EndingKind.ERROR, 6, error="why")], now=NOW)
-    assert ended.status == "DEAD_LETTERED"

@@ -185,24 +185,6 @@ async def test_extend(store: Store, connection: Sql) -> None:
     assert changes(before[1], await read(connection, silent)) == {"lease_until": at(16.5)}
 
 
-async def test_checkpoint(store: Store, connection: Sql) -> None:
-    """A checkpoint is kept in the row and replaces the one before; nothing else is touched."""
-    identity = await forge(connection, "RUNNING", checkpoint="1")
-    before = await read(connection, identity)
-    assert await store.checkpoint([Renewal(identity, 1, WORKER, "2")]) == {(identity, 1)}
-    assert changes(before, await read(connection, identity)) == {"checkpoint": "2"}
-
-
-async def test_move(store: Store, connection: Sql) -> None:
-    """A claim that is passed on changes its holder only; from then on the heir's token counts, and not the old one."""
-    identity = await forge(connection, "RUNNING")
-    before = await read(connection, identity)
-    assert await store.move([(fence(identity), HEIR)]) == {identity}
-    assert changes(before, await read(connection, identity)) == {"locked_by": HEIR}
-    assert await store.complete([Completion(identity, 1, WORKER, None)]) == set()
-    assert await store.complete([Completion(identity, 1, HEIR, None)]) == {(identity, 1)}
-
-
 async def test_lapsed(store: Store, connection: Sql) -> None:
     """A lease has lapsed when its end lies before now; only RUNNING rows have one; the oldest come first."""
     old = await forge(connection, "RUNNING", started_at=at(-9), lease_until=at(-1))

@@ -18,7 +18,7 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from tests.store.helpers import Sql
-from tests.store.ops import CLAIM, EXPIRE, OPS, SET_TOPIC, STAGES, Op, Session, World, made, said, state
+from tests.store.ops import CLAIM, EXPIRE, OPS, SET_TOPIC, STAGES, Op, Session, made, said, state
 from tests.support import audit
 from tests.support.waiting import until
 
@@ -156,8 +156,3 @@ async def test_statements_do_meet(arena: Arena) -> None:
             if {first.name, second.name} <= row_writers:
                 assert (await arena.overlapping("RUNNING", first, second, commit=True))[1], (first, second)
     assert (await arena.overlapping("PENDING", *SET_TOPIC, commit=True))[1]
-
-
-def test_worlds_are_apart() -> None:
-    """No two worlds share a job, a schedule or a topic."""
-    assert len({(world.job, world.schedule, world.topic) for world in (World() for _ in range(50))}) == 50

@@ -15,7 +15,7 @@ import json
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator
 from dataclasses import asdict, dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, Final, TypeAlias, TypeVar
 
 import asyncpg
@@ -395,17 +395,3 @@ def test_the_store_does_what_the_model_does(database: Database, part: int) -> No
 def _nth_id(number: int) -> bytes:
     """An id that is the same in every run; ids of later jobs are not larger."""
     return hashlib.md5(str(number).encode(), usedforsecurity=False).digest()
-
-
-def test_the_model_is_strict() -> None:
-    """The model itself refuses what is stale, or the test above would prove nothing."""
-    model = Model()
-    now: datetime = NOW
-    model.jobs[b"x"] = ModelJob(b"x", "a", "n", "{}", 0, 1, now, now)
-    model.seated([b"x"], ["w"], 1.0, now)
-    assert model.complete([Completion(b"x", 2, "w", None), Completion(b"x", 1, "v", None)], now) == set()
-    assert model.lapsed(now + timedelta(seconds=1)) == set()
-    assert model.end([Ending(b"x", 1, "w", EndingKind.LEASE_EXPIRED)], now) == []
-    assert model.complete([Completion(b"x", 1, "w", "1")], now) == {(b"x", 1)}
-    assert model.complete([Completion(b"x", 1, "w", "2")], now) == {(b"x", 1)}  # it is, and was before
-    assert model.jobs[b"x"].result == "1"

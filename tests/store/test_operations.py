@@ -14,12 +14,10 @@ from pulse.store.operators import audit
 from pulse.store.operators.jobs import Moved
 from pulse.store.operators.transaction import Operator
 from pulse.store.rows import Wake
-from pulse.store.statements import STATEMENTS
 from pulse.store.store import Store
 from tests.store.helpers import (
     LEASE_S,
     NOW,
-    OTHER,
     STATUSES,
     TERMINAL,
     TOPIC,
@@ -27,11 +25,9 @@ from tests.store.helpers import (
     WORKER,
     Sql,
     at,
-    claim,
     forge,
     read,
 )
-from tests.support.waiting import until_blocked
 
 HELD: Final = "9999-12-30 00:00+00"
 _NOTE: Final = "INSERT INTO pulse.audit (id, at, action, topic) VALUES ($1, $2, $3, $4)"
@@ -107,68 +103,6 @@ async def test_a_cursor_that_has_passed_finds_what_was_changed(store: Store, con
     await store.change([job], priority=7, now=at(0))
     claimed = await store.claim([], [WORKER], [0], LEASE_S, levels=[(TOPIC, 7, at(-1).timestamp())], now=at(1))
     assert [one.id for one in claimed] == [job]
-
-
-_CLAIMED: Final = "lease_until = now(), started_at = now()"
-RACES: Final = {
-    "claim": ("PENDING", f"UPDATE pulse.jobs SET status = 'RUNNING', attempts = 1, locked_by = '{OTHER}', {_CLAIMED}"),
-    "cancel": ("PENDING", "UPDATE pulse.jobs SET status = 'CANCELED', completed_at = now()"),
-    "retry": ("DEAD_LETTERED", "UPDATE pulse.jobs SET status = 'PENDING', completed_at = NULL, uncharged = attempts"),
-}
-
-
-@pytest.mark.parametrize(("by", "what"), [("claim", "change"), ("cancel", "change"), ("retry", "delete")])
-async def test_who_is_first_has_the_job(store: Store, connection: Sql, dsn: str, by: str, what: str) -> None:
-    """A change that waits for another transaction sees what that has made of the job, and leaves it alone."""
-    status, sql = RACES[by]
-    job = await forge(connection, status)
-    other = await asyncpg.connect(dsn)
-    transaction = other.transaction()
-    await transaction.start()
-    await other.execute(f"{sql} WHERE id = $1", job.hex())
-    waiting = asyncio.create_task(store.change([job], priority=9) if what == "change" else store.delete([job]))
-    await until_blocked(connection, by=other.get_server_pid())
-    await transaction.commit()
-    assert not await waiting
-    assert (await read(connection, job))["priority"] == 0
-    await other.close(timeout=5)
-
-
-@pytest.mark.parametrize("then", ["claim", "cancel"])
-async def test_a_change_that_is_first(store: Store, connection: Sql, dsn: str, then: str) -> None:
-    """A claim passes what is being changed, and has it afterwards; a cancel waits, and cancels what was changed."""
-    job = await forge(connection)
-    other = await asyncpg.connect(dsn)
-    transaction = other.transaction()
-    await transaction.start()
-    await other.fetch(STATEMENTS["change_jobs"].sql, [job.hex()], "u", None, at(0))
-    if then == "claim":
-        assert await claim(store) == []
-        await transaction.commit()
-        assert await claim(store) == []
-        assert [one.id for one in await claim(store, topic="u", worker=OTHER)] == [job]
-    else:
-        waiting = asyncio.create_task(store.cancel([job]))
-        await until_blocked(connection, by=other.get_server_pid())
-        await transaction.commit()
-        assert [one.id for one in await waiting] == [job]
-        found = await read(connection, job)
-        assert (found["status"], found["topic"]) == ("CANCELED", "u")
-    await other.close(timeout=5)
-
-
-async def test_a_delete_that_is_first(store: Store, connection: Sql, dsn: str) -> None:
-    """A retry that waits for a delete finds nothing."""
-    job = await forge(connection, "COMPLETED")
-    other = await asyncpg.connect(dsn)
-    transaction = other.transaction()
-    await transaction.start()
-    await other.fetch(STATEMENTS["delete_jobs"].sql, [job.hex()])
-    waiting = asyncio.create_task(store.retry([job]))
-    await until_blocked(connection, by=other.get_server_pid())
-    await transaction.commit()
-    assert await waiting == {}
-    await other.close(timeout=5)
 
 
 async def test_a_note_is_there_with_what_was_done(store: Store, connection: Sql) -> None:

@@ -71,24 +71,6 @@ async def test_cancel_keeps_history(store: Store, connection: Sql) -> None:
     assert [row["outcome"] for row in await history(connection, identity)] == ["expired"]
 
 
-async def test_cancel_many(store: Store, connection: Sql) -> None:
-    """Each of several canceled jobs has its own row of history, and only its own."""
-    running = [await forge(connection, "RUNNING", attempts=attempt) for attempt in (1, 2)]
-    waiting = await forge(connection)
-    canceled = await store.cancel([*running, waiting])
-    assert sorted(canceled) == sorted(
-        [Canceled(running[0], 1, WORKER), Canceled(running[1], 2, WORKER), Canceled(waiting, 0, None)]
-    )
-    for identity, attempts in ((running[0], [1]), (running[1], [2]), (waiting, [])):
-        assert [row["attempt"] for row in await history(connection, identity)] == attempts
-
-
-async def test_an_id_twice_in_one_cancel(store: Store, connection: Sql) -> None:
-    """The same id twice cancels once."""
-    identity = await forge(connection, "RUNNING")
-    assert await store.cancel([identity, identity]) == [Canceled(identity, 1, WORKER)]
-
-
 @pytest.mark.parametrize("status", TERMINAL)
 async def test_retry(store: Store, connection: Sql, status: str) -> None:
     """A finished job starts again with fresh budgets, due now; attempts goes on, and what it ended with is gone."""

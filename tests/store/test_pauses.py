@@ -13,7 +13,7 @@ from pulse.store.store import Store
 from pulse_actors.pause import REFRESH_S, Pause
 from pulse_actors.runtime.actor import Turn
 from pulse_actors.runtime.bus import Hint
-from tests.store.helpers import LEASE_S, NOW, TOPIC, WORKER, Sql, at, claim, forge
+from tests.store.helpers import LEASE_S, NOW, TOPIC, WORKER, Sql, at, forge
 
 
 @pytest.mark.parametrize("topic", ["", TOPIC])
@@ -106,16 +106,6 @@ async def test_the_pause_actor_clears_and_tells(store: Store, connection: Sql) -
         {"event": "pause_expired", "log_level": "info", "topic": "", "reason": "why", "paused_by": "me"}
     ]
     assert await connection.fetchval("SELECT count(*) FROM pulse.dispatch_control WHERE paused") == 0
-
-
-async def test_a_pause_survives_everything_but_its_end(store: Store, connection: Sql) -> None:
-    """It is a row: who starts anew finds it, with reason, who and until when."""
-    await forge(connection)
-    await store.gate.pause(TOPIC, "why", who="me", for_s=3600.0)
-    actor = Pause(store)
-    await actor.prime(boot=True)
-    assert (await actor.status())["gate"] == await store.gate.get()
-    assert await claim(store, seconds=-1e6) == []
 
 
 async def test_a_plain_update_opens_and_closes(store: Store, connection: Sql) -> None:

@@ -308,13 +308,3 @@ def machine(server: Postgres) -> Iterator[Any]:
 def test_the_stores_do_what_the_model_does(machine: Any, part: int) -> None:
     """Random histories of pauses, policies and expiries, by several dispatchers, end as in the model."""
     run_histories(machine, part)
-
-
-def test_the_model_is_strict() -> None:
-    """The model itself knows what ends when, and who is asked first, or the test above would prove nothing."""
-    back_offs = {"": "fixed:3", "a": "list:1,5"}
-    policies = Policies(pauses={"": NOW, "a": None}, backoffs=back_offs, handlers={"m": "quadratic"})
-    assert [policies.is_paused(topic, NOW) for topic in TOPICS] == [True, False]
-    assert policies.is_paused("b", NOW - timedelta(seconds=1))
-    rows = [Row(topic, name, 5, NOW, None, attempts=3, uncharged=1) for topic in TOPICS for name in NAMES]
-    assert [policies.wait_s(row) for row in rows] == [5, 4, 3, 4]

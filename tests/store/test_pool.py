@@ -85,11 +85,6 @@ async def is_running(connection: Sql, sql: str) -> bool:
     return bool(await connection.fetchval(running, sql))
 
 
-async def test_a_connection_is_used_again(pool: Pool) -> None:
-    """After a clean use the same connection serves the next one."""
-    assert await pid_of(pool) == await pid_of(pool)
-
-
 async def test_a_silent_server(distant: Pool, proxy: Proxy) -> None:
     """A statement whose answer never comes ends at its deadline; the connection is terminated, and a new one works."""
     before = await pid_of(distant)
@@ -397,16 +392,6 @@ async def test_where_nobody_is(bad: str, error: type[Exception]) -> None:
         await connect(Target(bad, "test"), {})
     assert SECRET not in str(caught.value)
     assert "u:***@" in str(caught.value)
-
-
-async def test_a_right_password(dsn: str, connection: Sql) -> None:
-    """With the right password the same role gets in: the test of the wrong one proves something."""
-    await _make_role(connection)
-    opened = await connect(
-        Target(f"{dsn}&user={PASSWORD_ROLE}&password={SECRET}".replace("&user=pulse", ""), "test"), {}
-    )
-    assert await opened.fetchval("SELECT current_user") == PASSWORD_ROLE
-    await opened.close(timeout=5)
 
 
 async def test_a_full_server(dsn: str, connection: Sql) -> None:

@@ -152,12 +152,6 @@ def test_prefixes_that_are_refused(prefix: str) -> None:
         checked_prefix(prefix)
 
 
-@pytest.mark.parametrize("prefix", ["_", "pulse_", "shop2_", "x" * 50])
-def test_prefixes_that_are_allowed(prefix: str) -> None:
-    """Nothing in it has to be quoted."""
-    assert checked_prefix(prefix) == prefix
-
-
 async def test_whom_somebody_let_in_by_name_stays(place: Place) -> None:
     """Roles with rights of their own submit as before, and get what is new; whom nobody named comes in no more."""
     await ensure_schema(place.sql)

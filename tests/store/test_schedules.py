@@ -9,7 +9,6 @@ from typing import Any, Final
 
 import pytest
 
-from pulse.errors import StatementError
 from pulse.protocol import HandlerInfo
 from pulse.store.rows import Due, Fired, Firing, Level, NewSchedule, Work, from_us, to_us
 from pulse.store.store import Store
@@ -138,16 +137,6 @@ async def test_another_schedule_has_the_occurrence(store: Store, connection: Sql
     assert await count(connection) == 4
 
 
-@pytest.mark.parametrize("seconds", [-EVERY_S, -0.000001, 0.000001, EVERY_S])
-async def test_another_cursor_does_not_fire(store: Store, connection: Sql, seconds: float) -> None:
-    """An occurrence that the cursor does not stand at, to the microsecond, is not fired."""
-    schedule = new()
-    await store.schedules.create(schedule)
-    assert await store.schedules.fire([firing(schedule, seconds)]) == []
-    assert await cursor(connection, schedule) == (NOW, None)
-    assert await count(connection) == 0
-
-
 async def test_a_paused_schedule_does_not_fire(store: Store, connection: Sql) -> None:
     """A schedule that is paused is neither due nor fired, even by one who saw it due before."""
     schedule = new()
@@ -251,24 +240,6 @@ async def test_delete_removes_one(store: Store) -> None:
         await store.schedules.create(schedule)
     assert await store.schedules.delete(schedules[0].id)
     assert await store.schedules.get(schedules[1].id) is not None
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"kind": "never"},
-        {"kind": "cron", "cron": "* * * * *"},
-        {"kind": "at"},
-        {"every_s": None},
-        {"every_s": 0.0},
-        {"run_at": NOW},
-    ],
-    ids=str,
-)
-async def test_a_schedule_of_no_kind(store: Store, fields: dict[str, Any]) -> None:
-    """The fields of exactly one kind are set, or the schedule is refused."""
-    with pytest.raises(StatementError, match="violates check constraint"):
-        await store.schedules.create(new(**fields))
 
 
 async def test_pages(store: Store) -> None:
@@ -404,15 +375,3 @@ async def test_undeclare(store: Store, connection: Sql) -> None:
     rows = await connection.fetch("SELECT key FROM pulse.schedules WHERE undeclared_at IS NOT NULL")
     assert [row["key"] for row in rows] == ["three"]
     assert not await store.schedules.create(new(key="one"))
-
-
-async def test_exactly_once_without_the_job(store: Store, connection: Sql) -> None:
-    """Where jobs are gone as soon as they are done, the cursor alone keeps an occurrence from firing again."""
-    schedule = new()
-    await store.schedules.create(schedule)
-    due = await store.schedules.due(10, now=at(0.1))
-    assert await store.schedules.fire([firing_of(one) for one in due], now=at(0.1))
-    await connection.execute("DELETE FROM pulse.jobs")
-    assert await store.schedules.fire([firing_of(one) for one in due], now=at(0.2)) == []
-    assert await store.schedules.due(10, now=NOW - timedelta(days=1)) == []
-    assert await count(connection) == 0

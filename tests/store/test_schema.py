@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
 
 import asyncpg
 import pytest
@@ -21,8 +20,6 @@ from tests.store.helpers import Sql, new_id
 from tests.support import postgres
 from tests.support.postgres import Postgres
 from tests.support.waiting import until_blocked
-
-ROOT: Final = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -190,11 +187,6 @@ async def test_an_install_is_whole_or_nothing(empty_dsn: str) -> None:
         await ensure_schema(connection)
     assert await connection.fetchval("SELECT to_regclass('pulse.jobs')") is None
     await connection.close(timeout=5)
-
-
-def test_schema_sql_of_a_checkout() -> None:
-    """In a checkout the file lies beside the packages."""
-    assert schema_sql() == (ROOT / "schema.sql").read_text("utf-8")
 
 
 def test_schema_sql_of_an_installation(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -159,17 +159,6 @@ async def test_in_the_callers_transaction(store: Store, connection: Sql, many: b
     assert [one.id for one in await claim(store)] == [identity]
 
 
-@BOTH
-async def test_any_search_path(connection: Sql, many: bool) -> None:
-    """The caller's search_path does not matter, nor tables of its own that have the same names."""
-    await connection.execute(
-        "CREATE TEMP TABLE jobs (id int); CREATE TEMP TABLE topics (id int); SET search_path = pg_temp"
-    )
-    await submit(connection, many=many, name="n")
-    await connection.execute("DROP TABLE jobs, topics; RESET search_path")
-    assert await count(connection) == 1
-
-
 REFUSED: Final = [
     ({"name": None}, "name is NULL; 1 to 200 characters are allowed"),
     ({"name": ""}, "name is ''; 1 to 200 characters are allowed"),
@@ -193,24 +182,6 @@ async def test_no_priority_is_the_default(connection: Sql) -> None:
     """NULL means the default, as for every other argument but name and args."""
     found = await read(connection, await submit(connection, name="n", priority=None, run_at=None, topic=None))
     assert (found["priority"], found["topic"]) == (0, "default")
-
-
-@BOTH
-@pytest.mark.parametrize(
-    ("fields", "constraint"),
-    [
-        ({"topic": ""}, "jobs_topic"),
-        ({"max_attempts": 0}, "jobs_max_attempts"),
-        ({"timeout_s": 0}, "jobs_timeout"),
-        ({"run_at": "infinity"}, "jobs_next_run_at"),
-        ({"run_at": "0044-03-15 BC"}, "jobs_next_run_at"),
-    ],
-    ids=str,
-)
-async def test_what_the_table_refuses(connection: Sql, many: bool, fields: Row, constraint: str) -> None:
-    """What is left to the table is refused by a constraint that tells by its name what is wrong."""
-    with pytest.raises(asyncpg.CheckViolationError, match=constraint):
-        await submit(connection, many=many, name="n", **fields)
 
 
 @pytest.mark.parametrize(
@@ -246,14 +217,6 @@ async def test_all_or_none(connection: Sql, bad: Row) -> None:
     with pytest.raises(asyncpg.IntegrityConstraintViolationError):
         await submit_many(connection, [{"name": "n"}, bad, {"name": "n"}])
     assert await count(connection) == 0
-
-
-async def test_a_conflict_refuses_them_all(connection: Sql) -> None:
-    """One id that belongs to another job refuses the whole document."""
-    known = str(uuid.UUID(bytes=await forge(connection)))
-    with pytest.raises(asyncpg.UniqueViolationError, match=known):
-        await submit_many(connection, [{"name": "n"}, {"name": "other", "topic": TOPIC, "id": known}])
-    assert await count(connection) == 1
 
 
 async def test_a_document_that_was_half_there(connection: Sql) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from datetime import datetime
 from typing import Any, Final
 
@@ -12,7 +11,7 @@ from pulse.errors import ConflictError, StatementError
 from pulse.protocol import HandlerInfo, NewJob
 from pulse.store.rows import Wake
 from pulse.store.store import Store
-from tests.store.helpers import LEASE_S, NOW, TOPIC, Sql, at, claim, count, forge, job, new_id, read
+from tests.store.helpers import LEASE_S, NOW, TOPIC, Sql, at, count, forge, job, new_id, read
 
 LEVELS: Final = ("job", "handler", "topic", "server")
 WAYS: Final = ("first", "again", "for workers of other topics")
@@ -72,39 +71,6 @@ async def test_topic_is_resolved(store: Store, connection: Sql, way: str) -> Non
     ]
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_a_new_job(store: Store, connection: Sql, way: str) -> None:
-    """All that a job says is kept; it is PENDING, was never tried, and due now."""
-    one = job(name="resize", args='{"a": [1, "é"]}', priority=-7, max_attempts=3, timeout_s=0.5)
-    await _submit(store, way, [one], NOW)
-    found = await read(connection, one.id or b"")
-    expected = {
-        "name": "resize",
-        "topic": TOPIC,
-        "args": '{"a": [1, "é"]}',
-        "priority": -7,
-        "max_attempts": 3,
-        "timeout_s": 0.5,
-        "status": "PENDING",
-        "attempts": 0,
-        "uncharged": 0,
-        "crashes": 0,
-        "submitted_at": NOW,
-        "next_run_at": NOW,
-    }
-    empty = (
-        "started_at",
-        "completed_at",
-        "lease_until",
-        "locked_by",
-        "progress",
-        "result",
-        "last_error",
-        "schedule_id",
-    )
-    assert {name: found[name] for name in (*expected, *empty)} == {**expected, **dict.fromkeys(empty)}
-
-
 @pytest.mark.parametrize("again", [False, True], ids=["first", "again"])
 async def test_when_it_is_due(store: Store, connection: Sql, again: bool) -> None:
     """run_at wins over delay_s, delay_s counts from now, and the n-th job of one call is due n microseconds later."""
@@ -118,15 +84,6 @@ async def test_when_it_is_due(store: Store, connection: Sql, again: bool) -> Non
     await (store.submit_again if again else store.submit)(jobs, now=NOW)
     due = [(await read(connection, one.id or b""))["next_run_at"] for one in jobs]
     assert due == [NOW, at(60.000001), at(-4.999998), at(7200.000003), at(0.000004)]
-
-
-async def test_submit_order_is_claim_order(store: Store) -> None:
-    """Jobs of one submit are claimed in its order, whatever their ids are."""
-    jobs = [job(id=os.urandom(16)) for _ in range(50)]
-    await store.submit(jobs, now=NOW)
-    claimed = await claim(store, 50, seconds=1.0)
-    assert [one.id for one in sorted(claimed, key=lambda one: one.due_at)] == [one.id for one in jobs]
-    assert len({one.due_at for one in claimed}) == 50
 
 
 @pytest.mark.parametrize("again", [False, True], ids=["first", "again"])
@@ -157,14 +114,6 @@ async def test_an_id_that_exists_refuses_the_whole_submit(store: Store, connecti
     with pytest.raises(StatementError, match="duplicate key value"):
         await store.submit([job(), known, job()])
     assert await count(connection) == 1
-
-
-async def test_an_id_twice_in_one_submit_is_refused(store: Store, connection: Sql) -> None:
-    """The same id twice in one call raises and inserts nothing."""
-    one = job()
-    with pytest.raises(StatementError, match="duplicate key value"):
-        await store.submit([one, one])
-    assert await count(connection) == 0
 
 
 async def test_a_repeated_submit_inserts_what_is_missing(store: Store, connection: Sql) -> None:

@@ -81,7 +81,6 @@ async def test_the_server(store: Store, connection: Sql) -> None:
 _SECONDS: Final = "seconds above 0, at most 1e9, are allowed"
 _SECONDS_OR_ZERO: Final = "seconds, 0 or more, at most 1e9, are allowed"
 _WHOLE: Final = "a whole number from 1 to 10000 is allowed"
-_NOT_HERE: Final = "a setting of it; here timeout_s, stall_s are allowed"
 _ANY_TOPIC: Final = 'up to 200 characters are allowed ("" for the server)'
 _OPTIONS: Final = (
     "max_attempts, max_crashes, timeout_s, stall_s, lease_s, retention_s, retention_dead_s, ageing_s, backoff"
