@@ -5,19 +5,21 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar, cast
 
 import anyio
 import anyio.abc
+import pytest
 from anyio.lowlevel import checkpoint
 
+from pulse.errors import UnavailableError
 from pulse.store.store import Store
 from pulse.system import processes
 from pulse_actors.dispatcher.liveness.process_watch import ProcessWatch
-from pulse_actors.dispatcher.workers.records import HeldJob, RegisteredWorker, WorkerFacts
+from pulse_actors.dispatcher.workers.records import HeldJob, Pair, RegisteredWorker, WorkerFacts
 from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 from pulse_actors.dispatcher.writes.report import ReportWriter
 from pulse_actors.shared.identity import Host, Peer, compose, session_of, this_host
@@ -27,6 +29,7 @@ from tests.support.claim_parts import claim_parts
 LEASE_S: Final = 30.0
 HOST: Final = this_host("here")
 DEADLINE_S: Final = 10.0
+PAST: Final = datetime(2020, 1, 1, tzinfo=UTC)
 
 
 def ago(seconds: float) -> datetime:
@@ -148,6 +151,67 @@ class Floor:
             while self.deaths.watched(worker.identity) is worker:
                 await anyio.lowlevel.checkpoint()
             await self.results.batcher.wait_idle()
+
+
+class Bench:
+    """A claim loop and its workers, on the test's database."""
+
+    def __init__(self, store: Store, connection: Sql, monkeypatch: pytest.MonkeyPatch, batch: int = 500) -> None:
+        self.registry = WorkerRegistry()
+        self.claims = claim_parts(store, self.registry, HOST, lease_s=LEASE_S, poll_s=60.0, batch=batch)
+        self.store = store
+        self.connection = connection
+        self.monkeypatch = monkeypatch
+
+    def join(
+        self,
+        identity: str = "w",
+        *,
+        names: Sequence[str] = ("n",),
+        capacity: int = 10,
+        topics: Sequence[str] = (TOPIC,),
+    ) -> RegisteredWorker:
+        """A worker comes."""
+        worker = new_worker(identity, capacity=capacity)
+        worker.facts = replace(worker.facts, names=frozenset(names), topics=tuple(topics))
+        self.registry.join(worker)
+        return worker
+
+    async def waiting(self, **columns: Any) -> bytes:
+        """A job that is due; its id."""
+        return await forge(self.connection, **{"next_run_at": PAST, **columns})
+
+    def after(self, statement: str, happens: Callable[[], Awaitable[object]]) -> None:
+        """Let something happen between the next such statement and its answer."""
+        call = getattr(self.store, statement)
+
+        async def interrupted(*args: Any, **more: Any) -> Any:
+            found = await call(*args, **more)
+            self.monkeypatch.setattr(self.store, statement, call)
+            await happens()
+            return found
+
+        self.monkeypatch.setattr(self.store, statement, interrupted)
+
+
+def rows_of(worker: RegisteredWorker) -> list[Any]:
+    """What it was assigned, as it stands in the frames."""
+    return [job for body in wire_of(worker).bodies("assign") for job in body["jobs"]]
+
+
+def pairs_of(worker: RegisteredWorker) -> list[Pair]:
+    """The attempts that it was assigned."""
+    return [(job[0], job[1]) for job in rows_of(worker)]
+
+
+def jobs_of(worker: RegisteredWorker) -> list[bytes]:
+    """The jobs that it was assigned."""
+    return [job for job, _ in pairs_of(worker)]
+
+
+async def lost() -> None:
+    """The connection to the database breaks just then."""
+    raise UnavailableError
 
 
 F = TypeVar("F", bound=Floor)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
-from datetime import UTC, datetime
+from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import Any, Final
 
 import anyio
@@ -18,15 +17,10 @@ from pulse.store.rows import Claim, Level, Wake
 from pulse.store.store import Store
 from pulse_actors.dispatcher.claims.assign_frames import ASSIGN_CHARS
 from pulse_actors.dispatcher.claims.cursors import FEW_TOPICS
-from pulse_actors.dispatcher.workers.records import HeldJob, RegisteredWorker
-from pulse_actors.dispatcher.workers.registry import WorkerRegistry
+from pulse_actors.dispatcher.workers.records import HeldJob
 from tests.store.helpers import LEASE_S, NOW, TOPIC, Sql, at, count, forge, history, job, read
-from tests.store.recovery_kit import DEADLINE_S, HOST, new_worker, wire_of
+from tests.store.recovery_kit import DEADLINE_S, PAST, Bench, lost, pairs_of
 from tests.store.refusing_kit import refusing
-from tests.support.claim_parts import claim_parts
-
-PAST: Final = datetime(2020, 1, 1, tzinfo=UTC)
-
 
 # The statement.
 
@@ -120,52 +114,19 @@ async def test_all_or_none(store: Store, connection: Sql) -> None:
 # The dispatcher.
 
 
-class Bench:
-    """Claims that are at rest, on the test's database."""
-
-    def __init__(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.registry = WorkerRegistry()
-        self.claims = claim_parts(store, self.registry, HOST, lease_s=30.0, poll_s=60.0, batch=50)
-        self.claims.signal._is_waiting = True
-        self.store = store
-        self.monkeypatch = monkeypatch
-
-    def join(self, identity: str = "w", *, capacity: int = 10, topics: tuple[str, ...] = (TOPIC,)) -> RegisteredWorker:
-        """A worker comes."""
-        worker = new_worker(identity, capacity=capacity)
-        worker.facts = replace(worker.facts, names=frozenset("n"), topics=topics)
-        self.registry.join(worker)
-        return worker
-
-    def after_submit(self, happens: Callable[[], Awaitable[object]]) -> None:
-        """Let something happen between the next statement and its answer."""
-        statement = self.store.submit_and_claim
-
-        async def interrupted(*args: Any, **more: Any) -> tuple[list[Claim], list[Wake]]:
-            found = await statement(*args, **more)
-            self.monkeypatch.setattr(self.store, "submit_and_claim", statement)
-            await happens()
-            return found
-
-        self.monkeypatch.setattr(self.store, "submit_and_claim", interrupted)
-
-
 @pytest.fixture
-def bench(store: Store, monkeypatch: pytest.MonkeyPatch) -> Bench:
+def bench(store: Store, connection: Sql, monkeypatch: pytest.MonkeyPatch) -> Bench:
     """Claims that are at rest."""
-    return Bench(store, monkeypatch)
-
-
-def jobs_of(worker: RegisteredWorker) -> list[tuple[bytes, int]]:
-    """What it was assigned."""
-    return [(one[0], one[1]) for body in wire_of(worker).bodies("assign") for one in body["jobs"]]
+    made = Bench(store, connection, monkeypatch, batch=50)
+    made.claims.signal._is_waiting = True
+    return made
 
 
 async def test_a_job_that_finds_a_free_worker(bench: Bench, connection: Sql) -> None:
     """It is with its worker and in the book at once, nothing is left to be claimed, and nobody is in doubt."""
     worker, one = bench.join(), job()
     assert await bench.claims.submits.submit([one]) == []
-    assert jobs_of(worker) == [(one.id, 1)]
+    assert pairs_of(worker) == [(one.id, 1)]
     assert set(worker.held) == {(one.id, 1)}
     assert (await read(connection, one.id or b""))["locked_by"] == "w"
     assert bench.claims.in_doubt._in_doubt == set()
@@ -185,7 +146,7 @@ async def test_a_job_that_names_no_topic(bench: Bench) -> None:
     """It is its handler's, or the default, as the statement finds."""
     worker = bench.join(topics=("default",))
     await bench.claims.submits.submit([one := job(topic=None)])
-    assert jobs_of(worker) == [(one.id, 1)]
+    assert pairs_of(worker) == [(one.id, 1)]
 
 
 MANY_TOPICS: Final = (*(f"t{n}" for n in range(FEW_TOPICS)), TOPIC)
@@ -213,7 +174,7 @@ async def test_what_waits_for_its_claim(bench: Bench, connection: Sql, unfit: st
     bench.monkeypatch.setattr(bench.store, "submit_and_claim", None)
     jobs = [job(**one) for one in fields]
     assert await bench.claims.submits.submit(jobs) != []
-    assert jobs_of(worker) == []
+    assert pairs_of(worker) == []
     assert await connection.fetchval("SELECT bool_and(status = 'PENDING') FROM pulse.jobs") is True
     assert await count(connection) == len(jobs)
 
@@ -232,22 +193,19 @@ async def test_a_worker_that_has_fallen_silent(bench: Bench) -> None:
     worker = bench.join()
     worker.held[bytes(16), 1], worker.contact.heard_s = HeldJob("n", TOPIC), time.monotonic() - 31.0
     await bench.claims.submits.submit([job()])
-    assert jobs_of(worker) == []
+    assert pairs_of(worker) == []
 
 
 async def test_an_answer_that_was_lost(bench: Bench, connection: Sql) -> None:
     """The submit fails, the worker is looked after, and the job is handed out once more, uncharged."""
     worker, one = bench.join(), job()
 
-    async def lost() -> None:
-        raise UnavailableError
-
-    bench.after_submit(lost)
+    bench.after("submit_and_claim", lost)
     with pytest.raises(UnavailableError):
         await bench.claims.submits.submit([one])
     assert bench.claims.signal._event.is_set()
     await bench.claims.loop.pass_once()
-    assert jobs_of(worker) == [(one.id, 2)]
+    assert pairs_of(worker) == [(one.id, 2)]
     assert [row["outcome"] for row in await history(connection, one.id or b"")] == ["released"]
 
 
@@ -258,13 +216,13 @@ async def test_an_answer_that_cannot_be_read(bench: Bench) -> None:
     async def unreadable() -> None:
         raise StatementError("no", sqlstate="22021", statement="submit_and_claim", may_be_done=True)
 
-    bench.after_submit(unreadable)
+    bench.after("submit_and_claim", unreadable)
     with pytest.raises(StatementError):
         await bench.claims.submits.submit([one])
     assert bench.claims.in_doubt._in_doubt == {worker.identity}
     assert bench.claims.signal._event.is_set()
     await bench.claims.loop.pass_once()
-    assert jobs_of(worker) == [(one.id, 2)]
+    assert pairs_of(worker) == [(one.id, 2)]
 
 
 async def test_a_job_that_cannot_be_stored(bench: Bench, connection: Sql) -> None:
@@ -320,9 +278,9 @@ async def test_a_job_that_is_canceled_meanwhile(bench: Bench) -> None:
         found = await bench.store.cancel([one.id or b""])
         bench.claims.handout.forget((each.id, each.attempt) for each in found if each.worker is not None)
 
-    bench.after_submit(cancel)
+    bench.after("submit_and_claim", cancel)
     await bench.claims.submits.submit([one])
-    assert jobs_of(worker) == []
+    assert pairs_of(worker) == []
     assert worker.held == {}
 
 
@@ -331,7 +289,7 @@ async def test_a_cancel_of_another_time(bench: Bench) -> None:
     worker, one = bench.join(), job()
     bench.claims.handout.forget([(one.id or b"", 1)])
     await bench.claims.submits.submit([one])
-    assert jobs_of(worker) == [(one.id, 1)]
+    assert pairs_of(worker) == [(one.id, 1)]
 
 
 async def test_a_worker_that_leaves_meanwhile(bench: Bench, connection: Sql) -> None:
@@ -341,7 +299,7 @@ async def test_a_worker_that_leaves_meanwhile(bench: Bench, connection: Sql) -> 
     async def leave() -> None:
         bench.registry.leave(worker)
 
-    bench.after_submit(leave)
+    bench.after("submit_and_claim", leave)
     await bench.claims.submits.submit([one])
     row = await read(connection, one.id or b"")
     assert (row["status"], row["attempts"], row["uncharged"], row["last_error"]) == ("PENDING", 1, 1, None)
@@ -357,9 +315,9 @@ async def test_a_pass_waits_for_the_room_that_is_left(bench: Bench, connection: 
             for _ in range(10):
                 await anyio.lowlevel.checkpoint()
 
-        bench.after_submit(claim)
+        bench.after("submit_and_claim", claim)
         await bench.claims.submits.submit([one])
-    assert jobs_of(worker) == [(one.id, 1)]
+    assert pairs_of(worker) == [(one.id, 1)]
     row = await read(connection, waiting)
     assert (row["status"], row["attempts"]) == ("PENDING", 0)
 
