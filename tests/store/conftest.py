@@ -23,6 +23,7 @@ from pulse.store.connections.pool import Target
 from pulse.store.store import Store
 from tests.store.doctor_kit import SOUND, Patient
 from tests.store.helpers import Sql
+from tests.store.recovery_kit import Process, process
 from tests.support import postgres
 from tests.support.postgres import END_SESSIONS, Installation, Postgres, Servers, started
 from tests.support.waiting import until
@@ -148,6 +149,13 @@ def store(place: Shared) -> Store:
 def connection(place: Shared) -> Sql:
     """A plain connection to the test's database."""
     return place.connection
+
+
+@pytest.fixture
+def living() -> Iterator[Process]:
+    """A process that does nothing until it is killed."""
+    with process() as made:
+        yield made
 
 
 async def _open(dsn: str) -> AsyncIterator[Shared]:

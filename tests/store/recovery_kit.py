@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, TypeAlias, TypeVar, cast
 
 import anyio
 import anyio.abc
@@ -29,6 +29,7 @@ from tests.support.claim_parts import claim_parts
 LEASE_S: Final = 30.0
 HOST: Final = this_host("here")
 DEADLINE_S: Final = 10.0
+Process: TypeAlias = "subprocess.Popen[bytes]"
 PAST: Final = datetime(2020, 1, 1, tzinfo=UTC)
 
 
@@ -123,6 +124,10 @@ class Floor:
         self.registry.join(worker)
         self.deaths.watch(worker, os.pidfd_open(worker.facts.pid), hear_out)
         return worker
+
+    def working(self, pid: int) -> RegisteredWorker:
+        """A watched worker in a process."""
+        return self.watch(new_worker(identity_of(pid), pid))
 
     async def running(self, worker: RegisteredWorker, *, started: bool = True, **columns: Any) -> bytes:
         """A RUNNING row that the worker holds, and knows of; its id."""

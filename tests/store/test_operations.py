@@ -15,19 +15,7 @@ from pulse.store.operators.jobs import Moved
 from pulse.store.operators.transaction import Operator
 from pulse.store.rows import Wake
 from pulse.store.store import Store
-from tests.store.helpers import (
-    LEASE_S,
-    NOW,
-    STATUSES,
-    TERMINAL,
-    TOPIC,
-    WAITING,
-    WORKER,
-    Sql,
-    at,
-    forge,
-    read,
-)
+from tests.store.helpers import LEASE_S, NOW, STATUSES, TERMINAL, TOPIC, WAITING, WORKER, Sql, at, forge, read
 
 HELD: Final = "9999-12-30 00:00+00"
 _NOTE: Final = "INSERT INTO pulse.audit (id, at, action, topic) VALUES ($1, $2, $3, $4)"

@@ -16,13 +16,7 @@ from typing import Any, Final, TypeVar
 import asyncpg
 import pytest
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    precondition,
-    rule,
-)
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from pulse.errors import BadRequestError
 from pulse.protocol import HandlerInfo
