@@ -36,6 +36,7 @@ _COLUMNS: Final = """
 EXAMPLES: Final = pytest.mark.parametrize("part", [3, pytest.param(1, marks=pytest.mark.rest)])  # of them, for a model
 
 Row = dict[str, Any]
+Patch: TypeAlias = pytest.MonkeyPatch
 Sql: TypeAlias = "Connection[Record]"  # a plain connection
 
 

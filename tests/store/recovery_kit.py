@@ -12,7 +12,6 @@ from typing import Any, Final, TypeAlias, TypeVar, cast
 
 import anyio
 import anyio.abc
-import pytest
 from anyio.lowlevel import checkpoint
 
 from pulse.errors import UnavailableError
@@ -23,7 +22,7 @@ from pulse_actors.dispatcher.workers.records import HeldJob, Pair, RegisteredWor
 from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 from pulse_actors.dispatcher.writes.report import ReportWriter
 from pulse_actors.shared.identity import Host, Peer, compose, session_of, this_host
-from tests.store.helpers import TOPIC, Row, Sql, forge, read
+from tests.store.helpers import TOPIC, Patch, Row, Sql, forge, read
 from tests.support.claim_parts import claim_parts
 
 LEASE_S: Final = 30.0
@@ -161,7 +160,7 @@ class Floor:
 class Bench:
     """A claim loop and its workers, on the test's database."""
 
-    def __init__(self, store: Store, connection: Sql, monkeypatch: pytest.MonkeyPatch, batch: int = 500) -> None:
+    def __init__(self, store: Store, connection: Sql, monkeypatch: Patch, batch: int = 500) -> None:
         self.registry = WorkerRegistry()
         self.claims = claim_parts(store, self.registry, HOST, lease_s=LEASE_S, poll_s=60.0, batch=batch)
         self.store = store

@@ -32,7 +32,7 @@ from pulse_actors.shared.identity import Host, Peer, compose, this_host
 from pulse_actors.watchdog import actor as watching
 from pulse_actors.watchdog.actor import Watchdog
 from pulse_actors.watchdog.sweep_guard import SweepGuard
-from tests.store.helpers import Sql, count, forge, history, read
+from tests.store.helpers import Patch, Sql, count, forge, history, read
 from tests.support.confidential import confidential
 
 SECRET: Final = confidential("s3cret-word", "password of a DSN")
@@ -118,7 +118,7 @@ async def test_a_lease_that_has_not_lapsed_is_left_alone(store: Store, connectio
     assert await read(connection, held) == before
 
 
-async def test_more_than_one_statement_can_take(store: Store, connection: Sql, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_more_than_one_statement_can_take(store: Store, connection: Sql, monkeypatch: Patch) -> None:
     """All lapsed rows are reaped in one turn, however many statements that takes."""
     monkeypatch.setattr(watching, "SWEEP_LIMIT", 3)
     for _ in range(10):
@@ -129,7 +129,7 @@ async def test_more_than_one_statement_can_take(store: Store, connection: Sql, m
     assert (await read(connection, held))["status"] == "RUNNING"
 
 
-async def test_a_long_sweep_is_cut_into_turns(store: Store, connection: Sql, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_long_sweep_is_cut_into_turns(store: Store, connection: Sql, monkeypatch: Patch) -> None:
     """A turn that has lasted long enough ends with work left, and the next one follows at once."""
     monkeypatch.setattr(watching, "SWEEP_LIMIT", 3)
     monkeypatch.setattr(watching, "TURN_S", -1.0)
@@ -150,7 +150,7 @@ async def test_a_watchdog_says_that_its_host_is_here(store: Store, connection: S
 
 
 async def test_what_a_living_process_of_this_host_holds_is_spared(
-    store: Store, connection: Sql, monkeypatch: pytest.MonkeyPatch
+    store: Store, connection: Sql, monkeypatch: Patch
 ) -> None:
     """Its process can be killed first, and that is not the watchdog's part; of all others only the lease is known."""
     monkeypatch.setattr(watching, "SWEEP_LIMIT", 2)
@@ -224,9 +224,7 @@ async def test_a_cursor_that_was_set_back_does_not_fire_twice(store: Store, conn
     assert await cursor_of(connection, identity) == cursor + timedelta(hours=1)
 
 
-async def test_more_schedules_than_one_statement_can_fire(
-    store: Store, connection: Sql, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_more_schedules_than_one_statement_can_fire(store: Store, connection: Sql, monkeypatch: Patch) -> None:
     """All that is due fires in one turn, however many statements that takes."""
     monkeypatch.setattr(scheduling, "FIRE_LIMIT", 3)
     for _ in range(10):
@@ -235,7 +233,7 @@ async def test_more_schedules_than_one_statement_can_fire(
     assert await count(connection) == 10
 
 
-async def test_long_firing_is_cut_into_turns(store: Store, connection: Sql, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_long_firing_is_cut_into_turns(store: Store, connection: Sql, monkeypatch: Patch) -> None:
     """A turn that has lasted long enough ends with work left, and the next one follows at once."""
     monkeypatch.setattr(scheduling, "FIRE_LIMIT", 3)
     for _ in range(4):
@@ -254,7 +252,7 @@ async def test_long_firing_is_cut_into_turns(store: Store, connection: Sql, monk
 @pytest.mark.parametrize(("cron", "zone"), [("a b c d e", "UTC"), ("* * * * *", "Mars/Base")])
 @pytest.mark.parametrize("seconds", [2, -60])
 async def test_a_schedule_that_cannot_be_followed_stops_nobody_else(
-    store: Store, connection: Sql, monkeypatch: pytest.MonkeyPatch, cron: str, zone: str, seconds: int
+    store: Store, connection: Sql, monkeypatch: Patch, cron: str, zone: str, seconds: int
 ) -> None:
     """A rule that SQL or a lost time zone made impossible waits as it is and says why; the others fire."""
     monkeypatch.setattr(scheduling, "FIRE_LIMIT", 1)
@@ -297,7 +295,7 @@ async def due_of(connection: Sql) -> dict[str, int]:
 
 @pytest.mark.parametrize("limit", [500, 3])
 async def test_schedules_that_are_refused_stop_no_others(
-    store: Store, connection: Sql, monkeypatch: pytest.MonkeyPatch, limit: int
+    store: Store, connection: Sql, monkeypatch: Patch, limit: int
 ) -> None:
     """However many they are, and for how long; each of them has its turn again, and fires when it can."""
     monkeypatch.setattr(scheduling, "FIRE_LIMIT", limit)
@@ -367,7 +365,7 @@ async def test_the_gate_is_told_when_it_changes(store: Store) -> None:
         assert await turn(actor) == quiet
 
 
-async def test_what_others_tell_of_work_is_passed_on(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_others_tell_of_work_is_passed_on(store: Store, monkeypatch: Patch) -> None:
     """At once, and without a look at the gate, which is read once a second however much is told."""
     actor = Pause(store)
     await actor.prime(boot=True)
@@ -406,7 +404,7 @@ async def test_what_others_tell_of_work_is_passed_on(store: Store, monkeypatch: 
     assert len(reads) == 5
 
 
-async def test_what_was_told_while_nobody_listened_is_looked_for(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_was_told_while_nobody_listened_is_looked_for(store: Store, monkeypatch: Patch) -> None:
     """Once for each time that listening begins, wherever the work may be, and however long the database is away."""
     actor = Pause(store)
     await actor.prime(boot=True)

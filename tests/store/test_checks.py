@@ -24,7 +24,7 @@ from pulse.system import processes
 from tests.store.check_kit import GUARDS, LIVES, RECORD, ROWS, Wrong, live, live_all
 from tests.store.conftest import EMPTY, Shared
 from tests.store.epoch_kit import raised
-from tests.store.helpers import Sql, claim, fence, forge, job
+from tests.store.helpers import Patch, Sql, claim, fence, forge, job
 
 EVERY: Final = (*TABLES, *AUDIT)
 BY_NAME: Final = {one.name: one for one in EVERY}
@@ -210,7 +210,7 @@ def pid_of_the_dead() -> int:
         return process.pid
 
 
-async def test_dead_processes(rows: Sql, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_dead_processes(rows: Sql, monkeypatch: Patch) -> None:
     """What a dead process of this host holds is told; not what a living one holds, or one that cannot be seen."""
     monkeypatch.setattr(checks, "BURIAL_S", 0.2)
     gone = pid_of_the_dead()
@@ -232,7 +232,7 @@ async def test_dead_processes(rows: Sql, monkeypatch: pytest.MonkeyPatch) -> Non
     assert {example.id for example in finding.examples} == {str(UUID(bytes=one)) for one in (*buried, reused)}
 
 
-async def test_what_is_given_back_meanwhile(module_shared: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_given_back_meanwhile(module_shared: Shared, monkeypatch: Patch) -> None:
     """A death that is being repaired while it is looked at violates nothing."""
     monkeypatch.setattr(checks, "BURIAL_S", 10.0)
     connection = module_shared.connection
@@ -250,7 +250,7 @@ async def test_what_is_given_back_meanwhile(module_shared: Shared, monkeypatch: 
         await connection.execute("DELETE FROM pulse_audit.changes WHERE id = $1", identity_.hex())
 
 
-async def test_idle_sessions(module_shared: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_idle_sessions(module_shared: Shared, monkeypatch: Patch) -> None:
     """A session of pulse that sits in a transaction is told; one of somebody else, or at work, is not."""
     monkeypatch.setattr(checks, "IDLE_S", 0.0)
     for name, state in (("other", "ok"), ("pulse x", "violated")):

@@ -34,7 +34,7 @@ from pulse_actors.dispatcher.workers.records import DOUBTFUL_BEATS, HeldJob
 from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 from pulse_actors.runtime.actor import Backoff
 from tests.store import recovery_kit
-from tests.store.helpers import TOPIC, Sql, forge, read
+from tests.store.helpers import TOPIC, Patch, Sql, forge, read
 from tests.store.recovery_kit import DEADLINE_S, HOST, PAST, identity_of, jobs_of, new_worker, rows_of
 from tests.support.claim_parts import claim_parts
 
@@ -50,7 +50,7 @@ class Bench(recovery_kit.Bench):
         levels: Of the claims that were made: None for a full one.
     """
 
-    def __init__(self, store: Store, connection: Sql, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, store: Store, connection: Sql, monkeypatch: Patch) -> None:
         super().__init__(store, connection, monkeypatch)
         self.levels: list[object] = []
         claim = store.claim
@@ -94,7 +94,7 @@ class Bench(recovery_kit.Bench):
 
 
 @pytest.fixture
-def bench(store: Store, connection: Sql, monkeypatch: pytest.MonkeyPatch) -> Bench:
+def bench(store: Store, connection: Sql, monkeypatch: Patch) -> Bench:
     """A claim loop without workers."""
     return Bench(store, connection, monkeypatch)
 
@@ -145,7 +145,7 @@ async def test_what_became_due_during_a_claim(bench: Bench) -> None:
     assert bench.due == [None]
 
 
-async def test_what_is_due_later_is_waited_for(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_due_later_is_waited_for(bench: Bench, monkeypatch: Patch) -> None:
     """Not a moment is spent before, and none is lost after, though nobody has room and nobody polls."""
     monkeypatch.setattr(claiming, "DOUBT_S", 60.0)
     bench.rest()
@@ -190,7 +190,7 @@ async def test_a_full_claim_is_followed_by_another(bench: Bench) -> None:
     assert jobs_of(worker) == jobs
 
 
-async def test_an_outage_is_logged_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_outage_is_logged_now_and_then(monkeypatch: Patch) -> None:
     """However often a claim is tried meanwhile."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -605,9 +605,7 @@ async def test_a_lost_claim_may_commit_later(bench: Bench) -> None:
     assert bench.claims.in_doubt._in_doubt == set()
 
 
-async def test_what_is_completed_during_a_doubt_is_not_given_back(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_is_completed_during_a_doubt_is_not_given_back(bench: Bench, monkeypatch: Patch) -> None:
     """The database's answer is of a moment ago: what the worker held then is nothing to be given back."""
     worker = bench.join()
     held, reporting = [await forge(bench.connection, "RUNNING", locked_by="w") for _ in range(2)]
@@ -657,7 +655,7 @@ async def test_nothing_to_give_back_is_not_told(bench: Bench) -> None:
     assert logs == []
 
 
-def test_a_frame_holds_one_job_at_least(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_frame_holds_one_job_at_least(monkeypatch: Patch) -> None:
     """A job that is longer than a frame should be is a frame by itself, and none is empty."""
     monkeypatch.setattr(assign_frames, "ASSIGN_CHARS", 10)
     long, short = CLAIM._replace(args="x" * 11), CLAIM._replace(args="x" * 5)
@@ -689,7 +687,7 @@ def test_what_a_job_is_told_beside_its_args(fields: dict[str, Any], extra: objec
     assert _extra(CLAIM._replace(**fields)) == extra
 
 
-async def test_a_topic_of_its_own_rules(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_topic_of_its_own_rules(bench: Bench, monkeypatch: Patch) -> None:
     """A lease that is longer than the server's is so from the claim on, and told; so is a stall of the topic."""
     worker = bench.join()
     worker.facts = replace(worker.facts, topics=("own", "other"))
@@ -741,7 +739,7 @@ async def test_a_topic_that_ages(bench: Bench) -> None:
     assert jobs_of(worker) == [old]
 
 
-async def test_passing_on_to_nobody_new(bench: Bench, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_passing_on_to_nobody_new(bench: Bench, store: Store, monkeypatch: Patch) -> None:
     """A claim whose seat runs it is neither passed on nor put back."""
     worker, job = bench.join(), await bench.waiting()
 

@@ -18,7 +18,7 @@ from pulse.store.store import Store
 from pulse_actors.dispatcher.claims.cursors import FIRST, LEVELS_MAX
 from pulse_actors.dispatcher.workers.policies import TopicPolicies
 from pulse_actors.dispatcher.workers.records import HeldJob, RegisteredWorker
-from tests.store.helpers import TOPIC, Sql, forge, history, read
+from tests.store.helpers import TOPIC, Patch, Sql, forge, history, read
 from tests.store.recovery_kit import PAST, Bench, lost, pairs_of, rows_of, wire_of
 
 pytestmark = pytest.mark.heavy
@@ -46,7 +46,7 @@ def cancel(bench: Bench, identity: bytes) -> Interruption:
 
 
 @pytest.fixture
-def bench(store: Store, connection: Sql, monkeypatch: pytest.MonkeyPatch) -> Bench:
+def bench(store: Store, connection: Sql, monkeypatch: Patch) -> Bench:
     """A claim loop without workers."""
     return Bench(store, connection, monkeypatch)
 
@@ -201,7 +201,7 @@ async def test_a_full_claim_that_fails_is_not_repeated_at_once(bench: Bench, con
     assert bench.claims.signal.cursors._wanted  # and it is made up for
 
 
-async def test_a_full_claim_that_fails_has_its_cost(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_full_claim_that_fails_has_its_cost(bench: Bench, monkeypatch: Patch) -> None:
     """Else it would be repeated in every pass."""
     bench.join("w")
     costs: list[float] = []
@@ -215,7 +215,7 @@ async def test_a_full_claim_that_fails_has_its_cost(bench: Bench, monkeypatch: p
     assert costs[0] > 0
 
 
-async def test_what_looking_everywhere_costs(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_looking_everywhere_costs(bench: Bench, monkeypatch: Patch) -> None:
     """Full claims and surveys count, however many of them, and claims of what is known do not."""
     clock = itertools.count()
     times = SimpleNamespace(monotonic=lambda: float(next(clock)), time=lambda: 0.0)
@@ -253,7 +253,7 @@ async def test_doubts_about_a_row_that_somebody_has_locked(bench: Bench, connect
     assert (locked, 2) in pairs_of(worker)
 
 
-async def test_many_topics_are_served_in_turn(bench: Bench, connection: Sql, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_many_topics_are_served_in_turn(bench: Bench, connection: Sql, monkeypatch: Patch) -> None:
     """With more work in each of them than there is room for, none gets more than the others, however it came there."""
     monkeypatch.setattr("pulse_actors.dispatcher.claims.loop.SURVEY", 7)
     monkeypatch.setattr("pulse_actors.dispatcher.claims.cursors.SURVEY", 7)

@@ -27,7 +27,7 @@ from pulse_actors.dispatcher.workers.records import ForcedEnding
 from pulse_actors.dispatcher.writes import report
 from pulse_actors.dispatcher.writes.report_rows import Obituary, PendingReport
 from pulse_actors.shared.identity import Host
-from tests.store.helpers import TOPIC, Sql, history
+from tests.store.helpers import TOPIC, Patch, Sql, history
 from tests.store.recovery_kit import (
     DEADLINE_S,
     HOST,
@@ -48,7 +48,7 @@ LONG_S: Final = 600.0  # no test waits for it
 
 
 @pytest.fixture
-async def at(store: Store, connection: Sql, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Floor]:
+async def at(store: Store, connection: Sql, monkeypatch: Patch) -> AsyncIterator[Floor]:
     """A dispatcher's floor, where strangers are buried soon."""
     monkeypatch.setattr(watching, "STRANGER_S", 0.05)
     async with floor(Floor(store, connection)) as made:
@@ -104,9 +104,7 @@ async def test_who_has_ended_is_no_suspect(at: Floor, living: Process) -> None:
     assert (await at.read(over))["status"] == "RUNNING"
 
 
-async def test_an_end_that_the_kernel_does_not_tell(
-    at: Floor, monkeypatch: pytest.MonkeyPatch, living: Process
-) -> None:
+async def test_an_end_that_the_kernel_does_not_tell(at: Floor, monkeypatch: Patch, living: Process) -> None:
     """Where nothing says how it ended, the end itself is still a proof."""
     monkeypatch.setattr(processes, "exit_status", lambda _pid, _pidfd: None)
     worker = at.working(living.pid)
@@ -199,7 +197,7 @@ async def test_what_carries_its_mark_dies_with_it(at: Floor) -> None:
         assert daemon.wait(DEADLINE_S) == -signal.SIGKILL
 
 
-async def test_its_jobs_are_free_when_all_of_it_is_dead(at: Floor, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_its_jobs_are_free_when_all_of_it_is_dead(at: Floor, monkeypatch: Patch) -> None:
     """They are ended, but for the commit, while what it left is looked for; so it goes each time."""
     monkeypatch.setattr(report, "HURRY_S", LONG_S)
     left: list[anyio.Event] = []
@@ -230,9 +228,7 @@ async def test_its_jobs_are_free_when_all_of_it_is_dead(at: Floor, monkeypatch: 
         assert at.claims.counters.reaped["crashed"] == number
 
 
-async def test_what_does_not_die_keeps_no_row_locked(
-    at: Floor, monkeypatch: pytest.MonkeyPatch, living: Process
-) -> None:
+async def test_what_does_not_die_keeps_no_row_locked(at: Floor, monkeypatch: Patch, living: Process) -> None:
     """For long: its jobs are ended in peace when it is dead after all, and not before."""
     monkeypatch.setattr(report, "HURRY_S", 0.05)
     dead, given_up = anyio.Event(), anyio.Event()
@@ -263,9 +259,7 @@ async def test_what_does_not_die_keeps_no_row_locked(
     await at.wait(job, status="RETRYING")
 
 
-async def test_what_cannot_be_written_at_once_is_written_later(
-    at: Floor, monkeypatch: pytest.MonkeyPatch, living: Process
-) -> None:
+async def test_what_cannot_be_written_at_once_is_written_later(at: Floor, monkeypatch: Patch, living: Process) -> None:
     """As reports are: until the database takes it."""
     end = at.store.end
 
@@ -298,7 +292,7 @@ async def test_last_words_are_heard_out(at: Floor, living: Process) -> None:
     assert await history(at.connection, job) == []
 
 
-async def test_claims_that_it_never_heard_of(at: Floor, monkeypatch: pytest.MonkeyPatch, living: Process) -> None:
+async def test_claims_that_it_never_heard_of(at: Floor, monkeypatch: Patch, living: Process) -> None:
     """A row that a lost answer left to it is given back, once; of what it held or has reported more is known."""
     worker = at.working(living.pid)
     held, unseen, reported = await at.running(worker), await at.row(worker.identity), await at.row(worker.identity)
@@ -323,9 +317,7 @@ async def test_claims_that_it_never_heard_of(at: Floor, monkeypatch: pytest.Monk
     assert (await at.read(reported))["status"] == "RUNNING"
 
 
-async def test_a_claim_for_it_that_is_committed_late(
-    at: Floor, monkeypatch: pytest.MonkeyPatch, living: Process
-) -> None:
+async def test_a_claim_for_it_that_is_committed_late(at: Floor, monkeypatch: Patch, living: Process) -> None:
     """A statement whose answer nobody waits for may end after the first look: there is a second one."""
     monkeypatch.setattr(watching, "LATE_S", 0.5)
     worker = at.working(living.pid)
@@ -353,7 +345,7 @@ async def test_who_has_died_is_waited_for(at: Floor) -> None:
         assert (await at.read(job))["crashes"] == 1
 
 
-async def test_an_end_is_told_louder_when_something_was_lost(at: Floor, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_end_is_told_louder_when_something_was_lost(at: Floor, monkeypatch: Patch) -> None:
     """A worker that ends with nothing in its hands is no cause for a warning, nor for a statement."""
     levels: list[str] = []
     written: list[int] = []
@@ -416,9 +408,7 @@ async def test_nobody_is_watched_under_another_name(at: Floor) -> None:
         await at.deaths.wait_buried(unknown)
 
 
-async def test_who_may_not_be_signalled_is_not_in_hand(
-    at: Floor, monkeypatch: pytest.MonkeyPatch, living: Process
-) -> None:
+async def test_who_may_not_be_signalled_is_not_in_hand(at: Floor, monkeypatch: Patch, living: Process) -> None:
     """Another user's process is watched, and dies like others; but nothing can be done to it."""
 
     def refused(_pidfd: int, _number: int) -> None:
@@ -434,18 +424,14 @@ async def test_who_may_not_be_signalled_is_not_in_hand(
     assert (await outcome(at, job))[0] == "crashed"
 
 
-async def test_a_machine_that_does_not_count_its_kills(
-    at: Floor, monkeypatch: pytest.MonkeyPatch, living: Process
-) -> None:
+async def test_a_machine_that_does_not_count_its_kills(at: Floor, monkeypatch: Patch, living: Process) -> None:
     """Where the kernel counts nothing, there is nothing to count anew."""
     monkeypatch.setattr(processes, "oom_kills", lambda _pid: None)
     at.working(living.pid)
     at.deaths.note_oom_kills()
 
 
-async def test_kills_are_counted_anew(
-    at: Floor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, living: Process
-) -> None:
+async def test_kills_are_counted_anew(at: Floor, tmp_path: Path, monkeypatch: Patch, living: Process) -> None:
     """Of each group once, however many of its processes are watched, and of each by its own file."""
     files = [tmp_path / name for name in ("one", "one", "other")]
     for number, path in enumerate(files):
@@ -534,7 +520,7 @@ async def test_a_stranger_is_released_only_while_it_is_one(at: Floor, living: Pr
     at.deaths.release(worker)
 
 
-async def test_who_is_not_in_hand_is_not_adopted(at: Floor, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_who_is_not_in_hand_is_not_adopted(at: Floor, monkeypatch: Patch) -> None:
     """A process elsewhere, one that is gone, one of another form, and one that may not be killed."""
     elsewhere = Host("there", HOST.boot, HOST.pidns)
     with process() as living:
@@ -552,9 +538,7 @@ async def test_who_is_not_in_hand_is_not_adopted(at: Floor, monkeypatch: pytest.
     assert at.deaths.in_hand() == []
 
 
-async def test_a_pid_that_is_used_again_while_it_is_opened(
-    at: Floor, monkeypatch: pytest.MonkeyPatch, living: Process
-) -> None:
+async def test_a_pid_that_is_used_again_while_it_is_opened(at: Floor, monkeypatch: Patch, living: Process) -> None:
     """What was opened by pid is held against the start time once more; of another process nothing stays open."""
     opened: list[int] = []
     pidfd_open = os.pidfd_open
@@ -597,9 +581,7 @@ async def test_a_stranger_that_drained_in_vain(at: Floor) -> None:
     assert (row["crashes"], (await outcome(at, job))[0]) == (0, "released")
 
 
-async def test_a_stranger_that_dies_while_the_database_is_away(
-    at: Floor, monkeypatch: pytest.MonkeyPatch, living: Process
-) -> None:
+async def test_a_stranger_that_dies_while_the_database_is_away(at: Floor, monkeypatch: Patch, living: Process) -> None:
     """What it held when it was seen last ends by its death, as soon as that can be written."""
 
     async def away(_worker: str) -> None:
@@ -615,9 +597,7 @@ async def test_a_stranger_that_dies_while_the_database_is_away(
     assert (row["crashes"], row["last_error"]) == (1, "worker process died: SIGKILL")
 
 
-async def test_who_knows_a_stranger_better_may_bury_it(
-    at: Floor, monkeypatch: pytest.MonkeyPatch, living: Process
-) -> None:
+async def test_who_knows_a_stranger_better_may_bury_it(at: Floor, monkeypatch: Patch, living: Process) -> None:
     """Its own dispatcher, if it has one, comes first; a process that is dead is nobody's to kill meanwhile."""
     waits = anyio.Event()
     sleep = anyio.sleep

@@ -24,7 +24,7 @@ from pulse_actors.dispatcher.liveness.stack_requests import HandlerStack, StackR
 from pulse_actors.dispatcher.workers import deadlines
 from pulse_actors.dispatcher.workers.deadlines import HandlerDeadlines
 from pulse_actors.dispatcher.workers.records import HeldJob, RegisteredWorker
-from tests.store.helpers import TOPIC, Sql, history
+from tests.store.helpers import TOPIC, Patch, Sql, history
 from tests.store.recovery_kit import DEADLINE_S, HOST, Floor, Process, floor, is_alive, new_worker, process, wire_of
 from tests.support.claim_parts import claim_parts
 
@@ -79,7 +79,7 @@ class Hall(Floor):
 
 
 @pytest.fixture
-async def at(store: Store, connection: Sql, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Hall]:
+async def at(store: Store, connection: Sql, monkeypatch: Patch) -> AsyncIterator[Hall]:
     """A hall where nobody is waited for."""
     monkeypatch.setattr(deadlines, "SLACK_S", 0.0)
     monkeypatch.setattr(timing, "SIBLINGS_S", 0.05)
@@ -120,7 +120,7 @@ async def test_who_cannot_be_killed_is_not_watched(at: Hall, living: Process) ->
     assert at.deadlines._heap == []
 
 
-async def test_what_has_ended_is_forgotten(at: Hall, monkeypatch: pytest.MonkeyPatch, living: Process) -> None:
+async def test_what_has_ended_is_forgotten(at: Hall, monkeypatch: Patch, living: Process) -> None:
     """Not kept until its time: long limits would pile up."""
     monkeypatch.setattr(deadlines, "KEEP_ENTRIES", 4)
     at.deadlines = HandlerDeadlines(at.registry, obey_s=0.0, heartbeat_s=0.0)
@@ -134,7 +134,7 @@ async def test_what_has_ended_is_forgotten(at: Hall, monkeypatch: pytest.MonkeyP
     assert (running, 1) in {due.pair for due in at.deadlines._heap}
 
 
-async def test_what_is_told_again_is_kept_once(at: Hall, monkeypatch: pytest.MonkeyPatch, living: Process) -> None:
+async def test_what_is_told_again_is_kept_once(at: Hall, monkeypatch: Patch, living: Process) -> None:
     """A worker may say without end that a handler was called; the time counts from the first word of it."""
     monkeypatch.setattr(deadlines, "KEEP_ENTRIES", 4)
     at.deadlines = HandlerDeadlines(at.registry, obey_s=0.0, heartbeat_s=0.0)
@@ -266,9 +266,7 @@ async def test_who_comes_back_while_it_is_judged_is_judged_anew(at: Hall, tasks:
     assert (await at.outcome(job))[0] == "timeout"
 
 
-async def test_a_handler_that_ends_after_all(
-    at: Hall, tasks: TaskGroup, monkeypatch: pytest.MonkeyPatch, living: Process
-) -> None:
+async def test_a_handler_that_ends_after_all(at: Hall, tasks: TaskGroup, monkeypatch: Patch, living: Process) -> None:
     """Nobody is killed for what is over by then, and the worker goes on as before."""
     monkeypatch.setattr(timing, "SIBLINGS_S", LONG_S)
     worker = at.working(living.pid)
@@ -296,7 +294,7 @@ async def test_what_has_ended_and_is_not_written_yet(at: Hall, tasks: TaskGroup,
 
 
 async def test_a_result_that_comes_while_its_stack_is_taken(
-    at: Hall, tasks: TaskGroup, monkeypatch: pytest.MonkeyPatch, living: Process
+    at: Hall, tasks: TaskGroup, monkeypatch: Patch, living: Process
 ) -> None:
     """It did end after all, and so did the sibling that was waited for."""
     monkeypatch.setattr(timing, "SIBLINGS_S", LONG_S)
@@ -321,9 +319,7 @@ async def test_what_runs_apart_has_time_to_begin(at: Hall, living: Process) -> N
     assert at_s[apart] - at_s[here] == pytest.approx(deadlines.BEGIN_S, abs=1.0)
 
 
-async def test_siblings_may_finish(
-    at: Hall, tasks: TaskGroup, monkeypatch: pytest.MonkeyPatch, living: Process
-) -> None:
+async def test_siblings_may_finish(at: Hall, tasks: TaskGroup, monkeypatch: Patch, living: Process) -> None:
     """What has not started is recalled; what runs is waited for, and as soon as only what hangs is left, it is over."""
     monkeypatch.setattr(timing, "SIBLINGS_S", LONG_S)
     worker = at.working(living.pid)
@@ -383,7 +379,7 @@ def test_what_counts_as_progress() -> None:
 
 
 @pytest.fixture
-def parent(at: Hall, monkeypatch: pytest.MonkeyPatch) -> RegisteredWorker:
+def parent(at: Hall, monkeypatch: Patch) -> RegisteredWorker:
     """This process, as the pool parent of those that it starts; it takes its time to answer."""
     monkeypatch.setattr(looking, "ANSWER_S", LONG_S)
     made = new_worker("parent", os.getpid())
@@ -393,7 +389,7 @@ def parent(at: Hall, monkeypatch: pytest.MonkeyPatch) -> RegisteredWorker:
 
 
 async def test_stacks_come_from_the_pool_parent(
-    at: Hall, parent: RegisteredWorker, tasks: TaskGroup, monkeypatch: pytest.MonkeyPatch, living: Process
+    at: Hall, parent: RegisteredWorker, tasks: TaskGroup, monkeypatch: Patch, living: Process
 ) -> None:
     """They are stored with the attempt; whatever others say, or says itself unasked, is dropped."""
     monkeypatch.setattr(looking, "ALIVE_S", LONG_S)
@@ -451,7 +447,7 @@ async def test_a_worker_that_answers_knows_best(
 
 
 async def test_without_a_pool_parent_only_the_worker_can_tell(
-    at: Hall, tasks: TaskGroup, monkeypatch: pytest.MonkeyPatch, living: Process
+    at: Hall, tasks: TaskGroup, monkeypatch: Patch, living: Process
 ) -> None:
     """Nobody else can see where a handler hangs."""
     worker = at.working(living.pid)

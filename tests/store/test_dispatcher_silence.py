@@ -22,7 +22,7 @@ from pulse_actors.dispatcher.liveness import silent_workers as looking
 from pulse_actors.dispatcher.liveness.silent_workers import SilentWorkers
 from pulse_actors.dispatcher.workers.records import RegisteredWorker
 from pulse_actors.dispatcher.writes.unwritten import UnwrittenLeases
-from tests.store.helpers import TOPIC, Sql, history
+from tests.store.helpers import TOPIC, Patch, Sql, history
 from tests.store.recovery_kit import (
     DEADLINE_S,
     HOST,
@@ -98,7 +98,7 @@ class Room(Floor):
 
 
 @pytest.fixture
-async def at(store: Store, connection: Sql, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Room]:
+async def at(store: Store, connection: Sql, monkeypatch: Patch) -> AsyncIterator[Room]:
     """A room where nobody is waited for."""
     monkeypatch.setattr(looking, "ASK_S", SHORT_S)
     monkeypatch.setattr(looking, "TERM_S", SHORT_S)
@@ -163,9 +163,7 @@ async def test_who_is_silent_for_a_lease_is_killed(at: Room, tasks: TaskGroup, d
     assert [entry["outcome"] for entry in await history(at.connection, queued)] == ["released"]
 
 
-async def test_a_process_is_killed_once(
-    at: Room, tasks: TaskGroup, monkeypatch: pytest.MonkeyPatch, living: Process
-) -> None:
+async def test_a_process_is_killed_once(at: Room, tasks: TaskGroup, monkeypatch: Patch, living: Process) -> None:
     """However often it is looked at meanwhile, there is one ladder."""
     monkeypatch.setattr(looking, "ASK_S", LONG_S)
     with capture_logs() as logs:
@@ -177,7 +175,7 @@ async def test_a_process_is_killed_once(
 
 
 async def test_a_process_that_does_not_die_is_waited_for(
-    at: Room, tasks: TaskGroup, monkeypatch: pytest.MonkeyPatch, deaf: Process
+    at: Room, tasks: TaskGroup, monkeypatch: Patch, deaf: Process
 ) -> None:
     """One that is stuck in the kernel is not put on the ladder again and again."""
     killed = anyio.Event()
@@ -204,9 +202,7 @@ async def test_who_holds_nothing_need_not_beat(at: Room, tasks: TaskGroup, livin
 # The ladder.
 
 
-async def test_who_answers_is_not_told_to_end(
-    at: Room, tasks: TaskGroup, monkeypatch: pytest.MonkeyPatch, living: Process
-) -> None:
+async def test_who_answers_is_not_told_to_end(at: Room, tasks: TaskGroup, monkeypatch: Patch, living: Process) -> None:
     """A heartbeat stops the ladder before its first signal."""
     monkeypatch.setattr(looking, "ASK_S", WHILE_S)
     worker = at.silent(living.pid)
@@ -219,9 +215,7 @@ async def test_who_answers_is_not_told_to_end(
     assert at.signals == []
 
 
-async def test_who_answers_late_is_not_killed(
-    at: Room, tasks: TaskGroup, monkeypatch: pytest.MonkeyPatch, deaf: Process
-) -> None:
+async def test_who_answers_late_is_not_killed(at: Room, tasks: TaskGroup, monkeypatch: Patch, deaf: Process) -> None:
     """A heartbeat after SIGTERM is one."""
     monkeypatch.setattr(looking, "TERM_S", LONG_S)
     worker = at.silent(deaf.pid)
@@ -235,7 +229,7 @@ async def test_who_answers_late_is_not_killed(
 
 
 async def test_who_ends_by_itself_is_not_signalled(
-    at: Room, tasks: TaskGroup, monkeypatch: pytest.MonkeyPatch, living: Process
+    at: Room, tasks: TaskGroup, monkeypatch: Patch, living: Process
 ) -> None:
     """A process that has gone while it was asked is somebody else's matter by now."""
     monkeypatch.setattr(looking, "ASK_S", WHILE_S)
@@ -249,7 +243,7 @@ async def test_who_ends_by_itself_is_not_signalled(
 
 
 async def test_who_is_stopped_is_not_waited_for(
-    at: Room, tasks: TaskGroup, monkeypatch: pytest.MonkeyPatch, living: Process
+    at: Room, tasks: TaskGroup, monkeypatch: Patch, living: Process
 ) -> None:
     """A process that cannot obey is killed without being asked for long."""
     monkeypatch.setattr(looking, "ASK_S", LONG_S)
@@ -348,7 +342,7 @@ async def test_what_is_no_list_of_workers(at: Room, words: object) -> None:
 
 
 async def test_a_dispatcher_that_was_stopped_blames_nobody(
-    at: Room, tasks: TaskGroup, monkeypatch: pytest.MonkeyPatch, living: Process
+    at: Room, tasks: TaskGroup, monkeypatch: Patch, living: Process
 ) -> None:
     """What was said to it meanwhile is still unread: everybody gets a lease to be heard again."""
 
@@ -495,7 +489,7 @@ async def test_a_stranger_that_holds_nothing_any_more(at: Room, tasks: TaskGroup
 
 
 async def test_strangers_while_the_database_is_away(
-    at: Room, tasks: TaskGroup, monkeypatch: pytest.MonkeyPatch, living: Process
+    at: Room, tasks: TaskGroup, monkeypatch: Patch, living: Process
 ) -> None:
     """Whether somebody beats for them cannot be known: they are not killed, nor at its return. Others are."""
 
@@ -515,7 +509,7 @@ async def test_strangers_while_the_database_is_away(
 
 
 async def test_strangers_while_nobody_can_write(
-    at: Room, tasks: TaskGroup, monkeypatch: pytest.MonkeyPatch, living: Process
+    at: Room, tasks: TaskGroup, monkeypatch: Patch, living: Process
 ) -> None:
     """Their leases do not move, whoever beats for them: that says nothing."""
 
@@ -563,7 +557,7 @@ async def test_a_row_that_somebody_has_locked(at: Room, tasks: TaskGroup, dsn: s
 
 
 async def test_who_dies_of_sigterm_has_let_its_lease_lapse(
-    at: Room, tasks: TaskGroup, monkeypatch: pytest.MonkeyPatch, living: Process
+    at: Room, tasks: TaskGroup, monkeypatch: Patch, living: Process
 ) -> None:
     """It was told to end because it was silent: no job of it crashed."""
     monkeypatch.setattr(looking, "TERM_S", LONG_S)
@@ -578,7 +572,7 @@ async def test_who_dies_of_sigterm_has_let_its_lease_lapse(
 
 
 async def test_who_speaks_after_sigterm_is_not_sentenced(
-    at: Room, tasks: TaskGroup, monkeypatch: pytest.MonkeyPatch, deaf: Process
+    at: Room, tasks: TaskGroup, monkeypatch: Patch, deaf: Process
 ) -> None:
     """Should it die later, that has other reasons."""
     monkeypatch.setattr(looking, "TERM_S", LONG_S)

@@ -19,7 +19,7 @@ from pulse.store.rows import Claim, Completion, Fence
 from pulse.store.statements import STATEMENTS
 from pulse.store.store import Store
 from tests.store.epoch_kit import HOST, LEASE_S, ME, OTHER, clean, come, raised
-from tests.store.helpers import NOW, TOPIC, WORKER, Sql, forge, history, job, read
+from tests.store.helpers import NOW, TOPIC, WORKER, Patch, Sql, forge, history, job, read
 from tests.support.waiting import until
 
 FLOOR: Final = 1000
@@ -328,7 +328,7 @@ async def test_what_is_held_and_not_known_is_in_the_history(connection: Sql, sto
 
 
 async def test_a_row_that_is_locked_is_left_to_who_holds_it(
-    dsn: str, connection: Sql, store: Store, monkeypatch: pytest.MonkeyPatch
+    dsn: str, connection: Sql, store: Store, monkeypatch: Patch
 ) -> None:
     """An epoch begins whatever somebody else has locked; it is not waited for, nor looked for in halves."""
     monkeypatch.delattr(EpochStore, "_lose_what_can_be")

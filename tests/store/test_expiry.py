@@ -23,6 +23,7 @@ from tests.store.helpers import (
     TOPIC,
     WAITING,
     WORKER,
+    Patch,
     Sql,
     at,
     claim,
@@ -259,7 +260,7 @@ async def test_what_sql_refuses(connection: Sql, given: dict[str, object], messa
     assert await connection.fetchval("SELECT count(*) FROM pulse.jobs") == 0
 
 
-async def test_the_sweep(store: Store, connection: Sql, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_sweep(store: Store, connection: Sql, monkeypatch: Patch) -> None:
     """It goes on until nothing is left, and says how many there were."""
     monkeypatch.setattr(expiry, "LIMIT", 3)
     ids = [await forge(connection, expires_at=NOW, submitted_at=NOW) for _ in range(7)]

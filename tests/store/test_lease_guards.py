@@ -20,7 +20,7 @@ from pulse_actors.dispatcher.writes.batcher import ROW_BYTES
 from pulse_actors.dispatcher.writes.heartbeat import HeartbeatWriter, PendingHeartbeat, _weight, may_speak_for
 from pulse_actors.shared import identity as identities
 from pulse_actors.shared.identity import Host
-from tests.store.helpers import Sql, forge, new_id, read
+from tests.store.helpers import Patch, Sql, forge, new_id, read
 from tests.store.recovery_kit import HOST, LEASE_S, Floor, Process, Wire, ago, identity_of, new_worker
 
 AT_S: Final = 1e6
@@ -80,7 +80,7 @@ async def test_a_worker_extends_what_it_lists(ward: Ward) -> None:
     assert worker.contact.extended_s == AT_S
 
 
-async def test_a_result_that_overtakes_a_heartbeat_is_no_loss(ward: Ward, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_result_that_overtakes_a_heartbeat_is_no_loss(ward: Ward, monkeypatch: Patch) -> None:
     """What is completed while the leases are extended is told to be lost, as it is, but to nobody else."""
     worker = ward.join("w")
     done, reported, lost = (new_id() for _ in range(3))
@@ -206,7 +206,7 @@ async def test_a_session_of_nobody(ward: Ward) -> None:
     assert not await ward.extended(job)
 
 
-async def test_sessions_of_nobody_cost_one_look(ward: Ward, monkeypatch: pytest.MonkeyPatch, living: Process) -> None:
+async def test_sessions_of_nobody_cost_one_look(ward: Ward, monkeypatch: Patch, living: Process) -> None:
     """However many of them come at once: else who makes them up keeps the heartbeats of all others waiting."""
     identity = identity_of(living.pid)
     job = await ward.job(identity)

@@ -18,7 +18,7 @@ from pulse.store.reading.listing import Wanted
 from pulse.store.rows import from_us, to_us
 from pulse.store.statements import STATEMENTS
 from pulse.store.store import Store
-from tests.store.helpers import NOW, STATUSES, Sql, at, forge, new_id
+from tests.store.helpers import NOW, STATUSES, Patch, Sql, at, forge, new_id
 
 JOBS: Final = 150
 MADE_MS: Final = to_us(NOW) // 1000
@@ -113,7 +113,7 @@ async def jobs(connection: Sql) -> list[Row]:
 
 
 @pytest.mark.parametrize("small", [3, 10_000], ids=["walked", "collected"])
-async def test_pages_are_the_list(store: Store, jobs: list[Row], small: int, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_pages_are_the_list(store: Store, jobs: list[Row], small: int, monkeypatch: Patch) -> None:
     """All pages together are what is looked for, in order, each once: also pages that end before they are full."""
     monkeypatch.setattr(listing, "SMALL", small)
     dice = random.Random(8)
@@ -218,7 +218,7 @@ async def test_age(store: Store, connection: Sql) -> None:
     assert await pages(store, Wanted(older_s=7000), 5) == [[]]
 
 
-async def test_how_far_it_came(store: Store, connection: Sql, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_how_far_it_came(store: Store, connection: Sql, monkeypatch: Patch) -> None:
     """A page that ends early says how far was looked; the last one says nothing."""
     monkeypatch.setattr(listing, "FIRST_WINDOW", 1)
     made = [await forge(connection) for _ in range(3)]
@@ -230,7 +230,7 @@ async def test_how_far_it_came(store: Store, connection: Sql, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("piece", [1, 3, 4, 100])
-async def test_pages_of_large_jobs(store: Store, connection: Sql, monkeypatch: pytest.MonkeyPatch, piece: int) -> None:
+async def test_pages_of_large_jobs(store: Store, connection: Sql, monkeypatch: Patch, piece: int) -> None:
     """A page ends before its text is too much, however it was read; the next one goes on where it ended."""
     monkeypatch.setattr(listing, "PIECE", piece)
     large = f'{{"a": "{"x" * 1_000_000}"}}'
@@ -239,7 +239,7 @@ async def test_pages_of_large_jobs(store: Store, connection: Sql, monkeypatch: p
     assert await pages(store, Wanted(), 9) == [made[:4], made[4:8], made[8:]]
 
 
-async def test_a_page_is_of_one_moment(store: Store, connection: Sql, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_page_is_of_one_moment(store: Store, connection: Sql, monkeypatch: Patch) -> None:
     """What is deleted while it is read, piece by piece, is in it yet."""
     monkeypatch.setattr(listing, "PIECE", 1)
     made = sorted([await forge(connection) for _ in range(3)], reverse=True)

@@ -20,7 +20,7 @@ from pulse.store.store import WORK_CHANNEL, Store
 from pulse_actors.dispatcher.claims.cross_host import PAUSE_S, CrossHostHints
 from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 from pulse_actors.runtime.pg_listen import listen
-from tests.store.helpers import TOPIC, Sql, forge
+from tests.store.helpers import TOPIC, Patch, Sql, forge
 from tests.store.recovery_kit import HOST, new_worker
 from tests.support.claim_parts import claim_parts
 
@@ -76,7 +76,7 @@ async def telling_it(news: CrossHostHints) -> AsyncIterator[None]:
         await asyncio.wait([task])
 
 
-async def test_work_is_told_where_nobody_has_room(store: Store, ear: Ear, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_work_is_told_where_nobody_has_room(store: Store, ear: Ear, monkeypatch: Patch) -> None:
     """With room in every topic that has work nobody is told; without, or where nobody knows the topic, all are."""
     tell = AsyncMock(side_effect=store.notify_work)
     monkeypatch.setattr(store, "notify_work", tell)
@@ -105,7 +105,7 @@ async def test_work_is_told_where_nobody_has_room(store: Store, ear: Ear, monkey
         await asyncio.wait_for(ear.heard.get(), DEADLINE_S)
 
 
-async def test_it_is_told_once_in_a_while(store: Store, ear: Ear, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_it_is_told_once_in_a_while(store: Store, ear: Ear, monkeypatch: Patch) -> None:
     """However much there is to tell: what comes during the pause is told after it, once, and then nothing more."""
     pauses: list[float] = []
     over = asyncio.Event()
@@ -131,7 +131,7 @@ async def test_it_is_told_once_in_a_while(store: Store, ear: Ear, monkeypatch: p
     assert set(pauses) == {PAUSE_S}
 
 
-async def test_a_database_that_is_away(store: Store, ear: Ear, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_database_that_is_away(store: Store, ear: Ear, monkeypatch: Patch) -> None:
     """What cannot be told is not: the others poll. Afterwards it goes on."""
     notify = store.notify_work
     asked, tried = list[str](), asyncio.Event()
@@ -162,7 +162,7 @@ async def test_what_is_heard(store: Store) -> None:
     assert news.heard(None, 20.0) == [0.0, PAUSE_S]
 
 
-async def test_claims_tell_what_they_leave(store: Store, connection: Sql, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_claims_tell_what_they_leave(store: Store, connection: Sql, monkeypatch: Patch) -> None:
     """A claim that brought all it could says so, one that did not does not; work at a level always."""
     registry, left = WorkerRegistry(), list[list[str]]()
     claims = claim_parts(store, registry, HOST, lease_s=30.0, poll_s=60.0, batch=500)
@@ -200,7 +200,7 @@ def _put(heard: asyncio.Queue[tuple[str, str]], channel: str, text: str) -> None
     heard.put_nowait((channel, text))
 
 
-async def test_listening_waits_for_a_server(dsn: str, connection: Sql, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_listening_waits_for_a_server(dsn: str, connection: Sql, monkeypatch: Patch) -> None:
     """Who refuses a connection is asked again."""
     answers = [UnavailableError("away"), ConfigError("no such user"), None]
 
@@ -232,9 +232,7 @@ async def test_listening_waits_for_a_server(dsn: str, connection: Sql, monkeypat
     ],
     ids=repr,
 )
-async def test_a_connection_that_is_cut_before_it_listens(
-    dsn: str, error: Exception, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_connection_that_is_cut_before_it_listens(dsn: str, error: Exception, monkeypatch: Patch) -> None:
     """All the ways in which asyncpg says so, as tried with a server that cuts and cuts: another one is made."""
     errors = [error]
     add_listener = asyncpg.Connection.add_listener

@@ -15,7 +15,7 @@ from pulse.store.operators.jobs import Moved
 from pulse.store.operators.transaction import Operator
 from pulse.store.rows import Wake
 from pulse.store.store import Store
-from tests.store.helpers import LEASE_S, NOW, STATUSES, TERMINAL, TOPIC, WAITING, WORKER, Sql, at, forge, read
+from tests.store.helpers import LEASE_S, NOW, STATUSES, TERMINAL, TOPIC, WAITING, WORKER, Patch, Sql, at, forge, read
 
 HELD: Final = "9999-12-30 00:00+00"
 _NOTE: Final = "INSERT INTO pulse.audit (id, at, action, topic) VALUES ($1, $2, $3, $4)"
@@ -212,9 +212,7 @@ async def test_pages_of_notes(store: Store, connection: Sql) -> None:
     assert [await store.audit.forget(2.5, now=at(3)), await listed()] == [1, [4, 3, 2]]
 
 
-async def test_old_notes_go_in_batches(
-    store: Store, connection: Sql, dsn: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_old_notes_go_in_batches(store: Store, connection: Sql, dsn: str, monkeypatch: Patch) -> None:
     """The oldest first, never what is just as old as that; what another server deletes just now is left to it."""
     monkeypatch.setattr(audit, "BATCH", 2)
     for number in range(4):

@@ -14,7 +14,7 @@ from pulse.store.operators.schedules import MAX_HELD
 from pulse.store.rows import Completion, Due, Ending, EndingKind, Fired, Level, NewSchedule, from_us
 from pulse.store.store import Store
 from pulse_actors.scheduler.catchup import firing_of
-from tests.store.helpers import NOW, OTHER, TOPIC, WORKER, Sql, at, claim, fence, history, read
+from tests.store.helpers import NOW, OTHER, TOPIC, WORKER, Patch, Sql, at, claim, fence, history, read
 from tests.support.waiting import until_blocked
 
 EVERY_S: Final = 60.0
@@ -255,7 +255,7 @@ async def test_deleting_cancels_what_is_held(store: Store, connection: Sql) -> N
     assert await statuses(connection) == ["PENDING", "CANCELED", "CANCELED"]
 
 
-async def test_a_queue_that_makes_up_for_all(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_queue_that_makes_up_for_all(store: Store, monkeypatch: Patch) -> None:
     """Who wants each that was missed has as many wait as may be made up for."""
     monkeypatch.setattr(scheduled, "MAX_HELD_OF_ALL", MAX_HELD + 2)
     await make(store, "queue", catch_up="all")

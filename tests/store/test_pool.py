@@ -17,7 +17,7 @@ from pulse.store.connections import pool as pool_module
 from pulse.store.connections.pool import BEAT_SETTINGS, HOT_SETTINGS, SERVER_SETTINGS, Pool, Target, connect
 from pulse.store.failures import STUBBORN
 from pulse.store.store import Store
-from tests.store.helpers import Sql
+from tests.store.helpers import Patch, Sql
 from tests.support.confidential import confidential
 from tests.support.postgres import PASSWORD_ROLE
 from tests.support.proxy import Proxy, socket_of, through
@@ -112,7 +112,7 @@ async def test_a_silent_server_at_connect(distant: Pool, proxy: Proxy) -> None:
     assert await pid_of(distant)
 
 
-async def test_connecting_has_a_deadline_of_its_own(dsn: str, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_connecting_has_a_deadline_of_its_own(dsn: str, proxy: Proxy, monkeypatch: Patch) -> None:
     """However long the use may take, a handshake may not."""
     monkeypatch.setattr(pool_module, "CONNECT_DEADLINE_S", SHORT_S)
     proxy.cut()

@@ -16,7 +16,7 @@ from pulse.store.rows import Ending, EndingKind, NewSchedule
 from pulse.store.statements import STATEMENTS
 from pulse.store.store import Store
 from pulse_supervisor.control.status import GATHER_S
-from tests.store.helpers import NOW, STATUSES, WORKER, Sql, at, fence, forge, new_id
+from tests.store.helpers import NOW, STATUSES, WORKER, Patch, Sql, at, fence, forge, new_id
 from tests.support.proxy import Proxy, socket_of, through
 
 
@@ -88,7 +88,7 @@ async def test_counts(store: Store, connection: Sql) -> None:
     assert await store.reads.counts() == (expected, True)
 
 
-async def test_counts_of_a_large_table(store: Store, connection: Sql, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_counts_of_a_large_table(store: Store, connection: Sql, monkeypatch: Patch) -> None:
     """Beyond the limit, jobs that may still run are counted, and finished ones estimated from the statistics."""
     monkeypatch.setattr(reads, "EXACT_ROWS", 5)
     for status, jobs in (("COMPLETED", 30), ("PENDING", 4), ("RUNNING", 3), ("RETRYING", 2), ("CANCELED", 10)):
@@ -101,7 +101,7 @@ async def test_counts_of_a_large_table(store: Store, connection: Sql, monkeypatc
     assert counted == {"PENDING": 5, "RUNNING": 3, "RETRYING": 2, "COMPLETED": 30, "DEAD_LETTERED": 0, "CANCELED": 10}
 
 
-async def test_counts_that_take_too_long(store: Store, connection: Sql, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_counts_that_take_too_long(store: Store, connection: Sql, monkeypatch: Patch) -> None:
     """All of them are estimated then, and said to be."""
     for status, jobs in (("COMPLETED", 30), ("PENDING", 10)):
         for _ in range(jobs):

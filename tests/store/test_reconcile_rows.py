@@ -15,7 +15,7 @@ from pulse.system import processes
 from pulse_actors.dispatcher.liveness import startup
 from pulse_actors.dispatcher.liveness.startup import bury_forgotten, bury_late
 from pulse_actors.shared.identity import Host, Peer, compose, this_host
-from tests.store.helpers import Sql, forge, history, read
+from tests.store.helpers import Patch, Sql, forge, history, read
 
 HERE: Final = this_host("here")
 PID: Final = os.getpid()
@@ -107,7 +107,7 @@ async def test_a_row_that_somebody_has_locked(store: Store, connection: Sql, dsn
     assert [(await read(connection, row))["status"] for row in (locked, free)] == ["RUNNING", "RETRYING"]
 
 
-async def test_claims_that_were_committed_late(store: Store, connection: Sql, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_claims_that_were_committed_late(store: Store, connection: Sql, monkeypatch: Patch) -> None:
     """Of workers that are dead and that nobody here knows: they were never handed out, and leave no trace."""
     monkeypatch.setattr(startup, "OTHERS_S", 0.0)
     known = worker(HERE, PID, 8)
@@ -119,9 +119,7 @@ async def test_claims_that_were_committed_late(store: Store, connection: Sql, mo
     assert await history(connection, rows[DEAD]) == []
 
 
-async def test_another_supervisor_may_bury_its_own(
-    store: Store, connection: Sql, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_another_supervisor_may_bury_its_own(store: Store, connection: Sql, monkeypatch: Patch) -> None:
     """It knows what had started: only what is left after a while was forgotten."""
     row = await forge(connection, "RUNNING", locked_by=DEAD)
 

@@ -28,7 +28,7 @@ from pulse_actors.dispatcher.writes.submit import PendingSubmit
 from pulse_actors.runtime import actor
 from pulse_actors.runtime.actor import Backoff
 from pulse_actors.watchdog import expiry
-from tests.store.helpers import TOPIC, Sql, forge, job, read
+from tests.store.helpers import TOPIC, Patch, Sql, forge, job, read
 from tests.store.recovery_kit import DEADLINE_S, HOST, LEASE_S, Floor, Wire, new_worker, wire_of
 from tests.store.refusing_kit import refusing, spoil, sqlstates
 from tests.support.waiting import until as until_within
@@ -108,7 +108,7 @@ async def open_while_refused(
 
 
 @pytest.fixture
-def counter(store: Store, connection: Sql, monkeypatch: pytest.MonkeyPatch) -> Counter:
+def counter(store: Store, connection: Sql, monkeypatch: Patch) -> Counter:
     """One that tries again soon: the pauses are measured elsewhere."""
     monkeypatch.setattr(results, "REFUSED_PAUSE_S", 0.05)
     monkeypatch.setattr(refused_jobs, "TRY_S", 0.05)
@@ -197,9 +197,7 @@ async def test_what_is_not_believed(counter: Counter, connection: Sql, *, is_fir
     assert await aside(connection) == {refused: "08006"}
 
 
-async def test_what_is_said_of_a_claim_that_was_made(
-    counter: Counter, connection: Sql, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_is_said_of_a_claim_that_was_made(counter: Counter, connection: Sql, monkeypatch: Patch) -> None:
     """Whoever is told to go may have been so behind the commit: what was taken goes back before the next claim."""
     job = await forge(connection, next_run_at=PAST)
     claim = counter.store.claim
@@ -217,9 +215,7 @@ async def test_what_is_said_of_a_claim_that_was_made(
     assert (row["status"], row["attempts"], row["uncharged"]) == ("PENDING", 1, 1)
 
 
-async def test_what_a_search_finds_before_a_lock(
-    counter: Counter, connection: Sql, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_a_search_finds_before_a_lock(counter: Counter, connection: Sql, monkeypatch: Patch) -> None:
     """It is set aside, though the search does not come to its end."""
     jobs = [await forge(connection, next_run_at=PAST + timedelta(seconds=place)) for place in range(4)]
 
@@ -235,9 +231,7 @@ async def test_what_a_search_finds_before_a_lock(
 
 
 @pytest.mark.parametrize("is_one", [True, False])
-async def test_a_search_has_no_cost(
-    counter: Counter, connection: Sql, monkeypatch: pytest.MonkeyPatch, *, is_one: bool
-) -> None:
+async def test_a_search_has_no_cost(counter: Counter, connection: Sql, monkeypatch: Patch, *, is_one: bool) -> None:
     """What one knows of full claims is not made of it: the next ones would come rarely, for no reason."""
     costs: list[float] = []
     monkeypatch.setattr(
@@ -340,9 +334,7 @@ async def test_a_bad_job_that_one_place_waits_for(counter: Counter, connection: 
     assert counter.claims.quarantine._pauses == {}
 
 
-async def test_many_jobs_that_one_place_waits_for(
-    counter: Counter, connection: Sql, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_many_jobs_that_one_place_waits_for(counter: Counter, connection: Sql, monkeypatch: Patch) -> None:
     """Where each of them is refused, no more are set aside than may be, however many places there are."""
     monkeypatch.setattr(refused_jobs, "MOST_BLAMED", 1)
     counter.worker.capacity = 1
@@ -365,9 +357,7 @@ async def test_many_jobs_that_one_place_waits_for(
         await until(all_of_them, "the jobs")
 
 
-async def test_what_is_set_aside_is_told_once(
-    counter: Counter, connection: Sql, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_is_set_aside_is_told_once(counter: Counter, connection: Sql, monkeypatch: Patch) -> None:
     """And nothing is told of those that are not, since too many are."""
     monkeypatch.setattr(refused_jobs, "MOST_BLAMED", 4)
     for _ in range(30):
@@ -388,9 +378,7 @@ async def test_what_is_set_aside_is_told_once(
 
 
 @pytest.mark.parametrize("sqlstate", sorted(WAITED))
-async def test_a_claim_that_waits(
-    counter: Counter, connection: Sql, monkeypatch: pytest.MonkeyPatch, sqlstate: str
-) -> None:
+async def test_a_claim_that_waits(counter: Counter, connection: Sql, monkeypatch: Patch, sqlstate: str) -> None:
     """One that met a lock, or took too long, blames no job; it is made as soon as that works."""
     monkeypatch.setattr(failures, "AT_ONCE_S", 0.0)
     soon = datetime.now(UTC)
@@ -442,9 +430,7 @@ async def test_reports(counter: Counter, connection: Sql) -> None:
         await until(is_free, "their places")
 
 
-async def test_a_report_that_is_refused_stays_aside(
-    counter: Counter, connection: Sql, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_report_that_is_refused_stays_aside(counter: Counter, connection: Sql, monkeypatch: Patch) -> None:
     """It is told once, is where people look as long as it lasts, and waits longer than for a lock."""
     monkeypatch.setattr(results, "LOCKED_PAUSE_S", 0.0)
     monkeypatch.setattr(results, "REFUSED_PAUSE_S", 0.2)
@@ -546,7 +532,7 @@ async def test_what_expires_while_it_is_set_aside(counter: Counter, connection: 
     assert await aside(connection) == {}
 
 
-async def test_late_jobs_that_are_refused(counter: Counter, connection: Sql, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_late_jobs_that_are_refused(counter: Counter, connection: Sql, monkeypatch: Patch) -> None:
     """Those behind them are dead letters soon, and they themselves as soon as that works."""
     monkeypatch.setattr(expiry, "LOOK_S", 0.5)
     monkeypatch.setattr(expiry, "LATER_S", 2.0)
@@ -706,9 +692,7 @@ async def test_requests_that_were_not_tried_alone(counter: Counter, connection: 
 @pytest.mark.parametrize(
     "sqlstate", ["42P10", *(pytest.param(one, marks=pytest.mark.rest) for one in ("54000", "ZZ999"))]
 )
-async def test_every_row_is_refused(
-    counter: Counter, connection: Sql, monkeypatch: pytest.MonkeyPatch, sqlstate: str
-) -> None:
+async def test_every_row_is_refused(counter: Counter, connection: Sql, monkeypatch: Patch, sqlstate: str) -> None:
     """Nothing is lost, and all goes on at once when the cause has gone."""
     monkeypatch.setattr(results, "REFUSED_PAUSE_S", 1.0)  # twenty reports that try all the time hold up the claims
     waiting = [await forge(connection, next_run_at=PAST) for _ in range(20)]

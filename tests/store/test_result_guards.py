@@ -24,7 +24,7 @@ from pulse_actors.dispatcher.writes import report as writing
 from pulse_actors.dispatcher.writes.report import ReportWriter
 from pulse_actors.dispatcher.writes.report_rows import Obituary, PendingReport
 from pulse_actors.runtime.actor import Backoff
-from tests.store.helpers import TOPIC, Sql, forge, history, read
+from tests.store.helpers import TOPIC, Patch, Sql, forge, history, read
 from tests.store.recovery_kit import DEADLINE_S, Floor, new_worker, wire_of
 
 pytestmark = pytest.mark.heavy
@@ -87,7 +87,7 @@ class Tray(Floor):
 
 
 @pytest.fixture
-def tray(store: Store, connection: Sql, dsn: str, monkeypatch: pytest.MonkeyPatch) -> Tray:
+def tray(store: Store, connection: Sql, dsn: str, monkeypatch: Patch) -> Tray:
     """One whose locked rows are tried again at once."""
     monkeypatch.setattr(writing, "LOCKED_PAUSE_S", 0.0)
     return Tray(store, connection, dsn)
@@ -203,7 +203,7 @@ async def test_what_is_locked_is_looked_at_again(tray: Tray) -> None:
     assert tray.answers() == [(1, [])]
 
 
-async def test_who_cannot_be_asked_what_is_locked(tray: Tray, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_who_cannot_be_asked_what_is_locked(tray: Tray, monkeypatch: Patch) -> None:
     """Then it is tried."""
     job, locked = await tray.held(), await tray.held()
     async with tray.locked(locked):
@@ -276,7 +276,7 @@ async def test_a_result_that_cannot_be_stored_is_an_error(tray: Tray) -> None:
     assert (await read(tray.connection, good))["status"] == "COMPLETED"
 
 
-async def test_progress_and_the_rest_cannot_be_stored(tray: Tray, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_progress_and_the_rest_cannot_be_stored(tray: Tray, monkeypatch: Patch) -> None:
     """Neither progress nor text of an end: it is kept without both; what is refused otherwise is kept back."""
     job = await tray.held()
     bad = Ending(job, 1, tray.worker.identity, EndingKind.ERROR, "boom\0", progress='"\\u0000"')
@@ -299,7 +299,7 @@ async def test_progress_and_the_rest_cannot_be_stored(tray: Tray, monkeypatch: p
     assert [one.left for one in tray.results._deferred] == [{other}]
 
 
-async def test_an_outage_is_logged_now_and_then(monkeypatch: pytest.MonkeyPatch, tray: Tray) -> None:
+async def test_an_outage_is_logged_now_and_then(monkeypatch: Patch, tray: Tray) -> None:
     """A result waits for the database as long as it takes, and says so now and then."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

@@ -10,7 +10,22 @@ import pytest
 from pulse.errors import UnavailableError
 from pulse.store.rows import Completion, Ending, EndingKind
 from pulse.store.store import Store
-from tests.store.helpers import NOW, OTHER, STATUSES, WORKER, Sql, at, claim, count, fence, forge, history, new_id, read
+from tests.store.helpers import (
+    NOW,
+    OTHER,
+    STATUSES,
+    WORKER,
+    Patch,
+    Sql,
+    at,
+    claim,
+    count,
+    fence,
+    forge,
+    history,
+    new_id,
+    read,
+)
 
 FIRST: Final = bytes(16)
 LAST: Final = b"\xff" * 16
@@ -91,9 +106,7 @@ async def test_a_window_of_the_table(store: Store, connection: Sql) -> None:
     assert await store.forget(LAST, 3, KEEP_S, KEEP_DEAD_S, now=NOW) == (True, 0, 0, None, None)
 
 
-async def test_its_plan_does_not_depend_on_statistics(
-    store: Store, connection: Sql, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_its_plan_does_not_depend_on_statistics(store: Store, connection: Sql, monkeypatch: Patch) -> None:
     """It runs where hot statements do: where the planner has its choice, it may read the whole table for each job."""
     await forge(connection, "COMPLETED", completed_at=at(-99))
     monkeypatch.setattr(store, "query", None)

@@ -18,7 +18,7 @@ from pulse.store.admin import roles
 from pulse.store.admin.roles import checked_prefix, make_roles, names_of, roles_script, standing
 from pulse.store.admin.schema import SCHEMA_VERSION, ensure_schema
 from pulse.store.statements import STATEMENTS
-from tests.store.helpers import Sql
+from tests.store.helpers import Patch, Sql
 from tests.store.roles_kit import Place, forget
 from tests.store.upgrade_kit import make_upgrades
 from tests.support.postgres import Postgres
@@ -176,7 +176,7 @@ async def test_whom_somebody_let_in_by_name_stays(place: Place) -> None:
 
 
 @pytest.mark.parametrize("by", ["superuser", "member"])
-async def test_what_comes_later(place: Place, by: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_what_comes_later(place: Place, by: str, monkeypatch: Patch, tmp_path: Path) -> None:
     """What an upgrade makes is the owner's, whoever upgrades, is given to nobody else, and grants are given again."""
     await ensure_schema(place.sql)
     await make_roles(place.sql, place.prefix)
@@ -209,9 +209,7 @@ async def test_what_comes_later(place: Place, by: str, monkeypatch: pytest.Monke
         await one.close(timeout=5)
 
 
-async def test_who_may_not_upgrade_waits_for_who_may(
-    place: Place, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+async def test_who_may_not_upgrade_waits_for_who_may(place: Place, monkeypatch: Patch, tmp_path: Path) -> None:
     """A server that starts while the owner upgrades goes on when that is done."""
     await ensure_schema(place.sql)
     await make_roles(place.sql, place.prefix)

@@ -16,7 +16,7 @@ from pulse.store.connections.pool import Target
 from pulse.store.statements import STATEMENTS
 from pulse.store.store import Store
 from tests.store.checks import BASE, CHECKS, Check, Columns
-from tests.store.helpers import Sql, new_id
+from tests.store.helpers import Patch, Sql, new_id
 from tests.support import postgres
 from tests.support.postgres import Postgres
 from tests.support.waiting import until_blocked
@@ -158,14 +158,14 @@ async def test_a_newer_schema_that_came_while_waiting(empty_dsn: str) -> None:
         await connection.close(timeout=5)
 
 
-async def test_an_old_server_is_refused(connection: Sql, server: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_old_server_is_refused(connection: Sql, server: Postgres, monkeypatch: Patch) -> None:
     """A server that is too old is told before anything is tried."""
     monkeypatch.setattr(schema, "MIN_SERVER", (server.major + 1) * 10000)
     with pytest.raises(SchemaError, match=f"the database is PostgreSQL {server.major}; 15 to 18"):
         await ensure_schema(connection)
 
 
-async def test_waiting_for_a_migration_ends(empty_dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_waiting_for_a_migration_ends(empty_dsn: str, monkeypatch: Patch) -> None:
     """Who waits too long for another's migration is told that the database is away, and nothing is installed."""
     monkeypatch.setattr(schema, "LOCK_TIMEOUT_S", 0.05)
     holder = await asyncpg.connect(empty_dsn)
@@ -189,7 +189,7 @@ async def test_an_install_is_whole_or_nothing(empty_dsn: str) -> None:
     await connection.close(timeout=5)
 
 
-def test_schema_sql_of_an_installation(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_schema_sql_of_an_installation(monkeypatch: Patch, tmp_path: Path) -> None:
     """In an installation the file lies inside the package, and is preferred to one beside it."""
     (tmp_path / "pulse").mkdir()
     (tmp_path / "schema.sql").write_text("-- beside")

@@ -18,7 +18,7 @@ from pulse.store.store import Store
 from pulse_actors.dispatcher.claims.assign_frames import ASSIGN_CHARS
 from pulse_actors.dispatcher.claims.cursors import FEW_TOPICS
 from pulse_actors.dispatcher.workers.records import HeldJob
-from tests.store.helpers import LEASE_S, NOW, TOPIC, Sql, at, count, forge, history, job, read
+from tests.store.helpers import LEASE_S, NOW, TOPIC, Patch, Sql, at, count, forge, history, job, read
 from tests.store.recovery_kit import DEADLINE_S, PAST, Bench, lost, pairs_of
 from tests.store.refusing_kit import refusing
 
@@ -115,7 +115,7 @@ async def test_all_or_none(store: Store, connection: Sql) -> None:
 
 
 @pytest.fixture
-def bench(store: Store, connection: Sql, monkeypatch: pytest.MonkeyPatch) -> Bench:
+def bench(store: Store, connection: Sql, monkeypatch: Patch) -> Bench:
     """Claims that are at rest."""
     made = Bench(store, connection, monkeypatch, batch=50)
     made.claims.signal._is_waiting = True

@@ -14,7 +14,7 @@ from pulse_actors.dispatcher.writes import report
 from pulse_actors.dispatcher.writes.report_rows import PendingReport
 from pulse_actors.dispatcher.writes.submit import PendingSubmit
 from pulse_actors.runtime import actor
-from tests.store.helpers import TOPIC, Sql, job
+from tests.store.helpers import TOPIC, Patch, Sql, job
 from tests.store.recovery_kit import Floor, Wire, new_worker, wire_of
 from tests.support.waiting import until
 
@@ -68,7 +68,7 @@ async def test_a_submit_that_is_repeated(store: Store) -> None:
         await store.submit_again(jobs)
 
 
-async def test_a_constraint_that_is_not_pulses(store: Store, connection: Sql, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_constraint_that_is_not_pulses(store: Store, connection: Sql, monkeypatch: Patch) -> None:
     """No result is taken for a bad one: it is kept, charges no attempt, and is written when the constraint is gone."""
     monkeypatch.setattr(report, "REFUSED_PAUSE_S", 0.05)
     monkeypatch.setattr(actor, "RETRY_MAX_S", 0.05)

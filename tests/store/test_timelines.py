@@ -17,7 +17,7 @@ from pulse.store.connections.pool import Pool, Target
 from pulse.store.recovery.timelines import Standing, Timelines
 from pulse.store.store import Store
 from pulse_actors.shared.epoch_memory import Notebook
-from tests.store.helpers import Sql
+from tests.store.helpers import Patch, Sql
 
 
 class Pools:
@@ -92,7 +92,7 @@ async def test_idle_connections_to_an_older_timeline(pools: Pools, connection: S
     assert first.is_closed()
 
 
-async def test_other_hosts_are_tried(pools: Pools, connection: Sql, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_other_hosts_are_tried(pools: Pools, connection: Sql, monkeypatch: Patch) -> None:
     """Where the first that takes writes is too old, the others, each by itself."""
     dsn = pools.dsn
     query = parse_qs(urlsplit(dsn).query)

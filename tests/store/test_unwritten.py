@@ -20,7 +20,7 @@ from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 from pulse_actors.dispatcher.writes import unwritten as unwriting
 from pulse_actors.dispatcher.writes.unwritten import DOUBTED_SHARE, UnwrittenLeases
 from pulse_actors.runtime.actor import Backoff
-from tests.store.helpers import Sql, forge
+from tests.store.helpers import Patch, Sql, forge
 from tests.store.recovery_kit import DEADLINE_S, LEASE_S
 
 LATE_S: Final = DOUBTED_SHARE * LEASE_S
@@ -85,7 +85,7 @@ ROW: Final = "SELECT FROM pulse.jobs FOR UPDATE"
 
 
 @pytest.fixture
-async def ledge(store: Store, connection: Sql, dsn: str, monkeypatch: pytest.MonkeyPatch) -> Ledge:
+async def ledge(store: Store, connection: Sql, dsn: str, monkeypatch: Patch) -> Ledge:
     """One job whose lease is long."""
     clock = Clock()
     monkeypatch.setattr(unwriting, "time", clock)
@@ -137,7 +137,7 @@ async def test_a_trigger_that_raises(ledge: Ledge) -> None:
     assert await ledge.is_told()
 
 
-async def test_a_statement_that_takes_long(ledge: Ledge, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_statement_that_takes_long(ledge: Ledge, monkeypatch: Patch) -> None:
     """Its time counts from its begin: the next one may come too late."""
 
     async def slow(*_: object) -> None:
@@ -197,7 +197,7 @@ async def test_what_cannot_be_told_is_told_later(ledge: Ledge) -> None:
     assert await ledge.is_told()
 
 
-async def test_it_is_told_at_once_and_again(ledge: Ledge, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_it_is_told_at_once_and_again(ledge: Ledge, monkeypatch: Patch) -> None:
     """A heartbeat that fails too late waits for no look; the log says so now and then."""
     monkeypatch.setattr(unwriting, "LOOK", 1000.0)
     with capture_logs() as logs:
@@ -216,7 +216,7 @@ async def test_it_is_told_at_once_and_again(ledge: Ledge, monkeypatch: pytest.Mo
     assert [(entry["heartbeats"], entry["reports"]) for entry in entries] == [(1, 0)]
 
 
-async def test_reports_are_looked_at_by_themselves(ledge: Ledge, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_reports_are_looked_at_by_themselves(ledge: Ledge, monkeypatch: Patch) -> None:
     """Nobody rings for them."""
     monkeypatch.setattr(unwriting, "LOOK", 0.0001)
     ledge.registry.reporting.add((ledge.job, 1))

@@ -16,7 +16,7 @@ from pulse.errors import SchemaError, UnavailableError
 from pulse.store.admin import schema
 from pulse.store.admin.schema import RELEASES, SCHEMA_VERSION, ensure_schema, schema_sql
 from pulse.store.statements import STATEMENTS
-from tests.store.helpers import Sql
+from tests.store.helpers import Patch, Sql
 from tests.store.upgrade_kit import DEVELOPMENT, catalogue, make_upgrades
 from tests.support.postgres import Postgres
 from tests.support.waiting import until
@@ -47,7 +47,7 @@ async def installed(empty: Sql) -> Sql:
     return empty
 
 
-async def test_an_upgrade_is_applied_once(installed: Sql, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_an_upgrade_is_applied_once(installed: Sql, monkeypatch: Patch, tmp_path: Path) -> None:
     """It makes what the step says, and keeps the jobs; the next start finds the new version, and does nothing."""
     job = await installed.fetchval("SELECT pulse.submit(name => 'n')")
     newest = make_upgrades(monkeypatch, tmp_path, STEP)
@@ -58,7 +58,7 @@ async def test_an_upgrade_is_applied_once(installed: Sql, monkeypatch: pytest.Mo
     assert [tuple(row) for row in versions] == sorted(RELEASES.items())
 
 
-async def test_steps_are_taken_in_order(installed: Sql, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_steps_are_taken_in_order(installed: Sql, monkeypatch: Patch, tmp_path: Path) -> None:
     """Who comes from far takes each step, from the version that is there to the newest."""
     make_upgrades(monkeypatch, tmp_path, STEP)
     await ensure_schema(installed)
@@ -69,9 +69,7 @@ async def test_steps_are_taken_in_order(installed: Sql, monkeypatch: pytest.Monk
     assert tuple(await installed.fetchrow("SELECT id, more FROM pulse.later") or ()) == (1, 2)
 
 
-async def test_two_upgrade_at_once(
-    installed: Sql, empty_dsn: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+async def test_two_upgrade_at_once(installed: Sql, empty_dsn: str, monkeypatch: Patch, tmp_path: Path) -> None:
     """One of them takes the step, the other waits for it, finds it done, and goes on."""
     newest = make_upgrades(monkeypatch, tmp_path, STEP)
     both = [await asyncpg.connect(empty_dsn) for _ in range(2)]
@@ -91,7 +89,7 @@ async def test_two_upgrade_at_once(
         await connection.close(timeout=5)
 
 
-async def test_an_upgrade_is_whole_or_nothing(installed: Sql, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_an_upgrade_is_whole_or_nothing(installed: Sql, monkeypatch: Patch, tmp_path: Path) -> None:
     """One that fails in its second step leaves the schema as it was; when that is repaired, it is done."""
     before = await catalogue(installed)
     newest = make_upgrades(monkeypatch, tmp_path, STEP, "ALTER TABLE pulse.later ADD COLUMN more int; SELECT 1 / 0")
@@ -104,9 +102,7 @@ async def test_an_upgrade_is_whole_or_nothing(installed: Sql, monkeypatch: pytes
     assert tuple(await installed.fetchrow("SELECT id, more FROM pulse.later") or ()) == (1, None)
 
 
-async def test_an_upgrade_takes_its_time(
-    installed: Sql, empty_dsn: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+async def test_an_upgrade_takes_its_time(installed: Sql, empty_dsn: str, monkeypatch: Patch, tmp_path: Path) -> None:
     """A step may rewrite a large table: the limit of the session for its statements is not in force meanwhile."""
     hasty = await asyncpg.connect(empty_dsn, server_settings={"statement_timeout": "100"})
     make_upgrades(monkeypatch, tmp_path, f"SELECT pg_sleep(0.3); {STEP}")
@@ -116,7 +112,7 @@ async def test_an_upgrade_takes_its_time(
     assert await installed.fetchval("SELECT count(*) FROM pulse.later") == 1
 
 
-async def test_who_only_looks_changes_nothing(empty: Sql, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_who_only_looks_changes_nothing(empty: Sql, monkeypatch: Patch, tmp_path: Path) -> None:
     """An actor that is started again waits for a schema that is not there, is half restored, or is older."""
     with pytest.raises(UnavailableError, match=f"pulse is not there; this pulse waits for version {SCHEMA_VERSION}"):
         await ensure_schema(empty, install=False)
@@ -136,9 +132,7 @@ async def test_who_only_looks_changes_nothing(empty: Sql, monkeypatch: pytest.Mo
     assert await catalogue(empty) == before
 
 
-async def test_who_finds_what_he_needs_waits_for_nobody(
-    installed: Sql, empty_dsn: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_who_finds_what_he_needs_waits_for_nobody(installed: Sql, empty_dsn: str, monkeypatch: Patch) -> None:
     """A start with a schema of the right version takes no lock."""
     monkeypatch.setattr(schema, "LOCK_TIMEOUT_S", 0.05)
     other = await asyncpg.connect(empty_dsn)
@@ -160,7 +154,7 @@ async def test_a_schema_of_old_is_refused(empty: Sql, version: int, *, install: 
     assert await catalogue(empty) == before
 
 
-async def test_a_draft_is_refused(installed: Sql, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_a_draft_is_refused(installed: Sql, monkeypatch: Patch, tmp_path: Path) -> None:
     """A version that its release brought otherwise is refused, by that release and by those after it."""
     before = await catalogue(installed)
     monkeypatch.setitem(schema.RELEASES, SCHEMA_VERSION, "0.1.0")

@@ -46,7 +46,7 @@ from pulse_actors.dispatcher.writes.submit import BATCH
 from pulse_actors.runtime.actor import Turn
 from pulse_actors.runtime.bus import Hint
 from pulse_actors.shared.identity import Peer, compose
-from tests.store.helpers import TOPIC, Sql, forge, read
+from tests.store.helpers import TOPIC, Patch, Sql, forge, read
 from tests.store.recovery_kit import DEADLINE_S, HOST, LEASE_S, Floor, Wire, floor, new_worker, process, wire_of
 from tests.support.claim_parts import claim_parts
 from tests.support.peers import until
@@ -213,7 +213,7 @@ async def test_a_worker_that_has_read_its_backlog_gets_more(lobby: Lobby) -> Non
 
 
 @pytest.mark.parametrize("kind", ["jobs.list", "jobs.get", "jobs.cancel"])
-async def test_nobody_looks_for_who_is_gone(lobby: Lobby, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+async def test_nobody_looks_for_who_is_gone(lobby: Lobby, monkeypatch: Patch, kind: str) -> None:
     """What a peer had asked before it died is not worked out, thousands of pages of it; what it did is done."""
     asked = list[str]()
 
@@ -236,7 +236,7 @@ async def test_nobody_looks_for_who_is_gone(lobby: Lobby, monkeypatch: pytest.Mo
             await connection.wait_answered()
 
 
-async def test_of_all_peers_one_long_page_is_worked_out_at_once(lobby: Lobby, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_of_all_peers_one_long_page_is_worked_out_at_once(lobby: Lobby, monkeypatch: Patch) -> None:
     """Others have their turn in between; what is short waits for nobody's page."""
     under_way, most = list[str](), list[list[str]]()
 
@@ -346,7 +346,7 @@ async def test_a_hello_that_came_too_late_is_refused(lobby: Lobby) -> None:
     assert (await read(lobby.connection, job))["status"] == "RUNNING"
 
 
-async def test_a_hello_while_the_database_is_away(lobby: Lobby, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_hello_while_the_database_is_away(lobby: Lobby, monkeypatch: Patch) -> None:
     """It is welcome with all that it lists; what the database says is looked at before the next claim."""
     monkeypatch.setattr(visiting, "RECONCILE_S", 0.1)
     with socket.socket() as probe:
@@ -380,7 +380,7 @@ async def behind_a_claim(lobby: Lobby, peer_session: PeerSession, words: Hello) 
     return refused[0] if refused else None
 
 
-async def test_a_hello_that_takes_too_long(lobby: Lobby, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_hello_that_takes_too_long(lobby: Lobby, monkeypatch: Patch) -> None:
     """It does not wait for a claim that hangs: the worker would give up on it; then it is doubted."""
     monkeypatch.setattr(visiting, "RECONCILE_S", 0.1)
     peer_session, line = lobby.peer_session()
@@ -583,9 +583,7 @@ async def test_a_process_brings_no_more_than_has_room(lobby: Lobby) -> None:
     hear("report", report, size_bytes=1500 - 512)
 
 
-async def test_no_more_brief_heartbeats_wait_than_a_pool_has_children(
-    lobby: Lobby, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_no_more_brief_heartbeats_wait_than_a_pool_has_children(lobby: Lobby, monkeypatch: Patch) -> None:
     """However many sessions it makes up."""
     monkeypatch.setattr(visiting, "MOST_BRIEF", 2)
     peer_session, _ = lobby.peer_session()

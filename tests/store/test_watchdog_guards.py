@@ -20,7 +20,7 @@ from pulse_actors.shared.identity import Peer, compose, this_host
 from pulse_actors.watchdog import actor as watching
 from pulse_actors.watchdog.actor import Watchdog
 from pulse_actors.watchdog.sweep_guard import SweepGuard
-from tests.store.helpers import Sql, forge, read
+from tests.store.helpers import Patch, Sql, forge, read
 
 SWEEP_S: Final = 10.0
 HOST: Final = this_host("here")
@@ -57,7 +57,7 @@ async def test_a_dead_letter_wakes_nobody_later(watchdog: Watchdog, connection: 
 
 
 async def test_a_row_that_somebody_has_locked_is_left_to_the_next_sweep(
-    watchdog: Watchdog, connection: Sql, dsn: str, monkeypatch: pytest.MonkeyPatch
+    watchdog: Watchdog, connection: Sql, dsn: str, monkeypatch: Patch
 ) -> None:
     """A full statement of rows that cannot be ended now is no reason to repeat it."""
     monkeypatch.setattr(watching, "SWEEP_LIMIT", 1)
@@ -74,7 +74,7 @@ async def test_a_row_that_somebody_has_locked_is_left_to_the_next_sweep(
 
 
 async def test_a_full_statement_that_was_the_last_one(
-    watchdog: Watchdog, store: Store, connection: Sql, monkeypatch: pytest.MonkeyPatch
+    watchdog: Watchdog, store: Store, connection: Sql, monkeypatch: Patch
 ) -> None:
     """As many statements as bring rows, and one more only where the last one was full."""
     monkeypatch.setattr(watching, "SWEEP_LIMIT", 3)

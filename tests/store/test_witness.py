@@ -24,7 +24,7 @@ from pulse_actors.dispatcher.workers.records import HeldJob, RegisteredWorker, W
 from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 from pulse_actors.shared.epoch_memory import Memory, Notebook
 from tests.store.epoch_kit import HOST, LEASE_S, OTHER, clean, come, keep, put_back, raised
-from tests.store.helpers import TOPIC, Sql, forge, job, read
+from tests.store.helpers import TOPIC, Patch, Sql, forge, job, read
 from tests.store.refusing_kit import refusing
 from tests.support.claim_parts import claim_parts
 
@@ -115,7 +115,7 @@ class Clock:
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+def clock(monkeypatch: Patch) -> Clock:
     """A clock that stands still until it is set."""
     made = Clock()
     monkeypatch.setattr(module, "time", made)
@@ -190,9 +190,7 @@ async def away(*_given: object) -> None:
     raise UnavailableError
 
 
-async def test_what_may_run_yet_is_handed_out_to_nobody(
-    host: Host, connection: Sql, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_may_run_yet_is_handed_out_to_nobody(host: Host, connection: Sql, monkeypatch: Patch) -> None:
     """Not by this host, whose book says so, though its worker is not watched; nor by others: it is put off."""
     one = await due(connection)
     await host.witness.step()
@@ -503,7 +501,7 @@ async def test_since_when_it_went_back(host: Host, connection: Sql) -> None:
     assert await connection.fetchval("SELECT went_back_to FROM pulse.epochs WHERE epoch = 2") == kept_at
 
 
-async def test_a_completion_whose_answer_is_lost(host: Host, connection: Sql, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_completion_whose_answer_is_lost(host: Host, connection: Sql, monkeypatch: Patch) -> None:
     """That a job is missing which was to be forgotten proves nothing at a new place, whether or not that was told."""
     await host.witness.step()
     await due(connection)

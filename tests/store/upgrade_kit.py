@@ -5,10 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-import pytest
-
 from pulse.store.admin import schema
-from tests.store.helpers import Sql
+from tests.store.helpers import Patch, Sql
 
 # The table as development versions made it, up to their version 10: a row for each version, and no release.
 DEVELOPMENT: Final = """
@@ -38,7 +36,7 @@ _CATALOGUE: Final = """
 """
 
 
-def make_upgrades(monkeypatch: pytest.MonkeyPatch, folder: Path, *steps: str) -> int:
+def make_upgrades(monkeypatch: Patch, folder: Path, *steps: str) -> int:
     """
     Let this pulse be a later one, whose releases brought *steps*, SQL each, as files in *folder*.
 
