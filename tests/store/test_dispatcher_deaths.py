@@ -114,24 +114,15 @@ async def test_an_end_that_the_kernel_does_not_tell(at: Floor, monkeypatch: Patc
     assert await outcome(at, job) == ("crashed", "worker process died: how is not known", None)
 
 
-async def test_who_was_to_end_charges_nobody(at: Floor, living: Process) -> None:
-    """A worker that said that it leaves ended itself: its jobs are given back."""
+@pytest.mark.parametrize(("said", "ended"), [("leaving", "released"), ("draining", "crashed")])
+async def test_who_was_to_end_charges_nobody(at: Floor, living: Process, said: str, ended: str) -> None:
+    """Its jobs are given back; one that drains is to come back to a successor, and was not to end."""
     worker = at.working(living.pid)
     job = await at.running(worker)
-    worker.leaving = True
+    setattr(worker, said, True)
     living.kill()
     await at.wait_buried(worker)
-    assert (await outcome(at, job))[0] == "released"
-
-
-async def test_who_drains_and_dies_is_charged(at: Floor, living: Process) -> None:
-    """A worker that is to come back to a successor was not to end: what it had started has crashed."""
-    worker = at.working(living.pid)
-    job = await at.running(worker)
-    worker.draining = True
-    living.kill()
-    await at.wait_buried(worker)
-    assert (await outcome(at, job))[0] == "crashed"
+    assert (await outcome(at, job))[0] == ended
 
 
 async def test_who_is_buried_is_not_away_any_more(at: Floor, living: Process) -> None:
@@ -164,24 +155,16 @@ async def test_a_kill_charges_whom_it_is_for(at: Floor) -> None:
         await dead(child)
 
 
-async def test_its_group_dies_with_it(at: Floor) -> None:
-    """Also a child that has lost the worker's mark."""
-    with process(process_group=0) as dying, process(process_group=dying.pid) as child:
+@pytest.mark.parametrize("leads", [True, False])
+async def test_its_group_dies_with_it(at: Floor, *, leads: bool) -> None:
+    """Also who has lost its mark; but of a shell's pipeline, which is one group, only where it leads a session."""
+    with process(process_group=0) as dying, process(process_group=dying.pid) as other:
         worker = new_worker(identity_of(dying.pid), dying.pid)
-        worker.facts = replace(worker.facts, leads_group=True)
+        worker.facts = replace(worker.facts, leads_group=leads)
         at.watch(worker)
         dying.kill()
         await at.wait_buried(worker)
-        assert child.wait(DEADLINE_S) == -signal.SIGKILL
-
-
-async def test_a_group_that_is_not_its_own_lives_on(at: Floor) -> None:
-    """A shell makes one group of a whole pipeline: only a worker that leads a session takes its group with it."""
-    with process(process_group=0) as dying, process(process_group=dying.pid) as neighbour:
-        worker = at.working(dying.pid)
-        dying.kill()
-        await at.wait_buried(worker)
-        assert is_alive(neighbour.pid)
+        assert other.wait(DEADLINE_S) == -signal.SIGKILL if leads else is_alive(other.pid)
 
 
 async def test_what_carries_its_mark_dies_with_it(at: Floor) -> None:
@@ -488,18 +471,12 @@ async def test_a_stranger_is_of_the_user_of_its_process(at: Floor) -> None:
 
 
 async def test_who_is_watched_is_no_stranger(at: Floor, living: Process) -> None:
-    """Whoever said hello is known better than its rows tell."""
-    worker = at.working(living.pid)
-    assert await at.deaths.adopt(HOST, worker.identity) is worker
-    assert at.registry.strangers == {}
-    assert at.deaths.watched(worker.identity) is worker
-
-
-async def test_a_stranger_that_says_hello_is_none_any_more(at: Floor, living: Process) -> None:
-    """The watch goes over to whoever it turns out to be."""
+    """The watch of a stranger goes over to whoever says hello, and is known better than its rows tell."""
     identity = identity_of(living.pid)
     assert await at.deaths.adopt(HOST, identity) is not None
-    worker = at.watch(new_worker(identity, living.pid))
+    worker = at.working(living.pid)
+    assert at.registry.strangers == {}
+    assert await at.deaths.adopt(HOST, identity) is worker
     assert at.registry.strangers == {}
     assert at.deaths.watched(identity) is worker
 

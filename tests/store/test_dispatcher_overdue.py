@@ -266,8 +266,11 @@ async def test_who_comes_back_while_it_is_judged_is_judged_anew(at: Hall, tasks:
     assert (await at.outcome(job))[0] == "timeout"
 
 
-async def test_a_handler_that_ends_after_all(at: Hall, tasks: TaskGroup, monkeypatch: Patch, living: Process) -> None:
-    """Nobody is killed for what is over by then, and the worker goes on as before."""
+@pytest.mark.parametrize("is_written", [True, False])
+async def test_a_handler_that_ends_after_all(
+    at: Hall, tasks: TaskGroup, monkeypatch: Patch, living: Process, *, is_written: bool
+) -> None:
+    """Nobody is killed for what is over by then, whether or not that is written; the worker goes on as before."""
     monkeypatch.setattr(timing, "SIBLINGS_S", LONG_S)
     worker = at.working(living.pid)
     job, sibling = await at.limited(worker), await at.running(worker)
@@ -275,7 +278,10 @@ async def test_a_handler_that_ends_after_all(at: Hall, tasks: TaskGroup, monkeyp
     assert at.due(tasks)
     await at.until(lambda: (job, 1) in worker.jobs.forced_endings)
     assert worker.closing
-    at.registry.free(worker, [(job, 1), (sibling, 1)])
+    if is_written:
+        at.registry.free(worker, [(job, 1), (sibling, 1)])
+    else:
+        at.registry.reporting |= {(job, 1), (sibling, 1)}
     await at.until_closed()
     assert is_alive(living.pid)
     assert (worker.closing, worker.jobs.forced_endings, worker.leaving) == (False, {}, False)
@@ -291,22 +297,6 @@ async def test_what_has_ended_and_is_not_written_yet(at: Hall, tasks: TaskGroup,
     await anyio.wait_all_tasks_blocked()
     assert (worker.closing, worker.jobs.forced_endings) == (False, {})
     assert wire_of(worker).sent == []
-
-
-async def test_a_result_that_comes_while_its_stack_is_taken(
-    at: Hall, tasks: TaskGroup, monkeypatch: Patch, living: Process
-) -> None:
-    """It did end after all, and so did the sibling that was waited for."""
-    monkeypatch.setattr(timing, "SIBLINGS_S", LONG_S)
-    worker = at.working(living.pid)
-    job, sibling = await at.limited(worker), await at.running(worker)
-    at.start(worker)
-    assert at.due(tasks)
-    await at.until(lambda: (job, 1) in worker.jobs.forced_endings)
-    at.registry.reporting |= {(job, 1), (sibling, 1)}
-    await at.until_closed()
-    assert is_alive(living.pid)
-    assert (worker.closing, worker.jobs.forced_endings, worker.leaving) == (False, {}, False)
 
 
 async def test_what_runs_apart_has_time_to_begin(at: Hall, living: Process) -> None:

@@ -131,19 +131,15 @@ async def look(at: Room, tasks: TaskGroup) -> None:
 # Looks.
 
 
-async def test_who_beats_is_left_alone(at: Room, tasks: TaskGroup, living: Process) -> None:
-    """Its leases are its own matter: what it does not list must be able to lapse."""
-    job = await at.running(at.silent(living.pid, 0.5 * LEASE_S), lease_until=ago(-5))
+@pytest.mark.parametrize(("silent", "is_renewed"), [(0.5, False), (0.8, True)])
+async def test_who_has_missed_beats_is_renewed(
+    at: Room, tasks: TaskGroup, living: Process, silent: float, *, is_renewed: bool
+) -> None:
+    """So that no watchdog ends what may run yet; what a worker that beats does not list must be able to lapse."""
+    job = await at.running(at.silent(living.pid, silent * LEASE_S), lease_until=ago(-5))
     await look(at, tasks)
-    assert await at.lease_s(job) < 5
-    assert not at.silence._being_killed
-
-
-async def test_who_has_missed_beats_is_renewed(at: Room, tasks: TaskGroup, living: Process) -> None:
-    """So that no watchdog elsewhere ends what may still be running; nothing is done to it yet."""
-    job = await at.running(at.silent(living.pid, 0.8 * LEASE_S), lease_until=ago(-5))
-    await look(at, tasks)
-    assert await at.lease_s(job) > LEASE_S - 5
+    left_s = await at.lease_s(job)
+    assert (left_s < 5, left_s > LEASE_S - 5) == (not is_renewed, is_renewed)
     assert not at.silence._being_killed
 
 
@@ -202,44 +198,37 @@ async def test_who_holds_nothing_need_not_beat(at: Room, tasks: TaskGroup, livin
 # The ladder.
 
 
-async def test_who_answers_is_not_told_to_end(at: Room, tasks: TaskGroup, monkeypatch: Patch, living: Process) -> None:
-    """A heartbeat stops the ladder before its first signal."""
+@pytest.mark.parametrize("ends", [False, True])
+async def test_who_answers_is_not_told_to_end(
+    at: Room, tasks: TaskGroup, monkeypatch: Patch, living: Process, *, ends: bool
+) -> None:
+    """A heartbeat stops the ladder before its first signal; a process that has gone is somebody else's matter."""
     monkeypatch.setattr(looking, "ASK_S", WHILE_S)
     worker = at.silent(living.pid)
     await at.running(worker)
     await look(at, tasks)
     await anyio.wait_all_tasks_blocked()
     assert at.silence._being_killed
-    worker.contact.beaten_s = time.monotonic()
+    if ends:
+        living.kill()
+    else:
+        worker.contact.beaten_s = time.monotonic()
     await at.until_done()
     assert at.signals == []
 
 
 async def test_who_answers_late_is_not_killed(at: Room, tasks: TaskGroup, monkeypatch: Patch, deaf: Process) -> None:
-    """A heartbeat after SIGTERM is one."""
+    """A heartbeat after SIGTERM is one; should it die later, that has other reasons."""
     monkeypatch.setattr(looking, "TERM_S", LONG_S)
     worker = at.silent(deaf.pid)
     await at.running(worker)
     await look(at, tasks)
     await at.until(lambda: signal.SIGTERM in at.signals)
+    assert worker.jobs.forced_endings
     worker.contact.beaten_s = time.monotonic()
     await at.until_done()
     assert at.signals == [signal.SIGTERM]
     assert worker.jobs.forced_endings == {}
-
-
-async def test_who_ends_by_itself_is_not_signalled(
-    at: Room, tasks: TaskGroup, monkeypatch: Patch, living: Process
-) -> None:
-    """A process that has gone while it was asked is somebody else's matter by now."""
-    monkeypatch.setattr(looking, "ASK_S", WHILE_S)
-    worker = at.silent(living.pid)
-    await at.running(worker)
-    await look(at, tasks)
-    await anyio.wait_all_tasks_blocked()
-    living.kill()
-    await at.until_done()
-    assert at.signals == []
 
 
 async def test_who_is_stopped_is_not_waited_for(
@@ -275,14 +264,22 @@ async def test_what_a_speaking_worker_does_not_list_lapses(at: Room, living: Pro
     assert [(await at.read(job))["status"] for job in (lasting, reported)] == ["RUNNING"] * 2
 
 
-async def test_what_a_worker_has_not_read_of_yet_does_not_lapse(at: Room, living: Process) -> None:
-    """One heartbeat may have been sent before the assignment was read: only the second one tells."""
-    worker = at.silent(living.pid, 0.0)
-    job = await at.running(worker, lease_until=ago(1))
-    worker.held[job, 1].unlisted = 1
+@pytest.mark.parametrize(
+    ("silent_s", "lapsed_s", "unlisted"),
+    [(0.0, 1.0, 1), (LEASE_S, 1.0, 2), (0.0, -LEASE_S, 2)],
+    ids=["may not have been read of", "of who cannot beat", "extended meanwhile"],
+)
+async def test_what_may_run_does_not_lapse(
+    at: Room, living: Process, silent_s: float, lapsed_s: float, unlisted: int
+) -> None:
+    """Only the second heartbeat tells; of who is silent the process comes first; what was extended keeps its place."""
+    worker = at.silent(living.pid, silent_s)
+    job = await at.running(worker, lease_until=ago(lapsed_s))
+    worker.held[job, 1].unlisted = unlisted
     await at.silence.lapsed([worker.identity])
     await at.results.batcher.wait_idle()
     assert (await at.read(job))["status"] == "RUNNING"
+    assert worker.held.keys() == {(job, 1)}
 
 
 async def test_what_a_speaking_worker_was_never_given(at: Room, living: Process) -> None:
@@ -293,16 +290,6 @@ async def test_what_a_speaking_worker_was_never_given(at: Room, living: Process)
     await at.claims.loop.pass_once()
     row = await at.read(job)
     assert (row["uncharged"], row["last_error"]) == (1, None)
-
-
-async def test_what_a_silent_worker_holds_does_not_lapse(at: Room, living: Process) -> None:
-    """Who has not been able to beat may be running it: its process comes first."""
-    worker = at.silent(living.pid)
-    job = await at.running(worker, lease_until=ago(1))
-    worker.held[job, 1].unlisted = 2
-    await at.silence.lapsed([worker.identity])
-    await at.results.batcher.wait_idle()
-    assert (await at.read(job))["status"] == "RUNNING"
 
 
 async def test_what_a_worker_left_behind_that_is_watched(at: Room, living: Process) -> None:
@@ -388,16 +375,6 @@ async def test_what_has_lapsed_for_a_living_worker_is_free(at: Room, living: Pro
     assert at.registry.running_in_hand([job]) == {job}  # not before: it would be given back beside
     await at.wait(job, status="RETRYING")
     await at.until(lambda: not worker.held)
-
-
-async def test_what_is_ended_late_stays_held(at: Room, living: Process) -> None:
-    """The lease was extended meanwhile: the attempt goes on, and keeps its place."""
-    worker = at.silent(living.pid, 0.0)
-    job = await at.running(worker, lease_until=ago(-LEASE_S))
-    worker.held[job, 1].unlisted = 2
-    await at.silence.lapsed([worker.identity])
-    await at.results.batcher.wait_idle()
-    assert worker.held.keys() == {(job, 1)}
 
 
 async def test_what_a_worker_that_is_not_connected_was_never_given(at: Room, living: Process) -> None:
@@ -569,21 +546,6 @@ async def test_who_dies_of_sigterm_has_let_its_lease_lapse(
     row = await at.wait(job, status="RETRYING")
     assert (row["crashes"], row["last_error"]) == (0, "worker lease expired")
     await at.wait(queued, status="PENDING")
-
-
-async def test_who_speaks_after_sigterm_is_not_sentenced(
-    at: Room, tasks: TaskGroup, monkeypatch: Patch, deaf: Process
-) -> None:
-    """Should it die later, that has other reasons."""
-    monkeypatch.setattr(looking, "TERM_S", LONG_S)
-    worker = at.silent(deaf.pid)
-    await at.running(worker)
-    await look(at, tasks)
-    await at.until(lambda: signal.SIGTERM in at.signals)
-    assert worker.jobs.forced_endings
-    worker.contact.beaten_s = time.monotonic() + LONG_S
-    await at.until_done()
-    assert not worker.jobs.forced_endings
 
 
 async def test_renewals_from_here_are_no_beats(at: Room, tasks: TaskGroup, living: Process) -> None:

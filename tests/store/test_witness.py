@@ -144,6 +144,14 @@ async def due(connection: Sql, **columns: Any) -> bytes:
     return await forge(connection, **{"next_run_at": at, **columns})
 
 
+async def held(host: Host, connection: Sql) -> bytes:
+    """A job that was handed out when it had come; its id."""
+    await host.witness.step()
+    one = await due(connection)
+    assert await host.claim() == [(one, 1)]
+    return one
+
+
 async def test_it_claims_when_it_has_come(host: Host, connection: Sql) -> None:
     """Not before; then at once, and it counts each second."""
     one = await due(connection)
@@ -290,9 +298,7 @@ def _fields(memory: Memory) -> dict[str, Any]:
 
 async def test_a_new_place_that_knows_the_newest_attempts(host: Host, connection: Sql) -> None:
     """Nothing is lost there: the same epoch, and what is held is held."""
-    await host.witness.step()
-    one = await due(connection)
-    assert await host.claim() == [(one, 1)]
+    await held(host, connection)
     await _elsewhere(host)
     assert await host.witness.step() == TICK_S
     assert host.wire.lost == []
@@ -308,9 +314,7 @@ async def test_a_new_place_that_knows_the_newest_attempts(host: Host, connection
 )
 async def test_a_new_place_that_does_not(host: Host, connection: Sql, change: str) -> None:
     """What was handed out since the last tick, or in the one that is under way, tells that it went back."""
-    await host.witness.step()
-    one = await due(connection)
-    assert await host.claim() == [(one, 1)]
+    one = await held(host, connection)
     await connection.execute(change)
     await _elsewhere(host)
     assert await host.witness.step() == SOON_S
@@ -319,9 +323,7 @@ async def test_a_new_place_that_does_not(host: Host, connection: Sql, change: st
 
 async def test_what_a_tick_has_confirmed_is_not_asked_for(host: Host, connection: Sql) -> None:
     """An operator deletes jobs, and their attempts: only what no tick has counted yet is looked for."""
-    await host.witness.step()
-    one = await due(connection)
-    assert await host.claim() == [(one, 1)]
+    await held(host, connection)
     await host.witness.step()
     await connection.execute("DELETE FROM pulse.jobs")
     await _elsewhere(host)
@@ -332,9 +334,7 @@ async def test_what_a_tick_has_confirmed_is_not_asked_for(host: Host, connection
 @pytest.mark.parametrize(("keep", "epoch"), [(True, 2), (False, 1)])
 async def test_what_was_completed_and_is_not_there(host: Host, connection: Sql, keep: bool, epoch: int) -> None:
     """It proves that the database went back, unless completed jobs are forgotten at once."""
-    await host.witness.step()
-    one = await due(connection)
-    assert await host.claim() == [(one, 1)]
+    one = await held(host, connection)
     done = [Completion(one, 1, host.worker.identity, None)]
     assert await host.store.complete(done, keep=keep) == {(one, 1)}
     host.registry.free(host.worker, [(one, 1)])
@@ -349,9 +349,7 @@ async def test_what_was_completed_and_is_not_there(host: Host, connection: Sql, 
 
 async def test_a_report_that_a_new_place_does_not_know(host: Host, connection: Sql) -> None:
     """The worker does not hold that attempt any more: it is given back, and does not wait for its lease."""
-    await host.witness.step()
-    one = await due(connection)
-    assert await host.claim() == [(one, 1)]
+    one = await held(host, connection)
     host.registry.free(host.worker, [(one, 1)])
     await _elsewhere(host)
     assert await host.witness.step() == TICK_S
@@ -361,9 +359,7 @@ async def test_a_report_that_a_new_place_does_not_know(host: Host, connection: S
 
 async def test_a_tick_that_failed_has_confirmed_nothing(host: Host, connection: Sql) -> None:
     """What was handed out before it is looked for, too."""
-    await host.witness.step()
-    one = await due(connection)
-    assert await host.claim() == [(one, 1)]
+    one = await held(host, connection)
     known = host.witness._memory
     assert known is not None
     assert not await host.witness._tick(known, await _seen_of(host, started=False))
