@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import pytest
 from hypothesis import HealthCheck, settings
-from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
+from hypothesis.stateful import run_state_machine_as_test
 
 from pulse.common.ids import uuid7
 from pulse.job import Status
@@ -36,14 +35,21 @@ _COLUMNS: Final = """
 EXAMPLES: Final = pytest.mark.parametrize("part", [3, pytest.param(1, marks=pytest.mark.rest)])  # of them, for a model
 
 Row = dict[str, Any]
+T = TypeVar("T")
 Patch: TypeAlias = pytest.MonkeyPatch
 Sql: TypeAlias = "Connection[Record]"  # a plain connection
 
 
-def run_histories(machine: Callable[[], RuleBasedStateMachine], part: int) -> None:
+def run_histories(machine: Any, part: int) -> None:
     """Let random histories happen to such machines."""
     few = settings(max_examples=settings().max_examples // part, suppress_health_check=[HealthCheck.too_slow])
     run_state_machine_as_test(machine, settings=few)
+
+
+def found_of(found: T | None) -> T:
+    """What was looked for: it must be there."""
+    assert found is not None
+    return found
 
 
 def at(seconds: float) -> datetime:

@@ -32,8 +32,10 @@ from pulse_actors.shared.identity import Host, Peer, compose, this_host
 from pulse_actors.watchdog import actor as watching
 from pulse_actors.watchdog.actor import Watchdog
 from pulse_actors.watchdog.sweep_guard import SweepGuard
-from tests.store.helpers import Patch, Sql, count, forge, history, read
+from tests.store.helpers import Patch, Sql, count, forge, found_of, history, read
 from tests.support.confidential import confidential
+
+pytestmark = pytest.mark.heavy
 
 SECRET: Final = confidential("s3cret-word", "password of a DSN")
 SWEEP_S: Final = 10.0
@@ -191,8 +193,7 @@ async def test_cron_fires_in_its_zone(store: Store, connection: Sql) -> None:
     """A cron's cursor goes to the next local time of its zone."""
     identity = await schedule(store, kind="cron", every_s=None, cron="30 12 * * *", timezone="Asia/Kolkata")
     await turn(Scheduler(store))
-    following = await cursor_of(connection, identity)
-    assert following is not None
+    following = found_of(await cursor_of(connection, identity))
     assert following > datetime.now(UTC)
     assert (following.hour, following.minute) == (7, 0)
 
@@ -263,8 +264,7 @@ async def test_a_schedule_that_cannot_be_followed_stops_nobody_else(
     assert await turn(actor) == TurnResult(LOOK_S, READY)
     assert await count(connection) == 1
     assert await cursor_of(connection, stuck) == cursor
-    found = await store.schedules.get(stuck)
-    assert found is not None
+    found = found_of(await store.schedules.get(stuck))
     assert str(found["error"]).startswith("timezone is" if zone != "UTC" else "cron is")
     await connection.execute("UPDATE pulse.schedules SET cron = '0 0 * * *', timezone = 'UTC' WHERE error IS NOT NULL")
     await actor.prime(boot=False)

@@ -17,6 +17,8 @@ from pulse_actors.runtime.actor import Turn, TurnResult
 from pulse_actors.scheduler.actor import SOON_S, WAIT_S, Scheduler
 from tests.store.helpers import Sql
 
+pytestmark = pytest.mark.heavy
+
 AWAY_S: Final = 75.0
 EVERY_S: Final = 0.5
 MISSED: Final = int(AWAY_S / EVERY_S) + 1

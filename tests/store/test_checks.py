@@ -24,7 +24,7 @@ from pulse.system import processes
 from tests.store.check_kit import GUARDS, LIVES, RECORD, ROWS, Wrong, live, live_all
 from tests.store.conftest import EMPTY, Shared
 from tests.store.epoch_kit import raised
-from tests.store.helpers import Patch, Sql, claim, fence, forge, job
+from tests.store.helpers import Patch, Sql, claim, fence, forge, found_of, job
 
 EVERY: Final = (*TABLES, *AUDIT)
 BY_NAME: Final = {one.name: one for one in EVERY}
@@ -385,8 +385,7 @@ async def test_another_schema(dsn: str, connection: Sql) -> None:
 
 async def test_the_guards_are_those_of_the_schema(connection: Sql) -> None:
     """The list of constraints, indexes, triggers and functions is that of a fresh installation."""
-    statement = BY_NAME["guards"].statement
-    assert statement is not None
+    statement = found_of(BY_NAME["guards"].statement)
     keys = await connection.fetch(
         "SELECT conname FROM pg_constraint WHERE connamespace = 'pulse'::regnamespace AND contype <> 'n'"
     )
@@ -410,8 +409,7 @@ async def test_the_guards_are_those_of_the_schema(connection: Sql) -> None:
 
 def test_the_moves_are_those_of_the_table() -> None:
     """The legal moves in the SQL are pulse.job.TRANSITIONS, and the two first ones."""
-    statement = BY_NAME["moves"].statement
-    assert statement is not None
+    statement = found_of(BY_NAME["moves"].statement)
     legal = {(source.value, target.value) for source, targets in TRANSITIONS.items() for target in targets}
     for source, target in {*legal, ("", "PENDING"), ("", "RUNNING")}:
         assert f"('{source}', '{target}')" in statement.sql

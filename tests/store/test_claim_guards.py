@@ -38,6 +38,8 @@ from tests.store.helpers import TOPIC, Patch, Sql, forge, read
 from tests.store.recovery_kit import DEADLINE_S, HOST, PAST, identity_of, jobs_of, new_worker, rows_of
 from tests.support.claim_parts import claim_parts
 
+pytestmark = pytest.mark.heavy
+
 LEVEL: Final = Level(TOPIC, 3)
 CLAIM: Final = Claim(bytes(16), 1, "n", TOPIC, "{}", None, 0, 0.0, 0, 0)
 

@@ -27,7 +27,7 @@ from pulse_actors.dispatcher.workers.records import ForcedEnding
 from pulse_actors.dispatcher.writes import report
 from pulse_actors.dispatcher.writes.report_rows import Obituary, PendingReport
 from pulse_actors.shared.identity import Host
-from tests.store.helpers import TOPIC, Patch, Sql, history
+from tests.store.helpers import TOPIC, Patch, Sql, found_of, history
 from tests.store.recovery_kit import (
     DEADLINE_S,
     HOST,
@@ -454,8 +454,7 @@ async def test_a_stranger_is_adopted_with_what_it_holds(at: Floor, living: Proce
     """A living process of this host that holds jobs is watched without having said hello."""
     identity = identity_of(living.pid)
     job = await at.row(identity)
-    stranger = await at.deaths.adopt(HOST, identity)
-    assert stranger is not None
+    stranger = found_of(await at.deaths.adopt(HOST, identity))
     assert list(stranger.held) == [(job, 1)]
     assert at.registry.strangers == {identity: stranger}
     assert at.deaths.in_hand() == [stranger]
@@ -465,8 +464,7 @@ async def test_a_stranger_is_of_the_user_of_its_process(at: Floor) -> None:
     """Whose parent may speak for it depends on that."""
     other: dict[str, int] = {"user": 65534} if os.geteuid() == 0 else {}
     with process(**other) as busy:
-        stranger = await at.deaths.adopt(HOST, identity_of(busy.pid))
-        assert stranger is not None
+        stranger = found_of(await at.deaths.adopt(HOST, identity_of(busy.pid)))
         assert stranger.facts.uid == other.get("user", os.geteuid())
 
 
@@ -485,8 +483,7 @@ async def test_a_stranger_is_released_only_while_it_is_one(at: Floor, living: Pr
     """It may have said hello while the database was asked about it, or have been buried."""
     identity = identity_of(living.pid)
     job = await at.row(identity)
-    stranger = await at.deaths.adopt(at.host, identity)
-    assert stranger is not None
+    stranger = found_of(await at.deaths.adopt(at.host, identity))
     worker = at.watch(new_worker(identity, living.pid))
     at.deaths.release(stranger)
     await anyio.wait_all_tasks_blocked()
@@ -537,8 +534,7 @@ async def test_a_stranger_dies_by_what_the_database_says(at: Floor, living: Proc
     """What it holds by then counts, also what another dispatcher gave it; whether it had started nobody knows."""
     identity = identity_of(living.pid)
     before = await at.row(identity)
-    stranger = await at.deaths.adopt(HOST, identity)
-    assert stranger is not None
+    stranger = found_of(await at.deaths.adopt(HOST, identity))
     later = await at.row(identity)
     living.kill()
     await at.wait_buried(stranger)
@@ -550,8 +546,7 @@ async def test_a_stranger_that_drained_in_vain(at: Floor) -> None:
     """Its exit code says that it left by itself, with what nobody took back: that counts for nobody."""
     with process("sh", "-c", f"read line; exit {processes.UNFINISHED}", stdin=subprocess.PIPE) as leaving:
         job = await at.row(identity_of(leaving.pid))
-        stranger = await at.deaths.adopt(HOST, identity_of(leaving.pid))
-        assert stranger is not None
+        assert await at.deaths.adopt(HOST, identity_of(leaving.pid)) is not None
         assert leaving.stdin is not None
         leaving.stdin.close()
         row = await at.wait(job, status="PENDING")
@@ -566,8 +561,7 @@ async def test_a_stranger_that_dies_while_the_database_is_away(at: Floor, monkey
 
     monkeypatch.setattr(watching, "STRANGER_S", 0.0)
     job = await at.row(identity_of(living.pid))
-    stranger = await at.deaths.adopt(HOST, identity_of(living.pid))
-    assert stranger is not None
+    assert await at.deaths.adopt(HOST, identity_of(living.pid)) is not None
     monkeypatch.setattr(at.store, "running_of", away)
     living.kill()
     row = await at.wait(job, status="RETRYING")

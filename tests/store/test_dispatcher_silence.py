@@ -22,7 +22,7 @@ from pulse_actors.dispatcher.liveness import silent_workers as looking
 from pulse_actors.dispatcher.liveness.silent_workers import SilentWorkers
 from pulse_actors.dispatcher.workers.records import RegisteredWorker
 from pulse_actors.dispatcher.writes.unwritten import UnwrittenLeases
-from tests.store.helpers import TOPIC, Patch, Sql, history
+from tests.store.helpers import TOPIC, Patch, Sql, found_of, history
 from tests.store.recovery_kit import (
     DEADLINE_S,
     HOST,
@@ -398,8 +398,7 @@ async def test_what_a_worker_that_is_not_connected_was_never_given(at: Room, liv
 async def stranger(at: Room, pid: int) -> RegisteredWorker:
     """A living process that holds jobs, was adopted, and has not been heard of for a lease."""
     await at.silence.lapsed([identity_of(pid)])
-    found = at.deaths.watched(identity_of(pid))
-    assert found is not None
+    found = found_of(at.deaths.watched(identity_of(pid)))
     found.contact.beaten_s -= LEASE_S
     return found
 

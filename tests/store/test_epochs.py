@@ -19,7 +19,7 @@ from pulse.store.rows import Claim, Completion, Fence
 from pulse.store.statements import STATEMENTS
 from pulse.store.store import Store
 from tests.store.epoch_kit import HOST, LEASE_S, ME, OTHER, clean, come, raised
-from tests.store.helpers import NOW, TOPIC, WORKER, Patch, Sql, forge, history, job, read
+from tests.store.helpers import NOW, TOPIC, WORKER, Patch, Sql, forge, found_of, history, job, read
 from tests.support.waiting import until
 
 FLOOR: Final = 1000
@@ -245,8 +245,7 @@ async def test_a_tick_needs_all_that_a_claim_needs(connection: Sql, store: Store
     await come(store, OTHER)
     for wrong in (*_wrong(known)[:1], *_wrong(known)[2:]):
         assert await store.epochs.tick(wrong, FLOOR, seen.place) is None
-    mark = await store.epochs.tick(known, 5000, "there")
-    assert mark is not None
+    mark = found_of(await store.epochs.tick(known, 5000, "there"))
     rows = {
         row["instance"]: tuple(row)[1:]
         for row in await connection.fetch("SELECT instance, counter, highest, place FROM pulse.witnesses")

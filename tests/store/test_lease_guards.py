@@ -23,6 +23,8 @@ from pulse_actors.shared.identity import Host
 from tests.store.helpers import Patch, Sql, forge, new_id, read
 from tests.store.recovery_kit import HOST, LEASE_S, Floor, Process, Wire, ago, identity_of, new_worker
 
+pytestmark = pytest.mark.heavy
+
 AT_S: Final = 1e6
 USER: Final = 12345  # a uid that owns nothing here
 

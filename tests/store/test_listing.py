@@ -18,7 +18,7 @@ from pulse.store.reading.listing import Wanted
 from pulse.store.rows import from_us, to_us
 from pulse.store.statements import STATEMENTS
 from pulse.store.store import Store
-from tests.store.helpers import NOW, STATUSES, Patch, Sql, at, forge, new_id
+from tests.store.helpers import NOW, STATUSES, Patch, Sql, at, forge, found_of, new_id
 
 JOBS: Final = 150
 MADE_MS: Final = to_us(NOW) // 1000
@@ -171,8 +171,7 @@ async def test_each_part_that_is_small(connection: Sql, jobs: list[Row], part: s
             schedule=SCHEDULE if part == "schedule" else drawn_one.schedule,
             prefix=drawn_one.prefix or "0" if part == "prefix" else drawn_one.prefix,
         )
-        row = await connection.fetchrow(STATEMENTS["collect_jobs"].sql, part, 10 * JOBS, *wanted.columns())
-        assert row is not None
+        row = found_of(await connection.fetchrow(STATEMENTS["collect_jobs"].sql, part, 10 * JOBS, *wanted.columns()))
         found = [job for job in jobs if PARTS[part](job, wanted) and fits(job, wanted)]
         timed = [job["id"] for job in found if is_timed(job["id"])]
         others = [

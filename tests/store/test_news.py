@@ -24,6 +24,8 @@ from tests.store.helpers import TOPIC, Patch, Sql, forge
 from tests.store.recovery_kit import HOST, new_worker
 from tests.support.claim_parts import claim_parts
 
+pytestmark = pytest.mark.heavy
+
 DEADLINE_S: Final = 10.0
 PAST: Final = datetime(2020, 1, 1, tzinfo=UTC)
 

@@ -19,6 +19,8 @@ from tests.support import postgres
 from tests.support.notify_queue import SETTINGS, NotifyQueue
 from tests.support.postgres import Postgres, started
 
+pytestmark = pytest.mark.heavy
+
 SCHEDULE: Final = "0199a1b2-c3d4-7e5f-8a0b-1c2d3e4f5a6b"
 # Whatever tells somebody something, and commits.
 TELLING: Final = (

@@ -15,7 +15,21 @@ from pulse.store.operators.jobs import Moved
 from pulse.store.operators.transaction import Operator
 from pulse.store.rows import Wake
 from pulse.store.store import Store
-from tests.store.helpers import LEASE_S, NOW, STATUSES, TERMINAL, TOPIC, WAITING, WORKER, Patch, Sql, at, forge, read
+from tests.store.helpers import (
+    LEASE_S,
+    NOW,
+    STATUSES,
+    TERMINAL,
+    TOPIC,
+    WAITING,
+    WORKER,
+    Patch,
+    Sql,
+    at,
+    forge,
+    found_of,
+    read,
+)
 
 HELD: Final = "9999-12-30 00:00+00"
 _NOTE: Final = "INSERT INTO pulse.audit (id, at, action, topic) VALUES ($1, $2, $3, $4)"
@@ -244,8 +258,7 @@ async def test_progress_of_retention(store: Store) -> None:
         (2, 2, True, True),
     ):
         await store.audit.note_retention(walked, gone, begins=begins, ends=ends)
-        found = await store.audit.retention()
-        assert found is not None
+        found = found_of(await store.audit.retention())
         told.append(found)
     names = ("walked", "gone", "last_walked", "last_gone", "total_gone")
     assert [told[2][name] for name in names] == [7, 4, 9, 3, 7]

@@ -14,7 +14,7 @@ from pulse.store.operators.schedules import MAX_HELD
 from pulse.store.rows import Completion, Due, Ending, EndingKind, Fired, Level, NewSchedule, from_us
 from pulse.store.store import Store
 from pulse_actors.scheduler.catchup import firing_of
-from tests.store.helpers import NOW, OTHER, TOPIC, WORKER, Patch, Sql, at, claim, fence, history, read
+from tests.store.helpers import NOW, OTHER, TOPIC, WORKER, Patch, Sql, at, claim, fence, found_of, history, read
 from tests.support.waiting import until_blocked
 
 EVERY_S: Final = 60.0
@@ -79,8 +79,7 @@ async def test_skip(store: Store, connection: Sql, stage: str) -> None:
             await store.end([Ending(*fence(one.id), EndingKind.RETRY, "why", delay_s=1000.0)], now=NOW)
     assert await verdicts(store, 1, 2) == ["skipped"] * 2
     assert await statuses(connection) == [stage]
-    found = await store.schedules.get(schedule)
-    assert found is not None
+    found = found_of(await store.schedules.get(schedule))
     assert (found["next_run_at"], found["last_run_at"]) == (at(3 * EVERY_S).timestamp(), NOW.timestamp())
 
 

@@ -22,7 +22,7 @@ from pulse.store.connections.pool import HOT_SETTINGS, Target, connect
 from pulse.store.rows import Renewal
 from pulse.store.statements import STATEMENTS
 from pulse.store.store import Store
-from tests.store.helpers import LEASE_S, NOW, TOPIC, WORKER, Sql, at, new_id
+from tests.store.helpers import LEASE_S, NOW, TOPIC, WORKER, Sql, at, found_of, new_id
 from tests.support.postgres import Postgres
 
 Node = dict[str, Any]
@@ -335,8 +335,7 @@ async def test_heartbeats_are_hot(store: Store, connection: Sql) -> None:
 
 async def _updates(connection: Sql) -> tuple[int, int]:
     sql = "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relid = 'pulse.jobs'::regclass"
-    row = await connection.fetchrow(sql)
-    assert row is not None
+    row = found_of(await connection.fetchrow(sql))
     return row["n_tup_upd"], row["n_tup_hot_upd"]
 
 

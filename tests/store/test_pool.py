@@ -23,7 +23,7 @@ from tests.support.postgres import PASSWORD_ROLE
 from tests.support.proxy import Proxy, socket_of, through
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.timed
+pytestmark = [pytest.mark.timed, pytest.mark.heavy]
 
 SHORT_S: Final = 0.3
 PROMPT_S: Final = 2.0  # the longest that anything with a deadline of SHORT_S may take

@@ -16,7 +16,7 @@ from pulse.store.rows import Ending, EndingKind, NewSchedule
 from pulse.store.statements import STATEMENTS
 from pulse.store.store import Store
 from pulse_supervisor.control.status import GATHER_S
-from tests.store.helpers import NOW, STATUSES, WORKER, Patch, Sql, at, fence, forge, new_id
+from tests.store.helpers import NOW, STATUSES, WORKER, Patch, Sql, at, fence, forge, found_of, new_id
 from tests.support.proxy import Proxy, socket_of, through
 
 
@@ -27,8 +27,7 @@ async def test_one_job(store: Store, connection: Sql) -> None:
         "INSERT INTO pulse.attempts (job_id, attempt, outcome) VALUES ($1, 1, 'error')", identity.hex()
     )
     await store.end([Ending(*fence(identity, 2), EndingKind.TIMEOUT, "why", 5.0)], now=NOW)
-    found = await store.reads.job(identity)
-    assert found is not None
+    found = found_of(await store.reads.job(identity))
     columns = await connection.fetch(
         "SELECT attname FROM pg_attribute WHERE attrelid = 'pulse.jobs'::regclass AND attnum > 0"
     )
@@ -168,8 +167,7 @@ async def test_a_job_larger_than_a_frame(store: Store, connection: Sql) -> None:
     result = f"[{'1, ' * 3_000_000}1]"
     large = await forge(connection, "COMPLETED", args='{"a": 1}', result=result, submitted_at=at(1))
     await forge(connection)
-    found = await store.reads.job(large)
-    assert found is not None
+    found = found_of(await store.reads.job(large))
     assert (found["result"], found["omitted"], found["args"], found["history"]) == (None, ["result"], '{"a": 1}', [])
     listed, after, _ = await store.listing.page(Wanted(), 2, oldest=True)
     assert (listed[0]["id"], listed[0]["omitted"], "omitted" in listed[1], after) == (large, ["result"], False, None)
@@ -180,6 +178,5 @@ async def test_a_schedule_larger_than_a_frame(store: Store) -> None:
     identity = new_id()
     large = f'{{"a": "{"x" * 9_000_000}"}}'
     await store.schedules.create(NewSchedule(identity, "n", "at", large, None, run_at=NOW))
-    found = await store.schedules.get(identity)
-    assert found is not None
+    found = found_of(await store.schedules.get(identity))
     assert (found["args"], found["omitted"]) == (None, ["args"])

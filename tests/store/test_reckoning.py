@@ -10,7 +10,7 @@ from pulse.common.ids import uuid7
 from pulse.store.rows import NewSchedule, Reckoned
 from pulse.store.store import Store
 from pulse_actors.scheduler.catchup import reckoned_of
-from tests.store.helpers import NOW, Sql, at
+from tests.store.helpers import NOW, Sql, at, found_of
 
 MINUTE_S = 60.0
 
@@ -30,8 +30,7 @@ async def reckon(store: Store) -> int:
 async def occurrences(connection: Sql, schedule: NewSchedule) -> tuple[Any, ...]:
     """The next one, the one after it, whether something is to be reckoned, and why that cannot be."""
     sql = "SELECT next_run_at, following_run_at, reckon, error FROM pulse.schedules WHERE id = $1"
-    row = await connection.fetchrow(sql, schedule.id.hex())
-    assert row is not None
+    row = found_of(await connection.fetchrow(sql, schedule.id.hex()))
     return tuple(row)
 
 
@@ -133,8 +132,7 @@ async def test_what_sql_made_gets_its_first_occurrences(store: Store, connection
         await connection.execute(f"SELECT pulse.create_schedule('n', {rule})")
         assert await store.schedules.due(10) == []
         assert await reckon(store) == 1
-        row = await connection.fetchrow("SELECT next_run_at, following_run_at FROM pulse.schedules")
-        assert row is not None
+        row = found_of(await connection.fetchrow("SELECT next_run_at, following_run_at FROM pulse.schedules"))
         assert [None if one is None else one - NOW for one in row] == [
             None if one is None else timedelta(seconds=one) for one in seconds
         ]

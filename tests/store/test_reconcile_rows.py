@@ -17,6 +17,8 @@ from pulse_actors.dispatcher.liveness.startup import bury_forgotten, bury_late
 from pulse_actors.shared.identity import Host, Peer, compose, this_host
 from tests.store.helpers import Patch, Sql, forge, history, read
 
+pytestmark = pytest.mark.heavy
+
 HERE: Final = this_host("here")
 PID: Final = os.getpid()
 GONE_PID: Final = 2**22 + 1  # above the largest pid_max

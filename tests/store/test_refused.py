@@ -28,7 +28,7 @@ from pulse_actors.dispatcher.writes.submit import PendingSubmit
 from pulse_actors.runtime import actor
 from pulse_actors.runtime.actor import Backoff
 from pulse_actors.watchdog import expiry
-from tests.store.helpers import TOPIC, Patch, Sql, forge, job, read
+from tests.store.helpers import TOPIC, Patch, Sql, forge, found_of, job, read
 from tests.store.recovery_kit import DEADLINE_S, HOST, LEASE_S, Floor, Wire, new_worker, wire_of
 from tests.store.refusing_kit import refusing, spoil, sqlstates
 from tests.support.waiting import until as until_within
@@ -284,8 +284,9 @@ async def test_a_name_that_cannot_be_read(counter: Counter, connection: Sql, sto
 
             await until(it_too, "the job itself")
     assert [one["job"] for one in logs if one["event"] == "job_set_aside"] == [str(UUID(bytes=bad))]
-    row = await connection.fetchrow("SELECT attempts - uncharged AS charged FROM pulse.jobs WHERE id = $1", bad.hex())
-    assert row is not None
+    row = found_of(
+        await connection.fetchrow("SELECT attempts - uncharged AS charged FROM pulse.jobs WHERE id = $1", bad.hex())
+    )
     assert row["charged"] == 1
 
 

@@ -32,7 +32,7 @@ from pulse.store.store import Store
 from pulse_actors.scheduler.catchup import GRACE_S, MAX_CATCH_UP, firing_of, reckoned_of
 from pulse_actors.shared.recurrence import jittered_us
 from tests.store.conftest import EMPTY
-from tests.store.helpers import EXAMPLES, NOW, Sql, run_histories
+from tests.store.helpers import EXAMPLES, NOW, Sql, found_of, run_histories
 from tests.support.postgres import Postgres
 
 pytestmark = [pytest.mark.long, pytest.mark.heavy]
@@ -280,8 +280,7 @@ class Schedulers(RuleBasedStateMachine):
         return sorted(self.known)[pick % len(self.known)]
 
     def _revision(self, identity: bytes) -> int:
-        found = self.do(self.store.schedules.get(identity))
-        assert found is not None
+        found = found_of(self.do(self.store.schedules.get(identity)))
         return int(str(found["revision"]))
 
     @invariant()

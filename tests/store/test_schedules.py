@@ -14,7 +14,7 @@ from pulse.store.rows import Due, Fired, Firing, Level, NewSchedule, Work, from_
 from pulse.store.store import Store
 from pulse_actors.scheduler.catchup import firing_of
 from pulse_actors.shared.recurrence import jittered_us
-from tests.store.helpers import NOW, TOPIC, Row, Sql, at, count, new_id
+from tests.store.helpers import NOW, TOPIC, Row, Sql, at, count, found_of, new_id
 
 EVERY_S: Final = 60.0
 
@@ -43,8 +43,7 @@ def firing(schedule: NewSchedule, seconds: float = 0.0, *, more: bool = True) ->
 async def cursor(connection: Sql, schedule: NewSchedule) -> tuple[Any, Any]:
     """The cursor and the newest occurrence that fired."""
     sql = "SELECT next_run_at, last_run_at FROM pulse.schedules WHERE id = $1"
-    row = await connection.fetchrow(sql, schedule.id.hex())
-    assert row is not None
+    row = found_of(await connection.fetchrow(sql, schedule.id.hex()))
     return tuple(row)
 
 
@@ -216,8 +215,7 @@ async def test_create_get_delete(store: Store, connection: Sql) -> None:
     schedule = new(kind="at", run_at=at(5), next_run_at=at(5), topic=None, priority=2)
     assert await store.schedules.create(schedule)
     assert not await store.schedules.create(new(id=schedule.id, name="other"))
-    found = await store.schedules.get(schedule.id)
-    assert found is not None
+    found = found_of(await store.schedules.get(schedule.id))
     expected = {
         "id": schedule.id,
         "kind": "at",
@@ -282,8 +280,7 @@ async def test_jitter(store: Store) -> None:
     schedules = [new(jitter_s=jitter_s, every_s=jitter_s) for jitter_s in (0.5, 30.0, 3600.0, 86_400.0)]
     for schedule in schedules:
         await store.schedules.create(schedule)
-        found = await store.schedules.get(schedule.id)
-        assert found is not None
+        found = found_of(await store.schedules.get(schedule.id))
         due_us = jittered_us(schedule.id, to_us(NOW), schedule.jitter_s)
         assert round(float(str(found["due_at"])) * 1e6) == due_us
         assert schedule.id not in {due.id for due in await store.schedules.due(10, now=from_us(due_us - 1))}
@@ -322,8 +319,7 @@ async def test_update(store: Store, connection: Sql) -> None:
     )
     assert await store.schedules.update(words, 0, moved=False)
     assert not await store.schedules.update(words, 0, moved=False)
-    found = await store.schedules.get(schedule.id)
-    assert found is not None
+    found = found_of(await store.schedules.get(schedule.id))
     assert (found["name"], found["priority"], found["overlap"], found["ends_at"]) == (
         "m",
         9,
@@ -333,8 +329,7 @@ async def test_update(store: Store, connection: Sql) -> None:
     assert (found["next_run_at"], found["following_run_at"]) == (NOW.timestamp(), at(EVERY_S).timestamp())
     assert await store.schedules.update(words, 1, moved=True)
     assert (await cursor(connection, schedule))[0] == at(5)
-    untouched = await store.schedules.get(other.id)
-    assert untouched is not None
+    untouched = found_of(await store.schedules.get(other.id))
     assert (untouched["name"], untouched["revision"]) == ("n", 0)
 
 

@@ -17,7 +17,7 @@ from pulse.protocol import HandlerInfo
 from pulse.store.store import Store
 from pulse_actors.runtime.actor import Turn
 from pulse_actors.scheduler.actor import Scheduler
-from tests.store.helpers import Sql, count
+from tests.store.helpers import Sql, count, found_of
 from tests.support.waiting import until_blocked
 
 
@@ -29,8 +29,7 @@ async def made(connection: Sql, call: str) -> uuid.UUID:
 
 async def row_of(connection: Sql, identity: uuid.UUID) -> dict[str, Any]:
     """All columns of one schedule."""
-    row = await connection.fetchrow("SELECT * FROM pulse.schedules WHERE id = $1", str(identity))
-    assert row is not None
+    row = found_of(await connection.fetchrow("SELECT * FROM pulse.schedules WHERE id = $1", str(identity)))
     return dict(row)
 
 

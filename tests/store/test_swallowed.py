@@ -18,6 +18,8 @@ from tests.store.helpers import TOPIC, Patch, Sql, job
 from tests.store.recovery_kit import Floor, Wire, new_worker, wire_of
 from tests.support.waiting import until
 
+pytestmark = pytest.mark.heavy
+
 DROPPED = "dropped"
 
 

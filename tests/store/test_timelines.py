@@ -19,6 +19,8 @@ from pulse.store.store import Store
 from pulse_actors.shared.epoch_memory import Notebook
 from tests.store.helpers import Patch, Sql
 
+pytestmark = pytest.mark.heavy
+
 
 class Pools:
     """Makes pools that are closed at the end, whatever happens."""

@@ -12,7 +12,7 @@ from pulse.errors import StatementError
 from pulse.store.recovery.set_aside import SetAside, Suspect
 from pulse.store.rows import Level
 from pulse.store.store import Store
-from tests.store.helpers import NOW, TOPIC, Sql, forge, new_id
+from tests.store.helpers import NOW, TOPIC, Sql, forge, found_of, new_id
 
 pytestmark = pytest.mark.heavy
 
@@ -48,8 +48,7 @@ async def test_what_an_operator_set_aside_stays_so(store: Store, connection: Sql
     await connection.execute("UPDATE pulse.set_aside SET next_try_at = 'infinity' WHERE job_id = $1", job.hex())
     await store.aside.add([(job, AGAIN)], 0.0)
     assert (await rows(connection))[job]["for_good"]
-    found = await store.aside.next(60.0)
-    assert found is not None
+    found = found_of(await store.aside.next(60.0))
     assert found.id == other
     await store.aside.add([(third, REFUSED)], 0.0)
     await store.aside.readmit([job, other])
@@ -79,8 +78,7 @@ async def test_what_has_expired(store: Store, connection: Sql) -> None:
     for job in (late, other):
         await store.aside.add([(job, REFUSED)], 0.0)
     assert await store.aside.next(60.0) == SetAside(late, None, "claim_jobs", "XX001", "PENDING")
-    found = await store.aside.next(60.0)
-    assert found is not None
+    found = found_of(await store.aside.next(60.0))
     assert found.suspect is not None
 
 

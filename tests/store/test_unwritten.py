@@ -23,6 +23,8 @@ from pulse_actors.runtime.actor import Backoff
 from tests.store.helpers import Patch, Sql, forge
 from tests.store.recovery_kit import DEADLINE_S, LEASE_S
 
+pytestmark = pytest.mark.heavy
+
 LATE_S: Final = DOUBTED_SHARE * LEASE_S
 
 

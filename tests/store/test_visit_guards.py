@@ -46,10 +46,12 @@ from pulse_actors.dispatcher.writes.submit import BATCH
 from pulse_actors.runtime.actor import Turn
 from pulse_actors.runtime.bus import Hint
 from pulse_actors.shared.identity import Peer, compose
-from tests.store.helpers import TOPIC, Patch, Sql, forge, read
+from tests.store.helpers import TOPIC, Patch, Sql, forge, found_of, read
 from tests.store.recovery_kit import DEADLINE_S, HOST, LEASE_S, Floor, Wire, floor, new_worker, process, wire_of
 from tests.support.claim_parts import claim_parts
 from tests.support.peers import until
+
+pytestmark = pytest.mark.heavy
 
 PEER: Final = Peer(2**22 + 1, 0, 0, 7, HOST.pidns)
 NAME: Final = "w"
@@ -147,8 +149,7 @@ class Lobby(Floor):
         peer_session, line = self.peer_session(number)
         await peer_session._greet_worker(hello(*running, **words), 0)
         (welcome,) = line.bodies("welcome")
-        worker = self.registry.get(IDENTITY)
-        assert worker is not None
+        worker = found_of(self.registry.get(IDENTITY))
         return worker, dict(welcome)
 
 
@@ -356,8 +357,7 @@ async def test_a_hello_while_the_database_is_away(lobby: Lobby, monkeypatch: Pat
     await peer_session._greet_worker(hello((bytes(16), 1)), 0)
     away.close()
     assert [welcome["lost"] for welcome in line.bodies("welcome")] == [None]
-    worker = lobby.registry.get(IDENTITY)
-    assert worker is not None
+    worker = found_of(lobby.registry.get(IDENTITY))
     assert list(worker.held) == [(bytes(16), 1)]
 
 
@@ -388,8 +388,7 @@ async def test_a_hello_that_takes_too_long(lobby: Lobby, monkeypatch: Patch) -> 
     assert [welcome["lost"] for welcome in line.bodies("welcome")] == [None]
     assert lobby.claims.in_doubt._doubted == {IDENTITY}
     late, _ = lobby.peer_session(0)
-    refused = await behind_a_claim(lobby, late, hello())
-    assert refused is not None
+    refused = found_of(await behind_a_claim(lobby, late, hello()))
     assert refused.code == "conflict"
 
 

@@ -22,6 +22,8 @@ from pulse_actors.watchdog.actor import Watchdog
 from pulse_actors.watchdog.sweep_guard import SweepGuard
 from tests.store.helpers import Patch, Sql, forge, read
 
+pytestmark = pytest.mark.heavy
+
 SWEEP_S: Final = 10.0
 HOST: Final = this_host("here")
 LAPSED: Final = datetime.now(UTC) - timedelta(seconds=1)

@@ -13,7 +13,7 @@ from pulse.store.reading.jobs import BEFORE_MAX, Standing
 from pulse.store.rows import Ending, EndingKind
 from pulse.store.statements import STATEMENTS
 from pulse.store.store import Store
-from tests.store.helpers import LEASE_S, NOW, TERMINAL, TOPIC, WORKER, Sql, at, fence, forge, new_id
+from tests.store.helpers import LEASE_S, NOW, TERMINAL, TOPIC, WORKER, Sql, at, fence, forge, found_of, new_id
 from tests.support.postgres import Postgres
 
 HOST: Final = "here"
@@ -24,9 +24,7 @@ PLANS: Final = ("force_generic_plan", "force_custom_plan")
 
 async def standing(store: Store, identity: bytes, seconds: float = 0.0) -> Standing:
     """What is known of a job at NOW + *seconds*."""
-    found = await store.reads.why(identity, HOST, at(seconds))
-    assert found is not None
-    return found
+    return found_of(await store.reads.why(identity, HOST, at(seconds)))
 
 
 async def test_no_such_job(store: Store) -> None:
@@ -57,8 +55,7 @@ async def test_a_job_that_waits(store: Store, connection: Sql) -> None:
 async def test_the_database_has_the_time(store: Store, connection: Sql) -> None:
     """Without a time of its own it is the database's."""
     identity = await forge(connection)
-    found = await store.reads.why(identity, HOST)
-    assert found is not None
+    found = found_of(await store.reads.why(identity, HOST))
     now_s = await connection.fetchval("SELECT extract(epoch FROM clock_timestamp())::float8")
     assert abs(found.now - now_s) < 5
 

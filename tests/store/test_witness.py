@@ -24,9 +24,11 @@ from pulse_actors.dispatcher.workers.records import HeldJob, RegisteredWorker, W
 from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 from pulse_actors.shared.epoch_memory import Memory, Notebook
 from tests.store.epoch_kit import HOST, LEASE_S, OTHER, clean, come, keep, put_back, raised
-from tests.store.helpers import TOPIC, Patch, Sql, forge, job, read
+from tests.store.helpers import TOPIC, Patch, Sql, forge, found_of, job, read
 from tests.store.refusing_kit import refusing
 from tests.support.claim_parts import claim_parts
+
+pytestmark = pytest.mark.heavy
 
 FLOOR: Final = 1000
 
@@ -360,8 +362,7 @@ async def test_a_report_that_a_new_place_does_not_know(host: Host, connection: S
 async def test_a_tick_that_failed_has_confirmed_nothing(host: Host, connection: Sql) -> None:
     """What was handed out before it is looked for, too."""
     one = await held(host, connection)
-    known = host.witness._memory
-    assert known is not None
+    known = found_of(host.witness._memory)
     assert not await host.witness._tick(known, await _seen_of(host, started=False))
     assert not host.is_open
     await connection.execute("DELETE FROM pulse.jobs")
@@ -372,8 +373,7 @@ async def test_a_tick_that_failed_has_confirmed_nothing(host: Host, connection: 
 
 async def _seen_of(host: Host, *, started: bool) -> Any:
     """What it sees; not *started*: of a server that is another one by the time of the tick."""
-    memory = host.witness._memory
-    assert memory is not None
+    memory = found_of(host.witness._memory)
     seen = await host.store.epochs.look(memory.instance, None, LEASE_S)
     fields = {name: getattr(seen, name) for name in seen.__slots__}
     return type(seen)(**{**fields, **({} if started else {"relation": 1})})
