@@ -415,7 +415,7 @@ async def test_what_was_told_while_nobody_listened_is_looked_for(store: Store, m
     assert not (await turn(actor)).hints
     with monkeypatch.context() as patched:
         patched.setattr(store.topics, "live", AsyncMock(side_effect=UnavailableError("away")))
-        with pytest.raises(UnavailableError):
+        with pytest.raises(UnavailableError, match="away"):
             await actor.turn(Turn(11.0, (listening,)))
     assert (await turn(actor)).hints == (Hint("dispatcher", HintEvent.LISTENING),)
     assert not (await turn(actor)).hints

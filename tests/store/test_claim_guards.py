@@ -358,7 +358,7 @@ async def test_a_job_that_cannot_be_read_in_time(bench: Bench) -> None:
     assert len(failed._full) == 1
     failed._pauses.clear()
     bench.claims.signal.wake_level(Level(TOPIC, 0))
-    with pytest.raises(ContestedError):
+    with pytest.raises(ContestedError, match="waited too long"):
         await bench.claims.loop.pass_once()
 
     failed._pauses = {frozenset({TOPIC}): (0.0, 0.5, False)}
@@ -435,7 +435,7 @@ async def test_a_window_that_fails_has_its_cost(bench: Bench) -> None:
         raise UnavailableError("away")
 
     bench.after("claim", fail)
-    with pytest.raises(UnavailableError):
+    with pytest.raises(UnavailableError, match="away"):
         await bench.claims.loop.pass_once()
     assert bench.claims.signal.cursors.window_due(time.monotonic()) is None
 

@@ -312,7 +312,7 @@ async def queue(database: str) -> AsyncIterator[NotifyQueue]:
 async def test_all_that_tells_goes_on(database: str, sql: Sql, queue: NotifyQueue) -> None:
     """Submits, schedules, topics and the gate commit at a full queue, where a plain NOTIFY cannot."""
     await queue.fill()
-    with pytest.raises(asyncpg.ProgramLimitExceededError):
+    with pytest.raises(asyncpg.ProgramLimitExceededError, match="too many notifications in the NOTIFY queue"):
         await sql.execute("NOTIFY somebody, 'something'")
     for statement in TELLING:
         await sql.execute(statement)

@@ -138,7 +138,7 @@ async def test_no_note_without_what_was_done(store: Store, connection: Sql) -> N
             raise error
 
     for error in (NotFoundError("x"), RuntimeError("x")):
-        with pytest.raises(type(error)):
+        with pytest.raises(type(error), match="x"):
             await fail(error)
     assert (await read(connection, job))["status"] == "PENDING"
     assert await notes(connection) == []
@@ -189,7 +189,7 @@ async def test_nobody_forges_a_note(connection: Sql) -> None:
             """SELECT set_config('pulse.operator', '{"uid": 0, "user": "root", "behalf": "x"}', false)"""
         )
         await connection.execute("SELECT pulse.note('x')")
-        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+        with pytest.raises(asyncpg.InsufficientPrivilegeError, match="permission denied for table audit"):
             await connection.execute("DELETE FROM pulse.audit")
     finally:
         await connection.execute("RESET SESSION AUTHORIZATION; RESET pulse.operator")

@@ -238,7 +238,7 @@ class PolicyMachine(RuleBasedStateMachine):
     @rule(store=stores, topic=topics)
     def set_nonsense(self, store: int, topic: str) -> None:
         """It is refused, and what goes with it is not done either."""
-        with pytest.raises(BadRequestError):
+        with pytest.raises(BadRequestError, match="backoff of topic"):
             self.do(self.stores[store].topics.set(topic, {"max_attempts": 1, "backoff": "fixed:-5"}))
 
     @rule(store=stores, word=words)

@@ -104,7 +104,7 @@ async def test_a_silent_server_at_connect(distant: Pool, proxy: Proxy) -> None:
     """A handshake whose answer never comes ends at the deadline of the use that needed it."""
     proxy.cut()
     began_s = time.monotonic()
-    with pytest.raises(UnavailableError):
+    with pytest.raises(UnavailableError, match="no answer within"):
         async with distant.connection(SHORT_S):
             pytest.fail("there is no connection to give")
     assert time.monotonic() - began_s < PROMPT_S
@@ -270,7 +270,7 @@ async def test_a_connection_that_breaks_each_time(pool: Pool) -> None:
 async def test_what_succeeds_is_refused_no_more(pool: Pool) -> None:
     """The newest refusal of each statement is told until it is carried out."""
     for _ in range(2):
-        with pytest.raises(StatementError):
+        with pytest.raises(StatementError, match="refuses SELECT nothing"):
             async with pool.connection() as connection:
                 await connection.fetch("SELECT nothing FROM pulse.jobs")
     assert [(one.sqlstate, one.times) for one in pool.failing.now()] == [("42703", 2)]
@@ -331,7 +331,7 @@ async def test_waiting_for_a_connection_has_a_bound(pool: Pool) -> None:
     """Who waits for a place longer than the deadline is told so; then the place is not lost."""
     async with pool.connection():
         began_s = time.monotonic()
-        with pytest.raises(UnavailableError):
+        with pytest.raises(UnavailableError, match="no turn within"):
             async with pool.connection(SHORT_S):
                 pytest.fail("there is no connection to give")
         assert time.monotonic() - began_s < PROMPT_S

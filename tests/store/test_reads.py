@@ -271,7 +271,7 @@ async def test_a_count_that_is_in_nobodys_interest_ends(store: Store, connection
     try:
         async with other.transaction():
             await other.execute("LOCK TABLE pulse.jobs IN ACCESS EXCLUSIVE MODE")
-            with pytest.raises(UnavailableError):
+            with pytest.raises(UnavailableError, match="lock timeout"):
                 await store.depths.read(10, [], now=NOW)
     finally:
         await other.close(timeout=5)

@@ -187,7 +187,7 @@ async def test_what_is_not_believed(counter: Counter, connection: Sql, *, is_fir
     async with refusing(connection, {refused: "08006"}, "RUNNING"):
         for _ in range(STUBBORN - 1):
             other = await forge(connection, topic=good, next_run_at=PAST)
-            with pytest.raises(UnavailableError):
+            with pytest.raises(UnavailableError, match="is away: not with me"):
                 await counter.claims.loop.pass_once()
             assert (await read(connection, other))["status"] == "RUNNING"
             assert counter.claims.signal.cursors._wanted
@@ -209,7 +209,7 @@ async def test_what_is_said_of_a_claim_that_was_made(counter: Counter, connectio
         raise UnavailableError("away") from cause
 
     monkeypatch.setattr(counter.store, "claim", told)
-    with pytest.raises(UnavailableError):
+    with pytest.raises(UnavailableError, match="away"):
         await counter.claims.loop.pass_once()
     row = await read(connection, job)
     assert (row["status"], row["attempts"], row["uncharged"]) == ("PENDING", 1, 1)
@@ -225,7 +225,7 @@ async def test_what_a_search_finds_before_a_lock(counter: Counter, connection: S
     async with refusing(connection, {jobs[0]: "XX001"}, "RUNNING"):
         with monkeypatch.context() as patch:
             patch.setattr(refused_jobs._RefusedSearch, "is_about_none", interrupted)
-            with pytest.raises(UnavailableError):
+            with pytest.raises(UnavailableError, match="locked"):
                 await counter.claims.loop.pass_once()
     assert await aside(connection) == {jobs[0]: "XX001"}
 
@@ -251,7 +251,7 @@ async def test_a_name_that_cannot_be_read(counter: Counter, connection: Sql, sto
     bad = jobs[4]
     await spoil(connection, bad)
     if is_left:  # by a dispatcher before this one, which died of it
-        with pytest.raises(StatementError):
+        with pytest.raises(StatementError, match="answers to claim_jobs cannot be read"):
             await store.claim([TOPIC], [counter.worker.identity], [0] * 9, LEASE_S)
         assert (await connection.fetchval(RUNNING)) == len(jobs)
         counter.claims.in_doubt.doubt(counter.worker.identity)

@@ -217,7 +217,7 @@ async def test_who_cannot_be_asked_what_is_locked(tray: Tray, monkeypatch: Patch
     tray.report(2, ok(job))
     await tray.write()
     assert tray.answers() == [(2, [])]
-    with pytest.raises(UnavailableError):
+    with pytest.raises(UnavailableError, match="nothing was changed"):
         await tray.results._bring_back()
     assert len(tray.results._deferred) == 1
 

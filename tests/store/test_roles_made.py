@@ -203,7 +203,7 @@ async def test_what_comes_later(place: Place, by: str, monkeypatch: Patch, tmp_p
         assert owner == f"{place.prefix}owner"
     assert await server.fetch("SELECT * FROM pulse.later") == []
     for refused_now in ("SELECT pulse.later_too()", "DELETE FROM pulse.later"):
-        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+        with pytest.raises(asyncpg.InsufficientPrivilegeError, match=r"permission denied for (table|function) later"):
             await server.execute(refused_now)
     for one in (session, server):
         await one.close(timeout=5)

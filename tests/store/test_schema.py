@@ -85,7 +85,7 @@ async def test_keys_are_unique(connection: Sql, table: str, key: Columns) -> Non
     sql = f"INSERT INTO pulse.{table} ({', '.join(row)}) VALUES ({', '.join(row.values())})"
     await connection.execute("DELETE FROM pulse.sweep_mark; DELETE FROM pulse.retention_mark")  # full
     await connection.execute(sql)
-    with pytest.raises(asyncpg.UniqueViolationError):
+    with pytest.raises(asyncpg.UniqueViolationError, match="duplicate key"):
         await connection.execute(sql)
 
 
@@ -183,7 +183,7 @@ async def test_an_install_is_whole_or_nothing(empty_dsn: str) -> None:
     """An install that fails in the middle leaves nothing behind."""
     connection = await asyncpg.connect(empty_dsn)
     await connection.execute("CREATE SCHEMA pulse; CREATE TABLE pulse.hosts ()")
-    with pytest.raises(asyncpg.DuplicateTableError):
+    with pytest.raises(asyncpg.DuplicateTableError, match='relation "hosts" already exists'):
         await ensure_schema(connection)
     assert await connection.fetchval("SELECT to_regclass('pulse.jobs')") is None
     await connection.close(timeout=5)

@@ -183,7 +183,7 @@ async def test_who_is_away_is_not_illegible(connection: Sql) -> None:
         await connection.execute("SELECT pg_sleep(60)")
 
     try:
-        with pytest.raises(asyncpg.QueryCanceledError):
+        with pytest.raises(asyncpg.QueryCanceledError, match="statement timeout"):
             await _is_read(connection, read)
     finally:
         await connection.execute("RESET statement_timeout")

@@ -50,7 +50,7 @@ async def test_rights_are_enough_and_not_more(shop: Sql) -> None:
     assert await shop.fetchval("SELECT pulse.submit('resize')")
     assert await shop.fetch("""SELECT pulse.submit_many('[{"name": "resize"}]')""")
     for forbidden in ("UPDATE pulse.jobs SET priority = 1", "UPDATE pulse.dispatch_control SET paused = false"):
-        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+        with pytest.raises(asyncpg.InsufficientPrivilegeError, match="permission denied for table"):
             await shop.execute(forbidden)
     await shop.execute("RESET ROLE")
 

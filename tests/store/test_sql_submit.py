@@ -214,7 +214,7 @@ async def test_what_submit_many_refuses(connection: Sql, jobs: object, message: 
 @pytest.mark.parametrize("bad", [{}, {"name": ""}, {"name": "n", "args": 1}, {"name": "n", "priority": 101}], ids=str)
 async def test_all_or_none(connection: Sql, bad: Row) -> None:
     """One bad job refuses them all."""
-    with pytest.raises(asyncpg.IntegrityConstraintViolationError):
+    with pytest.raises(asyncpg.IntegrityConstraintViolationError, match=r"check constraint|not-null constraint"):
         await submit_many(connection, [{"name": "n"}, bad, {"name": "n"}])
     assert await count(connection) == 0
 

@@ -142,7 +142,7 @@ async def test_the_same_job_twice_in_a_repeated_submit(store: Store, connection:
     await store.submit_again([one, one])
     assert await count(connection) == 1
     other = new_id()
-    with pytest.raises(ConflictError):
+    with pytest.raises(ConflictError, match="exists already"):
         await store.submit_again([job(id=other), job(id=other, name="m")])
     assert await count(connection) == 1
 

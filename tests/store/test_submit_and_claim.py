@@ -201,7 +201,7 @@ async def test_an_answer_that_was_lost(bench: Bench, connection: Sql) -> None:
     worker, one = bench.join(), job()
 
     bench.after("submit_and_claim", lost)
-    with pytest.raises(UnavailableError):
+    with pytest.raises(UnavailableError, match="nothing was changed"):
         await bench.claims.submits.submit([one])
     assert bench.claims.signal._event.is_set()
     await bench.claims.loop.pass_once()
@@ -217,7 +217,7 @@ async def test_an_answer_that_cannot_be_read(bench: Bench) -> None:
         raise StatementError("no", sqlstate="22021", statement="submit_and_claim", may_be_done=True)
 
     bench.after("submit_and_claim", unreadable)
-    with pytest.raises(StatementError):
+    with pytest.raises(StatementError, match="no"):
         await bench.claims.submits.submit([one])
     assert bench.claims.in_doubt._in_doubt == {worker.identity}
     assert bench.claims.signal._event.is_set()

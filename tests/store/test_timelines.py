@@ -89,7 +89,7 @@ async def test_idle_connections_to_an_older_timeline(pools: Pools, connection: S
     async with pool.connection() as again:
         assert again is first
     timelines.learn(Standing(await system_of(connection), 2))
-    with pytest.raises(UnavailableError):
+    with pytest.raises(UnavailableError, match="is on timeline 1"):
         await pool.open()
     assert first.is_closed()
 

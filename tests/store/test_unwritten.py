@@ -338,7 +338,7 @@ async def test_whatever_row_it_is(store: Store) -> None:
         tries.append(len(some))
         raise refusal()
 
-    with pytest.raises(StatementError):
+    with pytest.raises(StatementError, match="no"):
         await write_merged(store, rows, together, never)
     assert tries.count(1) == IN_VAIN
     assert len(tries) <= 3 * IN_VAIN
@@ -373,11 +373,11 @@ async def test_a_part_that_hears_away(store: Store) -> None:
     assert [(one.row, one.error and one.error.sqlstate) for one in left] == [(rows[0], "57P01")]
     causes = [UnavailableError("away"), told("terminating")]
     for _ in range(2):  # nothing was refused before
-        with pytest.raises(UnavailableError):
+        with pytest.raises(UnavailableError, match="away"):
             await write_merged(store, rows, together, never)
     for unsaid in (OSError("gone"), told("closed", severity=None), told("starting", statement=None)):
         causes = [refusal(), unsaid]
-        with pytest.raises(UnavailableError):
+        with pytest.raises(UnavailableError, match="away"):
             await write_merged(store, rows, together, never)
 
 
@@ -397,7 +397,7 @@ async def test_a_lock_is_told_from_an_outage(store: Store, connection: Sql, dsn:
     try:
         async with stranger.transaction():
             await stranger.execute("SELECT FROM pulse.jobs FOR UPDATE")
-            with pytest.raises(ContestedError):
+            with pytest.raises(ContestedError, match="lock timeout"):
                 await store.extend([Renewal(job, 1, WORKER, None)], LEASE_S)
             assert await store.lockable([job, gone]) == {gone}
         assert await store.lockable([job, gone]) == {job, gone}

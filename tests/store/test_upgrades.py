@@ -93,7 +93,7 @@ async def test_an_upgrade_is_whole_or_nothing(installed: Sql, monkeypatch: Patch
     """One that fails in its second step leaves the schema as it was; when that is repaired, it is done."""
     before = await catalogue(installed)
     newest = make_upgrades(monkeypatch, tmp_path, STEP, "ALTER TABLE pulse.later ADD COLUMN more int; SELECT 1 / 0")
-    with pytest.raises(asyncpg.DivisionByZeroError):
+    with pytest.raises(asyncpg.DivisionByZeroError, match="division by zero"):
         await ensure_schema(installed)
     assert await catalogue(installed) == before
     faulty = tmp_path / "upgrades" / f"{newest}.sql"

@@ -555,7 +555,7 @@ async def test_a_process_brings_no_more_than_has_room(lobby: Lobby) -> None:
     worker.contact.beaten_s, before = 0.0, (await read(lobby.connection, told[0]))["lease_until"]
     hear("heartbeat", heartbeat)
     assert worker.contact.beaten_s > 0.0
-    with pytest.raises(UnavailableError):
+    with pytest.raises(UnavailableError, match="wait for the database"):
         hear("heartbeat", heartbeat)
     hear("heartbeat", heartbeat, other)
     await write(services.heartbeats.batcher)
@@ -566,7 +566,7 @@ async def test_a_process_brings_no_more_than_has_room(lobby: Lobby) -> None:
     hear("heartbeat", heartbeat)
     for session in (b"a" * 16, b"b" * 16):  # of its children, of which it tells nothing else
         hear("heartbeat", protocol.Heartbeat(jobs=None, session=session))
-        with pytest.raises(UnavailableError):
+        with pytest.raises(UnavailableError, match="wait for the database"):
             hear("heartbeat", protocol.Heartbeat(jobs=None, session=session))
     await write(services.heartbeats.batcher)
     assert [body.get("kept") for body in line.bodies("beat")] == [False, False, None, None]
@@ -591,7 +591,7 @@ async def test_no_more_brief_heartbeats_wait_than_a_pool_has_children(lobby: Lob
     beats = [protocol.Heartbeat(jobs=None, session=session * 16) for session in (b"a", b"b", b"c")]
     for beat in beats[:2]:
         assert peer_session._hear_worker(worker, frame, beat)
-    with pytest.raises(UnavailableError):
+    with pytest.raises(UnavailableError, match="wait for the database"):
         peer_session._hear_worker(worker, frame, beats[2])
 
 

@@ -110,7 +110,7 @@ async def test_no_sweep_begins_while_nobody_can_beat(watchdog: Watchdog, connect
     try:
         async with dba.transaction():
             await dba.execute("LOCK TABLE pulse.jobs IN SHARE MODE")
-            with pytest.raises(ContestedError):
+            with pytest.raises(ContestedError, match="lock timeout"):
                 await turn(watchdog)
     finally:
         await dba.close()

@@ -210,7 +210,7 @@ async def test_what_may_run_yet_is_handed_out_to_nobody(host: Host, connection: 
     await put_back(connection)
     with monkeypatch.context() as patch:
         patch.setattr(host.store.epochs, "put_off", away)
-        with pytest.raises(UnavailableError):
+        with pytest.raises(UnavailableError, match="nothing was changed"):
             await host.witness.step()
     assert None in host.claims.signal._due.passed(time.monotonic() + PUT_OFF_S)
     first = (await read(connection, one))["next_run_at"]
@@ -504,7 +504,7 @@ async def test_a_completion_whose_answer_is_lost(host: Host, connection: Sql, mo
     [(done, attempt)] = await host.claim()
     connected = host.store.hot.connection
     monkeypatch.setattr(host.store.hot, "connection", _goes_away)
-    with pytest.raises(UnavailableError):
+    with pytest.raises(UnavailableError, match="gone"):
         await host.store.complete([Completion(done, attempt, host.worker.identity, None)], keep=False)
     monkeypatch.setattr(host.store.hot, "connection", connected)
     await connection.execute("DELETE FROM pulse.jobs WHERE id = $1", UUID(bytes=done))  # it was carried out
