@@ -152,6 +152,14 @@ def connection(place: Shared) -> Sql:
 
 
 @pytest.fixture
+async def other(dsn: str) -> AsyncIterator[Sql]:
+    """Another plain connection to the test's database."""
+    opened = await asyncpg.connect(dsn)
+    yield opened
+    await opened.close(timeout=5)
+
+
+@pytest.fixture
 def living() -> Iterator[Process]:
     """A process that does nothing until it is killed."""
     with process() as made:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
+import asyncpg
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
@@ -44,6 +47,18 @@ def run_histories(machine: Any, part: int) -> None:
     """Let random histories happen to such machines."""
     few = settings(max_examples=settings().max_examples // part, suppress_health_check=[HealthCheck.too_slow])
     run_state_machine_as_test(machine, settings=few)
+
+
+@contextlib.asynccontextmanager
+async def holding(dsn: str, sql: str, *args: object) -> AsyncIterator[None]:
+    """Meanwhile another session has done this, in a transaction that is open."""
+    session = await asyncpg.connect(dsn)
+    try:
+        async with session.transaction():
+            await session.execute(sql, *args)
+            yield
+    finally:
+        await session.close(timeout=5)
 
 
 def found_of(found: T | None) -> T:

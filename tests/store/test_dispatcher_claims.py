@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
-import asyncpg
 import pytest
 
 from pulse.errors import UnavailableError
@@ -18,7 +17,7 @@ from pulse.store.store import Store
 from pulse_actors.dispatcher.claims.cursors import FIRST, LEVELS_MAX
 from pulse_actors.dispatcher.workers.policies import TopicPolicies
 from pulse_actors.dispatcher.workers.records import HeldJob, RegisteredWorker
-from tests.store.helpers import TOPIC, Patch, Sql, forge, history, read
+from tests.store.helpers import TOPIC, Patch, Sql, forge, history, holding, read
 from tests.store.recovery_kit import PAST, Bench, lost, pairs_of, rows_of, wire_of
 
 pytestmark = pytest.mark.heavy
@@ -79,22 +78,14 @@ async def test_a_job_goes_to_who_names_it(bench: Bench, connection: Sql) -> None
     assert await state(connection, job) == ("RUNNING", "right", 1, 0)
 
 
-async def test_an_heir_that_leaves_meanwhile(bench: Bench, connection: Sql) -> None:
-    """A claim that was passed on to a worker which has just gone is given back, uncharged and at once."""
-    bench.join("wrong", names=["m"], capacity=20)
-    heir = bench.join("right", capacity=1)
+@pytest.mark.parametrize("when", ["claim", "move"])
+async def test_a_worker_that_leaves_while_it_is_claimed_for(bench: Bench, connection: Sql, when: str) -> None:
+    """A claim for a worker that has just gone is given back, uncharged and at once; so is one that was passed on."""
+    if when == "move":
+        bench.join("wrong", names=["m"], capacity=20)
+    worker = bench.join("right", capacity=1)
     job = await bench.waiting()
-    bench.after("move", leave(bench, heir))
-    await bench.claims.loop.pass_once()
-    assert pairs_of(heir) == []
-    assert await state(connection, job) == ("PENDING", None, 1, 1)
-
-
-async def test_a_seat_that_leaves_meanwhile(bench: Bench, connection: Sql) -> None:
-    """A claim for a worker that has just gone is given back, uncharged and at once, without an error."""
-    worker = bench.join("w")
-    job = await bench.waiting()
-    bench.after("claim", leave(bench, worker))
+    bench.after(when, leave(bench, worker))
     await bench.claims.loop.pass_once()
     assert pairs_of(worker) == []
     assert await state(connection, job) == ("PENDING", None, 1, 1)
@@ -123,24 +114,17 @@ async def test_a_claim_whose_answer_was_lost(bench: Bench, connection: Sql, when
     assert await state(connection, held) == ("RUNNING", "w", 1, 0)
 
 
-async def test_a_job_that_is_canceled_while_it_is_claimed(bench: Bench, connection: Sql) -> None:
-    """A cancel that is answered before the claim is heard of keeps the job from being handed out at all."""
-    worker = bench.join("w")
+@pytest.mark.parametrize("when", ["claim", "move"])
+async def test_a_job_that_is_canceled_while_it_is_claimed(bench: Bench, connection: Sql, when: str) -> None:
+    """A cancel that is answered before the claim is heard of, or passed on, keeps the job from being handed out."""
+    if when == "move":
+        bench.join("wrong", names=["m"], capacity=20)
+    worker = bench.join("right", capacity=2)
     canceled, other = await bench.waiting(), await bench.waiting()
-    bench.after("claim", cancel(bench, canceled))
+    bench.after(when, cancel(bench, canceled))
     await bench.claims.loop.pass_once()
     assert pairs_of(worker) == [(other, 1)]
     assert (await state(connection, canceled))[0] == "CANCELED"
-
-
-async def test_a_job_that_is_canceled_while_it_is_passed_on(bench: Bench, connection: Sql) -> None:
-    """The same for a claim that is on its way to another worker."""
-    bench.join("wrong", names=["m"], capacity=20)
-    worker = bench.join("right", capacity=2)
-    canceled, other = await bench.waiting(), await bench.waiting()
-    bench.after("move", cancel(bench, canceled))
-    await bench.claims.loop.pass_once()
-    assert pairs_of(worker) == [(other, 1)]
 
 
 async def test_nothing_is_claimed_after_the_close(bench: Bench, connection: Sql) -> None:
@@ -242,13 +226,10 @@ async def test_doubts_about_a_row_that_somebody_has_locked(bench: Bench, connect
     locked, free = [await forge(connection, "RUNNING", locked_by="w") for _ in range(2)]
     job = await bench.waiting()
     bench.claims.in_doubt.doubt("w")
-    other = await asyncpg.connect(dsn)
-    async with other.transaction():
-        await other.execute("SELECT FROM pulse.jobs WHERE id = $1 FOR UPDATE", locked.hex())
+    async with holding(dsn, "SELECT FROM pulse.jobs WHERE id = $1 FOR UPDATE", locked.hex()):
         await bench.claims.loop.pass_once()
         assert (job, 1) in pairs_of(worker)
         assert (free, 2) in pairs_of(worker)
-    await other.close()
     await bench.claims.loop.pass_once()
     assert (locked, 2) in pairs_of(worker)
 

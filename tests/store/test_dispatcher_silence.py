@@ -10,7 +10,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import anyio
-import asyncpg
 import pytest
 from anyio.abc import TaskGroup
 from structlog.testing import capture_logs
@@ -22,7 +21,7 @@ from pulse_actors.dispatcher.liveness import silent_workers as looking
 from pulse_actors.dispatcher.liveness.silent_workers import SilentWorkers
 from pulse_actors.dispatcher.workers.records import RegisteredWorker
 from pulse_actors.dispatcher.writes.unwritten import UnwrittenLeases
-from tests.store.helpers import TOPIC, Patch, Sql, found_of, history
+from tests.store.helpers import TOPIC, Patch, Sql, found_of, history, holding
 from tests.store.recovery_kit import (
     DEADLINE_S,
     HOST,
@@ -510,12 +509,9 @@ async def test_strangers_while_somebody_reads_the_whole_table(
     worker = await stranger(at, living.pid)
     worker.contact.beaten_s += 0.2 * LEASE_S
     worker.contact.extended_s = worker.contact.beaten_s
-    other = await asyncpg.connect(dsn)
-    async with other.transaction():
-        await other.execute("LOCK TABLE pulse.jobs IN SHARE MODE")
+    async with holding(dsn, "LOCK TABLE pulse.jobs IN SHARE MODE"):
         before_s = time.monotonic()
         await look(at, tasks)
-    await other.close()
     assert worker.contact.beaten_s >= before_s
     assert not at.silence._being_killed
 
@@ -524,12 +520,9 @@ async def test_a_row_that_somebody_has_locked(at: Room, tasks: TaskGroup, dsn: s
     """Renewals of all others are written."""
     worker = at.silent(living.pid, 0.8 * LEASE_S)
     locked, free = [await at.running(worker, lease_until=ago(-5)) for _ in range(2)]
-    other = await asyncpg.connect(dsn)
-    async with other.transaction():
-        await other.execute("SELECT FROM pulse.jobs WHERE id = $1 FOR UPDATE", locked.hex())
+    async with holding(dsn, "SELECT FROM pulse.jobs WHERE id = $1 FOR UPDATE", locked.hex()):
         await look(at, tasks)
         assert await at.lease_s(free) > LEASE_S - 5
-    await other.close()
 
 
 async def test_who_dies_of_sigterm_has_let_its_lease_lapse(

@@ -10,7 +10,6 @@ from datetime import timedelta
 from typing import Any, Final
 from uuid import UUID, uuid4
 
-import asyncpg
 import pytest
 
 from pulse.common.ids import first_at, uuid7
@@ -19,7 +18,7 @@ from pulse.store.rows import Claim, Completion, Fence
 from pulse.store.statements import STATEMENTS
 from pulse.store.store import Store
 from tests.store.epoch_kit import HOST, LEASE_S, ME, OTHER, clean, come, raised
-from tests.store.helpers import NOW, TOPIC, WORKER, Patch, Sql, forge, found_of, history, job, read
+from tests.store.helpers import NOW, TOPIC, WORKER, Patch, Sql, forge, found_of, history, holding, job, read
 from tests.support.waiting import until
 
 FLOOR: Final = 1000
@@ -171,12 +170,11 @@ async def test_no_epoch_is_raised_twice(store: Store, epoch: int) -> None:
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.parametrize("numbers", [(2, 2), (2, 3), (3, 2)])
 async def test_two_hosts_raise_at_once(
-    dsn: str, connection: Sql, store: Store, numbers: tuple[int, int], commit: bool
+    connection: Sql, store: Store, numbers: tuple[int, int], commit: bool, other: Sql
 ) -> None:
     """Whoever comes second waits for the first where it is the same number; in the end claims go by the highest."""
     first, second = numbers
     seen = await store.epochs.look(ME, None, LEASE_S)
-    other = await asyncpg.connect(dsn)
     transaction = other.transaction()
     await transaction.start()
     arguments = (FLOOR, "there", None, None, 10.0, seen.system_id, seen.timeline, 3600.0)
@@ -193,7 +191,6 @@ async def test_two_hosts_raise_at_once(
     assert (made is None) == (commit and first == second)
     epochs = {row["epoch"] for row in await connection.fetch("SELECT epoch FROM pulse.epochs WHERE epoch > 1")}
     assert epochs == {*([first] if commit else []), second}
-    await other.close(timeout=5)
     if commit and made is not None and second < first:  # accepted an epoch that is not the newest any more
         await forge(connection)
         mine = Witnessed(ME, 1, second, seen.started_at, seen.relation)
@@ -334,15 +331,12 @@ async def test_a_row_that_is_locked_is_left_to_who_holds_it(
     mine = f"{HOST}/boot/1/2.3/w"
     locked = await forge(connection, "RUNNING", locked_by=mine)
     waiting = await forge(connection)
-    other = await asyncpg.connect(dsn)
-    async with other.transaction():
-        await other.execute("SELECT FROM pulse.jobs FOR UPDATE")
+    async with holding(dsn, "SELECT FROM pulse.jobs FOR UPDATE"):
         assert await raised(store, 2, held=Held([mine], [Fence(one, 1, mine) for one in (locked, waiting)], 60.0)) == (
             2,
             FLOOR,
         )
     assert (await read(connection, locked))["status"] == "RUNNING"
-    await other.close(timeout=5)
 
 
 async def test_what_may_run_yet_is_put_off_again(connection: Sql, store: Store) -> None:

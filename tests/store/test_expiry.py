@@ -84,10 +84,10 @@ async def test_what_expires_while_a_claim_waits(
         claiming = asyncio.create_task(store.claim([TOPIC], [WORKER], [0] * 9, LEASE_S, levels=levels, ageing_s=ageing))
         await until_blocked(connection, by=holder.get_server_pid())
 
-        async def is_over() -> bool:
-            return bool(await connection.fetchval("SELECT min(expires_at) < clock_timestamp() FROM pulse.jobs"))
-
-        await until(is_over, "its time is over")
+        await until(
+            lambda: connection.fetchval("SELECT min(expires_at) < clock_timestamp() FROM pulse.jobs"),
+            "its time is over",
+        )
     finally:
         await holder.close()
     assert [row["started_at"] < row["expires_at"] for row in await _claimed(connection, await claiming)] == [True]

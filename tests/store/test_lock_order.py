@@ -91,72 +91,63 @@ async def _made(connection: Sql, store: Store, write: Write) -> list[bytes]:
     "analysed", [False, pytest.param(True, marks=pytest.mark.rest)], ids=["never analysed", "analysed"]
 )
 @pytest.mark.parametrize("write", UPDATES, ids=str)
-async def test_updates(store: Store, connection: Sql, dsn: str, write: Write, analysed: bool) -> None:
+async def test_updates(store: Store, connection: Sql, write: Write, analysed: bool, other: Sql) -> None:
     """While the first row is locked by another, none of the others is locked by who waits for it."""
     ids = await _made(connection, store, write)
     if analysed:
         await connection.execute("ANALYZE pulse.jobs, pulse.schedules")
     hexes = sorted(one.hex() for one in ids)
-    watcher = await asyncpg.connect(dsn)
     holding = connection.transaction()
     await holding.start()
     await connection.execute(f"SELECT FROM {write.table} WHERE id = $1 FOR UPDATE", hexes[0])
     writing = asyncio.create_task(write.do(store, ids))
-    await until_blocked(watcher, by=connection.get_server_pid())
-    free = await watcher.fetch(
-        f"SELECT id FROM {write.table} WHERE id = ANY ($1::uuid[]) FOR UPDATE SKIP LOCKED", hexes
-    )
+    await until_blocked(other, by=connection.get_server_pid())
+    free = await other.fetch(f"SELECT id FROM {write.table} WHERE id = ANY ($1::uuid[]) FOR UPDATE SKIP LOCKED", hexes)
     await holding.rollback()
     await writing
-    await watcher.close(timeout=5)
     assert sorted(row["id"].hex for row in free) == hexes[1:]
 
 
 @pytest.mark.parametrize("write", INSERTS, ids=str)
-async def test_inserts(store: Store, connection: Sql, dsn: str, write: Write) -> None:
+async def test_inserts(store: Store, connection: Sql, write: Write, other: Sql) -> None:
     """While another inserts the first id, none of the others is inserted yet by who waits for it."""
     ids = sorted(new_id() for _ in range(ROWS))
-    watcher = await asyncpg.connect(dsn)
     holding = connection.transaction()
     await holding.start()
     await forge(connection, id=ids[0])
     writing = asyncio.create_task(write.do(store, [*ids[1::2], *ids[::2]]))
-    await until_blocked(watcher, by=connection.get_server_pid())
-    await watcher.execute("SET lock_timeout = '200ms'")
+    await until_blocked(other, by=connection.get_server_pid())
+    await other.execute("SET lock_timeout = '200ms'")
     for identity in ids[1:]:
-        probe = watcher.transaction()
+        probe = other.transaction()
         await probe.start()
-        await forge(watcher, id=identity)
+        await forge(other, id=identity)
         await probe.rollback()
     await holding.rollback()
     await writing
-    await watcher.close(timeout=5)
 
 
-async def test_submit_many(store: Store, connection: Sql, dsn: str) -> None:
+async def test_submit_many(store: Store, connection: Sql, dsn: str, other: Sql) -> None:
     """The same for submits by SQL."""
     sql = """SELECT pulse.submit_many((
                  SELECT jsonb_agg(jsonb_build_object('name', 'n', 'id', id)) FROM unnest($1::uuid[]) AS id))"""
-    await test_inserts(
-        store, connection, dsn, Write("SQL", lambda _, ids: _fetch(dsn, sql, [one.hex() for one in ids]))
-    )
+    write = Write("SQL", lambda _, ids: _fetch(dsn, sql, [one.hex() for one in ids]))
+    await test_inserts(store, connection, write, other)
 
 
-async def test_handlers(store: Store, connection: Sql, dsn: str) -> None:
+async def test_handlers(store: Store, connection: Sql, other: Sql) -> None:
     """What two workers say of the same handlers is written in the order of their names."""
     names = ["a", "b", "c", "d"]
     for name in reversed(names):
         await store.note_handlers({name: HandlerInfo()})
-    watcher = await asyncpg.connect(dsn)
     holding = connection.transaction()
     await holding.start()
     await connection.execute("SELECT FROM pulse.handlers WHERE name = 'a' FOR UPDATE")
     writing = asyncio.create_task(store.note_handlers({name: HandlerInfo(topic="x") for name in reversed(names)}))
-    await until_blocked(watcher, by=connection.get_server_pid())
-    free = await watcher.fetch("SELECT name FROM pulse.handlers FOR UPDATE SKIP LOCKED")
+    await until_blocked(other, by=connection.get_server_pid())
+    free = await other.fetch("SELECT name FROM pulse.handlers FOR UPDATE SKIP LOCKED")
     await holding.rollback()
     await writing
-    await watcher.close(timeout=5)
     assert sorted(row["name"] for row in free) == names[1:]
 
 

@@ -226,7 +226,7 @@ async def test_pages_of_notes(store: Store, connection: Sql) -> None:
     assert [await store.audit.forget(2.5, now=at(3)), await listed()] == [1, [4, 3, 2]]
 
 
-async def test_old_notes_go_in_batches(store: Store, connection: Sql, dsn: str, monkeypatch: Patch) -> None:
+async def test_old_notes_go_in_batches(store: Store, connection: Sql, monkeypatch: Patch, other: Sql) -> None:
     """The oldest first, never what is just as old as that; what another server deletes just now is left to it."""
     monkeypatch.setattr(audit, "BATCH", 2)
     for number in range(4):
@@ -236,14 +236,12 @@ async def test_old_notes_go_in_batches(store: Store, connection: Sql, dsn: str, 
         return [row["id"] for row in await connection.fetch("SELECT id FROM pulse.audit ORDER BY id")]
 
     assert [await store.audit.forget(1.0, now=at(4)), await left()] == [2, [2, 3]]
-    other = await asyncpg.connect(dsn)
     transaction = other.transaction()
     await transaction.start()
     await other.execute("SELECT FROM pulse.audit WHERE id = 2 FOR UPDATE")
     async with asyncio.timeout(2.0):
         assert await store.audit.forget(1.0, now=at(4)) == 0
     await transaction.rollback()
-    await other.close(timeout=5)
     assert [await store.audit.forget(1.0, now=at(4)), await left()] == [1, [3]]
     assert await store.audit.forget(1.0, now=at(4)) == 0
 

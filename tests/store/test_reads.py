@@ -6,7 +6,6 @@ import dataclasses
 import uuid
 from typing import Any, Final
 
-import asyncpg
 import pytest
 
 from pulse.errors import UnavailableError
@@ -19,7 +18,7 @@ from pulse.store.rows import Ending, EndingKind, NewSchedule
 from pulse.store.statements import STATEMENTS
 from pulse.store.store import Store
 from pulse_supervisor.control.status import GATHER_S
-from tests.store.helpers import NOW, STATUSES, WORKER, Patch, Sql, at, fence, forge, found_of, new_id
+from tests.store.helpers import NOW, STATUSES, WORKER, Patch, Sql, at, fence, forge, found_of, holding, new_id
 from tests.support.proxy import Proxy, socket_of, through
 
 
@@ -267,12 +266,7 @@ async def test_a_backlog_is_sampled_until_it_is_small_again(store: Store, connec
 
 async def test_a_count_that_is_in_nobodys_interest_ends(store: Store, connection: Sql, dsn: str) -> None:
     """What cannot be counted soon is sampled, and what cannot be sampled soon is not told, but nobody waits for it."""
-    other = await asyncpg.connect(dsn)
-    try:
-        async with other.transaction():
-            await other.execute("LOCK TABLE pulse.jobs IN ACCESS EXCLUSIVE MODE")
-            with pytest.raises(UnavailableError, match="lock timeout"):
-                await store.depths.read(10, [], now=NOW)
-    finally:
-        await other.close(timeout=5)
+    async with holding(dsn, "LOCK TABLE pulse.jobs IN ACCESS EXCLUSIVE MODE"):
+        with pytest.raises(UnavailableError, match="lock timeout"):
+            await store.depths.read(10, [], now=NOW)
     assert (await store.depths.read(10, [], now=NOW)).is_exact is False  # for a while, a count is not tried again

@@ -6,7 +6,6 @@ import os
 from typing import Final
 
 import anyio
-import asyncpg
 import pytest
 
 from pulse.store.rows import Ending, EndingKind
@@ -15,7 +14,7 @@ from pulse.system import processes
 from pulse_actors.dispatcher.liveness import startup
 from pulse_actors.dispatcher.liveness.startup import bury_forgotten, bury_late
 from pulse_actors.shared.identity import Host, Peer, compose, this_host
-from tests.store.helpers import Patch, Sql, forge, history, read
+from tests.store.helpers import Patch, Sql, forge, history, holding, read
 
 pytestmark = pytest.mark.heavy
 
@@ -99,11 +98,8 @@ async def test_who_dies_beside_its_dispatcher_is_charged(store: Store, connectio
 async def test_a_row_that_somebody_has_locked(store: Store, connection: Sql, dsn: str) -> None:
     """A dead worker's own transaction may hold it yet: all others are ended, and this one is for later."""
     locked, free = [await forge(connection, "RUNNING", locked_by=DEAD) for _ in range(2)]
-    other = await asyncpg.connect(dsn)
-    async with other.transaction():
-        await other.execute("SELECT FROM pulse.jobs WHERE id = $1 FOR UPDATE", locked.hex())
+    async with holding(dsn, "SELECT FROM pulse.jobs WHERE id = $1 FOR UPDATE", locked.hex()):
         living, left = await bury_forgotten(store, HERE, boot=False, sweep_s=SWEEP_S)
-    await other.close()
     assert living == []
     assert [(ending.id, ending.kind) for ending in left] == [(locked, EndingKind.CRASHED)]
     assert [(await read(connection, row))["status"] for row in (locked, free)] == ["RUNNING", "RETRYING"]

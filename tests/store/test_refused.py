@@ -124,11 +124,7 @@ async def aside(connection: Sql) -> dict[bytes, str]:
 
 async def until_assigned(counter: Counter, jobs: Sequence[bytes]) -> None:
     """All of these have been handed out."""
-
-    async def are_there() -> bool:
-        return counter.assigned() == {*jobs}
-
-    await until(are_there, "the jobs")
+    await until(lambda: counter.assigned() == {*jobs}, "the jobs")
 
 
 async def test_claims(counter: Counter, connection: Sql) -> None:
@@ -265,18 +261,12 @@ async def test_a_name_that_cannot_be_read(counter: Counter, connection: Sql, sto
             await until(others, "the other jobs")
             assert await connection.fetchval("SELECT count(*) FROM pulse.attempts") == is_left * len(jobs)
 
-            async def tried_again() -> bool:
-                return bool(await connection.fetchval("SELECT tries > 3 FROM pulse.set_aside"))
-
-            await until(tried_again, "some more tries")
+            await until(lambda: connection.fetchval("SELECT tries > 3 FROM pulse.set_aside"), "some more tries")
             assert await connection.fetchval("SELECT count(*) FROM pulse.attempts") == is_left * len(jobs)
             later = await forge(connection, next_run_at=PAST)
             counter.claims.signal.wake()
 
-            async def those_that_come() -> bool:
-                return later in counter.assigned()
-
-            await until(those_that_come, "a job that comes later")
+            await until(lambda: later in counter.assigned(), "a job that comes later")
             await connection.execute("UPDATE pulse.jobs SET name = 'n' WHERE id = $1", bad.hex())
 
             async def it_too() -> bool:
@@ -341,11 +331,7 @@ async def test_many_jobs_that_one_place_waits_for(counter: Counter, connection: 
     counter.worker.capacity = 1
     jobs = [await forge(connection, next_run_at=PAST) for _ in range(20)]
     async with open_while_refused(counter, connection, "XX001", "RUNNING") as heal:
-
-        async def is_tried() -> bool:
-            return bool(counter.claims.quarantine._pauses)
-
-        await until(is_tried, "claims that fail")
+        await until(lambda: bool(counter.claims.quarantine._pauses), "claims that fail")
         assert len(await aside(connection)) <= 2
         await heal()
         counter.claims.quarantine._pauses.clear()

@@ -5,11 +5,10 @@ from __future__ import annotations
 import contextlib
 import socket
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import anyio
-import asyncpg
 import msgspec
 import pytest
 from structlog.testing import capture_logs
@@ -24,7 +23,7 @@ from pulse_actors.dispatcher.writes import report as writing
 from pulse_actors.dispatcher.writes.report import ReportWriter
 from pulse_actors.dispatcher.writes.report_rows import Obituary, PendingReport
 from pulse_actors.runtime.actor import Backoff
-from tests.store.helpers import TOPIC, Patch, Sql, forge, history, read
+from tests.store.helpers import TOPIC, Patch, Sql, forge, history, holding, read
 from tests.store.recovery_kit import DEADLINE_S, Floor, new_worker, wire_of
 
 pytestmark = pytest.mark.heavy
@@ -74,16 +73,9 @@ class Tray(Floor):
         """Which reports were answered, with what was stale of them."""
         return [(number, body["stale"]) for _, number, body in wire_of(worker or self.worker).sent]
 
-    @contextlib.asynccontextmanager
-    async def locked(self, job: bytes) -> AsyncIterator[None]:
+    def locked(self, job: bytes) -> contextlib.AbstractAsyncContextManager[None]:
         """Somebody else holds a lock on the row meanwhile."""
-        stranger = await asyncpg.connect(self.dsn)
-        try:
-            async with stranger.transaction():
-                await stranger.execute("SELECT FROM pulse.jobs WHERE id = $1 FOR UPDATE", job.hex())
-                yield
-        finally:
-            await stranger.close()
+        return holding(self.dsn, "SELECT FROM pulse.jobs WHERE id = $1 FOR UPDATE", job.hex())
 
 
 @pytest.fixture

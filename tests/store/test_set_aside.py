@@ -19,7 +19,7 @@ from pulse.store.rows import Level
 from pulse.store.store import Store
 from pulse_actors.dispatcher.context import RequestContext
 from pulse_actors.dispatcher.requests.jobs import cancel_jobs, delete_jobs, get_job, list_jobs, retry_jobs, why_job
-from tests.store.helpers import NOW, TERMINAL, TOPIC, Sql, forge, found_of, new_id, read
+from tests.store.helpers import NOW, TERMINAL, TOPIC, Sql, forge, found_of, holding, new_id, read
 from tests.store.test_visit_guards import Lobby
 
 TOAST = "SELECT reltoastrelid::regclass::text FROM pg_class WHERE oid = 'pulse.jobs'::regclass"
@@ -263,13 +263,8 @@ async def test_one_that_another_server_tries(store: Store, connection: Sql, dsn:
     first, second = await forge(connection, "RUNNING"), new_id()
     for job in (first, second):
         await store.aside.add([(job, REFUSED)], 0.0)
-    stranger = await asyncpg.connect(dsn)
-    try:
-        async with stranger.transaction():
-            await stranger.execute("SELECT FROM pulse.set_aside WHERE job_id = $1 FOR UPDATE", first.hex())
-            assert await store.aside.next(60.0) == SetAside(second, None, "claim_jobs", "XX001", None)
-    finally:
-        await stranger.close()
+    async with holding(dsn, "SELECT FROM pulse.set_aside WHERE job_id = $1 FOR UPDATE", first.hex()):
+        assert await store.aside.next(60.0) == SetAside(second, None, "claim_jobs", "XX001", None)
     assert await store.aside.next(60.0) == SetAside(first, None, "claim_jobs", "XX001", "RUNNING")
 
 

@@ -327,17 +327,15 @@ async def test_trigger_is_of_one(connection: Sql) -> None:
         assert await connection.fetchval("SELECT schedule_id FROM pulse.jobs WHERE id = $1", str(job)) == identity
 
 
-async def test_a_trigger_is_told(connection: Sql, dsn: str) -> None:
+async def test_a_trigger_is_told(connection: Sql, other: Sql) -> None:
     """Workers are woken."""
     heard: list[object] = []
-    listener = await asyncpg.connect(dsn)
-    await listener.add_listener("pulse_work", lambda *words: heard.append(words))
+    await other.add_listener("pulse_work", lambda *words: heard.append(words))
     identity = await made(connection, "pulse.create_schedule('n', every_s => 60)")
     await connection.execute("SELECT setval('pulse.work_notified', 1)")
     await made(connection, f"pulse.trigger_schedule('{identity}')")
-    await listener.execute("SELECT 1")
+    await other.execute("SELECT 1")
     assert len(heard) == 1
-    await listener.close(timeout=5)
 
 
 async def test_trigger(connection: Sql) -> None:
@@ -457,18 +455,16 @@ async def test_one_rule(connection: Sql, rule: str) -> None:
             await connection.execute(f"SELECT pulse.update_schedule('{identity}'{rule})")
 
 
-async def test_what_is_made_is_told(connection: Sql, dsn: str) -> None:
+async def test_what_is_made_is_told(connection: Sql, other: Sql) -> None:
     """Whoever listens hears of a schedule that was made, changed or resumed."""
     heard: list[object] = []
-    listener = await asyncpg.connect(dsn)
-    await listener.add_listener("pulse_schedules", lambda *words: heard.append(words))
+    await other.add_listener("pulse_schedules", lambda *words: heard.append(words))
     identity = await made(connection, "pulse.create_schedule('n', every_s => 60)")
     for number, call in enumerate(
         (f"update_schedule('{identity}', priority => 1)", f"resume_schedule('{identity}')"), 1
     ):
-        await listener.execute("SELECT 1")
+        await other.execute("SELECT 1")
         assert len(heard) == number
         await connection.execute(f"SELECT pulse.{call}")
-    await listener.execute("SELECT 1")
+    await other.execute("SELECT 1")
     assert len(heard) == 3
-    await listener.close(timeout=5)

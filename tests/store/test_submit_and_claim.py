@@ -225,14 +225,17 @@ async def test_an_answer_that_cannot_be_read(bench: Bench) -> None:
     assert pairs_of(worker) == [(one.id, 2)]
 
 
-async def test_a_job_that_cannot_be_stored(bench: Bench, connection: Sql) -> None:
-    """Nothing was done, so nobody is in doubt."""
+@pytest.mark.parametrize("is_known", [True, False])
+async def test_a_job_that_cannot_be_stored(bench: Bench, connection: Sql, *, is_known: bool) -> None:
+    """The client that submits it gets the reason; nothing was done, so nobody is in doubt."""
     bench.join()
-    known = await forge(connection)
-    with pytest.raises(StatementError, match="duplicate key value"):
-        await bench.claims.submits.submit([job(id=known)])
+    one = job(id=await forge(connection)) if is_known else job()
+    async with refusing(connection, {} if is_known else {one.id or b"": "P0001"}, "PENDING", "RUNNING"):
+        with pytest.raises(StatementError, match="duplicate key value" if is_known else "not with me"):
+            await bench.claims.submits.submit([one])
     assert bench.claims.in_doubt._in_doubt == set()
     assert not bench.claims.signal._event.is_set()
+    assert not bench.claims.in_doubt._lock.locked()
 
 
 @pytest.mark.parametrize("sqlstate", ["P0001", "23514"])
@@ -256,18 +259,6 @@ async def test_a_job_that_cannot_be_handed_out(bench: Bench, connection: Sql, sq
         assert [row["sqlstate"] for row in await connection.fetch("SELECT sqlstate FROM pulse.set_aside")] == [sqlstate]
     assert worker.held == {}
     assert bench.claims.in_doubt._in_doubt == set()
-
-
-async def test_a_job_that_is_refused_either_way(bench: Bench, connection: Sql) -> None:
-    """Whoever submits it is told so, and nobody is in doubt."""
-    bench.join()
-    one = job()
-    async with refusing(connection, {one.id or b"": "P0001"}, "PENDING", "RUNNING"):
-        with pytest.raises(StatementError, match="not with me"):
-            await bench.claims.submits.submit([one])
-    assert bench.claims.in_doubt._in_doubt == set()
-    assert not bench.claims.signal._event.is_set()
-    assert not bench.claims.in_doubt._lock.locked()
 
 
 async def test_a_job_that_is_canceled_meanwhile(bench: Bench) -> None:

@@ -151,13 +151,12 @@ async def test_a_plain_update_is_as_good(store: Store, connection: Sql) -> None:
     assert await store.topics.live() == {TOPIC: LivePolicy(stall_s=5.0)}
 
 
-async def test_a_change_is_told(store: Store, connection: Sql, dsn: str) -> None:
+async def test_a_change_is_told(store: Store, connection: Sql, other: Sql) -> None:
     """Whoever changes a policy, and however: other hosts hear of it."""
     heard: asyncio.Queue[object] = asyncio.Queue()
     await connection.add_listener(GATE_CHANNEL, lambda *message: heard.put_nowait(message[3]))
     await store.topics.set(TOPIC, {"stall_s": 1.0})
     assert await asyncio.wait_for(heard.get(), 5) == "topics"
-    other = await asyncpg.connect(dsn)
     for change in (
         "UPDATE pulse.topics SET stall_s = 2",
         "INSERT INTO pulse.topics (topic, stall_s) VALUES ('another', 2)",
@@ -166,7 +165,6 @@ async def test_a_change_is_told(store: Store, connection: Sql, dsn: str) -> None
     ):
         await other.execute(change)
         assert await asyncio.wait_for(heard.get(), 5) == "topics", change
-    await other.close(timeout=5)
 
 
 async def test_whose_back_off_counts(store: Store, connection: Sql) -> None:

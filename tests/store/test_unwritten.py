@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -22,7 +22,7 @@ from pulse_actors.dispatcher.writes import unwritten as unwriting
 from pulse_actors.dispatcher.writes.unwritten import DOUBTED_SHARE, UnwrittenLeases
 from pulse_actors.runtime.actor import Backoff
 from pulse_actors.shared.row_writes import Left, write_merged
-from tests.store.helpers import NOW, TOPIC, WORKER, Patch, Sql, forge, read
+from tests.store.helpers import NOW, TOPIC, WORKER, Patch, Sql, forge, holding, read
 from tests.store.recovery_kit import DEADLINE_S, LEASE_S
 
 pytestmark = pytest.mark.heavy
@@ -72,17 +72,9 @@ class Ledge:
         await self.look()
         return LEASE_S - 5 < await self.progress_s() <= LEASE_S
 
-    @contextlib.asynccontextmanager
-    async def locked(self, *statements: str) -> AsyncGenerator[None]:
+    def locked(self, *statements: str) -> contextlib.AbstractAsyncContextManager[None]:
         """While somebody else holds these locks."""
-        other = await asyncpg.connect(self.dsn)
-        try:
-            async with other.transaction():
-                for sql in statements:
-                    await other.execute(sql)
-                yield
-        finally:
-            await other.close()
+        return holding(self.dsn, "; ".join(statements))
 
 
 ROW: Final = "SELECT FROM pulse.jobs FOR UPDATE"
@@ -272,13 +264,8 @@ async def test_a_locked_row_does_not_stop_heartbeats(store: Store, connection: S
     async def together(some: Sequence[Renewal]) -> None:
         extended.update(await store.extend(some, LEASE_S))
 
-    stranger = await asyncpg.connect(dsn)
-    try:
-        async with stranger.transaction():
-            await stranger.execute("SELECT FROM pulse.jobs WHERE id = encode($1, 'hex')::uuid FOR UPDATE", ids[0])
-            locked = await write_merged(store, [Renewal(one, 1, WORKER, None) for one in ids], together, never)
-    finally:
-        await stranger.close()
+    async with holding(dsn, "SELECT FROM pulse.jobs WHERE id = encode($1, 'hex')::uuid FOR UPDATE", ids[0]):
+        locked = await write_merged(store, [Renewal(one, 1, WORKER, None) for one in ids], together, never)
     assert [one.row.id for one in locked] == [ids[0]]
     assert extended == {(ids[1], 1), (ids[2], 1)}
 

@@ -78,10 +78,10 @@ async def test_two_upgrade_at_once(installed: Sql, empty_dsn: str, monkeypatch: 
         upgrades = [asyncio.create_task(ensure_schema(one)) for one in both]
         watcher = await asyncpg.connect(empty_dsn)
 
-        async def both_wait() -> bool:
-            return bool(await watcher.fetchval(_BOTH_WAIT, installed.get_server_pid()))
-
-        await until(both_wait, "two sessions that wait for the lock of migrations")
+        await until(
+            lambda: watcher.fetchval(_BOTH_WAIT, installed.get_server_pid()),
+            "two sessions that wait for the lock of migrations",
+        )
     assert await asyncio.gather(*upgrades) == [SCHEMA_VERSION, SCHEMA_VERSION]
     assert await ensure_schema(installed) == newest
     assert await installed.fetchval("SELECT array_agg(id) FROM pulse.later") == [1]

@@ -7,7 +7,6 @@ import time
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-import asyncpg
 import pytest
 from structlog.testing import capture_logs
 
@@ -20,7 +19,7 @@ from pulse_actors.shared.identity import Peer, compose, this_host
 from pulse_actors.watchdog import actor as watching
 from pulse_actors.watchdog.actor import Watchdog
 from pulse_actors.watchdog.sweep_guard import SweepGuard
-from tests.store.helpers import Patch, Sql, forge, read
+from tests.store.helpers import Patch, Sql, forge, holding, read
 
 pytestmark = pytest.mark.heavy
 
@@ -64,13 +63,8 @@ async def test_a_row_that_somebody_has_locked_is_left_to_the_next_sweep(
     """A full statement of rows that cannot be ended now is no reason to repeat it."""
     monkeypatch.setattr(watching, "SWEEP_LIMIT", 1)
     locked = await forge(connection, "RUNNING", lease_until=LAPSED)
-    stranger = await asyncpg.connect(dsn)
-    try:
-        async with stranger.transaction():
-            await stranger.execute("SELECT FROM pulse.jobs WHERE id = $1 FOR UPDATE", locked.hex())
-            assert await turn(watchdog) == TurnResult(SWEEP_S)
-    finally:
-        await stranger.close()
+    async with holding(dsn, "SELECT FROM pulse.jobs WHERE id = $1 FOR UPDATE", locked.hex()):
+        assert await turn(watchdog) == TurnResult(SWEEP_S)
     await turn(watchdog)
     assert (await read(connection, locked))["status"] == "RETRYING"
 
@@ -106,14 +100,9 @@ async def test_a_sweep_that_waits_says_why(watchdog: Watchdog, connection: Sql) 
 async def test_no_sweep_begins_while_nobody_can_beat(watchdog: Watchdog, connection: Sql, dsn: str) -> None:
     """CREATE INDEX lets everybody read and nobody extend a lease: a mark would say that somebody could."""
     before = await connection.fetchval("SELECT swept_at FROM pulse.sweep_mark")
-    dba = await asyncpg.connect(dsn)
-    try:
-        async with dba.transaction():
-            await dba.execute("LOCK TABLE pulse.jobs IN SHARE MODE")
-            with pytest.raises(ContestedError, match="lock timeout"):
-                await turn(watchdog)
-    finally:
-        await dba.close()
+    async with holding(dsn, "LOCK TABLE pulse.jobs IN SHARE MODE"):
+        with pytest.raises(ContestedError, match="lock timeout"):
+            await turn(watchdog)
     assert await connection.fetchval("SELECT swept_at FROM pulse.sweep_mark") == before
     await turn(watchdog)
     assert await connection.fetchval("SELECT swept_at FROM pulse.sweep_mark") > before
