@@ -291,14 +291,19 @@ async def test_what_a_speaking_worker_was_never_given(at: Room, living: Process)
     assert (row["uncharged"], row["last_error"]) == (1, None)
 
 
-async def test_what_a_worker_left_behind_that_is_watched(at: Room, living: Process) -> None:
-    """One whose connection is gone is not unknown: what it had extended a moment ago lapses like anybody's."""
+@pytest.mark.parametrize("is_connected", [True, False])
+async def test_what_has_lapsed_for_a_living_worker_is_free(at: Room, living: Process, *, is_connected: bool) -> None:
+    """Connected or not: another attempt may be handed out, and the place is free, as soon as the end is written."""
     worker = at.silent(living.pid, 0.0)
-    at.registry.leave(worker)
+    if not is_connected:
+        at.registry.leave(worker)
     job = await at.running(worker, lease_until=ago(1))
     worker.held[job, 1].unlisted = 2
     await at.silence.lapsed([worker.identity])
+    if is_connected:
+        assert at.registry.running_in_hand([job]) == {job}  # not before: it would be given back beside
     await at.wait(job, status="RETRYING")
+    await at.until(lambda: not worker.held)
 
 
 async def test_who_is_connected_is_no_stranger(at: Room, living: Process) -> None:
@@ -363,17 +368,6 @@ async def test_the_living_of_the_start_are_watched(at: Room, tasks: TaskGroup, l
     await at.row(identity_of(living.pid))
     tasks.start_soon(at.silence.run, [identity_of(living.pid)])
     await at.until(lambda: at.deaths.watched(identity_of(living.pid)) is not None)
-
-
-async def test_what_has_lapsed_for_a_living_worker_is_free(at: Room, living: Process) -> None:
-    """Another attempt of that job may be handed to anybody here, and the place is free, as soon as it is written."""
-    worker = at.silent(living.pid, 0.0)
-    job = await at.running(worker, lease_until=ago(1))
-    worker.held[job, 1].unlisted = 2
-    await at.silence.lapsed([worker.identity])
-    assert at.registry.running_in_hand([job]) == {job}  # not before: it would be given back beside
-    await at.wait(job, status="RETRYING")
-    await at.until(lambda: not worker.held)
 
 
 async def test_what_a_worker_that_is_not_connected_was_never_given(at: Room, living: Process) -> None:
@@ -483,10 +477,11 @@ async def test_strangers_while_the_database_is_away(
         assert at.silence._being_killed == {silent.identity}
 
 
+@pytest.mark.parametrize("is_away", [True, False])
 async def test_strangers_while_nobody_can_write(
-    at: Room, tasks: TaskGroup, monkeypatch: Patch, living: Process
+    at: Room, tasks: TaskGroup, monkeypatch: Patch, living: Process, dsn: str, *, is_away: bool
 ) -> None:
-    """Their leases do not move, whoever beats for them: that says nothing."""
+    """Their leases do not move, whoever beats for them, also while CREATE INDEX lets nobody beat: that says nothing."""
 
     async def away(*_: object) -> None:
         raise UnavailableError("away")
@@ -495,21 +490,9 @@ async def test_strangers_while_nobody_can_write(
     worker = await stranger(at, living.pid)
     worker.contact.beaten_s += 0.2 * LEASE_S
     worker.contact.extended_s = worker.contact.beaten_s
-    monkeypatch.setattr(at.store, "extend", away)
-    before_s = time.monotonic()
-    await look(at, tasks)
-    assert worker.contact.beaten_s >= before_s
-
-
-async def test_strangers_while_somebody_reads_the_whole_table(
-    at: Room, tasks: TaskGroup, dsn: str, living: Process
-) -> None:
-    """CREATE INDEX lets nobody beat, for longer than a lease: nobody is killed for it."""
-    await at.row(identity_of(living.pid))
-    worker = await stranger(at, living.pid)
-    worker.contact.beaten_s += 0.2 * LEASE_S
-    worker.contact.extended_s = worker.contact.beaten_s
-    async with holding(dsn, "LOCK TABLE pulse.jobs IN SHARE MODE"):
+    if is_away:
+        monkeypatch.setattr(at.store, "extend", away)
+    async with holding(dsn, "SELECT" if is_away else "LOCK TABLE pulse.jobs IN SHARE MODE"):
         before_s = time.monotonic()
         await look(at, tasks)
     assert worker.contact.beaten_s >= before_s

@@ -143,8 +143,9 @@ async def test_a_statement_that_takes_too_long(pool: Pool) -> None:
     assert await pid_of(pool) != before
 
 
-async def test_cancellation(pool: Pool, connection: Sql) -> None:
-    """A task that is cancelled in mid-statement leaves a terminated connection behind, and the pool works on."""
+@pytest.mark.parametrize("is_terminated", [False, True])
+async def test_a_statement_that_is_cut_short(pool: Pool, connection: Sql, *, is_terminated: bool) -> None:
+    """A task that is cancelled leaves a terminated connection; of a backend that ended, the database is away."""
     before = await pid_of(pool)
 
     async def use() -> None:
@@ -153,8 +154,11 @@ async def test_cancellation(pool: Pool, connection: Sql) -> None:
 
     task = asyncio.create_task(use())
     await until(lambda: is_running(connection, FOREVER), "the statement to run")
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
+    if is_terminated:
+        await connection.execute("SELECT pg_terminate_backend($1)", before)
+    else:
+        task.cancel()
+    with pytest.raises(UnavailableError, match="is away") if is_terminated else pytest.raises(asyncio.CancelledError):
         await task
     assert await pid_of(pool) != before
 
@@ -181,22 +185,6 @@ async def test_a_backend_that_was_terminated_while_idle(pool: Pool, connection: 
         return idle.is_closed()
 
     await until(is_seen, "the loop to see the end of the connection")
-    assert await pid_of(pool) != before
-
-
-async def test_a_backend_that_was_terminated_in_mid_statement(pool: Pool, connection: Sql) -> None:
-    """A statement whose backend is terminated says that the database is away; the next one works."""
-    before = await pid_of(pool)
-
-    async def use() -> None:
-        async with pool.connection() as used:
-            await used.fetch(FOREVER)
-
-    task = asyncio.create_task(use())
-    await until(lambda: is_running(connection, FOREVER), "the statement to run")
-    await connection.execute("SELECT pg_terminate_backend($1)", before)
-    with pytest.raises(UnavailableError, match="is away"):
-        await task
     assert await pid_of(pool) != before
 
 

@@ -39,7 +39,7 @@ SILENCE: Final = Guarded(
         _SILENCE + "test_who_is_connected_is_no_stranger": [
             ("SilentWorkers._lapsed", "self._registry.find(identity) or ", ""),
         ],
-        _SILENCE + "test_what_a_worker_left_behind_that_is_watched": [
+        _SILENCE + "test_what_has_lapsed_for_a_living_worker_is_free": [
             ("SilentWorkers._lapsed", " or self._process_watch.watched(identity)", ""),
         ],
         _SILENCE + "test_what_a_worker_that_is_not_connected_was_never_given": [
@@ -78,8 +78,6 @@ SILENCE: Final = Guarded(
         ],
         _SILENCE + "test_strangers_while_nobody_can_write": [
             ("SilentWorkers._look", "_beyond_doubt(strangers, now_s)", "pass"),
-        ],
-        _SILENCE + "test_strangers_while_somebody_reads_the_whole_table": [
             ("SilentWorkers._renew", "if stranger.identity in locked", "if False"),
         ],
         _SILENCE + "test_a_row_that_somebody_has_locked": [
