@@ -3,12 +3,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import ctypes
 import itertools
 import os
 import signal
-import sys
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -17,16 +15,11 @@ from typing import Any
 import anyio
 
 import pulse
+from tests.support.handler_ends import serve_ends
 
 app = pulse.App()
+serve_ends(app)
 _running = 0
-
-
-class UnprintableError(Exception):
-    """Cannot be shown."""
-
-    def __str__(self) -> str:
-        raise RuntimeError("no words")
 
 
 @app.handler("echo", topic="images", max_attempts=7, timeout_s=50.0, max_crashes=4)
@@ -119,42 +112,6 @@ async def block_loop(gate: str, started: str, ctx: pulse.Context) -> str:
     return f"held, lease lost: {ctx.lease_lost}"
 
 
-@app.handler("exit")
-async def leave() -> None:
-    """Call sys.exit."""
-    sys.exit(3)
-
-
-@app.handler("exit-plain")
-def leave_plain() -> None:
-    """The same in a thread."""
-    sys.exit(3)
-
-
-@app.handler("interrupt")
-async def interrupt() -> None:
-    """Raise what Ctrl-C raises."""
-    raise KeyboardInterrupt
-
-
-@app.handler("cancel-itself")
-async def cancel_itself() -> None:
-    """Raise a cancellation that nobody asked for."""
-    raise asyncio.CancelledError
-
-
-@app.handler("unprintable")
-async def unprintable() -> None:
-    """Fail without words."""
-    raise UnprintableError
-
-
-@app.handler("not-json")
-async def not_json() -> object:
-    """Return what JSON cannot hold."""
-    return {1, 2}
-
-
 @app.handler("nan")
 async def nan() -> float:
     """Return what JSON has no word for."""
@@ -165,24 +122,6 @@ async def nan() -> float:
 async def big(size: int) -> str:
     """Return a long text."""
     return "x" * size
-
-
-@app.handler("snooze")
-async def snooze() -> pulse.Snooze:
-    """Ask to be called again."""
-    return pulse.Snooze(7)
-
-
-@app.handler("discard")
-async def discard() -> None:
-    """Give up for good."""
-    raise pulse.Discard("no such customer")
-
-
-@app.handler("retry-after")
-def retry_after() -> None:
-    """Fail with a time."""
-    raise pulse.RetryAfter(9.5, "rate limited")
 
 
 @app.handler("tell")
