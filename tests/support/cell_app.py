@@ -18,7 +18,7 @@ from typing import Any
 import anyio
 
 import pulse
-from tests.support.handler_ends import serve_ends
+from tests.support.worker_app import serve_ends
 
 app = pulse.App()
 serve_ends(app, isolate=True)

@@ -22,7 +22,7 @@ import structlog
 from anyio.lowlevel import checkpoint
 
 import pulse
-from tests.support.handler_ends import serve_ends
+from tests.support.worker_app import serve_ends
 
 LEDGER: Final = "SYSTEM_LEDGER"  # the variable that names the file
 LOOK_S: Final = 0.01
