@@ -14,12 +14,12 @@ from pulse.protocol import (
     CLIENT_KINDS,
     SUPERVISOR_KINDS,
     WORKER_KINDS,
+    ActorRequest,
     BrokenStreamError,
     DispatchGate,
     DrainRequest,
     FrameReader,
     Hello,
-    Named,
     TopicSet,
     TopicUnset,
     decode_body,
@@ -35,7 +35,7 @@ GUARDED: Final[Mapping[str, type[Struct]]] = {
     "dispatch.resume": DispatchGate,
     "topics.set": TopicSet,
     "topics.unset": TopicUnset,
-    "actors.restart": Named,
+    "actors.restart": ActorRequest,
     "drain": DrainRequest,
 }
 KEEPS: Final = ("retention_s", "retention_dead_s")
@@ -224,7 +224,7 @@ def is_harmless(data: bytes) -> bool:
                 harmless = body.topic.startswith(OWN) and not any(map(_is_short, map(body.policy.get, KEEPS)))
             case DispatchGate() | TopicUnset():
                 harmless = body.topic.startswith(OWN)
-            case Named():
+            case ActorRequest():
                 harmless = body.name not in ACTORS
             case _:
                 harmless = False

@@ -14,7 +14,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from pulse.common.ids import uuid7
 from pulse.job import Status
-from pulse.protocol import NewJob
+from pulse.protocol import SubmittedJob
 from pulse.store.rows import Claim, Fence
 from pulse.store.store import Store
 
@@ -77,9 +77,9 @@ def new_id() -> bytes:
     return uuid7().bytes
 
 
-def job(**fields: Any) -> NewJob:
+def job(**fields: Any) -> SubmittedJob:
     """A job to be submitted, with an id."""
-    return NewJob(**{"name": "n", "topic": TOPIC, "id": new_id(), **fields})
+    return SubmittedJob(**{"name": "n", "topic": TOPIC, "id": new_id(), **fields})
 
 
 async def forge(connection: Sql, status: str = "PENDING", **columns: Any) -> bytes:

@@ -11,7 +11,7 @@ from typing import Any, Final
 import asyncpg
 import pytest
 
-from pulse.protocol import NewJob
+from pulse.protocol import SubmittedJob
 from pulse.store.rows import Claim
 from pulse.store.statements import STATEMENTS
 from pulse.store.store import Store
@@ -329,7 +329,7 @@ OTHER: Final = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203332-00"
 BAD: Final = ["", "x", TRACE[:-1], f"{TRACE}0", TRACE.upper(), f"{TRACE}\n", f"\n{TRACE}"]
 
 
-def _jobs() -> list[NewJob]:
+def _jobs() -> list[SubmittedJob]:
     return [job(traceparent=TRACE), job(), job(traceparent=OTHER)]
 
 

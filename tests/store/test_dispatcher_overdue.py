@@ -14,7 +14,7 @@ import pytest
 from anyio.abc import TaskGroup
 from structlog.testing import capture_logs
 
-from pulse.protocol import Beat, Stack
+from pulse.protocol import Beat, StackAnswer
 from pulse.store.rows import EndingKind
 from pulse.store.store import Store
 from pulse_actors.dispatcher.liveness import hung_handlers as timing
@@ -391,13 +391,13 @@ async def test_stacks_come_from_the_pool_parent(
     ((kind, number, body),) = wire_of(parent).sent
     assert (kind, body) == ("stack", {"session": worker.facts.session})
     assert number is not None
-    at.stacks.answer(worker, number, Stack("forged"))
-    at.stacks.answer(parent, number + 1, Stack("of another one"))
-    at.stacks.answer(parent, None, Stack("of nothing"))
-    at.stacks.answer(worker, number - 1, Stack(None))
+    at.stacks.answer(worker, number, StackAnswer("forged"))
+    at.stacks.answer(parent, number + 1, StackAnswer("of another one"))
+    at.stacks.answer(parent, None, StackAnswer("of nothing"))
+    at.stacks.answer(worker, number - 1, StackAnswer(None))
     await anyio.wait_all_tasks_blocked()
     assert not worker.jobs.forced_endings
-    at.stacks.answer(parent, number, Stack("there"))
+    at.stacks.answer(parent, number, StackAnswer("there"))
     await at.until_closed()
     await at.wait_buried(worker)
     (entry,) = await history(at.connection, job)
@@ -415,11 +415,11 @@ async def test_a_worker_that_answers_knows_best(
         shown.append(await at.stacks.take(worker, (b"1" * 16, 2)))
 
     for first, second, best in (
-        (Stack("chain", 77), Stack("threads"), HandlerStack("chain", 77)),
-        (Stack("chain"), Stack("threads"), HandlerStack("chain", living.pid)),
-        (Stack(None, 77), Stack("threads"), HandlerStack("threads", living.pid)),
-        (None, Stack("threads"), HandlerStack("threads", living.pid)),
-        (None, Stack(None), None),
+        (StackAnswer("chain", 77), StackAnswer("threads"), HandlerStack("chain", 77)),
+        (StackAnswer("chain"), StackAnswer("threads"), HandlerStack("chain", living.pid)),
+        (StackAnswer(None, 77), StackAnswer("threads"), HandlerStack("threads", living.pid)),
+        (None, StackAnswer("threads"), HandlerStack("threads", living.pid)),
+        (None, StackAnswer(None), None),
     ):
         wire_of(worker).sent.clear()
         wire_of(parent).sent.clear()
@@ -449,7 +449,7 @@ async def test_without_a_pool_parent_only_the_worker_can_tell(
     monkeypatch.setattr(looking, "ANSWER_S", LONG_S)
     tasks.start_soon(take)
     await anyio.wait_all_tasks_blocked()
-    at.stacks.answer(worker, wire_of(worker).sent[-1][1], Stack("here"))
+    at.stacks.answer(worker, wire_of(worker).sent[-1][1], StackAnswer("here"))
     await at.until(lambda: bool(shown))
     assert shown.pop() == HandlerStack("here", living.pid)
     monkeypatch.setattr(looking, "ANSWER_S", 0.0)

@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from pulse.errors import ConflictError, NotFoundError
-from pulse.protocol import NewJob
+from pulse.protocol import SubmittedJob
 from pulse.store.connections.pool import Target
 from pulse.store.operators.transaction import Acting, Operator
 from pulse.store.rows import Completion, Ending, EndingKind, Fence, Renewal, Wake
@@ -148,7 +148,7 @@ class StoreMachine(RuleBasedStateMachine):
         ids = [_nth_id(self.made + place) for place in range(number)]
         self.made += number
         fields: dict[str, Any] = {"topic": topic, "priority": priority, "max_attempts": max_attempts}
-        jobs = [NewJob("n", delay_s=delay_s, id=one, **fields) for one in ids]
+        jobs = [SubmittedJob("n", delay_s=delay_s, id=one, **fields) for one in ids]
         woken = self.do(self.store.submit(jobs, now=self.now))
         assert [(wake.topic, wake.priority, wake.jobs) for wake in woken] == [(topic, priority, number)]
         assert [wake.due_s is not None for wake in woken] == [delay_s <= 1]
@@ -161,7 +161,7 @@ class StoreMachine(RuleBasedStateMachine):
     def submit_again(self, pick: int, name: str) -> None:
         """A submit whose answer was lost; or another job under the same id."""
         identity = list(self.model.jobs)[pick % len(self.model.jobs)]
-        again = NewJob(name, topic=self.model.jobs[identity].topic, id=identity)
+        again = SubmittedJob(name, topic=self.model.jobs[identity].topic, id=identity)
         try:
             assert self.do(self.store.submit_again([again], now=self.now)) == []
         except ConflictError:
@@ -175,7 +175,7 @@ class StoreMachine(RuleBasedStateMachine):
         """It is another job, whose attempts are counted anew: by then nobody may hold one of the first."""
         identity = self.gone.pop(pick % len(self.gone))
         self.tokens = [one for one in self.tokens if one.id != identity]
-        again = NewJob("n", topic=topic, id=identity, max_attempts=2)
+        again = SubmittedJob("n", topic=topic, id=identity, max_attempts=2)
         assert len(self.do(self.store.submit_again([again], now=self.now))) == 1
         self.model.jobs[identity] = ModelJob(identity, topic, "n", "{}", 0, 2, self.now, self.now)
 

@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 
 from pulse.common.ids import uuid7
-from pulse.protocol import NewJob
+from pulse.protocol import SubmittedJob
 from pulse.store.rows import Completion, Ending, EndingKind, NewSchedule, from_s
 from tests.store.helpers import Sql
 from tests.support.markdown import DOCS, blocks, section, table
@@ -57,7 +57,7 @@ async def test_rights_are_enough_and_not_more(shop: Sql) -> None:
 
 async def test_queries_run_and_find_what_they_are_about(store: Store, connection: Sql) -> None:
     """On a database with jobs in every state, each query of the page returns at least one row."""
-    jobs = [NewJob(name="resize", id=uuid7().bytes, topic="images") for _ in range(5)]
+    jobs = [SubmittedJob(name="resize", id=uuid7().bytes, topic="images") for _ in range(5)]
     await store.submit(jobs)
     done, failed, dead, _running = await store.claim(["images"], ["w"], [0] * 4, 30.0)
     await store.complete([Completion(done.id, done.attempt, "w", '{"ok": true}')])

@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 
 from pulse.errors import ConflictError, StatementError
-from pulse.protocol import HandlerInfo, NewJob
+from pulse.protocol import HandlerInfo, SubmittedJob
 from pulse.store.rows import Wake
 from pulse.store.store import Store
 from tests.store.helpers import LEASE_S, NOW, TOPIC, Sql, at, count, forge, job, new_id, read
@@ -23,7 +23,7 @@ POLICY: Final[dict[str, dict[str, Any]]] = {
 }
 
 
-async def _submit(store: Store, way: str, jobs: list[NewJob], now: datetime | None = None) -> list[Wake]:
+async def _submit(store: Store, way: str, jobs: list[SubmittedJob], now: datetime | None = None) -> list[Wake]:
     """Insert *jobs*, one of the WAYS."""
     if way == "first":
         return await store.submit(jobs, now=now)

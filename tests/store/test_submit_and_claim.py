@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 from pulse.errors import StatementError, UnavailableError
-from pulse.protocol import HandlerInfo, NewJob
+from pulse.protocol import HandlerInfo, SubmittedJob
 from pulse.store.rows import Claim, Level, Wake
 from pulse.store.store import Store
 from pulse_actors.dispatcher.claims.assign_frames import ASSIGN_CHARS
@@ -25,7 +25,7 @@ from tests.store.refusing_kit import refusing
 # The statement.
 
 
-async def insert(store: Store, jobs: list[NewJob], *, topic: str = TOPIC) -> tuple[list[Claim], list[Wake]]:
+async def insert(store: Store, jobs: list[SubmittedJob], *, topic: str = TOPIC) -> tuple[list[Claim], list[Wake]]:
     """Insert *jobs* at NOW, for two workers of *topic* in turn."""
     seats = [place % 2 for place in range(len(jobs))]
     return await store.submit_and_claim(jobs, [topic], ["w0", "w1"], seats, LEASE_S, now=NOW)
@@ -35,7 +35,8 @@ async def test_a_job_is_handed_out_as_by_a_claim(store: Store, connection: Sql) 
     """What is returned, and what the row is, are what submit and claim make of it."""
     jobs = [job(args='{ "b":1,"a":[1.0]}', priority=7, timeout_s=3.5, max_attempts=2), job(name="m")]
     twins = [
-        NewJob(**{**{name: getattr(one, name) for name in one.__struct_fields__}, "id": os.urandom(16)}) for one in jobs
+        SubmittedJob(**{**{name: getattr(one, name) for name in one.__struct_fields__}, "id": os.urandom(16)})
+        for one in jobs
     ]
     claims, woken = await insert(store, jobs)
     await store.submit(twins, now=NOW)
@@ -244,7 +245,7 @@ async def test_a_job_that_cannot_be_handed_out(bench: Bench, connection: Sql, sq
     worker, one = bench.join(), job()
     one_id = one.id or b""
 
-    async def store_alone(jobs: Sequence[NewJob]) -> list[Wake]:
+    async def store_alone(jobs: Sequence[SubmittedJob]) -> list[Wake]:
         assert not bench.claims.in_doubt._lock.locked()
         assert bench.claims.in_doubt._in_doubt == set()
         return await submit(jobs)

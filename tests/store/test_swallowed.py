@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from pulse.errors import StatementError
-from pulse.protocol import NewJob, Result
+from pulse.protocol import Result, SubmittedJob
 from pulse.store.store import Store
 from pulse_actors.dispatcher.writes import report
 from pulse_actors.dispatcher.writes.report_rows import PendingReport
@@ -65,7 +65,7 @@ async def test_requests(store: Store, connection: Sql, *, has_room: bool) -> Non
 @pytest.mark.usefixtures("dropping")
 async def test_a_submit_that_is_repeated(store: Store) -> None:
     """It is refused as well: the id is not there the second time either."""
-    jobs: list[NewJob] = [job(), job(name=DROPPED)]
+    jobs: list[SubmittedJob] = [job(), job(name=DROPPED)]
     with pytest.raises(StatementError, match="drops 1 of 2 jobs"):
         await store.submit_again(jobs)
 

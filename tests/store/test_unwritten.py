@@ -21,7 +21,7 @@ from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 from pulse_actors.dispatcher.writes import unwritten as unwriting
 from pulse_actors.dispatcher.writes.unwritten import DOUBTED_SHARE, UnwrittenLeases
 from pulse_actors.runtime.actor import Backoff
-from pulse_actors.shared.row_writes import Left, write_merged
+from pulse_actors.shared.row_writes import UnwrittenRow, write_merged
 from tests.store.helpers import NOW, TOPIC, WORKER, Patch, Sql, forge, holding, read
 from tests.store.recovery_kit import DEADLINE_S, LEASE_S
 
@@ -248,7 +248,7 @@ async def test_a_locked_row_waits_alone(store: Store, connection: Sql, dsn: str)
         async with stranger.transaction():
             await stranger.execute("SELECT FROM pulse.jobs WHERE id = encode($1, 'hex')::uuid FOR UPDATE", ids[2])
             locked = await write_merged(store, rows, together, never)
-            assert locked == [Left(rows[2])]
+            assert locked == [UnwrittenRow(rows[2])]
             assert done == {(one, 1) for one in ids if one != ids[2]}
         assert await write_merged(store, [one.row for one in locked], together, never) == []
     finally:

@@ -264,7 +264,7 @@ async def test_who_submits_more_than_is_stored_has_to_wait(lobby: Lobby) -> None
     """Nothing more is read of a peer while many jobs of anybody wait: else they would fill the memory."""
     peer_session, _ = lobby.peer_session()
     submits = peer_session._services.submits
-    frame, body = Frame("submit", 1, msgspec.Raw()), protocol.Submit([protocol.NewJob("n")])
+    frame, body = Frame("submit", 1, msgspec.Raw()), protocol.Submit([protocol.SubmittedJob("n")])
     async with anyio.create_task_group() as tasks:
         await peer_session._ask(frame, body, tasks)
         submits.batcher._weight += int(MAX_WAITING_BATCHES * BATCH)
