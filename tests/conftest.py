@@ -3,7 +3,7 @@ Fixtures of the whole suite.
 
 ``dsn`` is a database of one's own with pulse's schema, on a real PostgreSQL started once in a session (the newest that
 is found; PULSE_TEST_DSN names a running one to be used instead). Tests in ``tests/store`` run on a second version as
-well, where the system has one. Async tests run on asyncio: ``pytestmark = pytest.mark.anyio``.
+well, where the system has one. Async tests run on asyncio.
 """
 
 from __future__ import annotations

@@ -24,12 +24,7 @@ from tests.fuzz import corpus
 BUILD: Final = Path(__file__).parents[2] / "build" / "fuzz"
 PACKAGES: Final = BUILD / "packages"
 INPUTS: Final = BUILD / "inputs"  # all that were ever interesting on this machine
-INSTRUMENTED: Final = (
-    "pulse.protocol",
-    "pulse.client.records",
-    "pulse.client.requests",
-    "pulse_supervisor",
-)
+INSTRUMENTED: Final = ("pulse.protocol", "pulse.client.records", "pulse.client.requests", "pulse_supervisor")
 FEATURES: Final = 1 << 14
 LONGEST: Final = 4096  # bytes of an input
 INPUT_S: Final = 10  # for one input

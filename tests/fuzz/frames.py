@@ -28,7 +28,6 @@ from tests.fuzz.shapes import OWN, Maker
 from tests.fuzz.spoiling import framed, lying, mutated, pack, spoil
 
 LIMIT: Final = 8 * 1024 * 1024
-MOST_BYTES: Final = 64 * 1024  # of a frame that is not long on purpose
 ACTORS: Final = frozenset({"dispatcher", "scheduler", "pause", "watchdog"})
 # Requests that are carried out on more than jobs: only on topics of the fuzzer's own, and on no process at all.
 GUARDED: Final[Mapping[str, type[Struct]]] = {

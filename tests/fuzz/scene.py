@@ -34,7 +34,6 @@ SETTLE_S: Final = 10.0  # of a rest: attempts that were let be are over by then,
 NICE: Final = 10
 TELL_S: Final = 5.0
 SHARES: Final = (("clients", 0.3), ("clients", 0.3), ("workers", 0.35), ("operators", 0.05))  # one process each
-MOST_DEATHS: Final = 100_000  # of attackers: the dispatcher kills who takes jobs and lets them be
 _HEALTHY: Final = """
     SELECT id, status::text AS status, attempts, result->>'attempt' AS told, (result->>'n')::int AS n
     FROM pulse.jobs WHERE topic = $1"""

@@ -6,11 +6,11 @@ from typing import Final
 
 from tests.mutants.mutant import Mutant, cut, swap
 
-_DEPTHS: Final = "test_depths.py::"
+_DEPTHS: Final = "test_reads.py::"
 _COUNTED: Final = _DEPTHS + "test_what_waits_and_what_runs_is_counted"
 _TOGETHER: Final = _DEPTHS + "test_topics_beyond_the_limit_are_told_together"
 _SAMPLED: Final = _DEPTHS + "test_many_are_estimated"
-_TRACES: Final = "test_traces.py::"
+_TRACES: Final = "test_claim.py::"
 COUNT: Final = "count_waiting"
 SAMPLE: Final = "sample_waiting"
 MUTANTS: Final[list[Mutant]] = [

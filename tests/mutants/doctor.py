@@ -34,7 +34,7 @@ _DEAD: Final = _ROWS + "test_dead_letters_of_the_last_hour"
 _NEWEST: Final = _TEST + "test_only_the_newest_endings_are_looked_at"
 _DIED: Final = _TEST + "test_what_died_where"
 _ENDLESS: Final = _TEST + "test_what_nothing_would_end"
-_QUEUE_FULL: Final = "test_notify_queue.py::test_the_doctor_names_who_keeps_it_full"
+_QUEUE_FULL: Final = "test_news.py::test_the_doctor_names_who_keeps_it_full"
 _ADDED: Final = _TEST + "test_what_others_have_added"
 _HERE: Final = "a.datname = current_database()"
 

@@ -259,12 +259,12 @@ MUTANTS: Final = [
     _in("backoff_s", "2 ^ least(greatest(tries, 1) - 1, 40)", "2 ^ least(greatest(tries, 1), 40)", _WAITS),
     _in("backoff_s", "2 ^ least(greatest(tries, 1) - 1, 40)", "2 ^ (greatest(tries, 1) - 1)", _WAITS),
     _in("backoff_s", "tries::float8 ^ 2, 1e9", "tries::float8 ^ 2, 1e10", _WAITS),
-    _in("open_gate", "    NEW.paused_by := NULL;\n", "", "test_pauses.py::test_a_plain_update_opens_and_closes"),
+    _in("open_gate", "    NEW.paused_by := NULL;\n", "", "test_operators.py::test_a_plain_update_opens_and_closes"),
     swap(
         SCHEMA,
         "FOR EACH ROW WHEN (NOT NEW.paused) EXECUTE",
         "FOR EACH ROW EXECUTE",
-        "test_pauses.py::test_the_newest_says_who_and_until_when",
+        "test_operators.py::test_the_newest_says_who_and_until_when",
     ),
     *(
         swap(

@@ -137,7 +137,7 @@ CLAIMS: Final = [
             CLAIM,
             f"IN ('', {level}.topic)\n                        AND {_NOT_OVER}",
             f"IN ('', {level}.topic)",
-            "test_pauses.py::test_a_pause_ends_by_itself",
+            "test_operators.py::test_a_pause_ends_by_itself",
         )
         for level in "tk"
     ),
@@ -572,7 +572,7 @@ ENDS: Final = [
     swap(END, "outcome <> 'unassigned'", "outcome NOT IN ('unassigned', 'released')", "test_endings.py::test_history"),
 ]
 
-_LOCKED: Final = "test_merging.py::test_a_lock_is_told_from_an_outage"
+_LOCKED: Final = "test_unwritten.py::test_a_lock_is_told_from_an_outage"
 LOCKS: Final = [
     cut("lockable_jobs", " FOR UPDATE SKIP LOCKED", _LOCKED),
     cut("lockable_jobs", " SKIP LOCKED", _LOCKED),

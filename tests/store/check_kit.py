@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
@@ -118,267 +119,164 @@ class Wrong:
         return f"{self.check}-{self.who}"
 
 
-def column(check: str, who: str, assignments: str, says: str = "") -> Wrong:
-    """A row of pulse.jobs that somebody has changed."""
-    return Wrong(check, f"UPDATE pulse.jobs SET {assignments} WHERE id = '{{{who}}}'", who, says)
+def _wrongs(table: str) -> list[Wrong]:
+    """One of each line: check, who, what is told, and the SQL, which goes on in indented lines."""
+    wrongs: list[Wrong] = []
+    for line in re.sub(r"\n {4}", " ", table).strip().splitlines():
+        check, who, says, sql = (word.strip() for word in line.split("|"))
+        sql = re.sub("^ENDED SET", "UPDATE pulse.attempts SET", re.sub("^SET", "UPDATE pulse.jobs SET", sql))
+        if re.match("UPDATE pulse.(jobs|attempts) SET|DELETE FROM pulse.attempts$", sql) and " WHERE " not in sql:
+            sql += f" WHERE {'id' if '.jobs' in sql else 'job_id'} = '{{{who}}}'"
+        wrongs.append(Wrong(check, sql, who, says))
+    return wrongs
 
 
-def history(check: str, who: str, sql: str, says: str = "") -> Wrong:
-    """A history that somebody has changed."""
-    return Wrong(check, f"{sql} WHERE job_id = '{{{who}}}'", who, says)
-
-
-GUARDS: Final = [
-    Wrong(
-        "guards",
-        "ALTER TABLE pulse.jobs DROP CONSTRAINT jobs_lease",
-        "jobs_lease",
-        "constraint of pulse.jobs is missing",
-    ),
-    Wrong("guards", "DROP INDEX pulse.idx_jobs_claim", "idx_jobs_claim", "index of pulse.jobs is missing"),
-    Wrong("guards", "ALTER TABLE pulse.attempts DROP CONSTRAINT attempts_pkey", "attempts_pkey", "missing"),
-    Wrong(
-        "guards",
-        "ALTER TABLE pulse.jobs DROP CONSTRAINT jobs_args;"
-        "ALTER TABLE pulse.jobs ADD CONSTRAINT jobs_args CHECK (jsonb_typeof(args) = 'object') NOT VALID",
-        "jobs_args",
-        "not valid",
-    ),
-    Wrong(
-        "guards",
-        "UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'pulse.idx_jobs_running'::regclass",
-        "idx_jobs_running",
-        "not valid",
-    ),
-    Wrong(
-        "guards", "DROP TRIGGER topics_changed ON pulse.topics", "topics_changed", "trigger of pulse.topics is missing"
-    ),
-    Wrong("guards", "ALTER TABLE pulse.dispatch_control DISABLE TRIGGER USER", "gate_opened", "is disabled"),
-    Wrong(
-        "guards", "DROP FUNCTION pulse.delete_schedule", "delete_schedule", "function pulse.delete_schedule is missing"
-    ),
-    Wrong("guards", "ALTER TABLE pulse.topics ENABLE REPLICA TRIGGER topics_changed", "topics_changed", "is disabled"),
-    Wrong("anchors", "DELETE FROM pulse.topics", "pulse.topics", "missing"),
-    Wrong("anchors", "DELETE FROM pulse.dispatch_control WHERE topic = ''", "pulse.dispatch_control", "missing"),
-    Wrong("anchors", "DELETE FROM pulse.sweep_mark", "pulse.sweep_mark", "missing"),
-    Wrong("anchors", "DELETE FROM pulse.retention_mark", "pulse.retention_mark", "missing"),
-]
-ROWS: Final = [
-    column("leases", "pending", "locked_by = 'w'", "PENDING, locked_by w, lease_until NULL"),
-    column("leases", "completed", "lease_until = now()", "COMPLETED, locked_by NULL"),
-    column("leases", "running", "locked_by = NULL", "RUNNING, locked_by NULL"),
-    column("leases", "running", "lease_until = NULL", "lease_until NULL"),
-    column("counters", "pending", "uncharged = -1", "uncharged -1"),
-    column("counters", "retrying", "uncharged = 2", "attempts 1, uncharged 2"),
-    column("counters", "running", "crashes = -1", "crashes -1"),
-    column("counters", "retrying", "crashes = 1", "uncharged 0, crashes 1"),
-    column("counters", "retrying", "started_at = NULL", "started_at NULL"),
-    column("counters", "pending", "started_at = now()", "attempts 0"),
-    column("counters", "completed", "completed_at = NULL", "completed_at NULL"),
-    column("counters", "retrying", "completed_at = now()", "RETRYING"),
-    column("counters", "running", "uncharged = 1", "RUNNING, attempts 1, uncharged 1"),
-    column("counters", "completed", "uncharged = 1", "COMPLETED"),
-    column("counters", "retrying", "status = 'PENDING'", "PENDING, attempts 1, uncharged 0"),
-    column("counters", "given_back", "status = 'RETRYING'", "RETRYING, attempts 1, uncharged 1"),
-    column("budgets", "retrying", "max_attempts = 1", "RETRYING, attempts 1, uncharged 0, max_attempts 1"),
-    column("budgets", "pending", "attempts = 2", "PENDING"),
-    column("budgets", "spent", "attempts = 3", "DEAD_LETTERED, attempts 3"),
-    column("budgets", "running", "attempts = 3", "RUNNING, attempts 3"),
-    column("dead-letters", "spent", "last_error = ''", "last_error ''"),
-    column("dead-letters", "discarded", "last_error = NULL", "last_error NULL"),
-    column(
-        "dead-letters", "spent", "max_attempts = 3", "attempts 2, uncharged 0, max_attempts 3, last outcome timeout"
-    ),
-    history("dead-letters", "discarded", "UPDATE pulse.attempts SET outcome = 'error'", "last outcome error"),
-    history("dead-letters", "crashed", "DELETE FROM pulse.attempts", "last outcome unknown"),
-    history("history", "retrying", "DELETE FROM pulse.attempts", "in the history 0 charged"),
-    history("history", "retrying", "UPDATE pulse.attempts SET outcome = 'released'", "0 charged, 1 uncharged"),
-    history("history", "crashing", "UPDATE pulse.attempts SET outcome = 'released'", "crashes 1, in the history"),
-    Wrong(
-        "history",
-        "UPDATE pulse.attempts SET attempt = 3 WHERE attempt = 2 AND job_id = '{spent}'",
-        "spent",
-        "newest 3",
-    ),
-    Wrong(
-        "history",
-        "INSERT INTO pulse.attempts (job_id, attempt, outcome) VALUES ('{running}', 1, 'error')",
-        "running",
-        "RUNNING, attempts 1",
-    ),
-    Wrong(
-        "history",
-        "INSERT INTO pulse.attempts (job_id, attempt, outcome) VALUES ('{completed}', 1, 'error')",
-        "completed",
-        "COMPLETED",
-    ),
-    column("lapsed", "running", "lease_until = clock_timestamp() - interval '61 s'", "attempt 1"),
-    Wrong(
-        "occurrences",
-        "INSERT INTO pulse.jobs (id, name, topic, max_attempts, schedule_id, occurrence) "
-        "SELECT gen_random_uuid(), name, topic, 1, schedule_id, occurrence FROM pulse.jobs "
-        "WHERE schedule_id = '{schedule}' ORDER BY occurrence LIMIT 1",
-        "schedule",
-        "2 jobs for the occurrence",
-    ),
-    Wrong(
-        "occurrences",
-        "UPDATE pulse.schedules SET next_run_at = last_run_at WHERE kind = 'every'",
-        "schedule",
-        "the cursor stands at",
-    ),
-    Wrong(
-        "occurrences",
-        "UPDATE pulse.schedules SET last_run_at = last_run_at - interval '1 s' WHERE kind = 'every'",
-        "schedule",
-        "the cursor stands at",
-    ),
-    Wrong(
-        "occurrences",
-        "DELETE FROM pulse.jobs j USING pulse.schedules s "
-        "WHERE s.kind = 'every' AND j.schedule_id = s.id AND j.occurrence = s.last_run_at",
-        "schedule",
-        "no job for the occurrence",
-    ),
-    Wrong(
-        "late-schedules",
-        "UPDATE pulse.schedules SET next_run_at = clock_timestamp() - interval '61 s' WHERE kind = 'every'",
-        "schedule",
-        "due since",
-    ),
-]
-RECORD: Final = [
-    Wrong(
-        "record",
-        "ALTER TABLE pulse.jobs DISABLE TRIGGER pulse_audit_changes;"
-        "UPDATE pulse.jobs SET next_run_at = now() WHERE id = '{pending}'",
-        "pending",
-        "not as change",
-    ),
-    Wrong(
-        "record",
-        "ALTER TABLE pulse.jobs DISABLE TRIGGER pulse_audit_rows; DELETE FROM pulse.jobs WHERE id = '{completed}'",
-        "completed",
-        "not as change",
-    ),
-    Wrong(
-        "record",
-        "DELETE FROM pulse_audit.changes WHERE id = '{retrying}' AND new_status = 'RUNNING'",
-        "retrying",
-        "begins at RUNNING, attempts 1",
-    ),
-    Wrong("kept", "DELETE FROM pulse.jobs WHERE id = '{retrying}'", "retrying", "while RETRYING"),
-    column("unchanged", "pending", "args = '{{\"a\": 1}}'"),
-    column("unchanged", "running", "topic = 'other'"),
-    column("tokens", "running", "attempts = 2", "attempts 1 to 2"),
-    column("tokens", "retrying", "attempts = 0", "RETRYING to RETRYING, attempts 1 to 0"),
-    column("tokens", "pending", "status = 'RUNNING', locked_by = 'w', lease_until = now()", "attempts 0 to 0"),
-    Wrong(
-        "tokens",
-        "INSERT INTO pulse.jobs (id, name, topic, max_attempts, attempts) VALUES ('{schedule}', 'n', 't', 1, 1)",
-        "schedule",
-        "new to PENDING, attempts 0 to 1",
-    ),
-    Wrong(
-        "claims",
-        "UPDATE pulse.jobs SET status = 'PENDING', attempts = 0, locked_by = NULL WHERE id = '{running}';"
-        "UPDATE pulse.jobs SET status = 'RUNNING', attempts = 1, locked_by = 'w2' WHERE id = '{running}'",
-        "running",
-        "attempt 1 was claimed 2 times",
-    ),
-    column("moves", "pending", "status = 'COMPLETED'", "PENDING to COMPLETED"),
-    column("moves", "completed", "status = 'RETRYING'", "COMPLETED to RETRYING"),
-    column("moves", "canceled", "status = 'RUNNING'", "CANCELED to RUNNING"),
-    Wrong(
-        "moves",
-        "INSERT INTO pulse.jobs (id, name, topic, max_attempts, status) VALUES ('{schedule}', 'n', 't', 1, 'RETRYING')",
-        "schedule",
-        "new to RETRYING",
-    ),
-    column("final", "completed", "next_run_at = now()", "COMPLETED to COMPLETED"),
-    column("final", "spent", "status = 'PENDING', uncharged = 1", "DEAD_LETTERED to PENDING, attempts 2, uncharged 1"),
-    column("final", "spent", "status = 'PENDING', attempts = 0, uncharged = 0", "attempts 0"),
-    column("final", "crashed", "status = 'PENDING', uncharged = attempts", "crashes 3"),
-    column("final", "completed", "status = 'CANCELED'", "COMPLETED to CANCELED"),
-    column("charges", "running", "status = 'RETRYING', uncharged = 2", "uncharged 0 to 2"),
-    column("charges", "running", "status = 'DEAD_LETTERED', crashes = 1", "crashes 0 to 1"),
-    column("charges", "running", "status = 'PENDING'", "RUNNING to PENDING, attempts 1, uncharged 0 to 0"),
-    column("charges", "running", "status = 'PENDING', uncharged = 1, crashes = 1", "crashes 0 to 1"),
-    column("charges", "running", "status = 'PENDING', uncharged = 1, attempts = 2", "RUNNING to PENDING, attempts 2"),
-    column("charges", "running", "status = 'COMPLETED', uncharged = 1", "RUNNING to COMPLETED"),
-    column("charges", "retrying", "uncharged = 1", "RETRYING to RETRYING"),
-    column("charges", "crashing", "crashes = 0", "crashes 1 to 0"),
-    column("endings", "running", "status = 'RETRYING'", "in the history nothing of nobody"),
-    column("endings", "running", "status = 'CANCELED'", "RUNNING to CANCELED"),
-    column("endings", "running", "status = 'RETRYING', uncharged = 1, crashes = 1", "nothing"),
-    *(
-        history("endings", who, f"UPDATE pulse.attempts SET outcome = '{outcome}'", f"{outcome} of w1")
-        for who, outcome in (
-            ("canceled", "error"),
-            ("crashing", "released"),
-            ("crashing", "error"),
-            ("given_back", "crashed"),
-            ("given_back", "error"),
-            ("retrying", "released"),
-            ("retrying", "discarded"),
-            ("discarded", "error"),
-            ("retrying", "canceled"),
-            ("retrying", "expired"),
-        )
-    ),
-    column("endings", "spent", "max_attempts = 3", "timeout of w1"),
-    column("endings", "retrying", "max_attempts = 1", "error of w1"),
-    history("endings", "retrying", "UPDATE pulse.attempts SET worker = 'w2'", "error of w2"),
-    history("endings", "lapsed", "UPDATE pulse.attempts SET worker = NULL", "of nobody"),
-    Wrong(
-        "history-ends",
-        "INSERT INTO pulse.attempts (job_id, attempt, outcome) VALUES ('{completed}', 1, 'released')",
-        "completed",
-        "attempt 1 is released",
-    ),
-    Wrong(
-        "history-ends",
-        "INSERT INTO pulse.attempts (job_id, attempt, outcome) VALUES ('{running}', 1, 'error')",
-        "running",
-        "did not end",
-    ),
-    column(
-        "due",
-        "retrying",
-        "status = 'RUNNING', attempts = 2, started_at = next_run_at - interval '1 ms'",
-        "attempt 2 started at",
-    ),
-    column("expiry", "running", "expires_at = now() - interval '1 h'", "attempt 1, started at"),
-    Wrong(
-        "back-off",
-        "UPDATE pulse_audit.changes SET new_next_run_at = new_next_run_at + interval '1 s' "
-        "WHERE id = '{retrying}' AND new_status = 'RETRYING'",
-        "retrying",
-        "attempt 1 (error) waits 2 s instead of 1 s",
-    ),
-    Wrong(
-        "back-off",
-        "UPDATE pulse_audit.changes SET new_next_run_at = new_next_run_at + interval '1 s' "
-        "WHERE id = '{crashing}' AND new_status = 'RETRYING'",
-        "crashing",
-        "attempt 1 (crashed) waits 1 s instead of 0 s",
-    ),
-    Wrong(
-        "reaps",
-        "UPDATE pulse_audit.changes c SET old_lease_until = a.ended_at FROM pulse.attempts a "
-        "WHERE a.job_id = c.id AND c.id = '{lapsed}' AND c.new_status = 'RETRYING'",
-        "lapsed",
-        "attempt 1 of w1: lease until",
-    ),
-    *(
-        Wrong(
-            "gate",
-            "UPDATE pulse_audit.changes SET began = began - interval '1 h';"
-            f"INSERT INTO pulse_audit.gates (at, topic, paused) VALUES (now() - interval '2 s', '{topic}', true);"
-            "UPDATE pulse.jobs SET status = 'RUNNING', attempts = 1 WHERE id = '{pending}'",
-            "pending",
-            "on topic pending, which was paused",
-        )
-        for topic in ("", "pending")
-    ),
-]
+# SET: of that row of pulse.jobs; ENDED SET: of its history.
+GUARDS: Final = _wrongs("""
+guards | jobs_lease | constraint of pulse.jobs is missing | ALTER TABLE pulse.jobs DROP CONSTRAINT jobs_lease
+guards | idx_jobs_claim | index of pulse.jobs is missing | DROP INDEX pulse.idx_jobs_claim
+guards | attempts_pkey | missing | ALTER TABLE pulse.attempts DROP CONSTRAINT attempts_pkey
+guards | jobs_args | not valid |
+    ALTER TABLE pulse.jobs DROP CONSTRAINT jobs_args;ALTER TABLE pulse.jobs ADD CONSTRAINT jobs_args CHECK
+    (jsonb_typeof(args) = 'object') NOT VALID
+guards | idx_jobs_running | not valid |
+    UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'pulse.idx_jobs_running'::regclass
+guards | topics_changed | trigger of pulse.topics is missing | DROP TRIGGER topics_changed ON pulse.topics
+guards | gate_opened | is disabled | ALTER TABLE pulse.dispatch_control DISABLE TRIGGER USER
+guards | delete_schedule | function pulse.delete_schedule is missing | DROP FUNCTION pulse.delete_schedule
+guards | topics_changed | is disabled | ALTER TABLE pulse.topics ENABLE REPLICA TRIGGER topics_changed
+anchors | pulse.topics | missing | DELETE FROM pulse.topics
+anchors | pulse.dispatch_control | missing | DELETE FROM pulse.dispatch_control WHERE topic = ''
+anchors | pulse.sweep_mark | missing | DELETE FROM pulse.sweep_mark
+anchors | pulse.retention_mark | missing | DELETE FROM pulse.retention_mark
+""")
+ROWS: Final = _wrongs("""
+leases | pending | PENDING, locked_by w, lease_until NULL | SET locked_by = 'w'
+leases | completed | COMPLETED, locked_by NULL | SET lease_until = now()
+leases | running | RUNNING, locked_by NULL | SET locked_by = NULL
+leases | running | lease_until NULL | SET lease_until = NULL
+counters | pending | uncharged -1 | SET uncharged = -1
+counters | retrying | attempts 1, uncharged 2 | SET uncharged = 2
+counters | running | crashes -1 | SET crashes = -1
+counters | retrying | uncharged 0, crashes 1 | SET crashes = 1
+counters | retrying | started_at NULL | SET started_at = NULL
+counters | pending | attempts 0 | SET started_at = now()
+counters | completed | completed_at NULL | SET completed_at = NULL
+counters | retrying | RETRYING | SET completed_at = now()
+counters | running | RUNNING, attempts 1, uncharged 1 | SET uncharged = 1
+counters | completed | COMPLETED | SET uncharged = 1
+counters | retrying | PENDING, attempts 1, uncharged 0 | SET status = 'PENDING'
+counters | given_back | RETRYING, attempts 1, uncharged 1 | SET status = 'RETRYING'
+budgets | retrying | RETRYING, attempts 1, uncharged 0, max_attempts 1 | SET max_attempts = 1
+budgets | pending | PENDING | SET attempts = 2
+budgets | spent | DEAD_LETTERED, attempts 3 | SET attempts = 3
+budgets | running | RUNNING, attempts 3 | SET attempts = 3
+dead-letters | spent | last_error '' | SET last_error = ''
+dead-letters | discarded | last_error NULL | SET last_error = NULL
+dead-letters | spent | attempts 2, uncharged 0, max_attempts 3, last outcome timeout | SET max_attempts = 3
+dead-letters | discarded | last outcome error | ENDED SET outcome = 'error'
+dead-letters | crashed | last outcome unknown | DELETE FROM pulse.attempts
+history | retrying | in the history 0 charged | DELETE FROM pulse.attempts
+history | retrying | 0 charged, 1 uncharged | ENDED SET outcome = 'released'
+history | crashing | crashes 1, in the history | ENDED SET outcome = 'released'
+history | spent | newest 3 | UPDATE pulse.attempts SET attempt = 3 WHERE attempt = 2 AND job_id = '{spent}'
+history | running | RUNNING, attempts 1 |
+    INSERT INTO pulse.attempts (job_id, attempt, outcome) VALUES ('{running}', 1, 'error')
+history | completed | COMPLETED |
+    INSERT INTO pulse.attempts (job_id, attempt, outcome) VALUES ('{completed}', 1, 'error')
+lapsed | running | attempt 1 | SET lease_until = clock_timestamp() - interval '61 s'
+occurrences | schedule | 2 jobs for the occurrence |
+    INSERT INTO pulse.jobs (id, name, topic, max_attempts, schedule_id, occurrence) SELECT gen_random_uuid(),
+    name, topic, 1, schedule_id, occurrence FROM pulse.jobs WHERE schedule_id = '{schedule}' ORDER BY
+    occurrence LIMIT 1
+occurrences | schedule | the cursor stands at |
+    UPDATE pulse.schedules SET next_run_at = last_run_at WHERE kind = 'every'
+occurrences | schedule | the cursor stands at |
+    UPDATE pulse.schedules SET last_run_at = last_run_at - interval '1 s' WHERE kind = 'every'
+occurrences | schedule | no job for the occurrence |
+    DELETE FROM pulse.jobs j USING pulse.schedules s WHERE s.kind = 'every' AND j.schedule_id = s.id AND
+    j.occurrence = s.last_run_at
+late-schedules | schedule | due since |
+    UPDATE pulse.schedules SET next_run_at = clock_timestamp() - interval '61 s' WHERE kind = 'every'
+""")
+RECORD: Final = _wrongs("""
+record | pending | not as change |
+    ALTER TABLE pulse.jobs DISABLE TRIGGER pulse_audit_changes;UPDATE pulse.jobs SET next_run_at = now() WHERE
+    id = '{pending}'
+record | completed | not as change |
+    ALTER TABLE pulse.jobs DISABLE TRIGGER pulse_audit_rows; DELETE FROM pulse.jobs WHERE id = '{completed}'
+record | retrying | begins at RUNNING, attempts 1 |
+    DELETE FROM pulse_audit.changes WHERE id = '{retrying}' AND new_status = 'RUNNING'
+kept | retrying | while RETRYING | DELETE FROM pulse.jobs WHERE id = '{retrying}'
+unchanged | pending |  | SET args = '{{"a": 1}}'
+unchanged | running |  | SET topic = 'other'
+tokens | running | attempts 1 to 2 | SET attempts = 2
+tokens | retrying | RETRYING to RETRYING, attempts 1 to 0 | SET attempts = 0
+tokens | pending | attempts 0 to 0 | SET status = 'RUNNING', locked_by = 'w', lease_until = now()
+tokens | schedule | new to PENDING, attempts 0 to 1 |
+    INSERT INTO pulse.jobs (id, name, topic, max_attempts, attempts) VALUES ('{schedule}', 'n', 't', 1, 1)
+claims | running | attempt 1 was claimed 2 times |
+    UPDATE pulse.jobs SET status = 'PENDING', attempts = 0, locked_by = NULL WHERE id = '{running}';UPDATE
+    pulse.jobs SET status = 'RUNNING', attempts = 1, locked_by = 'w2' WHERE id = '{running}'
+moves | pending | PENDING to COMPLETED | SET status = 'COMPLETED'
+moves | completed | COMPLETED to RETRYING | SET status = 'RETRYING'
+moves | canceled | CANCELED to RUNNING | SET status = 'RUNNING'
+moves | schedule | new to RETRYING |
+    INSERT INTO pulse.jobs (id, name, topic, max_attempts, status) VALUES ('{schedule}', 'n', 't', 1,
+    'RETRYING')
+final | completed | COMPLETED to COMPLETED | SET next_run_at = now()
+final | spent | DEAD_LETTERED to PENDING, attempts 2, uncharged 1 | SET status = 'PENDING', uncharged = 1
+final | spent | attempts 0 | SET status = 'PENDING', attempts = 0, uncharged = 0
+final | crashed | crashes 3 | SET status = 'PENDING', uncharged = attempts
+final | completed | COMPLETED to CANCELED | SET status = 'CANCELED'
+charges | running | uncharged 0 to 2 | SET status = 'RETRYING', uncharged = 2
+charges | running | crashes 0 to 1 | SET status = 'DEAD_LETTERED', crashes = 1
+charges | running | RUNNING to PENDING, attempts 1, uncharged 0 to 0 | SET status = 'PENDING'
+charges | running | crashes 0 to 1 | SET status = 'PENDING', uncharged = 1, crashes = 1
+charges | running | RUNNING to PENDING, attempts 2 | SET status = 'PENDING', uncharged = 1, attempts = 2
+charges | running | RUNNING to COMPLETED | SET status = 'COMPLETED', uncharged = 1
+charges | retrying | RETRYING to RETRYING | SET uncharged = 1
+charges | crashing | crashes 1 to 0 | SET crashes = 0
+endings | running | in the history nothing of nobody | SET status = 'RETRYING'
+endings | running | RUNNING to CANCELED | SET status = 'CANCELED'
+endings | running | nothing | SET status = 'RETRYING', uncharged = 1, crashes = 1
+endings | canceled | error of w1 | ENDED SET outcome = 'error'
+endings | crashing | released of w1 | ENDED SET outcome = 'released'
+endings | crashing | error of w1 | ENDED SET outcome = 'error'
+endings | given_back | crashed of w1 | ENDED SET outcome = 'crashed'
+endings | given_back | error of w1 | ENDED SET outcome = 'error'
+endings | retrying | released of w1 | ENDED SET outcome = 'released'
+endings | retrying | discarded of w1 | ENDED SET outcome = 'discarded'
+endings | discarded | error of w1 | ENDED SET outcome = 'error'
+endings | retrying | canceled of w1 | ENDED SET outcome = 'canceled'
+endings | retrying | expired of w1 | ENDED SET outcome = 'expired'
+endings | spent | timeout of w1 | SET max_attempts = 3
+endings | retrying | error of w1 | SET max_attempts = 1
+endings | retrying | error of w2 | ENDED SET worker = 'w2'
+endings | lapsed | of nobody | ENDED SET worker = NULL
+history-ends | completed | attempt 1 is released |
+    INSERT INTO pulse.attempts (job_id, attempt, outcome) VALUES ('{completed}', 1, 'released')
+history-ends | running | did not end |
+    INSERT INTO pulse.attempts (job_id, attempt, outcome) VALUES ('{running}', 1, 'error')
+due | retrying | attempt 2 started at |
+    UPDATE pulse.jobs SET status = 'RUNNING', attempts = 2, started_at = next_run_at - interval '1 ms' WHERE
+    id = '{retrying}'
+expiry | running | attempt 1, started at | SET expires_at = now() - interval '1 h'
+back-off | retrying | attempt 1 (error) waits 2 s instead of 1 s |
+    UPDATE pulse_audit.changes SET new_next_run_at = new_next_run_at + interval '1 s' WHERE id = '{retrying}'
+    AND new_status = 'RETRYING'
+back-off | crashing | attempt 1 (crashed) waits 1 s instead of 0 s |
+    UPDATE pulse_audit.changes SET new_next_run_at = new_next_run_at + interval '1 s' WHERE id = '{crashing}'
+    AND new_status = 'RETRYING'
+reaps | lapsed | attempt 1 of w1: lease until |
+    UPDATE pulse_audit.changes c SET old_lease_until = a.ended_at FROM pulse.attempts a WHERE a.job_id = c.id
+    AND c.id = '{lapsed}' AND c.new_status = 'RETRYING'
+gate | pending | on topic pending, which was paused |
+    UPDATE pulse_audit.changes SET began = began - interval '1 h';INSERT INTO pulse_audit.gates (at, topic,
+    paused) VALUES (now() - interval '2 s', '', true);UPDATE pulse.jobs SET status = 'RUNNING', attempts = 1
+    WHERE id = '{pending}'
+gate | pending | on topic pending, which was paused |
+    UPDATE pulse_audit.changes SET began = began - interval '1 h';INSERT INTO pulse_audit.gates (at, topic,
+    paused) VALUES (now() - interval '2 s', 'pending', true);UPDATE pulse.jobs SET status = 'RUNNING',
+    attempts = 1 WHERE id = '{pending}'
+""")

@@ -11,7 +11,8 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import asyncpg
 import pytest
@@ -21,14 +22,14 @@ from pulse.store.admin.schema import SCHEMA_VERSION
 from pulse.store.connections.pool import Target
 from pulse.store.store import Store
 from tests.store.doctor_kit import SOUND, Patient
+from tests.store.helpers import Sql
+from tests.store.recovery_kit import Process, process
 from tests.support import postgres
 from tests.support.postgres import END_SESSIONS, Installation, Postgres, Servers, started
 from tests.support.waiting import until
 from tests.support.whole import WHOLE
 
-if TYPE_CHECKING:
-    from asyncpg import Connection, Record
-
+HERE: Final = Path(__file__).parent
 EMPTY: Final = f"""
     DELETE FROM pulse.jobs; DELETE FROM pulse.attempts; DELETE FROM pulse.set_aside;
     DELETE FROM pulse.schedules; DELETE FROM pulse.handlers;
@@ -47,7 +48,7 @@ class Shared:
 
     dsn: str
     store: Store
-    connection: Connection[Record]
+    connection: Sql
 
 
 def _choices() -> list[Installation | None]:
@@ -57,6 +58,9 @@ def _choices() -> list[Installation | None]:
 @pytest.hookimpl(tryfirst=True)  # before markers are selected by ``-m``
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """What runs on the oldest PostgreSQL is part of `make test-rest`; what is heavy does not run there."""
+    for item in items:
+        if item.path.parent == HERE:
+            item.add_marker("postgres")
     others = _choices()[1:]
     older = [item for item in items if isinstance(item, pytest.Function) and _server_of(item) in others]
     spared = {item for item in older if item.get_closest_marker("heavy") and not WHOLE}
@@ -142,9 +146,24 @@ def store(place: Shared) -> Store:
 
 
 @pytest.fixture
-def connection(place: Shared) -> Connection[Record]:
+def connection(place: Shared) -> Sql:
     """A plain connection to the test's database."""
     return place.connection
+
+
+@pytest.fixture
+async def other(dsn: str) -> AsyncIterator[Sql]:
+    """Another plain connection to the test's database."""
+    opened = await asyncpg.connect(dsn)
+    yield opened
+    await opened.close(timeout=5)
+
+
+@pytest.fixture
+def living() -> Iterator[Process]:
+    """A process that does nothing until it is killed."""
+    with process() as made:
+        yield made
 
 
 async def _open(dsn: str) -> AsyncIterator[Shared]:

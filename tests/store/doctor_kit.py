@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import asyncpg
 
 from pulse.ops.doctor.finding import Finding
 from pulse.ops.doctor.verdicts import judge
 from pulse.store.admin.doctor import expected_indexes, look
-
-if TYPE_CHECKING:
-    from asyncpg import Connection, Record
+from tests.store.helpers import Sql
 
 # As an operator would have it, and able to keep prepared transactions and slots.
 SOUND: Final = {
@@ -34,8 +32,8 @@ class Patient:
     """A database, a session of it, and what the doctor thinks."""
 
     dsn: str
-    sql: Connection[Record]
-    sessions: list[Connection[Record]] = field(default_factory=list)
+    sql: Sql
+    sessions: list[Sql] = field(default_factory=list)
 
     async def found(
         self, *, grace_s: float = 60.0, served: set[str] | None = None, dsn: str = ""
@@ -50,7 +48,7 @@ class Patient:
         assert name in seen.rows, seen.failed
         return [dict(row) for row in seen.rows[name]]
 
-    async def session(self, dsn: str = "") -> Connection[Record]:
+    async def session(self, dsn: str = "") -> Sql:
         """Another session, whose name is easy to find."""
         made = await asyncpg.connect(dsn or self.dsn, server_settings={"application_name": "night report"})
         self.sessions.append(made)
@@ -62,7 +60,7 @@ def said(finding: Finding) -> str:
     return "\n".join((finding.text, *finding.details))
 
 
-async def until(connection: Connection[Record], sql: str) -> None:
+async def until(connection: Sql, sql: str) -> None:
     """Wait until *sql* says true."""
     deadline_s = time.monotonic() + DEADLINE_S
     while not await connection.fetchval(sql):

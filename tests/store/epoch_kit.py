@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from uuid import UUID
 
 from pulse.store.recovery.epochs import Coming, Held, Seen, Witnessed
 from pulse.store.store import Store
-
-if TYPE_CHECKING:
-    from asyncpg import Connection, Record
+from tests.store.helpers import Sql
 
 ME: Final = UUID(int=7)
 OTHER: Final = UUID(int=8)
@@ -18,7 +16,7 @@ LEASE_S: Final = 30.0
 _TABLES: Final = ("jobs", "attempts", "epochs", "witnesses")
 
 
-async def keep(connection: Connection[Record]) -> None:
+async def keep(connection: Sql) -> None:
     """As a backup does: remember what the tables hold."""
     await connection.execute("DROP SCHEMA IF EXISTS kept CASCADE; CREATE SCHEMA kept")
     for table in _TABLES:
@@ -26,7 +24,7 @@ async def keep(connection: Connection[Record]) -> None:
         await connection.execute(f"CREATE TABLE kept.{table} AS SELECT {columns} FROM pulse.{table}")
 
 
-async def put_back(connection: Connection[Record]) -> None:
+async def put_back(connection: Sql) -> None:
     """As a restore of the data does: the rows are as they were."""
     async with connection.transaction():
         for table in _TABLES:
@@ -35,12 +33,12 @@ async def put_back(connection: Connection[Record]) -> None:
             await connection.execute(f"INSERT INTO pulse.{table} ({columns}) SELECT {columns} FROM kept.{table}")
 
 
-async def _columns(connection: Connection[Record], table: str) -> list[str]:
+async def _columns(connection: Sql, table: str) -> list[str]:
     sql = "SELECT attname FROM pg_attribute WHERE attrelid = $1::text::regclass AND attnum > 0 AND NOT attisdropped"
     return [row["attname"] for row in await connection.fetch(sql, f"pulse.{table}")]
 
 
-async def clean(connection: Connection[Record]) -> None:
+async def clean(connection: Sql) -> None:
     """No host has seen it, and it has never gone back."""
     await connection.execute(
         "DELETE FROM pulse.witnesses; DELETE FROM pulse.epochs WHERE epoch > 1; DELETE FROM pulse.jobs"

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+
+import asyncpg
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import run_state_machine_as_test
 
 from pulse.common.ids import uuid7
 from pulse.job import Status
@@ -28,7 +35,36 @@ _COLUMNS: Final = """
     uncharged, max_attempts, crashes, status::text AS status, priority, topic, name, args, locked_by, progress, result,
     checkpoint, last_error"""
 
+EXAMPLES: Final = pytest.mark.parametrize("part", [3, pytest.param(1, marks=pytest.mark.rest)])  # of them, for a model
+
 Row = dict[str, Any]
+T = TypeVar("T")
+Patch: TypeAlias = pytest.MonkeyPatch
+Sql: TypeAlias = "Connection[Record]"  # a plain connection
+
+
+def run_histories(machine: Any, part: int) -> None:
+    """Let random histories happen to such machines."""
+    few = settings(max_examples=settings().max_examples // part, suppress_health_check=[HealthCheck.too_slow])
+    run_state_machine_as_test(machine, settings=few)
+
+
+@contextlib.asynccontextmanager
+async def holding(dsn: str, sql: str, *args: object) -> AsyncIterator[None]:
+    """Meanwhile another session has done this, in a transaction that is open."""
+    session = await asyncpg.connect(dsn)
+    try:
+        async with session.transaction():
+            await session.execute(sql, *args)
+            yield
+    finally:
+        await session.close(timeout=5)
+
+
+def found_of(found: T | None) -> T:
+    """What was looked for: it must be there."""
+    assert found is not None
+    return found
 
 
 def at(seconds: float) -> datetime:
@@ -46,7 +82,7 @@ def job(**fields: Any) -> SubmittedJob:
     return SubmittedJob(**{"name": "n", "topic": TOPIC, "id": new_id(), **fields})
 
 
-async def forge(connection: Connection[Record], status: str = "PENDING", **columns: Any) -> bytes:
+async def forge(connection: Sql, status: str = "PENDING", **columns: Any) -> bytes:
     """Insert a row as it might stand in *status*, attempt 1, held by WORKER where that applies; returns its id."""
     row: Row = {
         "id": new_id(),
@@ -73,20 +109,20 @@ async def forge(connection: Connection[Record], status: str = "PENDING", **colum
     return identity
 
 
-async def read(connection: Connection[Record], identity: bytes) -> Row:
+async def read(connection: Sql, identity: bytes) -> Row:
     """All columns of one job."""
     found = await connection.fetchrow(f"SELECT {_COLUMNS} FROM pulse.jobs WHERE id = $1", identity.hex())
     assert found is not None
     return dict(found)
 
 
-async def history(connection: Connection[Record], identity: bytes) -> list[Row]:
+async def history(connection: Sql, identity: bytes) -> list[Row]:
     """The attempts of one job that did not simply succeed, oldest first."""
     found = await connection.fetch("SELECT * FROM pulse.attempts WHERE job_id = $1 ORDER BY attempt", identity.hex())
     return [dict(row) for row in found]
 
 
-async def count(connection: Connection[Record]) -> int:
+async def count(connection: Sql) -> int:
     """How many jobs there are."""
     found: int = await connection.fetchval("SELECT count(*) FROM pulse.jobs")
     return found

@@ -7,7 +7,7 @@ import dataclasses
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import asyncpg
 
@@ -18,10 +18,7 @@ from pulse.store.operators.schedules import ScheduleStore
 from pulse.store.reading.jobs import Reads
 from pulse.store.rows import Completion, Ending, EndingKind, Fired, Firing, NewSchedule, Renewal, to_us
 from pulse.store.store import Store
-from tests.store.helpers import LEASE_S, NOW, OTHER, WORKER, at, fence, forge, job, new_id
-
-if TYPE_CHECKING:
-    from asyncpg import Connection, Record
+from tests.store.helpers import LEASE_S, NOW, OTHER, WORKER, Sql, at, fence, forge, job, new_id
 
 LATER_S: Final = 2 * LEASE_S  # when all operations happen: leases opened at NOW have lapsed
 EXPIRES_S: Final = 2 * LATER_S  # until then the job may be claimed; expiry alone looks later
@@ -84,12 +81,12 @@ class Op:
 class PinnedPool(Pool):
     """A pool of the one connection that it is given, which it neither opens nor closes."""
 
-    def __init__(self, target: Target, pinned: Connection[Record]) -> None:
+    def __init__(self, target: Target, pinned: Sql) -> None:
         super().__init__(target, size=1)
         self.pinned = pinned
 
     @contextlib.asynccontextmanager
-    async def connection(self, deadline_s: float = STATEMENT_DEADLINE_S) -> AsyncIterator[Connection[Record]]:
+    async def connection(self, deadline_s: float = STATEMENT_DEADLINE_S) -> AsyncIterator[Sql]:
         """The pinned connection."""
         yield self.pinned
 
@@ -97,7 +94,7 @@ class PinnedPool(Pool):
 class Session(Store):
     """A store on two known connections, a hot one and one for queries, so that a transaction can be held open."""
 
-    def __init__(self, target: Target, hot: Connection[Record], query: Connection[Record]) -> None:
+    def __init__(self, target: Target, hot: Sql, query: Sql) -> None:
         super().__init__(target)
         self.hot = self.beats = PinnedPool(target, hot)
         self.query = PinnedPool(target, query)
@@ -113,7 +110,7 @@ class Session(Store):
         target = Target(dsn, "pulse-tests")
         return cls(target, await connect(target, HOT_SETTINGS), await connect(target, {}))
 
-    def connection_of(self, op: Op) -> Connection[Record]:
+    def connection_of(self, op: Op) -> Sql:
         """The connection that *op* runs on."""
         return self._pinned[op.hot]
 
@@ -124,7 +121,7 @@ class Session(Store):
             connection.terminate()
 
 
-async def made(connection: Connection[Record], store: Store, stage: str) -> World:
+async def made(connection: Sql, store: Store, stage: str) -> World:
     """A world whose job stands in *stage*; a RUNNING one is held by WORKER, and its lease lapses before LATER_S."""
     world = World()
     if stage != "absent":
@@ -136,7 +133,7 @@ async def made(connection: Connection[Record], store: Store, stage: str) -> Worl
     return world
 
 
-async def state(connection: Connection[Record], world: World) -> str:
+async def state(connection: Sql, world: World) -> str:
     """All that the database knows of *world*, without its names: equal states are equal strings."""
     ids = (uuid.UUID(bytes=world.job), uuid.UUID(bytes=world.schedule))
     found: str = await connection.fetchval(_STATE, *ids, world.topic)

@@ -6,14 +6,15 @@ import contextlib
 import os
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import Any, Final, TypeAlias, TypeVar, cast
 
 import anyio
 import anyio.abc
 from anyio.lowlevel import checkpoint
 
+from pulse.errors import UnavailableError
 from pulse.store.store import Store
 from pulse.system import processes
 from pulse_actors.dispatcher.liveness.process_watch import ProcessWatch
@@ -21,15 +22,14 @@ from pulse_actors.dispatcher.workers.records import HeldJob, Pair, RegisteredWor
 from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 from pulse_actors.dispatcher.writes.report import ReportWriter
 from pulse_actors.shared.identity import Host, Peer, compose, session_of, this_host
-from tests.store.helpers import TOPIC, Row, forge, read
+from tests.store.helpers import TOPIC, Patch, Row, Sql, forge, read
 from tests.support.claim_parts import claim_parts
-
-if TYPE_CHECKING:
-    from asyncpg import Connection, Record
 
 LEASE_S: Final = 30.0
 HOST: Final = this_host("here")
 DEADLINE_S: Final = 10.0
+Process: TypeAlias = "subprocess.Popen[bytes]"
+PAST: Final = datetime(2020, 1, 1, tzinfo=UTC)
 
 
 def ago(seconds: float) -> datetime:
@@ -109,7 +109,7 @@ class Floor:
         connection: Another way to it.
     """
 
-    def __init__(self, store: Store, connection: Connection[Record]) -> None:
+    def __init__(self, store: Store, connection: Sql) -> None:
         self.store = store
         self.connection = connection
         self.registry = WorkerRegistry()
@@ -123,6 +123,10 @@ class Floor:
         self.registry.join(worker)
         self.deaths.watch(worker, os.pidfd_open(worker.facts.pid), hear_out)
         return worker
+
+    def working(self, pid: int) -> RegisteredWorker:
+        """A watched worker in a process."""
+        return self.watch(new_worker(identity_of(pid), pid))
 
     async def running(self, worker: RegisteredWorker, *, started: bool = True, **columns: Any) -> bytes:
         """A RUNNING row that the worker holds, and knows of; its id."""
@@ -153,6 +157,67 @@ class Floor:
             await self.results.batcher.wait_idle()
 
 
+class Bench:
+    """A claim loop and its workers, on the test's database."""
+
+    def __init__(self, store: Store, connection: Sql, monkeypatch: Patch, batch: int = 500) -> None:
+        self.registry = WorkerRegistry()
+        self.claims = claim_parts(store, self.registry, HOST, lease_s=LEASE_S, poll_s=60.0, batch=batch)
+        self.store = store
+        self.connection = connection
+        self.monkeypatch = monkeypatch
+
+    def join(
+        self,
+        identity: str = "w",
+        *,
+        names: Sequence[str] = ("n",),
+        capacity: int = 10,
+        topics: Sequence[str] = (TOPIC,),
+    ) -> RegisteredWorker:
+        """A worker comes."""
+        worker = new_worker(identity, capacity=capacity)
+        worker.facts = replace(worker.facts, names=frozenset(names), topics=tuple(topics))
+        self.registry.join(worker)
+        return worker
+
+    async def waiting(self, **columns: Any) -> bytes:
+        """A job that is due; its id."""
+        return await forge(self.connection, **{"next_run_at": PAST, **columns})
+
+    def after(self, statement: str, happens: Callable[[], Awaitable[object]]) -> None:
+        """Let something happen between the next such statement and its answer."""
+        call = getattr(self.store, statement)
+
+        async def interrupted(*args: Any, **more: Any) -> Any:
+            found = await call(*args, **more)
+            self.monkeypatch.setattr(self.store, statement, call)
+            await happens()
+            return found
+
+        self.monkeypatch.setattr(self.store, statement, interrupted)
+
+
+def rows_of(worker: RegisteredWorker) -> list[Any]:
+    """What it was assigned, as it stands in the frames."""
+    return [job for body in wire_of(worker).bodies("assign") for job in body["jobs"]]
+
+
+def pairs_of(worker: RegisteredWorker) -> list[Pair]:
+    """The attempts that it was assigned."""
+    return [(job[0], job[1]) for job in rows_of(worker)]
+
+
+def jobs_of(worker: RegisteredWorker) -> list[bytes]:
+    """The jobs that it was assigned."""
+    return [job for job, _ in pairs_of(worker)]
+
+
+async def lost() -> None:
+    """The connection to the database breaks just then."""
+    raise UnavailableError
+
+
 F = TypeVar("F", bound=Floor)
 
 
@@ -165,8 +230,3 @@ async def floor(made: F) -> AsyncIterator[F]:
         await anyio.wait_all_tasks_blocked()
         yield made
         tasks.cancel_scope.cancel()
-
-
-def pairs_of(jobs: Sequence[bytes]) -> set[Pair]:
-    """Their first attempts."""
-    return {(job, 1) for job in jobs}

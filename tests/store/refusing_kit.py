@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import asyncpg
 import asyncpg.exceptions
 
-if TYPE_CHECKING:
-    from asyncpg import Connection, Record
+from tests.store.helpers import Sql
 
 UNKNOWN: Final = ("ZZ999", "0Q0Q0", "99XYZ")  # no PostgreSQL says that yet
 _REFUSE: Final = """
@@ -58,9 +57,7 @@ def sqlstates() -> list[str]:
 
 
 @contextlib.asynccontextmanager
-async def refusing(
-    connection: Connection[Record], refused: Mapping[bytes, str] | str, *statuses: str
-) -> AsyncIterator[None]:
+async def refusing(connection: Sql, refused: Mapping[bytes, str] | str, *statuses: str) -> AsyncIterator[None]:
     """
     Meanwhile no job, or none of *refused*, may become what it is to become.
 
@@ -82,7 +79,7 @@ async def refusing(
         await connection.execute("DROP TRIGGER IF EXISTS mine ON pulse.jobs")
 
 
-async def spoil(connection: Connection[Record], identity: bytes) -> None:
+async def spoil(connection: Sql, identity: bytes) -> None:
     """The name of this job is no text any more, as on a bad disk: what PostgreSQL stores it also hands out."""
     async with connection.transaction():
         await connection.execute("CREATE CAST (bytea AS text) WITHOUT FUNCTION")

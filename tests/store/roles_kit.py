@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import asyncpg
 
-if TYPE_CHECKING:
-    from asyncpg import Connection, Record
+from tests.store.helpers import Sql
 
 # ruff: noqa: E501 - a right is a line
 
@@ -28,11 +27,7 @@ FUNCTIONS: Final = frozenset(
         "resume_schedule", "set_schedule", "set_topic", "submit", "submit_many", "tell", "tell_topics", "trigger_schedule", "update_schedule", "uuid7",
     }
 )  # fmt: skip
-SECRET: Final = {
-    "jobs": {"args", "result", "progress", "checkpoint"},
-    "attempts": {"progress"},
-    "schedules": {"args"},
-}
+SECRET: Final = {"jobs": {"args", "result", "progress", "checkpoint"}, "attempts": {"progress"}, "schedules": {"args"}}
 # Role -> table -> privilege -> columns; an empty set of columns: the whole table.
 MAY: Final[dict[str, dict[str, dict[str, frozenset[str]]]]] = {
     "server": {
@@ -75,7 +70,7 @@ class Place:
 
     dsn: str
     prefix: str
-    sql: Connection[Record]
+    sql: Sql
 
     def dsn_of(self, user: str) -> str:
         """The DSN of another user."""
@@ -85,12 +80,12 @@ class Place:
         """The name of a role that may log in, and has the role *kind* alone."""
         return f"{self.prefix}login_{kind}"
 
-    async def session(self, kind: str) -> Connection[Record]:
+    async def session(self, kind: str) -> Sql:
         """A session of it."""
         return await asyncpg.connect(self.dsn_of(self.login(kind)))
 
 
-async def forget(connection: Connection[Record], prefix: str) -> None:
+async def forget(connection: Sql, prefix: str) -> None:
     """Drop all roles whose names begin so, with what they own in this database."""
     for row in await connection.fetch("SELECT rolname FROM pg_roles WHERE starts_with(rolname, $1)", prefix):
         await connection.execute(f"DROP OWNED BY {row['rolname']} CASCADE")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import socket
 import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from unittest.mock import AsyncMock, patch
 
 import anyio
@@ -33,13 +32,10 @@ from pulse_actors.shared.identity import Host, Peer, compose, this_host
 from pulse_actors.watchdog import actor as watching
 from pulse_actors.watchdog.actor import Watchdog
 from pulse_actors.watchdog.sweep_guard import SweepGuard
-from tests.store.helpers import count, forge, history, read
+from tests.store.helpers import Patch, Sql, count, forge, found_of, history, read
 from tests.support.confidential import confidential
 
-if TYPE_CHECKING:
-    from asyncpg import Connection, Record
-
-pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
+pytestmark = pytest.mark.heavy
 
 SECRET: Final = confidential("s3cret-word", "password of a DSN")
 SWEEP_S: Final = 10.0
@@ -86,7 +82,7 @@ async def schedule(store: Store, **fields: Any) -> bytes:
     return identity
 
 
-async def cursor_of(connection: Connection[Record], identity: bytes) -> datetime | None:
+async def cursor_of(connection: Sql, identity: bytes) -> datetime | None:
     """Where the cursor of a schedule stands."""
     found: datetime | None = await connection.fetchval(
         "SELECT next_run_at FROM pulse.schedules WHERE id = $1", identity.hex()
@@ -94,12 +90,12 @@ async def cursor_of(connection: Connection[Record], identity: bytes) -> datetime
     return found
 
 
-async def move_cursor(connection: Connection[Record], identity: bytes, to: datetime) -> None:
+async def move_cursor(connection: Sql, identity: bytes, to: datetime) -> None:
     """Set the cursor of a schedule."""
     await connection.execute("UPDATE pulse.schedules SET next_run_at = $2 WHERE id = $1", identity.hex(), to)
 
 
-async def test_a_lapsed_lease_is_ended_through_the_retry_path(store: Store, connection: Connection[Record]) -> None:
+async def test_a_lapsed_lease_is_ended_through_the_retry_path(store: Store, connection: Sql) -> None:
     """A RUNNING row whose lease has lapsed becomes RETRYING with its reason, the attempt charged and kept."""
     lapsed = await forge(connection, "RUNNING", lease_until=ago(0.1))
     assert await turn(await watchdog(store)) == TurnResult(SWEEP_S, ready_in_1_s(1))
@@ -116,15 +112,7 @@ async def test_a_lapsed_lease_is_ended_through_the_retry_path(store: Store, conn
     ]
 
 
-async def test_the_last_try_is_a_dead_letter(store: Store, connection: Connection[Record]) -> None:
-    """A lapsed lease of the last attempt of the budget makes a dead letter with the reason."""
-    lapsed = await forge(connection, "RUNNING", lease_until=ago(0.1), max_attempts=1)
-    await turn(await watchdog(store))
-    row = await read(connection, lapsed)
-    assert (row["status"], row["last_error"]) == ("DEAD_LETTERED", "worker lease expired")
-
-
-async def test_a_lease_that_has_not_lapsed_is_left_alone(store: Store, connection: Connection[Record]) -> None:
+async def test_a_lease_that_has_not_lapsed_is_left_alone(store: Store, connection: Sql) -> None:
     """Nothing is reaped early, and nobody is woken for nothing."""
     held = await forge(connection, "RUNNING", lease_until=ago(-30))
     before = await read(connection, held)
@@ -132,9 +120,7 @@ async def test_a_lease_that_has_not_lapsed_is_left_alone(store: Store, connectio
     assert await read(connection, held) == before
 
 
-async def test_more_than_one_statement_can_take(
-    store: Store, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_more_than_one_statement_can_take(store: Store, connection: Sql, monkeypatch: Patch) -> None:
     """All lapsed rows are reaped in one turn, however many statements that takes."""
     monkeypatch.setattr(watching, "SWEEP_LIMIT", 3)
     for _ in range(10):
@@ -145,9 +131,7 @@ async def test_more_than_one_statement_can_take(
     assert (await read(connection, held))["status"] == "RUNNING"
 
 
-async def test_a_long_sweep_is_cut_into_turns(
-    store: Store, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_long_sweep_is_cut_into_turns(store: Store, connection: Sql, monkeypatch: Patch) -> None:
     """A turn that has lasted long enough ends with work left, and the next one follows at once."""
     monkeypatch.setattr(watching, "SWEEP_LIMIT", 3)
     monkeypatch.setattr(watching, "TURN_S", -1.0)
@@ -159,7 +143,7 @@ async def test_a_long_sweep_is_cut_into_turns(
     assert await turn(actor) == TurnResult(SWEEP_S)
 
 
-async def test_a_watchdog_says_that_its_host_is_here(store: Store, connection: Connection[Record]) -> None:
+async def test_a_watchdog_says_that_its_host_is_here(store: Store, connection: Sql) -> None:
     """Priming and each sweep refresh the host's row."""
     actor = await watchdog(store)
     first = await connection.fetchval("SELECT seen_at FROM pulse.hosts WHERE (host, boot, pidns) = ('here', 'boot', 1)")
@@ -168,7 +152,7 @@ async def test_a_watchdog_says_that_its_host_is_here(store: Store, connection: C
 
 
 async def test_what_a_living_process_of_this_host_holds_is_spared(
-    store: Store, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch
+    store: Store, connection: Sql, monkeypatch: Patch
 ) -> None:
     """Its process can be killed first, and that is not the watchdog's part; of all others only the lease is known."""
     monkeypatch.setattr(watching, "SWEEP_LIMIT", 2)
@@ -191,7 +175,7 @@ async def test_what_a_living_process_of_this_host_holds_is_spared(
     assert [(await read(connection, one))["status"] for one in spared] == ["RETRYING"] * 3
 
 
-async def test_after_a_gap_nobody_is_reaped(store: Store, connection: Connection[Record]) -> None:
+async def test_after_a_gap_nobody_is_reaped(store: Store, connection: Sql) -> None:
     """Where nobody has swept for long, nobody may have been able to beat either."""
     actor = await watchdog(store)
     lapsed = await forge(connection, "RUNNING", lease_until=ago(1))
@@ -205,55 +189,11 @@ async def test_after_a_gap_nobody_is_reaped(store: Store, connection: Connection
     assert (await read(connection, lapsed))["status"] == "RETRYING"
 
 
-async def test_a_due_schedule_fires_and_its_cursor_moves_on(store: Store, connection: Connection[Record]) -> None:
-    """The job carries the schedule's words and the occurrence; the next one is awaited."""
-    cursor = ago(1)
-    identity = await schedule(store, next_run_at=cursor, topic="t", priority=7, max_attempts=2, timeout_s=1.5)
-    assert await turn(Scheduler(store)) == TurnResult(LOOK_S, READY)
-    made = await connection.fetchval("SELECT last_job_id FROM pulse.schedules WHERE id = $1", identity.hex())
-    job = await read(connection, made.bytes)
-    expected = {
-        "status": "PENDING",
-        "name": "n",
-        "args": '{"a": 1}',
-        "topic": "t",
-        "priority": 7,
-        "max_attempts": 2,
-        "timeout_s": 1.5,
-        "occurrence": cursor,
-    }
-    assert {name: job[name] for name in expected} == expected
-    assert job["schedule_id"].bytes == identity
-    assert await cursor_of(connection, identity) == cursor + timedelta(hours=1)
-    assert await turn(Scheduler(store)) == TurnResult(LOOK_S)
-    assert await count(connection) == 1
-
-
-async def test_missed_occurrences_come_to_one(store: Store, connection: Connection[Record]) -> None:
-    """After an outage of many steps one job is made, for the newest, and the cursor is the next of the grid."""
-    cursor = ago(95)
-    identity = await schedule(store, next_run_at=cursor, every_s=10.0)
-    await turn(Scheduler(store))
-    newest = cursor + timedelta(seconds=90)
-    assert await connection.fetchval("SELECT array_agg(occurrence) FROM pulse.jobs") == [newest]
-    assert await cursor_of(connection, identity) == cursor + timedelta(seconds=100)
-
-
-async def test_at_fires_once_and_is_over(store: Store, connection: Connection[Record]) -> None:
-    """A schedule of one occurrence has no next one."""
-    when = ago(5)
-    identity = await schedule(store, kind="at", every_s=None, run_at=when, next_run_at=when)
-    await turn(Scheduler(store))
-    assert await cursor_of(connection, identity) is None
-    assert await count(connection) == 1
-
-
-async def test_cron_fires_in_its_zone(store: Store, connection: Connection[Record]) -> None:
+async def test_cron_fires_in_its_zone(store: Store, connection: Sql) -> None:
     """A cron's cursor goes to the next local time of its zone."""
     identity = await schedule(store, kind="cron", every_s=None, cron="30 12 * * *", timezone="Asia/Kolkata")
     await turn(Scheduler(store))
-    following = await cursor_of(connection, identity)
-    assert following is not None
+    following = found_of(await cursor_of(connection, identity))
     assert following > datetime.now(UTC)
     assert (following.hour, following.minute) == (7, 0)
 
@@ -266,7 +206,7 @@ async def test_the_scheduler_sleeps_to_the_next_due_time(store: Store) -> None:
     assert 0 < result.next_s <= 0.5
 
 
-async def test_a_paused_schedule_does_not_fire(store: Store, connection: Connection[Record]) -> None:
+async def test_a_paused_schedule_does_not_fire(store: Store, connection: Sql) -> None:
     """A schedule that is paused fires nothing and wakes nobody."""
     identity = await schedule(store)
     await connection.execute("UPDATE pulse.schedules SET paused = true WHERE id = $1", identity.hex())
@@ -274,22 +214,7 @@ async def test_a_paused_schedule_does_not_fire(store: Store, connection: Connect
     assert await count(connection) == 0
 
 
-async def test_two_schedulers_fire_each_occurrence_once(store: Store, dsn: str, connection: Connection[Record]) -> None:
-    """Two schedulers that race for the same occurrences, round after round, make one job for each."""
-    identities = [await schedule(store) for _ in range(50)]
-    other = Store(Target(dsn, "pulse-tests"))
-    try:
-        for number in range(1, 6):
-            cursor = ago(60 - number)
-            await connection.execute("UPDATE pulse.schedules SET next_run_at = $1", cursor)
-            await asyncio.gather(*(turn(Scheduler(one)) for one in (store, other, store, other)))
-            assert await count(connection) == number * len(identities)
-            assert await connection.fetchval("SELECT count(*) FROM pulse.jobs WHERE occurrence = $1", cursor) == 50
-    finally:
-        other.close()
-
-
-async def test_a_cursor_that_was_set_back_does_not_fire_twice(store: Store, connection: Connection[Record]) -> None:
+async def test_a_cursor_that_was_set_back_does_not_fire_twice(store: Store, connection: Sql) -> None:
     """An occurrence that has fired does not fire again, even when a restored cursor names it again."""
     cursor = ago(1)
     identity = await schedule(store, next_run_at=cursor)
@@ -300,9 +225,7 @@ async def test_a_cursor_that_was_set_back_does_not_fire_twice(store: Store, conn
     assert await cursor_of(connection, identity) == cursor + timedelta(hours=1)
 
 
-async def test_more_schedules_than_one_statement_can_fire(
-    store: Store, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_more_schedules_than_one_statement_can_fire(store: Store, connection: Sql, monkeypatch: Patch) -> None:
     """All that is due fires in one turn, however many statements that takes."""
     monkeypatch.setattr(scheduling, "FIRE_LIMIT", 3)
     for _ in range(10):
@@ -311,9 +234,7 @@ async def test_more_schedules_than_one_statement_can_fire(
     assert await count(connection) == 10
 
 
-async def test_long_firing_is_cut_into_turns(
-    store: Store, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_long_firing_is_cut_into_turns(store: Store, connection: Sql, monkeypatch: Patch) -> None:
     """A turn that has lasted long enough ends with work left, and the next one follows at once."""
     monkeypatch.setattr(scheduling, "FIRE_LIMIT", 3)
     for _ in range(4):
@@ -332,7 +253,7 @@ async def test_long_firing_is_cut_into_turns(
 @pytest.mark.parametrize(("cron", "zone"), [("a b c d e", "UTC"), ("* * * * *", "Mars/Base")])
 @pytest.mark.parametrize("seconds", [2, -60])
 async def test_a_schedule_that_cannot_be_followed_stops_nobody_else(
-    store: Store, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch, cron: str, zone: str, seconds: int
+    store: Store, connection: Sql, monkeypatch: Patch, cron: str, zone: str, seconds: int
 ) -> None:
     """A rule that SQL or a lost time zone made impossible waits as it is and says why; the others fire."""
     monkeypatch.setattr(scheduling, "FIRE_LIMIT", 1)
@@ -343,8 +264,7 @@ async def test_a_schedule_that_cannot_be_followed_stops_nobody_else(
     assert await turn(actor) == TurnResult(LOOK_S, READY)
     assert await count(connection) == 1
     assert await cursor_of(connection, stuck) == cursor
-    found = await store.schedules.get(stuck)
-    assert found is not None
+    found = found_of(await store.schedules.get(stuck))
     assert str(found["error"]).startswith("timezone is" if zone != "UTC" else "cron is")
     await connection.execute("UPDATE pulse.schedules SET cron = '0 0 * * *', timezone = 'UTC' WHERE error IS NOT NULL")
     await actor.prime(boot=False)
@@ -352,7 +272,7 @@ async def test_a_schedule_that_cannot_be_followed_stops_nobody_else(
     assert await count(connection) == 1 + (seconds > 0)
 
 
-async def refuse_topic(connection: Connection[Record]) -> None:
+async def refuse_topic(connection: Sql) -> None:
     """A trigger of a user refuses the jobs of the topic `bad`."""
     await connection.execute(
         """
@@ -362,12 +282,12 @@ async def refuse_topic(connection: Connection[Record]) -> None:
     )
 
 
-async def heal_topic(connection: Connection[Record]) -> None:
+async def heal_topic(connection: Sql) -> None:
     """It refuses them no more."""
     await connection.execute("DROP FUNCTION IF EXISTS mine_refuse CASCADE")
 
 
-async def due_of(connection: Connection[Record]) -> dict[str, int]:
+async def due_of(connection: Sql) -> dict[str, int]:
     """How many schedules of each topic are due."""
     rows = await connection.fetch("SELECT topic, count(*) FROM pulse.schedules WHERE due_at <= now() GROUP BY topic")
     return {row["topic"]: row["count"] for row in rows}
@@ -375,7 +295,7 @@ async def due_of(connection: Connection[Record]) -> dict[str, int]:
 
 @pytest.mark.parametrize("limit", [500, 3])
 async def test_schedules_that_are_refused_stop_no_others(
-    store: Store, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch, limit: int
+    store: Store, connection: Sql, monkeypatch: Patch, limit: int
 ) -> None:
     """However many they are, and for how long; each of them has its turn again, and fires when it can."""
     monkeypatch.setattr(scheduling, "FIRE_LIMIT", limit)
@@ -402,7 +322,7 @@ async def test_schedules_that_are_refused_stop_no_others(
     assert await due_of(connection) == {}
 
 
-async def test_few_are_tried_where_each_is_refused(store: Store, connection: Connection[Record]) -> None:
+async def test_few_are_tried_where_each_is_refused(store: Store, connection: Sql) -> None:
     """It may be about none of them, and each try is an error in the database's log."""
     for _ in range(10 * IN_VAIN):
         await schedule(store, topic="bad")
@@ -416,7 +336,7 @@ async def test_few_are_tried_where_each_is_refused(store: Store, connection: Con
     assert [len(call.args[0]) for call in fire.await_args_list].count(1) == IN_VAIN
 
 
-async def test_what_is_refused_keeps_nobody_from_being_reckoned(store: Store, connection: Connection[Record]) -> None:
+async def test_what_is_refused_keeps_nobody_from_being_reckoned(store: Store, connection: Sql) -> None:
     """A schedule that SQL made gets its first occurrence."""
     await schedule(store, topic="bad")
     new = await connection.fetchval("SELECT pulse.create_schedule(name => 'n', cron => '0 0 * * *')")
@@ -445,7 +365,7 @@ async def test_the_gate_is_told_when_it_changes(store: Store) -> None:
         assert await turn(actor) == quiet
 
 
-async def test_what_others_tell_of_work_is_passed_on(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_others_tell_of_work_is_passed_on(store: Store, monkeypatch: Patch) -> None:
     """At once, and without a look at the gate, which is read once a second however much is told."""
     actor = Pause(store)
     await actor.prime(boot=True)
@@ -484,7 +404,7 @@ async def test_what_others_tell_of_work_is_passed_on(store: Store, monkeypatch: 
     assert len(reads) == 5
 
 
-async def test_what_was_told_while_nobody_listened_is_looked_for(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_was_told_while_nobody_listened_is_looked_for(store: Store, monkeypatch: Patch) -> None:
     """Once for each time that listening begins, wherever the work may be, and however long the database is away."""
     actor = Pause(store)
     await actor.prime(boot=True)
@@ -495,7 +415,7 @@ async def test_what_was_told_while_nobody_listened_is_looked_for(store: Store, m
     assert not (await turn(actor)).hints
     with monkeypatch.context() as patched:
         patched.setattr(store.topics, "live", AsyncMock(side_effect=UnavailableError("away")))
-        with pytest.raises(UnavailableError):
+        with pytest.raises(UnavailableError, match="away"):
             await actor.turn(Turn(11.0, (listening,)))
     assert (await turn(actor)).hints == (Hint("dispatcher", HintEvent.LISTENING),)
     assert not (await turn(actor)).hints
@@ -555,32 +475,6 @@ async def test_priming_refuses_while_the_database_is_away(make: type[Pause], now
     away.close()
 
 
-async def test_priming_refuses_a_database_that_does_not_exist(dsn: str) -> None:
-    """A database that is not there is a matter of the settings, not of time."""
-    wrong = Store(Target(dsn.replace("/pulse_test_", "/no_such_", 1), "pulse-tests"))
-    with pytest.raises(ConfigError, match="no_such_"):
-        await Pause(wrong).prime(boot=True)
-    wrong.close()
-
-
-async def test_status_tells_that_the_database_is_away(nowhere: str) -> None:
-    """Status answers while the database is away: not ok, with the DSN but without the password."""
-    away = Store(Target(nowhere, "pulse-tests"))
-    database = (await new_watchdog(away).status())["database"]
-    assert isinstance(database, dict)
-    assert database["ok"] is False
-    assert SECRET not in str(database)
-    away.close()
-
-
-async def test_a_turn_leaves_other_jobs_alone(store: Store, connection: Connection[Record]) -> None:
-    """A sweep changes no row that is not RUNNING, however old it is."""
-    waiting = [await forge(connection, status) for status in ("PENDING", "RETRYING", "COMPLETED", "CANCELED")]
-    before = [await read(connection, one) for one in waiting]
-    assert await turn(await watchdog(store)) == TurnResult(SWEEP_S)
-    assert [await read(connection, one) for one in waiting] == before
-
-
 class Failing:
     """An actor whose status fails."""
 
@@ -600,11 +494,7 @@ class Failing:
         raise self._error
 
 
-@pytest.mark.parametrize(
-    "error",
-    [UnavailableError("away"), ConfigError("refused")],
-    ids=["away", "refused"],
-)
+@pytest.mark.parametrize("error", [UnavailableError("away"), ConfigError("refused")], ids=["away", "refused"])
 async def test_a_status_that_fails_ends_nobody(store: Store, error: Exception) -> None:
     """Whatever the database says to a question for status is told in the answer, and the actor goes on listening."""
     here, there = socket.socketpair()
@@ -619,9 +509,5 @@ async def test_a_status_that_fails_ends_nobody(store: Store, error: Exception) -
                 await supervisor.send("status", number, {})
                 answer = await anext(frames)
                 assert (answer.kind, answer.request) == ("ok", number)
-                assert answer.body["database"] == {
-                    "ok": False,
-                    "dsn": store.query.target.shown,
-                    "error": str(error),
-                }
+                assert answer.body["database"] == {"ok": False, "dsn": store.query.target.shown, "error": str(error)}
             tasks.cancel_scope.cancel()

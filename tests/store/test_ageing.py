@@ -7,17 +7,12 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 
 from pulse.store.store import Store
-from tests.store.helpers import LEASE_S, NOW, WORKER, at, forge
-
-if TYPE_CHECKING:
-    from asyncpg import Connection, Record
-
-pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
+from tests.store.helpers import LEASE_S, NOW, WORKER, Sql, at, forge
 
 TOPICS: Final = ("a", "b", "c")
 
@@ -37,7 +32,7 @@ class Waiting:
         return self.priority + (0.0 if age_s is None else -self.due_s / age_s)
 
 
-async def some(connection: Connection[Record], chance: random.Random) -> list[Waiting]:
+async def some(connection: Sql, chance: random.Random) -> list[Waiting]:
     """Jobs on a few levels, more on some than on others; no two due at the same time."""
     found: list[Waiting] = []
     for due_s in chance.sample(range(-600, 60), 120):
@@ -49,9 +44,7 @@ async def some(connection: Connection[Record], chance: random.Random) -> list[Wa
 
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("known", [False, True], ids=["full", "known"])
-async def test_the_highest_rank_comes_first(
-    store: Store, connection: Connection[Record], seed: int, known: bool
-) -> None:
+async def test_the_highest_rank_comes_first(store: Store, connection: Sql, seed: int, known: bool) -> None:
     """Whatever ages and how fast, a claim brings what ranks highest, then what is due first; again and again."""
     chance = random.Random(seed)
     waiting = await some(connection, chance)
@@ -71,9 +64,7 @@ async def test_the_highest_rank_comes_first(
 
 
 @pytest.mark.parametrize(("ageing_s", "longest_s"), [({}, None), ({"a": 5.0}, 50), ({"b": 5.0}, None)])
-async def test_starvation(
-    store: Store, connection: Connection[Record], ageing_s: Mapping[str, float], longest_s: int | None
-) -> None:
+async def test_starvation(store: Store, connection: Sql, ageing_s: Mapping[str, float], longest_s: int | None) -> None:
     """Under a stream of higher priority that takes every place: strictly never, ageing after as long as promised."""
     lowest = await forge(connection, topic="a", priority=-2, next_run_at=NOW)
     begun: dict[bytes, int] = {}
@@ -86,7 +77,7 @@ async def test_starvation(
     assert begun.get(lowest) == (None if longest_s is None else 2 * longest_s)
 
 
-async def test_a_strict_level_below_an_ageing_one(store: Store, connection: Connection[Record]) -> None:
+async def test_a_strict_level_below_an_ageing_one(store: Store, connection: Sql) -> None:
     """What does not age neither rises nor is passed over by what ranks lower."""
     strict = await forge(connection, topic="b", priority=3, next_run_at=at(-1000))
     risen = await forge(connection, topic="a", priority=0, next_run_at=at(-40))
@@ -95,7 +86,7 @@ async def test_a_strict_level_below_an_ageing_one(store: Store, connection: Conn
     assert order == [risen, strict, young]
 
 
-async def test_equal_ranks_are_served_in_the_order_of_the_topics(store: Store, connection: Connection[Record]) -> None:
+async def test_equal_ranks_are_served_in_the_order_of_the_topics(store: Store, connection: Sql) -> None:
     """As among topics that do not age: first the topic, then the due time."""
     older = await forge(connection, topic="c", next_run_at=at(-20))
     younger = await forge(connection, topic="b", next_run_at=at(-10))
@@ -103,7 +94,7 @@ async def test_equal_ranks_are_served_in_the_order_of_the_topics(store: Store, c
     assert order == [younger, older]
 
 
-async def test_seats_are_dealt_by_rank(store: Store, connection: Connection[Record]) -> None:
+async def test_seats_are_dealt_by_rank(store: Store, connection: Sql) -> None:
     """The first seat gets what ranks highest."""
     young = await forge(connection, topic="a", priority=3, next_run_at=at(-1))
     old = await forge(connection, topic="a", priority=0, next_run_at=at(-1000))
@@ -111,7 +102,7 @@ async def test_seats_are_dealt_by_rank(store: Store, connection: Connection[Reco
     assert {claim.id: claim.worker for claim in claims} == {old: 1, young: 0}
 
 
-async def test_a_gate_that_is_closed(store: Store, connection: Connection[Record]) -> None:
+async def test_a_gate_that_is_closed(store: Store, connection: Sql) -> None:
     """However old: nothing of it is claimed, by either kind of claim."""
     for topic in TOPICS:
         await forge(connection, topic=topic, next_run_at=at(-1000))
@@ -124,7 +115,7 @@ async def test_a_gate_that_is_closed(store: Store, connection: Connection[Record
         assert len(claims) == 1
 
 
-async def test_what_somebody_has_locked_is_passed_over(store: Store, connection: Connection[Record]) -> None:
+async def test_what_somebody_has_locked_is_passed_over(store: Store, connection: Sql) -> None:
     """As in strict order."""
     first, second = [await forge(connection, topic="a", next_run_at=at(-1000 + number)) for number in range(2)]
     async with connection.transaction():
@@ -133,7 +124,7 @@ async def test_what_somebody_has_locked_is_passed_over(store: Store, connection:
     assert [claim.id for claim in claims] == [second]
 
 
-async def test_what_cannot_be_claimed_keeps_nobody_back(store: Store, connection: Connection[Record]) -> None:
+async def test_what_cannot_be_claimed_keeps_nobody_back(store: Store, connection: Sql) -> None:
     """Neither what another session has locked nor what has expired takes the places of what could be claimed."""
     jobs = [await forge(connection, topic="a", next_run_at=at(-1000 + number)) for number in range(6)]
     other = await forge(connection, topic="a", priority=1, next_run_at=at(-5))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import asyncpg
 import pytest
@@ -17,12 +17,7 @@ from pulse.errors import ContestedError, StatementError
 from pulse.store.failures import explain
 from pulse.store.rows import Completion, Ending, EndingKind, Renewal
 from pulse.store.store import Store
-from tests.store.helpers import LEASE_S, WORKER, count, fence, forge, job, read
-
-if TYPE_CHECKING:
-    from asyncpg import Connection, Record
-
-pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
+from tests.store.helpers import LEASE_S, WORKER, Sql, count, fence, forge, job, read
 
 DEEP: Final = "[" * 20_000 + "]" * 20_000
 BAD_JSON: Final = {
@@ -82,9 +77,7 @@ async def refused(doing: Awaitable[object]) -> None:
     assert caught.value.code == "bad_request"
 
 
-async def alone(
-    store: Store, connection: Connection[Record], ids: list[bytes], doing: Callable[[], Awaitable[object]]
-) -> None:
+async def alone(store: Store, connection: Sql, ids: list[bytes], doing: Callable[[], Awaitable[object]]) -> None:
     """*doing* is refused, nothing of it was done, and the hot connection is still the same one."""
     before = [await read(connection, identity) for identity in ids]
     pids = [await _pid(store), await _pid(store)]
@@ -99,7 +92,7 @@ async def _pid(store: Store) -> int:
 
 
 @pytest.mark.parametrize("fields", BAD_JOBS.values(), ids=BAD_JOBS)
-async def test_submit(store: Store, connection: Connection[Record], fields: dict[str, Any]) -> None:
+async def test_submit(store: Store, connection: Sql, fields: dict[str, Any]) -> None:
     """A job that cannot be stored refuses its submit, first or repeated, and its neighbours go in without it."""
     good, bad = [job() for _ in range(3)], job(**fields)
     await alone(store, connection, [], lambda: store.submit([good[0], bad, *good[1:]]))
@@ -110,7 +103,7 @@ async def test_submit(store: Store, connection: Connection[Record], fields: dict
 
 
 @pytest.mark.parametrize("value", BAD_JSON.values(), ids=BAD_JSON)
-async def test_complete(store: Store, connection: Connection[Record], value: str) -> None:
+async def test_complete(store: Store, connection: Sql, value: str) -> None:
     """A result that cannot be stored refuses the statement; without it, the others are completed."""
     ids = [await forge(connection, "RUNNING") for _ in range(3)]
     completions = [Completion(identity, 1, WORKER, "1") for identity in ids]
@@ -121,7 +114,7 @@ async def test_complete(store: Store, connection: Connection[Record], value: str
 
 
 @pytest.mark.parametrize("fields", BAD_ENDINGS.values(), ids=BAD_ENDINGS)
-async def test_end(store: Store, connection: Connection[Record], fields: dict[str, Any]) -> None:
+async def test_end(store: Store, connection: Sql, fields: dict[str, Any]) -> None:
     """An end that cannot be stored refuses the statement; without it, the others are ended."""
     ids = [await forge(connection, "RUNNING") for _ in range(3)]
     endings = [Ending(*fence(identity), EndingKind.ERROR, "why") for identity in ids]
@@ -131,7 +124,7 @@ async def test_end(store: Store, connection: Connection[Record], fields: dict[st
 
 
 @pytest.mark.parametrize("value", BAD_JSON.values(), ids=BAD_JSON)
-async def test_extend_and_checkpoint(store: Store, connection: Connection[Record], value: str) -> None:
+async def test_extend_and_checkpoint(store: Store, connection: Sql, value: str) -> None:
     """Progress or a checkpoint that cannot be stored refuses the statement; without it, the others are kept."""
     ids = [await forge(connection, "RUNNING") for _ in range(3)]
     beats = [Renewal(identity, 1, WORKER, "1") for identity in ids]
@@ -141,21 +134,21 @@ async def test_extend_and_checkpoint(store: Store, connection: Connection[Record
     assert len(await store.extend(beats, LEASE_S)) == len(await store.checkpoint(beats)) == 3
 
 
-async def test_what_looks_bad_and_is_not(store: Store, connection: Connection[Record]) -> None:
+async def test_what_looks_bad_and_is_not(store: Store, connection: Sql) -> None:
     """Numbers beyond a float, keys that stand twice, and text of any language are stored."""
     await store.submit([job(args='{"a": 1e400, "a": -1e400, "\\ud83d\\ude00": "\\u007f"}', name="é😀", topic="t\n")])
     stored = (await connection.fetchval("SELECT args::text FROM pulse.jobs"))[:20]
     assert stored.startswith('{"a": -1000')
 
 
-async def test_other_errors_are_not_bad_rows(store: Store, connection: Connection[Record]) -> None:
+async def test_other_errors_are_not_bad_rows(store: Store, connection: Sql) -> None:
     """A missing table is no bad row: it may come back; neither is a statement that took too long."""
     with pytest.raises(StatementError, match=r"relation .nowhere. does not exist .SQLSTATE 42P01") as caught:
         async with store.hot.connection() as hot:
             await hot.fetch("SELECT FROM nowhere")
     assert (caught.value.is_value, caught.value.code) == (False, "unavailable")
     assert (caught.value.sqlstate, caught.value.statement) == ("42P01", "SELECT FROM nowhere")
-    with pytest.raises(ContestedError):
+    with pytest.raises(ContestedError, match="statement timeout"):
         async with store.hot.connection() as hot:
             await hot.execute("SET statement_timeout = 10; SELECT pg_sleep(5)")
 
@@ -168,7 +161,7 @@ async def test_other_errors_are_not_bad_rows(store: Store, connection: Connectio
         ("name = NULL", 'null value in column "name" of relation "schedules" violates not-null constraint'),
     ],
 )
-async def test_no_row_is_told(connection: Connection[Record], change: str, told: str) -> None:
+async def test_no_row_is_told(connection: Sql, change: str, told: str) -> None:
     """What PostgreSQL says of a row that it refuses is the row, with args that may be hidden; that is left out."""
     await connection.execute("SELECT pulse.create_schedule('n', every_s => 5, args => '{\"pin\": 1234}')")
     with pytest.raises(asyncpg.PostgresError) as caught:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 
@@ -15,11 +15,9 @@ from pulse.store.rows import NewSchedule
 from pulse.store.store import Store
 from pulse_actors.runtime.actor import Turn, TurnResult
 from pulse_actors.scheduler.actor import SOON_S, WAIT_S, Scheduler
+from tests.store.helpers import Sql
 
-if TYPE_CHECKING:
-    from asyncpg import Connection, Record
-
-pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
+pytestmark = pytest.mark.heavy
 
 AWAY_S: Final = 75.0
 EVERY_S: Final = 0.5
@@ -39,13 +37,13 @@ async def turn(scheduler: Scheduler) -> TurnResult:
     return await scheduler.turn(Turn(time.monotonic()))
 
 
-async def occurrences(connection: Connection[Record], schedule: bytes) -> list[datetime]:
+async def occurrences(connection: Sql, schedule: bytes) -> list[datetime]:
     """Those of which there is a job, in order; twice what is there twice."""
     sql = "SELECT occurrence FROM pulse.jobs WHERE schedule_id = $1 ORDER BY occurrence"
     return [row["occurrence"] for row in await connection.fetch(sql, schedule.hex())]
 
 
-async def finish(connection: Connection[Record]) -> int:
+async def finish(connection: Sql) -> int:
     """Complete all that may run; how many that were."""
     sql = (
         "UPDATE pulse.jobs SET status = 'COMPLETED', completed_at = clock_timestamp()"
@@ -55,9 +53,7 @@ async def finish(connection: Connection[Record]) -> int:
 
 
 @pytest.mark.parametrize("schedulers", [1, 2])
-async def test_nothing_is_missed_under_all(
-    store: Store, dsn: str, connection: Connection[Record], schedulers: int
-) -> None:
+async def test_nothing_is_missed_under_all(store: Store, dsn: str, connection: Sql, schedulers: int) -> None:
     """One turn fires all that was missed, each occurrence once, whoever else fires too."""
     made = {overlap: await missed(store, overlap) for overlap in ("allow", "queue", "cancel")}
     other = Store(Target(dsn, "pulse-tests"))
@@ -71,7 +67,7 @@ async def test_nothing_is_missed_under_all(
         assert found == [first + number * timedelta(seconds=EVERY_S) for number in range(len(found))]
 
 
-async def test_a_queue_lets_short_jobs_go_soon(store: Store, connection: Connection[Record]) -> None:
+async def test_a_queue_lets_short_jobs_go_soon(store: Store, connection: Sql) -> None:
     """The next look is near where one was just let go, and farther each time where none has ended."""
     schedule, _ = await missed(store, "queue")
     scheduler = Scheduler(store)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from uuid import UUID
 
 import asyncpg
@@ -24,12 +24,7 @@ from pulse.system import processes
 from tests.store.check_kit import GUARDS, LIVES, RECORD, ROWS, Wrong, live, live_all
 from tests.store.conftest import EMPTY, Shared
 from tests.store.epoch_kit import raised
-from tests.store.helpers import claim, fence, forge, job
-
-if TYPE_CHECKING:
-    from asyncpg import Connection, Record
-
-pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
+from tests.store.helpers import Patch, Sql, claim, fence, forge, found_of, job
 
 EVERY: Final = (*TABLES, *AUDIT)
 BY_NAME: Final = {one.name: one for one in EVERY}
@@ -44,7 +39,7 @@ async def ids(module_shared: Shared) -> dict[str, str]:
 
 
 @pytest.fixture
-async def rows(module_shared: Shared, ids: dict[str, str]) -> AsyncIterator[Connection[Record]]:
+async def rows(module_shared: Shared, ids: dict[str, str]) -> AsyncIterator[Sql]:
     """A connection whose changes are undone, and on which anything can be written."""
     connection = module_shared.connection
     changes = connection.transaction()
@@ -59,12 +54,12 @@ def examination(dsn: str = "", *, audit: bool = True, grace_s: float = 60.0, tim
     return Examination(Target(dsn, "pulse check"), audit=audit, grace_s=grace_s, timeout_s=timeout_s, examples=3)
 
 
-async def examine(connection: Connection[Record], name: str, grace_s: float = 60.0) -> Finding:
+async def examine(connection: Sql, name: str, grace_s: float = 60.0) -> Finding:
     """What becomes of one check."""
     return await examination(grace_s=grace_s).examine(connection, BY_NAME[name])
 
 
-async def unguarded(connection: Connection[Record]) -> None:
+async def unguarded(connection: Sql) -> None:
     """Take every guard off pulse.jobs, as a careless hand might."""
     found = await connection.fetch(
         "SELECT conname FROM pg_constraint WHERE conrelid = 'pulse.jobs'::regclass AND contype = 'c'"
@@ -74,13 +69,13 @@ async def unguarded(connection: Connection[Record]) -> None:
 
 
 @pytest.mark.parametrize("check", EVERY, ids=lambda one: one.name)
-async def test_a_clean_history(rows: Connection[Record], check: Check) -> None:
+async def test_a_clean_history(rows: Sql, check: Check) -> None:
     """What the store itself did violates nothing."""
     finding = await examine(rows, check.name)
     assert (finding.state, finding.examples) == ("ok", ())
 
 
-async def test_every_kind_of_move_is_in_it(rows: Connection[Record]) -> None:
+async def test_every_kind_of_move_is_in_it(rows: Sql) -> None:
     """The clean history is no empty one: each transition but the one of expiry, and each outcome but that."""
     made = await rows.fetch(
         "SELECT DISTINCT old_status, new_status FROM pulse_audit.changes WHERE old_status <> new_status"
@@ -93,7 +88,7 @@ async def test_every_kind_of_move_is_in_it(rows: Connection[Record]) -> None:
 
 
 @pytest.mark.parametrize("wrong", [*GUARDS, *ROWS, *RECORD], ids=str)
-async def test_a_violation_is_noticed(rows: Connection[Record], ids: dict[str, str], wrong: Wrong) -> None:
+async def test_a_violation_is_noticed(rows: Sql, ids: dict[str, str], wrong: Wrong) -> None:
     """Each way to break an invariant is told once, with who and what."""
     if wrong.check not in {"guards", "anchors"}:
         await unguarded(rows)
@@ -112,7 +107,7 @@ def test_every_check_has_a_violation() -> None:
     assert len(BY_NAME) == len(EVERY)
 
 
-async def test_a_schedule_under_the_id_of_another(rows: Connection[Record], ids: dict[str, str]) -> None:
+async def test_a_schedule_under_the_id_of_another(rows: Sql, ids: dict[str, str]) -> None:
     """What was deleted and declared anew is not held to the occurrences that were before."""
     await rows.execute(
         "UPDATE pulse.schedules SET created_at = next_run_at, last_run_at = last_run_at - interval '1 s', "
@@ -130,7 +125,7 @@ async def test_a_schedule_under_the_id_of_another(rows: Connection[Record], ids:
     ],
     ids=["by an operator", "by age"],
 )
-async def test_a_last_job_that_was_deleted(rows: Connection[Record], ids: dict[str, str], deleted: str) -> None:
+async def test_a_last_job_that_was_deleted(rows: Sql, ids: dict[str, str], deleted: str) -> None:
     """The job of a last occurrence is missed neither after a delete, nor when all that ended with it is gone, too."""
     await rows.execute(
         "DELETE FROM pulse.jobs j USING pulse.schedules s "
@@ -140,11 +135,8 @@ async def test_a_last_job_that_was_deleted(rows: Connection[Record], ids: dict[s
     assert (await examine(rows, "occurrences")).state == "ok"
 
 
-@pytest.mark.parametrize(
-    "pauses",
-    ["(0.5, '', true)", "(2, 'other', true)", "(2, '', true), (0.1, '', false)"],
-)
-async def test_a_claim_beside_a_pause(rows: Connection[Record], ids: dict[str, str], pauses: str) -> None:
+@pytest.mark.parametrize("pauses", ["(0.5, '', true)", "(2, 'other', true)", "(2, '', true), (0.1, '', false)"])
+async def test_a_claim_beside_a_pause(rows: Sql, ids: dict[str, str], pauses: str) -> None:
     """A claim just as the pause was committed, on another topic, or after its end is no violation."""
     await rows.execute("UPDATE pulse_audit.changes SET began = began - interval '1 h'")
     await rows.execute(
@@ -165,9 +157,7 @@ async def test_a_claim_beside_a_pause(rows: Connection[Record], ids: dict[str, s
         ("INSERT INTO pulse.topics (topic, backoff) VALUES ('another', 'fixed:9')", "violated"),
     ],
 )
-async def test_a_back_off_that_was_unset(
-    rows: Connection[Record], ids: dict[str, str], was_set: str, state: str
-) -> None:
+async def test_a_back_off_that_was_unset(rows: Sql, ids: dict[str, str], was_set: str, state: str) -> None:
     """How long a try had to wait that failed when another back-off may have been in force, nobody says."""
     await rows.execute(was_set.format(ids["retrying"]))
     await rows.execute("UPDATE pulse.topics SET backoff = NULL; UPDATE pulse.handlers SET backoff = NULL")
@@ -179,7 +169,7 @@ async def test_a_back_off_that_was_unset(
     assert (await examine(rows, "back-off")).state == state
 
 
-async def test_all_violations_are_counted(rows: Connection[Record]) -> None:
+async def test_all_violations_are_counted(rows: Sql) -> None:
     """However many there are, so many examples as were asked for are told, and the number of all."""
     await unguarded(rows)
     await rows.execute("UPDATE pulse.jobs SET locked_by = 'w', lease_until = now()")
@@ -188,7 +178,7 @@ async def test_all_violations_are_counted(rows: Connection[Record]) -> None:
 
 
 @pytest.mark.parametrize("name", ["lapsed", "late-schedules", "dead-processes"])
-async def test_nobody_is_blamed_without_a_watchdog(rows: Connection[Record], name: str) -> None:
+async def test_nobody_is_blamed_without_a_watchdog(rows: Sql, name: str) -> None:
     """What only a watchdog could repair is skipped where none has swept lately, and says so."""
     await rows.execute("UPDATE pulse.jobs SET lease_until = '2000-01-01' WHERE status = 'RUNNING'")
     await rows.execute("UPDATE pulse.sweep_mark SET swept_at = clock_timestamp() - interval '100 s'")
@@ -199,7 +189,7 @@ async def test_nobody_is_blamed_without_a_watchdog(rows: Connection[Record], nam
     assert not finding.is_bad
 
 
-async def test_grace(rows: Connection[Record], ids: dict[str, str]) -> None:
+async def test_grace(rows: Sql, ids: dict[str, str]) -> None:
     """A lease that lapsed a moment ago is not late yet."""
     await rows.execute(
         "UPDATE pulse.jobs SET lease_until = clock_timestamp() - interval '10 s' WHERE id = $1", ids["running"]
@@ -220,7 +210,7 @@ def pid_of_the_dead() -> int:
         return process.pid
 
 
-async def test_dead_processes(rows: Connection[Record], monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_dead_processes(rows: Sql, monkeypatch: Patch) -> None:
     """What a dead process of this host holds is told; not what a living one holds, or one that cannot be seen."""
     monkeypatch.setattr(checks, "BURIAL_S", 0.2)
     gone = pid_of_the_dead()
@@ -242,7 +232,7 @@ async def test_dead_processes(rows: Connection[Record], monkeypatch: pytest.Monk
     assert {example.id for example in finding.examples} == {str(UUID(bytes=one)) for one in (*buried, reused)}
 
 
-async def test_what_is_given_back_meanwhile(module_shared: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_given_back_meanwhile(module_shared: Shared, monkeypatch: Patch) -> None:
     """A death that is being repaired while it is looked at violates nothing."""
     monkeypatch.setattr(checks, "BURIAL_S", 10.0)
     connection = module_shared.connection
@@ -260,7 +250,7 @@ async def test_what_is_given_back_meanwhile(module_shared: Shared, monkeypatch: 
         await connection.execute("DELETE FROM pulse_audit.changes WHERE id = $1", identity_.hex())
 
 
-async def test_idle_sessions(module_shared: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_idle_sessions(module_shared: Shared, monkeypatch: Patch) -> None:
     """A session of pulse that sits in a transaction is told; one of somebody else, or at work, is not."""
     monkeypatch.setattr(checks, "IDLE_S", 0.0)
     for name, state in (("other", "ok"), ("pulse x", "violated")):
@@ -304,7 +294,7 @@ async def test_it_writes_nothing(module_shared: Shared, ids: dict[str, str]) -> 
 
 
 @pytest.mark.usefixtures("own_database")
-async def test_audit_comes_and_goes(dsn: str, connection: Connection[Record], store: Store) -> None:
+async def test_audit_comes_and_goes(dsn: str, connection: Sql, store: Store) -> None:
     """Installed once, it sees what follows, not what was; removed, nothing of it is left."""
     target = Target(dsn, "pulse-tests")
     assert not await remove_audit(target)
@@ -338,7 +328,7 @@ async def test_a_job_under_the_id_of_one_that_was_deleted(dsn: str, store: Store
 
 
 @pytest.mark.usefixtures("own_database")
-async def test_claims_of_a_new_epoch(dsn: str, connection: Connection[Record], store: Store) -> None:
+async def test_claims_of_a_new_epoch(dsn: str, connection: Sql, store: Store) -> None:
     """Above its floor they are as they should be, also those of a submit; another jump is not."""
     await connection.execute("UPDATE pulse.sweep_mark SET swept_at = clock_timestamp()")
     await install_audit(Target(dsn, "pulse-tests"))
@@ -371,7 +361,7 @@ async def claim_one(store: Store, topic: str) -> list[bytes]:
 
 
 @pytest.mark.usefixtures("own_database")
-async def test_heartbeats_are_not_written_down(dsn: str, connection: Connection[Record]) -> None:
+async def test_heartbeats_are_not_written_down(dsn: str, connection: Sql) -> None:
     """What changes no more than lease, progress and checkpoint costs the audit nothing."""
     await install_audit(Target(dsn, "pulse-tests"))
     held = await forge(connection, "RUNNING")
@@ -383,7 +373,7 @@ async def test_heartbeats_are_not_written_down(dsn: str, connection: Connection[
 
 
 @pytest.mark.usefixtures("own_database")
-async def test_another_schema(dsn: str, connection: Connection[Record]) -> None:
+async def test_another_schema(dsn: str, connection: Sql) -> None:
     """A database without pulse's schema, or with another version of it, is refused in a line."""
     await connection.execute("INSERT INTO pulse.schema_version VALUES (99, 'newer')")
     with pytest.raises(SchemaError, match="version 99"):
@@ -393,10 +383,9 @@ async def test_another_schema(dsn: str, connection: Connection[Record]) -> None:
         await anext(examination(dsn).findings())
 
 
-async def test_the_guards_are_those_of_the_schema(connection: Connection[Record]) -> None:
+async def test_the_guards_are_those_of_the_schema(connection: Sql) -> None:
     """The list of constraints, indexes, triggers and functions is that of a fresh installation."""
-    statement = BY_NAME["guards"].statement
-    assert statement is not None
+    statement = found_of(BY_NAME["guards"].statement)
     keys = await connection.fetch(
         "SELECT conname FROM pg_constraint WHERE connamespace = 'pulse'::regnamespace AND contype <> 'n'"
     )
@@ -420,16 +409,8 @@ async def test_the_guards_are_those_of_the_schema(connection: Connection[Record]
 
 def test_the_moves_are_those_of_the_table() -> None:
     """The legal moves in the SQL are pulse.job.TRANSITIONS, and the two first ones."""
-    statement = BY_NAME["moves"].statement
-    assert statement is not None
+    statement = found_of(BY_NAME["moves"].statement)
     legal = {(source.value, target.value) for source, targets in TRANSITIONS.items() for target in targets}
     for source, target in {*legal, ("", "PENDING"), ("", "RUNNING")}:
         assert f"('{source}', '{target}')" in statement.sql
     assert statement.sql.count("', '") == len(legal) + 2
-
-
-def test_every_check_says_what_must_hold() -> None:
-    """A sentence that people can read; names are short."""
-    for one in EVERY:
-        assert 20 <= len(one.what) <= 130, one
-        assert len(one.name) <= 16

@@ -6,23 +6,35 @@ import asyncio
 import base64
 import json
 import random
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 
 import asyncpg
 import pytest
 
-from pulse.store.rows import Claim, Completion, Renewal
+from pulse.protocol import SubmittedJob
+from pulse.store.rows import Claim
 from pulse.store.statements import STATEMENTS
 from pulse.store.store import Store
-from tests.store.helpers import LEASE_S, NOW, STATUSES, TOPIC, WAITING, WORKER, at, changes, claim, forge, new_id, read
+from tests.store.helpers import (
+    LEASE_S,
+    NOW,
+    STATUSES,
+    TOPIC,
+    WAITING,
+    WORKER,
+    Sql,
+    at,
+    changes,
+    claim,
+    forge,
+    job,
+    new_id,
+    read,
+)
 from tests.support.waiting import until_blocked
-
-if TYPE_CHECKING:
-    from asyncpg import Connection, Record
 
 Known = tuple[str, int, float | None]
 
-pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 
 GATE_LOCK: Final = 7
 # In front of the gate, which a claim reads first: a view that waits for the test.
@@ -35,7 +47,7 @@ SLOW_GATE: Final = f"""
 
 
 @pytest.mark.parametrize("status", WAITING)
-async def test_a_claim_opens_the_lease(store: Store, connection: Connection[Record], status: str) -> None:
+async def test_a_claim_opens_the_lease(store: Store, connection: Sql, status: str) -> None:
     """A claim sets status, lease and token at once, clears the progress of the one before, and changes nothing else."""
     identity = await forge(
         connection,
@@ -75,13 +87,13 @@ async def test_a_claim_opens_the_lease(store: Store, connection: Connection[Reco
     }
 
 
-async def test_a_claim_tells_the_occurrence(store: Store, connection: Connection[Record]) -> None:
+async def test_a_claim_tells_the_occurrence(store: Store, connection: Sql) -> None:
     """A job of a schedule comes with the time that it was fired for."""
     await forge(connection, schedule_id=new_id().hex(), occurrence=at(-3))
     assert [one.occurrence_at for one in await claim(store)] == [at(-3).timestamp()]
 
 
-async def test_a_claim_tells_the_attempt_before(store: Store, connection: Connection[Record]) -> None:
+async def test_a_claim_tells_the_attempt_before(store: Store, connection: Sql) -> None:
     """What the last attempt that left a trace came to is handed on; older ends and other jobs' are not."""
     told = await forge(connection, "RETRYING", attempts=2, checkpoint='{"at": 7}')
     silent = await forge(connection, "RETRYING", attempts=2)
@@ -100,7 +112,7 @@ async def test_a_claim_tells_the_attempt_before(store: Store, connection: Connec
 
 
 @pytest.mark.parametrize("status", sorted(set(STATUSES) - set(WAITING)))
-async def test_only_waiting_jobs_are_claimed(store: Store, connection: Connection[Record], status: str) -> None:
+async def test_only_waiting_jobs_are_claimed(store: Store, connection: Sql, status: str) -> None:
     """A job that runs or is finished is never claimed, and does not take a place in the batch either."""
     identity = await forge(connection, status, next_run_at=at(-9))
     before = await read(connection, identity)
@@ -111,7 +123,7 @@ async def test_only_waiting_jobs_are_claimed(store: Store, connection: Connectio
 
 
 @pytest.mark.parametrize("status", WAITING)
-async def test_only_due_jobs_are_claimed(store: Store, connection: Connection[Record], status: str) -> None:
+async def test_only_due_jobs_are_claimed(store: Store, connection: Sql, status: str) -> None:
     """A job is claimed from the microsecond on at which it is due, and one that is not due takes no place."""
     later = await forge(connection, status, next_run_at=at(10), priority=9)
     now = await forge(connection, status)
@@ -120,7 +132,7 @@ async def test_only_due_jobs_are_claimed(store: Store, connection: Connection[Re
     assert [one.id for one in await claim(store, seconds=10)] == [later]
 
 
-async def test_the_database_clock_decides(store: Store, connection: Connection[Record]) -> None:
+async def test_the_database_clock_decides(store: Store, connection: Sql) -> None:
     """Without a time given, due is what the server's clock says."""
     await forge(connection, next_run_at=await connection.fetchval("SELECT now() + interval '1 minute'"))
     due = await forge(connection, next_run_at=await connection.fetchval("SELECT now()"))
@@ -130,7 +142,7 @@ async def test_the_database_clock_decides(store: Store, connection: Connection[R
     assert LEASE_S - 5 < float(await connection.fetchval(left_s)) <= LEASE_S
 
 
-async def test_only_the_topics_asked_for(store: Store, connection: Connection[Record]) -> None:
+async def test_only_the_topics_asked_for(store: Store, connection: Sql) -> None:
     """Jobs of other topics stay, also beside one of the same priority that is asked for."""
     await forge(connection, topic="other")
     assert await claim(store) == []
@@ -142,7 +154,7 @@ async def test_only_the_topics_asked_for(store: Store, connection: Connection[Re
 @pytest.mark.parametrize("known", [None, [("a", 0, None), ("b", 0, None)]], ids=["full", "known"])
 @pytest.mark.parametrize(("paused", "claimable"), [("", set[str]()), ("a", {"b"}), ("c", {"a", "b"})])
 async def test_the_gate(
-    store: Store, connection: Connection[Record], paused: str, claimable: set[str], known: list[Known] | None
+    store: Store, connection: Sql, paused: str, claimable: set[str], known: list[Known] | None
 ) -> None:
     """A closed gate stops claims of its topic, that of the whole all; opened again, it stops none."""
     for topic in "ab":
@@ -157,7 +169,7 @@ async def test_the_gate(
     assert len(claimed) + len(rest) == 4
 
 
-async def test_known_levels(store: Store, connection: Connection[Record]) -> None:
+async def test_known_levels(store: Store, connection: Sql) -> None:
     """Only the levels that are named are claimed, in their order, each from its own time on; none: the last seconds."""
     await store.gate.pause("low", "paused, and opened again")
     await store.gate.resume("low")
@@ -182,15 +194,7 @@ async def test_known_levels(store: Store, connection: Connection[Record]) -> Non
     assert len(await store.claim(["a", "b", "low"], [WORKER], [0] * 9, LEASE_S, now=NOW)) == 3
 
 
-async def test_a_pause_stops_nothing_but_claims(store: Store, connection: Connection[Record]) -> None:
-    """While the gate is closed, attempts are extended and completed."""
-    identity = await forge(connection, "RUNNING")
-    await store.gate.pause("", "why")
-    assert await store.extend([Renewal(identity, 1, WORKER, None)], LEASE_S) == {(identity, 1)}
-    assert await store.complete([Completion(identity, 1, WORKER, None)]) == {(identity, 1)}
-
-
-async def test_order(store: Store, connection: Connection[Record]) -> None:
+async def test_order(store: Store, connection: Sql) -> None:
     """Higher priority first, whatever the topic; then the topic named first; then what was due first."""
     ranked = [
         await forge(connection, topic="b", priority=5),
@@ -203,7 +207,7 @@ async def test_order(store: Store, connection: Connection[Record]) -> None:
     assert [[one.id for one in batch] for batch in claimed] == [[identity] for identity in ranked]
 
 
-async def test_a_batch_is_what_comes_first(store: Store, connection: Connection[Record]) -> None:
+async def test_a_batch_is_what_comes_first(store: Store, connection: Sql) -> None:
     """A batch is cut off by the limit over all levels together, not per level."""
     for priority in (3, 2, 1):
         for due_s in (-2, -1, 0):
@@ -235,7 +239,7 @@ _NOISE: Final = base64.b64encode(random.Random(1).randbytes(75_000)).decode()
     ],
 )
 async def test_what_is_stored_otherwise_counts_as_it_is_printed(
-    store: Store, connection: Connection[Record], column: str, pad: str
+    store: Store, connection: Sql, column: str, pad: str
 ) -> None:
     """A hundred thousand times one letter take a few bytes on disk, and all of theirs in memory and on the wire."""
     text = json.dumps(pad) if column == "last_error" else json.dumps({"pad": pad})
@@ -246,7 +250,7 @@ async def test_what_is_stored_otherwise_counts_as_it_is_printed(
     assert len(claimed) == 8388608 // counted + 1
 
 
-async def test_a_claim_ends_after_so_many_bytes(store: Store, connection: Connection[Record]) -> None:
+async def test_a_claim_ends_after_so_many_bytes(store: Store, connection: Sql) -> None:
     """A claim hands out at most 8 MiB of args, and what goes beyond only with its last job: at least one job always."""
     args = '{"a": "' + "x" * 3 * 1024**2 + '"}'
     ids = [await forge(connection, args=args, next_run_at=at(-place)) for place in (4, 3, 2, 1)]
@@ -255,7 +259,7 @@ async def test_a_claim_ends_after_so_many_bytes(store: Store, connection: Connec
     assert [sorted(batch) for batch in claimed] == [sorted(ids[:3]), sorted([ids[3], huge]), []]
 
 
-async def test_seats(store: Store, connection: Connection[Record]) -> None:
+async def test_seats(store: Store, connection: Sql) -> None:
     """The n-th job in order goes to the worker of the n-th seat."""
     ranked = [
         await forge(connection, priority=priority, next_run_at=at(due))
@@ -266,13 +270,13 @@ async def test_seats(store: Store, connection: Connection[Record]) -> None:
     assert [(await read(connection, one))["locked_by"] for one in ranked] == ["z", "x", "y", "y"]
 
 
-async def test_no_seats_no_jobs(store: Store, connection: Connection[Record]) -> None:
+async def test_no_seats_no_jobs(store: Store, connection: Sql) -> None:
     """A claim for nobody takes nothing."""
     await forge(connection)
     assert await store.claim([TOPIC], [WORKER], [], LEASE_S, now=NOW) == []
 
 
-async def test_claims_never_wait_for_each_other(store: Store, connection: Connection[Record]) -> None:
+async def test_claims_never_wait_for_each_other(store: Store, connection: Sql) -> None:
     """What another session is just claiming is passed over at once; the two get different jobs."""
     first, second = await forge(connection, priority=1), await forge(connection)
     async with connection.transaction():
@@ -296,7 +300,7 @@ async def test_claims_never_wait_for_each_other(store: Store, connection: Connec
 )
 @pytest.mark.usefixtures("own_database")
 async def test_a_claim_sees_what_happened_since_it_began(
-    store: Store, connection: Connection[Record], dsn: str, meanwhile: str, claimed_attempt: int | None
+    store: Store, connection: Sql, dsn: str, meanwhile: str, claimed_attempt: int | None
 ) -> None:
     """A row that was changed and committed after a claim took its snapshot is judged as it is now, not as it was."""
     identity = await forge(connection)
@@ -315,3 +319,54 @@ async def test_a_claim_sees_what_happened_since_it_began(
     assert [one.attempt for one in claimed] == ([] if claimed_attempt is None else [claimed_attempt])
     if claimed_attempt is None:
         assert await read(connection, identity) == before
+
+
+# A job carries the trace of whoever submitted it to whoever claims it, by whichever way it came.
+
+
+TRACE: Final = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+OTHER: Final = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203332-00"
+BAD: Final = ["", "x", TRACE[:-1], f"{TRACE}0", TRACE.upper(), f"{TRACE}\n", f"\n{TRACE}"]
+
+
+def _jobs() -> list[SubmittedJob]:
+    return [job(traceparent=TRACE), job(), job(traceparent=OTHER)]
+
+
+@pytest.mark.parametrize("again", [False, True])
+async def test_from_a_submit_to_the_claim(store: Store, again: bool) -> None:
+    """Each job its own, or none."""
+    await (store.submit_again if again else store.submit)(_jobs())
+    assert [one.traceparent for one in await claim(store, seconds=1e9)] == [TRACE, None, OTHER]
+
+
+async def test_handed_out_by_the_submit(store: Store) -> None:
+    """The same where no claim is made."""
+    claims, _ = await store.submit_and_claim(_jobs(), [TOPIC], [WORKER], [0, 0, 0], LEASE_S)
+    assert sorted(str(one.traceparent) for one in claims) == sorted([TRACE, "None", OTHER])
+
+
+async def test_from_sql_to_the_claim(store: Store, connection: Sql) -> None:
+    """Both functions take it."""
+    await connection.execute("SELECT pulse.submit('n', topic => 't', traceparent => $1)", TRACE)
+    many: list[dict[str, Any]] = [{"name": "n", "topic": "t", "traceparent": OTHER}, {"name": "n", "topic": "t"}]
+    await connection.execute("SELECT pulse.submit_many($1::jsonb)", json.dumps(many))
+    assert [one.traceparent for one in await claim(store, seconds=1e9)] == [TRACE, OTHER, None]
+
+
+async def test_what_was_written_past_the_functions(store: Store, connection: Sql) -> None:
+    """Whoever may insert may insert megabytes: no frame could carry them, so the job is handed out without."""
+    await store.submit([job()])
+    await connection.execute("UPDATE pulse.jobs SET traceparent = repeat('x', 9000000)")
+    assert [one.traceparent for one in await claim(store, seconds=1e9)] == [None]
+
+
+@pytest.mark.parametrize("bad", BAD)
+async def test_what_sql_refuses(connection: Sql, bad: str) -> None:
+    """What is none of W3C Trace Context, with what was given."""
+    for sql, given in (
+        ("SELECT pulse.submit('n', traceparent => $1)", bad),
+        ("SELECT pulse.submit_many($1::jsonb)", json.dumps([{"name": "n"}, {"name": "n", "traceparent": bad}])),
+    ):
+        with pytest.raises(asyncpg.PostgresError, match=r"(?s)^traceparent is .*; one of W3C Trace Context is allowed"):
+            await connection.execute(sql, given)

@@ -6,10 +6,10 @@ import json
 import os
 import socket
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 import anyio
 import asyncpg
@@ -30,38 +30,31 @@ from pulse_actors.dispatcher.claims.handout import _extra, _parts
 from pulse_actors.dispatcher.claims.quarantine import REFUSED_S
 from pulse_actors.dispatcher.claims.work_signal import FAR_S
 from pulse_actors.dispatcher.workers.policies import TopicPolicies
-from pulse_actors.dispatcher.workers.records import DOUBTFUL_BEATS, HeldJob, RegisteredWorker
+from pulse_actors.dispatcher.workers.records import DOUBTFUL_BEATS, HeldJob
 from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 from pulse_actors.runtime.actor import Backoff
-from tests.store.helpers import TOPIC, forge, read
-from tests.store.recovery_kit import DEADLINE_S, HOST, identity_of, new_worker, wire_of
+from tests.store import recovery_kit
+from tests.store.helpers import TOPIC, Patch, Sql, forge, read
+from tests.store.recovery_kit import DEADLINE_S, HOST, PAST, identity_of, jobs_of, new_worker, rows_of
 from tests.support.claim_parts import claim_parts
 
-if TYPE_CHECKING:
-    from asyncpg import Connection, Record
+pytestmark = pytest.mark.heavy
 
-pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
-
-PAST: Final = datetime(2020, 1, 1, tzinfo=UTC)
 LEVEL: Final = Level(TOPIC, 3)
 CLAIM: Final = Claim(bytes(16), 1, "n", TOPIC, "{}", None, 0, 0.0, 0, 0)
 
 
-class Bench:
+class Bench(recovery_kit.Bench):
     """
-    A claim loop on the test's database.
+    One that remembers its claims.
 
     Attributes:
         levels: Of the claims that were made: None for a full one.
     """
 
-    def __init__(self, store: Store, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch) -> None:
-        self.registry = WorkerRegistry()
-        self.claims = claim_parts(store, self.registry, HOST, lease_s=30.0, poll_s=60.0, batch=500)
-        self.store = store
-        self.connection = connection
+    def __init__(self, store: Store, connection: Sql, monkeypatch: Patch) -> None:
+        super().__init__(store, connection, monkeypatch)
         self.levels: list[object] = []
-        self.monkeypatch = monkeypatch
         claim = store.claim
 
         async def recorded(*args: Any, levels: object = None, **more: Any) -> list[Claim]:
@@ -69,29 +62,6 @@ class Bench:
             return await claim(*args, levels=levels, **more)  # type: ignore[arg-type]
 
         monkeypatch.setattr(store, "claim", recorded)
-
-    def join(self, identity: str = "w", *, names: Sequence[str] = ("n",), capacity: int = 10) -> RegisteredWorker:
-        """A worker comes."""
-        worker = new_worker(identity, capacity=capacity)
-        worker.facts = replace(worker.facts, names=frozenset(names))
-        self.registry.join(worker)
-        return worker
-
-    async def waiting(self, **columns: Any) -> bytes:
-        """A job that is due; its id."""
-        return await forge(self.connection, **{"next_run_at": PAST, **columns})
-
-    def after_claim(self, happens: Callable[[], Awaitable[object]]) -> None:
-        """Let something happen between the next claim and its answer."""
-        claim = self.store.claim
-
-        async def interrupted(*args: Any, **more: Any) -> list[Claim]:
-            found = await claim(*args, **more)
-            self.monkeypatch.setattr(self.store, "claim", claim)
-            await happens()
-            return found
-
-        self.monkeypatch.setattr(self.store, "claim", interrupted)
 
     def rest(self) -> None:
         """The last full claim was made just now, and nothing is wanted."""
@@ -126,14 +96,9 @@ class Bench:
 
 
 @pytest.fixture
-def bench(store: Store, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch) -> Bench:
+def bench(store: Store, connection: Sql, monkeypatch: Patch) -> Bench:
     """A claim loop without workers."""
     return Bench(store, connection, monkeypatch)
-
-
-def jobs_of(worker: RegisteredWorker) -> list[bytes]:
-    """What it was assigned."""
-    return [job[0] for body in wire_of(worker).bodies("assign") for job in body["jobs"]]
 
 
 # When.
@@ -182,7 +147,7 @@ async def test_what_became_due_during_a_claim(bench: Bench) -> None:
     assert bench.due == [None]
 
 
-async def test_what_is_due_later_is_waited_for(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_due_later_is_waited_for(bench: Bench, monkeypatch: Patch) -> None:
     """Not a moment is spent before, and none is lost after, though nobody has room and nobody polls."""
     monkeypatch.setattr(claiming, "DOUBT_S", 60.0)
     bench.rest()
@@ -227,7 +192,7 @@ async def test_a_full_claim_is_followed_by_another(bench: Bench) -> None:
     assert jobs_of(worker) == jobs
 
 
-async def test_an_outage_is_logged_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_outage_is_logged_now_and_then(monkeypatch: Patch) -> None:
     """However often a claim is tried meanwhile."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -301,9 +266,7 @@ def break_topic(bench: Bench) -> None:
 
 async def test_a_topic_that_cannot_be_read(bench: Bench) -> None:
     """A broken page under a whole topic: other topics go on, and its own is tried now and then."""
-    worker, other = bench.join(), new_worker("v")
-    other.facts = replace(other.facts, topics=("u",))
-    bench.registry.join(other)
+    worker, other = bench.join(), bench.join("v", topics=("u",))
     job, elsewhere = await bench.waiting(), await bench.waiting(topic="u")
     claim = bench.store.claim
     break_topic(bench)
@@ -367,9 +330,7 @@ async def test_a_full_claim_that_failed_is_made_up_for(bench: Bench) -> None:
 
 async def test_a_job_that_cannot_be_read_in_time(bench: Bench) -> None:
     """Others go on as well, and it is tried again soon, then later; but who waits for a lock blames no job for that."""
-    worker, other = bench.join(), new_worker("v")
-    other.facts = replace(other.facts, topics=("u",))
-    bench.registry.join(other)
+    worker, other = bench.join(), bench.join("v", topics=("u",))
     soon = datetime.now(UTC)
     await bench.waiting(next_run_at=soon)
     elsewhere = await bench.waiting(topic="u", next_run_at=soon)
@@ -397,7 +358,7 @@ async def test_a_job_that_cannot_be_read_in_time(bench: Bench) -> None:
     assert len(failed._full) == 1
     failed._pauses.clear()
     bench.claims.signal.wake_level(Level(TOPIC, 0))
-    with pytest.raises(ContestedError):
+    with pytest.raises(ContestedError, match="waited too long"):
         await bench.claims.loop.pass_once()
 
     failed._pauses = {frozenset({TOPIC}): (0.0, 0.5, False)}
@@ -421,7 +382,7 @@ async def test_news_of_what_a_claim_has_passed(bench: Bench) -> None:
         early.append(await bench.waiting(next_run_at=now - timedelta(seconds=3)))
         bench.claims.signal.wake_level(Level(TOPIC, 0), due_s=now.timestamp() - 3)
 
-    bench.after_claim(commit)
+    bench.after("claim", commit)
     await bench.claims.loop.pass_once()
     await bench.claims.loop.pass_once()
     assert jobs_of(worker) == [later, *early]
@@ -473,8 +434,8 @@ async def test_a_window_that_fails_has_its_cost(bench: Bench) -> None:
     async def fail() -> None:
         raise UnavailableError("away")
 
-    bench.after_claim(fail)
-    with pytest.raises(UnavailableError):
+    bench.after("claim", fail)
+    with pytest.raises(UnavailableError, match="away"):
         await bench.claims.loop.pass_once()
     assert bench.claims.signal.cursors.window_due(time.monotonic()) is None
 
@@ -511,9 +472,7 @@ async def test_where_nothing_is_known_nothing_is_asked(bench: Bench) -> None:
 
 async def test_where_nothing_waits_nothing_is_claimed(bench: Bench) -> None:
     """A place that becomes free costs no statement; work that is told of is claimed by who serves its topic, alone."""
-    worker, other = bench.join(), new_worker("v")
-    other.facts = replace(other.facts, topics=("u",))
-    bench.registry.join(other)
+    worker, _ = bench.join(), bench.join("v", topics=("u",))
     first = await bench.waiting()
     await bench.waiting(topic="u")
     await bench.claims.loop.pass_once()
@@ -532,9 +491,7 @@ async def test_where_nothing_waits_nothing_is_claimed(bench: Bench) -> None:
 
 async def test_work_that_nobody_tells_of(bench: Bench) -> None:
     """Somebody has room after a poll that found the worker full: what is known is looked at, as it was not then."""
-    worker, other = bench.join(capacity=1), new_worker("v")
-    other.facts = replace(other.facts, topics=("u",))
-    bench.registry.join(other)
+    worker, _ = bench.join(capacity=1), bench.join("v", topics=("u",))
     await bench.waiting(topic="u")
     await bench.waiting()
     await bench.claims.loop.pass_once()  # brings all that it could
@@ -588,7 +545,7 @@ async def test_a_job_that_was_taken_away_while_it_is_passed_on(bench: Bench) -> 
     taken, other = [await bench.waiting(priority=priority) for priority in (2, 1)]
     sql = "UPDATE pulse.jobs SET attempts = 2, locked_by = 'somebody' WHERE id = $1"
     heir.capacity = 2
-    bench.after_claim(lambda: bench.connection.execute(sql, taken.hex()))
+    bench.after("claim", lambda: bench.connection.execute(sql, taken.hex()))
     await bench.claims.loop.pass_once()
     assert jobs_of(heir) == [other]
 
@@ -650,9 +607,7 @@ async def test_a_lost_claim_may_commit_later(bench: Bench) -> None:
     assert bench.claims.in_doubt._in_doubt == set()
 
 
-async def test_what_is_completed_during_a_doubt_is_not_given_back(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_is_completed_during_a_doubt_is_not_given_back(bench: Bench, monkeypatch: Patch) -> None:
     """The database's answer is of a moment ago: what the worker held then is nothing to be given back."""
     worker = bench.join()
     held, reporting = [await forge(bench.connection, "RUNNING", locked_by="w") for _ in range(2)]
@@ -702,7 +657,7 @@ async def test_nothing_to_give_back_is_not_told(bench: Bench) -> None:
     assert logs == []
 
 
-def test_a_frame_holds_one_job_at_least(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_frame_holds_one_job_at_least(monkeypatch: Patch) -> None:
     """A job that is longer than a frame should be is a frame by itself, and none is empty."""
     monkeypatch.setattr(handout, "ASSIGN_CHARS", 10)
     long, short = CLAIM._replace(args="x" * 11), CLAIM._replace(args="x" * 5)
@@ -734,7 +689,7 @@ def test_what_a_job_is_told_beside_its_args(fields: dict[str, Any], extra: objec
     assert _extra(CLAIM._replace(**fields)) == extra
 
 
-async def test_a_topic_of_its_own_rules(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_topic_of_its_own_rules(bench: Bench, monkeypatch: Patch) -> None:
     """A lease that is longer than the server's is so from the claim on, and told; so is a stall of the topic."""
     worker = bench.join()
     worker.facts = replace(worker.facts, topics=("own", "other"))
@@ -743,7 +698,7 @@ async def test_a_topic_of_its_own_rules(bench: Bench, monkeypatch: pytest.Monkey
     own, other = [await bench.waiting(topic=topic) for topic in ("own", "other")]
     again = await bench.waiting(topic="other", attempts=1, uncharged=1)
     await bench.claims.loop.pass_once()
-    told = {job[0]: (job[6], job[7]) for body in wire_of(worker).bodies("assign") for job in body["jobs"]}
+    told = {job[0]: (job[6], job[7]) for job in rows_of(worker)}
     assert told == {own: (90.0, {"stall_s": 5.0}), other: (30.0, None), again: (30.0, {"tries": 1})}
     leases = {one: (await read(bench.connection, one)) for one in (own, other)}
     for one, length_s in ((own, 90), (other, 30)):
@@ -786,7 +741,7 @@ async def test_a_topic_that_ages(bench: Bench) -> None:
     assert jobs_of(worker) == [old]
 
 
-async def test_passing_on_to_nobody_new(bench: Bench, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_passing_on_to_nobody_new(bench: Bench, store: Store, monkeypatch: Patch) -> None:
     """A claim whose seat runs it is neither passed on nor put back."""
     worker, job = bench.join(), await bench.waiting()
 

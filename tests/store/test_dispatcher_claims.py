@@ -4,278 +4,157 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Final
 
-import asyncpg
 import pytest
 
 from pulse.errors import UnavailableError
-from pulse.store.connections.pool import Target
 from pulse.store.operators.policies import LivePolicy
-from pulse.store.rows import Claim, Fence, Head, Level
+from pulse.store.rows import Head, Level
 from pulse.store.store import Store
 from pulse_actors.dispatcher.claims.cursors import FIRST, LEVELS_MAX
 from pulse_actors.dispatcher.workers.policies import TopicPolicies
-from pulse_actors.dispatcher.workers.records import HeldJob, RegisteredWorker, WorkerFacts
-from pulse_actors.dispatcher.workers.registry import WorkerRegistry
-from pulse_actors.shared.identity import Host
-from tests.store.helpers import TOPIC, forge, history, read
-from tests.support.claim_parts import claim_parts
+from pulse_actors.dispatcher.workers.records import HeldJob, RegisteredWorker
+from tests.store.helpers import TOPIC, Patch, Sql, forge, history, holding, read
+from tests.store.recovery_kit import PAST, Bench, lost, pairs_of, rows_of, wire_of
 
-if TYPE_CHECKING:
-    from asyncpg import Connection, Record
+pytestmark = pytest.mark.heavy
 
-pytestmark = [pytest.mark.anyio, pytest.mark.postgres, pytest.mark.heavy]
-
-PAST: Final = datetime(2020, 1, 1, tzinfo=UTC)
 Interruption = Callable[[], Awaitable[None]]
 
 
-class Interrupted(Store):
-    """A store where something happens after a statement was committed and before its answer is heard."""
+def leave(bench: Bench, worker: RegisteredWorker) -> Interruption:
+    """What happens when a worker goes just then."""
 
-    after_claim: Interruption | None = None
-    after_move: Interruption | None = None
+    async def gone() -> None:
+        bench.registry.leave(worker)
 
-    async def claim(
-        self,
-        topics: Sequence[str],
-        workers: Sequence[str],
-        seats: Sequence[int],
-        lease_s: float,
-        *,
-        levels: Sequence[tuple[str, int, float | None]] | None = None,
-        ageing_s: Mapping[str, float] | None = None,
-        only: Sequence[bytes] | None = None,
-        now: datetime | None = None,
-    ) -> list[Claim]:
-        """Claim, then be interrupted."""
-        claims = await super().claim(
-            topics, workers, seats, lease_s, levels=levels, ageing_s=ageing_s, only=only, now=now
-        )
-        interruption, self.after_claim = self.after_claim, None
-        if interruption is not None:
-            await interruption()
-        return claims
-
-    async def move(self, claims: Sequence[tuple[Fence, str]]) -> set[bytes]:
-        """Move, then be interrupted."""
-        moved = await super().move(claims)
-        interruption, self.after_move = self.after_move, None
-        if interruption is not None:
-            await interruption()
-        return moved
+    return gone
 
 
-class Wire:
-    """Keeps the jobs that are assigned."""
+def cancel(bench: Bench, identity: bytes) -> Interruption:
+    """What happens when an operator's cancel is answered just then."""
 
-    def __init__(self) -> None:
-        self.jobs: list[tuple[Any, ...]] = []
-        self.frames = 0
+    async def canceled() -> None:
+        found = await bench.store.cancel([identity])
+        bench.claims.handout.forget((job.id, job.attempt) for job in found if job.worker is not None)
 
-    backlog_bytes = 0
-
-    def send(self, kind: str, request: int | None, body: Mapping[str, object]) -> None:
-        """Remember the jobs of an assign frame."""
-        jobs = body["jobs"]
-        assert kind == "assign"
-        assert request is None
-        assert isinstance(jobs, list)
-        self.jobs += jobs
-        self.frames += 1
-
-    def close(self) -> None:
-        """Nothing is open."""
-
-    @property
-    def pairs(self) -> list[tuple[bytes, int]]:
-        """Id and attempt of each."""
-        return [(job[0], job[1]) for job in self.jobs]
-
-
-class Bench:
-    """A claim loop and its workers."""
-
-    def __init__(self, store: Interrupted) -> None:
-        self.store = store
-        self.registry = WorkerRegistry()
-        self.claims = claim_parts(store, self.registry, Host("h", "b", 1), lease_s=30.0, poll_s=60.0, batch=500)
-
-    def join(
-        self, identity: str, *, names: Sequence[str] = ("n",), capacity: int = 10, topics: Sequence[str] = (TOPIC,)
-    ) -> tuple[RegisteredWorker, Wire]:
-        """A worker comes."""
-        wire = Wire()
-        made = RegisteredWorker(
-            WorkerFacts(identity, identity, identity.encode(), 1, 0, tuple(topics), frozenset(names)), capacity, wire
-        )
-        self.registry.join(made)
-        return made, wire
-
-    def leave(self, worker: RegisteredWorker) -> Interruption:
-        """What happens when a worker goes just then."""
-
-        async def gone() -> None:
-            self.registry.leave(worker)
-
-        return gone
-
-    def lost_answer(self) -> Interruption:
-        """What happens when the connection to the database breaks just then."""
-
-        async def lost() -> None:
-            raise UnavailableError
-
-        return lost
-
-    def cancel(self, identity: bytes) -> Interruption:
-        """What happens when an operator's cancel is answered just then."""
-
-        async def canceled() -> None:
-            found = await self.store.cancel([identity])
-            self.claims.handout.forget((job.id, job.attempt) for job in found if job.worker is not None)
-
-        return canceled
+    return canceled
 
 
 @pytest.fixture
-async def bench(dsn: str, store: Store) -> AsyncIterator[Bench]:
-    """A claim loop on the test's database."""
-    del store  # it empties the database
-    opened = Interrupted(Target(dsn, "pulse-tests"))
-    yield Bench(opened)
-    opened.close()
+def bench(store: Store, connection: Sql, monkeypatch: Patch) -> Bench:
+    """A claim loop without workers."""
+    return Bench(store, connection, monkeypatch)
 
 
-async def waiting(connection: Connection[Record], **columns: Any) -> bytes:
-    """A job that is due; its id."""
-    return await forge(connection, **{"next_run_at": PAST, **columns})
-
-
-async def state(connection: Connection[Record], identity: bytes) -> tuple[str, str | None, int, int]:
+async def state(connection: Sql, identity: bytes) -> tuple[str, str | None, int, int]:
     """Status, holder, attempts and how many of them count for nobody."""
     row = await read(connection, identity)
     return row["status"], row["locked_by"], row["attempts"], row["uncharged"]
 
 
-async def test_a_pass_hands_out_what_is_due(bench: Bench, connection: Connection[Record]) -> None:
+async def test_a_pass_hands_out_what_is_due(bench: Bench, connection: Sql) -> None:
     """What is claimed is in the frame, in the book and in the database; a full claim asks for another pass."""
-    worker, wire = bench.join("w", capacity=2)
-    low, high, middle = [await waiting(connection, priority=priority) for priority in (1, 3, 2)]
+    worker = bench.join("w", capacity=2)
+    low, high, middle = [await bench.waiting(priority=priority) for priority in (1, 3, 2)]
     assert await bench.claims.loop.pass_once() is True
-    assert wire.pairs == [(high, 1), (middle, 1)]
-    assert set(worker.held) == set(wire.pairs)
+    assert pairs_of(worker) == [(high, 1), (middle, 1)]
+    assert set(worker.held) == set(pairs_of(worker))
     assert await bench.claims.loop.pass_once() is False
     assert [(await read(connection, one))["locked_by"] for one in (low, high, middle)] == [None, "w", "w"]
 
 
-async def test_a_job_goes_to_who_names_it(bench: Bench, connection: Connection[Record]) -> None:
+async def test_a_job_goes_to_who_names_it(bench: Bench, connection: Sql) -> None:
     """A claim whose seat does not name it is passed on in the database before it is assigned."""
-    _, wrong = bench.join("wrong", names=["m"], capacity=20)
-    heir, right = bench.join("right", capacity=1)
-    job = await waiting(connection)
+    wrong = bench.join("wrong", names=["m"], capacity=20)
+    heir = bench.join("right", capacity=1)
+    job = await bench.waiting()
     await bench.claims.loop.pass_once()
-    assert (wrong.pairs, right.pairs) == ([], [(job, 1)])
+    assert (pairs_of(wrong), pairs_of(heir)) == ([], [(job, 1)])
     assert set(heir.held) == {(job, 1)}
     assert await state(connection, job) == ("RUNNING", "right", 1, 0)
 
 
-async def test_an_heir_that_leaves_meanwhile(bench: Bench, connection: Connection[Record]) -> None:
-    """A claim that was passed on to a worker which has just gone is given back, uncharged and at once."""
-    bench.join("wrong", names=["m"], capacity=20)
-    heir, wire = bench.join("right", capacity=1)
-    job = await waiting(connection)
-    bench.store.after_move = bench.leave(heir)
+@pytest.mark.parametrize("when", ["claim", "move"])
+async def test_a_worker_that_leaves_while_it_is_claimed_for(bench: Bench, connection: Sql, when: str) -> None:
+    """A claim for a worker that has just gone is given back, uncharged and at once; so is one that was passed on."""
+    if when == "move":
+        bench.join("wrong", names=["m"], capacity=20)
+    worker = bench.join("right", capacity=1)
+    job = await bench.waiting()
+    bench.after(when, leave(bench, worker))
     await bench.claims.loop.pass_once()
-    assert wire.pairs == []
-    assert await state(connection, job) == ("PENDING", None, 1, 1)
-
-
-async def test_a_seat_that_leaves_meanwhile(bench: Bench, connection: Connection[Record]) -> None:
-    """A claim for a worker that has just gone is given back, uncharged and at once, without an error."""
-    worker, wire = bench.join("w")
-    job = await waiting(connection)
-    bench.store.after_claim = bench.leave(worker)
-    await bench.claims.loop.pass_once()
-    assert wire.pairs == []
+    assert pairs_of(worker) == []
     assert await state(connection, job) == ("PENDING", None, 1, 1)
     assert (await read(connection, job))["last_error"] is None
 
 
-@pytest.mark.parametrize("when", ["after_claim", "after_move"])
-async def test_a_claim_whose_answer_was_lost(bench: Bench, connection: Connection[Record], when: str) -> None:
+@pytest.mark.parametrize("when", ["claim", "move"])
+async def test_a_claim_whose_answer_was_lost(bench: Bench, connection: Sql, when: str) -> None:
     """What was claimed, but nobody heard of, is given back uncharged by the next pass and then handed out."""
-    if when == "after_move":
+    if when == "move":
         bench.join("wrong", names=["m"], capacity=20)
-    worker, wire = bench.join("w", capacity=1, topics=[TOPIC] if when == "after_claim" else ["u", TOPIC])
+    worker = bench.join("w", capacity=1, topics=[TOPIC] if when == "claim" else ["u", TOPIC])
     held = await forge(connection, "RUNNING", locked_by="w")
     worker.held[held, 1] = HeldJob("n", TOPIC)
     worker.capacity = 2
-    job = await waiting(connection)
-    setattr(bench.store, when, bench.lost_answer())
-    with pytest.raises(UnavailableError):
+    job = await bench.waiting()
+    bench.after(when, lost)
+    with pytest.raises(UnavailableError, match="nothing was changed"):
         await bench.claims.loop.pass_once()
     assert (await state(connection, job))[0] == "RUNNING"
-    assert wire.pairs == []
+    assert pairs_of(worker) == []
     await bench.claims.loop.pass_once()
-    assert wire.pairs == [(job, 2)]
+    assert pairs_of(worker) == [(job, 2)]
     assert await state(connection, job) == ("RUNNING", "w", 2, 1)
     assert [one["outcome"] for one in await history(connection, job)] == ["released"]
     assert await state(connection, held) == ("RUNNING", "w", 1, 0)
 
 
-async def test_a_job_that_is_canceled_while_it_is_claimed(bench: Bench, connection: Connection[Record]) -> None:
-    """A cancel that is answered before the claim is heard of keeps the job from being handed out at all."""
-    _, wire = bench.join("w")
-    canceled, other = await waiting(connection), await waiting(connection)
-    bench.store.after_claim = bench.cancel(canceled)
+@pytest.mark.parametrize("when", ["claim", "move"])
+async def test_a_job_that_is_canceled_while_it_is_claimed(bench: Bench, connection: Sql, when: str) -> None:
+    """A cancel that is answered before the claim is heard of, or passed on, keeps the job from being handed out."""
+    if when == "move":
+        bench.join("wrong", names=["m"], capacity=20)
+    worker = bench.join("right", capacity=2)
+    canceled, other = await bench.waiting(), await bench.waiting()
+    bench.after(when, cancel(bench, canceled))
     await bench.claims.loop.pass_once()
-    assert wire.pairs == [(other, 1)]
+    assert pairs_of(worker) == [(other, 1)]
     assert (await state(connection, canceled))[0] == "CANCELED"
 
 
-async def test_a_job_that_is_canceled_while_it_is_passed_on(bench: Bench, connection: Connection[Record]) -> None:
-    """The same for a claim that is on its way to another worker."""
-    bench.join("wrong", names=["m"], capacity=20)
-    _, wire = bench.join("right", capacity=2)
-    canceled, other = await waiting(connection), await waiting(connection)
-    bench.store.after_move = bench.cancel(canceled)
-    await bench.claims.loop.pass_once()
-    assert wire.pairs == [(other, 1)]
-
-
-async def test_nothing_is_claimed_after_the_close(bench: Bench, connection: Connection[Record]) -> None:
+async def test_nothing_is_claimed_after_the_close(bench: Bench, connection: Sql) -> None:
     """Once dispatch is closed no pass claims anything; what was under way is given back for the successor."""
-    worker, wire = bench.join("w")
-    job = await waiting(connection)
+    worker = bench.join("w")
+    job = await bench.waiting()
 
     async def close() -> None:
         bench.registry.closed, worker.draining = True, True
 
-    bench.store.after_claim = close
+    bench.after("claim", close)
     await bench.claims.loop.pass_once()
-    assert wire.pairs == []
+    assert pairs_of(worker) == []
     assert await state(connection, job) == ("PENDING", None, 1, 1)
     await bench.claims.loop.pass_once()
     assert await state(connection, job) == ("PENDING", None, 1, 1)
 
 
-async def test_long_args_are_spread_over_frames(bench: Bench, connection: Connection[Record]) -> None:
+async def test_long_args_are_spread_over_frames(bench: Bench, connection: Sql) -> None:
     """No frame grows far beyond a megabyte; the order is kept across frames."""
-    worker, wire = bench.join("w", capacity=9)
+    worker = bench.join("w", capacity=9)
     args = '{"a":"' + "x" * 400_000 + '"}'
-    jobs = [await waiting(connection, args=args, priority=-number) for number in range(9)]
+    jobs = [await bench.waiting(args=args, priority=-number) for number in range(9)]
     await bench.claims.loop.pass_once()
-    assert wire.pairs == [(job, 1) for job in jobs]
-    assert wire.frames == 5
+    assert pairs_of(worker) == [(job, 1) for job in jobs]
+    assert len(wire_of(worker).bodies("assign")) == 5
     assert (worker.jobs.assigns, {held.assign for held in worker.held.values()}) == (5, {5})
 
 
-async def test_what_a_worker_does_not_list_is_given_back(bench: Bench, connection: Connection[Record]) -> None:
+async def test_what_a_worker_does_not_list_is_given_back(bench: Bench, connection: Sql) -> None:
     """At hello the listed attempts stay, all others of this worker are given back, those of others are left alone."""
     listed, older, unlisted, foreign = [
         await forge(connection, "RUNNING", locked_by=worker, attempts=attempts)
@@ -289,38 +168,38 @@ async def test_what_a_worker_does_not_list_is_given_back(bench: Bench, connectio
     assert await state(connection, foreign) == ("RUNNING", "v", 1, 0)
 
 
-async def test_a_full_claim_that_fails_is_not_repeated_at_once(bench: Bench, connection: Connection[Record]) -> None:
+async def test_a_full_claim_that_fails_is_not_repeated_at_once(bench: Bench, connection: Sql) -> None:
     """It took too long: what is known is claimed meanwhile, from its cursor."""
-    _, wire = bench.join("w")
-    await waiting(connection)
+    worker = bench.join("w")
+    await bench.waiting()
     await bench.claims.loop.pass_once()
     bench.claims.signal.wake()
     bench.claims.signal.cursors._full_s = float("-inf")
-    bench.store.after_claim = bench.lost_answer()
-    with pytest.raises(UnavailableError):
+    bench.after("claim", lost)
+    with pytest.raises(UnavailableError, match="nothing was changed"):
         await bench.claims.loop.pass_once()
     bench.claims.signal.cursors._full_s = float("inf")  # however long it took
-    job = await waiting(connection)
+    job = await bench.waiting()
     await bench.claims.loop.pass_once()
-    assert (job, 1) in wire.pairs
+    assert (job, 1) in pairs_of(worker)
     assert bench.claims.signal.cursors._wanted  # and it is made up for
 
 
-async def test_a_full_claim_that_fails_has_its_cost(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_full_claim_that_fails_has_its_cost(bench: Bench, monkeypatch: Patch) -> None:
     """Else it would be repeated in every pass."""
     bench.join("w")
     costs: list[float] = []
     monkeypatch.setattr(
         bench.claims.signal.cursors, "full_done", lambda began_s, ended_s: costs.append(ended_s - began_s)
     )
-    bench.store.after_claim = bench.lost_answer()
-    with pytest.raises(UnavailableError):
+    bench.after("claim", lost)
+    with pytest.raises(UnavailableError, match="nothing was changed"):
         await bench.claims.loop.pass_once()
     assert len(costs) == 1
     assert costs[0] > 0
 
 
-async def test_what_looking_everywhere_costs(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_looking_everywhere_costs(bench: Bench, monkeypatch: Patch) -> None:
     """Full claims and surveys count, however many of them, and claims of what is known do not."""
     clock = itertools.count()
     times = SimpleNamespace(monotonic=lambda: float(next(clock)), time=lambda: 0.0)
@@ -341,28 +220,21 @@ async def test_what_looking_everywhere_costs(bench: Bench, monkeypatch: pytest.M
     assert costs == [2.0, 4.0, 5.0, 5.0]  # a claim looks at the clock twice, a survey once
 
 
-async def test_doubts_about_a_row_that_somebody_has_locked(
-    bench: Bench, connection: Connection[Record], dsn: str
-) -> None:
+async def test_doubts_about_a_row_that_somebody_has_locked(bench: Bench, connection: Sql, dsn: str) -> None:
     """It is looked at again; all others are settled, and claims go on."""
-    _, wire = bench.join("w")
+    worker = bench.join("w")
     locked, free = [await forge(connection, "RUNNING", locked_by="w") for _ in range(2)]
-    job = await waiting(connection)
+    job = await bench.waiting()
     bench.claims.in_doubt.doubt("w")
-    other = await asyncpg.connect(dsn)
-    async with other.transaction():
-        await other.execute("SELECT FROM pulse.jobs WHERE id = $1 FOR UPDATE", locked.hex())
+    async with holding(dsn, "SELECT FROM pulse.jobs WHERE id = $1 FOR UPDATE", locked.hex()):
         await bench.claims.loop.pass_once()
-        assert (job, 1) in wire.pairs
-        assert (free, 2) in wire.pairs
-    await other.close()
+        assert (job, 1) in pairs_of(worker)
+        assert (free, 2) in pairs_of(worker)
     await bench.claims.loop.pass_once()
-    assert (locked, 2) in wire.pairs
+    assert (locked, 2) in pairs_of(worker)
 
 
-async def test_many_topics_are_served_in_turn(
-    bench: Bench, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_many_topics_are_served_in_turn(bench: Bench, connection: Sql, monkeypatch: Patch) -> None:
     """With more work in each of them than there is room for, none gets more than the others, however it came there."""
     monkeypatch.setattr("pulse_actors.dispatcher.claims.loop.SURVEY", 7)
     monkeypatch.setattr("pulse_actors.dispatcher.claims.cursors.SURVEY", 7)
@@ -373,48 +245,48 @@ async def test_many_topics_are_served_in_turn(
     await forge(connection, topic="t07", priority=3, next_run_at=PAST)
     await forge(connection, topic="unserved", next_run_at=PAST)
     await forge(connection, topic="t00", priority=9)  # years from now
-    worker, wire = bench.join("w", capacity=0, topics=topics)
-    while len(wire.jobs) < 1 + 3 * len(topics):
+    worker = bench.join("w", capacity=0, topics=topics)
+    while len(rows_of(worker)) < 1 + 3 * len(topics):
         bench.claims.signal.cursors._full_s = float("-inf")
-        worker.capacity = len(wire.jobs) + 1
+        worker.capacity = len(rows_of(worker)) + 1
         await bench.claims.loop.pass_once()
-    served = Counter(job[3] for job in wire.jobs)
-    assert "t07" in {job[3] for job in wire.jobs[:3]}  # as soon as its higher priority was met with
+    served = Counter(job[3] for job in rows_of(worker))
+    assert "t07" in {job[3] for job in rows_of(worker)[:3]}  # as soon as its higher priority was met with
     served["t07"] -= 1
     assert served.keys() == set(topics)
     assert {*bench.claims.signal.cursors._positions} == {Level("t07", 3), *(Level(topic, 0) for topic in topics)}
     assert max(served.values()) - min(served.values()) <= 2  # some were found before the others
 
 
-async def test_many_topics_with_little_work(bench: Bench, connection: Connection[Record]) -> None:
+async def test_many_topics_with_little_work(bench: Bench, connection: Sql) -> None:
     """Passes go on until every topic with work has been looked at, and name none that has none."""
     topics = [f"t{number:03}" for number in range(LEVELS_MAX + 50)]
-    _, wire = bench.join("w", capacity=1000, topics=topics)
+    worker = bench.join("w", capacity=1000, topics=topics)
     for topic in topics:
         await forge(connection, topic=topic, next_run_at=PAST)
     assert await bench.claims.loop.pass_once() is True
-    assert len(wire.jobs) == LEVELS_MAX
+    assert len(rows_of(worker)) == LEVELS_MAX
     assert await bench.claims.loop.pass_once() is False
-    assert len(wire.jobs) == len(topics)
+    assert len(rows_of(worker)) == len(topics)
     assert bench.claims.signal.cursors.starts(topics) == []
 
 
-async def test_a_claim_that_ended_because_of_its_size(bench: Bench, connection: Connection[Record]) -> None:
+async def test_a_claim_that_ended_because_of_its_size(bench: Bench, connection: Sql) -> None:
     """More is left than it brought: another one follows, though it did not bring all it could."""
     bench.join("w", capacity=100)
     args = '{"a":"' + "x" * 900_000 + '"}'
     for number in range(12):
-        await waiting(connection, args=args, priority=-number)
+        await bench.waiting(args=args, priority=-number)
     assert await bench.claims.loop.pass_once() is True
     assert await bench.claims.loop.pass_once() is False
 
 
-async def test_a_claim_of_a_topic_that_ages_is_repeated(bench: Bench, connection: Connection[Record]) -> None:
+async def test_a_claim_of_a_topic_that_ages_is_repeated(bench: Bench, connection: Sql) -> None:
     """Until nothing comes: what another host has locked may have kept others out of it. Not of other topics."""
     for topic, again in ((TOPIC, True), ("u", False)):
         bench.registry.policies = TopicPolicies({TOPIC: LivePolicy(ageing_s=5.0)})
-        worker, _ = bench.join("w", capacity=10, topics=[topic])
-        await waiting(connection, topic=topic)
+        worker = bench.join("w", capacity=10, topics=[topic])
+        await bench.waiting(topic=topic)
         bench.claims.signal.wake()
         bench.claims.signal.cursors._full_s = float("-inf")
         assert await bench.claims.loop.pass_once() is again
@@ -422,7 +294,7 @@ async def test_a_claim_of_a_topic_that_ages_is_repeated(bench: Bench, connection
         bench.registry.leave(worker)
 
 
-async def test_levels_are_found_by_a_loose_scan(store: Store, connection: Connection[Record]) -> None:
+async def test_levels_are_found_by_a_loose_scan(store: Store, connection: Sql) -> None:
     """Topic by topic, highest priority first, each with its first job that waits; part by part, and no other jobs."""
     now = datetime(2021, 1, 1, tzinfo=UTC)
     for topic, priority, after_s in (("b", 0, 5), ("b", 0, 1), ("b", 7, 9), ("a", -3, 2), ("c", 0, -1)):

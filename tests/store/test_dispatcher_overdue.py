@@ -7,11 +7,11 @@ import signal
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import anyio
-import anyio.abc
 import pytest
+from anyio.abc import TaskGroup
 from structlog.testing import capture_logs
 
 from pulse.protocol import Beat, StackAnswer
@@ -24,14 +24,11 @@ from pulse_actors.dispatcher.liveness.stack_requests import HandlerStack, StackR
 from pulse_actors.dispatcher.workers import deadlines
 from pulse_actors.dispatcher.workers.deadlines import HandlerDeadlines
 from pulse_actors.dispatcher.workers.records import HeldJob, RegisteredWorker
-from tests.store.helpers import TOPIC, history
-from tests.store.recovery_kit import DEADLINE_S, HOST, Floor, floor, identity_of, is_alive, new_worker, process, wire_of
+from tests.store.helpers import TOPIC, Patch, Sql, history
+from tests.store.recovery_kit import DEADLINE_S, HOST, Floor, Process, floor, is_alive, new_worker, process, wire_of
 from tests.support.claim_parts import claim_parts
 
-if TYPE_CHECKING:
-    from asyncpg import Connection, Record
-
-pytestmark = [pytest.mark.anyio, pytest.mark.postgres, pytest.mark.heavy]
+pytestmark = pytest.mark.heavy
 
 LONG_S: Final = 600.0  # no test waits for it
 NOW_S: Final = 1e9  # when everything is due
@@ -41,15 +38,11 @@ KILLED: Final = "it did not end when it was cancelled, so its process was killed
 class Hall(Floor):
     """A floor with somebody who watches the limits."""
 
-    def __init__(self, store: Store, connection: Connection[Record]) -> None:
+    def __init__(self, store: Store, connection: Sql) -> None:
         super().__init__(store, connection)
         self.stacks = StackRequests(self.registry)
         self.deadlines = HandlerDeadlines(self.registry, obey_s=0.0, heartbeat_s=0.0)
         self.hung_handlers = HungHandlers(self.registry, self.deadlines, self.deaths, self.stacks)
-
-    def working(self, pid: int) -> RegisteredWorker:
-        """A watched worker in a process."""
-        return self.watch(new_worker(identity_of(pid), pid))
 
     async def limited(self, worker: RegisteredWorker, timeout_s: float | None = 0.1, name: str = "n") -> bytes:
         """A job that runs, with a limit; its id."""
@@ -63,7 +56,7 @@ class Hall(Floor):
         """All that the worker holds has been called."""
         self.deadlines.started(worker, list(worker.held.items()), time.monotonic())
 
-    def due(self, tasks: anyio.abc.TaskGroup, now_s: float = NOW_S) -> bool:
+    def due(self, tasks: TaskGroup, now_s: float = NOW_S) -> bool:
         """Let the limit that passes first pass; whether the worker is being closed for it."""
         one = self.deadlines._heap.pop(0)
         self.hung_handlers._due(one, now_s, tasks)
@@ -86,7 +79,7 @@ class Hall(Floor):
 
 
 @pytest.fixture
-async def at(store: Store, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Hall]:
+async def at(store: Store, connection: Sql, monkeypatch: Patch) -> AsyncIterator[Hall]:
     """A hall where nobody is waited for."""
     monkeypatch.setattr(deadlines, "SLACK_S", 0.0)
     monkeypatch.setattr(timing, "SIBLINGS_S", 0.05)
@@ -97,7 +90,7 @@ async def at(store: Store, connection: Connection[Record], monkeypatch: pytest.M
 
 
 @pytest.fixture
-async def tasks() -> AsyncIterator[anyio.abc.TaskGroup]:
+async def tasks() -> AsyncIterator[TaskGroup]:
     """Where workers are closed."""
     async with anyio.create_task_group() as made:
         yield made
@@ -107,282 +100,252 @@ async def tasks() -> AsyncIterator[anyio.abc.TaskGroup]:
 # Who is watched.
 
 
-async def test_what_has_a_limit_is_watched(at: Hall) -> None:
+async def test_what_has_a_limit_is_watched(at: Hall, living: Process) -> None:
     """A time limit, a promise to tell progress, or both; nothing else."""
-    with process() as living:
-        worker = at.working(living.pid)
-        worker.facts = replace(worker.facts, stalls={"promised": 5.0})
-        for timeout_s, name in ((1.0, "n"), (None, "promised"), (None, "n"), (9.0, "promised")):
-            await at.limited(worker, timeout_s, name)
-        at.start(worker)
-        kinds = [due.kind for due in sorted(at.deadlines._heap)]
-        assert kinds == [EndingKind.TIMEOUT, EndingKind.STALLED, EndingKind.STALLED, EndingKind.TIMEOUT]
+    worker = at.working(living.pid)
+    worker.facts = replace(worker.facts, stalls={"promised": 5.0})
+    for timeout_s, name in ((1.0, "n"), (None, "promised"), (None, "n"), (9.0, "promised")):
+        await at.limited(worker, timeout_s, name)
+    at.start(worker)
+    kinds = [due.kind for due in sorted(at.deadlines._heap)]
+    assert kinds == [EndingKind.TIMEOUT, EndingKind.STALLED, EndingKind.STALLED, EndingKind.TIMEOUT]
 
 
-async def test_who_cannot_be_killed_is_not_watched(at: Hall) -> None:
+async def test_who_cannot_be_killed_is_not_watched(at: Hall, living: Process) -> None:
     """Of another host's worker only the lease is known."""
-    with process() as living:
-        worker = at.working(living.pid)
-        await at.limited(worker)
-        worker.watched = False
-        at.start(worker)
-        assert at.deadlines._heap == []
+    worker = at.working(living.pid)
+    await at.limited(worker)
+    worker.watched = False
+    at.start(worker)
+    assert at.deadlines._heap == []
 
 
-async def test_what_has_ended_is_forgotten(at: Hall, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_has_ended_is_forgotten(at: Hall, monkeypatch: Patch, living: Process) -> None:
     """Not kept until its time: long limits would pile up."""
     monkeypatch.setattr(deadlines, "KEEP_ENTRIES", 4)
     at.deadlines = HandlerDeadlines(at.registry, obey_s=0.0, heartbeat_s=0.0)
-    with process() as living:
-        worker = at.working(living.pid)
-        running = await at.limited(worker, LONG_S)
-        at.start(worker)
-        for number in range(20):
-            held = HeldJob("n", TOPIC, started=True, timeout_s=LONG_S)
-            at.deadlines.started(worker, [((number.to_bytes(16), 1), held)], time.monotonic())
-        assert len(at.deadlines._heap) <= 5
-        assert (running, 1) in {due.pair for due in at.deadlines._heap}
+    worker = at.working(living.pid)
+    running = await at.limited(worker, LONG_S)
+    at.start(worker)
+    for number in range(20):
+        held = HeldJob("n", TOPIC, started=True, timeout_s=LONG_S)
+        at.deadlines.started(worker, [((number.to_bytes(16), 1), held)], time.monotonic())
+    assert len(at.deadlines._heap) <= 5
+    assert (running, 1) in {due.pair for due in at.deadlines._heap}
 
 
-async def test_what_is_told_again_is_kept_once(at: Hall, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_told_again_is_kept_once(at: Hall, monkeypatch: Patch, living: Process) -> None:
     """A worker may say without end that a handler was called; the time counts from the first word of it."""
     monkeypatch.setattr(deadlines, "KEEP_ENTRIES", 4)
     at.deadlines = HandlerDeadlines(at.registry, obey_s=0.0, heartbeat_s=0.0)
-    with process() as living:
-        worker = at.working(living.pid)
-        worker.facts = replace(worker.facts, stalls={"promised": LONG_S})
-        await at.limited(worker, LONG_S, "promised")
+    worker = at.working(living.pid)
+    worker.facts = replace(worker.facts, stalls={"promised": LONG_S})
+    await at.limited(worker, LONG_S, "promised")
+    at.start(worker)
+    first = {due.kind: due.number for due in at.deadlines._heap}
+    for _ in range(20):
         at.start(worker)
-        first = {due.kind: due.number for due in at.deadlines._heap}
-        for _ in range(20):
-            at.start(worker)
-            assert len(at.deadlines._heap) <= 5
-        assert first.items() <= {due.kind: due.number for due in sorted(at.deadlines._heap, reverse=True)}.items()
-        assert at.deadlines._heap == sorted(at.deadlines._heap)
+        assert len(at.deadlines._heap) <= 5
+    assert first.items() <= {due.kind: due.number for due in sorted(at.deadlines._heap, reverse=True)}.items()
+    assert at.deadlines._heap == sorted(at.deadlines._heap)
 
 
-async def test_what_a_worker_came_with_has_a_limit_once_it_is_known(at: Hall) -> None:
+async def test_what_a_worker_came_with_has_a_limit_once_it_is_known(at: Hall, living: Process) -> None:
     """While the database was away nobody knew what it was: its limit counts from the look that tells."""
     claims = claim_parts(at.store, at.registry, HOST, deadlines=at.deadlines)
-    with process() as living:
-        worker = at.working(living.pid)
-        job = await at.running(worker, timeout_s=LONG_S)
-        worker.held[job, 1] = HeldJob("", "", started=True)
-        claims.in_doubt.doubt(worker.identity)
-        await claims.in_doubt.settle()
-        assert [(due.pair, due.held.timeout_s) for due in at.deadlines._heap] == [((job, 1), LONG_S)]
+    worker = at.working(living.pid)
+    job = await at.running(worker, timeout_s=LONG_S)
+    worker.held[job, 1] = HeldJob("", "", started=True)
+    claims.in_doubt.doubt(worker.identity)
+    await claims.in_doubt.settle()
+    assert [(due.pair, due.held.timeout_s) for due in at.deadlines._heap] == [((job, 1), LONG_S)]
 
 
 # When a limit passes.
 
 
-async def test_a_handler_that_has_ended_is_nobodys_guilt(at: Hall, tasks: anyio.abc.TaskGroup) -> None:
+async def test_a_handler_that_has_ended_is_nobodys_guilt(at: Hall, tasks: TaskGroup, living: Process) -> None:
     """Its place may be another attempt's by now."""
-    with process() as living:
-        worker = at.working(living.pid)
-        job = await at.limited(worker)
-        at.start(worker)
-        worker.held[job, 1] = HeldJob("n", TOPIC, started=True)
-        assert not at.due(tasks)
+    worker = at.working(living.pid)
+    job = await at.limited(worker)
+    at.start(worker)
+    worker.held[job, 1] = HeldJob("n", TOPIC, started=True)
+    assert not at.due(tasks)
 
 
-async def test_a_result_without_room_came_in_time(at: Hall, tasks: anyio.abc.TaskGroup) -> None:
+async def test_a_result_without_room_came_in_time(at: Hall, tasks: TaskGroup, living: Process) -> None:
     """It is to be reported again; meanwhile its handler does not run, and nobody waits for its end."""
-    with process() as living:
-        worker = at.working(living.pid)
-        job, other = await at.limited(worker), await at.running(worker)
-        at.start(worker)
-        note_ended(worker, [(job, 1), (bytes(16), 1)])
-        assert worker.held[other, 1].ended is False
-        assert not at.due(tasks)
+    worker = at.working(living.pid)
+    job, other = await at.limited(worker), await at.running(worker)
+    at.start(worker)
+    note_ended(worker, [(job, 1), (bytes(16), 1)])
+    assert worker.held[other, 1].ended is False
+    assert not at.due(tasks)
 
 
-async def test_a_result_without_room_ends_a_verdict(at: Hall, tasks: anyio.abc.TaskGroup) -> None:
+async def test_a_result_without_room_ends_a_verdict(at: Hall, tasks: TaskGroup, living: Process) -> None:
     """It comes while the handler is judged: nobody is killed."""
-    with process() as living:
-        worker = at.working(living.pid)
-        job = await at.limited(worker)
-        at.start(worker)
-        assert at.due(tasks)
-        note_ended(worker, [(job, 1)])
-        await at.until_closed()
-        assert worker.jobs.forced_endings == {}
-        assert living.poll() is None
+    worker = at.working(living.pid)
+    job = await at.limited(worker)
+    at.start(worker)
+    assert at.due(tasks)
+    note_ended(worker, [(job, 1)])
+    await at.until_closed()
+    assert worker.jobs.forced_endings == {}
+    assert living.poll() is None
 
 
-async def test_a_worker_that_came_back_is_watched_anew(at: Hall, tasks: anyio.abc.TaskGroup) -> None:
+async def test_a_worker_that_came_back_is_watched_anew(at: Hall, tasks: TaskGroup, living: Process) -> None:
     """What it told on an older connection is void: it tells again what runs."""
-    with process() as living:
-        worker = at.working(living.pid)
-        await at.limited(worker)
-        at.start(worker)
-        at.working(living.pid)
-        assert not at.due(tasks)
+    worker = at.working(living.pid)
+    await at.limited(worker)
+    at.start(worker)
+    at.working(living.pid)
+    assert not at.due(tasks)
 
 
-async def test_progress_moves_the_limit(at: Hall, tasks: anyio.abc.TaskGroup) -> None:
+async def test_progress_moves_the_limit(at: Hall, tasks: TaskGroup, living: Process) -> None:
     """It is looked at again when the silence may have lasted long enough; the time limit is not moved."""
-    with process() as living:
-        worker = at.working(living.pid)
-        worker.facts = replace(worker.facts, stalls={"n": 5.0})
-        job = await at.limited(worker, None)
-        at.start(worker)
-        worker.held[job, 1].progress_s = NOW_S - 1
-        assert not at.due(tasks)
-        (again,) = at.deadlines._heap
-        assert (again.kind, again.at_s) == (EndingKind.STALLED, NOW_S + 4)
-        assert at.due(tasks, NOW_S + 4)
-        await at.until_closed()
-        await at.wait_buried(worker)
-        assert await at.outcome(job) == ("stalled", f"stalled: no progress for 5 s; {KILLED}")
+    worker = at.working(living.pid)
+    worker.facts = replace(worker.facts, stalls={"n": 5.0})
+    job = await at.limited(worker, None)
+    at.start(worker)
+    worker.held[job, 1].progress_s = NOW_S - 1
+    assert not at.due(tasks)
+    (again,) = at.deadlines._heap
+    assert (again.kind, again.at_s) == (EndingKind.STALLED, NOW_S + 4)
+    assert at.due(tasks, NOW_S + 4)
+    await at.until_closed()
+    await at.wait_buried(worker)
+    assert await at.outcome(job) == ("stalled", f"stalled: no progress for 5 s; {KILLED}")
 
 
-async def test_progress_does_not_move_a_time_limit(at: Hall, tasks: anyio.abc.TaskGroup) -> None:
+async def test_progress_does_not_move_a_time_limit(at: Hall, tasks: TaskGroup, living: Process) -> None:
     """However lively it is."""
-    with process() as living:
-        worker = at.working(living.pid)
-        worker.facts = replace(worker.facts, stalls={"n": LONG_S})
-        job = await at.limited(worker, 0.1)
-        at.start(worker)
-        worker.held[job, 1].progress_s = NOW_S
-        assert at.due(tasks)
-        await at.until_closed()
-        await at.wait_buried(worker)
-        assert await at.outcome(job) == ("timeout", f"timed out after 0.1 s; {KILLED}")
+    worker = at.working(living.pid)
+    worker.facts = replace(worker.facts, stalls={"n": LONG_S})
+    job = await at.limited(worker, 0.1)
+    at.start(worker)
+    worker.held[job, 1].progress_s = NOW_S
+    assert at.due(tasks)
+    await at.until_closed()
+    await at.wait_buried(worker)
+    assert await at.outcome(job) == ("timeout", f"timed out after 0.1 s; {KILLED}")
 
 
-async def test_two_that_hang_are_judged_together(at: Hall, tasks: anyio.abc.TaskGroup) -> None:
+async def test_two_that_hang_are_judged_together(at: Hall, tasks: TaskGroup, living: Process) -> None:
     """The process dies once, and both are charged; what ran beside them, and what waited, is given back."""
-    with process() as hung, capture_logs() as logs:
-        worker = at.working(hung.pid)
+    with capture_logs() as logs:
+        worker = at.working(living.pid)
         guilty = [await at.limited(worker) for _ in range(2)]
         innocent, queued = await at.running(worker), await at.running(worker, started=False)
         at.start(worker)
         assert at.due(tasks)
         assert at.due(tasks)
         await at.until_closed()
-        assert hung.wait(DEADLINE_S) == -signal.SIGKILL
+        assert living.wait(DEADLINE_S) == -signal.SIGKILL
         await at.wait_buried(worker)
         assert [entry["event"] for entry in logs].count("worker_killed") == 1
         assert [(await at.outcome(job))[0] for job in guilty] == ["timeout", "timeout"]
         assert [(await at.outcome(job))[0] for job in (innocent, queued)] == ["released", "released"]
 
 
-async def test_who_comes_back_while_it_is_judged_is_judged_anew(at: Hall, tasks: anyio.abc.TaskGroup) -> None:
+async def test_who_comes_back_while_it_is_judged_is_judged_anew(at: Hall, tasks: TaskGroup, living: Process) -> None:
     """The verdict on the older connection is void: what hangs on the new one must not be taken for a part of that."""
-    with process() as hung:
-        older = at.working(hung.pid)
-        await at.limited(older)
-        at.start(older)
-        assert at.due(tasks)
-        newer = at.working(hung.pid)
-        job = await at.limited(newer)
-        at.start(newer)
-        assert at.due(tasks)
-        await at.until_closed()
-        assert hung.wait(DEADLINE_S) == -signal.SIGKILL
-        await at.wait_buried(newer)
-        assert (await at.outcome(job))[0] == "timeout"
+    older = at.working(living.pid)
+    await at.limited(older)
+    at.start(older)
+    assert at.due(tasks)
+    newer = at.working(living.pid)
+    job = await at.limited(newer)
+    at.start(newer)
+    assert at.due(tasks)
+    await at.until_closed()
+    assert living.wait(DEADLINE_S) == -signal.SIGKILL
+    await at.wait_buried(newer)
+    assert (await at.outcome(job))[0] == "timeout"
 
 
+@pytest.mark.parametrize("is_written", [True, False])
 async def test_a_handler_that_ends_after_all(
-    at: Hall, tasks: anyio.abc.TaskGroup, monkeypatch: pytest.MonkeyPatch
+    at: Hall, tasks: TaskGroup, monkeypatch: Patch, living: Process, *, is_written: bool
 ) -> None:
-    """Nobody is killed for what is over by then, and the worker goes on as before."""
+    """Nobody is killed for what is over by then, whether or not that is written; the worker goes on as before."""
     monkeypatch.setattr(timing, "SIBLINGS_S", LONG_S)
-    with process() as living:
-        worker = at.working(living.pid)
-        job, sibling = await at.limited(worker), await at.running(worker)
-        at.start(worker)
-        assert at.due(tasks)
-        await at.until(lambda: (job, 1) in worker.jobs.forced_endings)
-        assert worker.closing
+    worker = at.working(living.pid)
+    job, sibling = await at.limited(worker), await at.running(worker)
+    at.start(worker)
+    assert at.due(tasks)
+    await at.until(lambda: (job, 1) in worker.jobs.forced_endings)
+    assert worker.closing
+    if is_written:
         at.registry.free(worker, [(job, 1), (sibling, 1)])
-        await at.until_closed()
-        assert is_alive(living.pid)
-        assert (worker.closing, worker.jobs.forced_endings, worker.leaving) == (False, {}, False)
-
-
-async def test_what_has_ended_and_is_not_written_yet(at: Hall, tasks: anyio.abc.TaskGroup) -> None:
-    """While the database is away results wait here: their handlers do not hang, and nobody is killed for them."""
-    with process() as living:
-        worker = at.working(living.pid)
-        job = await at.limited(worker)
-        at.start(worker)
-        at.registry.reporting.add((job, 1))
-        assert not at.due(tasks)
-        await anyio.wait_all_tasks_blocked()
-        assert (worker.closing, worker.jobs.forced_endings) == (False, {})
-        assert wire_of(worker).sent == []
-
-
-async def test_a_result_that_comes_while_its_stack_is_taken(
-    at: Hall, tasks: anyio.abc.TaskGroup, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It did end after all, and so did the sibling that was waited for."""
-    monkeypatch.setattr(timing, "SIBLINGS_S", LONG_S)
-    with process() as living:
-        worker = at.working(living.pid)
-        job, sibling = await at.limited(worker), await at.running(worker)
-        at.start(worker)
-        assert at.due(tasks)
-        await at.until(lambda: (job, 1) in worker.jobs.forced_endings)
+    else:
         at.registry.reporting |= {(job, 1), (sibling, 1)}
-        await at.until_closed()
-        assert is_alive(living.pid)
-        assert (worker.closing, worker.jobs.forced_endings, worker.leaving) == (False, {}, False)
+    await at.until_closed()
+    assert is_alive(living.pid)
+    assert (worker.closing, worker.jobs.forced_endings, worker.leaving) == (False, {}, False)
 
 
-async def test_what_runs_apart_has_time_to_begin(at: Hall) -> None:
+async def test_what_has_ended_and_is_not_written_yet(at: Hall, tasks: TaskGroup, living: Process) -> None:
+    """While the database is away results wait here: their handlers do not hang, and nobody is killed for them."""
+    worker = at.working(living.pid)
+    job = await at.limited(worker)
+    at.start(worker)
+    at.registry.reporting.add((job, 1))
+    assert not at.due(tasks)
+    await anyio.wait_all_tasks_blocked()
+    assert (worker.closing, worker.jobs.forced_endings) == (False, {})
+    assert wire_of(worker).sent == []
+
+
+async def test_what_runs_apart_has_time_to_begin(at: Hall, living: Process) -> None:
     """Its time runs from when its process is there, which its worker alone knows."""
-    with process() as living:
-        worker = at.working(living.pid)
-        here, apart = await at.limited(worker, 1.0), await at.limited(worker, 1.0)
-        worker.held[apart, 1].apart = True
-        at.start(worker)
-        at_s = {due.pair[0]: due.at_s for due in at.deadlines._heap}
-        assert at_s[apart] - at_s[here] == pytest.approx(deadlines.BEGIN_S, abs=1.0)
+    worker = at.working(living.pid)
+    here, apart = await at.limited(worker, 1.0), await at.limited(worker, 1.0)
+    worker.held[apart, 1].apart = True
+    at.start(worker)
+    at_s = {due.pair[0]: due.at_s for due in at.deadlines._heap}
+    assert at_s[apart] - at_s[here] == pytest.approx(deadlines.BEGIN_S, abs=1.0)
 
 
-async def test_siblings_may_finish(at: Hall, tasks: anyio.abc.TaskGroup, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_siblings_may_finish(at: Hall, tasks: TaskGroup, monkeypatch: Patch, living: Process) -> None:
     """What has not started is recalled; what runs is waited for, and as soon as only what hangs is left, it is over."""
     monkeypatch.setattr(timing, "SIBLINGS_S", LONG_S)
-    with process() as hung:
-        worker = at.working(hung.pid)
-        job, sibling, queued = await at.limited(worker), await at.running(worker), await at.running(worker)
-        worker.held[queued, 1].started = False
-        at.start(worker)
-        assert at.due(tasks)
-        await at.until(lambda: bool(wire_of(worker).bodies("stop")))
-        assert wire_of(worker).bodies("stop") == [{"jobs": [(queued, 1, "recall")]}]
-        await anyio.wait_all_tasks_blocked()
-        assert not worker.leaving
-        at.registry.free(worker, [(sibling, 1), (queued, 1)])
-        await at.until_closed()
-        await at.wait_buried(worker)
-        assert (await at.outcome(job))[0] == "timeout"
+    worker = at.working(living.pid)
+    job, sibling, queued = await at.limited(worker), await at.running(worker), await at.running(worker)
+    worker.held[queued, 1].started = False
+    at.start(worker)
+    assert at.due(tasks)
+    await at.until(lambda: bool(wire_of(worker).bodies("stop")))
+    assert wire_of(worker).bodies("stop") == [{"jobs": [(queued, 1, "recall")]}]
+    await anyio.wait_all_tasks_blocked()
+    assert not worker.leaving
+    at.registry.free(worker, [(sibling, 1), (queued, 1)])
+    await at.until_closed()
+    await at.wait_buried(worker)
+    assert (await at.outcome(job))[0] == "timeout"
 
 
-async def test_nothing_is_recalled_where_nothing_waits(at: Hall, tasks: anyio.abc.TaskGroup) -> None:
+async def test_nothing_is_recalled_where_nothing_waits(at: Hall, tasks: TaskGroup, living: Process) -> None:
     """A worker all of whose handlers run is told nothing."""
-    with process() as hung:
-        worker = at.working(hung.pid)
-        await at.limited(worker)
-        at.start(worker)
-        assert at.due(tasks)
-        await at.until_closed()
-        assert [kind for kind, _, _ in wire_of(worker).sent] == ["stack"]
+    worker = at.working(living.pid)
+    await at.limited(worker)
+    at.start(worker)
+    assert at.due(tasks)
+    await at.until_closed()
+    assert [kind for kind, _, _ in wire_of(worker).sent] == ["stack"]
 
 
 # The loop.
 
 
-async def test_limits_pass_by_themselves(at: Hall, tasks: anyio.abc.TaskGroup) -> None:
+async def test_limits_pass_by_themselves(at: Hall, tasks: TaskGroup, living: Process) -> None:
     """In their order, whichever was added first; one that is far away strikes nobody."""
     tasks.start_soon(at.hung_handlers.run)
     await anyio.wait_all_tasks_blocked()
-    with process() as far, process() as near:
-        patient, hung = at.working(far.pid), at.working(near.pid)
+    with process() as near:
+        patient, hung = at.working(living.pid), at.working(near.pid)
         await at.limited(patient, LONG_S)
         at.start(patient)
         await anyio.wait_all_tasks_blocked()
@@ -390,7 +353,7 @@ async def test_limits_pass_by_themselves(at: Hall, tasks: anyio.abc.TaskGroup) -
         at.start(hung)
         with anyio.fail_after(DEADLINE_S):
             await at.deaths.wait_buried(hung)
-        assert is_alive(far.pid)
+        assert is_alive(living.pid)
 
 
 # Progress, and stacks.
@@ -406,7 +369,7 @@ def test_what_counts_as_progress() -> None:
 
 
 @pytest.fixture
-def parent(at: Hall, monkeypatch: pytest.MonkeyPatch) -> RegisteredWorker:
+def parent(at: Hall, monkeypatch: Patch) -> RegisteredWorker:
     """This process, as the pool parent of those that it starts; it takes its time to answer."""
     monkeypatch.setattr(looking, "ANSWER_S", LONG_S)
     made = new_worker("parent", os.getpid())
@@ -416,79 +379,78 @@ def parent(at: Hall, monkeypatch: pytest.MonkeyPatch) -> RegisteredWorker:
 
 
 async def test_stacks_come_from_the_pool_parent(
-    at: Hall, parent: RegisteredWorker, tasks: anyio.abc.TaskGroup, monkeypatch: pytest.MonkeyPatch
+    at: Hall, parent: RegisteredWorker, tasks: TaskGroup, monkeypatch: Patch, living: Process
 ) -> None:
     """They are stored with the attempt; whatever others say, or says itself unasked, is dropped."""
     monkeypatch.setattr(looking, "ALIVE_S", LONG_S)
-    with process() as hung:
-        worker = at.working(hung.pid)
-        job = await at.limited(worker)
-        at.start(worker)
-        assert at.due(tasks)
-        await at.until(lambda: bool(wire_of(parent).sent))
-        ((kind, number, body),) = wire_of(parent).sent
-        assert (kind, body) == ("stack", {"session": worker.facts.session})
-        assert number is not None
-        at.stacks.answer(worker, number, StackAnswer("forged"))
-        at.stacks.answer(parent, number + 1, StackAnswer("of another one"))
-        at.stacks.answer(parent, None, StackAnswer("of nothing"))
-        at.stacks.answer(worker, number - 1, StackAnswer(None))
-        await anyio.wait_all_tasks_blocked()
-        assert not worker.jobs.forced_endings
-        at.stacks.answer(parent, number, StackAnswer("there"))
-        await at.until_closed()
-        await at.wait_buried(worker)
-        (entry,) = await history(at.connection, job)
-        assert entry["stack"] == "there"
+    worker = at.working(living.pid)
+    job = await at.limited(worker)
+    at.start(worker)
+    assert at.due(tasks)
+    await at.until(lambda: bool(wire_of(parent).sent))
+    ((kind, number, body),) = wire_of(parent).sent
+    assert (kind, body) == ("stack", {"session": worker.facts.session})
+    assert number is not None
+    at.stacks.answer(worker, number, StackAnswer("forged"))
+    at.stacks.answer(parent, number + 1, StackAnswer("of another one"))
+    at.stacks.answer(parent, None, StackAnswer("of nothing"))
+    at.stacks.answer(worker, number - 1, StackAnswer(None))
+    await anyio.wait_all_tasks_blocked()
+    assert not worker.jobs.forced_endings
+    at.stacks.answer(parent, number, StackAnswer("there"))
+    await at.until_closed()
+    await at.wait_buried(worker)
+    (entry,) = await history(at.connection, job)
+    assert entry["stack"] == "there"
 
 
-async def test_a_worker_that_answers_knows_best(at: Hall, parent: RegisteredWorker, tasks: anyio.abc.TaskGroup) -> None:
+async def test_a_worker_that_answers_knows_best(
+    at: Hall, parent: RegisteredWorker, tasks: TaskGroup, living: Process
+) -> None:
     """It is asked for the very attempt, and may name another process; it is waited for as long as its loop may live."""
-    with process() as asked:
-        worker = at.working(asked.pid)
-        shown: list[HandlerStack | None] = []
+    worker = at.working(living.pid)
+    shown: list[HandlerStack | None] = []
 
-        async def take() -> None:
-            shown.append(await at.stacks.take(worker, (b"1" * 16, 2)))
+    async def take() -> None:
+        shown.append(await at.stacks.take(worker, (b"1" * 16, 2)))
 
-        for first, second, best in (
-            (StackAnswer("chain", 77), StackAnswer("threads"), HandlerStack("chain", 77)),
-            (StackAnswer("chain"), StackAnswer("threads"), HandlerStack("chain", asked.pid)),
-            (StackAnswer(None, 77), StackAnswer("threads"), HandlerStack("threads", asked.pid)),
-            (None, StackAnswer("threads"), HandlerStack("threads", asked.pid)),
-            (None, StackAnswer(None), None),
-        ):
-            wire_of(worker).sent.clear()
-            wire_of(parent).sent.clear()
-            tasks.start_soon(take)
-            await anyio.wait_all_tasks_blocked()
-            ((kind, number, body),) = wire_of(worker).sent
-            assert (kind, body) == ("stack", {"session": worker.facts.session, "job": (b"1" * 16, 2)})
-            ((_, parents, _),) = wire_of(parent).sent
-            at.stacks.answer(parent, parents, second)
-            await anyio.wait_all_tasks_blocked()
-            if first is not None:
-                at.stacks.answer(worker, number, first)
-            await at.until(lambda: bool(shown))
-            assert shown.pop() == best
+    for first, second, best in (
+        (StackAnswer("chain", 77), StackAnswer("threads"), HandlerStack("chain", 77)),
+        (StackAnswer("chain"), StackAnswer("threads"), HandlerStack("chain", living.pid)),
+        (StackAnswer(None, 77), StackAnswer("threads"), HandlerStack("threads", living.pid)),
+        (None, StackAnswer("threads"), HandlerStack("threads", living.pid)),
+        (None, StackAnswer(None), None),
+    ):
+        wire_of(worker).sent.clear()
+        wire_of(parent).sent.clear()
+        tasks.start_soon(take)
+        await anyio.wait_all_tasks_blocked()
+        ((kind, number, body),) = wire_of(worker).sent
+        assert (kind, body) == ("stack", {"session": worker.facts.session, "job": (b"1" * 16, 2)})
+        ((_, parents, _),) = wire_of(parent).sent
+        at.stacks.answer(parent, parents, second)
+        await anyio.wait_all_tasks_blocked()
+        if first is not None:
+            at.stacks.answer(worker, number, first)
+        await at.until(lambda: bool(shown))
+        assert shown.pop() == best
 
 
 async def test_without_a_pool_parent_only_the_worker_can_tell(
-    at: Hall, tasks: anyio.abc.TaskGroup, monkeypatch: pytest.MonkeyPatch
+    at: Hall, tasks: TaskGroup, monkeypatch: Patch, living: Process
 ) -> None:
     """Nobody else can see where a handler hangs."""
-    with process() as hung:
-        worker = at.working(hung.pid)
-        shown: list[HandlerStack | None] = []
+    worker = at.working(living.pid)
+    shown: list[HandlerStack | None] = []
 
-        async def take() -> None:
-            shown.append(await at.stacks.take(worker, (b"1" * 16, 2)))
+    async def take() -> None:
+        shown.append(await at.stacks.take(worker, (b"1" * 16, 2)))
 
-        monkeypatch.setattr(looking, "ANSWER_S", LONG_S)
-        tasks.start_soon(take)
-        await anyio.wait_all_tasks_blocked()
-        at.stacks.answer(worker, wire_of(worker).sent[-1][1], StackAnswer("here"))
-        await at.until(lambda: bool(shown))
-        assert shown.pop() == HandlerStack("here", hung.pid)
-        monkeypatch.setattr(looking, "ANSWER_S", 0.0)
-        assert await at.stacks.take(worker, (b"1" * 16, 2)) is None
+    monkeypatch.setattr(looking, "ANSWER_S", LONG_S)
+    tasks.start_soon(take)
+    await anyio.wait_all_tasks_blocked()
+    at.stacks.answer(worker, wire_of(worker).sent[-1][1], StackAnswer("here"))
+    await at.until(lambda: bool(shown))
+    assert shown.pop() == HandlerStack("here", living.pid)
+    monkeypatch.setattr(looking, "ANSWER_S", 0.0)
+    assert await at.stacks.take(worker, (b"1" * 16, 2)) is None

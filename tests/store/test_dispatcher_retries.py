@@ -6,7 +6,7 @@ import os
 import socket
 import time
 from collections.abc import AsyncIterator, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 from anyio.abc import SocketStream
@@ -25,13 +25,10 @@ from pulse_actors.dispatcher.workers.records import HeldJob, RegisteredWorker, W
 from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 from pulse_actors.runtime.bus import Bus
 from pulse_actors.shared.identity import Host, Peer, compose
-from tests.store.helpers import TOPIC, forge
+from tests.store.helpers import TOPIC, Sql, forge
 from tests.support.claim_parts import claim_parts
 
-if TYPE_CHECKING:
-    from asyncpg import Connection, Record
-
-pytestmark = [pytest.mark.anyio, pytest.mark.postgres, pytest.mark.heavy]
+pytestmark = pytest.mark.heavy
 
 HOST: Final = Host("here", "boot", 1)
 PID: Final = os.getpid()
@@ -85,7 +82,7 @@ def connected(context: RequestContext) -> RegisteredWorker:
     return worker
 
 
-async def test_a_claim_that_has_passed_it(context: RequestContext, connection: Connection[Record]) -> None:
+async def test_a_claim_that_has_passed_it(context: RequestContext, connection: Sql) -> None:
     """Later work may be claimed before the retry is committed: the cursor goes back to when it is due."""
     later_s = time.time() + 60
     context.services.signal.cursors.claimed([Claim(bytes(16), 1, "n", TOPIC, "{}", None, 0, later_s, 0, 0)])
@@ -110,7 +107,7 @@ async def retry(context: RequestContext, identity: bytes) -> str:
     return str(code)
 
 
-async def canceled(store: Store, connection: Connection[Record], worker: str) -> bytes:
+async def canceled(store: Store, connection: Sql, worker: str) -> bytes:
     """A job that was canceled while *worker* had it."""
     identity = await forge(connection, "RUNNING", locked_by=worker)
     assert [job.id for job in await store.cancel([identity])] == [identity]
@@ -123,13 +120,13 @@ async def canceled(store: Store, connection: Connection[Record], worker: str) ->
     ids=["alive", "gone", "elsewhere", "made up"],
 )
 async def test_a_worker_that_is_not_connected(
-    context: RequestContext, store: Store, connection: Connection[Record], worker: str, told: str
+    context: RequestContext, store: Store, connection: Sql, worker: str, told: str
 ) -> None:
     """While its process lives on this host it may be running the canceled attempt; of others nothing is known."""
     assert await retry(context, await canceled(store, connection, worker)) == told
 
 
-async def test_a_worker_that_came_back(context: RequestContext, store: Store, connection: Connection[Record]) -> None:
+async def test_a_worker_that_came_back(context: RequestContext, store: Store, connection: Sql) -> None:
     """Once it is connected, what it holds decides."""
     identity = await canceled(store, connection, ALIVE)
     worker = connected(context)
@@ -139,12 +136,12 @@ async def test_a_worker_that_came_back(context: RequestContext, store: Store, co
     assert await retry(context, identity) == "done"
 
 
-async def test_an_attempt_that_was_not_canceled(context: RequestContext, connection: Connection[Record]) -> None:
+async def test_an_attempt_that_was_not_canceled(context: RequestContext, connection: Sql) -> None:
     """A job that ended by a result has nobody who might still run it."""
     assert await retry(context, await forge(connection, "COMPLETED")) == "done"
 
 
-async def test_one_that_still_runs(context: RequestContext, connection: Connection[Record]) -> None:
+async def test_one_that_still_runs(context: RequestContext, connection: Sql) -> None:
     """A RUNNING job is refused, whoever has it; a cancel that comes between the looks changes nothing of that."""
     assert await retry(context, await forge(connection, "RUNNING", locked_by=ALIVE)) == "conflict"
     assert await retry(context, await forge(connection, "RUNNING", locked_by=GONE)) == "invalid_transition"

@@ -21,8 +21,6 @@ from tests.support.bouncer import bouncer
 from tests.support.confidential import confidential
 from tests.support.postgres import Postgres
 
-pytestmark = [pytest.mark.postgres, pytest.mark.anyio]
-
 SECRET: Final = confidential("s3cret-word", "password of a DSN")
 LEASE: Final = (
     "UPDATE pulse.jobs SET status = 'RUNNING', attempts = 1, started_at = now(), locked_by = $1,"
@@ -393,7 +391,4 @@ async def test_what_others_have_added(patient: Patient) -> None:
     ]
     await patient.sql.execute("ALTER TABLE pulse.hosts SET UNLOGGED")
     finding = (await patient.found())["additions"]
-    assert (finding.state, finding.text) == (
-        State.WRONG,
-        "pulse.hosts is unlogged: a crash of the server empties it",
-    )
+    assert (finding.state, finding.text) == (State.WRONG, "pulse.hosts is unlogged: a crash of the server empties it")

@@ -12,8 +12,6 @@ from tests.store.doctor_kit import Patient, until
 from tests.store.roles_kit import CALLS, MAY, SETS
 from tests.support.postgres import Postgres
 
-pytestmark = [pytest.mark.postgres, pytest.mark.anyio]
-
 PULSES: Final = (
     "SELECT relname::text FROM pg_class WHERE relnamespace = 'pulse'::regnamespace AND relkind = $1::text::\"char\""
 )

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 
-from pulse.errors import StatementError
 from pulse.protocol import HandlerInfo
 from pulse.store.rows import Ended, Ending, EndingKind
 from pulse.store.store import Store
-from tests.store.helpers import NOW, TOPIC, WORKER, at, changes, claim, fence, forge, history, read
-
-if TYPE_CHECKING:
-    from asyncpg import Connection, Record
-
-pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
+from tests.store.helpers import NOW, TOPIC, WORKER, Sql, at, changes, fence, forge, history, read
 
 CHARGED: Final = (
     EndingKind.ERROR,
@@ -90,7 +84,7 @@ def _ending(identity: bytes, kind: EndingKind, attempt: int = 1, **fields: Any) 
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-async def test_what_becomes_of_it(store: Store, connection: Connection[Record], case: Case) -> None:
+async def test_what_becomes_of_it(store: Store, connection: Sql, case: Case) -> None:
     """Status, delay and both budgets follow from the outcome and the tries that count; the lease is given up."""
     identity = await forge(
         connection,
@@ -124,7 +118,7 @@ async def test_what_becomes_of_it(store: Store, connection: Connection[Record], 
 
 
 @pytest.mark.parametrize("kind", sorted(set(EndingKind) - {EndingKind.UNASSIGNED}), ids=str)
-async def test_history(store: Store, connection: Connection[Record], kind: EndingKind) -> None:
+async def test_history(store: Store, connection: Sql, kind: EndingKind) -> None:
     """Every end without success leaves one row with all that is known of the attempt."""
     identity = await forge(connection, "RUNNING", attempts=2, lease_until=at(-1), progress='{"done": 1}')
     used: dict[str, Any] = {"stack": "where", "cpu_s": 1.5, "peak_rss_bytes": 2**40}
@@ -144,14 +138,14 @@ async def test_history(store: Store, connection: Connection[Record], kind: Endin
     }
 
 
-async def test_no_history_of_what_nobody_saw(store: Store, connection: Connection[Record]) -> None:
+async def test_no_history_of_what_nobody_saw(store: Store, connection: Sql) -> None:
     """A claim that never reached a worker leaves no history, beside one that did."""
     unseen, seen = [await forge(connection, "RUNNING") for _ in range(2)]
     await store.end([_ending(unseen, EndingKind.UNASSIGNED), _ending(seen, EndingKind.RELEASED)])
     assert [len(await history(connection, identity)) for identity in (unseen, seen)] == [0, 1]
 
 
-async def test_last_progress(store: Store, connection: Connection[Record]) -> None:
+async def test_last_progress(store: Store, connection: Sql) -> None:
     """Progress that comes with the end is kept, in the row and in the history; none keeps what is there."""
     told, silent = [await forge(connection, "RUNNING", progress="0.1") for _ in range(2)]
     await store.end(
@@ -162,7 +156,7 @@ async def test_last_progress(store: Store, connection: Connection[Record]) -> No
         assert [row["progress"] for row in await history(connection, identity)] == [progress]
 
 
-async def test_history_is_never_rewritten(store: Store, connection: Connection[Record]) -> None:
+async def test_history_is_never_rewritten(store: Store, connection: Sql) -> None:
     """A row that is there already for this attempt stays, and the end is written all the same."""
     identity = await forge(connection, "RUNNING")
     insert = "INSERT INTO pulse.attempts (job_id, attempt, outcome) VALUES ($1, 1, 'expired')"
@@ -171,7 +165,7 @@ async def test_history_is_never_rewritten(store: Store, connection: Connection[R
     assert [row["outcome"] for row in await history(connection, identity)] == ["expired"]
 
 
-async def test_no_error_keeps_the_last_one(store: Store, connection: Connection[Record]) -> None:
+async def test_no_error_keeps_the_last_one(store: Store, connection: Sql) -> None:
     """An end without a text keeps the row's last_error; its history has none."""
     identity = await forge(connection, "RUNNING", last_error="before")
     await store.end([_ending(identity, EndingKind.RELEASED)])
@@ -179,17 +173,7 @@ async def test_no_error_keeps_the_last_one(store: Store, connection: Connection[
     assert [row["error"] for row in await history(connection, identity)] == [None]
 
 
-async def test_a_dead_letter_needs_a_reason(store: Store, connection: Connection[Record]) -> None:
-    """A budget cannot be spent without saying why: the whole statement is refused, and nothing is changed."""
-    identity = await forge(connection, "RUNNING")
-    before = await read(connection, identity)
-    with pytest.raises(StatementError, match="jobs_dead_letter_reason"):
-        await store.end([_ending(identity, EndingKind.DISCARDED)])
-    assert await read(connection, identity) == before
-    assert await history(connection, identity) == []
-
-
-async def test_the_database_clock_decides(store: Store, connection: Connection[Record]) -> None:
+async def test_the_database_clock_decides(store: Store, connection: Sql) -> None:
     """Without a time given, the back-off counts from the server's clock."""
     identity = await forge(connection, "RUNNING")
     await store.end([_ending(identity, EndingKind.ERROR, error="why", delay_s=60.0)])
@@ -203,7 +187,7 @@ async def test_the_database_clock_decides(store: Store, connection: Connection[R
     ids=["handler", "topic", "server"],
 )
 async def test_the_crash_budget_is_resolved(
-    store: Store, connection: Connection[Record], handler: int | None, topic: int | None, default: int, most: int
+    store: Store, connection: Sql, handler: int | None, topic: int | None, default: int, most: int
 ) -> None:
     """max_crashes is the handler's, else the topic's, else the server's, as it stands when the worker dies."""
     await store.note_handlers({"n": HandlerInfo(max_crashes=handler), "m": HandlerInfo(max_crashes=1)})
@@ -215,15 +199,3 @@ async def test_the_crash_budget_is_resolved(
         [_ending(one, EndingKind.CRASHED, error="worker process died") for one in (survivor, culprit)]
     )
     assert {one.id: one.status for one in ended} == {survivor: "RETRYING", culprit: "DEAD_LETTERED"}
-
-
-async def test_giving_back_never_spends_the_budget(store: Store, connection: Connection[Record]) -> None:
-    """However often a job is given back, its tries stay what they were, while attempts only grows."""
-    identity = await forge(connection, max_attempts=1)
-    for attempt in range(1, 6):
-        assert [one.attempt for one in await claim(store)] == [attempt]
-        [ended] = await store.end([_ending(identity, EndingKind.RELEASED, attempt)], now=NOW)
-        assert ended.status == "PENDING"
-    await claim(store)
-    [ended] = await store.end([_ending(identity, EndingKind.ERROR, 6, error="why")], now=NOW)
-    assert ended.status == "DEAD_LETTERED"

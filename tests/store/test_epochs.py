@@ -7,10 +7,9 @@ import dataclasses
 import json
 from collections.abc import Collection, Iterable, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from uuid import UUID, uuid4
 
-import asyncpg
 import pytest
 
 from pulse.common.ids import first_at, uuid7
@@ -19,13 +18,8 @@ from pulse.store.rows import Claim, Completion, Fence
 from pulse.store.statements import STATEMENTS
 from pulse.store.store import Store
 from tests.store.epoch_kit import HOST, LEASE_S, ME, OTHER, clean, come, raised
-from tests.store.helpers import NOW, TOPIC, WORKER, forge, history, job, read
+from tests.store.helpers import NOW, TOPIC, WORKER, Patch, Sql, forge, found_of, history, holding, job, read
 from tests.support.waiting import until
-
-if TYPE_CHECKING:
-    from asyncpg import Connection, Record
-
-pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 
 FLOOR: Final = 1000
 
@@ -52,7 +46,7 @@ class Known:
 
 
 @pytest.fixture(autouse=True)
-async def at_first(connection: Connection[Record], store: Store) -> Any:
+async def at_first(connection: Sql, store: Store) -> Any:
     """Nobody has seen the database, and it has never gone back."""
     await clean(connection)
     yield
@@ -79,7 +73,7 @@ def _wrong(known: Witnessed) -> list[Witnessed]:
     ]
 
 
-async def test_claims_need_what_their_host_has_seen(connection: Connection[Record], store: Store) -> None:
+async def test_claims_need_what_their_host_has_seen(connection: Sql, store: Store) -> None:
     """Where anything is not as it was, nothing is claimed, whichever way it is looked for; else it is."""
     await forge(connection)
     _, known = await come(store)
@@ -90,7 +84,7 @@ async def test_claims_need_what_their_host_has_seen(connection: Connection[Recor
     assert len(await taken(store, known)) == 1
 
 
-async def test_a_newer_epoch_stops_claims(connection: Connection[Record], store: Store) -> None:
+async def test_a_newer_epoch_stops_claims(connection: Sql, store: Store) -> None:
     """Whoever has not accepted it claims nothing, though his own row is as he knows it."""
     await forge(connection)
     _, known = await come(store)
@@ -112,7 +106,7 @@ async def test_a_submit_hands_out_nothing_either(store: Store) -> None:
     assert [claim.attempt for claim in claims] == [1]
 
 
-async def test_old_jobs_go_on_above_the_floor(connection: Connection[Record], store: Store) -> None:
+async def test_old_jobs_go_on_above_the_floor(connection: Sql, store: Store) -> None:
     """Whoever may be older than the epoch; charged tries stay, and who is above it goes on as ever."""
     old = await forge(connection, "RETRYING", attempts=3, uncharged=1)
     own = await forge(connection, id=_own())
@@ -123,19 +117,12 @@ async def test_old_jobs_go_on_above_the_floor(connection: Connection[Record], st
     margin = await forge(connection, id=_timed(began_s + 3590))
     new = await forge(connection, id=_timed(began_s + 3610))
     claims = {claim.id: (claim.attempt, claim.attempt - claim.uncharged) for claim in await taken(store)}
-    assert claims == {
-        old: (1001, 3),
-        own: (1001, 1),
-        far: (1001, 1),
-        high: (1006, 6),
-        margin: (1001, 1),
-        new: (1, 1),
-    }
+    assert claims == {old: (1001, 3), own: (1001, 1), far: (1001, 1), high: (1006, 6), margin: (1001, 1), new: (1, 1)}
     row = await read(connection, old)
     assert (row["attempts"], row["uncharged"]) == (1001, 998)
 
 
-async def test_an_id_that_is_submitted_again_begins_above_it(connection: Connection[Record], store: Store) -> None:
+async def test_an_id_that_is_submitted_again_begins_above_it(connection: Sql, store: Store) -> None:
     """Its first submit was in the time that was lost: its first attempt may run yet."""
     await raised(store, 2)
     began_s = (await connection.fetchval("SELECT began_at FROM pulse.epochs WHERE epoch = 2")).timestamp()
@@ -148,7 +135,7 @@ async def test_an_id_that_is_submitted_again_begins_above_it(connection: Connect
         assert (row["attempts"], row["uncharged"]) == (claim.attempt, claim.uncharged)
 
 
-async def test_what_is_told_of_claims_and_completions(connection: Connection[Record], store: Store) -> None:
+async def test_what_is_told_of_claims_and_completions(connection: Sql, store: Store) -> None:
     """Claims before they are handed out, also those of a submit; completions when they are written."""
     await forge(connection)
     known = Known(UNWITNESSED)
@@ -161,7 +148,7 @@ async def test_what_is_told_of_claims_and_completions(connection: Connection[Rec
     assert known.done == [(one.id, one.attempt)]
 
 
-async def test_each_epoch_has_a_higher_floor(connection: Connection[Record], store: Store) -> None:
+async def test_each_epoch_has_a_higher_floor(connection: Sql, store: Store) -> None:
     """A multiple of 1000, above the floor before it and all that any host has handed out."""
     assert await raised(store, 2) == (2, 1000)
     await connection.execute("DELETE FROM pulse.witnesses")
@@ -183,12 +170,11 @@ async def test_no_epoch_is_raised_twice(store: Store, epoch: int) -> None:
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.parametrize("numbers", [(2, 2), (2, 3), (3, 2)])
 async def test_two_hosts_raise_at_once(
-    dsn: str, connection: Connection[Record], store: Store, numbers: tuple[int, int], commit: bool
+    connection: Sql, store: Store, numbers: tuple[int, int], commit: bool, other: Sql
 ) -> None:
     """Whoever comes second waits for the first where it is the same number; in the end claims go by the highest."""
     first, second = numbers
     seen = await store.epochs.look(ME, None, LEASE_S)
-    other = await asyncpg.connect(dsn)
     transaction = other.transaction()
     await transaction.start()
     arguments = (FLOOR, "there", None, None, 10.0, seen.system_id, seen.timeline, 3600.0)
@@ -205,14 +191,13 @@ async def test_two_hosts_raise_at_once(
     assert (made is None) == (commit and first == second)
     epochs = {row["epoch"] for row in await connection.fetch("SELECT epoch FROM pulse.epochs WHERE epoch > 1")}
     assert epochs == {*([first] if commit else []), second}
-    await other.close(timeout=5)
     if commit and made is not None and second < first:  # accepted an epoch that is not the newest any more
         await forge(connection)
         mine = Witnessed(ME, 1, second, seen.started_at, seen.relation)
         assert await taken(store, mine) == []
 
 
-async def test_hosts_that_were_seen_lately_are_waited_for(connection: Connection[Record], store: Store) -> None:
+async def test_hosts_that_were_seen_lately_are_waited_for(connection: Sql, store: Store) -> None:
     """For a lease after an epoch began, until they have accepted it; others are not."""
     await come(store)
     late, gone = UUID(int=9), UUID(int=10)
@@ -232,7 +217,7 @@ async def test_hosts_that_were_seen_lately_are_waited_for(connection: Connection
     assert (await store.epochs.look(ME, None, 0.0)).behind == 0
 
 
-async def test_hosts_that_have_not_come_to_this_place(connection: Connection[Record], store: Store) -> None:
+async def test_hosts_that_have_not_come_to_this_place(connection: Sql, store: Store) -> None:
     """Those count that were seen when this host was seen last, and have not been here."""
     await come(store)
     for number in (8, 9, 10):
@@ -251,14 +236,13 @@ async def test_hosts_that_have_not_come_to_this_place(connection: Connection[Rec
     assert (await store.epochs.look(ME, None, LEASE_S)).elsewhere == 0
 
 
-async def test_a_tick_needs_all_that_a_claim_needs(connection: Connection[Record], store: Store) -> None:
+async def test_a_tick_needs_all_that_a_claim_needs(connection: Sql, store: Store) -> None:
     """Else nothing is counted; and only one's own row is."""
     seen, known = await come(store)
     await come(store, OTHER)
     for wrong in (*_wrong(known)[:1], *_wrong(known)[2:]):
         assert await store.epochs.tick(wrong, FLOOR, seen.place) is None
-    mark = await store.epochs.tick(known, 5000, "there")
-    assert mark is not None
+    mark = found_of(await store.epochs.tick(known, 5000, "there"))
     rows = {
         row["instance"]: tuple(row)[1:]
         for row in await connection.fetch("SELECT instance, counter, highest, place FROM pulse.witnesses")
@@ -278,7 +262,7 @@ async def test_an_epoch_that_is_not_the_newest_is_not_accepted(store: Store) -> 
     assert await store.epochs.begin(seen, Coming(ME, HOST, 0, FLOOR)) == (None, None)
 
 
-async def test_a_place_that_was_not_looked_at_is_not_come_to(connection: Connection[Record], store: Store) -> None:
+async def test_a_place_that_was_not_looked_at_is_not_come_to(connection: Sql, store: Store) -> None:
     """The database may have gone back since the look: to count on there would hide it."""
     seen = await store.epochs.look(ME, None, LEASE_S)
     earlier = dataclasses.replace(seen, started_at=seen.started_at - timedelta(seconds=1))
@@ -287,7 +271,7 @@ async def test_a_place_that_was_not_looked_at_is_not_come_to(connection: Connect
     assert await connection.fetchval("SELECT count(*) FROM pulse.witnesses") == 0
 
 
-async def test_what_ran_before_is_over(connection: Connection[Record], store: Store) -> None:
+async def test_what_ran_before_is_over(connection: Sql, store: Store) -> None:
     """What this host's workers held goes back uncharged, due a little later: it may run yet, here or elsewhere."""
     mine, tcp, theirs = f"{HOST}/boot/1/2.3/w", "tcp:me/mark/w", "there/boot/1/2.3/w"
     unheld = await forge(connection, "RUNNING", locked_by=mine)
@@ -318,7 +302,7 @@ async def test_what_ran_before_is_over(connection: Connection[Record], store: St
     ]
 
 
-async def test_what_is_held_and_not_known_is_in_the_history(connection: Connection[Record], store: Store) -> None:
+async def test_what_is_held_and_not_known_is_in_the_history(connection: Sql, store: Store) -> None:
     """The claim that begins a job again is told whose its lost attempt was; what the database knows is not touched."""
     mine = f"{HOST}/boot/1/2.3/w"
     lost = await forge(connection, next_run_at=await _in(connection, -9))
@@ -340,25 +324,22 @@ async def test_what_is_held_and_not_known_is_in_the_history(connection: Connecti
 
 
 async def test_a_row_that_is_locked_is_left_to_who_holds_it(
-    dsn: str, connection: Connection[Record], store: Store, monkeypatch: pytest.MonkeyPatch
+    dsn: str, connection: Sql, store: Store, monkeypatch: Patch
 ) -> None:
     """An epoch begins whatever somebody else has locked; it is not waited for, nor looked for in halves."""
     monkeypatch.delattr(EpochStore, "_lose_what_can_be")
     mine = f"{HOST}/boot/1/2.3/w"
     locked = await forge(connection, "RUNNING", locked_by=mine)
     waiting = await forge(connection)
-    other = await asyncpg.connect(dsn)
-    async with other.transaction():
-        await other.execute("SELECT FROM pulse.jobs FOR UPDATE")
+    async with holding(dsn, "SELECT FROM pulse.jobs FOR UPDATE"):
         assert await raised(store, 2, held=Held([mine], [Fence(one, 1, mine) for one in (locked, waiting)], 60.0)) == (
             2,
             FLOOR,
         )
     assert (await read(connection, locked))["status"] == "RUNNING"
-    await other.close(timeout=5)
 
 
-async def test_what_may_run_yet_is_put_off_again(connection: Connection[Record], store: Store) -> None:
+async def test_what_may_run_yet_is_put_off_again(connection: Sql, store: Store) -> None:
     """Each time from now on, but never nearer; what has ended or runs is left alone."""
     waiting, done = (
         await forge(connection, next_run_at=await _in(connection, 0)),
@@ -372,7 +353,7 @@ async def test_what_may_run_yet_is_put_off_again(connection: Connection[Record],
     assert await read(connection, done) == before
 
 
-async def test_attempts_that_are_not_known(connection: Connection[Record], store: Store) -> None:
+async def test_attempts_that_are_not_known(connection: Sql, store: Store) -> None:
     """Fewer attempts of a job than were handed out prove that it went back; so does one that is not there."""
     one, gone = await forge(connection, "RETRYING", attempts=2), uuid7().bytes
     for handed_out, forgotten, expected in (
@@ -386,7 +367,7 @@ async def test_attempts_that_are_not_known(connection: Connection[Record], store
         assert await store.epochs.gone_back(handed_out, forgotten) is expected
 
 
-async def test_what_was_finished_and_is_open_again(connection: Connection[Record], store: Store) -> None:
+async def test_what_was_finished_and_is_open_again(connection: Sql, store: Store) -> None:
     """Whatever is not over is told, with the epoch: how many, and the first of them."""
     everything = {
         status: await forge(connection, status)
@@ -424,5 +405,5 @@ def _timed(time_s: float) -> bytes:
     return first_at(time_s)[:6] + b"\x70" + bytes(9)
 
 
-async def _in(connection: Connection[Record], seconds: float) -> Any:
+async def _in(connection: Sql, seconds: float) -> Any:
     return await connection.fetchval("SELECT clock_timestamp() + $1 * interval '1 second'", seconds)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID
 
 import anyio
@@ -16,16 +16,28 @@ from pulse.store.rows import Claim, Ending, EndingKind, from_s
 from pulse.store.store import Store
 from pulse_actors.watchdog import expiry
 from pulse_actors.watchdog.expiry import expire
-from tests.store.helpers import LEASE_S, NOW, STATUSES, TOPIC, WAITING, WORKER, at, claim, forge, history, job, read
+from tests.store.helpers import (
+    LEASE_S,
+    NOW,
+    STATUSES,
+    TOPIC,
+    WAITING,
+    WORKER,
+    Patch,
+    Sql,
+    at,
+    claim,
+    forge,
+    history,
+    job,
+    read,
+)
 from tests.support.waiting import until, until_blocked
 
-if TYPE_CHECKING:
-    from asyncpg import Connection, Record
-
-pytestmark = [pytest.mark.anyio, pytest.mark.postgres, pytest.mark.heavy]
+pytestmark = pytest.mark.heavy
 
 
-async def expires_at(connection: Connection[Record], identity: bytes) -> object:
+async def expires_at(connection: Sql, identity: bytes) -> object:
     """What its row says."""
     return await connection.fetchval("SELECT expires_at FROM pulse.jobs WHERE id = $1", UUID(bytes=identity))
 
@@ -33,7 +45,7 @@ async def expires_at(connection: Connection[Record], identity: bytes) -> object:
 @pytest.mark.parametrize("status", WAITING)
 @pytest.mark.parametrize("levels", [None, [(TOPIC, 0, NOW.timestamp())]], ids=["full", "known levels"])
 async def test_what_has_expired_is_not_claimed(
-    store: Store, connection: Connection[Record], status: str, levels: list[tuple[str, int, float | None]] | None
+    store: Store, connection: Sql, status: str, levels: list[tuple[str, int, float | None]] | None
 ) -> None:
     """Not from that very moment on, whether or not somebody has swept; one that still has time is."""
     for _ in range(20):
@@ -43,7 +55,7 @@ async def test_what_has_expired_is_not_claimed(
     assert [one.id for one in found] == [good]
 
 
-async def test_what_has_expired_is_not_claimed_where_topics_age(store: Store, connection: Connection[Record]) -> None:
+async def test_what_has_expired_is_not_claimed_where_topics_age(store: Store, connection: Sql) -> None:
     """However long it has waited; until it is swept it lends its age to its level."""
     for _ in range(3):
         await forge(connection, topic="a", next_run_at=at(-100), expires_at=at(-1))
@@ -56,14 +68,15 @@ async def test_what_has_expired_is_not_claimed_where_topics_age(store: Store, co
 @pytest.mark.parametrize("levels", [None, [(TOPIC, 0, None)]], ids=["full", "known levels"])
 async def test_what_expires_while_a_claim_waits(
     store: Store,
-    connection: Connection[Record],
+    connection: Sql,
     dsn: str,
     levels: list[tuple[str, int, float | None]] | None,
     ageing: dict[str, float] | None,
 ) -> None:
     """A claim that waited for a lock on the table starts nothing whose time ran out meanwhile, and all else."""
     await connection.execute(
-        "SELECT pulse.submit(name => 'n', topic => $1, expires_in_s => s) FROM unnest('{1,1e6}'::float8[]) AS s", TOPIC
+        "SELECT pulse.submit(name => 'n', topic => $1, expires_in_s => s) FROM unnest('{0.3,1e6}'::float8[]) AS s",
+        TOPIC,
     )
     holder = await asyncpg.connect(dsn)
     try:
@@ -71,19 +84,17 @@ async def test_what_expires_while_a_claim_waits(
         claiming = asyncio.create_task(store.claim([TOPIC], [WORKER], [0] * 9, LEASE_S, levels=levels, ageing_s=ageing))
         await until_blocked(connection, by=holder.get_server_pid())
 
-        async def is_over() -> bool:
-            return bool(await connection.fetchval("SELECT min(expires_at) < clock_timestamp() FROM pulse.jobs"))
-
-        await until(is_over, "its time is over")
+        await until(
+            lambda: connection.fetchval("SELECT min(expires_at) < clock_timestamp() FROM pulse.jobs"),
+            "its time is over",
+        )
     finally:
         await holder.close()
     assert [row["started_at"] < row["expires_at"] for row in await _claimed(connection, await claiming)] == [True]
 
 
 @pytest.mark.parametrize("ageing", [None, {TOPIC: 1.0}], ids=["strict", "ageing"])
-async def test_what_expires_while_a_claim_works(
-    store: Store, connection: Connection[Record], ageing: dict[str, float] | None
-) -> None:
+async def test_what_expires_while_a_claim_works(store: Store, connection: Sql, ageing: dict[str, float] | None) -> None:
     """Jobs whose times run out one after the other, within milliseconds: each starts before its time or not at all."""
     await connection.execute(
         """INSERT INTO pulse.jobs (id, name, topic, args, max_attempts, timeout_s, expires_at)
@@ -97,12 +108,12 @@ async def test_what_expires_while_a_claim_works(
     assert all(row["started_at"] < row["expires_at"] for row in rows)
 
 
-async def _claimed(connection: Connection[Record], claims: list[Claim]) -> list[Record]:
+async def _claimed(connection: Sql, claims: list[Claim]) -> list[Any]:
     ids = [UUID(bytes=one.id) for one in claims]
     return await connection.fetch("SELECT started_at, expires_at FROM pulse.jobs WHERE id = ANY($1)", ids)
 
 
-async def test_who_expires(store: Store, connection: Connection[Record]) -> None:
+async def test_who_expires(store: Store, connection: Sql) -> None:
     """Jobs that wait and whose time is over, in whatever topic, paused or not, due or not; no other."""
     made = {
         (status, seconds): await forge(connection, status, expires_at=at(seconds), next_run_at=at(100))
@@ -121,7 +132,7 @@ async def test_who_expires(store: Store, connection: Connection[Record]) -> None
     assert await store.expire(100, now=at(10)) == 0
 
 
-async def test_what_an_expired_job_says(store: Store, connection: Connection[Record]) -> None:
+async def test_what_an_expired_job_says(store: Store, connection: Sql) -> None:
     """Its last error names the time, and what it failed of before; its history has an attempt 0: there was none."""
     fresh = await forge(connection, expires_at=at(5.25))
     failed = await forge(connection, "RETRYING", expires_at=at(5.25), last_error="boom", progress="1")
@@ -142,14 +153,14 @@ async def test_what_an_expired_job_says(store: Store, connection: Connection[Rec
         )
 
 
-async def test_some_at_a_time(store: Store, connection: Connection[Record]) -> None:
+async def test_some_at_a_time(store: Store, connection: Sql) -> None:
     """No more than asked for, those that expired first."""
     ids = [await forge(connection, expires_at=at(-seconds)) for seconds in range(5)]
     assert await store.expire(2, now=NOW) == 2
     assert [(await read(connection, one))["status"] for one in ids] == ["PENDING"] * 3 + ["DEAD_LETTERED"] * 2
 
 
-async def test_a_row_that_is_locked_waits_for_the_next_look(store: Store, connection: Connection[Record]) -> None:
+async def test_a_row_that_is_locked_waits_for_the_next_look(store: Store, connection: Sql) -> None:
     """A sweep waits for nobody."""
     locked, other = [await forge(connection, expires_at=NOW) for _ in range(2)]
     async with connection.transaction():
@@ -160,9 +171,7 @@ async def test_a_row_that_is_locked_waits_for_the_next_look(store: Store, connec
 
 
 @pytest.mark.parametrize("kind", [EndingKind.ERROR, EndingKind.RELEASED, EndingKind.SNOOZED])
-async def test_what_runs_may_finish_but_not_start_again(
-    store: Store, connection: Connection[Record], kind: EndingKind
-) -> None:
+async def test_what_runs_may_finish_but_not_start_again(store: Store, connection: Sql, kind: EndingKind) -> None:
     """A handler that was started in time goes on; when it fails, or is given back, after that time, that was it."""
     identity = await forge(connection, "RUNNING", expires_at=at(1))
     assert await store.expire(10, now=at(2)) == 0
@@ -180,9 +189,7 @@ def _ending(identity: bytes, kind: EndingKind) -> Ending:
 
 
 @pytest.mark.parametrize(("now", "left"), [(at(4), at(5)), (at(5), None)])
-async def test_a_retry_drops_an_expiry_that_is_over(
-    store: Store, connection: Connection[Record], now: Any, left: object
-) -> None:
+async def test_a_retry_drops_an_expiry_that_is_over(store: Store, connection: Sql, now: Any, left: object) -> None:
     """Whoever retries what has expired wants it to run; a time that is still to come stays."""
     identity = await forge(connection, "CANCELED", expires_at=at(5))
     await store.retry([identity], now=now)
@@ -192,7 +199,7 @@ async def test_a_retry_drops_an_expiry_that_is_over(
 
 
 @pytest.mark.parametrize("again", [False, True])
-async def test_submit(store: Store, connection: Connection[Record], again: bool) -> None:
+async def test_submit(store: Store, connection: Sql, again: bool) -> None:
     """As a time, or reckoned from the database's now; a submit that is repeated does not move it."""
     absolute, relative, never = job(expires_at=at(7).timestamp()), job(expires_in_s=2.5, delay_s=1.0), job()
     jobs = [absolute, relative, never]
@@ -204,7 +211,7 @@ async def test_submit(store: Store, connection: Connection[Record], again: bool)
     assert [await expires_at(connection, one.id or b"") for one in jobs] == expected
 
 
-async def test_submit_by_sql(connection: Connection[Record]) -> None:
+async def test_submit_by_sql(connection: Sql) -> None:
     """Both functions know both ways; one that is over already is taken as it is: a repeated submit must be."""
     one = await connection.fetchval(
         "SELECT pulse.submit(name => 'n', expires_at => '2030-01-01T00:00:09Z', run_at => '2030-01-01')"
@@ -239,7 +246,7 @@ async def test_submit_by_sql(connection: Connection[Record]) -> None:
         ),
     ],
 )
-async def test_what_sql_refuses(connection: Connection[Record], given: dict[str, object], message: str) -> None:
+async def test_what_sql_refuses(connection: Sql, given: dict[str, object], message: str) -> None:
     """One line that names the option, the value and what is allowed; nothing is submitted."""
     await connection.execute("SET timezone = 'UTC'")
     arguments = ", ".join(f"{key} => '{value}'" for key, value in given.items())
@@ -253,7 +260,7 @@ async def test_what_sql_refuses(connection: Connection[Record], given: dict[str,
     assert await connection.fetchval("SELECT count(*) FROM pulse.jobs") == 0
 
 
-async def test_the_sweep(store: Store, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_sweep(store: Store, connection: Sql, monkeypatch: Patch) -> None:
     """It goes on until nothing is left, and says how many there were."""
     monkeypatch.setattr(expiry, "LIMIT", 3)
     ids = [await forge(connection, expires_at=NOW, submitted_at=NOW) for _ in range(7)]
@@ -272,7 +279,7 @@ async def test_the_sweep(store: Store, connection: Connection[Record], monkeypat
     assert {(await read(connection, one))["status"] for one in ids} == {"DEAD_LETTERED"}
 
 
-async def test_an_expiry_meets_a_claim(store: Store, connection: Connection[Record]) -> None:
+async def test_an_expiry_meets_a_claim(store: Store, connection: Sql) -> None:
     """Of a claim and a sweep that meet at one row, each passes the other's by: it is claimed or given up, not both."""
     for first in ("claim", "expire"):
         identity = await forge(connection, expires_at=at(5), topic=TOPIC)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 
@@ -17,6 +17,7 @@ from tests.store.helpers import (
     OTHER,
     STATUSES,
     WORKER,
+    Sql,
     at,
     changes,
     claim,
@@ -28,11 +29,6 @@ from tests.store.helpers import (
     read,
 )
 from tests.store.refusing_kit import spoil
-
-if TYPE_CHECKING:
-    from asyncpg import Connection, Record
-
-pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 
 LATER_S: Final = 2 * LEASE_S  # every lease that was opened at NOW has lapsed by then
 HEIR: Final = "w3"
@@ -87,7 +83,7 @@ WRITES: Final = [
 
 
 @pytest.mark.parametrize("write", WRITES, ids=str)
-async def test_the_holder_may_write(store: Store, connection: Connection[Record], write: Write) -> None:
+async def test_the_holder_may_write(store: Store, connection: Sql, write: Write) -> None:
     """A write that names the current attempt and its holder changes that row, and no other."""
     mine, others = await forge(connection, "RUNNING"), await forge(connection, "RUNNING")
     before = await read(connection, mine), await read(connection, others)
@@ -97,7 +93,7 @@ async def test_the_holder_may_write(store: Store, connection: Connection[Record]
 
 
 @pytest.mark.parametrize("write", WRITES, ids=str)
-async def test_a_stale_write_changes_nothing(store: Store, connection: Connection[Record], write: Write) -> None:
+async def test_a_stale_write_changes_nothing(store: Store, connection: Sql, write: Write) -> None:
     """An unknown id, an older or newer attempt, or another holder: zero rows, and the row and its history stay."""
     identity = await forge(connection, "RUNNING", attempts=5)
     before = await read(connection, identity)
@@ -111,7 +107,7 @@ async def test_a_stale_write_changes_nothing(store: Store, connection: Connectio
 
 @pytest.mark.parametrize("write", WRITES, ids=str)
 @pytest.mark.usefixtures("own_database")
-async def test_only_a_running_row_is_written(store: Store, connection: Connection[Record], write: Write) -> None:
+async def test_only_a_running_row_is_written(store: Store, connection: Sql, write: Write) -> None:
     """A row in any other status is left alone, even one that still names the holder (which the schema refuses)."""
     await connection.execute("ALTER TABLE pulse.jobs DROP CONSTRAINT jobs_lease")
     for status in sorted(set(STATUSES) - {"RUNNING"}):
@@ -124,7 +120,7 @@ async def test_only_a_running_row_is_written(store: Store, connection: Connectio
 
 
 @pytest.mark.parametrize("write", WRITES, ids=str)
-async def test_stale_neighbours_do_not_matter(store: Store, connection: Connection[Record], write: Write) -> None:
+async def test_stale_neighbours_do_not_matter(store: Store, connection: Sql, write: Write) -> None:
     """In one merged write each row is judged alone: good ones are written, stale ones are not, in any order given."""
     good = [await forge(connection, "RUNNING") for _ in range(3)]
     stale = [await forge(connection, "RUNNING", attempts=2) for _ in range(3)]
@@ -135,7 +131,7 @@ async def test_stale_neighbours_do_not_matter(store: Store, connection: Connecti
 
 
 @pytest.mark.parametrize("write", WRITES, ids=str)
-async def test_the_same_attempt_twice_in_one_write(store: Store, connection: Connection[Record], write: Write) -> None:
+async def test_the_same_attempt_twice_in_one_write(store: Store, connection: Sql, write: Write) -> None:
     """An attempt that stands twice in one merged write is written once."""
     identity = await forge(connection, "RUNNING")
     assert await write.do(store, [fence(identity), fence(identity)]) == {identity}
@@ -145,7 +141,7 @@ async def test_the_same_attempt_twice_in_one_write(store: Store, connection: Con
 
 
 @pytest.mark.parametrize("write", WRITES, ids=str)
-async def test_an_operators_retry_leaves_no_hole(store: Store, connection: Connection[Record], write: Write) -> None:
+async def test_an_operators_retry_leaves_no_hole(store: Store, connection: Sql, write: Write) -> None:
     """After cancel, retry and a new claim by the same worker, the token of the attempt before is stale."""
     identity = await forge(connection, "RUNNING")
     await store.cancel([identity], now=NOW)
@@ -156,7 +152,7 @@ async def test_an_operators_retry_leaves_no_hole(store: Store, connection: Conne
     assert await read(connection, identity) == before
 
 
-async def test_complete(store: Store, connection: Connection[Record]) -> None:
+async def test_complete(store: Store, connection: Sql) -> None:
     """Completing stores result, progress (where some is sent) and time, gives the lease up, and leaves no history."""
     identity = await forge(connection, "RUNNING", progress='"half"', last_error="before", crashes=1)
     other = await forge(connection, "RUNNING", progress='"half"')
@@ -169,7 +165,7 @@ async def test_complete(store: Store, connection: Connection[Record]) -> None:
     assert await history(connection, identity) == []
 
 
-async def test_completed_already(store: Store, connection: Connection[Record]) -> None:
+async def test_completed_already(store: Store, connection: Sql) -> None:
     """A repeated report is told from a stale one: only the very attempt that completed the job counts."""
     done = await forge(connection, "COMPLETED", attempts=2)
     await forge(connection, "COMPLETED", attempts=2)
@@ -179,7 +175,7 @@ async def test_completed_already(store: Store, connection: Connection[Record]) -
     assert await store.completed_already([(done, 1), (done, 3)]) == set()
 
 
-async def test_extend(store: Store, connection: Connection[Record]) -> None:
+async def test_extend(store: Store, connection: Sql) -> None:
     """A heartbeat sets the lease from now on, keeps progress where none is sent, and touches nothing else."""
     told, silent = await forge(connection, "RUNNING"), await forge(connection, "RUNNING", progress='"half"')
     before = await read(connection, told), await read(connection, silent)
@@ -189,25 +185,7 @@ async def test_extend(store: Store, connection: Connection[Record]) -> None:
     assert changes(before[1], await read(connection, silent)) == {"lease_until": at(16.5)}
 
 
-async def test_checkpoint(store: Store, connection: Connection[Record]) -> None:
-    """A checkpoint is kept in the row and replaces the one before; nothing else is touched."""
-    identity = await forge(connection, "RUNNING", checkpoint="1")
-    before = await read(connection, identity)
-    assert await store.checkpoint([Renewal(identity, 1, WORKER, "2")]) == {(identity, 1)}
-    assert changes(before, await read(connection, identity)) == {"checkpoint": "2"}
-
-
-async def test_move(store: Store, connection: Connection[Record]) -> None:
-    """A claim that is passed on changes its holder only; from then on the heir's token counts, and not the old one."""
-    identity = await forge(connection, "RUNNING")
-    before = await read(connection, identity)
-    assert await store.move([(fence(identity), HEIR)]) == {identity}
-    assert changes(before, await read(connection, identity)) == {"locked_by": HEIR}
-    assert await store.complete([Completion(identity, 1, WORKER, None)]) == set()
-    assert await store.complete([Completion(identity, 1, HEIR, None)]) == {(identity, 1)}
-
-
-async def test_lapsed(store: Store, connection: Connection[Record]) -> None:
+async def test_lapsed(store: Store, connection: Sql) -> None:
     """A lease has lapsed when its end lies before now; only RUNNING rows have one; the oldest come first."""
     old = await forge(connection, "RUNNING", started_at=at(-9), lease_until=at(-1))
     young = await forge(connection, "RUNNING", started_at=at(-8), lease_until=at(-2), attempts=3, locked_by=OTHER)
@@ -221,7 +199,7 @@ async def test_lapsed(store: Store, connection: Connection[Record]) -> None:
 
 
 @pytest.mark.usefixtures("own_database")
-async def test_lapsed_looks_at_the_status(store: Store, connection: Connection[Record]) -> None:
+async def test_lapsed_looks_at_the_status(store: Store, connection: Sql) -> None:
     """A row that is not RUNNING never counts as lapsed, even if it had a lease (which the schema refuses)."""
     await connection.execute("ALTER TABLE pulse.jobs DROP CONSTRAINT jobs_lease")
     await forge(connection, "COMPLETED", lease_until=at(-1), locked_by=WORKER)
@@ -229,9 +207,7 @@ async def test_lapsed_looks_at_the_status(store: Store, connection: Connection[R
 
 
 @pytest.mark.parametrize(("lease_s", "reaped"), [(-0.000001, True), (0.0, False), (LEASE_S, False)])
-async def test_a_living_lease_is_never_reaped(
-    store: Store, connection: Connection[Record], lease_s: float, reaped: bool
-) -> None:
+async def test_a_living_lease_is_never_reaped(store: Store, connection: Sql, lease_s: float, reaped: bool) -> None:
     """An attempt seen as lapsed is ended only if its lease has still lapsed when it is ended: a beat may have come."""
     identity = await forge(connection, "RUNNING", lease_until=at(lease_s))
     before = await read(connection, identity)
@@ -241,7 +217,7 @@ async def test_a_living_lease_is_never_reaped(
 
 
 @pytest.mark.usefixtures("own_database")
-async def test_running_of(store: Store, connection: Connection[Record]) -> None:
+async def test_running_of(store: Store, connection: Sql) -> None:
     """What a worker holds is told by attempt, of its own RUNNING rows only; workers are told once each."""
     await connection.execute("ALTER TABLE pulse.jobs DROP CONSTRAINT jobs_lease")
     mine = [

@@ -11,20 +11,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import asyncpg
 import pytest
 from anyio.lowlevel import checkpoint
 
-from tests.store.ops import CLAIM, EXPIRE, OPS, SET_TOPIC, STAGES, Op, Session, World, made, said, state
+from tests.store.helpers import Sql
+from tests.store.ops import CLAIM, EXPIRE, OPS, SET_TOPIC, STAGES, Op, Session, made, said, state
 from tests.support import audit
 from tests.support.waiting import until
 
-if TYPE_CHECKING:
-    from asyncpg import Connection, Record
-
-pytestmark = [pytest.mark.anyio, pytest.mark.postgres, pytest.mark.heavy]
+pytestmark = pytest.mark.heavy
 
 SKIPPING: Final = (CLAIM, EXPIRE)  # what they find locked they leave to their next turn
 Outcome = tuple[object, ...]  # what each operation said, in the order first, second; and the state afterwards
@@ -42,7 +40,7 @@ class Arena:
 
     one: Session
     two: Session
-    watcher: Connection[Record]
+    watcher: Sql
     known: dict[tuple[str, ...], Outcome] = field(default_factory=dict)
     met: dict[str, set[tuple[str, str]]] = field(default_factory=dict)
 
@@ -114,6 +112,7 @@ async def test_committed(arena: Arena, first: Op) -> None:
     assert await audit.violations(arena.watcher) == []
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("first", OPS, ids=str)
 async def test_rolled_back(arena: Arena, first: Op) -> None:
     """
@@ -157,8 +156,3 @@ async def test_statements_do_meet(arena: Arena) -> None:
             if {first.name, second.name} <= row_writers:
                 assert (await arena.overlapping("RUNNING", first, second, commit=True))[1], (first, second)
     assert (await arena.overlapping("PENDING", *SET_TOPIC, commit=True))[1]
-
-
-def test_worlds_are_apart() -> None:
-    """No two worlds share a job, a schedule or a topic."""
-    assert len({(world.job, world.schedule, world.topic) for world in (World() for _ in range(50))}) == 50

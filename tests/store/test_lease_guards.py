@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from uuid import UUID
 
 import pytest
@@ -20,13 +20,10 @@ from pulse_actors.dispatcher.writes.batcher import ROW_BYTES
 from pulse_actors.dispatcher.writes.heartbeat import HeartbeatWriter, PendingHeartbeat, _weight, may_speak_for
 from pulse_actors.shared import identity as identities
 from pulse_actors.shared.identity import Host
-from tests.store.helpers import forge, new_id, read
-from tests.store.recovery_kit import HOST, LEASE_S, Floor, Wire, ago, identity_of, new_worker, process
+from tests.store.helpers import Patch, Sql, forge, new_id, read
+from tests.store.recovery_kit import HOST, LEASE_S, Floor, Process, Wire, ago, identity_of, new_worker
 
-if TYPE_CHECKING:
-    from asyncpg import Connection, Record
-
-pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
+pytestmark = pytest.mark.heavy
 
 AT_S: Final = 1e6
 USER: Final = 12345  # a uid that owns nothing here
@@ -35,7 +32,7 @@ USER: Final = 12345  # a uid that owns nothing here
 class Ward(Floor):
     """A floor where heartbeats are taken."""
 
-    def __init__(self, store: Store, connection: Connection[Record]) -> None:
+    def __init__(self, store: Store, connection: Sql) -> None:
         super().__init__(store, connection)
         self.leases = HeartbeatWriter(store, self.registry, HOST, self.claims.counters, lease_s=LEASE_S)
 
@@ -68,7 +65,7 @@ class Ward(Floor):
 
 
 @pytest.fixture
-def ward(store: Store, connection: Connection[Record]) -> Ward:
+def ward(store: Store, connection: Sql) -> Ward:
     """A ward with nobody in it."""
     return Ward(store, connection)
 
@@ -85,7 +82,7 @@ async def test_a_worker_extends_what_it_lists(ward: Ward) -> None:
     assert worker.contact.extended_s == AT_S
 
 
-async def test_a_result_that_overtakes_a_heartbeat_is_no_loss(ward: Ward, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_result_that_overtakes_a_heartbeat_is_no_loss(ward: Ward, monkeypatch: Patch) -> None:
     """What is completed while the leases are extended is told to be lost, as it is, but to nobody else."""
     worker = ward.join("w")
     done, reported, lost = (new_id() for _ in range(3))
@@ -175,35 +172,33 @@ async def test_a_parent_beats_for_its_child(ward: Ward) -> None:
     assert child.contact.heard_s > 0.0
 
 
-async def test_a_parent_beats_for_a_child_that_has_not_come_back(ward: Ward) -> None:
+async def test_a_parent_beats_for_a_child_that_has_not_come_back(ward: Ward, living: Process) -> None:
     """The leases tell who it is: by its session, and by the user of its process, which lives."""
-    with process() as busy:
-        identity = identity_of(busy.pid)
-        job, other = await ward.job(identity), await ward.job("somebody")
-        session = new_worker(identity).facts.session
-        assert await ward.beat("parent", session=session, uid=os.geteuid() + 1) == []
-        assert not await ward.extended(job)
-        assert await ward.beat("parent", session=session, uid=os.geteuid()) == []
-        assert [await ward.extended(one) for one in (job, other)] == [True, False]
+    identity = identity_of(living.pid)
+    job, other = await ward.job(identity), await ward.job("somebody")
+    session = new_worker(identity).facts.session
+    assert await ward.beat("parent", session=session, uid=os.geteuid() + 1) == []
+    assert not await ward.extended(job)
+    assert await ward.beat("parent", session=session, uid=os.geteuid()) == []
+    assert [await ward.extended(one) for one in (job, other)] == [True, False]
 
 
 @pytest.mark.parametrize("where", ["strangers", "away"])
-async def test_the_word_of_a_parent_counts_for_who_is_not_connected(ward: Ward, where: str) -> None:
+async def test_the_word_of_a_parent_counts_for_who_is_not_connected(ward: Ward, where: str, living: Process) -> None:
     """One that is watched is not silent as long as its parent sees it at work, the database away or not."""
-    with process() as busy:
-        identity = identity_of(busy.pid)
-        worker = new_worker(identity, busy.pid, uid=os.geteuid())
-        worker.contact.beaten_s = 0.0
-        getattr(ward.registry, where)[identity] = worker
-        job, unheld = await ward.job(identity), await ward.job(identity)
-        worker.held[job, 1] = object()  # type: ignore[assignment]
-        await ward.beat("parent", session=worker.facts.session, uid=os.geteuid() + 1)
-        assert worker.contact.beaten_s == 0.0
-        assert not await ward.extended(job)
-        await ward.beat("parent", session=worker.facts.session, uid=os.geteuid())
-        assert worker.contact.beaten_s > 0.0
-        assert worker.contact.extended_s == AT_S
-        assert [await ward.extended(one) for one in (job, unheld)] == [True, False]
+    identity = identity_of(living.pid)
+    worker = new_worker(identity, living.pid, uid=os.geteuid())
+    worker.contact.beaten_s = 0.0
+    getattr(ward.registry, where)[identity] = worker
+    job, unheld = await ward.job(identity), await ward.job(identity)
+    worker.held[job, 1] = object()  # type: ignore[assignment]
+    await ward.beat("parent", session=worker.facts.session, uid=os.geteuid() + 1)
+    assert worker.contact.beaten_s == 0.0
+    assert not await ward.extended(job)
+    await ward.beat("parent", session=worker.facts.session, uid=os.geteuid())
+    assert worker.contact.beaten_s > 0.0
+    assert worker.contact.extended_s == AT_S
+    assert [await ward.extended(one) for one in (job, unheld)] == [True, False]
 
 
 async def test_a_session_of_nobody(ward: Ward) -> None:
@@ -213,23 +208,22 @@ async def test_a_session_of_nobody(ward: Ward) -> None:
     assert not await ward.extended(job)
 
 
-async def test_sessions_of_nobody_cost_one_look(ward: Ward, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_sessions_of_nobody_cost_one_look(ward: Ward, monkeypatch: Patch, living: Process) -> None:
     """However many of them come at once: else who makes them up keeps the heartbeats of all others waiting."""
-    with process() as busy:
-        identity = identity_of(busy.pid)
-        job = await ward.job(identity)
-        session = new_worker(identity).facts.session
-        looks: list[str] = []
-        for name in ("running_workers", "running_of"):
-            monkeypatch.setattr(ward.store, name, counted(getattr(ward.store, name), looks))
-        made_up = [os.urandom(16) for _ in range(50)]
-        wire = Wire()
-        await ward.leases._beat(
-            [PendingHeartbeat(wire, 1, os.geteuid(), "p", one, None, AT_S) for one in (session, *made_up, session)]
-        )
-        assert [body["lost"] for _, _, body in wire.sent] == [[]] * 52
-        assert await ward.extended(job)
-        assert looks == ["running_workers", "running_of"]
+    identity = identity_of(living.pid)
+    job = await ward.job(identity)
+    session = new_worker(identity).facts.session
+    looks: list[str] = []
+    for name in ("running_workers", "running_of"):
+        monkeypatch.setattr(ward.store, name, counted(getattr(ward.store, name), looks))
+    made_up = [os.urandom(16) for _ in range(50)]
+    wire = Wire()
+    await ward.leases._beat(
+        [PendingHeartbeat(wire, 1, os.geteuid(), "p", one, None, AT_S) for one in (session, *made_up, session)]
+    )
+    assert [body["lost"] for _, _, body in wire.sent] == [[]] * 52
+    assert await ward.extended(job)
+    assert looks == ["running_workers", "running_of"]
 
 
 def counted(ask: Callable[..., Any], looks: list[str]) -> Callable[..., Any]:
@@ -272,22 +266,17 @@ async def test_a_worker_over_tcp_that_has_not_come_back(ward: Ward) -> None:
     assert await ward.extended(job)
 
 
-async def test_a_session_of_another_boot(ward: Ward) -> None:
+async def test_a_session_of_another_boot(ward: Ward, living: Process) -> None:
     """What was made with the key of another boot stands for nobody here."""
-    with process() as busy:
-        identity = identity_of(busy.pid)
-        job = await ward.job(identity)
-        elsewhere = HeartbeatWriter(
-            ward.store,
-            ward.registry,
-            Host(HOST.id, "other", HOST.pidns),
-            ward.claims.counters,
-            lease_s=LEASE_S,
-        )
-        wire = Wire()
-        session = new_worker(identity).facts.session
-        await elsewhere._beat([PendingHeartbeat(wire, 1, os.geteuid(), "parent", session, None, AT_S)])
-        assert not await ward.extended(job)
+    identity = identity_of(living.pid)
+    job = await ward.job(identity)
+    elsewhere = HeartbeatWriter(
+        ward.store, ward.registry, Host(HOST.id, "other", HOST.pidns), ward.claims.counters, lease_s=LEASE_S
+    )
+    wire = Wire()
+    session = new_worker(identity).facts.session
+    await elsewhere._beat([PendingHeartbeat(wire, 1, os.geteuid(), "parent", session, None, AT_S)])
+    assert not await ward.extended(job)
 
 
 def test_what_a_heartbeat_weighs() -> None:

@@ -7,7 +7,7 @@ import itertools
 import random
 import uuid
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 from asyncpg.pgproto.pgproto import UUID
@@ -18,12 +18,7 @@ from pulse.store.reading.listing import Wanted
 from pulse.store.rows import from_us, to_us
 from pulse.store.statements import STATEMENTS
 from pulse.store.store import Store
-from tests.store.helpers import NOW, STATUSES, at, forge, new_id
-
-if TYPE_CHECKING:
-    from asyncpg import Connection, Record
-
-pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
+from tests.store.helpers import NOW, STATUSES, Patch, Sql, at, forge, found_of, new_id
 
 JOBS: Final = 150
 MADE_MS: Final = to_us(NOW) // 1000
@@ -107,7 +102,7 @@ async def pages(store: Store, wanted: Wanted, limit: int, **how: Any) -> list[li
 
 
 @pytest.fixture
-async def jobs(connection: Connection[Record]) -> list[Row]:
+async def jobs(connection: Sql) -> list[Row]:
     """Jobs of all kinds."""
     dice = random.Random(7)
     made = [drawn(dice) for _ in range(JOBS)]
@@ -118,7 +113,7 @@ async def jobs(connection: Connection[Record]) -> list[Row]:
 
 
 @pytest.mark.parametrize("small", [3, 10_000], ids=["walked", "collected"])
-async def test_pages_are_the_list(store: Store, jobs: list[Row], small: int, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_pages_are_the_list(store: Store, jobs: list[Row], small: int, monkeypatch: Patch) -> None:
     """All pages together are what is looked for, in order, each once: also pages that end before they are full."""
     monkeypatch.setattr(listing, "SMALL", small)
     dice = random.Random(8)
@@ -143,9 +138,7 @@ MEMBERS: Final[Mapping[str, Callable[[Row], bool]]] = {
 
 @pytest.mark.parametrize("oldest", [False, True], ids=["newest", "oldest"])
 @pytest.mark.parametrize("kind", MEMBERS)
-async def test_each_way_through_the_table(
-    connection: Connection[Record], jobs: list[Row], kind: str, oldest: bool
-) -> None:
+async def test_each_way_through_the_table(connection: Sql, jobs: list[Row], kind: str, oldest: bool) -> None:
     """From its first place on, to before its last one, in order; what belongs to another way is not found."""
     dice = random.Random(9)
     places = sorted(place_of(job["id"], to_us(job["submitted_at"])) for job in jobs if MEMBERS[kind](job))
@@ -168,7 +161,7 @@ PARTS: Final[Mapping[str, Callable[[Row, Wanted], bool]]] = {
 
 
 @pytest.mark.parametrize("part", PARTS)
-async def test_each_part_that_is_small(connection: Connection[Record], jobs: list[Row], part: str) -> None:
+async def test_each_part_that_is_small(connection: Sql, jobs: list[Row], part: str) -> None:
     """All of it that is looked for, each once, the others with their time; whatever else is looked for in it."""
     dice = random.Random(10)
     for _ in range(60):
@@ -178,8 +171,7 @@ async def test_each_part_that_is_small(connection: Connection[Record], jobs: lis
             schedule=SCHEDULE if part == "schedule" else drawn_one.schedule,
             prefix=drawn_one.prefix or "0" if part == "prefix" else drawn_one.prefix,
         )
-        row = await connection.fetchrow(STATEMENTS["collect_jobs"].sql, part, 10 * JOBS, *wanted.columns())
-        assert row is not None
+        row = found_of(await connection.fetchrow(STATEMENTS["collect_jobs"].sql, part, 10 * JOBS, *wanted.columns()))
         found = [job for job in jobs if PARTS[part](job, wanted) and fits(job, wanted)]
         timed = [job["id"] for job in found if is_timed(job["id"])]
         others = [
@@ -189,7 +181,7 @@ async def test_each_part_that_is_small(connection: Connection[Record], jobs: lis
         assert sorted(listing._pieces(row["others"], 24)) == sorted(others)
 
 
-async def test_what_comes_and_goes_meanwhile(store: Store, connection: Connection[Record], jobs: list[Row]) -> None:
+async def test_what_comes_and_goes_meanwhile(store: Store, connection: Sql, jobs: list[Row]) -> None:
     """Jobs that change or come while the pages are read move nothing: the others are there once."""
     await connection.execute("DELETE FROM pulse.jobs WHERE status = 'RUNNING'")
     left = {job["id"] for job in jobs if job["status"] != "RUNNING"}
@@ -207,7 +199,7 @@ async def test_what_comes_and_goes_meanwhile(store: Store, connection: Connectio
     assert left <= {*seen}
 
 
-async def test_age(store: Store, connection: Connection[Record]) -> None:
+async def test_age(store: Store, connection: Sql) -> None:
     """Age is by the time in the id where there is one, else by when the job was submitted; bounds cut exactly."""
     now_us = await store.reads.now_us()
 
@@ -225,7 +217,7 @@ async def test_age(store: Store, connection: Connection[Record]) -> None:
     assert await pages(store, Wanted(older_s=7000), 5) == [[]]
 
 
-async def test_how_far_it_came(store: Store, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_how_far_it_came(store: Store, connection: Sql, monkeypatch: Patch) -> None:
     """A page that ends early says how far was looked; the last one says nothing."""
     monkeypatch.setattr(listing, "FIRST_WINDOW", 1)
     made = [await forge(connection) for _ in range(3)]
@@ -237,9 +229,7 @@ async def test_how_far_it_came(store: Store, connection: Connection[Record], mon
 
 
 @pytest.mark.parametrize("piece", [1, 3, 4, 100])
-async def test_pages_of_large_jobs(
-    store: Store, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch, piece: int
-) -> None:
+async def test_pages_of_large_jobs(store: Store, connection: Sql, monkeypatch: Patch, piece: int) -> None:
     """A page ends before its text is too much, however it was read; the next one goes on where it ended."""
     monkeypatch.setattr(listing, "PIECE", piece)
     large = f'{{"a": "{"x" * 1_000_000}"}}'
@@ -248,9 +238,7 @@ async def test_pages_of_large_jobs(
     assert await pages(store, Wanted(), 9) == [made[:4], made[4:8], made[8:]]
 
 
-async def test_a_page_is_of_one_moment(
-    store: Store, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_page_is_of_one_moment(store: Store, connection: Sql, monkeypatch: Patch) -> None:
     """What is deleted while it is read, piece by piece, is in it yet."""
     monkeypatch.setattr(listing, "PIECE", 1)
     made = sorted([await forge(connection) for _ in range(3)], reverse=True)

@@ -11,7 +11,7 @@ import asyncio
 import random
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import asyncpg
 import pytest
@@ -20,14 +20,11 @@ from pulse.protocol import HandlerInfo
 from pulse.store.connections.pool import Target
 from pulse.store.rows import Completion, Ending, EndingKind, Fence, Firing, NewSchedule, Reckoned, Renewal, to_us
 from pulse.store.store import Store
-from tests.store.helpers import LEASE_S, NOW, OTHER, TOPIC, WORKER, at, fence, forge, job, new_id
+from tests.store.helpers import LEASE_S, NOW, OTHER, TOPIC, WORKER, Sql, at, fence, forge, job, new_id
 from tests.support import audit
 from tests.support.waiting import until_blocked
 
-if TYPE_CHECKING:
-    from asyncpg import Connection, Record
-
-pytestmark = [pytest.mark.anyio, pytest.mark.postgres, pytest.mark.usefixtures("own_database")]
+pytestmark = pytest.mark.usefixtures("own_database")
 
 ROWS: Final = 6
 
@@ -79,7 +76,7 @@ INSERTS: Final = [
 ]
 
 
-async def _made(connection: Connection[Record], store: Store, write: Write) -> list[bytes]:
+async def _made(connection: Sql, store: Store, write: Write) -> list[bytes]:
     """The ids of the rows, in an order that is neither that of the ids nor that of the table."""
     ids = sorted(new_id() for _ in range(ROWS))
     for identity in reversed(ids):
@@ -90,74 +87,67 @@ async def _made(connection: Connection[Record], store: Store, write: Write) -> l
     return [*ids[1::2], *ids[::2]]
 
 
-@pytest.mark.parametrize("analysed", [False, True], ids=["never analysed", "analysed"])
+@pytest.mark.parametrize(
+    "analysed", [False, pytest.param(True, marks=pytest.mark.rest)], ids=["never analysed", "analysed"]
+)
 @pytest.mark.parametrize("write", UPDATES, ids=str)
-async def test_updates(store: Store, connection: Connection[Record], dsn: str, write: Write, analysed: bool) -> None:
+async def test_updates(store: Store, connection: Sql, write: Write, analysed: bool, other: Sql) -> None:
     """While the first row is locked by another, none of the others is locked by who waits for it."""
     ids = await _made(connection, store, write)
     if analysed:
         await connection.execute("ANALYZE pulse.jobs, pulse.schedules")
     hexes = sorted(one.hex() for one in ids)
-    watcher = await asyncpg.connect(dsn)
     holding = connection.transaction()
     await holding.start()
     await connection.execute(f"SELECT FROM {write.table} WHERE id = $1 FOR UPDATE", hexes[0])
     writing = asyncio.create_task(write.do(store, ids))
-    await until_blocked(watcher, by=connection.get_server_pid())
-    free = await watcher.fetch(
-        f"SELECT id FROM {write.table} WHERE id = ANY ($1::uuid[]) FOR UPDATE SKIP LOCKED", hexes
-    )
+    await until_blocked(other, by=connection.get_server_pid())
+    free = await other.fetch(f"SELECT id FROM {write.table} WHERE id = ANY ($1::uuid[]) FOR UPDATE SKIP LOCKED", hexes)
     await holding.rollback()
     await writing
-    await watcher.close(timeout=5)
     assert sorted(row["id"].hex for row in free) == hexes[1:]
 
 
 @pytest.mark.parametrize("write", INSERTS, ids=str)
-async def test_inserts(store: Store, connection: Connection[Record], dsn: str, write: Write) -> None:
+async def test_inserts(store: Store, connection: Sql, write: Write, other: Sql) -> None:
     """While another inserts the first id, none of the others is inserted yet by who waits for it."""
     ids = sorted(new_id() for _ in range(ROWS))
-    watcher = await asyncpg.connect(dsn)
     holding = connection.transaction()
     await holding.start()
     await forge(connection, id=ids[0])
     writing = asyncio.create_task(write.do(store, [*ids[1::2], *ids[::2]]))
-    await until_blocked(watcher, by=connection.get_server_pid())
-    await watcher.execute("SET lock_timeout = '200ms'")
+    await until_blocked(other, by=connection.get_server_pid())
+    await other.execute("SET lock_timeout = '200ms'")
     for identity in ids[1:]:
-        probe = watcher.transaction()
+        probe = other.transaction()
         await probe.start()
-        await forge(watcher, id=identity)
+        await forge(other, id=identity)
         await probe.rollback()
     await holding.rollback()
     await writing
-    await watcher.close(timeout=5)
 
 
-async def test_submit_many(store: Store, connection: Connection[Record], dsn: str) -> None:
+async def test_submit_many(store: Store, connection: Sql, dsn: str, other: Sql) -> None:
     """The same for submits by SQL."""
     sql = """SELECT pulse.submit_many((
                  SELECT jsonb_agg(jsonb_build_object('name', 'n', 'id', id)) FROM unnest($1::uuid[]) AS id))"""
-    await test_inserts(
-        store, connection, dsn, Write("SQL", lambda _, ids: _fetch(dsn, sql, [one.hex() for one in ids]))
-    )
+    write = Write("SQL", lambda _, ids: _fetch(dsn, sql, [one.hex() for one in ids]))
+    await test_inserts(store, connection, write, other)
 
 
-async def test_handlers(store: Store, connection: Connection[Record], dsn: str) -> None:
+async def test_handlers(store: Store, connection: Sql, other: Sql) -> None:
     """What two workers say of the same handlers is written in the order of their names."""
     names = ["a", "b", "c", "d"]
     for name in reversed(names):
         await store.note_handlers({name: HandlerInfo()})
-    watcher = await asyncpg.connect(dsn)
     holding = connection.transaction()
     await holding.start()
     await connection.execute("SELECT FROM pulse.handlers WHERE name = 'a' FOR UPDATE")
     writing = asyncio.create_task(store.note_handlers({name: HandlerInfo(topic="x") for name in reversed(names)}))
-    await until_blocked(watcher, by=connection.get_server_pid())
-    free = await watcher.fetch("SELECT name FROM pulse.handlers FOR UPDATE SKIP LOCKED")
+    await until_blocked(other, by=connection.get_server_pid())
+    free = await other.fetch("SELECT name FROM pulse.handlers FOR UPDATE SKIP LOCKED")
     await holding.rollback()
     await writing
-    await watcher.close(timeout=5)
     assert sorted(row["name"] for row in free) == names[1:]
 
 
@@ -168,7 +158,7 @@ async def _fetch(dsn: str, sql: str, *args: object) -> None:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-async def test_a_storm(connection: Connection[Record], dsn: str, seed: int) -> None:
+async def test_a_storm(connection: Sql, dsn: str, seed: int) -> None:
     """Many sessions that do everything to the same few jobs at once never wait in a circle, and break no rule."""
     await audit.install(connection)
     ids = [await forge(connection, max_attempts=20, next_run_at=at(-9)) for _ in range(12)]

@@ -15,21 +15,14 @@ import json
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator
 from dataclasses import asdict, dataclass
-from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from datetime import timedelta
+from typing import Any, Final, TypeAlias, TypeVar
 
 import asyncpg
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    precondition,
-    rule,
-    run_state_machine_as_test,
-)
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from pulse.errors import ConflictError, NotFoundError
 from pulse.protocol import SubmittedJob
@@ -38,14 +31,11 @@ from pulse.store.operators.transaction import Acting, Operator
 from pulse.store.rows import Completion, Ending, EndingKind, Fence, Renewal, Wake
 from pulse.store.store import Store
 from tests.store.conftest import EMPTY
-from tests.store.helpers import NOW
+from tests.store.helpers import EXAMPLES, NOW, Sql, run_histories
 from tests.store.model import FINISHED, GIVEN_BACK, WAITING, Model, ModelJob
 from tests.support.postgres import Postgres
 
-if TYPE_CHECKING:
-    from asyncpg import Connection, Record
-
-pytestmark = [pytest.mark.postgres, pytest.mark.long, pytest.mark.heavy]
+pytestmark = [pytest.mark.long, pytest.mark.heavy]
 
 T = TypeVar("T")
 LEASE_S: Final = 30.0
@@ -81,7 +71,7 @@ class Database:
 
     runner: asyncio.Runner
     store: Store
-    connection: Connection[Record]
+    connection: Sql
 
     def run(self, doing: Coroutine[Any, Any, T]) -> T:
         """Do it now."""
@@ -389,31 +379,13 @@ class StoreMachine(RuleBasedStateMachine):
         return jobs, history
 
 
+@EXAMPLES
 @pytest.mark.timeout(1.2 * settings().max_examples)
-def test_the_store_does_what_the_model_does(database: Database) -> None:
+def test_the_store_does_what_the_model_does(database: Database, part: int) -> None:
     """Whatever happens in whatever order, each answer and each row of the database is as the model says."""
-
-    class OnThisDatabase(StoreMachine):
-        def __init__(self) -> None:
-            super().__init__(database)
-
-    run_state_machine_as_test(OnThisDatabase, settings=settings(suppress_health_check=[HealthCheck.too_slow]))
+    run_histories(lambda: StoreMachine(database), part)
 
 
 def _nth_id(number: int) -> bytes:
     """An id that is the same in every run; ids of later jobs are not larger."""
     return hashlib.md5(str(number).encode(), usedforsecurity=False).digest()
-
-
-def test_the_model_is_strict() -> None:
-    """The model itself refuses what is stale, or the test above would prove nothing."""
-    model = Model()
-    now: datetime = NOW
-    model.jobs[b"x"] = ModelJob(b"x", "a", "n", "{}", 0, 1, now, now)
-    model.seated([b"x"], ["w"], 1.0, now)
-    assert model.complete([Completion(b"x", 2, "w", None), Completion(b"x", 1, "v", None)], now) == set()
-    assert model.lapsed(now + timedelta(seconds=1)) == set()
-    assert model.end([Ending(b"x", 1, "w", EndingKind.LEASE_EXPIRED)], now) == []
-    assert model.complete([Completion(b"x", 1, "w", "1")], now) == {(b"x", 1)}
-    assert model.complete([Completion(b"x", 1, "w", "2")], now) == {(b"x", 1)}  # it is, and was before
-    assert model.jobs[b"x"].result == "1"

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import AsyncIterator, Callable, Mapping
+import re
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from unittest.mock import AsyncMock
 
 import asyncpg
 import pytest
 
+from pulse.common.ids import uuid7
 from pulse.errors import ConfigError, UnavailableError
+from pulse.ops.doctor.finding import State
 from pulse.store.connections.pool import Target, connect
 from pulse.store.rows import Level
 from pulse.store.store import WORK_CHANNEL, Store
@@ -21,14 +24,15 @@ from pulse_actors.dispatcher.claims.cross_host import PAUSE_S, CrossHostHints
 from pulse_actors.dispatcher.claims.work_signal import WorkSignal
 from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 from pulse_actors.runtime.pg_listen import listen
-from tests.store.helpers import TOPIC, forge
+from tests.store.doctor_kit import Patient, said
+from tests.store.helpers import TOPIC, Patch, Sql, forge
 from tests.store.recovery_kit import HOST, new_worker
+from tests.support import postgres
 from tests.support.claim_parts import claim_parts
+from tests.support.notify_queue import SETTINGS, NotifyQueue
+from tests.support.postgres import Postgres, started
 
-if TYPE_CHECKING:
-    from asyncpg import Connection, Record
-
-pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
+pytestmark = pytest.mark.heavy
 
 DEADLINE_S: Final = 10.0
 PAST: Final = datetime(2020, 1, 1, tzinfo=UTC)
@@ -37,7 +41,7 @@ PAST: Final = datetime(2020, 1, 1, tzinfo=UTC)
 class Ear:
     """What is heard, in order; ``marks`` of the test end a look at it."""
 
-    def __init__(self, connection: Connection[Record]) -> None:
+    def __init__(self, connection: Sql) -> None:
         self._connection = connection
         self.heard: asyncio.Queue[str] = asyncio.Queue()
 
@@ -51,7 +55,7 @@ class Ear:
 
 
 @pytest.fixture
-async def ear(connection: Connection[Record]) -> Ear:
+async def ear(connection: Sql) -> Ear:
     """Somebody who listens."""
     made = Ear(connection)
     await connection.add_listener(WORK_CHANNEL, lambda *message: made.heard.put_nowait(str(message[3])))
@@ -101,7 +105,7 @@ def test_work_is_told_where_nobody_has_room() -> None:
     assert told == ["work"]
 
 
-async def test_it_is_told_once_in_a_while(store: Store, ear: Ear, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_it_is_told_once_in_a_while(store: Store, ear: Ear, monkeypatch: Patch) -> None:
     """However much there is to tell: what comes during the pause is told after it, once, and then nothing more."""
     pauses: list[float] = []
     over = asyncio.Event()
@@ -127,7 +131,7 @@ async def test_it_is_told_once_in_a_while(store: Store, ear: Ear, monkeypatch: p
     assert set(pauses) == {PAUSE_S}
 
 
-async def test_a_database_that_is_away(store: Store, ear: Ear, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_database_that_is_away(store: Store, ear: Ear, monkeypatch: Patch) -> None:
     """What cannot be told is not: the others poll. Afterwards it goes on."""
     notify = store.notify_work
     asked, tried = list[str](), asyncio.Event()
@@ -158,9 +162,7 @@ async def test_what_is_heard(store: Store) -> None:
     assert news.heard(None, 20.0) == [0.0, PAUSE_S]
 
 
-async def test_claims_tell_what_they_leave(
-    store: Store, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_claims_tell_what_they_leave(store: Store, connection: Sql, monkeypatch: Patch) -> None:
     """A claim that brought all it could says so, one that did not does not; work at a level always."""
     registry, told = WorkerRegistry(), list[str]()
     claims = claim_parts(store, registry, HOST, lease_s=30.0, poll_s=60.0, batch=500)
@@ -183,7 +185,7 @@ async def test_claims_tell_what_they_leave(
     assert told == ["work"] * 2
 
 
-async def test_listening_begins_anew(dsn: str, connection: Connection[Record]) -> None:
+async def test_listening_begins_anew(dsn: str, connection: Sql) -> None:
     """A connection that breaks is made again, each channel has its own ear, and from when it says so all is heard."""
     heard, began = asyncio.Queue[tuple[str, str]](), asyncio.Queue[None]()
     channels = {name: functools.partial(_put, heard, name) for name in ("one", "two")}
@@ -202,13 +204,11 @@ def _put(heard: asyncio.Queue[tuple[str, str]], channel: str, text: str) -> None
     heard.put_nowait((channel, text))
 
 
-async def test_listening_waits_for_a_server(
-    dsn: str, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_listening_waits_for_a_server(dsn: str, connection: Sql, monkeypatch: Patch) -> None:
     """Who refuses a connection is asked again."""
     answers = [UnavailableError("away"), ConfigError("no such user"), None]
 
-    async def refusing(*args: Any) -> Connection[Record]:
+    async def refusing(*args: Any) -> Sql:
         answer = answers.pop(0)
         if answer is not None:
             raise answer
@@ -236,9 +236,7 @@ async def test_listening_waits_for_a_server(
     ],
     ids=repr,
 )
-async def test_a_connection_that_is_cut_before_it_listens(
-    dsn: str, error: Exception, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_connection_that_is_cut_before_it_listens(dsn: str, error: Exception, monkeypatch: Patch) -> None:
     """All the ways in which asyncpg says so, as tried with a server that cuts and cuts: another one is made."""
     errors = [error]
     add_listener = asyncpg.Connection.add_listener
@@ -253,3 +251,102 @@ async def test_a_connection_that_is_cut_before_it_listens(
     async with asyncio.timeout(DEADLINE_S), listening(Target(dsn, "ear"), {"one": lambda _text: None}, began.set):
         await began.wait()
     assert errors == []
+
+
+# A queue of NOTIFY that is full, since a session that listens stays in a transaction: pulse goes on in silence.
+
+
+SCHEDULE: Final = "0199a1b2-c3d4-7e5f-8a0b-1c2d3e4f5a6b"
+# Whatever tells somebody something, and commits.
+TELLING: Final = (
+    "SELECT pulse.submit('n')",
+    """SELECT pulse.submit_many('[{"name": "n"}, {"name": "m"}]')""",
+    "SELECT pulse.notify_work()",
+    """SELECT pulse.set_topic('t', '{"timeout_s": 5}')""",
+    "INSERT INTO pulse.topics (topic, timeout_s) VALUES ('u', 5)",
+    f"SELECT pulse.create_schedule('n', every_s => 15, id => '{SCHEDULE}')",
+    f"SELECT pulse.update_schedule('{SCHEDULE}', every_s => 30)",
+    f"SELECT pulse.resume_schedule('{SCHEDULE}')",
+    f"SELECT pulse.trigger_schedule('{SCHEDULE}')",
+)
+
+
+@pytest.fixture(scope="module")
+def small_server() -> Iterator[Postgres]:
+    """One whose queue of NOTIFY is as small as one can be: no setting of it before PostgreSQL 17."""
+    installation, *_ = postgres.installations()
+    if installation.major < 17:
+        pytest.skip("the queue of NOTIFY is 8 GB before PostgreSQL 17")
+    with started(installation, **SETTINGS) as server:
+        yield server
+
+
+@pytest.fixture
+def database(small_server: Postgres) -> Iterator[str]:
+    """A fresh database of it."""
+    with small_server.database() as made:
+        yield made
+
+
+@pytest.fixture
+async def sql(database: str) -> AsyncIterator[Sql]:
+    """A session of it."""
+    made = await asyncpg.connect(database)
+    yield made
+    await made.close(timeout=5)
+
+
+@pytest.fixture
+async def queue(database: str) -> AsyncIterator[NotifyQueue]:
+    """Somebody who fills it."""
+    made = NotifyQueue(database)
+    yield made
+    await made.close()
+
+
+async def test_all_that_tells_goes_on(database: str, sql: Sql, queue: NotifyQueue) -> None:
+    """Submits, schedules, topics and the gate commit at a full queue, where a plain NOTIFY cannot."""
+    await queue.fill()
+    with pytest.raises(asyncpg.ProgramLimitExceededError, match="too many notifications in the NOTIFY queue"):
+        await sql.execute("NOTIFY somebody, 'something'")
+    for statement in TELLING:
+        await sql.execute(statement)
+    store = Store(Target(database, "test"))
+    try:
+        await store.notify_work("me")
+        await store.gate.pause("t", "why", for_s=1e-6)
+        assert [pause.topic for pause in await store.gate.expire()] == ["t"]
+        await store.gate.pause("t", "why")
+        await store.gate.resume("t")
+        await store.schedules.delete(uuid7().bytes)
+    finally:
+        store.close()
+
+
+async def test_half_full_is_enough_to_be_silent(sql: Sql, queue: NotifyQueue) -> None:
+    """What pulse itself tells never fills it: from a half on it tells nothing, below it does."""
+    for upto, is_told in ((0.3, True), (0.5, False)):
+        await queue.fill(upto)
+        before = await queue.usage()
+        for _ in range(3):
+            await sql.execute("SELECT pulse.tell('pulse_work', $1)", "x" * 7900)
+        assert (await queue.usage() > before) is is_told
+
+
+async def test_the_doctor_names_who_keeps_it_full(database: str, sql: Sql, queue: NotifyQueue) -> None:
+    """How full it is, and the oldest transaction, whatever its database; below a half all is well."""
+    patient = Patient(database, sql)
+    finding = (await patient.found())["notifications"]
+    assert (finding.state, finding.text) == (State.OK, "the queue of NOTIFY is 0% full")
+    await queue.fill(0.6)
+    await sql.execute("BEGIN")
+    younger = await patient.session()
+    await younger.execute("BEGIN")
+    finding = (await patient.found())["notifications"]
+    await younger.close(timeout=5)
+    assert finding.state is State.WARNING
+    assert re.fullmatch(r"the queue of NOTIFY is 6\d% full", finding.text)
+    assert f"session {queue.pid} (" in finding.details[0]
+    assert "is idle in transaction since 0 s" in finding.details[0]
+    assert len(finding.details) == 3
+    assert "pg_terminate_backend" in said(finding) + finding.advice[0]

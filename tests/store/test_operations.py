@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import asyncpg
 import pytest
@@ -14,28 +14,35 @@ from pulse.store.operators import audit
 from pulse.store.operators.jobs import Moved
 from pulse.store.operators.transaction import Operator
 from pulse.store.rows import Wake
-from pulse.store.statements import STATEMENTS
 from pulse.store.store import Store
-from tests.store.helpers import LEASE_S, NOW, OTHER, STATUSES, TERMINAL, TOPIC, WAITING, WORKER, at, claim, forge, read
-from tests.support.waiting import until_blocked
-
-if TYPE_CHECKING:
-    from asyncpg import Connection, Record
-
-pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
+from tests.store.helpers import (
+    LEASE_S,
+    NOW,
+    STATUSES,
+    TERMINAL,
+    TOPIC,
+    WAITING,
+    WORKER,
+    Patch,
+    Sql,
+    at,
+    forge,
+    found_of,
+    read,
+)
 
 HELD: Final = "9999-12-30 00:00+00"
 _NOTE: Final = "INSERT INTO pulse.audit (id, at, action, topic) VALUES ($1, $2, $3, $4)"
 ANNA: Final = Operator(1000, "anna", "host", 77, "bob")
 
 
-async def notes(connection: Connection[Record]) -> list[dict[str, Any]]:
+async def notes(connection: Sql) -> list[dict[str, Any]]:
     """What was written down, oldest first."""
     return [dict(row) for row in await connection.fetch("SELECT * FROM pulse.audit ORDER BY id")]
 
 
 @pytest.mark.parametrize("status", STATUSES)
-async def test_delete(store: Store, connection: Connection[Record], status: str) -> None:
+async def test_delete(store: Store, connection: Sql, status: str) -> None:
     """What has ended is gone, with its history, and nothing else; what has not is left as it is."""
     job, other = await forge(connection, status), await forge(connection, "COMPLETED")
     for one in (job, other):
@@ -49,7 +56,7 @@ async def test_delete(store: Store, connection: Connection[Record], status: str)
 
 
 @pytest.mark.parametrize("status", STATUSES)
-async def test_change(store: Store, connection: Connection[Record], status: str) -> None:
+async def test_change(store: Store, connection: Sql, status: str) -> None:
     """What waits is moved, and due from now on; what does not wait, or was not asked for, is left as it is."""
     job, other = await forge(connection, status, priority=3), await forge(connection)
     left = await read(connection, other)
@@ -69,7 +76,7 @@ async def test_change(store: Store, connection: Connection[Record], status: str)
     assert moved == {job: Moved(TOPIC, 3, Wake("u", -5, at(9).timestamp()))}
 
 
-async def test_change_of_one_of_both(store: Store, connection: Connection[Record]) -> None:
+async def test_change_of_one_of_both(store: Store, connection: Sql) -> None:
     """What is not named stays; who is there already is left alone, and keeps its place."""
     job = await forge(connection, priority=3)
     assert await store.change([job], priority=3, now=at(1)) == {job: Moved(TOPIC, 3, None)}
@@ -80,7 +87,7 @@ async def test_change_of_one_of_both(store: Store, connection: Connection[Record
     assert (found["topic"], found["priority"], found["next_run_at"]) == ("u", 4, at(3))
 
 
-async def test_change_of_what_is_not_due(store: Store, connection: Connection[Record]) -> None:
+async def test_change_of_what_is_not_due(store: Store, connection: Sql) -> None:
     """A back-off is not cut short, and what is held back stays so."""
     later = await forge(connection, "RETRYING", next_run_at=at(60))
     held = await forge(connection)
@@ -92,7 +99,7 @@ async def test_change_of_what_is_not_due(store: Store, connection: Connection[Re
     assert await connection.fetchval(f"SELECT next_run_at = '{HELD}' FROM pulse.jobs WHERE id = $1", held.hex())
 
 
-async def test_a_cursor_that_has_passed_finds_what_was_changed(store: Store, connection: Connection[Record]) -> None:
+async def test_a_cursor_that_has_passed_finds_what_was_changed(store: Store, connection: Sql) -> None:
     """A dispatcher whose cursor stands behind the job's old due time claims it where it is now."""
     job = await forge(connection, next_run_at=at(-600))
     await store.change([job], priority=7, now=at(0))
@@ -100,74 +107,7 @@ async def test_a_cursor_that_has_passed_finds_what_was_changed(store: Store, con
     assert [one.id for one in claimed] == [job]
 
 
-_CLAIMED: Final = "lease_until = now(), started_at = now()"
-RACES: Final = {
-    "claim": (
-        "PENDING",
-        f"UPDATE pulse.jobs SET status = 'RUNNING', attempts = 1, locked_by = '{OTHER}', {_CLAIMED}",
-    ),
-    "cancel": ("PENDING", "UPDATE pulse.jobs SET status = 'CANCELED', completed_at = now()"),
-    "retry": ("DEAD_LETTERED", "UPDATE pulse.jobs SET status = 'PENDING', completed_at = NULL, uncharged = attempts"),
-}
-
-
-@pytest.mark.parametrize(("by", "what"), [("claim", "change"), ("cancel", "change"), ("retry", "delete")])
-async def test_who_is_first_has_the_job(
-    store: Store, connection: Connection[Record], dsn: str, by: str, what: str
-) -> None:
-    """A change that waits for another transaction sees what that has made of the job, and leaves it alone."""
-    status, sql = RACES[by]
-    job = await forge(connection, status)
-    other = await asyncpg.connect(dsn)
-    transaction = other.transaction()
-    await transaction.start()
-    await other.execute(f"{sql} WHERE id = $1", job.hex())
-    waiting = asyncio.create_task(store.change([job], priority=9) if what == "change" else store.delete([job]))
-    await until_blocked(connection, by=other.get_server_pid())
-    await transaction.commit()
-    assert not await waiting
-    assert (await read(connection, job))["priority"] == 0
-    await other.close(timeout=5)
-
-
-@pytest.mark.parametrize("then", ["claim", "cancel"])
-async def test_a_change_that_is_first(store: Store, connection: Connection[Record], dsn: str, then: str) -> None:
-    """A claim passes what is being changed, and has it afterwards; a cancel waits, and cancels what was changed."""
-    job = await forge(connection)
-    other = await asyncpg.connect(dsn)
-    transaction = other.transaction()
-    await transaction.start()
-    await other.fetch(STATEMENTS["change_jobs"].sql, [job.hex()], "u", None, at(0))
-    if then == "claim":
-        assert await claim(store) == []
-        await transaction.commit()
-        assert await claim(store) == []
-        assert [one.id for one in await claim(store, topic="u", worker=OTHER)] == [job]
-    else:
-        waiting = asyncio.create_task(store.cancel([job]))
-        await until_blocked(connection, by=other.get_server_pid())
-        await transaction.commit()
-        assert [one.id for one in await waiting] == [job]
-        found = await read(connection, job)
-        assert (found["status"], found["topic"]) == ("CANCELED", "u")
-    await other.close(timeout=5)
-
-
-async def test_a_delete_that_is_first(store: Store, connection: Connection[Record], dsn: str) -> None:
-    """A retry that waits for a delete finds nothing."""
-    job = await forge(connection, "COMPLETED")
-    other = await asyncpg.connect(dsn)
-    transaction = other.transaction()
-    await transaction.start()
-    await other.fetch(STATEMENTS["delete_jobs"].sql, [job.hex()])
-    waiting = asyncio.create_task(store.retry([job]))
-    await until_blocked(connection, by=other.get_server_pid())
-    await transaction.commit()
-    assert await waiting == {}
-    await other.close(timeout=5)
-
-
-async def test_a_note_is_there_with_what_was_done(store: Store, connection: Connection[Record]) -> None:
+async def test_a_note_is_there_with_what_was_done(store: Store, connection: Sql) -> None:
     """What an operator does is written down with it: who, what, and how many."""
     job = await forge(connection)
     async with store.acting(ANNA) as acting:
@@ -187,7 +127,7 @@ async def test_a_note_is_there_with_what_was_done(store: Store, connection: Conn
     assert (note["job_id"].bytes, note["schedule_id"].bytes, json.loads(note["detail"])) == (job, job, {"a": 1})
 
 
-async def test_no_note_without_what_was_done(store: Store, connection: Connection[Record]) -> None:
+async def test_no_note_without_what_was_done(store: Store, connection: Sql) -> None:
     """What fails is neither done nor written down, and the connection is good for the next."""
     job = await forge(connection)
 
@@ -198,13 +138,13 @@ async def test_no_note_without_what_was_done(store: Store, connection: Connectio
             raise error
 
     for error in (NotFoundError("x"), RuntimeError("x")):
-        with pytest.raises(type(error)):
+        with pytest.raises(type(error), match="x"):
             await fail(error)
     assert (await read(connection, job))["status"] == "PENDING"
     assert await notes(connection) == []
 
 
-async def test_functions_note_what_they_do(store: Store, connection: Connection[Record]) -> None:
+async def test_functions_note_what_they_do(store: Store, connection: Sql) -> None:
     """What SQL does leaves the same notes, by the role; what a server does by them, by whom the server says."""
     schedule = await connection.fetchval("SELECT pulse.create_schedule('n', every_s => 60, args => '{\"secret\": 1}')")
     for sql in (
@@ -239,7 +179,7 @@ async def test_functions_note_what_they_do(store: Store, connection: Connection[
     assert (await notes(connection))[-1]["user_name"] == role
 
 
-async def test_nobody_forges_a_note(connection: Connection[Record]) -> None:
+async def test_nobody_forges_a_note(connection: Sql) -> None:
     """A role that may change a schedule cannot say that it is somebody else, nor change what is written."""
     role = f"shop_{NOW.year}_{connection.get_server_pid()}"
     await connection.execute(f"CREATE ROLE {role}; GRANT USAGE ON SCHEMA pulse TO {role}")
@@ -249,7 +189,7 @@ async def test_nobody_forges_a_note(connection: Connection[Record]) -> None:
             """SELECT set_config('pulse.operator', '{"uid": 0, "user": "root", "behalf": "x"}', false)"""
         )
         await connection.execute("SELECT pulse.note('x')")
-        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+        with pytest.raises(asyncpg.InsufficientPrivilegeError, match="permission denied for table audit"):
             await connection.execute("DELETE FROM pulse.audit")
     finally:
         await connection.execute("RESET SESSION AUTHORIZATION; RESET pulse.operator")
@@ -258,7 +198,7 @@ async def test_nobody_forges_a_note(connection: Connection[Record]) -> None:
     assert (note["uid"], note["user_name"], note["behalf"]) == (None, role, None)
 
 
-async def test_pages_of_notes(store: Store, connection: Connection[Record]) -> None:
+async def test_pages_of_notes(store: Store, connection: Sql) -> None:
     """Notes are listed newest first, narrowed by action, topic and age, and page by page."""
     made = (
         (1, 0, "jobs.cancel", None),
@@ -286,9 +226,7 @@ async def test_pages_of_notes(store: Store, connection: Connection[Record]) -> N
     assert [await store.audit.forget(2.5, now=at(3)), await listed()] == [1, [4, 3, 2]]
 
 
-async def test_old_notes_go_in_batches(
-    store: Store, connection: Connection[Record], dsn: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_old_notes_go_in_batches(store: Store, connection: Sql, monkeypatch: Patch, other: Sql) -> None:
     """The oldest first, never what is just as old as that; what another server deletes just now is left to it."""
     monkeypatch.setattr(audit, "BATCH", 2)
     for number in range(4):
@@ -298,14 +236,12 @@ async def test_old_notes_go_in_batches(
         return [row["id"] for row in await connection.fetch("SELECT id FROM pulse.audit ORDER BY id")]
 
     assert [await store.audit.forget(1.0, now=at(4)), await left()] == [2, [2, 3]]
-    other = await asyncpg.connect(dsn)
     transaction = other.transaction()
     await transaction.start()
     await other.execute("SELECT FROM pulse.audit WHERE id = 2 FOR UPDATE")
     async with asyncio.timeout(2.0):
         assert await store.audit.forget(1.0, now=at(4)) == 0
     await transaction.rollback()
-    await other.close(timeout=5)
     assert [await store.audit.forget(1.0, now=at(4)), await left()] == [1, [3]]
     assert await store.audit.forget(1.0, now=at(4)) == 0
 
@@ -320,8 +256,7 @@ async def test_progress_of_retention(store: Store) -> None:
         (2, 2, True, True),
     ):
         await store.audit.note_retention(walked, gone, begins=begins, ends=ends)
-        found = await store.audit.retention()
-        assert found is not None
+        found = found_of(await store.audit.retention())
         told.append(found)
     names = ("walked", "gone", "last_walked", "last_gone", "total_gone")
     assert [told[2][name] for name in names] == [7, 4, 9, 3, 7]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 
@@ -14,13 +14,8 @@ from pulse.store.operators.schedules import MAX_HELD
 from pulse.store.rows import Completion, Due, Ending, EndingKind, Fired, Level, NewSchedule, from_us
 from pulse.store.store import Store
 from pulse_actors.scheduler.catchup import firing_of
-from tests.store.helpers import NOW, OTHER, TOPIC, WORKER, at, claim, fence, history, read
+from tests.store.helpers import NOW, OTHER, TOPIC, WORKER, Patch, Sql, at, claim, fence, found_of, history, read
 from tests.support.waiting import until_blocked
-
-if TYPE_CHECKING:
-    from asyncpg import Connection, Record
-
-pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 
 EVERY_S: Final = 60.0
 
@@ -40,7 +35,7 @@ async def fire(store: Store, number: int) -> Fired:
     return fired
 
 
-async def job_of(connection: Connection[Record], schedule: bytes, number: int) -> bytes:
+async def job_of(connection: Sql, schedule: bytes, number: int) -> bytes:
     """Id of the job of that minute."""
     sql = "SELECT id FROM pulse.jobs WHERE schedule_id = $1 AND occurrence = $2"
     identity: uuid.UUID = await connection.fetchval(sql, schedule.hex(), at(number * EVERY_S))
@@ -52,7 +47,7 @@ async def verdicts(store: Store, *numbers: int) -> list[str]:
     return [(await fire(store, number)).verdict for number in numbers]
 
 
-async def statuses(connection: Connection[Record]) -> list[str]:
+async def statuses(connection: Sql) -> list[str]:
     """Of all jobs, by occurrence."""
     rows = await connection.fetch("SELECT status::text AS status FROM pulse.jobs ORDER BY occurrence")
     return [row["status"] for row in rows]
@@ -65,7 +60,7 @@ async def finish(store: Store, now_s: float) -> None:
     await store.complete([Completion(*fence(done[0].id, done[0].attempt), None)], now=at(now_s))
 
 
-async def test_allow(store: Store, connection: Connection[Record]) -> None:
+async def test_allow(store: Store, connection: Sql) -> None:
     """Each occurrence becomes a job that may run, whatever the others do."""
     await make(store, "allow")
     assert await verdicts(store, 0, 1, 2) == ["fired"] * 3
@@ -74,7 +69,7 @@ async def test_allow(store: Store, connection: Connection[Record]) -> None:
 
 
 @pytest.mark.parametrize("stage", ["PENDING", "RUNNING", "RETRYING"])
-async def test_skip(store: Store, connection: Connection[Record], stage: str) -> None:
+async def test_skip(store: Store, connection: Sql, stage: str) -> None:
     """While the last job is not finished, waiting for its retry included, occurrences become nothing."""
     schedule = await make(store, "skip")
     assert await verdicts(store, 0) == ["fired"]
@@ -84,12 +79,11 @@ async def test_skip(store: Store, connection: Connection[Record], stage: str) ->
             await store.end([Ending(*fence(one.id), EndingKind.RETRY, "why", delay_s=1000.0)], now=NOW)
     assert await verdicts(store, 1, 2) == ["skipped"] * 2
     assert await statuses(connection) == [stage]
-    found = await store.schedules.get(schedule)
-    assert found is not None
+    found = found_of(await store.schedules.get(schedule))
     assert (found["next_run_at"], found["last_run_at"]) == (at(3 * EVERY_S).timestamp(), NOW.timestamp())
 
 
-async def test_skip_goes_on_when_it_is_finished(store: Store, connection: Connection[Record]) -> None:
+async def test_skip_goes_on_when_it_is_finished(store: Store, connection: Sql) -> None:
     """The next occurrence after the end of the last job fires; so it does when that job is gone altogether."""
     await make(store, "skip")
     assert await verdicts(store, 0) == ["fired"]
@@ -99,7 +93,7 @@ async def test_skip_goes_on_when_it_is_finished(store: Store, connection: Connec
     assert await verdicts(store, 2, 3) == ["fired", "skipped"]
 
 
-async def test_jobs_that_were_triggered_do_not_count(store: Store, connection: Connection[Record]) -> None:
+async def test_jobs_that_were_triggered_do_not_count(store: Store, connection: Sql) -> None:
     """What an operator starts beside the occurrences holds up none of them."""
     schedule = await make(store, "skip")
     assert await store.schedules.trigger(schedule, uuid7().bytes)
@@ -107,7 +101,7 @@ async def test_jobs_that_were_triggered_do_not_count(store: Store, connection: C
     assert await statuses(connection) == ["PENDING"] * 2
 
 
-async def test_cancel(store: Store, connection: Connection[Record]) -> None:
+async def test_cancel(store: Store, connection: Sql) -> None:
     """The old job is canceled as an operator would, in the statement that inserts the new one."""
     schedule = await make(store, "cancel")
     assert await fire(store, 0) == Fired(schedule, "fired", Level(TOPIC, 0), None)
@@ -122,7 +116,7 @@ async def test_cancel(store: Store, connection: Connection[Record]) -> None:
     assert await statuses(connection) == ["CANCELED", "CANCELED", "PENDING"]
 
 
-async def test_cancel_leaves_what_is_finished(store: Store, connection: Connection[Record]) -> None:
+async def test_cancel_leaves_what_is_finished(store: Store, connection: Sql) -> None:
     """A job that is done is not canceled, and nothing else is."""
     await make(store, "cancel")
     await fire(store, 0)
@@ -131,7 +125,7 @@ async def test_cancel_leaves_what_is_finished(store: Store, connection: Connecti
     assert await statuses(connection) == ["COMPLETED", "PENDING"]
 
 
-async def test_a_cursor_that_was_set_back_cancels_nothing(store: Store, connection: Connection[Record]) -> None:
+async def test_a_cursor_that_was_set_back_cancels_nothing(store: Store, connection: Sql) -> None:
     """An occurrence that fires again by hand does not cancel its own job."""
     await make(store, "cancel")
     await fire(store, 0)
@@ -141,7 +135,7 @@ async def test_a_cursor_that_was_set_back_cancels_nothing(store: Store, connecti
     assert await statuses(connection) == ["PENDING"]
 
 
-async def test_queue(store: Store, connection: Connection[Record]) -> None:
+async def test_queue(store: Store, connection: Sql) -> None:
     """Occurrences wait for the one before them, one after the other, in order; none is lost."""
     schedule = await make(store, "queue")
     assert await verdicts(store, 0, 1, 2) == ["fired", "held", "held"]
@@ -160,7 +154,7 @@ async def test_queue(store: Store, connection: Connection[Record]) -> None:
     assert await verdicts(store, 3) == ["fired"]
 
 
-async def test_what_is_held_keeps_its_turn(store: Store, connection: Connection[Record]) -> None:
+async def test_what_is_held_keeps_its_turn(store: Store, connection: Sql) -> None:
     """An occurrence that comes between the end of a job and the release of the next waits behind it."""
     schedule = await make(store, "queue")
     assert await verdicts(store, 0, 1) == ["fired", "held"]
@@ -171,7 +165,7 @@ async def test_what_is_held_keeps_its_turn(store: Store, connection: Connection[
     assert one.id == await job_of(connection, schedule, 1)
 
 
-async def test_a_held_job_that_was_canceled_is_passed_over(store: Store, connection: Connection[Record]) -> None:
+async def test_a_held_job_that_was_canceled_is_passed_over(store: Store, connection: Sql) -> None:
     """An operator may cancel what waits; its place is taken by the next, and an empty queue is none."""
     schedule = await make(store, "queue")
     await verdicts(store, 0, 1, 2)
@@ -187,7 +181,7 @@ async def test_a_held_job_that_was_canceled_is_passed_over(store: Store, connect
     assert not (await store.schedules.work(now=NOW)).waiting
 
 
-async def test_a_queue_is_bounded(store: Store, connection: Connection[Record]) -> None:
+async def test_a_queue_is_bounded(store: Store, connection: Sql) -> None:
     """No more than so many wait; what comes then is passed over, and told."""
     schedule = await make(store, "queue")
     assert await verdicts(store, *range(MAX_HELD + 2)) == ["fired", *["held"] * MAX_HELD, "full"]
@@ -200,9 +194,7 @@ async def test_a_queue_is_bounded(store: Store, connection: Connection[Record]) 
     assert len(await statuses(connection)) == MAX_HELD + 3
 
 
-async def test_what_is_held_back_during_a_release_is_not_forgotten(
-    store: Store, connection: Connection[Record]
-) -> None:
+async def test_what_is_held_back_during_a_release_is_not_forgotten(store: Store, connection: Sql) -> None:
     """A release that counted before another occurrence was held back writes nothing; the next one lets them all go."""
     schedule = await make(store, "queue")
     await verdicts(store, 0, 1)
@@ -228,7 +220,7 @@ async def test_what_is_held_back_during_a_release_is_not_forgotten(
         await store.complete([Completion(*fence(one.id), None)], now=at(130 + number))
 
 
-async def test_release_is_of_one_schedule(store: Store, connection: Connection[Record]) -> None:
+async def test_release_is_of_one_schedule(store: Store, connection: Sql) -> None:
     """The end of one schedule's job lets nothing of another one go, and no more than one of its own."""
     first, second = await make(store, "queue"), await make(store, "queue")
     for _ in range(3):
@@ -252,7 +244,7 @@ def _fields(due: Due) -> dict[str, Any]:
     return {name: getattr(due, name) for name in Due.__slots__}
 
 
-async def test_deleting_cancels_what_is_held(store: Store, connection: Connection[Record]) -> None:
+async def test_deleting_cancels_what_is_held(store: Store, connection: Sql) -> None:
     """What waits behind another job would wait for ever without its schedule; the others stay as they are."""
     schedule = await make(store, "queue")
     other = await make(store, "allow")
@@ -262,7 +254,7 @@ async def test_deleting_cancels_what_is_held(store: Store, connection: Connectio
     assert await statuses(connection) == ["PENDING", "CANCELED", "CANCELED"]
 
 
-async def test_a_queue_that_makes_up_for_all(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_queue_that_makes_up_for_all(store: Store, monkeypatch: Patch) -> None:
     """Who wants each that was missed has as many wait as may be made up for."""
     monkeypatch.setattr(scheduled, "MAX_HELD_OF_ALL", MAX_HELD + 2)
     await make(store, "queue", catch_up="all")

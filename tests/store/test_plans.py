@@ -12,7 +12,7 @@ import json
 import re
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import asyncpg
 import pytest
@@ -22,13 +22,8 @@ from pulse.store.connections.pool import HOT_SETTINGS, Target, connect
 from pulse.store.rows import Renewal
 from pulse.store.statements import STATEMENTS
 from pulse.store.store import Store
-from tests.store.helpers import LEASE_S, NOW, TOPIC, WORKER, at, new_id
+from tests.store.helpers import LEASE_S, NOW, TOPIC, WORKER, Sql, at, found_of, new_id
 from tests.support.postgres import Postgres
-
-if TYPE_CHECKING:
-    from asyncpg import Connection, Record
-
-pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 
 Node = dict[str, Any]
 ROWS: Final = 200_000
@@ -91,7 +86,7 @@ _INSERT: Final = """
 class Planned:
     """A hot connection to a table in a certain state."""
 
-    connection: Connection[Record]
+    connection: Sql
     numbers: Iterator[int] = field(default_factory=itertools.count)
 
     async def plan(self, name: str, mode: str, *, analyse: bool = False, now: str | None = None) -> Node:
@@ -113,7 +108,7 @@ class Planned:
         return found
 
 
-async def fill(connection: Connection[Record], status: str, due: str, rows: int) -> None:
+async def fill(connection: Sql, status: str, due: str, rows: int) -> None:
     """Insert *rows* jobs in *status*, due from NOW + *due* on, a millisecond apart, of three priorities."""
     moment = await connection.fetchval("SELECT $1::timestamptz + $2::text::interval", NOW, due)
     await connection.execute(_INSERT, TOPIC, status, moment, NOW if status == "COMPLETED" else None, rows)
@@ -324,7 +319,7 @@ async def test_a_vain_claim_reads_next_to_nothing(planned: Planned) -> None:
 
 
 @pytest.mark.usefixtures("own_database")
-async def test_heartbeats_are_hot(store: Store, connection: Connection[Record]) -> None:
+async def test_heartbeats_are_hot(store: Store, connection: Sql) -> None:
     """A heartbeat writes no index, with progress or without, where its page has room."""
     await fill(connection, "PENDING", "-1 hour", FEW)
     claimed = await store.claim([TOPIC], [WORKER], [0] * FEW, LEASE_S, now=NOW)
@@ -338,10 +333,9 @@ async def test_heartbeats_are_hot(store: Store, connection: Connection[Record]) 
     assert updates == hot_updates == 3 * FEW
 
 
-async def _updates(connection: Connection[Record]) -> tuple[int, int]:
+async def _updates(connection: Sql) -> tuple[int, int]:
     sql = "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relid = 'pulse.jobs'::regclass"
-    row = await connection.fetchrow(sql)
-    assert row is not None
+    row = found_of(await connection.fetchrow(sql))
     return row["n_tup_upd"], row["n_tup_hot_upd"]
 
 

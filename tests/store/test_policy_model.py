@@ -11,20 +11,12 @@ import asyncio
 from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import asyncpg
 import pytest
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    precondition,
-    rule,
-    run_state_machine_as_test,
-)
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from pulse.errors import BadRequestError
 from pulse.protocol import HandlerInfo
@@ -32,13 +24,10 @@ from pulse.store.connections.pool import Target
 from pulse.store.rows import Ending, EndingKind
 from pulse.store.store import Store
 from tests.store.conftest import EMPTY
-from tests.store.helpers import NOW, job
+from tests.store.helpers import EXAMPLES, NOW, Sql, job, run_histories
 from tests.support.postgres import Postgres
 
-if TYPE_CHECKING:
-    from asyncpg import Connection, Record
-
-pytestmark = [pytest.mark.postgres, pytest.mark.long, pytest.mark.heavy]
+pytestmark = [pytest.mark.long, pytest.mark.heavy]
 
 T = TypeVar("T")
 STORES: Final = 3
@@ -99,7 +88,7 @@ class Policies:
 class PolicyMachine(RuleBasedStateMachine):
     """A few jobs, three dispatchers' stores, and operators who change their minds."""
 
-    def __init__(self, runner: asyncio.Runner, several: list[Store], connection: Connection[Record]) -> None:
+    def __init__(self, runner: asyncio.Runner, several: list[Store], connection: Sql) -> None:
         super().__init__()
         self.runner, self.stores, self.connection = runner, several, connection
         self.jobs: dict[bytes, Row] = {}
@@ -249,7 +238,7 @@ class PolicyMachine(RuleBasedStateMachine):
     @rule(store=stores, topic=topics)
     def set_nonsense(self, store: int, topic: str) -> None:
         """It is refused, and what goes with it is not done either."""
-        with pytest.raises(BadRequestError):
+        with pytest.raises(BadRequestError, match="backoff of topic"):
             self.do(self.stores[store].topics.set(topic, {"max_attempts": 1, "backoff": "fixed:-5"}))
 
     @rule(store=stores, word=words)
@@ -309,16 +298,7 @@ def machine(server: Postgres) -> Iterator[Any]:
         runner.run(connection.close())
 
 
-def test_the_stores_do_what_the_model_does(machine: Any) -> None:
+@EXAMPLES
+def test_the_stores_do_what_the_model_does(machine: Any, part: int) -> None:
     """Random histories of pauses, policies and expiries, by several dispatchers, end as in the model."""
-    run_state_machine_as_test(machine, settings=settings(suppress_health_check=[HealthCheck.too_slow]))
-
-
-def test_the_model_is_strict() -> None:
-    """The model itself knows what ends when, and who is asked first, or the test above would prove nothing."""
-    back_offs = {"": "fixed:3", "a": "list:1,5"}
-    policies = Policies(pauses={"": NOW, "a": None}, backoffs=back_offs, handlers={"m": "quadratic"})
-    assert [policies.is_paused(topic, NOW) for topic in TOPICS] == [True, False]
-    assert policies.is_paused("b", NOW - timedelta(seconds=1))
-    rows = [Row(topic, name, 5, NOW, None, attempts=3, uncharged=1) for topic in TOPICS for name in NAMES]
-    assert [policies.wait_s(row) for row in rows] == [5, 4, 3, 4]
+    run_histories(machine, part)

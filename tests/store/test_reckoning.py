@@ -4,20 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
-
-import pytest
+from typing import Any
 
 from pulse.common.ids import uuid7
 from pulse.store.rows import NewSchedule, Reckoned
 from pulse.store.store import Store
 from pulse_actors.scheduler.catchup import reckoned_of
-from tests.store.helpers import NOW, at
-
-if TYPE_CHECKING:
-    from asyncpg import Connection, Record
-
-pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
+from tests.store.helpers import NOW, Sql, at, found_of
 
 MINUTE_S = 60.0
 
@@ -34,15 +27,14 @@ async def reckon(store: Store) -> int:
     return await store.schedules.reckon([reckoned_of(one) for one in due])
 
 
-async def occurrences(connection: Connection[Record], schedule: NewSchedule) -> tuple[Any, ...]:
+async def occurrences(connection: Sql, schedule: NewSchedule) -> tuple[Any, ...]:
     """The next one, the one after it, whether something is to be reckoned, and why that cannot be."""
     sql = "SELECT next_run_at, following_run_at, reckon, error FROM pulse.schedules WHERE id = $1"
-    row = await connection.fetchrow(sql, schedule.id.hex())
-    assert row is not None
+    row = found_of(await connection.fetchrow(sql, schedule.id.hex()))
     return tuple(row)
 
 
-async def test_what_is_created_is_reckoned(store: Store, connection: Connection[Record]) -> None:
+async def test_what_is_created_is_reckoned(store: Store, connection: Sql) -> None:
     """What follows the cursor of a cron is reckoned afterwards, once; of the other kinds it is known."""
     schedule = new()
     known = [new(following_run_at=at(MINUTE_S)), new(kind="every", cron=None, timezone=None, every_s=60.0)]
@@ -56,7 +48,7 @@ async def test_what_is_created_is_reckoned(store: Store, connection: Connection[
     assert await reckon(store) == 0
 
 
-async def test_what_was_reckoned_for_another_cursor(store: Store, connection: Connection[Record]) -> None:
+async def test_what_was_reckoned_for_another_cursor(store: Store, connection: Sql) -> None:
     """Where the cursor has moved since it was read, what was reckoned for it is dropped."""
     schedule = new()
     await store.schedules.create(schedule)
@@ -66,7 +58,7 @@ async def test_what_was_reckoned_for_another_cursor(store: Store, connection: Co
     assert await occurrences(connection, schedule) == (at(MINUTE_S), None, True, None)
 
 
-async def test_what_was_reckoned_for_another_rule(store: Store, connection: Connection[Record]) -> None:
+async def test_what_was_reckoned_for_another_rule(store: Store, connection: Sql) -> None:
     """Where the definition was changed since it was read, too, though it has no cursor before or after."""
     schedule = new(next_run_at=None)
     await store.schedules.create(schedule)
@@ -77,7 +69,7 @@ async def test_what_was_reckoned_for_another_rule(store: Store, connection: Conn
     assert await occurrences(connection, schedule) == (None, None, True, None)
 
 
-async def test_each_is_reckoned_alone(store: Store, connection: Connection[Record]) -> None:
+async def test_each_is_reckoned_alone(store: Store, connection: Sql) -> None:
     """What is noted of one schedule is not noted of another."""
     schedules = [new(), new(next_run_at=at(-MINUTE_S))]
     for schedule in schedules:
@@ -88,7 +80,7 @@ async def test_each_is_reckoned_alone(store: Store, connection: Connection[Recor
     assert await store.schedules.reckon([reckoned_of(second), reckoned_of(first)]) == 2
 
 
-async def test_what_cannot_be_followed_does_not_fire(store: Store, connection: Connection[Record]) -> None:
+async def test_what_cannot_be_followed_does_not_fire(store: Store, connection: Sql) -> None:
     """It keeps its cursor and says why, and is neither due nor reckoned again, until somebody looks again."""
     schedule = new(timezone="Mars/Base")
     await store.schedules.create(schedule)
@@ -103,7 +95,7 @@ async def test_what_cannot_be_followed_does_not_fire(store: Store, connection: C
     assert await occurrences(connection, schedule) == (NOW, at(MINUTE_S), False, None)
 
 
-async def test_an_update_is_another_chance(store: Store, connection: Connection[Record]) -> None:
+async def test_an_update_is_another_chance(store: Store, connection: Sql) -> None:
     """Whatever is changed of a schedule that could not be followed, it is tried again."""
     schedule = new()
     await store.schedules.create(schedule)
@@ -114,7 +106,7 @@ async def test_an_update_is_another_chance(store: Store, connection: Connection[
     assert await occurrences(connection, schedule) == (NOW, None, True, None)
 
 
-async def test_what_is_mended_by_hand_is_followed_again(store: Store, connection: Connection[Record]) -> None:
+async def test_what_is_mended_by_hand_is_followed_again(store: Store, connection: Sql) -> None:
     """A plain UPDATE that says to reckon is enough; one that mends nothing is reckoned once more, not without end."""
     schedule = new(timezone="Mars/Base", next_run_at=None)
     await store.schedules.create(schedule)
@@ -129,7 +121,7 @@ async def test_what_is_mended_by_hand_is_followed_again(store: Store, connection
         assert not (await store.schedules.work(now=NOW)).reckon
 
 
-async def test_what_sql_made_gets_its_first_occurrences(store: Store, connection: Connection[Record]) -> None:
+async def test_what_sql_made_gets_its_first_occurrences(store: Store, connection: Sql) -> None:
     """Of each kind: the next one in the future, and the one after it."""
     for rule, seconds in (
         ("cron => '* * * * *'", (60, 120)),
@@ -140,8 +132,7 @@ async def test_what_sql_made_gets_its_first_occurrences(store: Store, connection
         await connection.execute(f"SELECT pulse.create_schedule('n', {rule})")
         assert await store.schedules.due(10) == []
         assert await reckon(store) == 1
-        row = await connection.fetchrow("SELECT next_run_at, following_run_at FROM pulse.schedules")
-        assert row is not None
+        row = found_of(await connection.fetchrow("SELECT next_run_at, following_run_at FROM pulse.schedules"))
         assert [None if one is None else one - NOW for one in row] == [
             None if one is None else timedelta(seconds=one) for one in seconds
         ]

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import anyio
-import asyncpg
 import pytest
 
 from pulse.store.rows import Ending, EndingKind
@@ -15,12 +14,9 @@ from pulse.system import processes
 from pulse_actors.dispatcher.liveness import startup
 from pulse_actors.dispatcher.liveness.startup import bury_forgotten, bury_late
 from pulse_actors.shared.identity import Host, Peer, compose, this_host
-from tests.store.helpers import forge, history, read
+from tests.store.helpers import Patch, Sql, forge, history, holding, read
 
-if TYPE_CHECKING:
-    from asyncpg import Connection, Record
-
-pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
+pytestmark = pytest.mark.heavy
 
 HERE: Final = this_host("here")
 PID: Final = os.getpid()
@@ -39,13 +35,13 @@ ALIVE: Final = worker(HERE, PID, processes.start_time(PID))
 EARLIER: Final = worker(Host("here", BEFORE, 1), 1)
 
 
-async def seen(connection: Connection[Record], host: str, boot: str, ago: str) -> None:
+async def seen(connection: Sql, host: str, boot: str, ago: str) -> None:
     """A supervisor of that host and boot was there."""
     sql = "INSERT INTO pulse.hosts (host, boot, pidns, seen_at) VALUES ($1, $2, 1, now() - $3::text::interval)"
     await connection.execute(sql, host, boot, ago)
 
 
-async def test_what_cannot_be_running_is_given_back(store: Store, connection: Connection[Record]) -> None:
+async def test_what_cannot_be_running_is_given_back(store: Store, connection: Sql) -> None:
     """Rows of this host's dead processes, and of its boots that are over; of everybody else nothing is touched."""
     void = [DEAD, worker(HERE, PID, 7), EARLIER]
     valid = [
@@ -64,7 +60,7 @@ async def test_what_cannot_be_running_is_given_back(store: Store, connection: Co
     assert statuses == dict.fromkeys(void, "PENDING") | dict.fromkeys(valid, "RUNNING")
 
 
-async def test_who_is_no_worker_of_this_form(store: Store, connection: Connection[Record]) -> None:
+async def test_who_is_no_worker_of_this_form(store: Store, connection: Sql) -> None:
     """An identity of another form says nothing, so nothing is done about it."""
     job = await forge(connection, "RUNNING", locked_by="somebody")
     assert await bury_forgotten(store, HERE, boot=True, sweep_s=SWEEP_S) == ([], [])
@@ -72,9 +68,7 @@ async def test_who_is_no_worker_of_this_form(store: Store, connection: Connectio
 
 
 @pytest.mark.parametrize("boot", [False, True])
-async def test_a_restart_of_the_machine_is_charged_to_nobody(
-    store: Store, connection: Connection[Record], boot: bool
-) -> None:
+async def test_a_restart_of_the_machine_is_charged_to_nobody(store: Store, connection: Sql, boot: bool) -> None:
     """Nobody's job took the machine down, whoever looks at it first."""
     job = await forge(connection, "RUNNING", locked_by=EARLIER)
     await seen(connection, "here", BEFORE, "100 years")
@@ -84,7 +78,7 @@ async def test_a_restart_of_the_machine_is_charged_to_nobody(
     assert (await read(connection, job))["crashes"] == 0
 
 
-async def test_at_the_start_of_the_whole_nobody_is_charged(store: Store, connection: Connection[Record]) -> None:
+async def test_at_the_start_of_the_whole_nobody_is_charged(store: Store, connection: Sql) -> None:
     """Somebody had stopped it all: a death is no crash of a job's making."""
     job = await forge(connection, "RUNNING", locked_by=DEAD)
     await bury_forgotten(store, HERE, boot=True, sweep_s=SWEEP_S)
@@ -92,7 +86,7 @@ async def test_at_the_start_of_the_whole_nobody_is_charged(store: Store, connect
     assert (row["status"], row["uncharged"], row["crashes"]) == ("PENDING", 1, 0)
 
 
-async def test_who_dies_beside_its_dispatcher_is_charged(store: Store, connection: Connection[Record]) -> None:
+async def test_who_dies_beside_its_dispatcher_is_charged(store: Store, connection: Sql) -> None:
     """A job that takes the dispatcher down with its worker must not do so for ever."""
     job = await forge(connection, "RUNNING", locked_by=DEAD)
     await bury_forgotten(store, HERE, boot=False, sweep_s=SWEEP_S)
@@ -101,22 +95,17 @@ async def test_who_dies_beside_its_dispatcher_is_charged(store: Store, connectio
     assert row["last_error"] == "worker process died: nobody saw how"
 
 
-async def test_a_row_that_somebody_has_locked(store: Store, connection: Connection[Record], dsn: str) -> None:
+async def test_a_row_that_somebody_has_locked(store: Store, connection: Sql, dsn: str) -> None:
     """A dead worker's own transaction may hold it yet: all others are ended, and this one is for later."""
     locked, free = [await forge(connection, "RUNNING", locked_by=DEAD) for _ in range(2)]
-    other = await asyncpg.connect(dsn)
-    async with other.transaction():
-        await other.execute("SELECT FROM pulse.jobs WHERE id = $1 FOR UPDATE", locked.hex())
+    async with holding(dsn, "SELECT FROM pulse.jobs WHERE id = $1 FOR UPDATE", locked.hex()):
         living, left = await bury_forgotten(store, HERE, boot=False, sweep_s=SWEEP_S)
-    await other.close()
     assert living == []
     assert [(ending.id, ending.kind) for ending in left] == [(locked, EndingKind.CRASHED)]
     assert [(await read(connection, row))["status"] for row in (locked, free)] == ["RUNNING", "RETRYING"]
 
 
-async def test_claims_that_were_committed_late(
-    store: Store, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_claims_that_were_committed_late(store: Store, connection: Sql, monkeypatch: Patch) -> None:
     """Of workers that are dead and that nobody here knows: they were never handed out, and leave no trace."""
     monkeypatch.setattr(startup, "OTHERS_S", 0.0)
     known = worker(HERE, PID, 8)
@@ -128,9 +117,7 @@ async def test_claims_that_were_committed_late(
     assert await history(connection, rows[DEAD]) == []
 
 
-async def test_another_supervisor_may_bury_its_own(
-    store: Store, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_another_supervisor_may_bury_its_own(store: Store, connection: Sql, monkeypatch: Patch) -> None:
     """It knows what had started: only what is left after a while was forgotten."""
     row = await forge(connection, "RUNNING", locked_by=DEAD)
 

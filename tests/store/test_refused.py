@@ -28,17 +28,15 @@ from pulse_actors.dispatcher.writes.submit import PendingSubmit
 from pulse_actors.runtime import actor
 from pulse_actors.runtime.actor import Backoff
 from pulse_actors.watchdog import expiry
-from tests.store.helpers import TOPIC, forge, job, read
+from tests.store.helpers import TOPIC, Patch, Sql, forge, found_of, job, read
 from tests.store.recovery_kit import DEADLINE_S, HOST, LEASE_S, Floor, Wire, new_worker, wire_of
 from tests.store.refusing_kit import refusing, spoil, sqlstates
 from tests.support.waiting import until as until_within
 
 if TYPE_CHECKING:
-    from asyncpg import Connection, Record
-
     from pulse_actors.dispatcher.workers.records import RegisteredWorker
 
-pytestmark = [pytest.mark.anyio, pytest.mark.postgres, pytest.mark.heavy]
+pytestmark = pytest.mark.heavy
 
 DEAD: Final = "SELECT count(*) FROM pulse.jobs WHERE status = 'DEAD_LETTERED'"
 STATES: Final = sqlstates()
@@ -52,7 +50,7 @@ RUNNING: Final = "SELECT count(*) FROM pulse.jobs WHERE status = 'RUNNING'"
 class Counter(Floor):
     """All loops of a dispatcher that write, with a worker, on the test's database."""
 
-    def __init__(self, store: Store, connection: Connection[Record]) -> None:
+    def __init__(self, store: Store, connection: Sql) -> None:
         super().__init__(store, connection)
         self.worker: RegisteredWorker = new_worker("w", capacity=1000)
         self.registry.join(self.worker)
@@ -99,7 +97,7 @@ class Counter(Floor):
 
 @contextlib.asynccontextmanager
 async def open_while_refused(
-    counter: Counter, connection: Connection[Record], refused: Mapping[bytes, str] | str, *statuses: str
+    counter: Counter, connection: Sql, refused: Mapping[bytes, str] | str, *statuses: str
 ) -> AsyncIterator[Callable[[], Awaitable[None]]]:
     """Its loops run, and found the cause there when they began; what is yielded takes that away."""
     async with contextlib.AsyncExitStack() as cause:
@@ -110,7 +108,7 @@ async def open_while_refused(
 
 
 @pytest.fixture
-def counter(store: Store, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch) -> Counter:
+def counter(store: Store, connection: Sql, monkeypatch: Patch) -> Counter:
     """One that tries again soon: the pauses are measured elsewhere."""
     monkeypatch.setattr(results, "REFUSED_PAUSE_S", 0.05)
     monkeypatch.setattr(refused_jobs, "TRY_S", 0.05)
@@ -118,7 +116,7 @@ def counter(store: Store, connection: Connection[Record], monkeypatch: pytest.Mo
     return Counter(store, connection)
 
 
-async def aside(connection: Connection[Record]) -> dict[bytes, str]:
+async def aside(connection: Sql) -> dict[bytes, str]:
     """The jobs that are set aside, with what was said of them."""
     rows = await connection.fetch("SELECT uuid_send(job_id) AS id, sqlstate FROM pulse.set_aside")
     return {row["id"]: row["sqlstate"] for row in rows}
@@ -126,14 +124,10 @@ async def aside(connection: Connection[Record]) -> dict[bytes, str]:
 
 async def until_assigned(counter: Counter, jobs: Sequence[bytes]) -> None:
     """All of these have been handed out."""
-
-    async def are_there() -> bool:
-        return counter.assigned() == {*jobs}
-
-    await until(are_there, "the jobs")
+    await until(lambda: counter.assigned() == {*jobs}, "the jobs")
 
 
-async def test_claims(counter: Counter, connection: Connection[Record]) -> None:
+async def test_claims(counter: Counter, connection: Sql) -> None:
     """Jobs that are refused are set aside, all others are handed out, and they are, too, as soon as that works."""
     jobs = [await forge(connection, next_run_at=PAST) for _ in range(2 * len(STATES))]
     bad = dict(zip(jobs[1::2], STATES, strict=True))
@@ -154,7 +148,7 @@ async def test_claims(counter: Counter, connection: Connection[Record]) -> None:
 
 @pytest.mark.parametrize("sqlstate", AT_ONCE)
 @pytest.mark.rest
-async def test_what_says_away_of_one_topic(counter: Counter, connection: Connection[Record], sqlstate: str) -> None:
+async def test_what_says_away_of_one_topic(counter: Counter, connection: Sql, sqlstate: str) -> None:
     """While the claims of all others succeed, nobody is away, and nothing is locked: it is about the job."""
     other = new_worker("other")
     other.facts, other.capacity = replace(other.facts, topics=("others",)), 10_000
@@ -179,7 +173,7 @@ async def test_what_says_away_of_one_topic(counter: Counter, connection: Connect
 
 
 @pytest.mark.parametrize("is_first", [True, False])
-async def test_what_is_not_believed(counter: Counter, connection: Connection[Record], *, is_first: bool) -> None:
+async def test_what_is_not_believed(counter: Counter, connection: Sql, *, is_first: bool) -> None:
     """It is told, so that claims are made at a slower pace, the next one of everything; other topics have theirs."""
     bad, good = (TOPIC, "others") if is_first else ("others", TOPIC)
     worker = new_worker("other")
@@ -189,7 +183,7 @@ async def test_what_is_not_believed(counter: Counter, connection: Connection[Rec
     async with refusing(connection, {refused: "08006"}, "RUNNING"):
         for _ in range(STUBBORN - 1):
             other = await forge(connection, topic=good, next_run_at=PAST)
-            with pytest.raises(UnavailableError):
+            with pytest.raises(UnavailableError, match="is away: not with me"):
                 await counter.claims.loop.pass_once()
             assert (await read(connection, other))["status"] == "RUNNING"
             assert counter.claims.signal.cursors._wanted
@@ -199,9 +193,7 @@ async def test_what_is_not_believed(counter: Counter, connection: Connection[Rec
     assert await aside(connection) == {refused: "08006"}
 
 
-async def test_what_is_said_of_a_claim_that_was_made(
-    counter: Counter, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_is_said_of_a_claim_that_was_made(counter: Counter, connection: Sql, monkeypatch: Patch) -> None:
     """Whoever is told to go may have been so behind the commit: what was taken goes back before the next claim."""
     job = await forge(connection, next_run_at=PAST)
     claim = counter.store.claim
@@ -213,15 +205,13 @@ async def test_what_is_said_of_a_claim_that_was_made(
         raise UnavailableError("away") from cause
 
     monkeypatch.setattr(counter.store, "claim", told)
-    with pytest.raises(UnavailableError):
+    with pytest.raises(UnavailableError, match="away"):
         await counter.claims.loop.pass_once()
     row = await read(connection, job)
     assert (row["status"], row["attempts"], row["uncharged"]) == ("PENDING", 1, 1)
 
 
-async def test_what_a_search_finds_before_a_lock(
-    counter: Counter, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_a_search_finds_before_a_lock(counter: Counter, connection: Sql, monkeypatch: Patch) -> None:
     """It is set aside, though the search does not come to its end."""
     jobs = [await forge(connection, next_run_at=PAST + timedelta(seconds=place)) for place in range(4)]
 
@@ -231,15 +221,13 @@ async def test_what_a_search_finds_before_a_lock(
     async with refusing(connection, {jobs[0]: "XX001"}, "RUNNING"):
         with monkeypatch.context() as patch:
             patch.setattr(refused_jobs._RefusedSearch, "is_about_none", interrupted)
-            with pytest.raises(UnavailableError):
+            with pytest.raises(UnavailableError, match="locked"):
                 await counter.claims.loop.pass_once()
     assert await aside(connection) == {jobs[0]: "XX001"}
 
 
 @pytest.mark.parametrize("is_one", [True, False])
-async def test_a_search_has_no_cost(
-    counter: Counter, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch, *, is_one: bool
-) -> None:
+async def test_a_search_has_no_cost(counter: Counter, connection: Sql, monkeypatch: Patch, *, is_one: bool) -> None:
     """What one knows of full claims is not made of it: the next ones would come rarely, for no reason."""
     costs: list[float] = []
     monkeypatch.setattr(
@@ -253,15 +241,13 @@ async def test_a_search_has_no_cost(
 
 
 @pytest.mark.parametrize("is_left", [False, True])
-async def test_a_name_that_cannot_be_read(
-    counter: Counter, connection: Connection[Record], store: Store, *, is_left: bool
-) -> None:
+async def test_a_name_that_cannot_be_read(counter: Counter, connection: Sql, store: Store, *, is_left: bool) -> None:
     """Its claim is done, and nobody can read of what: it goes back, the others are handed out, and no loop ends."""
     jobs = [await forge(connection, next_run_at=PAST) for _ in range(9)]
     bad = jobs[4]
     await spoil(connection, bad)
     if is_left:  # by a dispatcher before this one, which died of it
-        with pytest.raises(StatementError):
+        with pytest.raises(StatementError, match="answers to claim_jobs cannot be read"):
             await store.claim([TOPIC], [counter.worker.identity], [0] * 9, LEASE_S)
         assert (await connection.fetchval(RUNNING)) == len(jobs)
         counter.claims.in_doubt.doubt(counter.worker.identity)
@@ -275,18 +261,12 @@ async def test_a_name_that_cannot_be_read(
             await until(others, "the other jobs")
             assert await connection.fetchval("SELECT count(*) FROM pulse.attempts") == is_left * len(jobs)
 
-            async def tried_again() -> bool:
-                return bool(await connection.fetchval("SELECT tries > 3 FROM pulse.set_aside"))
-
-            await until(tried_again, "some more tries")
+            await until(lambda: connection.fetchval("SELECT tries > 3 FROM pulse.set_aside"), "some more tries")
             assert await connection.fetchval("SELECT count(*) FROM pulse.attempts") == is_left * len(jobs)
             later = await forge(connection, next_run_at=PAST)
             counter.claims.signal.wake()
 
-            async def those_that_come() -> bool:
-                return later in counter.assigned()
-
-            await until(those_that_come, "a job that comes later")
+            await until(lambda: later in counter.assigned(), "a job that comes later")
             await connection.execute("UPDATE pulse.jobs SET name = 'n' WHERE id = $1", bad.hex())
 
             async def it_too() -> bool:
@@ -294,12 +274,13 @@ async def test_a_name_that_cannot_be_read(
 
             await until(it_too, "the job itself")
     assert [one["job"] for one in logs if one["event"] == "job_set_aside"] == [str(UUID(bytes=bad))]
-    row = await connection.fetchrow("SELECT attempts - uncharged AS charged FROM pulse.jobs WHERE id = $1", bad.hex())
-    assert row is not None
+    row = found_of(
+        await connection.fetchrow("SELECT attempts - uncharged AS charged FROM pulse.jobs WHERE id = $1", bad.hex())
+    )
     assert row["charged"] == 1
 
 
-async def test_what_is_let_go_with_another(counter: Counter, connection: Connection[Record]) -> None:
+async def test_what_is_let_go_with_another(counter: Counter, connection: Sql) -> None:
     """It is claimed at once, though the claims have passed it over, and look everywhere once a minute."""
     jobs = [await forge(connection, next_run_at=PAST) for _ in range(3)]
     refusal = StatementError("no", sqlstate="XX001", statement="claim_jobs")
@@ -316,7 +297,7 @@ async def test_what_is_let_go_with_another(counter: Counter, connection: Connect
 
 
 @pytest.mark.rest
-async def test_bad_jobs_beside_each_other(counter: Counter, connection: Connection[Record]) -> None:
+async def test_bad_jobs_beside_each_other(counter: Counter, connection: Sql) -> None:
     """A page of the disk holds many: those behind them are handed out, also to a worker that has one place."""
     counter.worker.capacity = 1
     soon = datetime.now(UTC)
@@ -334,7 +315,7 @@ async def test_bad_jobs_beside_each_other(counter: Counter, connection: Connecti
         await until(others, "the other jobs")
 
 
-async def test_a_bad_job_that_one_place_waits_for(counter: Counter, connection: Connection[Record]) -> None:
+async def test_a_bad_job_that_one_place_waits_for(counter: Counter, connection: Sql) -> None:
     """The place goes to another one, and so much is known that it is about the first alone."""
     counter.worker.capacity = 1
     jobs = [await forge(connection, next_run_at=PAST + timedelta(seconds=place)) for place in range(2)]
@@ -344,19 +325,13 @@ async def test_a_bad_job_that_one_place_waits_for(counter: Counter, connection: 
     assert counter.claims.quarantine._pauses == {}
 
 
-async def test_many_jobs_that_one_place_waits_for(
-    counter: Counter, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_many_jobs_that_one_place_waits_for(counter: Counter, connection: Sql, monkeypatch: Patch) -> None:
     """Where each of them is refused, no more are set aside than may be, however many places there are."""
     monkeypatch.setattr(refused_jobs, "MOST_BLAMED", 1)
     counter.worker.capacity = 1
     jobs = [await forge(connection, next_run_at=PAST) for _ in range(20)]
     async with open_while_refused(counter, connection, "XX001", "RUNNING") as heal:
-
-        async def is_tried() -> bool:
-            return bool(counter.claims.quarantine._pauses)
-
-        await until(is_tried, "claims that fail")
+        await until(lambda: bool(counter.claims.quarantine._pauses), "claims that fail")
         assert len(await aside(connection)) <= 2
         await heal()
         counter.claims.quarantine._pauses.clear()
@@ -369,9 +344,7 @@ async def test_many_jobs_that_one_place_waits_for(
         await until(all_of_them, "the jobs")
 
 
-async def test_what_is_set_aside_is_told_once(
-    counter: Counter, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_is_set_aside_is_told_once(counter: Counter, connection: Sql, monkeypatch: Patch) -> None:
     """And nothing is told of those that are not, since too many are."""
     monkeypatch.setattr(refused_jobs, "MOST_BLAMED", 4)
     for _ in range(30):
@@ -392,9 +365,7 @@ async def test_what_is_set_aside_is_told_once(
 
 
 @pytest.mark.parametrize("sqlstate", sorted(WAITED))
-async def test_a_claim_that_waits(
-    counter: Counter, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch, sqlstate: str
-) -> None:
+async def test_a_claim_that_waits(counter: Counter, connection: Sql, monkeypatch: Patch, sqlstate: str) -> None:
     """One that met a lock, or took too long, blames no job; it is made as soon as that works."""
     monkeypatch.setattr(failures, "AT_ONCE_S", 0.0)
     soon = datetime.now(UTC)
@@ -422,7 +393,7 @@ async def test_a_claim_that_waits(
 
 
 @pytest.mark.rest
-async def test_reports(counter: Counter, connection: Connection[Record]) -> None:
+async def test_reports(counter: Counter, connection: Sql) -> None:
     """Results of others are written; what is refused is kept, and written when it is not any more."""
     good = [await counter.running(counter.worker) for _ in STATES]
     bad = {await counter.running(counter.worker): sqlstate for sqlstate in STATES}
@@ -446,9 +417,7 @@ async def test_reports(counter: Counter, connection: Connection[Record]) -> None
         await until(is_free, "their places")
 
 
-async def test_a_report_that_is_refused_stays_aside(
-    counter: Counter, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_report_that_is_refused_stays_aside(counter: Counter, connection: Sql, monkeypatch: Patch) -> None:
     """It is told once, is where people look as long as it lasts, and waits longer than for a lock."""
     monkeypatch.setattr(results, "LOCKED_PAUSE_S", 0.0)
     monkeypatch.setattr(results, "REFUSED_PAUSE_S", 0.2)
@@ -486,7 +455,7 @@ async def test_a_report_that_is_refused_stays_aside(
 
 
 @pytest.mark.parametrize("together", [True, False])
-async def test_many_refused_reports(counter: Counter, connection: Connection[Record], together: bool) -> None:
+async def test_many_refused_reports(counter: Counter, connection: Sql, together: bool) -> None:
     """They hold up no other: neither what comes later, nor what stands behind them in the same flush."""
     bad = {await counter.running(counter.worker): "P0001" for _ in range(3 * IN_VAIN)}
     good = await counter.running(counter.worker)
@@ -506,7 +475,7 @@ async def has_failed(counter: Counter, statement: str) -> bool:
     return statement in {one.statement for one in counter.store.failing.now()}
 
 
-async def test_nobody_waits_for_a_refused_report(counter: Counter, connection: Connection[Record]) -> None:
+async def test_nobody_waits_for_a_refused_report(counter: Counter, connection: Sql) -> None:
     """It may be refused for days: no sweep waits for it, and its lease is kept; others are doubted as before."""
     bad, later = [await counter.running(counter.worker, lease_until=PAST) for _ in range(2)]
     async with open_while_refused(counter, connection, {bad: "P0001"}, "COMPLETED") as heal:
@@ -525,7 +494,7 @@ async def test_nobody_waits_for_a_refused_report(counter: Counter, connection: C
     assert counter.registry.refused == {}
 
 
-async def late(connection: Connection[Record], number: int) -> list[bytes]:
+async def late(connection: Sql, number: int) -> list[bytes]:
     """So many jobs that have expired."""
     ends = [PAST + timedelta(seconds=1 + second) for second in range(number)]
     return [await forge(connection, next_run_at=PAST, expires_at=end) for end in ends]
@@ -540,7 +509,7 @@ async def expiring(counter: Counter) -> AsyncIterator[None]:
         tasks.cancel_scope.cancel()
 
 
-async def test_what_expires_while_it_is_set_aside(counter: Counter, connection: Connection[Record]) -> None:
+async def test_what_expires_while_it_is_set_aside(counter: Counter, connection: Sql) -> None:
     """It is a dead letter, whether or not a worker has room for it."""
     counter.worker.capacity = 0
     [one] = await late(connection, 1)
@@ -550,9 +519,7 @@ async def test_what_expires_while_it_is_set_aside(counter: Counter, connection: 
     assert await aside(connection) == {}
 
 
-async def test_late_jobs_that_are_refused(
-    counter: Counter, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_late_jobs_that_are_refused(counter: Counter, connection: Sql, monkeypatch: Patch) -> None:
     """Those behind them are dead letters soon, and they themselves as soon as that works."""
     monkeypatch.setattr(expiry, "LOOK_S", 0.5)
     monkeypatch.setattr(expiry, "LATER_S", 2.0)
@@ -565,7 +532,7 @@ async def test_late_jobs_that_are_refused(
         await until(lambda: counter.is_status("DEAD_LETTERED", *jobs), "all of them")
 
 
-async def test_each_late_job_is_refused(store: Store, connection: Connection[Record], monkeypatch: Any) -> None:
+async def test_each_late_job_is_refused(store: Store, connection: Sql, monkeypatch: Any) -> None:
     """It may be about none of them: no more than some are set aside, and the database is blamed."""
     monkeypatch.setattr(expiry, "MOST_BLAMED", 2 * IN_VAIN)
     monkeypatch.setattr(actor, "QUIET_S", 0.0)
@@ -598,7 +565,7 @@ async def test_each_late_job_is_refused(store: Store, connection: Connection[Rec
     assert {entry["step"] for entry in logs if "step" in entry} == {"expiry"}
 
 
-async def test_what_was_refused_something_else(store: Store, connection: Connection[Record]) -> None:
+async def test_what_was_refused_something_else(store: Store, connection: Sql) -> None:
     """It is let go without a pause before the next: whoever was refused that tries it again."""
     counter = Counter(store, connection)
     for _ in range(2):
@@ -608,7 +575,7 @@ async def test_what_was_refused_something_else(store: Store, connection: Connect
     assert await aside(connection) == {}
 
 
-async def test_what_is_reported_is_nobodys_turn(counter: Counter, connection: Connection[Record]) -> None:
+async def test_what_is_reported_is_nobodys_turn(counter: Counter, connection: Sql) -> None:
     """Of a job that runs its report may be what is refused: that stays so. Who was handed out meanwhile is let go."""
     reported, handed_out = [await counter.running(counter.worker) for _ in range(2)]
     for one, statement in ((reported, "complete_jobs"), (handed_out, "claim_jobs")):
@@ -617,7 +584,8 @@ async def test_what_is_reported_is_nobodys_turn(counter: Counter, connection: Co
     assert await aside(connection) == {reported: "P0001"}
 
 
-async def test_ends(counter: Counter, connection: Connection[Record]) -> None:
+@pytest.mark.rest
+async def test_ends(counter: Counter, connection: Sql) -> None:
     """The same of attempts that did not succeed."""
     counter.registry.closed = True  # none is handed out again
     good = [await counter.running(counter.worker) for _ in STATES]
@@ -630,7 +598,8 @@ async def test_ends(counter: Counter, connection: Connection[Record]) -> None:
         await until(lambda: counter.is_status("RETRYING", *bad), "their own ends")
 
 
-async def test_heartbeats_and_checkpoints(counter: Counter, connection: Connection[Record]) -> None:
+@pytest.mark.rest
+async def test_heartbeats_and_checkpoints(counter: Counter, connection: Sql) -> None:
     """Leases of others are extended, their checkpoints kept; what is refused is not lost to its worker."""
     good = [await counter.running(counter.worker) for _ in STATES]
     bad = {await counter.running(counter.worker): sqlstate for sqlstate in STATES}
@@ -650,7 +619,7 @@ async def test_heartbeats_and_checkpoints(counter: Counter, connection: Connecti
     assert all(not body["lost"] for body in counter.client.bodies("beat"))
 
 
-async def test_submits(counter: Counter, connection: Connection[Record]) -> None:
+async def test_submits(counter: Counter, connection: Sql) -> None:
     """A request that is refused is answered, with what was said; all others of the same statement are carried out."""
     jobs = [job() for _ in range(2 * len(STATES))]
     ids = [one.id or b"" for one in jobs]
@@ -683,7 +652,7 @@ async def test_submits(counter: Counter, connection: Connection[Record]) -> None
     assert stored == {*ids} - {*bad}
 
 
-async def test_requests_that_were_not_tried_alone(counter: Counter, connection: Connection[Record]) -> None:
+async def test_requests_that_were_not_tried_alone(counter: Counter, connection: Sql) -> None:
     """They may be good ones behind many bad ones: they are told to try again, and are carried out then."""
     bad, good = [job() for _ in range(36)], [job() for _ in range(4)]
     every = [*bad[:31], good[0], *bad[31:33], good[1], *bad[33:], *good[2:]]
@@ -707,10 +676,10 @@ async def test_requests_that_were_not_tried_alone(counter: Counter, connection: 
     assert {sent[one.id or b""].sent[-1][2]["code"] for one in bad} == {"bad_request"}
 
 
-@pytest.mark.parametrize("sqlstate", ["42P10", "54000", "ZZ999"])
-async def test_every_row_is_refused(
-    counter: Counter, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch, sqlstate: str
-) -> None:
+@pytest.mark.parametrize(
+    "sqlstate", ["42P10", *(pytest.param(one, marks=pytest.mark.rest) for one in ("54000", "ZZ999"))]
+)
+async def test_every_row_is_refused(counter: Counter, connection: Sql, monkeypatch: Patch, sqlstate: str) -> None:
     """Nothing is lost, and all goes on at once when the cause has gone."""
     monkeypatch.setattr(results, "REFUSED_PAUSE_S", 1.0)  # twenty reports that try all the time hold up the claims
     waiting = [await forge(connection, next_run_at=PAST) for _ in range(20)]

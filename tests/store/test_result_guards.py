@@ -5,11 +5,10 @@ from __future__ import annotations
 import contextlib
 import socket
 import time
-from collections.abc import AsyncIterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Sequence
+from typing import Any, Final
 
 import anyio
-import asyncpg
 import msgspec
 import pytest
 from structlog.testing import capture_logs
@@ -24,13 +23,10 @@ from pulse_actors.dispatcher.writes import report as writing
 from pulse_actors.dispatcher.writes.report import ReportWriter
 from pulse_actors.dispatcher.writes.report_rows import Obituary, PendingReport
 from pulse_actors.runtime.actor import Backoff
-from tests.store.helpers import TOPIC, forge, history, read
+from tests.store.helpers import TOPIC, Patch, Sql, forge, history, holding, read
 from tests.store.recovery_kit import DEADLINE_S, Floor, new_worker, wire_of
 
-if TYPE_CHECKING:
-    from asyncpg import Connection, Record
-
-pytestmark = [pytest.mark.anyio, pytest.mark.postgres, pytest.mark.heavy]
+pytestmark = pytest.mark.heavy
 
 MANY: Final = 10  # turns of the loop
 LOCK_TIMEOUT_S: Final = float(SERVER_SETTINGS["lock_timeout"]) / 1000
@@ -39,7 +35,7 @@ LOCK_TIMEOUT_S: Final = float(SERVER_SETTINGS["lock_timeout"]) / 1000
 class Tray(Floor):
     """A floor with a worker, and without loops: a test writes what it has gathered."""
 
-    def __init__(self, store: Store, connection: Connection[Record], dsn: str) -> None:
+    def __init__(self, store: Store, connection: Sql, dsn: str) -> None:
         super().__init__(store, connection)
         self.worker = new_worker("w")
         self.registry.join(self.worker)
@@ -77,20 +73,13 @@ class Tray(Floor):
         """Which reports were answered, with what was stale of them."""
         return [(number, body["stale"]) for _, number, body in wire_of(worker or self.worker).sent]
 
-    @contextlib.asynccontextmanager
-    async def locked(self, job: bytes) -> AsyncIterator[None]:
+    def locked(self, job: bytes) -> contextlib.AbstractAsyncContextManager[None]:
         """Somebody else holds a lock on the row meanwhile."""
-        stranger = await asyncpg.connect(self.dsn)
-        try:
-            async with stranger.transaction():
-                await stranger.execute("SELECT FROM pulse.jobs WHERE id = $1 FOR UPDATE", job.hex())
-                yield
-        finally:
-            await stranger.close()
+        return holding(self.dsn, "SELECT FROM pulse.jobs WHERE id = $1 FOR UPDATE", job.hex())
 
 
 @pytest.fixture
-def tray(store: Store, connection: Connection[Record], dsn: str, monkeypatch: pytest.MonkeyPatch) -> Tray:
+def tray(store: Store, connection: Sql, dsn: str, monkeypatch: Patch) -> Tray:
     """One whose locked rows are tried again at once."""
     monkeypatch.setattr(writing, "LOCKED_PAUSE_S", 0.0)
     return Tray(store, connection, dsn)
@@ -206,7 +195,7 @@ async def test_what_is_locked_is_looked_at_again(tray: Tray) -> None:
     assert tray.answers() == [(1, [])]
 
 
-async def test_who_cannot_be_asked_what_is_locked(tray: Tray, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_who_cannot_be_asked_what_is_locked(tray: Tray, monkeypatch: Patch) -> None:
     """Then it is tried."""
     job, locked = await tray.held(), await tray.held()
     async with tray.locked(locked):
@@ -220,7 +209,7 @@ async def test_who_cannot_be_asked_what_is_locked(tray: Tray, monkeypatch: pytes
     tray.report(2, ok(job))
     await tray.write()
     assert tray.answers() == [(2, [])]
-    with pytest.raises(UnavailableError):
+    with pytest.raises(UnavailableError, match="nothing was changed"):
         await tray.results._bring_back()
     assert len(tray.results._deferred) == 1
 
@@ -279,7 +268,7 @@ async def test_a_result_that_cannot_be_stored_is_an_error(tray: Tray) -> None:
     assert (await read(tray.connection, good))["status"] == "COMPLETED"
 
 
-async def test_progress_and_the_rest_cannot_be_stored(tray: Tray, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_progress_and_the_rest_cannot_be_stored(tray: Tray, monkeypatch: Patch) -> None:
     """Neither progress nor text of an end: it is kept without both; what is refused otherwise is kept back."""
     job = await tray.held()
     bad = Ending(job, 1, tray.worker.identity, EndingKind.ERROR, "boom\0", progress='"\\u0000"')
@@ -302,7 +291,7 @@ async def test_progress_and_the_rest_cannot_be_stored(tray: Tray, monkeypatch: p
     assert [one.left for one in tray.results._deferred] == [{other}]
 
 
-async def test_an_outage_is_logged_now_and_then(monkeypatch: pytest.MonkeyPatch, tray: Tray) -> None:
+async def test_an_outage_is_logged_now_and_then(monkeypatch: Patch, tray: Tray) -> None:
     """A result waits for the database as long as it takes, and says so now and then."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

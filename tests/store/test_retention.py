@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from uuid import UUID
 
 import pytest
@@ -10,12 +10,22 @@ import pytest
 from pulse.errors import UnavailableError
 from pulse.store.rows import Completion, Ending, EndingKind
 from pulse.store.store import Store
-from tests.store.helpers import NOW, OTHER, STATUSES, WORKER, at, claim, count, fence, forge, history, new_id, read
-
-if TYPE_CHECKING:
-    from asyncpg import Connection, Record
-
-pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
+from tests.store.helpers import (
+    NOW,
+    OTHER,
+    STATUSES,
+    WORKER,
+    Patch,
+    Sql,
+    at,
+    claim,
+    count,
+    fence,
+    forge,
+    history,
+    new_id,
+    read,
+)
 
 FIRST: Final = bytes(16)
 LAST: Final = b"\xff" * 16
@@ -23,12 +33,12 @@ KEEP_S, KEEP_DEAD_S = 60.0, 600.0
 ENDED: Final = ("COMPLETED", "CANCELED", "DEAD_LETTERED")
 
 
-async def ids(connection: Connection[Record]) -> set[bytes]:
+async def ids(connection: Sql) -> set[bytes]:
     """What is there."""
     return {row["id"].bytes for row in await connection.fetch("SELECT id FROM pulse.jobs")}
 
 
-async def test_a_job_goes_when_its_time_is_over(store: Store, connection: Connection[Record]) -> None:
+async def test_a_job_goes_when_its_time_is_over(store: Store, connection: Sql) -> None:
     """Completed and canceled ones after one time, dead letters after another; not at the very moment, but after it."""
     made = {
         (status, age): await forge(connection, status, completed_at=at(-age))
@@ -43,7 +53,7 @@ async def test_a_job_goes_when_its_time_is_over(store: Store, connection: Connec
     assert found == (True, 12, 7, max(made.values()), min(made[one] for one in left))
 
 
-async def test_a_topic_keeps_its_own_time(store: Store, connection: Connection[Record]) -> None:
+async def test_a_topic_keeps_its_own_time(store: Store, connection: Sql) -> None:
     """What the policy of a topic says, each for itself; for all else, what the server says."""
     await store.topics.set("short", {"retention_s": 5.0, "retention_dead_s": 7.0})
     await store.topics.set("long", {"retention_s": 1000.0})
@@ -65,7 +75,7 @@ async def test_a_topic_keeps_its_own_time(store: Store, connection: Connection[R
 
 
 @pytest.mark.usefixtures("own_database")
-async def test_what_has_not_ended_stays(store: Store, connection: Connection[Record]) -> None:
+async def test_what_has_not_ended_stays(store: Store, connection: Sql) -> None:
     """However old it is, and whatever its row says of an end (which the schema refuses)."""
     await connection.execute("ALTER TABLE pulse.jobs DROP CONSTRAINT jobs_finished")
     for status in set(STATUSES) - set(ENDED):
@@ -74,7 +84,7 @@ async def test_what_has_not_ended_stays(store: Store, connection: Connection[Rec
     assert (found.walked, found.gone) == (3, 0)
 
 
-async def test_the_history_goes_with_its_job(store: Store, connection: Connection[Record]) -> None:
+async def test_the_history_goes_with_its_job(store: Store, connection: Sql) -> None:
     """That of others stays."""
     gone, stays = [await forge(connection, "COMPLETED", completed_at=at(-age), attempts=2) for age in (99, 9)]
     for one in (gone, stays):
@@ -87,7 +97,7 @@ async def test_the_history_goes_with_its_job(store: Store, connection: Connectio
     assert len(await history(connection, stays)) == 2
 
 
-async def test_a_window_of_the_table(store: Store, connection: Connection[Record]) -> None:
+async def test_a_window_of_the_table(store: Store, connection: Sql) -> None:
     """So many jobs from that id on, itself among them, in the order of their ids."""
     made = sorted([await forge(connection, "COMPLETED", completed_at=at(-99)) for _ in range(6)])
     found = await store.forget(made[1], 3, KEEP_S, KEEP_DEAD_S, now=NOW)
@@ -96,16 +106,14 @@ async def test_a_window_of_the_table(store: Store, connection: Connection[Record
     assert await store.forget(LAST, 3, KEEP_S, KEEP_DEAD_S, now=NOW) == (True, 0, 0, None, None)
 
 
-async def test_its_plan_does_not_depend_on_statistics(
-    store: Store, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_its_plan_does_not_depend_on_statistics(store: Store, connection: Sql, monkeypatch: Patch) -> None:
     """It runs where hot statements do: where the planner has its choice, it may read the whole table for each job."""
     await forge(connection, "COMPLETED", completed_at=at(-99))
     monkeypatch.setattr(store, "query", None)
     assert (await store.forget(FIRST, 9, KEEP_S, KEEP_DEAD_S, now=NOW)).gone == 1
 
 
-async def test_one_at_a_time(store: Store, connection: Connection[Record]) -> None:
+async def test_one_at_a_time(store: Store, connection: Sql) -> None:
     """While another one is at it, nothing is done."""
     await forge(connection, "COMPLETED", completed_at=at(-99))
     async with connection.transaction():
@@ -114,7 +122,7 @@ async def test_one_at_a_time(store: Store, connection: Connection[Record]) -> No
     assert (await store.forget(FIRST, 9, KEEP_S, KEEP_DEAD_S, now=NOW)).gone == 1
 
 
-async def test_an_operator_who_was_first_keeps_the_job(store: Store, connection: Connection[Record]) -> None:
+async def test_an_operator_who_was_first_keeps_the_job(store: Store, connection: Sql) -> None:
     """A retry that was not committed yet when the window was read: the job waits to run again, and stays."""
     one = await forge(connection, "COMPLETED", completed_at=at(-99))
     transaction = connection.transaction()
@@ -130,7 +138,7 @@ async def test_an_operator_who_was_first_keeps_the_job(store: Store, connection:
     assert (await read(connection, one))["status"] == "PENDING"
 
 
-async def test_a_success_that_nothing_is_kept_of(store: Store, connection: Connection[Record]) -> None:
+async def test_a_success_that_nothing_is_kept_of(store: Store, connection: Sql) -> None:
     """Its job and what it had left in the history are gone; others stay."""
     one, other = await forge(connection, "RUNNING", attempts=2), await forge(connection, "RUNNING", attempts=2)
     for job in (one, other):
@@ -146,7 +154,7 @@ async def test_a_success_that_nothing_is_kept_of(store: Store, connection: Conne
     assert await store.complete([Completion(one, 2, WORKER, None)], keep=False) == {(one, 2)}, "it came again"
 
 
-async def test_a_success_of_what_had_expired(store: Store, connection: Connection[Record]) -> None:
+async def test_a_success_of_what_had_expired(store: Store, connection: Sql) -> None:
     """Its attempt 0, which says that it expired before an operator retried it, goes with it."""
     late = await forge(connection, "PENDING", expires_at=at(-1))
     assert await store.expire(10, now=NOW) == 1
@@ -158,7 +166,7 @@ async def test_a_success_of_what_had_expired(store: Store, connection: Connectio
 
 
 @pytest.mark.usefixtures("own_database")
-async def test_a_stale_success_deletes_nothing(store: Store, connection: Connection[Record]) -> None:
+async def test_a_stale_success_deletes_nothing(store: Store, connection: Sql) -> None:
     """Another attempt, another holder, another status: the job stays."""
     running = await forge(connection, "RUNNING", attempts=5)
     for attempt, worker in ((4, WORKER), (6, WORKER), (5, OTHER)):
@@ -170,7 +178,7 @@ async def test_a_stale_success_deletes_nothing(store: Store, connection: Connect
     assert await count(connection) == len(STATUSES)
 
 
-async def test_a_failure_is_kept_where_no_success_is(store: Store, connection: Connection[Record]) -> None:
+async def test_a_failure_is_kept_where_no_success_is(store: Store, connection: Sql) -> None:
     """The dead letter is there with its reason."""
     one = await forge(connection, "PENDING", max_attempts=1)
     assert [each.id for each in await claim(store, seconds=1)] == [one]

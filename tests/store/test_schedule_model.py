@@ -17,13 +17,13 @@ from collections import Counter
 from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import asyncpg
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from pulse.store.connections.pool import Target
 from pulse.store.operators.schedules import MAX_HELD, MAX_HELD_OF_ALL
@@ -32,13 +32,10 @@ from pulse.store.store import Store
 from pulse_actors.scheduler.catchup import GRACE_S, MAX_CATCH_UP, firing_of, reckoned_of
 from pulse_actors.shared.recurrence import jittered_us
 from tests.store.conftest import EMPTY
-from tests.store.helpers import NOW
+from tests.store.helpers import EXAMPLES, NOW, Sql, found_of, run_histories
 from tests.support.postgres import Postgres
 
-if TYPE_CHECKING:
-    from asyncpg import Connection, Record
-
-pytestmark = [pytest.mark.postgres, pytest.mark.long, pytest.mark.heavy]
+pytestmark = [pytest.mark.long, pytest.mark.heavy]
 
 T = TypeVar("T")
 SCHEDULERS: Final = 3
@@ -69,7 +66,7 @@ class Known:
 class Schedulers(RuleBasedStateMachine):
     """Random histories of a few schedules."""
 
-    def __init__(self, runner: asyncio.Runner, store: Store, connection: Connection[Record]) -> None:
+    def __init__(self, runner: asyncio.Runner, store: Store, connection: Sql) -> None:
         super().__init__()
         self.runner, self.store, self.connection = runner, store, connection
         self.now = NOW
@@ -283,8 +280,7 @@ class Schedulers(RuleBasedStateMachine):
         return sorted(self.known)[pick % len(self.known)]
 
     def _revision(self, identity: bytes) -> int:
-        found = self.do(self.store.schedules.get(identity))
-        assert found is not None
+        found = found_of(self.do(self.store.schedules.get(identity)))
         return int(str(found["revision"]))
 
     @invariant()
@@ -347,7 +343,7 @@ class Schedulers(RuleBasedStateMachine):
 
 
 @pytest.fixture
-def database(newest_server: Postgres) -> Iterator[tuple[asyncio.Runner, Store, Connection[Record]]]:
+def database(newest_server: Postgres) -> Iterator[tuple[asyncio.Runner, Store, Sql]]:
     """A database of its own; its connections serve all examples."""
     with newest_server.database() as dsn, asyncio.Runner() as runner:
         connection = runner.run(asyncpg.connect(dsn))
@@ -357,12 +353,8 @@ def database(newest_server: Postgres) -> Iterator[tuple[asyncio.Runner, Store, C
         runner.run(connection.close())
 
 
+@EXAMPLES
 @pytest.mark.timeout(2 * settings().max_examples)
-def test_schedulers_fire_exactly_once(database: tuple[asyncio.Runner, Store, Connection[Record]]) -> None:
+def test_schedulers_fire_exactly_once(database: tuple[asyncio.Runner, Store, Sql], part: int) -> None:
     """Whatever happens in whatever order, each occurrence is fired as its schedule says, once, and none is lost."""
-
-    class OnThisDatabase(Schedulers):
-        def __init__(self) -> None:
-            super().__init__(*database)
-
-    run_state_machine_as_test(OnThisDatabase, settings=settings(suppress_health_check=[HealthCheck.too_slow]))
+    run_histories(lambda: Schedulers(*database), part)

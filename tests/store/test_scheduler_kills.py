@@ -16,7 +16,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from uuid import UUID
 
 import asyncpg
@@ -32,12 +32,9 @@ from pulse.store.rows import Due, Fired, Firing, Level, NewSchedule, Work, from_
 from pulse.store.store import Store
 from pulse_actors.runtime.actor import Turn
 from pulse_actors.scheduler.actor import Scheduler
-from tests.store.helpers import NOW, TOPIC, at
+from tests.store.helpers import NOW, TOPIC, Sql, at
 
-if TYPE_CHECKING:
-    from asyncpg import Connection, Record
-
-pytestmark = [pytest.mark.anyio, pytest.mark.postgres, pytest.mark.heavy]
+pytestmark = pytest.mark.heavy
 
 HOUR_S: Final = 3600.0
 BEFORE: Final = at(-10)
@@ -112,12 +109,12 @@ class Failpoint:
 class FailingPool(Pool):
     """One connection, a failpoint around each of its statements, and what happens in the database after each."""
 
-    def __init__(self, target: Target, only: Connection[Record], failpoint: Failpoint, then: str | None) -> None:
+    def __init__(self, target: Target, only: Sql, failpoint: Failpoint, then: str | None) -> None:
         super().__init__(target, size=1)
         self._only, self._failpoint, self._then = only, failpoint, then
 
     @contextlib.asynccontextmanager
-    async def connection(self, deadline_s: float = STATEMENT_DEADLINE_S) -> AsyncIterator[Connection[Record]]:
+    async def connection(self, deadline_s: float = STATEMENT_DEADLINE_S) -> AsyncIterator[Sql]:
         """The connection, for one statement."""
         self._failpoint.begin()
         yield self._only
@@ -178,7 +175,7 @@ class History:
     """
 
     dsn: str
-    connection: Connection[Record]
+    connection: Sql
     is_gone: bool
     failpoint: Failpoint = field(default_factory=Failpoint)
     overlaps: Sequence[str] = OVERLAPS
@@ -237,7 +234,7 @@ class History:
 
 
 @pytest.fixture(scope="module")
-async def watched(module_database: str) -> AsyncIterator[Connection[Record]]:
+async def watched(module_database: str) -> AsyncIterator[Sql]:
     """A connection to a database that notes each job that is made."""
     connection = await asyncpg.connect(module_database)
     await connection.execute(WATCH)
@@ -248,9 +245,7 @@ async def watched(module_database: str) -> AsyncIterator[Connection[Record]]:
 
 @pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize("is_gone", [False, True], ids=["stay", "gone"])
-async def test_killed_at_each_statement(
-    module_database: str, watched: Connection[Record], how: str, *, is_gone: bool
-) -> None:
+async def test_killed_at_each_statement(module_database: str, watched: Sql, how: str, *, is_gone: bool) -> None:
     """Whichever statement it dies at, another one makes of each schedule what would have become of it anyway."""
     whole = History(module_database, watched, is_gone)
     await whole.live()
@@ -266,7 +261,7 @@ async def test_killed_at_each_statement(
 
 
 @pytest.mark.parametrize("how", HOWS[:2])
-async def test_two_steps_would_be_seen(module_database: str, watched: Connection[Record], how: str) -> None:
+async def test_two_steps_would_be_seen(module_database: str, watched: Sql, how: str) -> None:
     """The test above proves something: where cursor and job are two statements, a kill between them loses a job."""
     whole = History(module_database, watched, is_gone=False, overlaps=["allow"], statements=TwoSteps)
     await whole.live()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
 
 import asyncpg
 import pytest
@@ -17,17 +16,10 @@ from pulse.store.connections.pool import Target
 from pulse.store.statements import STATEMENTS
 from pulse.store.store import Store
 from tests.store.checks import BASE, CHECKS, Check, Columns
-from tests.store.helpers import new_id
+from tests.store.helpers import Patch, Sql, new_id
 from tests.support import postgres
 from tests.support.postgres import Postgres
 from tests.support.waiting import until_blocked
-
-if TYPE_CHECKING:
-    from asyncpg import Connection, Record
-
-pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
-
-ROOT: Final = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -37,7 +29,7 @@ def empty_dsn(server: Postgres) -> Iterator[str]:
         yield made
 
 
-async def insert(connection: Connection[Record], table: str, columns: Columns) -> None:
+async def insert(connection: Sql, table: str, columns: Columns) -> None:
     """Insert the base row of *table* with *columns* over it, and take it back again."""
     row = {**BASE[table], **columns}
     transaction = connection.transaction()
@@ -53,7 +45,7 @@ async def insert(connection: Connection[Record], table: str, columns: Columns) -
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=str)
-async def test_check(connection: Connection[Record], check: Check) -> None:
+async def test_check(connection: Sql, check: Check) -> None:
     """Each CHECK allows what lies on the right side of its boundaries, and it alone refuses what lies beyond."""
     for columns in check.good:
         await insert(connection, check.table, columns)
@@ -63,7 +55,7 @@ async def test_check(connection: Connection[Record], check: Check) -> None:
         assert caught.value.constraint_name == check.name, columns
 
 
-async def test_every_check_is_tested(connection: Connection[Record]) -> None:
+async def test_every_check_is_tested(connection: Sql) -> None:
     """No CHECK is without rows in the table of the test above."""
     sql = "SELECT conname FROM pg_constraint WHERE contype = 'c' AND connamespace = 'pulse'::regnamespace"
     assert {row["conname"] for row in await connection.fetch(sql)} == {check.name for check in CHECKS}
@@ -87,17 +79,17 @@ async def test_every_check_is_tested(connection: Connection[Record]) -> None:
         ("witnesses", {}),
     ],
 )
-async def test_keys_are_unique(connection: Connection[Record], table: str, key: Columns) -> None:
+async def test_keys_are_unique(connection: Sql, table: str, key: Columns) -> None:
     """A second row under the same key is refused."""
     row = {**BASE[table], **key}
     sql = f"INSERT INTO pulse.{table} ({', '.join(row)}) VALUES ({', '.join(row.values())})"
     await connection.execute("DELETE FROM pulse.sweep_mark; DELETE FROM pulse.retention_mark")  # full
     await connection.execute(sql)
-    with pytest.raises(asyncpg.UniqueViolationError):
+    with pytest.raises(asyncpg.UniqueViolationError, match="duplicate key"):
         await connection.execute(sql)
 
 
-async def test_no_index_holds_what_a_heartbeat_writes(connection: Connection[Record]) -> None:
+async def test_no_index_holds_what_a_heartbeat_writes(connection: Sql) -> None:
     """lease_until and progress are in no index, neither as column nor in a predicate: beats can stay HOT."""
     sql = "SELECT pg_get_indexdef(indexrelid) AS text FROM pg_index WHERE indrelid = 'pulse.jobs'::regclass"
     found = [row["text"] for row in await connection.fetch(sql)]
@@ -140,7 +132,7 @@ async def test_many_installs_at_once(empty_dsn: str) -> None:
         store.close()
 
 
-async def test_a_newer_schema_is_refused(store: Store, connection: Connection[Record]) -> None:
+async def test_a_newer_schema_is_refused(store: Store, connection: Sql) -> None:
     """A schema that a newer pulse made is left alone, and the message says what to do."""
     await connection.execute("INSERT INTO pulse.schema_version VALUES ($1, 'newer')", SCHEMA_VERSION + 1)
     with pytest.raises(
@@ -166,16 +158,14 @@ async def test_a_newer_schema_that_came_while_waiting(empty_dsn: str) -> None:
         await connection.close(timeout=5)
 
 
-async def test_an_old_server_is_refused(
-    connection: Connection[Record], server: Postgres, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_old_server_is_refused(connection: Sql, server: Postgres, monkeypatch: Patch) -> None:
     """A server that is too old is told before anything is tried."""
     monkeypatch.setattr(schema, "MIN_SERVER", (server.major + 1) * 10000)
     with pytest.raises(SchemaError, match=f"the database is PostgreSQL {server.major}; 15 to 18"):
         await ensure_schema(connection)
 
 
-async def test_waiting_for_a_migration_ends(empty_dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_waiting_for_a_migration_ends(empty_dsn: str, monkeypatch: Patch) -> None:
     """Who waits too long for another's migration is told that the database is away, and nothing is installed."""
     monkeypatch.setattr(schema, "LOCK_TIMEOUT_S", 0.05)
     holder = await asyncpg.connect(empty_dsn)
@@ -193,18 +183,13 @@ async def test_an_install_is_whole_or_nothing(empty_dsn: str) -> None:
     """An install that fails in the middle leaves nothing behind."""
     connection = await asyncpg.connect(empty_dsn)
     await connection.execute("CREATE SCHEMA pulse; CREATE TABLE pulse.hosts ()")
-    with pytest.raises(asyncpg.DuplicateTableError):
+    with pytest.raises(asyncpg.DuplicateTableError, match='relation "hosts" already exists'):
         await ensure_schema(connection)
     assert await connection.fetchval("SELECT to_regclass('pulse.jobs')") is None
     await connection.close(timeout=5)
 
 
-def test_schema_sql_of_a_checkout() -> None:
-    """In a checkout the file lies beside the packages."""
-    assert schema_sql() == (ROOT / "schema.sql").read_text("utf-8")
-
-
-def test_schema_sql_of_an_installation(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_schema_sql_of_an_installation(monkeypatch: Patch, tmp_path: Path) -> None:
     """In an installation the file lies inside the package, and is preferred to one beside it."""
     (tmp_path / "pulse").mkdir()
     (tmp_path / "schema.sql").write_text("-- beside")
@@ -214,7 +199,7 @@ def test_schema_sql_of_an_installation(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert schema_sql() == "-- inside"
 
 
-async def test_uuid7(connection: Connection[Record]) -> None:
+async def test_uuid7(connection: Sql) -> None:
     """pulse.uuid7 makes version 7, variant 10, a prefix of the milliseconds of its making, and never the same twice."""
     clock = "floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
     rows = await connection.fetch(f"SELECT {clock}, pulse.uuid7(), {clock} FROM generate_series(1, 2000)")
@@ -227,7 +212,7 @@ async def test_uuid7(connection: Connection[Record]) -> None:
     assert all(row[0] <= prefix <= row[2] for row, prefix in zip(rows, prefixes, strict=True))
 
 
-async def test_uuid7_is_random(connection: Connection[Record]) -> None:
+async def test_uuid7_is_random(connection: Sql) -> None:
     """The random part differs in its first bits and in its last byte: no bit of it is fixed."""
     rows = await connection.fetch("SELECT pulse.uuid7() AS made FROM generate_series(1, 500)")
     assert {row["made"].bytes[8] >> 4 & 0b11 for row in rows} == {0b00, 0b01, 0b10, 0b11}

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import asyncpg
 import pytest
 
-if TYPE_CHECKING:
-    from asyncpg import Connection, Record
-
-pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
+from tests.store.helpers import Sql
 
 # Parsed once, when it was made: its names are bound, and no search_path counts.
 BOUND: Final = {"resolved_options", "uuid7"}
@@ -58,7 +55,7 @@ _CALLS: Final = (
 )  # fmt: skip
 
 
-async def test_every_function_has_its_own(connection: Connection[Record]) -> None:
+async def test_every_function_has_its_own(connection: Sql) -> None:
     """Its search_path is fixed, with pg_temp last, or it was bound when it was made; few have their owner's rights."""
     rows = await connection.fetch(
         "SELECT proname, proconfig, prosecdef, prosqlbody IS NOT NULL AS bound"
@@ -71,7 +68,7 @@ async def test_every_function_has_its_own(connection: Connection[Record]) -> Non
     assert {row["proname"] for row in rows if row["prosecdef"]} == {"note", "is_stored_unseen"}
 
 
-async def _set_traps(connection: Connection[Record]) -> None:
+async def _set_traps(connection: Sql) -> None:
     """A schema in front whose functions, operators and tables have the names of those that pulse means, and fail."""
     bodies = await connection.fetch(
         "SELECT proname, pg_get_functiondef(oid) AS text FROM pg_proc WHERE pronamespace = 'pulse'::regnamespace"
@@ -96,7 +93,7 @@ async def _set_traps(connection: Connection[Record]) -> None:
     await connection.execute("SET search_path = evil, pg_catalog, pulse")
 
 
-async def test_functions_put_into_the_schema_itself(own_database: str, connection: Connection[Record]) -> None:
+async def test_functions_put_into_the_schema_itself(own_database: str, connection: Sql) -> None:
     """Not even there anything stands before what pulse means: who may make functions in it gets no rights by that."""
     del own_database
     bodies = await connection.fetch(
@@ -111,7 +108,7 @@ async def test_functions_put_into_the_schema_itself(own_database: str, connectio
     assert await connection.fetchval("SELECT count(*) FROM pulse.jobs") == 4
 
 
-async def test_a_hostile_search_path(own_database: str, connection: Connection[Record]) -> None:
+async def test_a_hostile_search_path(own_database: str, connection: Sql) -> None:
     """Nothing of what stands in front is called or read by a function of pulse."""
     await _set_traps(connection)
     for trapped in ("SELECT length('a'::text)", "SELECT 1 + 1", "SELECT 'a'::text = 'a'::text", "SELECT uuid7('a')"):

@@ -12,14 +12,12 @@ import pytest
 from pulse.common.ids import uuid7
 from pulse.protocol import SubmittedJob
 from pulse.store.rows import Completion, Ending, EndingKind, NewSchedule, from_s
+from tests.store.helpers import Sql
 from tests.support.markdown import DOCS, blocks, section, table
 
 if TYPE_CHECKING:
-    from asyncpg import Connection, Record
-
     from pulse.store.store import Store
 
-pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 
 PAGE: Final = (DOCS / "sql.md").read_text("utf-8")
 SUBMITS: Final = ("Submitting a job", "Submitting many", "Rights")
@@ -31,7 +29,7 @@ _TABLES: Final = (
 
 
 @pytest.fixture
-async def shop(own_database: str, connection: Connection[Record]) -> AsyncIterator[Connection[Record]]:
+async def shop(own_database: str, connection: Sql) -> AsyncIterator[Sql]:
     """A database of one's own with a table of orders; the role that the page makes outlives it, so it is dropped."""
     await connection.execute("CREATE TABLE orders (id int PRIMARY KEY, customer text)")
     yield connection
@@ -39,25 +37,25 @@ async def shop(own_database: str, connection: Connection[Record]) -> AsyncIterat
         await connection.execute(f"DROP OWNED BY {ROLE}; DROP ROLE {ROLE}")
 
 
-async def _submit_blocks(connection: Connection[Record]) -> None:
+async def _submit_blocks(connection: Sql) -> None:
     for heading in SUBMITS:
         for block in blocks(section(PAGE, heading), "sql"):
             await connection.execute(block)
 
 
-async def test_rights_are_enough_and_not_more(shop: Connection[Record]) -> None:
+async def test_rights_are_enough_and_not_more(shop: Sql) -> None:
     """The role of the page can submit one and many, and can neither change a job nor pause dispatch."""
     await _submit_blocks(shop)
     await shop.execute(f"SET ROLE {ROLE}")
     assert await shop.fetchval("SELECT pulse.submit('resize')")
     assert await shop.fetch("""SELECT pulse.submit_many('[{"name": "resize"}]')""")
     for forbidden in ("UPDATE pulse.jobs SET priority = 1", "UPDATE pulse.dispatch_control SET paused = false"):
-        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+        with pytest.raises(asyncpg.InsufficientPrivilegeError, match="permission denied for table"):
             await shop.execute(forbidden)
     await shop.execute("RESET ROLE")
 
 
-async def test_queries_run_and_find_what_they_are_about(store: Store, connection: Connection[Record]) -> None:
+async def test_queries_run_and_find_what_they_are_about(store: Store, connection: Sql) -> None:
     """On a database with jobs in every state, each query of the page returns at least one row."""
     jobs = [SubmittedJob(name="resize", id=uuid7().bytes, topic="images") for _ in range(5)]
     await store.submit(jobs)
@@ -89,7 +87,7 @@ async def test_queries_run_and_find_what_they_are_about(store: Store, connection
         ("23505", "SELECT pulse.submit('b', id => '0199a1b2-c3d4-7e5f-8a0b-1c2d3e4f5a6b')"),
     ],
 )
-async def test_errors_have_the_sqlstates_of_the_page(shop: Connection[Record], sqlstate: str, call: str) -> None:
+async def test_errors_have_the_sqlstates_of_the_page(shop: Sql, sqlstate: str, call: str) -> None:
     """What the page says is refused is refused with that SQLSTATE, and leaves no job."""
     await _submit_blocks(shop)
     before = await shop.fetchval("SELECT count(*) FROM pulse.jobs")
@@ -100,7 +98,7 @@ async def test_errors_have_the_sqlstates_of_the_page(shop: Connection[Record], s
     assert await shop.fetchval("SELECT count(*) FROM pulse.jobs") == before
 
 
-async def test_parameters_are_those_of_the_function(connection: Connection[Record]) -> None:
+async def test_parameters_are_those_of_the_function(connection: Sql) -> None:
     """The table of parameters has those of `pulse.submit`, in its order, with its types and defaults."""
     described = [
         f"{row['parameter']} {row['type']}{_default(row['parameter'], row['default'])}"
@@ -117,7 +115,7 @@ def _default(name: str, shown: str) -> str:
     return "" if shown == "required" else f" DEFAULT {shown or 'NULL'}" if name else ""
 
 
-async def test_columns_are_those_of_the_table(connection: Connection[Record]) -> None:
+async def test_columns_are_those_of_the_table(connection: Sql) -> None:
     """The table of columns has every column of pulse.jobs with its type."""
     described = {
         (column.strip(), row["type"])

@@ -7,7 +7,7 @@ import json
 import time
 import uuid
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import asyncpg
 import msgspec
@@ -17,25 +17,19 @@ from pulse.protocol import HandlerInfo
 from pulse.store.store import Store
 from pulse_actors.runtime.actor import Turn
 from pulse_actors.scheduler.actor import Scheduler
-from tests.store.helpers import count
+from tests.store.helpers import Sql, count, found_of
 from tests.support.waiting import until_blocked
 
-if TYPE_CHECKING:
-    from asyncpg import Connection, Record
 
-pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
-
-
-async def made(connection: Connection[Record], call: str) -> uuid.UUID:
+async def made(connection: Sql, call: str) -> uuid.UUID:
     """What the call returns: an id."""
     found = await connection.fetchval(f"SELECT {call}")
     return uuid.UUID(bytes=found.bytes)
 
 
-async def row_of(connection: Connection[Record], identity: uuid.UUID) -> dict[str, Any]:
+async def row_of(connection: Sql, identity: uuid.UUID) -> dict[str, Any]:
     """All columns of one schedule."""
-    row = await connection.fetchrow("SELECT * FROM pulse.schedules WHERE id = $1", str(identity))
-    assert row is not None
+    row = found_of(await connection.fetchrow("SELECT * FROM pulse.schedules WHERE id = $1", str(identity)))
     return dict(row)
 
 
@@ -67,7 +61,7 @@ async def row_of(connection: Connection[Record], identity: uuid.UUID) -> dict[st
         ),
     ],
 )
-async def test_create(connection: Connection[Record], rule: str, columns: dict[str, Any]) -> None:
+async def test_create(connection: Sql, rule: str, columns: dict[str, Any]) -> None:
     """A schedule is stored as it was given; the scheduler is to reckon its first occurrence."""
     identity = await made(connection, f"pulse.create_schedule('n', {rule})")
     row = await row_of(connection, identity)
@@ -75,7 +69,7 @@ async def test_create(connection: Connection[Record], rule: str, columns: dict[s
     assert (row["name"], row["next_run_at"], row["reckon"]) == ("n", None, True)
 
 
-async def test_null_is_the_default(connection: Connection[Record]) -> None:
+async def test_null_is_the_default(connection: Sql) -> None:
     """An option that is NULL is as one that is not given."""
     options = ("priority", "jitter_s", "catch_up", "overlap", "timezone")
     given = ", ".join(f"{option} => NULL" for option in options)
@@ -83,7 +77,7 @@ async def test_null_is_the_default(connection: Connection[Record]) -> None:
     assert tuple(row[option] for option in options) == (0, 0.0, "latest", "allow", "UTC")
 
 
-async def test_update(store: Store, connection: Connection[Record]) -> None:
+async def test_update(store: Store, connection: Sql) -> None:
     """What is not given stays; the cursor goes only with a change of when it occurs, and then it is reckoned anew."""
     identity = await made(connection, "pulse.create_schedule('n', every_s => 60)")
     await connection.execute("UPDATE pulse.schedules SET next_run_at = now(), following_run_at = now(), reckon = false")
@@ -103,7 +97,7 @@ async def test_update(store: Store, connection: Connection[Record]) -> None:
     del store
 
 
-async def changed(connection: Connection[Record], identity: uuid.UUID, changes: Any) -> dict[str, Any]:
+async def changed(connection: Sql, identity: uuid.UUID, changes: Any) -> dict[str, Any]:
     """What `pulse.set_schedule` makes of a schedule."""
     call = "SELECT pulse.set_schedule($1, $2)"
     assert await connection.fetchval(call, str(identity), None if changes is None else json.dumps(changes))
@@ -127,7 +121,7 @@ MOVED: Final = {"next_run_at", "following_run_at", "due_at", "reckon"}  # where 
 ALSO: Final = {"timezone": MOVED, "starts_at": MOVED, "ends_at": MOVED, "jitter_s": {"due_at", "reckon"}}
 
 
-async def settled(connection: Connection[Record], rule: str) -> uuid.UUID:
+async def settled(connection: Sql, rule: str) -> uuid.UUID:
     """A schedule that has a cursor, and of which nothing is to be reckoned."""
     identity = await made(connection, f"pulse.create_schedule('n', {rule})")
     await connection.execute(
@@ -139,7 +133,7 @@ async def settled(connection: Connection[Record], rule: str) -> uuid.UUID:
 
 
 @pytest.mark.parametrize(("option", "given", "unset"), EACH)
-async def test_set(connection: Connection[Record], option: str, given: Any, unset: Any) -> None:
+async def test_set(connection: Sql, option: str, given: Any, unset: Any) -> None:
     """A value sets one option, null makes it as if it had never been given, and all others stay."""
     identity = await settled(connection, "cron => '@daily'")
     value = json.loads(given) if option == "args" else given.isoformat() if isinstance(given, datetime) else given
@@ -153,7 +147,7 @@ async def test_set(connection: Connection[Record], option: str, given: Any, unse
 
 
 @pytest.mark.parametrize(("option", "given", "unset"), EACH)
-async def test_update_sets_each(connection: Connection[Record], option: str, given: Any, unset: Any) -> None:
+async def test_update_sets_each(connection: Sql, option: str, given: Any, unset: Any) -> None:
     """Each option has its parameter."""
     identity = await settled(connection, "cron => '@daily'")
     assert (await row_of(connection, identity))[option] == unset
@@ -161,7 +155,7 @@ async def test_update_sets_each(connection: Connection[Record], option: str, giv
     assert (await row_of(connection, identity))[option] == given
 
 
-async def test_an_update_of_nothing(connection: Connection[Record]) -> None:
+async def test_an_update_of_nothing(connection: Sql) -> None:
     """It changes nothing, and tells whether there is such a schedule."""
     identity = await settled(connection, "cron => '@daily'")
     before = await row_of(connection, identity)
@@ -177,7 +171,7 @@ async def test_an_update_of_nothing(connection: Connection[Record]) -> None:
         ("run_at => '2030-01-01Z'", {"run_at": "2031-01-01T00:00:00Z"}),
     ],
 )
-async def test_another_rule_begins_anew(connection: Connection[Record], rule: str, changes: dict[str, Any]) -> None:
+async def test_another_rule_begins_anew(connection: Sql, rule: str, changes: dict[str, Any]) -> None:
     """Its cursor is to be reckoned; with the same rule once more it stays."""
     identity = await settled(connection, rule)
     row = await changed(connection, identity, changes)
@@ -187,7 +181,7 @@ async def test_another_rule_begins_anew(connection: Connection[Record], rule: st
     assert (row["next_run_at"], row["reckon"]) == (datetime(2035, 1, 1, tzinfo=UTC), False)
 
 
-async def test_what_is_to_be_reckoned_stays_so(connection: Connection[Record]) -> None:
+async def test_what_is_to_be_reckoned_stays_so(connection: Sql) -> None:
     """A change of the words does not hide what the scheduler has to do, and gives one that was stuck another chance."""
     fresh = await made(connection, "pulse.create_schedule('n', cron => '@daily')")
     assert (await changed(connection, fresh, {"priority": 1}))["reckon"]
@@ -197,7 +191,7 @@ async def test_what_is_to_be_reckoned_stays_so(connection: Connection[Record]) -
     assert (row["error"], row["reckon"]) == (None, True)
 
 
-async def test_one_of_two_is_set(connection: Connection[Record]) -> None:
+async def test_one_of_two_is_set(connection: Sql) -> None:
     """The others are left alone."""
     first, second = [await settled(connection, f"every_s => 60, priority => {priority}") for priority in (1, 2)]
     for one, another in ((second, first), (first, second)):
@@ -208,7 +202,7 @@ async def test_one_of_two_is_set(connection: Connection[Record]) -> None:
         assert await row_of(connection, another) == before
 
 
-async def test_two_changes_at_once(connection: Connection[Record], dsn: str) -> None:
+async def test_two_changes_at_once(connection: Sql, dsn: str) -> None:
     """Of two that set another option each, both count."""
     identity = await settled(connection, "every_s => 60")
     other, watcher = await asyncpg.connect(dsn), await asyncpg.connect(dsn)
@@ -225,7 +219,7 @@ async def test_two_changes_at_once(connection: Connection[Record], dsn: str) -> 
         await one.close(timeout=5)
 
 
-async def test_set_when(connection: Connection[Record]) -> None:
+async def test_set_when(connection: Sql) -> None:
     """One kind takes the place of the other, which is unset with all that was its own."""
     identity = await made(connection, "pulse.create_schedule('n', cron => '@daily', timezone => 'Europe/Berlin')")
     when = ("kind", "cron", "timezone", "every_s")
@@ -268,7 +262,7 @@ async def test_set_when(connection: Connection[Record]) -> None:
         ({"timezone": "UTC"}, "timezone is 'UTC'; it is allowed with cron only"),
     ],
 )
-async def test_what_cannot_be_set(connection: Connection[Record], changes: Any, message: str) -> None:
+async def test_what_cannot_be_set(connection: Sql, changes: Any, message: str) -> None:
     """One line that says what is allowed, and nothing is changed."""
     identity = await made(connection, "pulse.create_schedule('n', every_s => 60, jitter_s => 30)")
     before = await row_of(connection, identity)
@@ -278,7 +272,7 @@ async def test_what_cannot_be_set(connection: Connection[Record], changes: Any, 
     assert await row_of(connection, identity) == before
 
 
-async def test_a_jitter_that_is_too_long_for_cron(store: Store, connection: Connection[Record]) -> None:
+async def test_a_jitter_that_is_too_long_for_cron(store: Store, connection: Sql) -> None:
     """SQL does not know the interval of an expression: the scheduler says so, and goes on once it is put right."""
     identity = await made(connection, "pulse.create_schedule('n', cron => '* * * * *', jitter_s => 60)")
     scheduler = Scheduler(store)
@@ -296,7 +290,7 @@ async def test_a_jitter_that_is_too_long_for_cron(store: Store, connection: Conn
     assert len(await store.schedules.due(10, now=row["due_at"])) == 1
 
 
-async def test_pause_resume_delete(connection: Connection[Record]) -> None:
+async def test_pause_resume_delete(connection: Sql) -> None:
     """Each does what it says to one schedule, and tells whether there was one."""
     identity, other = [await made(connection, "pulse.create_schedule('n', every_s => 60)") for _ in range(2)]
     for word, paused in (("pause", True), ("resume", False)):
@@ -311,7 +305,7 @@ async def test_pause_resume_delete(connection: Connection[Record]) -> None:
 
 
 @pytest.mark.parametrize("first", range(4), ids=["schedule", "handler", "topic", "server"])
-async def test_a_triggered_job_is_resolved(store: Store, connection: Connection[Record], first: int) -> None:
+async def test_a_triggered_job_is_resolved(store: Store, connection: Sql, first: int) -> None:
     """Topic, max_attempts and timeout_s are the schedule's, else the handler's, else the topic's, else the server's."""
     options = "topic => 'x', max_attempts => 11, timeout_s => 1.5" if first == 0 else "topic => NULL"
     identity = await made(connection, f"pulse.create_schedule('n', every_s => 60, {options})")
@@ -325,7 +319,7 @@ async def test_a_triggered_job_is_resolved(store: Store, connection: Connection[
     assert tuple(row or ()) == ("y" if first else "x", 11 + first, 1.5 + first)
 
 
-async def test_trigger_is_of_one(connection: Connection[Record]) -> None:
+async def test_trigger_is_of_one(connection: Sql) -> None:
     """A job of the schedule that was named."""
     first, second = [await made(connection, f"pulse.create_schedule('{n}', every_s => 60)") for n in "ab"]
     for identity in (second, first):
@@ -333,20 +327,18 @@ async def test_trigger_is_of_one(connection: Connection[Record]) -> None:
         assert await connection.fetchval("SELECT schedule_id FROM pulse.jobs WHERE id = $1", str(job)) == identity
 
 
-async def test_a_trigger_is_told(connection: Connection[Record], dsn: str) -> None:
+async def test_a_trigger_is_told(connection: Sql, other: Sql) -> None:
     """Workers are woken."""
     heard: list[object] = []
-    listener = await asyncpg.connect(dsn)
-    await listener.add_listener("pulse_work", lambda *words: heard.append(words))
+    await other.add_listener("pulse_work", lambda *words: heard.append(words))
     identity = await made(connection, "pulse.create_schedule('n', every_s => 60)")
     await connection.execute("SELECT setval('pulse.work_notified', 1)")
     await made(connection, f"pulse.trigger_schedule('{identity}')")
-    await listener.execute("SELECT 1")
+    await other.execute("SELECT 1")
     assert len(heard) == 1
-    await listener.close(timeout=5)
 
 
-async def test_trigger(connection: Connection[Record]) -> None:
+async def test_trigger(connection: Sql) -> None:
     """It returns the id of a job, a new one at each call, and NULL where there is no schedule."""
     identity = await made(connection, "pulse.create_schedule('n', every_s => 60)")
     ids = {await made(connection, f"pulse.trigger_schedule('{identity}')") for _ in range(2)}
@@ -401,7 +393,7 @@ async def test_trigger(connection: Connection[Record]) -> None:
         ),
     ],
 )
-async def test_bad_input(connection: Connection[Record], word: str, rule: str, message: str) -> None:
+async def test_bad_input(connection: Sql, word: str, rule: str, message: str) -> None:
     """One line that names the thing, the value and what is allowed; and nothing is stored or changed."""
     identity = await made(connection, "pulse.create_schedule('n', every_s => 60)")
     before = await row_of(connection, identity)
@@ -421,14 +413,14 @@ async def test_bad_input(connection: Connection[Record], word: str, rule: str, m
         ("'n', args => NULL", "args must be a JSON object, not NULL"),
     ],
 )
-async def test_what_every_job_needs(connection: Connection[Record], given: str, message: str) -> None:
+async def test_what_every_job_needs(connection: Sql, given: str, message: str) -> None:
     """A schedule without it is refused, in one line as well."""
     with pytest.raises(asyncpg.InvalidParameterValueError) as refused:
         await connection.execute(f"SELECT pulse.create_schedule({given}, every_s => 5)")
     assert refused.value.args[0] == message
 
 
-async def test_what_does_not_fit_any_more(connection: Connection[Record]) -> None:
+async def test_what_does_not_fit_any_more(connection: Sql) -> None:
     """A change is held against what stays: an interval against the jitter, a jitter against the interval."""
     identity = await made(connection, "pulse.create_schedule('n', every_s => 60, jitter_s => 30)")
     for change, message in (
@@ -440,7 +432,7 @@ async def test_what_does_not_fit_any_more(connection: Connection[Record]) -> Non
         assert refused.value.args[0] == message
 
 
-async def test_more_jitter_is_looked_at(connection: Connection[Record]) -> None:
+async def test_more_jitter_is_looked_at(connection: Sql) -> None:
     """Of a cron only the scheduler knows the interval: it is asked when there is more jitter, not when it is due."""
     identity = await made(connection, "pulse.create_schedule('n', cron => '@hourly', jitter_s => 30)")
     for jitter_s, reckon in ((20, False), (20, False), (4000, True)):
@@ -451,7 +443,7 @@ async def test_more_jitter_is_looked_at(connection: Connection[Record]) -> None:
 
 
 @pytest.mark.parametrize("rule", ["", ", every_s => 5, cron => '@daily'"])
-async def test_one_rule(connection: Connection[Record], rule: str) -> None:
+async def test_one_rule(connection: Sql, rule: str) -> None:
     """Exactly one of the kinds is given, and at most one is changed to."""
     with pytest.raises(asyncpg.InvalidParameterValueError, match="are given; exactly one is allowed"):
         await connection.execute(f"SELECT pulse.create_schedule('n'{rule})")
@@ -463,18 +455,16 @@ async def test_one_rule(connection: Connection[Record], rule: str) -> None:
             await connection.execute(f"SELECT pulse.update_schedule('{identity}'{rule})")
 
 
-async def test_what_is_made_is_told(connection: Connection[Record], dsn: str) -> None:
+async def test_what_is_made_is_told(connection: Sql, other: Sql) -> None:
     """Whoever listens hears of a schedule that was made, changed or resumed."""
     heard: list[object] = []
-    listener = await asyncpg.connect(dsn)
-    await listener.add_listener("pulse_schedules", lambda *words: heard.append(words))
+    await other.add_listener("pulse_schedules", lambda *words: heard.append(words))
     identity = await made(connection, "pulse.create_schedule('n', every_s => 60)")
     for number, call in enumerate(
         (f"update_schedule('{identity}', priority => 1)", f"resume_schedule('{identity}')"), 1
     ):
-        await listener.execute("SELECT 1")
+        await other.execute("SELECT 1")
         assert len(heard) == number
         await connection.execute(f"SELECT pulse.{call}")
-    await listener.execute("SELECT 1")
+    await other.execute("SELECT 1")
     assert len(heard) == 3
-    await listener.close(timeout=5)

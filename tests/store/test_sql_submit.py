@@ -6,26 +6,21 @@ import asyncio
 import json
 import uuid
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import asyncpg
 import pytest
 
 from pulse.protocol import HandlerInfo
 from pulse.store.store import WORK_CHANNEL, Store
-from tests.store.helpers import TOPIC, Row, at, claim, count, forge, new_id, read
-
-if TYPE_CHECKING:
-    from asyncpg import Connection, Record
-
-pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
+from tests.store.helpers import TOPIC, Row, Sql, at, claim, count, forge, new_id, read
 
 BOTH: Final = pytest.mark.parametrize("many", [False, True], ids=["submit", "submit_many"])
 LEVELS: Final = ("job", "handler", "topic", "server")
 BAD_VALUE: Final = "22023"
 
 
-async def submit(connection: Connection[Record], *, many: bool = False, **fields: Any) -> bytes:
+async def submit(connection: Sql, *, many: bool = False, **fields: Any) -> bytes:
     """Submit one job by either function; returns its id."""
     if many:
         [made] = await submit_many(connection, [fields])
@@ -35,7 +30,7 @@ async def submit(connection: Connection[Record], *, many: bool = False, **fields
     return found.bytes
 
 
-async def submit_many(connection: Connection[Record], jobs: object) -> list[bytes]:
+async def submit_many(connection: Sql, jobs: object) -> list[bytes]:
     """Submit a JSON document; returns the ids."""
     rows = await connection.fetch("SELECT pulse.submit_many($1) AS id", json.dumps(jobs))
     return [row["id"].bytes for row in rows]
@@ -49,7 +44,7 @@ def _literal(name: str, value: Any) -> str:
 
 
 @BOTH
-async def test_only_a_name(store: Store, connection: Connection[Record], many: bool) -> None:
+async def test_only_a_name(store: Store, connection: Sql, many: bool) -> None:
     """A name is enough: no args, the default topic, priority 0, due now, the server's budgets, a time-ordered id."""
     identity = await submit(connection, many=many, name="n")
     found = await read(connection, identity)
@@ -72,7 +67,7 @@ async def test_only_a_name(store: Store, connection: Connection[Record], many: b
 
 
 @BOTH
-async def test_all_that_can_be_said(connection: Connection[Record], many: bool) -> None:
+async def test_all_that_can_be_said(connection: Sql, many: bool) -> None:
     """Every argument is kept."""
     identity = new_id()
     fields = {
@@ -94,7 +89,7 @@ async def test_all_that_can_be_said(connection: Connection[Record], many: bool) 
 
 @BOTH
 @pytest.mark.parametrize("first", range(4), ids=LEVELS)
-async def test_policy_is_resolved(store: Store, connection: Connection[Record], many: bool, first: int) -> None:
+async def test_policy_is_resolved(store: Store, connection: Sql, many: bool, first: int) -> None:
     """max_attempts and timeout_s are the job's, else the handler's, else the topic's, else the server's."""
     own = {"max_attempts": 11, "timeout_s": 1.5} if first == 0 else {"max_attempts": None, "timeout_s": None}
     if first <= 1:
@@ -109,7 +104,7 @@ async def test_policy_is_resolved(store: Store, connection: Connection[Record], 
 @BOTH
 @pytest.mark.parametrize(("own", "handler", "resolved"), [("x", "y", "x"), (None, "y", "y"), (None, None, "default")])
 async def test_topic_is_resolved(
-    store: Store, connection: Connection[Record], many: bool, own: str | None, handler: str | None, resolved: str
+    store: Store, connection: Sql, many: bool, own: str | None, handler: str | None, resolved: str
 ) -> None:
     """The topic is the job's, else the handler's, else `default`; its policy is that topic's."""
     await connection.execute("INSERT INTO pulse.topics VALUES ('x', 1, 3), ('y', 2, 3), ('default', 3, 3)")
@@ -119,7 +114,7 @@ async def test_topic_is_resolved(
 
 
 @BOTH
-async def test_the_same_submit_twice(connection: Connection[Record], many: bool) -> None:
+async def test_the_same_submit_twice(connection: Sql, many: bool) -> None:
     """The same id with the same name, topic and args is the same job, whatever became of it and what else is said."""
     identity = await forge(connection, "COMPLETED", args='{"a": 1, "b": 2}')
     before = await read(connection, identity)
@@ -132,7 +127,7 @@ async def test_the_same_submit_twice(connection: Connection[Record], many: bool)
 
 @BOTH
 @pytest.mark.parametrize("different", [{"name": "m"}, {"topic": "u"}, {"topic": None}, {"args": {"a": 1}}], ids=str)
-async def test_another_job_under_the_same_id(connection: Connection[Record], many: bool, different: Row) -> None:
+async def test_another_job_under_the_same_id(connection: Sql, many: bool, different: Row) -> None:
     """The same id with another name, topic or args is refused, by SQLSTATE 23505 and naming the id."""
     identity = str(uuid.UUID(bytes=await forge(connection)))
     fields = {"name": "n", "topic": TOPIC, "id": identity, **different}
@@ -143,9 +138,7 @@ async def test_another_job_under_the_same_id(connection: Connection[Record], man
 
 
 @BOTH
-async def test_a_topic_left_out_is_compared_as_resolved(
-    store: Store, connection: Connection[Record], many: bool
-) -> None:
+async def test_a_topic_left_out_is_compared_as_resolved(store: Store, connection: Sql, many: bool) -> None:
     """A repeated submit may leave the topic to the handler, as the first one did."""
     await store.note_handlers({"n": HandlerInfo(topic=TOPIC)})
     identity = await submit(connection, many=many, name="n")
@@ -153,7 +146,7 @@ async def test_a_topic_left_out_is_compared_as_resolved(
 
 
 @BOTH
-async def test_in_the_callers_transaction(store: Store, connection: Connection[Record], many: bool) -> None:
+async def test_in_the_callers_transaction(store: Store, connection: Sql, many: bool) -> None:
     """A job exists when the caller commits, and never when it rolls back."""
     transaction = connection.transaction()
     await transaction.start()
@@ -164,17 +157,6 @@ async def test_in_the_callers_transaction(store: Store, connection: Connection[R
     async with connection.transaction():
         identity = await submit(connection, many=many, name="n", topic=TOPIC, run_at=at(-9).isoformat())
     assert [one.id for one in await claim(store)] == [identity]
-
-
-@BOTH
-async def test_any_search_path(connection: Connection[Record], many: bool) -> None:
-    """The caller's search_path does not matter, nor tables of its own that have the same names."""
-    await connection.execute(
-        "CREATE TEMP TABLE jobs (id int); CREATE TEMP TABLE topics (id int); SET search_path = pg_temp"
-    )
-    await submit(connection, many=many, name="n")
-    await connection.execute("DROP TABLE jobs, topics; RESET search_path")
-    assert await count(connection) == 1
 
 
 REFUSED: Final = [
@@ -189,35 +171,17 @@ REFUSED: Final = [
 
 
 @pytest.mark.parametrize(("fields", "message"), REFUSED, ids=str)
-async def test_what_submit_refuses(connection: Connection[Record], fields: Row, message: str) -> None:
+async def test_what_submit_refuses(connection: Sql, fields: Row, message: str) -> None:
     """A bad argument is named, with its value and what is allowed."""
     with pytest.raises(asyncpg.PostgresError) as caught:
         await submit(connection, **fields)
     assert (caught.value.sqlstate, str(caught.value).split("\n")[0]) == (BAD_VALUE, message)
 
 
-async def test_no_priority_is_the_default(connection: Connection[Record]) -> None:
+async def test_no_priority_is_the_default(connection: Sql) -> None:
     """NULL means the default, as for every other argument but name and args."""
     found = await read(connection, await submit(connection, name="n", priority=None, run_at=None, topic=None))
     assert (found["priority"], found["topic"]) == (0, "default")
-
-
-@BOTH
-@pytest.mark.parametrize(
-    ("fields", "constraint"),
-    [
-        ({"topic": ""}, "jobs_topic"),
-        ({"max_attempts": 0}, "jobs_max_attempts"),
-        ({"timeout_s": 0}, "jobs_timeout"),
-        ({"run_at": "infinity"}, "jobs_next_run_at"),
-        ({"run_at": "0044-03-15 BC"}, "jobs_next_run_at"),
-    ],
-    ids=str,
-)
-async def test_what_the_table_refuses(connection: Connection[Record], many: bool, fields: Row, constraint: str) -> None:
-    """What is left to the table is refused by a constraint that tells by its name what is wrong."""
-    with pytest.raises(asyncpg.CheckViolationError, match=constraint):
-        await submit(connection, many=many, name="n", **fields)
 
 
 @pytest.mark.parametrize(
@@ -238,7 +202,7 @@ async def test_what_the_table_refuses(connection: Connection[Record], many: bool
     ],
     ids=str,
 )
-async def test_what_submit_many_refuses(connection: Connection[Record], jobs: object, message: str) -> None:
+async def test_what_submit_many_refuses(connection: Sql, jobs: object, message: str) -> None:
     """A document of another shape is refused, with what is wrong in it."""
     with pytest.raises(asyncpg.PostgresError) as caught:
         await submit_many(connection, jobs)
@@ -248,22 +212,14 @@ async def test_what_submit_many_refuses(connection: Connection[Record], jobs: ob
 
 
 @pytest.mark.parametrize("bad", [{}, {"name": ""}, {"name": "n", "args": 1}, {"name": "n", "priority": 101}], ids=str)
-async def test_all_or_none(connection: Connection[Record], bad: Row) -> None:
+async def test_all_or_none(connection: Sql, bad: Row) -> None:
     """One bad job refuses them all."""
-    with pytest.raises(asyncpg.IntegrityConstraintViolationError):
+    with pytest.raises(asyncpg.IntegrityConstraintViolationError, match=r"check constraint|not-null constraint"):
         await submit_many(connection, [{"name": "n"}, bad, {"name": "n"}])
     assert await count(connection) == 0
 
 
-async def test_a_conflict_refuses_them_all(connection: Connection[Record]) -> None:
-    """One id that belongs to another job refuses the whole document."""
-    known = str(uuid.UUID(bytes=await forge(connection)))
-    with pytest.raises(asyncpg.UniqueViolationError, match=known):
-        await submit_many(connection, [{"name": "n"}, {"name": "other", "topic": TOPIC, "id": known}])
-    assert await count(connection) == 1
-
-
-async def test_a_document_that_was_half_there(connection: Connection[Record]) -> None:
+async def test_a_document_that_was_half_there(connection: Sql) -> None:
     """Ids that are there stay, the others are inserted, and all come back in the order of the document."""
     known = str(uuid.UUID(bytes=await forge(connection)))
     new = str(uuid.uuid4())
@@ -273,14 +229,14 @@ async def test_a_document_that_was_half_there(connection: Connection[Record]) ->
     assert await count(connection) == 2
 
 
-async def test_an_empty_document(connection: Connection[Record]) -> None:
+async def test_an_empty_document(connection: Sql) -> None:
     """No jobs, no ids."""
     assert await submit_many(connection, []) == []
 
 
 @pytest.mark.parametrize("analysed", [False, True])
 @pytest.mark.usefixtures("own_database")
-async def test_order_of_a_document(store: Store, connection: Connection[Record], analysed: bool) -> None:
+async def test_order_of_a_document(store: Store, connection: Sql, analysed: bool) -> None:
     """The n-th job is due n microseconds after the first, and the ids come back in order, whatever the plan is."""
     if analysed:
         await store.note_handlers({f"n{number}": HandlerInfo() for number in range(100)})
@@ -292,7 +248,7 @@ async def test_order_of_a_document(store: Store, connection: Connection[Record],
     assert [one.id for one in sorted(claimed, key=lambda one: one.due_at)] == made
 
 
-async def test_order_of_a_document_at_one_time(connection: Connection[Record]) -> None:
+async def test_order_of_a_document_at_one_time(connection: Sql) -> None:
     """Jobs that name the same time are due in the order of the document too."""
     made = await submit_many(connection, [{"name": "n", "run_at": at(5).isoformat()} for _ in range(3)])
     assert [(await read(connection, one))["next_run_at"] for one in made] == [at(5), at(5.000001), at(5.000002)]
@@ -302,7 +258,7 @@ NOTIFIED: Final = "SELECT last_value FROM pulse.work_notified"
 FORGET: Final = "SELECT setval('pulse.work_notified', 1)"
 
 
-async def heard_of(connection: Connection[Record], *deeds: Callable[[], Awaitable[object]]) -> list[int]:
+async def heard_of(connection: Sql, *deeds: Callable[[], Awaitable[object]]) -> list[int]:
     """How many notifications of work each deed sends."""
     heard: asyncio.Queue[str] = asyncio.Queue()
 
@@ -324,7 +280,7 @@ async def heard_of(connection: Connection[Record], *deeds: Callable[[], Awaitabl
 
 
 @BOTH
-async def test_workers_are_woken(connection: Connection[Record], many: bool) -> None:
+async def test_workers_are_woken(connection: Sql, many: bool) -> None:
     """A new job is told to all dispatchers; the same one again is no news, nor is one that was not committed."""
     identity = uuid.uuid4()
 
@@ -342,7 +298,7 @@ async def test_workers_are_woken(connection: Connection[Record], many: bool) -> 
     assert await heard_of(connection, put, put, rolled_back, put) == [1, 0, 0, 0]
 
 
-async def test_workers_are_woken_once_in_a_while(connection: Connection[Record]) -> None:
+async def test_workers_are_woken_once_in_a_while(connection: Sql) -> None:
     """Twenty times a second at most, whoever submits; also when the clock is set back, or the setting says no."""
     now_ms = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any, Final
 
 import anyio
 import pytest
@@ -18,20 +17,10 @@ from pulse.store.rows import Claim, Level, Wake
 from pulse.store.store import Store
 from pulse_actors.dispatcher.claims.cursors import FEW_TOPICS
 from pulse_actors.dispatcher.claims.handout import ASSIGN_CHARS
-from pulse_actors.dispatcher.workers.records import HeldJob, RegisteredWorker
-from pulse_actors.dispatcher.workers.registry import WorkerRegistry
-from tests.store.helpers import LEASE_S, NOW, TOPIC, at, count, forge, history, job, read
-from tests.store.recovery_kit import DEADLINE_S, HOST, new_worker, wire_of
+from pulse_actors.dispatcher.workers.records import HeldJob
+from tests.store.helpers import LEASE_S, NOW, TOPIC, Patch, Sql, at, count, forge, history, job, read
+from tests.store.recovery_kit import DEADLINE_S, PAST, Bench, lost, pairs_of
 from tests.store.refusing_kit import refusing
-from tests.support.claim_parts import claim_parts
-
-if TYPE_CHECKING:
-    from asyncpg import Connection, Record
-
-pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
-
-PAST: Final = datetime(2020, 1, 1, tzinfo=UTC)
-
 
 # The statement.
 
@@ -42,7 +31,7 @@ async def insert(store: Store, jobs: list[SubmittedJob], *, topic: str = TOPIC) 
     return await store.submit_and_claim(jobs, [topic], ["w0", "w1"], seats, LEASE_S, now=NOW)
 
 
-async def test_a_job_is_handed_out_as_by_a_claim(store: Store, connection: Connection[Record]) -> None:
+async def test_a_job_is_handed_out_as_by_a_claim(store: Store, connection: Sql) -> None:
     """What is returned, and what the row is, are what submit and claim make of it."""
     jobs = [job(args='{ "b":1,"a":[1.0]}', priority=7, timeout_s=3.5, max_attempts=2), job(name="m")]
     twins = [
@@ -62,7 +51,7 @@ async def test_a_job_is_handed_out_as_by_a_claim(store: Store, connection: Conne
         assert {**row, "id": None} == {**other, "id": None, **moments}
 
 
-async def test_the_clock_is_the_databases(store: Store, connection: Connection[Record]) -> None:
+async def test_the_clock_is_the_databases(store: Store, connection: Sql) -> None:
     """Without a time of the caller's a lease is as long as it should be."""
     one = job()
     await store.submit_and_claim([one], [TOPIC], ["w"], [0], LEASE_S)
@@ -75,9 +64,7 @@ async def test_the_clock_is_the_databases(store: Store, connection: Connection[R
     ("paused", "until", "runs"),
     [(TOPIC, None, False), ("", None, False), ("other", None, True), (TOPIC, at(1), False), ("", NOW, True)],
 )
-async def test_a_pause(
-    store: Store, connection: Connection[Record], paused: str, until: datetime | None, runs: bool
-) -> None:
+async def test_a_pause(store: Store, connection: Sql, paused: str, until: datetime | None, runs: bool) -> None:
     """What is paused waits, and is told as something to claim."""
     one = job(priority=3)
     await store.gate.pause(paused, None, now=at(-5))
@@ -95,7 +82,7 @@ async def test_a_gate_that_was_opened(store: Store) -> None:
     assert len((await insert(store, [job()]))[0]) == 1
 
 
-async def test_a_topic_that_they_do_not_serve(store: Store, connection: Connection[Record]) -> None:
+async def test_a_topic_that_they_do_not_serve(store: Store, connection: Sql) -> None:
     """It is the topic that counts in the end, the handler's, too; the others of the same submit run."""
     await store.note_handlers({"moved": HandlerInfo(topic="other"), "here": HandlerInfo(topic=TOPIC)})
     away, here = job(name="moved", topic=None), job(name="here", topic=None)
@@ -105,7 +92,7 @@ async def test_a_topic_that_they_do_not_serve(store: Store, connection: Connecti
     assert (await read(connection, away.id or b""))["locked_by"] is None
 
 
-async def test_what_has_expired(store: Store, connection: Connection[Record]) -> None:
+async def test_what_has_expired(store: Store, connection: Sql) -> None:
     """It waits to be buried; what expires later runs."""
     over, later, soon = job(expires_at=NOW.timestamp()), job(expires_at=at(1).timestamp()), job(expires_in_s=0.5)
     claims, _ = await insert(store, [over, later, soon])
@@ -117,7 +104,7 @@ async def test_what_has_expired(store: Store, connection: Connection[Record]) ->
     assert expiries == [NOW, at(1), at(0.5)]
 
 
-async def test_all_or_none(store: Store, connection: Connection[Record]) -> None:
+async def test_all_or_none(store: Store, connection: Sql) -> None:
     """One id that exists already, and nothing is inserted."""
     known = await forge(connection)
     with pytest.raises(StatementError, match="duplicate key value"):
@@ -128,52 +115,19 @@ async def test_all_or_none(store: Store, connection: Connection[Record]) -> None
 # The dispatcher.
 
 
-class Bench:
-    """Claims that are at rest, on the test's database."""
-
-    def __init__(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.registry = WorkerRegistry()
-        self.claims = claim_parts(store, self.registry, HOST, lease_s=30.0, poll_s=60.0, batch=50)
-        self.claims.signal._is_waiting = True
-        self.store = store
-        self.monkeypatch = monkeypatch
-
-    def join(self, identity: str = "w", *, capacity: int = 10, topics: tuple[str, ...] = (TOPIC,)) -> RegisteredWorker:
-        """A worker comes."""
-        worker = new_worker(identity, capacity=capacity)
-        worker.facts = replace(worker.facts, names=frozenset("n"), topics=topics)
-        self.registry.join(worker)
-        return worker
-
-    def after_submit(self, happens: Callable[[], Awaitable[object]]) -> None:
-        """Let something happen between the next statement and its answer."""
-        statement = self.store.submit_and_claim
-
-        async def interrupted(*args: Any, **more: Any) -> tuple[list[Claim], list[Wake]]:
-            found = await statement(*args, **more)
-            self.monkeypatch.setattr(self.store, "submit_and_claim", statement)
-            await happens()
-            return found
-
-        self.monkeypatch.setattr(self.store, "submit_and_claim", interrupted)
-
-
 @pytest.fixture
-def bench(store: Store, monkeypatch: pytest.MonkeyPatch) -> Bench:
+def bench(store: Store, connection: Sql, monkeypatch: Patch) -> Bench:
     """Claims that are at rest."""
-    return Bench(store, monkeypatch)
+    made = Bench(store, connection, monkeypatch, batch=50)
+    made.claims.signal._is_waiting = True
+    return made
 
 
-def jobs_of(worker: RegisteredWorker) -> list[tuple[bytes, int]]:
-    """What it was assigned."""
-    return [(one[0], one[1]) for body in wire_of(worker).bodies("assign") for one in body["jobs"]]
-
-
-async def test_a_job_that_finds_a_free_worker(bench: Bench, connection: Connection[Record]) -> None:
+async def test_a_job_that_finds_a_free_worker(bench: Bench, connection: Sql) -> None:
     """It is with its worker and in the book at once, nothing is left to be claimed, and nobody is in doubt."""
     worker, one = bench.join(), job()
     assert await bench.claims.submits.submit([one]) == []
-    assert jobs_of(worker) == [(one.id, 1)]
+    assert pairs_of(worker) == [(one.id, 1)]
     assert set(worker.held) == {(one.id, 1)}
     assert (await read(connection, one.id or b""))["locked_by"] == "w"
     assert bench.claims.in_doubt._in_doubt == set()
@@ -193,7 +147,7 @@ async def test_a_job_that_names_no_topic(bench: Bench) -> None:
     """It is its handler's, or the default, as the statement finds."""
     worker = bench.join(topics=("default",))
     await bench.claims.submits.submit([one := job(topic=None)])
-    assert jobs_of(worker) == [(one.id, 1)]
+    assert pairs_of(worker) == [(one.id, 1)]
 
 
 MANY_TOPICS: Final = (*(f"t{n}" for n in range(FEW_TOPICS)), TOPIC)
@@ -214,19 +168,19 @@ UNFIT: Final[dict[str, tuple[list[dict[str, Any]], Callable[[Bench], object]]]] 
 
 
 @pytest.mark.parametrize("unfit", UNFIT)
-async def test_what_waits_for_its_claim(bench: Bench, connection: Connection[Record], unfit: str) -> None:
+async def test_what_waits_for_its_claim(bench: Bench, connection: Sql, unfit: str) -> None:
     """All others are inserted as they always are, and no statement tries to hand them out."""
     worker, (fields, happens) = bench.join(), UNFIT[unfit]
     happens(bench)
     bench.monkeypatch.setattr(bench.store, "submit_and_claim", None)
     jobs = [job(**one) for one in fields]
     assert await bench.claims.submits.submit(jobs) != []
-    assert jobs_of(worker) == []
+    assert pairs_of(worker) == []
     assert await connection.fetchval("SELECT bool_and(status = 'PENDING') FROM pulse.jobs") is True
     assert await count(connection) == len(jobs)
 
 
-async def test_a_submit_does_not_wait_for_a_claim(bench: Bench, connection: Connection[Record]) -> None:
+async def test_a_submit_does_not_wait_for_a_claim(bench: Bench, connection: Sql) -> None:
     """While jobs are between the database and the book, it goes its own way."""
     bench.join()
     async with bench.claims.in_doubt._lock:
@@ -240,22 +194,19 @@ async def test_a_worker_that_has_fallen_silent(bench: Bench) -> None:
     worker = bench.join()
     worker.held[bytes(16), 1], worker.contact.heard_s = HeldJob("n", TOPIC), time.monotonic() - 31.0
     await bench.claims.submits.submit([job()])
-    assert jobs_of(worker) == []
+    assert pairs_of(worker) == []
 
 
-async def test_an_answer_that_was_lost(bench: Bench, connection: Connection[Record]) -> None:
+async def test_an_answer_that_was_lost(bench: Bench, connection: Sql) -> None:
     """The submit fails, the worker is looked after, and the job is handed out once more, uncharged."""
     worker, one = bench.join(), job()
 
-    async def lost() -> None:
-        raise UnavailableError
-
-    bench.after_submit(lost)
-    with pytest.raises(UnavailableError):
+    bench.after("submit_and_claim", lost)
+    with pytest.raises(UnavailableError, match="nothing was changed"):
         await bench.claims.submits.submit([one])
     assert bench.claims.signal._event.is_set()
     await bench.claims.loop.pass_once()
-    assert jobs_of(worker) == [(one.id, 2)]
+    assert pairs_of(worker) == [(one.id, 2)]
     assert [row["outcome"] for row in await history(connection, one.id or b"")] == ["released"]
 
 
@@ -266,27 +217,30 @@ async def test_an_answer_that_cannot_be_read(bench: Bench) -> None:
     async def unreadable() -> None:
         raise StatementError("no", sqlstate="22021", statement="submit_and_claim", may_be_done=True)
 
-    bench.after_submit(unreadable)
-    with pytest.raises(StatementError):
+    bench.after("submit_and_claim", unreadable)
+    with pytest.raises(StatementError, match="no"):
         await bench.claims.submits.submit([one])
     assert bench.claims.in_doubt._in_doubt == {worker.identity}
     assert bench.claims.signal._event.is_set()
     await bench.claims.loop.pass_once()
-    assert jobs_of(worker) == [(one.id, 2)]
+    assert pairs_of(worker) == [(one.id, 2)]
 
 
-async def test_a_job_that_cannot_be_stored(bench: Bench, connection: Connection[Record]) -> None:
-    """Nothing was done, so nobody is in doubt."""
+@pytest.mark.parametrize("is_known", [True, False])
+async def test_a_job_that_cannot_be_stored(bench: Bench, connection: Sql, *, is_known: bool) -> None:
+    """The client that submits it gets the reason; nothing was done, so nobody is in doubt."""
     bench.join()
-    known = await forge(connection)
-    with pytest.raises(StatementError, match="duplicate key value"):
-        await bench.claims.submits.submit([job(id=known)])
+    one = job(id=await forge(connection)) if is_known else job()
+    async with refusing(connection, {} if is_known else {one.id or b"": "P0001"}, "PENDING", "RUNNING"):
+        with pytest.raises(StatementError, match="duplicate key value" if is_known else "not with me"):
+            await bench.claims.submits.submit([one])
     assert bench.claims.in_doubt._in_doubt == set()
     assert not bench.claims.signal._event.is_set()
+    assert not bench.claims.in_doubt._lock.locked()
 
 
 @pytest.mark.parametrize("sqlstate", ["P0001", "23514"])
-async def test_a_job_that_cannot_be_handed_out(bench: Bench, connection: Connection[Record], sqlstate: str) -> None:
+async def test_a_job_that_cannot_be_handed_out(bench: Bench, connection: Sql, sqlstate: str) -> None:
     """It is accepted as it is while workers are busy: that is told by its claim, which sets it aside."""
     worker, one = bench.join(), job()
     one_id = one.id or b""
@@ -308,18 +262,6 @@ async def test_a_job_that_cannot_be_handed_out(bench: Bench, connection: Connect
     assert bench.claims.in_doubt._in_doubt == set()
 
 
-async def test_a_job_that_is_refused_either_way(bench: Bench, connection: Connection[Record]) -> None:
-    """Whoever submits it is told so, and nobody is in doubt."""
-    bench.join()
-    one = job()
-    async with refusing(connection, {one.id or b"": "P0001"}, "PENDING", "RUNNING"):
-        with pytest.raises(StatementError, match="not with me"):
-            await bench.claims.submits.submit([one])
-    assert bench.claims.in_doubt._in_doubt == set()
-    assert not bench.claims.signal._event.is_set()
-    assert not bench.claims.in_doubt._lock.locked()
-
-
 async def test_a_job_that_is_canceled_meanwhile(bench: Bench) -> None:
     """A cancel that is answered before the answer of the statement keeps it from being handed out."""
     worker, one = bench.join(), job()
@@ -328,9 +270,9 @@ async def test_a_job_that_is_canceled_meanwhile(bench: Bench) -> None:
         found = await bench.store.cancel([one.id or b""])
         bench.claims.handout.forget((each.id, each.attempt) for each in found if each.worker is not None)
 
-    bench.after_submit(cancel)
+    bench.after("submit_and_claim", cancel)
     await bench.claims.submits.submit([one])
-    assert jobs_of(worker) == []
+    assert pairs_of(worker) == []
     assert worker.held == {}
 
 
@@ -339,23 +281,23 @@ async def test_a_cancel_of_another_time(bench: Bench) -> None:
     worker, one = bench.join(), job()
     bench.claims.handout.forget([(one.id or b"", 1)])
     await bench.claims.submits.submit([one])
-    assert jobs_of(worker) == [(one.id, 1)]
+    assert pairs_of(worker) == [(one.id, 1)]
 
 
-async def test_a_worker_that_leaves_meanwhile(bench: Bench, connection: Connection[Record]) -> None:
+async def test_a_worker_that_leaves_meanwhile(bench: Bench, connection: Sql) -> None:
     """Its job is given back, uncharged and at once."""
     worker, one = bench.join(), job()
 
     async def leave() -> None:
         bench.registry.leave(worker)
 
-    bench.after_submit(leave)
+    bench.after("submit_and_claim", leave)
     await bench.claims.submits.submit([one])
     row = await read(connection, one.id or b"")
     assert (row["status"], row["attempts"], row["uncharged"], row["last_error"]) == ("PENDING", 1, 1, None)
 
 
-async def test_a_pass_waits_for_the_room_that_is_left(bench: Bench, connection: Connection[Record]) -> None:
+async def test_a_pass_waits_for_the_room_that_is_left(bench: Bench, connection: Sql) -> None:
     """A claim beside it would count on room that the submit is about to take."""
     worker, one, waiting = bench.join(capacity=1), job(), await forge(connection, next_run_at=PAST)
     async with anyio.create_task_group() as tasks:
@@ -365,9 +307,9 @@ async def test_a_pass_waits_for_the_room_that_is_left(bench: Bench, connection: 
             for _ in range(10):
                 await anyio.lowlevel.checkpoint()
 
-        bench.after_submit(claim)
+        bench.after("submit_and_claim", claim)
         await bench.claims.submits.submit([one])
-    assert jobs_of(worker) == [(one.id, 1)]
+    assert pairs_of(worker) == [(one.id, 1)]
     row = await read(connection, waiting)
     assert (row["status"], row["attempts"]) == ("PENDING", 0)
 

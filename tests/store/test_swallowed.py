@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING
 
 import anyio
 import pytest
@@ -15,20 +14,17 @@ from pulse_actors.dispatcher.writes import report
 from pulse_actors.dispatcher.writes.report_rows import PendingReport
 from pulse_actors.dispatcher.writes.submit import PendingSubmit
 from pulse_actors.runtime import actor
-from tests.store.helpers import TOPIC, job
+from tests.store.helpers import TOPIC, Patch, Sql, job
 from tests.store.recovery_kit import Floor, Wire, new_worker, wire_of
 from tests.support.waiting import until
 
-if TYPE_CHECKING:
-    from asyncpg import Connection, Record
-
-pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
+pytestmark = pytest.mark.heavy
 
 DROPPED = "dropped"
 
 
 @pytest.fixture
-async def dropping(connection: Connection[Record]) -> AsyncIterator[None]:
+async def dropping(connection: Sql) -> AsyncIterator[None]:
     """A trigger of the user drops jobs of one name."""
     await connection.execute(
         """
@@ -42,7 +38,7 @@ async def dropping(connection: Connection[Record]) -> AsyncIterator[None]:
 
 @pytest.mark.usefixtures("dropping")
 @pytest.mark.parametrize("has_room", [True, False])
-async def test_requests(store: Store, connection: Connection[Record], *, has_room: bool) -> None:
+async def test_requests(store: Store, connection: Sql, *, has_room: bool) -> None:
     """Who submits what is dropped is told so, and to try again; all beside it is stored, whoever hands it out."""
     floor = Floor(store, connection)
     worker = new_worker("w", capacity=10)
@@ -74,9 +70,7 @@ async def test_a_submit_that_is_repeated(store: Store) -> None:
         await store.submit_again(jobs)
 
 
-async def test_a_constraint_that_is_not_pulses(
-    store: Store, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_constraint_that_is_not_pulses(store: Store, connection: Sql, monkeypatch: Patch) -> None:
     """No result is taken for a bad one: it is kept, charges no attempt, and is written when the constraint is gone."""
     monkeypatch.setattr(report, "REFUSED_PAUSE_S", 0.05)
     monkeypatch.setattr(actor, "RETRY_MAX_S", 0.05)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urlsplit
 from uuid import UUID
 
@@ -18,11 +17,9 @@ from pulse.store.connections.pool import Pool, Target
 from pulse.store.recovery.timelines import Standing, Timelines
 from pulse.store.store import Store
 from pulse_actors.shared.epoch_memory import MemoryFile
+from tests.store.helpers import Patch, Sql
 
-if TYPE_CHECKING:
-    from asyncpg import Connection, Record
-
-pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
+pytestmark = pytest.mark.heavy
 
 
 class Pools:
@@ -48,7 +45,7 @@ async def pools(dsn: str) -> AsyncIterator[Pools]:
     await checkpoint()  # the loop closes their sockets at its next turn
 
 
-async def system_of(connection: Connection[Record]) -> str:
+async def system_of(connection: Sql) -> str:
     """The identifier of its cluster."""
     return str(await connection.fetchval("SELECT system_identifier FROM pg_control_system()"))
 
@@ -60,7 +57,7 @@ def ahead(system_id: str) -> Timelines:
     return timelines
 
 
-async def test_a_server_on_an_older_timeline(pools: Pools, connection: Connection[Record]) -> None:
+async def test_a_server_on_an_older_timeline(pools: Pools, connection: Sql) -> None:
     """It is away, and the reason is told."""
     timelines = ahead(await system_of(connection))
     pool = pools.of(timelines)
@@ -69,7 +66,7 @@ async def test_a_server_on_an_older_timeline(pools: Pools, connection: Connectio
     assert timelines.refused is not None
 
 
-async def test_what_another_process_has_seen(pools: Pools, connection: Connection[Record], tmp_path: Path) -> None:
+async def test_what_another_process_has_seen(pools: Pools, connection: Sql, tmp_path: Path) -> None:
     """The state directory tells it, as it is at each new connection; not of a promoted copy that it uses elsewhere."""
     timelines = Store(Target(pools.dsn, "t")).timelines
     timelines.directory = tmp_path
@@ -83,7 +80,7 @@ async def test_what_another_process_has_seen(pools: Pools, connection: Connectio
         await pools.of(timelines).open()
 
 
-async def test_idle_connections_to_an_older_timeline(pools: Pools, connection: Connection[Record]) -> None:
+async def test_idle_connections_to_an_older_timeline(pools: Pools, connection: Sql) -> None:
     """They are dropped as soon as a newer one is seen; until then they are used again."""
     timelines = Timelines()
     pool = pools.of(timelines)
@@ -92,14 +89,12 @@ async def test_idle_connections_to_an_older_timeline(pools: Pools, connection: C
     async with pool.connection() as again:
         assert again is first
     timelines.learn(Standing(await system_of(connection), 2))
-    with pytest.raises(UnavailableError):
+    with pytest.raises(UnavailableError, match="is on timeline 1"):
         await pool.open()
     assert first.is_closed()
 
 
-async def test_other_hosts_are_tried(
-    pools: Pools, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_other_hosts_are_tried(pools: Pools, connection: Sql, monkeypatch: Patch) -> None:
     """Where the first that takes writes is too old, the others, each by itself."""
     dsn = pools.dsn
     query = parse_qs(urlsplit(dsn).query)
@@ -108,7 +103,7 @@ async def test_other_hosts_are_tried(
     timelines = ahead(await system_of(connection))
     admit, asked = timelines.admit, list[str]()
 
-    async def second_is_newer(connection: Connection[Record], shown: str, *, writable: bool) -> Standing:
+    async def second_is_newer(connection: Sql, shown: str, *, writable: bool) -> Standing:
         asked.append(shown)
         assert writable == (len(asked) > 1)
         return Standing("another", 1) if len(asked) == 3 else await admit(connection, shown, writable=writable)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import asyncpg
 import pytest
@@ -16,13 +16,8 @@ from pulse.store.operators.gate import GATE_CHANNEL
 from pulse.store.operators.policies import OPTIONS, SERVER_OPTIONS, LivePolicy, effective
 from pulse.store.rows import Ending, EndingKind, Renewal
 from pulse.store.store import Store
-from tests.store.helpers import NOW, TOPIC, WORKER, at, forge, job, read
+from tests.store.helpers import NOW, TOPIC, WORKER, Sql, at, forge, job, read
 from tests.support.backoffs import BACKOFFS, FULL, NO_BACKOFFS
-
-if TYPE_CHECKING:
-    from asyncpg import Connection, Record
-
-pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 
 UNSET: Final[dict[str, Any]] = dict.fromkeys(OPTIONS)
 
@@ -33,9 +28,7 @@ async def own(store: Store, topic: str = TOPIC) -> dict[str, object]:
     return {option: found[option] for option in OPTIONS}
 
 
-async def waits(
-    store: Store, connection: Connection[Record], attempts: int = 1, uncharged: int = 0, name: str = "n"
-) -> float:
+async def waits(store: Store, connection: Sql, attempts: int = 1, uncharged: int = 0, name: str = "n") -> float:
     """How long a job of TOPIC waits after that try."""
     identity = await forge(connection, "RUNNING", attempts=attempts, uncharged=uncharged, name=name, max_attempts=99)
     (ended,) = await store.end([Ending(identity, attempts, WORKER, EndingKind.ERROR, "boom")], now=NOW)
@@ -54,7 +47,7 @@ async def test_what_is_set(store: Store) -> None:
 
 
 @pytest.mark.parametrize("option", OPTIONS)
-async def test_one_option_at_a_time(store: Store, connection: Connection[Record], option: str) -> None:
+async def test_one_option_at_a_time(store: Store, connection: Sql, option: str) -> None:
     """What is not named stays as it is, set or not; a row without options goes."""
     await store.topics.set(TOPIC, {option: FULL[option]})
     assert await own(store) == {**UNSET, option: FULL[option]}
@@ -74,7 +67,7 @@ async def test_many_set_at_once(store: Store) -> None:
         assert await own(store) == UNSET
 
 
-async def test_the_server(store: Store, connection: Connection[Record]) -> None:
+async def test_the_server(store: Store, connection: Sql) -> None:
     """In the row '' stand the server's own, as far as they are no settings; it is never deleted."""
     values = {option: FULL[option] for option in SERVER_OPTIONS}
     await store.topics.set("", values)
@@ -88,7 +81,6 @@ async def test_the_server(store: Store, connection: Connection[Record]) -> None:
 _SECONDS: Final = "seconds above 0, at most 1e9, are allowed"
 _SECONDS_OR_ZERO: Final = "seconds, 0 or more, at most 1e9, are allowed"
 _WHOLE: Final = "a whole number from 1 to 10000 is allowed"
-_NOT_HERE: Final = "a setting of it; here timeout_s, stall_s are allowed"
 _ANY_TOPIC: Final = 'up to 200 characters are allowed ("" for the server)'
 _OPTIONS: Final = (
     "max_attempts, max_crashes, timeout_s, stall_s, lease_s, retention_s, retention_dead_s, ageing_s, backoff"
@@ -108,22 +100,14 @@ _OPTIONS: Final = (
         ("t", {"retention_s": -0.5}, f'retention_s of topic "t" is -0.5; {_SECONDS_OR_ZERO}'),
         ("t", {"retention_dead_s": True}, f'retention_dead_s of topic "t" is true; {_SECONDS_OR_ZERO}'),
         ("t", {"ageing_s": []}, f'ageing_s of topic "t" is []; {_SECONDS_OR_ZERO}'),
-        (
-            "",
-            {"max_attempts": 3},
-            "max_attempts of the server is a setting of it; here timeout_s, stall_s are allowed",
-        ),
+        ("", {"max_attempts": 3}, "max_attempts of the server is a setting of it; here timeout_s, stall_s are allowed"),
         (
             "x" * 201,
             {"max_attempts": 3},
             f"topic is '{'x' * 50}'; up to 200 characters are allowed (\"\" for the server)",
         ),
         *(
-            (
-                "t",
-                {"backoff": word},
-                f'backoff of topic "t" is {json.dumps(word)[:80]}; allowed are {ALLOWED}',
-            )
+            ("t", {"backoff": word}, f'backoff of topic "t" is {json.dumps(word)[:80]}; allowed are {ALLOWED}')
             for word in NO_BACKOFFS
         ),
     ],
@@ -151,14 +135,14 @@ async def test_what_is_no_number(store: Store) -> None:
         ("NULL, '{}'", f"topic is NULL; {_ANY_TOPIC}"),
     ],
 )
-async def test_what_sql_refuses(connection: Connection[Record], arguments: str, message: str) -> None:
+async def test_what_sql_refuses(connection: Sql, arguments: str, message: str) -> None:
     """The same of what only SQL can say."""
     with pytest.raises(asyncpg.InvalidParameterValueError) as caught:
         await connection.execute(f"SELECT pulse.set_topic({arguments})")
     assert str(caught.value) == message
 
 
-async def test_a_plain_update_is_as_good(store: Store, connection: Connection[Record]) -> None:
+async def test_a_plain_update_is_as_good(store: Store, connection: Sql) -> None:
     """What SQL writes into the table counts."""
     await connection.execute("INSERT INTO pulse.topics (topic, backoff) VALUES ($1, 'fixed:3')", TOPIC)
     assert await waits(store, connection) == 3
@@ -167,13 +151,12 @@ async def test_a_plain_update_is_as_good(store: Store, connection: Connection[Re
     assert await store.topics.live() == {TOPIC: LivePolicy(stall_s=5.0)}
 
 
-async def test_a_change_is_told(store: Store, connection: Connection[Record], dsn: str) -> None:
+async def test_a_change_is_told(store: Store, connection: Sql, other: Sql) -> None:
     """Whoever changes a policy, and however: other hosts hear of it."""
     heard: asyncio.Queue[object] = asyncio.Queue()
     await connection.add_listener(GATE_CHANNEL, lambda *message: heard.put_nowait(message[3]))
     await store.topics.set(TOPIC, {"stall_s": 1.0})
     assert await asyncio.wait_for(heard.get(), 5) == "topics"
-    other = await asyncpg.connect(dsn)
     for change in (
         "UPDATE pulse.topics SET stall_s = 2",
         "INSERT INTO pulse.topics (topic, stall_s) VALUES ('another', 2)",
@@ -182,20 +165,15 @@ async def test_a_change_is_told(store: Store, connection: Connection[Record], ds
     ):
         await other.execute(change)
         assert await asyncio.wait_for(heard.get(), 5) == "topics", change
-    await other.close(timeout=5)
 
 
-async def test_whose_back_off_counts(store: Store, connection: Connection[Record]) -> None:
+async def test_whose_back_off_counts(store: Store, connection: Sql) -> None:
     """The handler's, else the topic's, else the server's, else n squared; of charged tries; each when it is set."""
     assert await waits(store, connection, 3) == 9
     await store.set_server_defaults(5, 3, "list:10,20,30")
     assert [
         await waits(store, connection, attempts, uncharged) for attempts, uncharged in ((1, 0), (4, 2), (9, 0))
-    ] == [
-        10,
-        20,
-        30,
-    ]
+    ] == [10, 20, 30]
     await store.set_server_defaults(5, 3, "quadratic")
     assert await waits(store, connection, 3) == 9
     await store.topics.set(TOPIC, {"backoff": "fixed:40"})
@@ -209,7 +187,7 @@ async def test_whose_back_off_counts(store: Store, connection: Connection[Record
     assert await waits(store, connection, 3) == 50
 
 
-async def test_an_own_delay_goes_before_every_back_off(store: Store, connection: Connection[Record]) -> None:
+async def test_an_own_delay_goes_before_every_back_off(store: Store, connection: Sql) -> None:
     """RetryAfter and Snooze say how long; a crash has its own rule; what is given back does not wait."""
     await store.topics.set(TOPIC, {"backoff": "fixed:40"})
     for kind, delay_s, waited in (
@@ -226,7 +204,7 @@ async def test_an_own_delay_goes_before_every_back_off(store: Store, connection:
 
 @pytest.mark.parametrize("word", BACKOFFS)
 @pytest.mark.parametrize("tries", [0, 1, 2, 3, 20, 10_000])
-async def test_sql_and_python_wait_alike(connection: Connection[Record], word: str, tries: int) -> None:
+async def test_sql_and_python_wait_alike(connection: Sql, word: str, tries: int) -> None:
     """Both languages reckon the same, up to the jitter, which lies between half and the whole."""
     found = [
         row["s"]
@@ -244,7 +222,7 @@ async def test_sql_and_python_wait_alike(connection: Connection[Record], word: s
         assert whole_s / 2 <= min(waits_s) < max(waits_s) <= whole_s
 
 
-async def test_tries_and_timeout_are_resolved_at_submit(store: Store, connection: Connection[Record]) -> None:
+async def test_tries_and_timeout_are_resolved_at_submit(store: Store, connection: Sql) -> None:
     """What was submitted before a change keeps what it had."""
     before, after = job(), job()
     await store.submit([before])
@@ -256,7 +234,7 @@ async def test_tries_and_timeout_are_resolved_at_submit(store: Store, connection
 
 @pytest.mark.parametrize(("lease_s", "length_s"), [(None, 30), (90.0, 90), (10.0, 30)])
 async def test_a_topic_may_have_longer_leases(
-    store: Store, connection: Connection[Record], lease_s: float | None, length_s: float
+    store: Store, connection: Sql, lease_s: float | None, length_s: float
 ) -> None:
     """A heartbeat extends to the topic's lease where that is longer than the server's; others to the server's."""
     await store.topics.set(TOPIC, {"lease_s": lease_s, "stall_s": 1.0})

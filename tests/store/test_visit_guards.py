@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 import anyio
 import msgspec
@@ -46,16 +46,12 @@ from pulse_actors.dispatcher.writes.submit import BATCH
 from pulse_actors.runtime.actor import Turn
 from pulse_actors.runtime.bus import Hint
 from pulse_actors.shared.identity import Peer, compose
-from tests.store.helpers import TOPIC, forge, read
+from tests.store.helpers import TOPIC, Patch, Sql, forge, found_of, read
 from tests.store.recovery_kit import DEADLINE_S, HOST, LEASE_S, Floor, Wire, floor, new_worker, process, wire_of
 from tests.support.claim_parts import claim_parts
 from tests.support.peers import until
 
-if TYPE_CHECKING:
-    from asyncpg import Connection as Database
-    from asyncpg import Record
-
-pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
+pytestmark = pytest.mark.heavy
 
 PEER: Final = Peer(2**22 + 1, 0, 0, 7, HOST.pidns)
 NAME: Final = "w"
@@ -150,8 +146,7 @@ class Lobby(Floor):
         peer_session, line = self.peer_session(number)
         await peer_session._greet_worker(hello(*running, **words), 0)
         (welcome,) = line.bodies("welcome")
-        worker = self.registry.get(IDENTITY)
-        assert worker is not None
+        worker = found_of(self.registry.get(IDENTITY))
         return worker, dict(welcome)
 
 
@@ -162,7 +157,7 @@ def hello(*running: tuple[bytes, int], **words: Any) -> Hello:
 
 
 @pytest.fixture
-def lobby(store: Store, connection: Database[Record]) -> Lobby:
+def lobby(store: Store, connection: Sql) -> Lobby:
     """One where nobody is."""
     return Lobby(store, connection)
 
@@ -216,7 +211,7 @@ async def test_a_worker_that_has_read_its_backlog_gets_more(lobby: Lobby) -> Non
 
 
 @pytest.mark.parametrize("kind", ["jobs.list", "jobs.get", "jobs.cancel"])
-async def test_nobody_looks_for_who_is_gone(lobby: Lobby, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+async def test_nobody_looks_for_who_is_gone(lobby: Lobby, monkeypatch: Patch, kind: str) -> None:
     """What a peer had asked before it died is not worked out, thousands of pages of it; what it did is done."""
     asked = list[str]()
 
@@ -239,7 +234,7 @@ async def test_nobody_looks_for_who_is_gone(lobby: Lobby, monkeypatch: pytest.Mo
             await connection.wait_answered()
 
 
-async def test_of_all_peers_one_long_page_is_worked_out_at_once(lobby: Lobby, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_of_all_peers_one_long_page_is_worked_out_at_once(lobby: Lobby, monkeypatch: Patch) -> None:
     """Others have their turn in between; what is short waits for nobody's page."""
     under_way, most = list[str](), list[list[str]]()
 
@@ -349,7 +344,7 @@ async def test_a_hello_that_came_too_late_is_refused(lobby: Lobby) -> None:
     assert (await read(lobby.connection, job))["status"] == "RUNNING"
 
 
-async def test_a_hello_while_the_database_is_away(lobby: Lobby, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_hello_while_the_database_is_away(lobby: Lobby, monkeypatch: Patch) -> None:
     """It is welcome with all that it lists; what the database says is looked at before the next claim."""
     monkeypatch.setattr(visiting, "RECONCILE_S", 0.1)
     with socket.socket() as probe:
@@ -359,8 +354,7 @@ async def test_a_hello_while_the_database_is_away(lobby: Lobby, monkeypatch: pyt
     await peer_session._greet_worker(hello((bytes(16), 1)), 0)
     away.close()
     assert [welcome["lost"] for welcome in line.bodies("welcome")] == [None]
-    worker = lobby.registry.get(IDENTITY)
-    assert worker is not None
+    worker = found_of(lobby.registry.get(IDENTITY))
     assert list(worker.held) == [(bytes(16), 1)]
 
 
@@ -383,7 +377,7 @@ async def behind_a_claim(lobby: Lobby, peer_session: PeerSession, words: Hello) 
     return refused[0] if refused else None
 
 
-async def test_a_hello_that_takes_too_long(lobby: Lobby, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_hello_that_takes_too_long(lobby: Lobby, monkeypatch: Patch) -> None:
     """It does not wait for a claim that hangs: the worker would give up on it; then it is doubted."""
     monkeypatch.setattr(visiting, "RECONCILE_S", 0.1)
     peer_session, line = lobby.peer_session()
@@ -391,8 +385,7 @@ async def test_a_hello_that_takes_too_long(lobby: Lobby, monkeypatch: pytest.Mon
     assert [welcome["lost"] for welcome in line.bodies("welcome")] == [None]
     assert lobby.claims.in_doubt._doubted == {IDENTITY}
     late, _ = lobby.peer_session(0)
-    refused = await behind_a_claim(lobby, late, hello())
-    assert refused is not None
+    refused = found_of(await behind_a_claim(lobby, late, hello()))
     assert refused.code == "conflict"
 
 
@@ -559,7 +552,7 @@ async def test_a_process_brings_no_more_than_has_room(lobby: Lobby) -> None:
     worker.contact.beaten_s, before = 0.0, (await read(lobby.connection, told[0]))["lease_until"]
     hear("heartbeat", heartbeat)
     assert worker.contact.beaten_s > 0.0
-    with pytest.raises(UnavailableError):
+    with pytest.raises(UnavailableError, match="wait for the database"):
         hear("heartbeat", heartbeat)
     hear("heartbeat", heartbeat, other)
     await write(services.heartbeats.batcher)
@@ -570,7 +563,7 @@ async def test_a_process_brings_no_more_than_has_room(lobby: Lobby) -> None:
     hear("heartbeat", heartbeat)
     for session in (b"a" * 16, b"b" * 16):  # of its children, of which it tells nothing else
         hear("heartbeat", protocol.Heartbeat(jobs=None, session=session))
-        with pytest.raises(UnavailableError):
+        with pytest.raises(UnavailableError, match="wait for the database"):
             hear("heartbeat", protocol.Heartbeat(jobs=None, session=session))
     await write(services.heartbeats.batcher)
     assert [body.get("kept") for body in line.bodies("beat")] == [False, False, None, None]
@@ -586,9 +579,7 @@ async def test_a_process_brings_no_more_than_has_room(lobby: Lobby) -> None:
     hear("report", report, size_bytes=1500 - 512)
 
 
-async def test_no_more_brief_heartbeats_wait_than_a_pool_has_children(
-    lobby: Lobby, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_no_more_brief_heartbeats_wait_than_a_pool_has_children(lobby: Lobby, monkeypatch: Patch) -> None:
     """However many sessions it makes up."""
     monkeypatch.setattr(visiting, "MOST_BRIEF", 2)
     peer_session, _ = lobby.peer_session()
@@ -597,7 +588,7 @@ async def test_no_more_brief_heartbeats_wait_than_a_pool_has_children(
     beats = [protocol.Heartbeat(jobs=None, session=session * 16) for session in (b"a", b"b", b"c")]
     for beat in beats[:2]:
         assert peer_session._hear_worker(worker, frame, beat)
-    with pytest.raises(UnavailableError):
+    with pytest.raises(UnavailableError, match="wait for the database"):
         peer_session._hear_worker(worker, frame, beats[2])
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import time
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-import asyncpg
 import pytest
 from structlog.testing import capture_logs
 
@@ -20,12 +19,9 @@ from pulse_actors.shared.identity import Peer, compose, this_host
 from pulse_actors.watchdog import actor as watching
 from pulse_actors.watchdog.actor import Watchdog
 from pulse_actors.watchdog.sweep_guard import SweepGuard
-from tests.store.helpers import forge, read
+from tests.store.helpers import Patch, Sql, forge, holding, read
 
-if TYPE_CHECKING:
-    from asyncpg import Connection, Record
-
-pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
+pytestmark = pytest.mark.heavy
 
 SWEEP_S: Final = 10.0
 HOST: Final = this_host("here")
@@ -46,9 +42,7 @@ async def turn(watchdog: Watchdog) -> TurnResult:
     return await watchdog.turn(Turn(time.monotonic()))
 
 
-async def test_the_dispatcher_is_told_whom_the_sweep_has_spared(
-    watchdog: Watchdog, connection: Connection[Record]
-) -> None:
+async def test_the_dispatcher_is_told_whom_the_sweep_has_spared(watchdog: Watchdog, connection: Sql) -> None:
     """It looks after the processes of this host; who let a lease lapse is named to it, once each."""
     pid = os.getpid()
     living = compose(HOST, Peer(pid, 0, 0, processes.start_time(pid), HOST.pidns), "w")
@@ -57,31 +51,26 @@ async def test_the_dispatcher_is_told_whom_the_sweep_has_spared(
     assert (await turn(watchdog)).hints == (Hint("dispatcher", "lapsed", {"workers": [living]}),)
 
 
-async def test_a_dead_letter_wakes_nobody_later(watchdog: Watchdog, connection: Connection[Record]) -> None:
+async def test_a_dead_letter_wakes_nobody_later(watchdog: Watchdog, connection: Sql) -> None:
     """What will not run again has no due time to be told of."""
     await forge(connection, "RUNNING", lease_until=LAPSED, max_attempts=1)
     assert (await turn(watchdog)).hints == (Hint("dispatcher", "ready", {"delays_s": [], "reaped": 1}),)
 
 
 async def test_a_row_that_somebody_has_locked_is_left_to_the_next_sweep(
-    watchdog: Watchdog, connection: Connection[Record], dsn: str, monkeypatch: pytest.MonkeyPatch
+    watchdog: Watchdog, connection: Sql, dsn: str, monkeypatch: Patch
 ) -> None:
     """A full statement of rows that cannot be ended now is no reason to repeat it."""
     monkeypatch.setattr(watching, "SWEEP_LIMIT", 1)
     locked = await forge(connection, "RUNNING", lease_until=LAPSED)
-    stranger = await asyncpg.connect(dsn)
-    try:
-        async with stranger.transaction():
-            await stranger.execute("SELECT FROM pulse.jobs WHERE id = $1 FOR UPDATE", locked.hex())
-            assert await turn(watchdog) == TurnResult(SWEEP_S)
-    finally:
-        await stranger.close()
+    async with holding(dsn, "SELECT FROM pulse.jobs WHERE id = $1 FOR UPDATE", locked.hex()):
+        assert await turn(watchdog) == TurnResult(SWEEP_S)
     await turn(watchdog)
     assert (await read(connection, locked))["status"] == "RETRYING"
 
 
 async def test_a_full_statement_that_was_the_last_one(
-    watchdog: Watchdog, store: Store, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch
+    watchdog: Watchdog, store: Store, connection: Sql, monkeypatch: Patch
 ) -> None:
     """As many statements as bring rows, and one more only where the last one was full."""
     monkeypatch.setattr(watching, "SWEEP_LIMIT", 3)
@@ -99,7 +88,7 @@ async def test_a_full_statement_that_was_the_last_one(
     assert asked == [3, 3]
 
 
-async def test_a_sweep_that_waits_says_why(watchdog: Watchdog, connection: Connection[Record]) -> None:
+async def test_a_sweep_that_waits_says_why(watchdog: Watchdog, connection: Sql) -> None:
     """A gap is told, once."""
     await connection.execute("UPDATE pulse.sweep_mark SET swept_at = clock_timestamp() - interval '20 s'")
     with capture_logs() as logs:
@@ -108,27 +97,18 @@ async def test_a_sweep_that_waits_says_why(watchdog: Watchdog, connection: Conne
     assert entry["reason"].startswith("the last sweep was 20.")
 
 
-async def test_no_sweep_begins_while_nobody_can_beat(
-    watchdog: Watchdog, connection: Connection[Record], dsn: str
-) -> None:
+async def test_no_sweep_begins_while_nobody_can_beat(watchdog: Watchdog, connection: Sql, dsn: str) -> None:
     """CREATE INDEX lets everybody read and nobody extend a lease: a mark would say that somebody could."""
     before = await connection.fetchval("SELECT swept_at FROM pulse.sweep_mark")
-    dba = await asyncpg.connect(dsn)
-    try:
-        async with dba.transaction():
-            await dba.execute("LOCK TABLE pulse.jobs IN SHARE MODE")
-            with pytest.raises(ContestedError):
-                await turn(watchdog)
-    finally:
-        await dba.close()
+    async with holding(dsn, "LOCK TABLE pulse.jobs IN SHARE MODE"):
+        with pytest.raises(ContestedError, match="lock timeout"):
+            await turn(watchdog)
     assert await connection.fetchval("SELECT swept_at FROM pulse.sweep_mark") == before
     await turn(watchdog)
     assert await connection.fetchval("SELECT swept_at FROM pulse.sweep_mark") > before
 
 
-async def test_what_somebody_doubts_is_not_reaped(
-    watchdog: Watchdog, store: Store, connection: Connection[Record]
-) -> None:
+async def test_what_somebody_doubts_is_not_reaped(watchdog: Watchdog, store: Store, connection: Sql) -> None:
     """On whatever host: a dispatcher that cannot write heartbeats keeps every sweep from believing leases."""
     lapsed = await forge(connection, "RUNNING", lease_until=LAPSED)
     await store.doubt_leases(30.0)

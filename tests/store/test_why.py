@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import asyncpg
 import pytest
@@ -13,13 +13,8 @@ from pulse.store.reading.jobs import BEFORE_MAX, Standing
 from pulse.store.rows import Ending, EndingKind
 from pulse.store.statements import STATEMENTS
 from pulse.store.store import Store
-from tests.store.helpers import LEASE_S, NOW, TERMINAL, TOPIC, WORKER, at, fence, forge, new_id
+from tests.store.helpers import LEASE_S, NOW, TERMINAL, TOPIC, WORKER, Sql, at, fence, forge, found_of, new_id
 from tests.support.postgres import Postgres
-
-if TYPE_CHECKING:
-    from asyncpg import Connection, Record
-
-pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 
 HOST: Final = "here"
 HELD_AT: Final = "9999-12-30 00:00+00"
@@ -29,9 +24,7 @@ PLANS: Final = ("force_generic_plan", "force_custom_plan")
 
 async def standing(store: Store, identity: bytes, seconds: float = 0.0) -> Standing:
     """What is known of a job at NOW + *seconds*."""
-    found = await store.reads.why(identity, HOST, at(seconds))
-    assert found is not None
-    return found
+    return found_of(await store.reads.why(identity, HOST, at(seconds)))
 
 
 async def test_no_such_job(store: Store) -> None:
@@ -39,7 +32,7 @@ async def test_no_such_job(store: Store) -> None:
     assert await store.reads.why(new_id(), HOST) is None
 
 
-async def test_a_job_that_waits(store: Store, connection: Connection[Record]) -> None:
+async def test_a_job_that_waits(store: Store, connection: Sql) -> None:
     """It is told with its times and budget, and nothing is in its way."""
     identity = await forge(connection, priority=3, expires_at=at(60), submitted_at=at(-5))
     assert await standing(store, identity) == Standing(
@@ -59,16 +52,15 @@ async def test_a_job_that_waits(store: Store, connection: Connection[Record]) ->
     )
 
 
-async def test_the_database_has_the_time(store: Store, connection: Connection[Record]) -> None:
+async def test_the_database_has_the_time(store: Store, connection: Sql) -> None:
     """Without a time of its own it is the database's."""
     identity = await forge(connection)
-    found = await store.reads.why(identity, HOST)
-    assert found is not None
+    found = found_of(await store.reads.why(identity, HOST))
     now_s = await connection.fetchval("SELECT extract(epoch FROM clock_timestamp())::float8")
     assert abs(found.now - now_s) < 5
 
 
-async def test_a_job_that_runs(store: Store, connection: Connection[Record]) -> None:
+async def test_a_job_that_runs(store: Store, connection: Sql) -> None:
     """Who has it, since when, until when, and when that worker's host was last seen: in the boot that it names."""
     identity = await forge(connection, "RUNNING", locked_by="there/b/1/7.8/w", crashes=1)
     await connection.execute(
@@ -82,7 +74,7 @@ async def test_a_job_that_runs(store: Store, connection: Connection[Record]) -> 
     assert found.host_seen_at == at(-3).timestamp()
 
 
-async def test_a_lease_that_lapsed(store: Store, connection: Connection[Record]) -> None:
+async def test_a_lease_that_lapsed(store: Store, connection: Sql) -> None:
     """Of what nobody holds any more the host counts that had the newest attempt."""
     identity = await forge(connection, "RUNNING", locked_by="there/b/1/7.8/w", lease_until=at(-1))
     seen = at(-90)
@@ -93,13 +85,13 @@ async def test_a_lease_that_lapsed(store: Store, connection: Connection[Record])
 
 
 @pytest.mark.parametrize("status", TERMINAL)
-async def test_a_job_that_has_ended(store: Store, connection: Connection[Record], status: str) -> None:
+async def test_a_job_that_has_ended(store: Store, connection: Sql, status: str) -> None:
     """How, when, and the beginning of its last error."""
     found = await standing(store, await forge(connection, status, last_error="x" * 1000))
     assert (found.status, found.completed_at, found.last_error) == (status, NOW.timestamp(), "x" * 500)
 
 
-async def test_after_an_error(store: Store, connection: Connection[Record]) -> None:
+async def test_after_an_error(store: Store, connection: Sql) -> None:
     """The newest attempt says how it ended, when, where and with what; older ones are not told of."""
     identity = await forge(connection, "RUNNING", attempts=2)
     await connection.execute(
@@ -113,7 +105,7 @@ async def test_after_an_error(store: Store, connection: Connection[Record]) -> N
     assert (found.is_due, found.was_given_back) == (False, False)
 
 
-async def test_what_expired_before_it_was_claimed(store: Store, connection: Connection[Record]) -> None:
+async def test_what_expired_before_it_was_claimed(store: Store, connection: Sql) -> None:
     """Attempt 0 is no attempt."""
     identity = await forge(connection)
     await connection.execute(
@@ -122,7 +114,7 @@ async def test_what_expired_before_it_was_claimed(store: Store, connection: Conn
     assert (await standing(store, identity)).outcome is None
 
 
-async def test_what_nobody_could_take(store: Store, connection: Connection[Record]) -> None:
+async def test_what_nobody_could_take(store: Store, connection: Sql) -> None:
     """An attempt that no worker ever saw leaves no row: it was given back."""
     identity = await forge(connection, "RUNNING")
     await store.end([Ending(*fence(identity), EndingKind.UNASSIGNED, "no handler", 5.0)], now=NOW)
@@ -131,7 +123,7 @@ async def test_what_nobody_could_take(store: Store, connection: Connection[Recor
 
 
 @pytest.mark.parametrize("topic", ["", TOPIC, "other"])
-async def test_pauses(store: Store, connection: Connection[Record], topic: str) -> None:
+async def test_pauses(store: Store, connection: Sql, topic: str) -> None:
     """Those of everything and of its topic are told apart, with all that is known of them; others are not its own."""
     identity = await forge(connection)
     await store.gate.pause(topic, "why", who="me", for_s=60.0, now=NOW)
@@ -144,7 +136,7 @@ async def test_pauses(store: Store, connection: Connection[Record], topic: str) 
 
 
 @pytest.mark.parametrize("topic", ["", TOPIC])
-async def test_pauses_that_are_over(store: Store, connection: Connection[Record], topic: str) -> None:
+async def test_pauses_that_are_over(store: Store, connection: Sql, topic: str) -> None:
     """A pause ends by its time, whether or not its row was cleared, or when somebody ends it."""
     identity = await forge(connection)
     await store.gate.pause(topic, None, for_s=60.0, now=NOW)
@@ -156,7 +148,7 @@ async def test_pauses_that_are_over(store: Store, connection: Connection[Record]
     assert (found.all_paused_at, found.paused_at) == (None, None)
 
 
-async def test_held_behind_its_schedule(store: Store, connection: Connection[Record]) -> None:
+async def test_held_behind_its_schedule(store: Store, connection: Sql) -> None:
     """A job that is held knows behind which one, how that stands, and how many of its schedule go first."""
     schedule, last = new_id().hex(), await forge(connection, "RUNNING")
     await connection.execute(
@@ -179,7 +171,7 @@ async def test_held_behind_its_schedule(store: Store, connection: Connection[Rec
     assert not alike.held
 
 
-async def test_what_is_known_of_its_handler_and_of_hosts(store: Store, connection: Connection[Record]) -> None:
+async def test_what_is_known_of_its_handler_and_of_hosts(store: Store, connection: Sql) -> None:
     """Which topic its handler has and when it was seen; of hosts, the others that were here within a minute."""
     identity = await forge(connection)
     await connection.execute("INSERT INTO pulse.handlers (name, topic, seen_at) VALUES ('n', 'u', $1)", at(-9))
@@ -194,7 +186,7 @@ async def test_what_is_known_of_its_handler_and_of_hosts(store: Store, connectio
     assert (found.handler_topic, found.handler_seen_at, found.other_hosts) == ("u", at(-9).timestamp(), 1)
 
 
-async def test_who_comes_first(store: Store, connection: Connection[Record]) -> None:
+async def test_who_comes_first(store: Store, connection: Sql) -> None:
     """Of its topic, waiting and due: of a higher priority, or due earlier at the same one."""
     identity = await forge(connection)
     first: list[dict[str, Any]] = [
@@ -217,7 +209,7 @@ async def test_who_comes_first(store: Store, connection: Connection[Record]) -> 
     assert (await standing(store, identity, 10)).before == len(first) + 1
 
 
-async def test_who_comes_first_of_what_is_not_due(store: Store, connection: Connection[Record]) -> None:
+async def test_who_comes_first_of_what_is_not_due(store: Store, connection: Sql) -> None:
     """Nobody: it is not its turn."""
     identity = await forge(connection, next_run_at=at(5))
     await forge(connection)
@@ -270,7 +262,7 @@ async def test_among_many_that_wait(crowded_database: str) -> None:
     await plain.close(timeout=5)
 
 
-async def _plan(connection: Connection[Record], mode: str, name: str, identity: bytes) -> dict[str, Any]:
+async def _plan(connection: Sql, mode: str, name: str, identity: bytes) -> dict[str, Any]:
     await connection.execute(f"SET plan_cache_mode = {mode}")
     await connection.execute(f"PREPARE {name} AS {STATEMENTS['why_job'].sql}")
     arguments = f"'{identity.hex()}', {BEFORE_MAX}, '{HOST}', '{at(10).isoformat()}'"

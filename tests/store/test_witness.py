@@ -6,7 +6,7 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from uuid import UUID
 
 import pytest
@@ -24,14 +24,11 @@ from pulse_actors.dispatcher.workers.records import HeldJob, RegisteredWorker, W
 from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 from pulse_actors.shared.epoch_memory import Memory, MemoryFile
 from tests.store.epoch_kit import HOST, LEASE_S, OTHER, clean, come, keep, put_back, raised
-from tests.store.helpers import TOPIC, forge, job, read
+from tests.store.helpers import TOPIC, Patch, Sql, forge, found_of, job, read
 from tests.store.refusing_kit import refusing
 from tests.support.claim_parts import claim_parts
 
-if TYPE_CHECKING:
-    from asyncpg import Connection, Record
-
-pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
+pytestmark = pytest.mark.heavy
 
 FLOOR: Final = 1000
 
@@ -120,7 +117,7 @@ class Clock:
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+def clock(monkeypatch: Patch) -> Clock:
     """A clock that stands still until it is set."""
     made = Clock()
     monkeypatch.setattr(module, "time", made)
@@ -128,7 +125,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 @pytest.fixture(autouse=True)
-async def at_first(connection: Connection[Record]) -> AsyncIterator[None]:
+async def at_first(connection: Sql) -> AsyncIterator[None]:
     """Nobody has seen the database."""
     await clean(connection)
     yield
@@ -143,13 +140,21 @@ async def host(dsn: str, tmp_path: Path) -> AsyncIterator[Host]:
     made.store.close()
 
 
-async def due(connection: Connection[Record], **columns: Any) -> bytes:
+async def due(connection: Sql, **columns: Any) -> bytes:
     """A job that can be claimed now."""
     at = await connection.fetchval("SELECT clock_timestamp() - interval '1 second'")
     return await forge(connection, **{"next_run_at": at, **columns})
 
 
-async def test_it_claims_when_it_has_come(host: Host, connection: Connection[Record]) -> None:
+async def held(host: Host, connection: Sql) -> bytes:
+    """A job that was handed out when it had come; its id."""
+    await host.witness.step()
+    one = await due(connection)
+    assert await host.claim() == [(one, 1)]
+    return one
+
+
+async def test_it_claims_when_it_has_come(host: Host, connection: Sql) -> None:
     """Not before; then at once, and it counts each second."""
     one = await due(connection)
     assert await host.claim() == []
@@ -161,7 +166,7 @@ async def test_it_claims_when_it_has_come(host: Host, connection: Connection[Rec
     assert host.witness.witnessed.counter == before + 1
 
 
-async def test_what_was_kept_is_put_back(host: Host, connection: Connection[Record]) -> None:
+async def test_what_was_kept_is_put_back(host: Host, connection: Sql) -> None:
     """Nothing is claimed; then the epoch is raised, what is held is lost, and claims go on above it."""
     one, two = await due(connection), await due(connection)
     await host.witness.step()
@@ -195,9 +200,7 @@ async def away(*_given: object) -> None:
     raise UnavailableError
 
 
-async def test_what_may_run_yet_is_handed_out_to_nobody(
-    host: Host, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_may_run_yet_is_handed_out_to_nobody(host: Host, connection: Sql, monkeypatch: Patch) -> None:
     """Not by this host, whose book says so, though its worker is not watched; nor by others: it is put off."""
     one = await due(connection)
     await host.witness.step()
@@ -207,7 +210,7 @@ async def test_what_may_run_yet_is_handed_out_to_nobody(
     await put_back(connection)
     with monkeypatch.context() as patch:
         patch.setattr(host.store.epochs, "put_off", away)
-        with pytest.raises(UnavailableError):
+        with pytest.raises(UnavailableError, match="nothing was changed"):
             await host.witness.step()
     assert None in host.claims.signal._due.passed(time.monotonic() + PUT_OFF_S)
     first = (await read(connection, one))["next_run_at"]
@@ -225,9 +228,7 @@ async def test_what_may_run_yet_is_handed_out_to_nobody(
     assert await host.claim() == [(one, FLOOR + 2)]
 
 
-async def test_it_remembers_beside_the_database(
-    dsn: str, host: Host, connection: Connection[Record], clock: Clock
-) -> None:
+async def test_it_remembers_beside_the_database(dsn: str, host: Host, connection: Sql, clock: Clock) -> None:
     """Another process of this host sees that it went back; it lets workers come back before it claims."""
     one = await due(connection)
     await host.witness.step()
@@ -249,7 +250,7 @@ async def test_it_remembers_beside_the_database(
     again.store.close()
 
 
-async def test_another_host_has_raised_it(host: Host, connection: Connection[Record]) -> None:
+async def test_another_host_has_raised_it(host: Host, connection: Sql) -> None:
     """What is held here is lost, too, and nothing is claimed in between."""
     one = await due(connection)
     await host.witness.step()
@@ -265,7 +266,7 @@ async def test_another_host_has_raised_it(host: Host, connection: Connection[Rec
     assert await connection.fetchval("SELECT count(*) FROM pulse.epochs") == 2
 
 
-async def test_an_epoch_that_does_not_cover_all(host: Host, connection: Connection[Record]) -> None:
+async def test_an_epoch_that_does_not_cover_all(host: Host, connection: Sql) -> None:
     """Whoever has handed out more than its floor raises another one."""
     await host.witness.step()
     await host.witness.claimed([Claim(uuid7().bytes, 1001, "n", TOPIC, "{}", None, 0, 0.0, 0, 0)])
@@ -274,7 +275,7 @@ async def test_an_epoch_that_does_not_cover_all(host: Host, connection: Connecti
     assert await connection.fetchval("SELECT max(attempts_floor) FROM pulse.epochs WHERE epoch = 3") == 2000
 
 
-async def test_a_new_number_is_remembered_before_it_is_handed_out(host: Host, connection: Connection[Record]) -> None:
+async def test_a_new_number_is_remembered_before_it_is_handed_out(host: Host, connection: Sql) -> None:
     """Beside the database; the next tick tells it there, too."""
     await due(connection, status="RETRYING", attempts=1500)
     await host.witness.step()
@@ -297,11 +298,9 @@ def _fields(memory: Memory) -> dict[str, Any]:
     return {name: getattr(memory, name) for name in memory.__struct_fields__}
 
 
-async def test_a_new_place_that_knows_the_newest_attempts(host: Host, connection: Connection[Record]) -> None:
+async def test_a_new_place_that_knows_the_newest_attempts(host: Host, connection: Sql) -> None:
     """Nothing is lost there: the same epoch, and what is held is held."""
-    await host.witness.step()
-    one = await due(connection)
-    assert await host.claim() == [(one, 1)]
+    await held(host, connection)
     await _elsewhere(host)
     assert await host.witness.step() == TICK_S
     assert host.wire.lost == []
@@ -315,22 +314,18 @@ async def test_a_new_place_that_knows_the_newest_attempts(host: Host, connection
         "UPDATE pulse.jobs SET attempts = 0, status = 'PENDING', locked_by = NULL, lease_until = NULL",
     ],
 )
-async def test_a_new_place_that_does_not(host: Host, connection: Connection[Record], change: str) -> None:
+async def test_a_new_place_that_does_not(host: Host, connection: Sql, change: str) -> None:
     """What was handed out since the last tick, or in the one that is under way, tells that it went back."""
-    await host.witness.step()
-    one = await due(connection)
-    assert await host.claim() == [(one, 1)]
+    one = await held(host, connection)
     await connection.execute(change)
     await _elsewhere(host)
     assert await host.witness.step() == SOON_S
     assert host.wire.lost == [(one, 1)]
 
 
-async def test_what_a_tick_has_confirmed_is_not_asked_for(host: Host, connection: Connection[Record]) -> None:
+async def test_what_a_tick_has_confirmed_is_not_asked_for(host: Host, connection: Sql) -> None:
     """An operator deletes jobs, and their attempts: only what no tick has counted yet is looked for."""
-    await host.witness.step()
-    one = await due(connection)
-    assert await host.claim() == [(one, 1)]
+    await held(host, connection)
     await host.witness.step()
     await connection.execute("DELETE FROM pulse.jobs")
     await _elsewhere(host)
@@ -339,13 +334,9 @@ async def test_what_a_tick_has_confirmed_is_not_asked_for(host: Host, connection
 
 
 @pytest.mark.parametrize(("keep", "epoch"), [(True, 2), (False, 1)])
-async def test_what_was_completed_and_is_not_there(
-    host: Host, connection: Connection[Record], keep: bool, epoch: int
-) -> None:
+async def test_what_was_completed_and_is_not_there(host: Host, connection: Sql, keep: bool, epoch: int) -> None:
     """It proves that the database went back, unless completed jobs are forgotten at once."""
-    await host.witness.step()
-    one = await due(connection)
-    assert await host.claim() == [(one, 1)]
+    one = await held(host, connection)
     done = [Completion(one, 1, host.worker.identity, None)]
     assert await host.store.complete(done, keep=keep) == {(one, 1)}
     host.registry.free(host.worker, [(one, 1)])
@@ -358,11 +349,9 @@ async def test_what_was_completed_and_is_not_there(
     assert host.witness._forgotten == set()
 
 
-async def test_a_report_that_a_new_place_does_not_know(host: Host, connection: Connection[Record]) -> None:
+async def test_a_report_that_a_new_place_does_not_know(host: Host, connection: Sql) -> None:
     """The worker does not hold that attempt any more: it is given back, and does not wait for its lease."""
-    await host.witness.step()
-    one = await due(connection)
-    assert await host.claim() == [(one, 1)]
+    one = await held(host, connection)
     host.registry.free(host.worker, [(one, 1)])
     await _elsewhere(host)
     assert await host.witness.step() == TICK_S
@@ -370,13 +359,10 @@ async def test_a_report_that_a_new_place_does_not_know(host: Host, connection: C
     assert (await read(connection, one))["status"] != "RUNNING" or host.wire.jobs[-1] == (one, 2)
 
 
-async def test_a_tick_that_failed_has_confirmed_nothing(host: Host, connection: Connection[Record]) -> None:
+async def test_a_tick_that_failed_has_confirmed_nothing(host: Host, connection: Sql) -> None:
     """What was handed out before it is looked for, too."""
-    await host.witness.step()
-    one = await due(connection)
-    assert await host.claim() == [(one, 1)]
-    known = host.witness._memory
-    assert known is not None
+    one = await held(host, connection)
+    known = found_of(host.witness._memory)
     assert not await host.witness._tick(known, await _seen_of(host, started=False))
     assert not host.is_open
     await connection.execute("DELETE FROM pulse.jobs")
@@ -387,16 +373,13 @@ async def test_a_tick_that_failed_has_confirmed_nothing(host: Host, connection: 
 
 async def _seen_of(host: Host, *, started: bool) -> Any:
     """What it sees; not *started*: of a server that is another one by the time of the tick."""
-    memory = host.witness._memory
-    assert memory is not None
+    memory = found_of(host.witness._memory)
     seen = await host.store.epochs.look(memory.instance, None, LEASE_S)
     fields = {name: getattr(seen, name) for name in seen.__slots__}
     return type(seen)(**{**fields, **({} if started else {"relation": 1})})
 
 
-async def test_hosts_that_have_not_come_to_a_new_place(
-    host: Host, connection: Connection[Record], clock: Clock
-) -> None:
+async def test_hosts_that_have_not_come_to_a_new_place(host: Host, connection: Sql, clock: Clock) -> None:
     """They are waited for, but not for long."""
     await host.witness.step()
     await come(host.store, OTHER)
@@ -414,7 +397,7 @@ async def test_hosts_that_have_not_come_to_a_new_place(
         assert await host.witness.step() == TICK_S
 
 
-async def test_hosts_that_have_not_accepted(host: Host, connection: Connection[Record]) -> None:
+async def test_hosts_that_have_not_accepted(host: Host, connection: Sql) -> None:
     """Nothing is claimed before they have."""
     await host.witness.step()
     await come(host.store, OTHER)
@@ -430,7 +413,7 @@ async def test_hosts_that_have_not_accepted(host: Host, connection: Connection[R
     assert len(await host.claim()) == 1
 
 
-async def test_hosts_that_never_come_back(host: Host, connection: Connection[Record], clock: Clock) -> None:
+async def test_hosts_that_never_come_back(host: Host, connection: Sql, clock: Clock) -> None:
     """They are waited for as long as a lease, by this host's clock, also where the database's was set back since."""
     await host.witness.step()
     await come(host.store, OTHER)
@@ -446,7 +429,7 @@ async def test_hosts_that_never_come_back(host: Host, connection: Connection[Rec
     assert await host.witness.step() == TICK_S
 
 
-async def test_another_database_under_the_same_name(host: Host, connection: Connection[Record], tmp_path: Path) -> None:
+async def test_another_database_under_the_same_name(host: Host, connection: Sql, tmp_path: Path) -> None:
     """It does not know what was handed out here either; it is remembered for itself."""
     await host.witness.step()
     await connection.execute("UPDATE pulse.epochs SET lineage = gen_random_uuid() WHERE epoch = 1")
@@ -469,7 +452,7 @@ async def test_what_is_wrong_beside_the_database(dsn: str, host: Host, clock: Cl
     nowhere.store.close()
 
 
-async def test_a_submit_is_remembered_as_a_claim_is(host: Host, connection: Connection[Record]) -> None:
+async def test_a_submit_is_remembered_as_a_claim_is(host: Host, connection: Sql) -> None:
     """What it handed out is asked for at a new place."""
     await host.witness.step()
     one = job(topic=TOPIC)
@@ -481,7 +464,7 @@ async def test_a_submit_is_remembered_as_a_claim_is(host: Host, connection: Conn
     assert host.wire.lost == [(one.id, 1)]
 
 
-async def test_a_row_that_cannot_be_ended(host: Host, connection: Connection[Record]) -> None:
+async def test_a_row_that_cannot_be_ended(host: Host, connection: Sql) -> None:
     """The epoch begins all the same: that row waits for its lease, others are ended, and what is new is handed out."""
     bad, good = await due(connection), await due(connection)
     await host.witness.step()
@@ -499,7 +482,7 @@ async def test_a_row_that_cannot_be_ended(host: Host, connection: Connection[Rec
         assert [job for job, _ in await host.claim()] == [free]
 
 
-async def test_since_when_it_went_back(host: Host, connection: Connection[Record]) -> None:
+async def test_since_when_it_went_back(host: Host, connection: Sql) -> None:
     """It is the last tick that the database knows which tells, not when it came to its place."""
     await host.witness.step()
     await _elsewhere(host)
@@ -514,16 +497,14 @@ async def test_since_when_it_went_back(host: Host, connection: Connection[Record
     assert await connection.fetchval("SELECT went_back_to FROM pulse.epochs WHERE epoch = 2") == kept_at
 
 
-async def test_a_completion_whose_answer_is_lost(
-    host: Host, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_completion_whose_answer_is_lost(host: Host, connection: Sql, monkeypatch: Patch) -> None:
     """That a job is missing which was to be forgotten proves nothing at a new place, whether or not that was told."""
     await host.witness.step()
     await due(connection)
     [(done, attempt)] = await host.claim()
     connected = host.store.hot.connection
     monkeypatch.setattr(host.store.hot, "connection", _goes_away)
-    with pytest.raises(UnavailableError):
+    with pytest.raises(UnavailableError, match="gone"):
         await host.store.complete([Completion(done, attempt, host.worker.identity, None)], keep=False)
     monkeypatch.setattr(host.store.hot, "connection", connected)
     await connection.execute("DELETE FROM pulse.jobs WHERE id = $1", UUID(bytes=done))  # it was carried out
@@ -536,7 +517,7 @@ def _goes_away() -> None:
     raise UnavailableError("gone")
 
 
-async def test_a_clock_that_has_gone_back(host: Host, connection: Connection[Record]) -> None:
+async def test_a_clock_that_has_gone_back(host: Host, connection: Sql) -> None:
     """Jobs that were made before the epoch are told by the newest time that was known, whatever the clock says now."""
     known_until = await connection.fetchval("SELECT clock_timestamp() + interval '5 hours'")
     seen = await host.store.epochs.look(UUID(int=9), None, LEASE_S)

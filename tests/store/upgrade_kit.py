@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
-
-import pytest
+from typing import Final
 
 from pulse.store.admin import schema
-
-if TYPE_CHECKING:
-    from asyncpg import Connection, Record
+from tests.store.helpers import Patch, Sql
 
 # The table as development versions made it, up to their version 10: a row for each version, and no release.
 DEVELOPMENT: Final = """
@@ -40,7 +36,7 @@ _CATALOGUE: Final = """
 """
 
 
-def make_upgrades(monkeypatch: pytest.MonkeyPatch, folder: Path, *steps: str) -> int:
+def make_upgrades(monkeypatch: Patch, folder: Path, *steps: str) -> int:
     """
     Let this pulse be a later one, whose releases brought *steps*, SQL each, as files in *folder*.
 
@@ -61,6 +57,6 @@ def make_upgrades(monkeypatch: pytest.MonkeyPatch, folder: Path, *steps: str) ->
     return newest
 
 
-async def catalogue(connection: Connection[Record]) -> list[str]:
+async def catalogue(connection: Sql) -> list[str]:
     """What the schema is made of, a line each."""
     return [row["line"] for row in await connection.fetch(_CATALOGUE)]

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import ctypes
 import itertools
@@ -19,9 +18,10 @@ from typing import Any
 import anyio
 
 import pulse
-from tests.support.worker_app import UnprintableError
+from tests.support.worker_app import serve_ends
 
 app = pulse.App()
+serve_ends(app, isolate=True)
 
 
 def whoami() -> dict[str, Any]:
@@ -179,76 +179,10 @@ def silent_plain(ctx: pulse.Context) -> None:
     sum(itertools.repeat(0))
 
 
-@app.handler("exit", isolate=True)
-async def leave() -> None:
-    """Call sys.exit."""
-    sys.exit(3)
-
-
-@app.handler("exit-plain", isolate=True)
-def leave_plain() -> None:
-    """The same."""
-    sys.exit(3)
-
-
-@app.handler("interrupt", isolate=True)
-async def interrupt() -> None:
-    """Raise what Ctrl-C raises."""
-    raise KeyboardInterrupt
-
-
-@app.handler("interrupt-plain", isolate=True)
-def interrupt_plain() -> None:
-    """The same."""
-    raise KeyboardInterrupt
-
-
-@app.handler("cancel-itself", isolate=True)
-async def cancel_itself() -> None:
-    """Raise a cancellation that nobody asked for."""
-    raise asyncio.CancelledError
-
-
-@app.handler("unprintable", isolate=True)
-async def unprintable() -> None:
-    """Fail without words."""
-    raise UnprintableError
-
-
-@app.handler("unprintable-plain", isolate=True)
-def unprintable_plain() -> None:
-    """The same."""
-    raise UnprintableError
-
-
-@app.handler("not-json", isolate=True)
-def not_json() -> object:
-    """Return what JSON cannot hold."""
-    return {1, 2}
-
-
 @app.handler("coroutine", isolate=True)
 def coroutine() -> object:
     """Return a coroutine from a plain def."""
     return anyio.sleep(1)
-
-
-@app.handler("snooze", isolate=True)
-async def snooze() -> pulse.Snooze:
-    """Ask to be called again."""
-    return pulse.Snooze(7)
-
-
-@app.handler("discard", isolate=True)
-def discard() -> None:
-    """Give up for good."""
-    raise pulse.Discard("no such customer")
-
-
-@app.handler("retry-after", isolate=True)
-def retry_after() -> None:
-    """Fail with a time."""
-    raise pulse.RetryAfter(9.5, "rate limited")
 
 
 @app.handler("die")

@@ -22,19 +22,14 @@ import structlog
 from anyio.lowlevel import checkpoint
 
 import pulse
+from tests.support.worker_app import serve_ends
 
 LEDGER: Final = "SYSTEM_LEDGER"  # the variable that names the file
 LOOK_S: Final = 0.01
 
 app = pulse.App()
+serve_ends(app)
 log = structlog.get_logger()
-
-
-class UnprintableError(Exception):
-    """Cannot be shown."""
-
-    def __str__(self) -> str:
-        raise RuntimeError("no words")
 
 
 def note(event: str, ctx: pulse.Context, **more: object) -> None:
@@ -189,13 +184,6 @@ def retry_once(seconds: float, ctx: pulse.Context) -> str:
         return "served"
 
 
-@app.handler("discard")
-async def discard(ctx: pulse.Context) -> None:
-    """Give up for good."""
-    with noted(ctx):
-        raise pulse.Discard("no such customer")
-
-
 @app.handler("fail")
 async def fail(text: str, ctx: pulse.Context) -> None:
     """Raise an error with that text."""
@@ -207,24 +195,6 @@ async def fail(text: str, ctx: pulse.Context) -> None:
 async def fail_unstorable() -> None:
     """Raise an error whose text PostgreSQL cannot hold."""
     raise ValueError("a\0b\ud800c")
-
-
-@app.handler("exit")
-async def leave() -> None:
-    """Call sys.exit."""
-    sys.exit(3)
-
-
-@app.handler("exit-plain")
-def leave_plain() -> None:
-    """The same in a thread."""
-    sys.exit(3)
-
-
-@app.handler("unprintable")
-async def unprintable() -> None:
-    """Raise what cannot be shown."""
-    raise UnprintableError
 
 
 @app.handler("return-set")

@@ -15,7 +15,7 @@ DEADLINE_S: Final = 10.0
 _BLOCKED: Final = "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE $1 = ANY (pg_blocking_pids(pid)))"
 
 
-async def until(condition: Callable[[], Awaitable[bool]], what: str, deadline_s: float = DEADLINE_S) -> None:
+async def until(condition: Callable[[], Awaitable[object] | bool], what: str, deadline_s: float = DEADLINE_S) -> None:
     """
     Return when *condition* holds.
 
@@ -23,15 +23,15 @@ async def until(condition: Callable[[], Awaitable[bool]], what: str, deadline_s:
         AssertionError: It did not within *deadline_s*; names *what* was waited for.
     """
     until_s = time.monotonic() + deadline_s
-    while not await condition():
+    while not await _holds(condition()):
         await checkpoint()
         assert time.monotonic() < until_s, f"waited in vain for: {what}"
 
 
+async def _holds(found: Awaitable[object] | bool) -> bool:
+    return found if isinstance(found, bool) else bool(await found)
+
+
 async def until_blocked(connection: Connection[Record], *, by: int) -> None:
     """Return when some session waits for a lock that the backend *by* holds."""
-
-    async def is_blocked() -> bool:
-        return bool(await connection.fetchval(_BLOCKED, by))
-
-    await until(is_blocked, f"a session that waits for {by}")
+    await until(lambda: connection.fetchval(_BLOCKED, by), f"a session that waits for {by}")

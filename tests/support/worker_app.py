@@ -10,9 +10,9 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, NoReturn
 
 import anyio
 
@@ -27,6 +27,39 @@ class UnprintableError(Exception):
 
     def __str__(self) -> str:
         raise RuntimeError("no words")
+
+
+def _raise(error: BaseException) -> NoReturn:
+    raise error
+
+
+ENDS: Final[Mapping[str, Callable[[], object]]] = {
+    "exit": lambda: sys.exit(3),
+    "interrupt": lambda: _raise(KeyboardInterrupt()),  # what Ctrl-C raises
+    "unprintable": lambda: _raise(UnprintableError()),
+    "not-json": lambda: {1, 2},
+    "snooze": lambda: pulse.Snooze(7),
+    "discard": lambda: _raise(pulse.Discard("no such customer")),
+}
+
+
+def serve_ends(app: pulse.App, *, isolate: bool = False) -> None:
+    """Register them all."""
+    for name, end in ENDS.items():
+        app.handler(f"{name}-plain", isolate=isolate)(end)
+        app.handler(name, isolate=isolate)(_coroutine(end))
+    app.handler("retry-after", isolate=isolate)(lambda: _raise(pulse.RetryAfter(9.5, "rate limited")))
+    app.handler("cancel-itself", isolate=isolate)(_coroutine(lambda: _raise(asyncio.CancelledError())))
+
+
+def _coroutine(end: Callable[[], object]) -> Callable[[], Awaitable[object]]:
+    async def handler() -> object:
+        return end()
+
+    return handler
+
+
+serve_ends(app)
 
 
 @app.handler("echo", topic="images", max_attempts=7, timeout_s=50.0, max_crashes=4)
@@ -119,42 +152,6 @@ async def block_loop(gate: str, started: str, ctx: pulse.Context) -> str:
     return f"held, lease lost: {ctx.lease_lost}"
 
 
-@app.handler("exit")
-async def leave() -> None:
-    """Call sys.exit."""
-    sys.exit(3)
-
-
-@app.handler("exit-plain")
-def leave_plain() -> None:
-    """The same in a thread."""
-    sys.exit(3)
-
-
-@app.handler("interrupt")
-async def interrupt() -> None:
-    """Raise what Ctrl-C raises."""
-    raise KeyboardInterrupt
-
-
-@app.handler("cancel-itself")
-async def cancel_itself() -> None:
-    """Raise a cancellation that nobody asked for."""
-    raise asyncio.CancelledError
-
-
-@app.handler("unprintable")
-async def unprintable() -> None:
-    """Fail without words."""
-    raise UnprintableError
-
-
-@app.handler("not-json")
-async def not_json() -> object:
-    """Return what JSON cannot hold."""
-    return {1, 2}
-
-
 @app.handler("nan")
 async def nan() -> float:
     """Return what JSON has no word for."""
@@ -165,24 +162,6 @@ async def nan() -> float:
 async def big(size: int) -> str:
     """Return a long text."""
     return "x" * size
-
-
-@app.handler("snooze")
-async def snooze() -> pulse.Snooze:
-    """Ask to be called again."""
-    return pulse.Snooze(7)
-
-
-@app.handler("discard")
-async def discard() -> None:
-    """Give up for good."""
-    raise pulse.Discard("no such customer")
-
-
-@app.handler("retry-after")
-def retry_after() -> None:
-    """Fail with a time."""
-    raise pulse.RetryAfter(9.5, "rate limited")
 
 
 @app.handler("tell")

@@ -711,6 +711,11 @@ HANDOUT: Final = Guarded(
                 "(claim.id, claim.attempt) not in",
                 "(claim.id, 0) not in",
             ),
+            (
+                "Handout._hand_out",
+                " and (claim.id, claim.attempt) not in self._canceled",
+                "",
+            ),
         ],
         _CLAIMS + "test_a_pass_hands_out_what_is_due": [
             (
@@ -729,13 +734,6 @@ HANDOUT: Final = Guarded(
                 "Handout._assign_or_return",
                 "self._registry.get(heir) is not None",
                 "False",
-            ),
-        ],
-        _CLAIMS + "test_a_job_that_is_canceled_while_it_is_passed_on": [
-            (
-                "Handout._hand_out",
-                " and (claim.id, claim.attempt) not in self._canceled",
-                "",
             ),
         ],
         _GUARDS + "test_a_job_that_was_taken_away_while_it_is_passed_on": [
@@ -757,14 +755,12 @@ HANDOUT: Final = Guarded(
                 "if True:",
             ),
         ],
-        _CLAIMS + "test_a_seat_that_leaves_meanwhile": [
+        _CLAIMS + "test_a_worker_that_leaves_while_it_is_claimed_for": [
             (
                 "Handout._hand_out",
                 "if placement.returned:",
                 "if False:",
             ),
-        ],
-        _CLAIMS + "test_an_heir_that_leaves_meanwhile": [
             (
                 "Handout._assign_or_return",
                 "self._registry.get(heir) is not None",

@@ -91,8 +91,6 @@ DEATHS: Final = Guarded(
         ],
         _DEATHS + "test_who_was_to_end_charges_nobody": [
             ("ProcessWatch._bury", "worker.bury()", "worker.draining, worker.leaving = True, False"),
-        ],
-        _DEATHS + "test_who_drains_and_dies_is_charged": [
             ("ProcessWatch._bury", "worker.bury()", "worker.leaving = worker.leaving or worker.draining"),
         ],
         _DEATHS + "test_who_is_buried_is_not_away_any_more": [
@@ -108,8 +106,6 @@ DEATHS: Final = Guarded(
         ],
         _DEATHS + "test_its_group_dies_with_it": [
             ("ProcessWatch._bury", "_kill_group(worker)", "pass"),
-        ],
-        _DEATHS + "test_a_group_that_is_not_its_own_lives_on": [
             ("_kill_group", "if worker.facts.leads_group:", "if True:"),
         ],
         _DEATHS + "test_what_carries_its_mark_dies_with_it": [
@@ -169,8 +165,6 @@ DEATHS: Final = Guarded(
         _DEATHS + "test_who_is_watched_is_no_stranger": [
             ("ProcessWatch.adopt", "watched is not None", "False"),
             ("ProcessWatch._watch", "if watch.is_stranger:", "if True:"),
-        ],
-        _DEATHS + "test_a_stranger_that_says_hello_is_none_any_more": [
             ("ProcessWatch._watch", "        self._registry.strangers.pop(watch.worker.identity, None)\n", ""),
         ],
         _DEATHS + "test_who_is_not_in_hand_is_not_adopted": [

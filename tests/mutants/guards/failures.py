@@ -8,7 +8,7 @@ from tests.mutants.code import Guarded
 
 _POOL: Final = "store/test_pool.py::"
 _BAD: Final = "store/test_bad_rows.py::"
-_MERGING: Final = "store/test_merging.py::"
+_MERGING: Final = "store/test_unwritten.py::"
 _REFUSED: Final = "store/test_refused.py::"
 _FAILING: Final = "unit/test_failing_statements.py::"
 

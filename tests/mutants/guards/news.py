@@ -71,7 +71,7 @@ PAUSE: Final = Guarded(
             ("Pause._news", "if policies != self._policies:", "if True:"),
             ("Pause._news", "if policies != self._policies:", "if False:"),
         ],
-        "store/test_pauses.py::test_the_pause_actor_clears_and_tells": [
+        "store/test_operators.py::test_the_pause_actor_clears_and_tells": [
             ("Pause.turn", "REFRESH_S if ends_s is None else ", ""),
             ("Pause.turn", "if ends_s is None else", "if True else"),
         ],

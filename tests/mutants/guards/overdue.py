@@ -305,6 +305,11 @@ OVERDUE: Final = Guarded(
                 "worker.jobs.forced_endings.clear()",
                 "pass",
             ),
+            (
+                "HungHandlers._running",
+                " - self._registry.reporting",
+                "",
+            ),
         ],
         _OVERDUE + "test_siblings_may_finish": [
             (
@@ -326,13 +331,6 @@ OVERDUE: Final = Guarded(
                 "HungHandlers._empty",
                 "not worker.jobs.forced_endings.keys() >= self._running(worker)",
                 "False",
-            ),
-        ],
-        _OVERDUE + "test_a_result_that_comes_while_its_stack_is_taken": [
-            (
-                "HungHandlers._running",
-                " - self._registry.reporting",
-                "",
             ),
         ],
         _OVERDUE + "test_nothing_is_recalled_where_nothing_waits": [

@@ -407,7 +407,7 @@ RESULTS: Final = Guarded(
                 "if True:",
             ),
         ],
-        "store/test_dispatcher_silence.py::test_what_is_ended_late_stays_held": [
+        "store/test_dispatcher_silence.py::test_what_may_run_does_not_lapse": [
             (
                 "ReportWriter._free",
                 "(ending.id, ending.attempt) in ended",

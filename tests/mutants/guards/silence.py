@@ -35,7 +35,7 @@ SILENCE: Final = Guarded(
         _SILENCE + "test_who_is_connected_is_no_stranger": [
             ("SilentWorkers._lapsed", "self._registry.find(identity) or ", ""),
         ],
-        _SILENCE + "test_what_a_worker_left_behind_that_is_watched": [
+        _SILENCE + "test_what_has_lapsed_for_a_living_worker_is_free": [
             ("SilentWorkers._lapsed", " or self._process_watch.watched(identity)", ""),
         ],
         _SILENCE + "test_what_a_worker_that_is_not_connected_was_never_given": [
@@ -74,8 +74,6 @@ SILENCE: Final = Guarded(
         ],
         _SILENCE + "test_strangers_while_nobody_can_write": [
             ("SilentWorkers._look", "_beyond_doubt(strangers, now_s)", "pass"),
-        ],
-        _SILENCE + "test_strangers_while_somebody_reads_the_whole_table": [
             ("SilentWorkers._renew", "if stranger.identity in locked", "if False"),
         ],
         _SILENCE + "test_a_row_that_somebody_has_locked": [
@@ -88,28 +86,27 @@ SILENCE: Final = Guarded(
         _SILENCE + "test_who_dies_of_sigterm_has_let_its_lease_lapse": [
             ("SilentWorkers._kill", "                _force_endings(worker)  # it may die of SIGTERM\n", ""),
         ],
-        _SILENCE + "test_who_speaks_after_sigterm_is_not_sentenced": [
+        _SILENCE + "test_who_answers_late_is_not_killed": [
             (
                 "SilentWorkers._kill",
                 "                    worker.jobs.forced_endings.clear()\n",
                 "                    pass\n",
             ),
+            ("SilentWorkers._kill", "await self._spoke(worker, began_s, TERM_S)", "False"),
         ],
         _SILENCE + "test_a_stranger_is_watched_and_renewed": [
             ("SilentWorkers._lapsed", "worker is None", "False"),
             ("SilentWorkers._lapsed", "stranger is not None", "True"),
             ("SilentWorkers._lapsed", "stranger is not None", "False"),
         ],
-        _SILENCE + "test_what_a_silent_worker_holds_does_not_lapse": [
+        _SILENCE + "test_what_may_run_does_not_lapse": [
             ("SilentWorkers._lapsed", "worker.contact.extended_s > time.monotonic() - BEATS * self._lease_s", "True"),
             ("SilentWorkers._lapsed", "BEATS * self._lease_s", "2 * self._lease_s"),
+            ("SilentWorkers._lapsed", "held.unlisted >= UNLISTED and ", ""),
+            ("SilentWorkers._lapsed", "held.unlisted >= UNLISTED", "held.unlisted >= UNLISTED - 1"),
         ],
         _SILENCE + "test_what_a_speaking_worker_does_not_list_lapses": [
             ("SilentWorkers._lapsed", "worker.contact.extended_s > time.monotonic() - BEATS * self._lease_s", "False"),
-        ],
-        _SILENCE + "test_what_a_worker_has_not_read_of_yet_does_not_lapse": [
-            ("SilentWorkers._lapsed", "held.unlisted >= UNLISTED and ", ""),
-            ("SilentWorkers._lapsed", "held.unlisted >= UNLISTED", "held.unlisted >= UNLISTED - 1"),
         ],
         _SILENCE + "test_what_a_speaking_worker_was_never_given": [
             ("SilentWorkers._lapsed", "self._in_doubt.doubt(identity)", "pass"),
@@ -117,10 +114,8 @@ SILENCE: Final = Guarded(
         _SILENCE + "test_who_holds_nothing_need_not_beat": [
             ("SilentWorkers._look", "if not worker.held:", "if False:"),
         ],
-        _SILENCE + "test_who_beats_is_left_alone": [
-            ("SilentWorkers._look", "verdict is not LeaseAction.LEAVE", "True"),
-        ],
         _SILENCE + "test_who_has_missed_beats_is_renewed": [
+            ("SilentWorkers._look", "verdict is not LeaseAction.LEAVE", "True"),
             ("SilentWorkers._look", "verdict is not LeaseAction.LEAVE", "False"),
             ("SilentWorkers._look", "verdict is LeaseAction.KILL and ", ""),
             ("SilentWorkers._look", "await self._renew(renewals, strangers)", "pass"),
@@ -140,11 +135,6 @@ SILENCE: Final = Guarded(
         _SILENCE + "test_who_answers_is_not_told_to_end": [
             ("SilentWorkers._kill", "not await self._spoke(worker, began_s, ASK_S)", "True"),
             ("SilentWorkers._spoke", "worker.contact.beaten_s > since_s or ", ""),
-        ],
-        _SILENCE + "test_who_answers_late_is_not_killed": [
-            ("SilentWorkers._kill", "await self._spoke(worker, began_s, TERM_S)", "False"),
-        ],
-        _SILENCE + "test_who_ends_by_itself_is_not_signalled": [
             ("SilentWorkers._spoke", " or self._process_watch.watched(worker.identity) is not worker", ""),
         ],
         _SILENCE + "test_who_is_stopped_is_not_waited_for": [
