@@ -13,18 +13,10 @@ from pulse.cli.jobs.jsonlines import BadLineError, LineBatch, batches
 from pulse.errors import BadRequestError
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "{}",
-        ' {"path": "a.png"} ',
-        '{"n": ' + "9" * 5000 + "}",
-        '{"x": 1e400, "y": -0.1}',
-        r'{"emoji": "\ud83d\ude00", "path": "C:\\u0000"}',
-        '{"ö": "日本"}',
-        '{"a": 1, "a": 2}',
-    ],
-)
+@pytest.mark.parametrize("text", [
+    "{}", ' {"path": "a.png"} ', '{"n": ' + "9" * 5000 + "}", '{"x": 1e400, "y": -0.1}',
+    r'{"emoji": "\ud83d\ude00", "path": "C:\\u0000"}', '{"ö": "日本"}', '{"a": 1, "a": 2}',
+])  # fmt: skip
 def test_args_that_can_be_stored(text: str) -> None:
     """Every JSON object passes that PostgreSQL can hold, with numbers of any length."""
     check_args(text)

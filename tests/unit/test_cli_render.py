@@ -95,16 +95,10 @@ class Terminal(io.StringIO):
         return True
 
 
-@pytest.mark.parametrize(
-    ("env", "is_styled"),
-    [
-        ({"TERM": "xterm"}, True),
-        ({"TERM": "xterm", "NO_COLOR": "1"}, False),
-        ({"TERM": "xterm", "NO_COLOR": ""}, True),
-        ({"TERM": "dumb"}, False),
-        ({}, False),
-    ],
-)
+@pytest.mark.parametrize(("env", "is_styled"), [
+    ({"TERM": "xterm"}, True), ({"TERM": "xterm", "NO_COLOR": "1"}, False), ({"TERM": "xterm", "NO_COLOR": ""}, True),
+    ({"TERM": "dumb"}, False), ({}, False),
+])  # fmt: skip
 def test_styles_need_a_terminal_that_wants_them(
     env: dict[str, str], is_styled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -32,26 +32,11 @@ def test_iso_refuses_what_no_calendar_has() -> None:
         iso(1e12)
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (0.0, "0 s"),
-        (0.0004, "1 ms"),
-        (0.0871, "87 ms"),
-        (0.5, "0.5 s"),
-        (3.0, "3 s"),
-        (9.94, "9.9 s"),
-        (42.9, "42 s"),
-        (119.9, "119 s"),
-        (120.0, "2 min"),
-        (7_199.0, "119 min"),
-        (7_200.0, "2 h"),
-        (172_799.0, "47 h"),
-        (172_800.0, "2 d"),
-        (86_400.0 * 400, "400 d"),
-        (-5.0, "0 s"),
-    ],
-)
+@pytest.mark.parametrize(("seconds", "text"), [
+    (0.0, "0 s"), (0.0004, "1 ms"), (0.0871, "87 ms"), (0.5, "0.5 s"), (3.0, "3 s"), (9.94, "9.9 s"), (42.9, "42 s"),
+    (119.9, "119 s"), (120.0, "2 min"), (7_199.0, "119 min"), (7_200.0, "2 h"), (172_799.0, "47 h"), (172_800.0, "2 d"),
+    (86_400.0 * 400, "400 d"), (-5.0, "0 s"),
+])  # fmt: skip
 def test_duration(seconds: float, text: str) -> None:
     """A duration has the unit of which there are at least two, and never rounds up."""
     assert duration(seconds) == text
@@ -71,18 +56,10 @@ def test_count() -> None:
     assert count(2, "crash", "crashes") == "2 crashes"
 
 
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("plain", "plain"),
-        ("größe 日本", "größe 日本"),
-        ("\x1b[31mred", r"\x1b[31mred"),
-        ("a\nb", r"a\nb"),
-        ("\u202egnp.exe", r"\u202egnp.exe"),
-        ("\udc80", r"\udc80"),
-        ("\x00", r"\x00"),
-    ],
-)
+@pytest.mark.parametrize(("text", "shown"), [
+    ("plain", "plain"), ("größe 日本", "größe 日本"), ("\x1b[31mred", r"\x1b[31mred"), ("a\nb", r"a\nb"),
+    ("\u202egnp.exe", r"\u202egnp.exe"), ("\udc80", r"\udc80"), ("\x00", r"\x00"),
+])  # fmt: skip
 def test_printable_escapes_what_acts_on_a_terminal(text: str, shown: str) -> None:
     """Control, bidirectional and surrogate characters are shown, never sent."""
     assert printable(text) == shown
@@ -105,19 +82,11 @@ def test_one_line_folds_white_space() -> None:
     assert one_line("ValueError:\n  no\t file ") == "ValueError: no file"
 
 
-@pytest.mark.parametrize(
-    ("text", "width", "shown"),
-    [
-        ("short", 5, "short"),
-        ("longer", 5, "long…"),
-        ("日本語", 6, "日本語"),
-        ("日本語", 5, "日本…"),
-        ("日本語", 4, "日…"),
-        ("abc", 1, "…"),
-        ("abc", 0, ""),
-        ("", 0, ""),
-    ],
-)
+@pytest.mark.parametrize(("text", "width", "shown"), [
+    ("short", 5, "short"), ("longer", 5, "long…"), ("日本語", 6, "日本語"), ("日本語", 5, "日本…"),
+    ("日本語", 4, "日…"),
+    ("abc", 1, "…"), ("abc", 0, ""), ("", 0, ""),
+])  # fmt: skip
 def test_cut(text: str, width: int, shown: str) -> None:
     """A text is cut by columns, not by characters, and says so."""
     assert cut(text, width) == shown

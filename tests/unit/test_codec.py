@@ -80,18 +80,10 @@ def test_what_is_no_envelope_stays(value: Any) -> None:
     assert opened(Reversed(), "n", value) == value
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "{}",
-        '{"$pulse": 1, "data": "x"}',
-        '{"$pulse": "x"}',
-        '{"$pulse": "x", "data": "y", "z": 1}',
-        '"$pulse"',
-        '{"$pulse"',
-        None,
-    ],
-)
+@pytest.mark.parametrize("text", [
+    "{}", '{"$pulse": 1, "data": "x"}', '{"$pulse": "x"}', '{"$pulse": "x", "data": "y", "z": 1}', '"$pulse"',
+    '{"$pulse"', None,
+])  # fmt: skip
 def test_what_is_not_encrypted(text: str | None) -> None:
     """Nor is text that is no JSON, or none at all."""
     assert sealed_by(text) is None

@@ -38,23 +38,13 @@ def test_settings_that_are_as_they_should_be() -> None:
     assert database.settings(rows, GRACE_S).state is OK
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "state"),
-    [
-        ("fsync", "off", WRONG),
-        ("full_page_writes", "off", WARNING),
-        ("synchronous_commit", "off", WRONG),
-        ("autovacuum", "off", WRONG),
-        ("track_counts", "off", WRONG),
-        ("default_transaction_isolation", "repeatable read", WRONG),
-        ("default_transaction_read_only", "on", WRONG),
-        ("idle_session_timeout", "60000", WARNING),
-        ("statement_timeout", "0", OK),
-        ("statement_timeout", "4999", WARNING),
-        ("statement_timeout", "5000", OK),
-        ("idle_in_transaction_session_timeout", "1000", WARNING),
-    ],
-)
+@pytest.mark.parametrize(("name", "value", "state"), [
+    ("fsync", "off", WRONG), ("full_page_writes", "off", WARNING), ("synchronous_commit", "off", WRONG),
+    ("autovacuum", "off", WRONG), ("track_counts", "off", WRONG),
+    ("default_transaction_isolation", "repeatable read", WRONG), ("default_transaction_read_only", "on", WRONG),
+    ("idle_session_timeout", "60000", WARNING), ("statement_timeout", "0", OK), ("statement_timeout", "4999", WARNING),
+    ("statement_timeout", "5000", OK), ("idle_in_transaction_session_timeout", "1000", WARNING),
+])  # fmt: skip
 def test_settings_that_hurt(name: str, value: str, state: State) -> None:
     """Each is told with its value and what it does."""
     found = database.settings([{"name": name, "value": value}], GRACE_S)
@@ -101,21 +91,14 @@ def test_indexes(changed: dict[str, Any], state: State) -> None:
     assert database.indexes([{**INDEX, **changed}], GRACE_S, expected=["i"]).state is state
 
 
-@pytest.mark.parametrize(
-    ("row", "state"),
-    [
-        ({**HOLDER, "age_s": 59.9, "xids": 99_999}, OK),
-        ({**HOLDER, "age_s": 0.1, "xids": 100_000}, WARNING),
-        ({**HOLDER, "age_s": 60.0, "xids": 5}, WARNING),
-        ({**HOLDER, "age_s": 3600.0, "xids": 5}, WRONG),
-        ({**HOLDER, "age_s": 61.0, "xids": 10_000_000}, WRONG),
-        ({**HOLDER, "kind": "standby", "age_s": 61.0, "xids": 1}, WARNING),
-        ({**SLOT, "xids": 99_999}, OK),
-        ({**SLOT, "xids": 100_000}, WARNING),
-        ({**SLOT, "xids": 10_000_000}, WRONG),
-        ({**SLOT, "xids": 1, "state": "inactive"}, WARNING),
-    ],
-)
+@pytest.mark.parametrize(("row", "state"), [
+    ({**HOLDER, "age_s": 59.9, "xids": 99_999}, OK), ({**HOLDER, "age_s": 0.1, "xids": 100_000}, WARNING),
+    ({**HOLDER, "age_s": 60.0, "xids": 5}, WARNING), ({**HOLDER, "age_s": 3600.0, "xids": 5}, WRONG),
+    ({**HOLDER, "age_s": 61.0, "xids": 10_000_000}, WRONG),
+    ({**HOLDER, "kind": "standby", "age_s": 61.0, "xids": 1}, WARNING), ({**SLOT, "xids": 99_999}, OK),
+    ({**SLOT, "xids": 100_000}, WARNING), ({**SLOT, "xids": 10_000_000}, WRONG),
+    ({**SLOT, "xids": 1, "state": "inactive"}, WARNING),
+])  # fmt: skip
 def test_xmin(row: dict[str, Any], state: State) -> None:
     """By age where that is known, and by distance; a slot that nobody reads is told at once."""
     found = blockers.xmin([row], GRACE_S)

@@ -91,17 +91,10 @@ def test_which_database_it_is(dsn: str, database: str) -> None:
     assert database_of(dsn) == database
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "is_same"),
-    [
-        ("h1:1,h2:1/db", "h1:1/db", True),
-        ("h1:1,h2:1/db", "h2:1,h3:1/db", True),
-        ("h1:1/db", "h1:2/db", False),
-        ("h1:1/db", "h1:1/staging", False),
-        ("/run/pg:1/db", "/run/pg:1/db", True),
-        ("", "", False),
-    ],
-)
+@pytest.mark.parametrize(("one", "other", "is_same"), [
+    ("h1:1,h2:1/db", "h1:1/db", True), ("h1:1,h2:1/db", "h2:1,h3:1/db", True), ("h1:1/db", "h1:2/db", False),
+    ("h1:1/db", "h1:1/staging", False), ("/run/pg:1/db", "/run/pg:1/db", True), ("", "", False),
+])  # fmt: skip
 def test_whether_it_may_be_the_same(one: str, other: str, is_same: bool) -> None:
     """One host in common is enough: of several that were named, one may be asked for alone."""
     assert may_be_same(one, other) is may_be_same(other, one) is is_same

@@ -37,17 +37,11 @@ def test_a_name_for_each_data_directory() -> None:
     assert len(one.name) < 64
 
 
-@pytest.mark.parametrize(
-    ("text", "ready"),
-    [
-        (READY.format(pid=7, status="ready   "), True),
-        (READY.format(pid=7, status="starting"), False),
-        (READY.format(pid=7, status="stopping"), False),
-        (READY.format(pid=8, status="ready   "), False),
-        ("7\n/data\n", False),
-        ("", False),
-    ],
-)
+@pytest.mark.parametrize(("text", "ready"), [
+    (READY.format(pid=7, status="ready   "), True), (READY.format(pid=7, status="starting"), False),
+    (READY.format(pid=7, status="stopping"), False), (READY.format(pid=8, status="ready   "), False),
+    ("7\n/data\n", False), ("", False),
+])  # fmt: skip
 def test_readiness(tmp_path: Path, text: str, ready: bool) -> None:
     """Only the status line of this very postmaster counts, and a half-written file does not."""
     (tmp_path / "postmaster.pid").write_text(text)

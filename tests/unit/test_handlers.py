@@ -148,20 +148,13 @@ def test_handlers_are_read_only() -> None:
         app.handlers["x"] = make_handler("x", plain)  # type: ignore[index]
 
 
-@pytest.mark.parametrize(
-    ("function", "text"),
-    [
-        (None, "is not callable"),
-        ("resize", "is not callable"),
-        (generator, "generator function"),
-        (async_generator, "generator function"),
-        (functools.partial(generator), "generator function"),
-        (positional, "parameter 'n' is positional-only"),
-        (twice, "parameters 'one', 'two' are all annotated pulse.Context"),
-        (Callee, "is a class"),
-        (dict.fromkeys, "cannot be read|positional-only"),
-    ],
-)
+@pytest.mark.parametrize(("function", "text"), [
+    (None, "is not callable"), ("resize", "is not callable"), (generator, "generator function"),
+    (async_generator, "generator function"), (functools.partial(generator), "generator function"),
+    (positional, "parameter 'n' is positional-only"),
+    (twice, "parameters 'one', 'two' are all annotated pulse.Context"), (Callee, "is a class"),
+    (dict.fromkeys, "cannot be read|positional-only"),
+])  # fmt: skip
 def test_refused_functions(function: Any, text: str) -> None:
     """What can never be called as a handler is refused when it is registered, in one line with its name."""
     app = pulse.App()
@@ -201,64 +194,27 @@ def test_refused_names(name: Any) -> None:
         pulse.App().handler(name)(plain)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"topic": ""},
-        {"topic": "x" * 201},
-        {"max_attempts": 0},
-        {"max_attempts": 10_001},
-        {"max_attempts": True},
-        {"max_attempts": 2.0},
-        {"max_crashes": 0},
-        {"timeout_s": 0},
-        {"timeout_s": -1},
-        {"timeout_s": float("nan")},
-        {"timeout_s": float("inf")},
-        {"timeout_s": "60"},
-        {"stall_s": 0},
-        {"stall_s": float("nan")},
-        {"stall_s": True},
-        {"isolate": 1},
-        {"isolate": "yes"},
-        {"max_memory_bytes": 2**30},
-        {"max_memory_bytes": 2**30, "isolate": False},
-        {"max_memory_bytes": 0, "isolate": True},
-        {"max_memory_bytes": 1e9, "isolate": True},
-        {"max_memory_bytes": True, "isolate": True},
-        {"max_memory_bytes": 2**63, "isolate": True},
-        {"max_cpu_s": 1.5},
-        {"max_cpu_s": 0, "isolate": True},
-        {"max_cpu_s": float("inf"), "isolate": True},
-    ],
-)
+@pytest.mark.parametrize("options", [
+    {"topic": ""}, {"topic": "x" * 201}, {"max_attempts": 0}, {"max_attempts": 10_001}, {"max_attempts": True},
+    {"max_attempts": 2.0}, {"max_crashes": 0}, {"timeout_s": 0}, {"timeout_s": -1}, {"timeout_s": float("nan")},
+    {"timeout_s": float("inf")}, {"timeout_s": "60"}, {"stall_s": 0}, {"stall_s": float("nan")}, {"stall_s": True},
+    {"isolate": 1}, {"isolate": "yes"}, {"max_memory_bytes": 2**30}, {"max_memory_bytes": 2**30, "isolate": False},
+    {"max_memory_bytes": 0, "isolate": True}, {"max_memory_bytes": 1e9, "isolate": True},
+    {"max_memory_bytes": True, "isolate": True}, {"max_memory_bytes": 2**63, "isolate": True}, {"max_cpu_s": 1.5},
+    {"max_cpu_s": 0, "isolate": True}, {"max_cpu_s": float("inf"), "isolate": True},
+])  # fmt: skip
 def test_refused_options(options: dict[str, Any]) -> None:
     """An option out of range, or without the one that it needs, is refused by its name."""
     with pytest.raises(HandlerError, match=next(iter(options))):
         pulse.App().handler("x", **options)(plain)
 
 
-@pytest.mark.parametrize(
-    ("function", "parameter"),
-    [
-        (by_name, "ctx"),
-        (by_module, "ctx"),
-        (optional, "ctx"),
-        (union, "ctx"),
-        (annotated, "ctx"),
-        (quoted, "ctx"),
-        (beside_unknown, "ctx"),
-        (renamed, "the_context"),
-        (Callee(), "ctx"),
-        (AsyncCallee().method, "ctx"),
-        (functools.partial(by_name, n=1), "ctx"),
-        (decorated(by_name), "ctx"),
-        (plain, None),
-        (named_only, None),
-        (of_contexts, None),
-        (starred, None),
-    ],
-)
+@pytest.mark.parametrize(("function", "parameter"), [
+    (by_name, "ctx"), (by_module, "ctx"), (optional, "ctx"), (union, "ctx"), (annotated, "ctx"), (quoted, "ctx"),
+    (beside_unknown, "ctx"), (renamed, "the_context"), (Callee(), "ctx"), (AsyncCallee().method, "ctx"),
+    (functools.partial(by_name, n=1), "ctx"), (decorated(by_name), "ctx"), (plain, None), (named_only, None),
+    (of_contexts, None), (starred, None),
+])  # fmt: skip
 def test_who_gets_the_context(function: Callable[..., Any], parameter: str | None) -> None:
     """By annotation, however it is written, and by nothing else."""
     assert make_handler("x", function).context_parameter == parameter
@@ -282,17 +238,10 @@ def test_a_context_named_in_a_closure() -> None:
     assert make_handler("x", inner).context_parameter == "ctx"
 
 
-@pytest.mark.parametrize(
-    ("function", "is_async"),
-    [
-        (resize, True),
-        (functools.partial(resize, width=1), True),
-        (AsyncCallee(), True),
-        (plain, False),
-        (Callee(), False),
-        (functools.partial(plain), False),
-    ],
-)
+@pytest.mark.parametrize(("function", "is_async"), [
+    (resize, True), (functools.partial(resize, width=1), True), (AsyncCallee(), True), (plain, False),
+    (Callee(), False), (functools.partial(plain), False),
+])  # fmt: skip
 def test_what_runs_in_the_loop(function: Callable[..., Any], is_async: bool) -> None:
     """Whatever gives a coroutine is async, also behind a partial or as an object."""
     assert make_handler("x", function).is_async is is_async

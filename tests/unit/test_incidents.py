@@ -25,18 +25,11 @@ def checks(**rows: Any) -> list[str]:
     return [one.check for one in judge(rows)]
 
 
-@pytest.mark.parametrize(
-    ("changed", "told"),
-    [
-        ({}, ["crashes"]),
-        ({"age_s": 900.0}, ["crashes"]),
-        ({"age_s": 901.0}, []),
-        ({"outcome": "lease_expired"}, ["hung"]),
-        ({"outcome": "timeout", "attempts": 2}, []),
-        ({"outcome": "timeout", "attempts": 3}, ["hung"]),
-        ({"outcome": "stalled", "killed": 1}, ["hung"]),
-    ],
-)
+@pytest.mark.parametrize(("changed", "told"), [
+    ({}, ["crashes"]), ({"age_s": 900.0}, ["crashes"]), ({"age_s": 901.0}, []),
+    ({"outcome": "lease_expired"}, ["hung"]), ({"outcome": "timeout", "attempts": 2}, []),
+    ({"outcome": "timeout", "attempts": 3}, ["hung"]), ({"outcome": "stalled", "killed": 1}, ["hung"]),
+])  # fmt: skip
 def test_attempts(changed: Mapping[str, Any], told: list[str]) -> None:
     """Crashes, lapsed leases, killed handlers are news for a quarter of an hour; a limit that does its work is none."""
     assert checks(queue_attempts=[{**ATTEMPT, **changed}]) == told

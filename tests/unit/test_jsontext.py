@@ -75,21 +75,9 @@ def deep() -> object:
     return value
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        float("nan"),
-        float("inf"),
-        [float("-inf")],
-        {1, 2},
-        object(),
-        b"x",
-        {(1, 2): 3},
-        Rude(a=1),
-        endless(),
-        [10**5000],
-    ],
-)
+@pytest.mark.parametrize("value", [
+    float("nan"), float("inf"), [float("-inf")], {1, 2}, object(), b"x", {(1, 2): 3}, Rude(a=1), endless(), [10**5000],
+])  # fmt: skip
 def test_what_has_no_json_form(value: object) -> None:
     """Everything else is one kind of error with a text."""
     with pytest.raises(NotJsonError) as caught:

@@ -87,33 +87,21 @@ def test_byte_by_byte() -> None:
     assert [len(reader.feed(data[at : at + 1])) for at in range(len(data))] == [0] * (len(data) - 1) + [1]
 
 
-@pytest.mark.parametrize(
-    ("data", "code"),
-    [
-        (struct.pack(">I", 0), "bad_request"),
-        (struct.pack(">I", 2**32 - 1), "too_large"),
-        (struct.pack(">I", protocol.MAX_FRAME_BYTES + 1), "too_large"),
-        (framed(b"\xc1"), "bad_request"),
-        (framed(b"\x80"), "bad_request"),
-        (packed("ping", 1), "bad_request"),
-        (packed(1, 1, {}), "bad_request"),
-        (packed("x" * 65, 1, {}), "bad_request"),
-        (packed("ping", -1, {}), "bad_request"),
-        (packed("ping", 2**63, {}), "bad_request"),
-        (packed("ping", "1", {}), "bad_request"),
-        (packed("ping", 1.0, {}), "bad_request"),
-        (packed("ping", 1, []), "bad_request"),
-        (packed("ping", 1, None), "bad_request"),
-        (packed("ping", 1, "{}"), "bad_request"),
-        (framed(msgpack.packb(["ping", 1, {}]) + b"\x00"), "bad_request"),
-        (framed(msgpack.packb(["ping", 1, {"a": 1}])[:-1]), "bad_request"),
-        (framed(b"\x93\xa1\xff\x01\x80"), "bad_request"),
-        (framed(b"\x93\xa1k\x01\xdf\xff\xff\xff\xff"), "bad_request"),
-        (framed(b"\xdd\xff\xff\xff\xff"), "bad_request"),
-        (framed(b"\x93\xa1k\x01" + b"\x81\xa1a" * 100_000 + b"\x80"), "bad_request"),
-        (framed(b"\x93\xa1k\x01" + b"\x91" * 100_000 + b"\x80"), "bad_request"),
-    ],
-)
+@pytest.mark.parametrize(("data", "code"), [
+    (struct.pack(">I", 0), "bad_request"), (struct.pack(">I", 2**32 - 1), "too_large"),
+    (struct.pack(">I", protocol.MAX_FRAME_BYTES + 1), "too_large"), (framed(b"\xc1"), "bad_request"),
+    (framed(b"\x80"), "bad_request"), (packed("ping", 1), "bad_request"), (packed(1, 1, {}), "bad_request"),
+    (packed("x" * 65, 1, {}), "bad_request"), (packed("ping", -1, {}), "bad_request"),
+    (packed("ping", 2**63, {}), "bad_request"), (packed("ping", "1", {}), "bad_request"),
+    (packed("ping", 1.0, {}), "bad_request"), (packed("ping", 1, []), "bad_request"),
+    (packed("ping", 1, None), "bad_request"), (packed("ping", 1, "{}"), "bad_request"),
+    (framed(msgpack.packb(["ping", 1, {}]) + b"\x00"), "bad_request"),
+    (framed(msgpack.packb(["ping", 1, {"a": 1}])[:-1]), "bad_request"),
+    (framed(b"\x93\xa1\xff\x01\x80"), "bad_request"), (framed(b"\x93\xa1k\x01\xdf\xff\xff\xff\xff"), "bad_request"),
+    (framed(b"\xdd\xff\xff\xff\xff"), "bad_request"),
+    (framed(b"\x93\xa1k\x01" + b"\x81\xa1a" * 100_000 + b"\x80"), "bad_request"),
+    (framed(b"\x93\xa1k\x01" + b"\x91" * 100_000 + b"\x80"), "bad_request"),
+])  # fmt: skip
 def test_a_broken_frame_is_one_error(data: bytes, code: str) -> None:
     """Whatever is wrong with it, the error is a ProtocolError without number, and nothing is read behind it."""
     reader = FrameReader()
@@ -209,31 +197,18 @@ def test_what_is_unknown_is_ignored() -> None:
     assert beat == [protocol.Beat(ID, 2)]
 
 
-@pytest.mark.parametrize(
-    ("kind", "body"),
-    [
-        ("report", {}),
-        ("report", {"results": [[ID, 0, "ok", None]]}),
-        ("report", {"results": [[ID, 1, "done", None]]}),
-        ("report", {"results": [[ID[:15], 1, "ok", None]]}),
-        ("report", {"results": [["x" * 16, 1, "ok", None]]}),
-        ("started", {"jobs": [[ID]]}),
-        ("started", {"jobs": [[ID, 2**31]]}),
-        ("heartbeat", {}),
-        ("capacity", {"capacity": -1}),
-        ("submit", {"jobs": []}),
-        ("submit", {"jobs": [{"name": ""}]}),
-        ("submit", {"jobs": [{"name": "n", "priority": 101}]}),
-        ("submit", {"jobs": [{"name": "n", "delay_s": float("nan")}]}),
-        ("submit", {"jobs": [{"name": "n", "run_at": float("inf")}]}),
-        ("submit", {"jobs": [{"name": "n", "timeout_s": 0}]}),
-        ("submit", {"jobs": [{"name": "n", "max_attempts": True}]}),
-        ("jobs.list", {"limit": 1001}),
-        ("jobs.get", {}),
-        ("jobs.get", {"id": str(uuid.UUID(int=7))}),
-        ("jobs.cancel", {"ids": []}),
-    ],
-)
+@pytest.mark.parametrize(("kind", "body"), [
+    ("report", {}), ("report", {"results": [[ID, 0, "ok", None]]}), ("report", {"results": [[ID, 1, "done", None]]}),
+    ("report", {"results": [[ID[:15], 1, "ok", None]]}), ("report", {"results": [["x" * 16, 1, "ok", None]]}),
+    ("started", {"jobs": [[ID]]}), ("started", {"jobs": [[ID, 2**31]]}), ("heartbeat", {}),
+    ("capacity", {"capacity": -1}), ("submit", {"jobs": []}), ("submit", {"jobs": [{"name": ""}]}),
+    ("submit", {"jobs": [{"name": "n", "priority": 101}]}),
+    ("submit", {"jobs": [{"name": "n", "delay_s": float("nan")}]}),
+    ("submit", {"jobs": [{"name": "n", "run_at": float("inf")}]}),
+    ("submit", {"jobs": [{"name": "n", "timeout_s": 0}]}), ("submit", {"jobs": [{"name": "n", "max_attempts": True}]}),
+    ("jobs.list", {"limit": 1001}), ("jobs.get", {}), ("jobs.get", {"id": str(uuid.UUID(int=7))}),
+    ("jobs.cancel", {"ids": []}),
+])  # fmt: skip
 def test_a_body_that_does_not_fit(kind: str, body: dict[str, object]) -> None:
     """Missing keys, wrong types and values out of range are refused with the request's number."""
     with pytest.raises(ProtocolError) as caught:
@@ -242,31 +217,14 @@ def test_a_body_that_does_not_fit(kind: str, body: dict[str, object]) -> None:
     assert caught.value.message.startswith(f"{kind}: ")
 
 
-@pytest.mark.parametrize(
-    ("outcome", "detail", "fits"),
-    [
-        ("ok", None, True),
-        ("ok", "{}", True),
-        ("ok", 1.0, False),
-        ("error", "boom", True),
-        ("error", None, False),
-        ("discard", "why", True),
-        ("discard", [1.0, "why"], False),
-        ("retry", [1.5, "why"], True),
-        ("retry", [2, "why"], True),
-        ("retry", [-1.0, "why"], False),
-        ("retry", [float("nan"), "why"], False),
-        ("retry", "why", False),
-        ("snooze", 7.0, True),
-        ("snooze", 7, True),
-        ("snooze", float("inf"), False),
-        ("release", None, True),
-        ("release", "why", False),
-        ("crash", ["why", 9], True),
-        ("crash", ["why", None], True),
-        ("crash", "why", False),
-    ],
-)
+@pytest.mark.parametrize(("outcome", "detail", "fits"), [
+    ("ok", None, True), ("ok", "{}", True), ("ok", 1.0, False), ("error", "boom", True), ("error", None, False),
+    ("discard", "why", True), ("discard", [1.0, "why"], False), ("retry", [1.5, "why"], True),
+    ("retry", [2, "why"], True), ("retry", [-1.0, "why"], False), ("retry", [float("nan"), "why"], False),
+    ("retry", "why", False), ("snooze", 7.0, True), ("snooze", 7, True), ("snooze", float("inf"), False),
+    ("release", None, True), ("release", "why", False), ("crash", ["why", 9], True), ("crash", ["why", None], True),
+    ("crash", "why", False),
+])  # fmt: skip
 def test_a_detail_must_suit_its_outcome(outcome: str, detail: object, fits: bool) -> None:
     """Each outcome takes its own kind of detail and no other."""
     frame = only(encode("report", 1, {"results": [[ID, 1, outcome, detail]]}))

@@ -35,18 +35,12 @@ RULES: Any = {
 }
 
 
-@pytest.mark.parametrize(
-    ("error", "outcome", "delay_s"),
-    [
-        (ValueError("x"), "retry", 30.0),
-        (ConnectionResetError("x"), "retry", 1.0),
-        (TeapotError("x"), "discard", None),
-        (FileNotFoundError("x"), "error", None),
-        (KeyError("x"), "error", None),
-        (ExceptionGroup("g", [ExceptionGroup("g", [ValueError("x")])]), "retry", 30.0),
-        (ExceptionGroup("g", [ValueError("x"), ValueError("y")]), "error", None),
-    ],
-)
+@pytest.mark.parametrize(("error", "outcome", "delay_s"), [
+    (ValueError("x"), "retry", 30.0), (ConnectionResetError("x"), "retry", 1.0), (TeapotError("x"), "discard", None),
+    (FileNotFoundError("x"), "error", None), (KeyError("x"), "error", None),
+    (ExceptionGroup("g", [ExceptionGroup("g", [ValueError("x")])]), "retry", 30.0),
+    (ExceptionGroup("g", [ValueError("x"), ValueError("y")]), "error", None),
+])  # fmt: skip
 def test_a_mapping(error: Exception, outcome: str, delay_s: float | None) -> None:
     """The class nearest to the exception counts; what no class is named for ends as usual; the text stays."""
     found, detail = ends(RULES, error)
@@ -88,16 +82,9 @@ def test_a_function_that_is_wrong(wrong: Any) -> None:
     assert "retry_on" in text
 
 
-@pytest.mark.parametrize(
-    ("value", "outcome"),
-    [
-        (None, "ok"),
-        (Snooze(5), "snooze"),
-        (Discard("x"), "discard"),
-        (RetryAfter(5, "x"), "retry"),
-        (object(), "error"),
-    ],
-)
+@pytest.mark.parametrize(("value", "outcome"), [
+    (None, "ok"), (Snooze(5), "snooze"), (Discard("x"), "discard"), (RetryAfter(5, "x"), "retry"), (object(), "error"),
+])  # fmt: skip
 def test_what_it_is_not_asked_about(value: object, outcome: str) -> None:
     """Results, and what already says how to go on."""
     assert ends({Exception: 99.0}, value)[0] == outcome

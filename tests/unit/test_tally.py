@@ -191,16 +191,10 @@ def test_margins_are_what_was_left_of_a_lease() -> None:
     assert (one.timed["lease_margin_s"].total, one.timed["lease_margin_s"].sum_s) == (1, 20.0)
 
 
-@pytest.mark.parametrize(
-    ("status", "leaving", "reason", "cause"),
-    [
-        (9, False, "SIGKILL", "signal"),
-        (256, False, "exit code 1", "exit"),
-        (None, False, "", "unknown"),
-        (9, False, f"it died: {observe.OUT_OF_MEMORY}", "out_of_memory"),
-        (9, True, "SIGKILL", "asked"),
-    ],
-)
+@pytest.mark.parametrize(("status", "leaving", "reason", "cause"), [
+    (9, False, "SIGKILL", "signal"), (256, False, "exit code 1", "exit"), (None, False, "", "unknown"),
+    (9, False, f"it died: {observe.OUT_OF_MEMORY}", "out_of_memory"), (9, True, "SIGKILL", "asked"),
+])  # fmt: skip
 def test_deaths_have_few_causes(status: int | None, leaving: bool, reason: str, cause: str) -> None:
     """By what the kernel and we know of them."""
     one, who = DispatchCounters(), worker()

@@ -116,18 +116,11 @@ class TestOrders:
         assert order.matches(job(last_error="no 17 left"))
         assert not order.matches(job(last_error="no left"))
 
-    @pytest.mark.parametrize(
-        "form",
-        [
-            {},
-            {"verb": ["drop"], "all": ["1"]},
-            {"verb": ["cancel"]},
-            {"verb": ["cancel"], "id": ["x"]},
-            {"verb": ["change"], "all": ["1"]},
-            {"verb": ["change"], "all": ["1"], "to_priority": ["101"]},
-            {"verb": ["change"], "all": ["1"], "to_priority": ["high"]},
-        ],
-    )
+    @pytest.mark.parametrize("form", [
+        {}, {"verb": ["drop"], "all": ["1"]}, {"verb": ["cancel"]}, {"verb": ["cancel"], "id": ["x"]},
+        {"verb": ["change"], "all": ["1"]}, {"verb": ["change"], "all": ["1"], "to_priority": ["101"]},
+        {"verb": ["change"], "all": ["1"], "to_priority": ["high"]},
+    ])  # fmt: skip
     def test_wrong(self, form: dict[str, list[str]]) -> None:
         """What cannot be meant is refused; nothing ticked is not everything."""
         with pytest.raises(BadRequestError):

@@ -47,17 +47,9 @@ def test_the_answer() -> None:
     assert (least.advice, least.details) == ("", {})
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"id": b"1"},
-        {"id": None},
-        {"status": "ASLEEP"},
-        {"reasons": None},
-        {"reasons": [1]},
-        {"reasons": [{"code": "x"}]},
-    ],
-)
+@pytest.mark.parametrize("wrong", [
+    {"id": b"1"}, {"id": None}, {"status": "ASLEEP"}, {"reasons": None}, {"reasons": [1]}, {"reasons": [{"code": "x"}]},
+])  # fmt: skip
 def test_an_answer_of_another_kind(wrong: dict[str, object]) -> None:
     """It is an error of the server's, whatever is wrong."""
     with pytest.raises(ProtocolError, match=r"answer (is not understood|cannot be read)"):
