@@ -115,37 +115,21 @@ def test_what_is_declared() -> None:
     @app.handler("bare")
     def bare() -> None: ...
 
-    assert app.handlers["full"].declared() == {
-        "topic": "images",
-        "max_attempts": 5,
-        "timeout_s": 60.0,
-        "max_crashes": 2,
-        "stall_s": 9.0,
-    }
+    options = {"topic": "images", "max_attempts": 5, "timeout_s": 60.0, "max_crashes": 2, "stall_s": 9.0}
+    assert app.handlers["full"].declared() == options
     assert app.handlers["bare"].declared() == {}
     assert (app.handlers["full"].is_async, app.handlers["bare"].is_async) == (True, False)
 
 
 def test_isolation_is_the_workers_own_business() -> None:
-    """Its options are kept with the handler, and not declared: the server has no say in them."""
+    """Options of isolation are the worker's own business: kept, and not declared; a limit needs a process."""
     options = {"isolate": True, "max_memory_bytes": 2**30, "max_cpu_s": 2}
     handler = make_handler("apart", plain, **options)  # type: ignore[arg-type]
     assert (handler.isolate, handler.max_memory_bytes, handler.max_cpu_s) == (True, 2**30, 2.0)
     assert handler.declared() == {}
     assert make_handler("here", plain).isolate is False
-
-
-def test_a_limit_needs_a_process() -> None:
-    """Whoever limits a handler that shares its process is told what is missing."""
     with pytest.raises(HandlerError, match=r"handler 'x': max_cpu_s needs isolate=True: the limit is on a process"):
         pulse.App().handler("x", max_cpu_s=3)(plain)
-
-
-def test_handlers_are_read_only() -> None:
-    """Nobody adds a handler behind the checks."""
-    app = pulse.App()
-    with pytest.raises(TypeError):
-        app.handlers["x"] = make_handler("x", plain)  # type: ignore[index]
 
 
 @pytest.mark.parametrize(("function", "text"), [
@@ -173,25 +157,23 @@ def test_a_called_function_is_no_handler() -> None:
 
 
 def test_a_name_is_taken_once() -> None:
-    """A second handler of the same name is refused, and the first one stays."""
+    """A second handler of the same name is refused, and the first one stays; nobody goes round the check."""
     app = pulse.App()
     app.handler("same")(plain)
     with pytest.raises(HandlerError, match="handler 'same' exists already: plain"):
         app.handler("same")(optional)
+    with pytest.raises(TypeError, match="does not support item assignment"):
+        app.handlers["same"] = make_handler("same", optional)  # type: ignore[index]
     assert app.handlers["same"].function is plain
 
 
-def test_the_decorator_needs_a_name() -> None:
-    """`@app.handler` without parentheses says what to write."""
+def test_refused_names() -> None:
+    """What can never be a name is refused: anything but text that the database can hold, and no name at all."""
+    for name in ["", "x" * 201, "a\0b", "\ud800", 7, None]:
+        with pytest.raises(HandlerError, match="name must be text of 1 to 200 characters"):
+            pulse.App().handler(name)(plain)
     with pytest.raises(HandlerError, match=r'write @app.handler\("some-name"\)'):
         pulse.App().handler(plain)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("name", ["", "x" * 201, "a\0b", "\ud800", 7, None])
-def test_refused_names(name: Any) -> None:
-    """A name is text that the database can hold."""
-    with pytest.raises(HandlerError, match="name must be text of 1 to 200 characters"):
-        pulse.App().handler(name)(plain)
 
 
 @pytest.mark.parametrize("options", [
@@ -221,15 +203,11 @@ def test_who_gets_the_context(function: Callable[..., Any], parameter: str | Non
 
 
 def test_a_context_that_only_type_checkers_know() -> None:
-    """An annotation that cannot be evaluated goes by how it is written."""
+    """An annotation that cannot be evaluated goes by how it is written; names of the enclosing function are found."""
     scope: dict[str, Any] = {}
     exec("def late(n: 'int', ctx: 'Context | None' = None): ...\ndef other(n, ctx: 'MyContext'): ...", scope)  # noqa: S102
     assert make_handler("x", scope["late"]).context_parameter == "ctx"
     assert make_handler("x", scope["other"]).context_parameter is None
-
-
-def test_a_context_named_in_a_closure() -> None:
-    """Names of the enclosing function are found as well."""
     alias = pulse.Context
 
     def inner(ctx: alias) -> object:  # type: ignore[valid-type]  # pyright: ignore[reportInvalidTypeForm]
