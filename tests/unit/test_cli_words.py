@@ -28,7 +28,7 @@ def test_iso_is_utc_to_the_microsecond(seconds: float, text: str) -> None:
 
 def test_iso_refuses_what_no_calendar_has() -> None:
     """A time beyond the year 9999 is an error, not another time."""
-    with pytest.raises(OverflowError, match="date value out of range|out of range"):
+    with pytest.raises(OverflowError, match="out of range"):
         iso(1e12)
 
 

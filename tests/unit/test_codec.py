@@ -127,7 +127,7 @@ def test_keys_are_changed() -> None:
     data = before.encode("n", "1")
     assert both.decode("n", data) == "1"
     assert after.decode("n", both.encode("n", "2")) == "2"
-    with pytest.raises(UnreadableError):
+    with pytest.raises(UnreadableError, match="cannot read it: InvalidToken"):
         unseal(after, "n", {"$pulse": "fernet", "data": data})
 
 

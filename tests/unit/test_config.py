@@ -54,7 +54,7 @@ class TestSources:
         assert load({"PULSE_BATCH": "8"}, overrides={"batch": 9}).batch == 9
 
     def test_variables(self) -> None:
-        """Set to nothing, or white space, counts as unset; white space around a value is none of it; foreign ones stay."""
+        """Set to nothing, or white space, counts as unset; white space around a value does not count."""
         assert load({"PULSE_BATCH": "", "PULSE_DSN": " ", "PULSE_CONFIG": ""}) == Settings()
         assert load({"PULSE_DSN": "postgresql:///jobs\n"}).dsn == "postgresql:///jobs"
         assert load({"PULSE_CI_FULL": "1", "PULSE_SERVER": "unix:/x", "PULSE_LEASE": "9"}) == Settings()
@@ -236,7 +236,7 @@ class TestRelations:
     """What must hold between settings."""
 
     def test_exactly_three_beats(self) -> None:
-        """A lease has three heartbeats or more, whatever binary fractions do; the message names both by their sources."""
+        """A lease has three heartbeats or more, whatever fractions do; the message names both by their sources."""
         load({"PULSE_LEASE_S": "30", "PULSE_HEARTBEAT_S": "10"})
         load({"PULSE_LEASE_S": "0.3", "PULSE_HEARTBEAT_S": "0.1"})
         assert refusal({"PULSE_LEASE_S": "29.9", "PULSE_HEARTBEAT_S": "10"}) == [
@@ -275,5 +275,5 @@ class TestHandingOver:
         """Their text, as logs have it, shows no password and no default; nobody changes them after the checks."""
         settings = load({"PULSE_DSN": "postgresql://ann:s3cret@h/db", "PULSE_AUTH_USERS": "ann:hash"})
         assert repr(settings) == "Settings(dsn='postgresql://ann:***@h/db', auth_users='***')"
-        with pytest.raises(AttributeError):
+        with pytest.raises(AttributeError, match="immutable type"):
             load({}).batch = 0  # type: ignore[misc]

@@ -98,5 +98,5 @@ def test_a_context_made_by_hand() -> None:
 
 def test_a_context_cannot_be_changed(ctx: Context) -> None:
     """It is what the worker says, not what a handler makes of it."""
-    with pytest.raises(AttributeError):
+    with pytest.raises(AttributeError, match="cannot assign to field"):
         ctx.attempt = 7  # type: ignore[misc]

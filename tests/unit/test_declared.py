@@ -68,7 +68,7 @@ def test_bad_keys_and_functions() -> None:
         ("k" * 201, report, None),
         ("b", print, None),
     ):
-        with pytest.raises(HandlerError):
+        with pytest.raises(HandlerError, match=r"^schedule|is not a handler"):
             app.schedule(key, args, every_s=1)(function)
     with pytest.raises(HandlerError, match="args are not JSON"):
         app.schedule("c", {"a": object()}, every_s=1)(report)

@@ -74,7 +74,7 @@ class TestServerRuntimeDir:
     """Where the server puts its sockets."""
 
     def test_order(self, tmp_path: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """What is named, systemd's first, root's (under sudo, too), that of a session, a prepared one, the last resort."""
+        """What is named, systemd's first, root's (under sudo, too), a session's, a prepared one, the last resort."""
         ours, session, both = {"PULSE_RUNTIME_DIR": "/a"}, {"XDG_RUNTIME_DIR": str(tmp_path)}, "/run/x:/run/y"
         assert server_runtime_dir({**ours, "RUNTIME_DIRECTORY": both}, Path("/n"), uid=ROOT) == Path("/n")
         assert server_runtime_dir({**ours, "RUNTIME_DIRECTORY": both}, uid=ROOT) == Path("/a")
@@ -180,7 +180,7 @@ class TestPrepare:
     """What the server makes."""
 
     def test_made_private(self, tmp_path: Path) -> None:
-        """One that is missing is made with its parents, for its owner alone, whatever the umask; then it stays as it is."""
+        """One that is missing is made with its parents, for its owner alone, whatever the umask; then it stays."""
         path = tmp_path / "a" / "b"
         before = os.umask(0)
         try:

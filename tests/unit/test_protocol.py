@@ -111,7 +111,7 @@ def test_a_broken_frame_is_one_error(data: bytes, code: str) -> None:
     assert caught.value.code == code
     assert caught.value.request is None
     assert [frame.kind for frame in caught.value.frames] == ["ping"]
-    with pytest.raises(ProtocolError):
+    with pytest.raises(ProtocolError, match="the stream is broken already"):
         reader.feed(good)
 
 
@@ -229,7 +229,7 @@ def test_a_detail_must_suit_its_outcome(outcome: str, detail: object, fits: bool
     if fits:
         check_result(result)
     else:
-        with pytest.raises(ProtocolError):
+        with pytest.raises(ProtocolError, match="does not take the detail"):
             check_result(result)
 
 

@@ -124,7 +124,7 @@ class TestOrders:
     )
     def test_wrong(self, form: dict[str, list[str]]) -> None:
         """What cannot be meant is refused; nothing ticked is not everything."""
-        with pytest.raises(BadRequestError):
+        with pytest.raises(BadRequestError, match=r"^(priority|verb) is |^a job has no id|^no job is ticked|^nothing"):
             ordered(form, NOW_S, is_final=True)
 
     def test_undo_of_a_change_goes_back_to_each_place(self) -> None:
@@ -162,7 +162,7 @@ class TestScheduleForm:
     )
     def test_wrong(self, wrong: dict[str, str]) -> None:
         """Each is told."""
-        with pytest.raises(BadRequestError):
+        with pytest.raises(BadRequestError, match=r"^(ends_at|kind|priority|name|cron|args) (is|are|must) ?"):
             body_of({**self.GIVEN, **wrong})
 
     def test_shown(self) -> None:

@@ -285,7 +285,7 @@ async def test_a_server_that_answers_no_pings_is_left() -> None:
             await at.line.run()
         pings = await at.receive(3)
         assert [(frame.kind, frame.request) for frame in pings] == [("ping", 1), ("ping", 2), ("ping", 3)]
-        with pytest.raises(ConnectionLostError):
+        with pytest.raises(ConnectionLostError, match="the other side closed the connection"):
             await at.server.receive()
 
 
