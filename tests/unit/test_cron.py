@@ -258,6 +258,7 @@ def test_around_every_change_it_is_the_oracles(cron: str, where: tuple[str, int]
     assert walk(cron, zone, start, end, 40) == expected
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("where", YEARS, ids=str)
 @pytest.mark.parametrize("cron", ["30 2 * * *", "0 0 * * *", "15 */6 * * *", "15,45 2,3 13 1-11 5", "0 12 30 12 *"])
 def test_a_whole_year_is_the_oracles(cron: str, where: tuple[str, int]) -> None:

@@ -84,7 +84,9 @@ def run_suite(folder: Path, *arguments: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("side_by_side", [(), ("-n", "1")], ids=["alone", "side by side"])
+@pytest.mark.parametrize(
+    "side_by_side", [(), pytest.param(("-n", "1"), marks=pytest.mark.rest)], ids=["alone", "side by side"]
+)
 def test_who_tells_fails(tmp_path: Path, side_by_side: tuple[str, ...]) -> None:
     """Each of them, by its name, with secret and place, and without the secret; the others pass."""
     (tmp_path / "test_it.py").write_text(SUITE)

@@ -19,6 +19,7 @@ import pulse
 from pulse.common.version import VERSION
 from pulse_supervisor.systemd.units import FILES
 
+pytestmark = pytest.mark.rest
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = {"pulse": "pulse", "pulse_supervisor": "supervisor/pulse_supervisor", "pulse_actors": "actors/pulse_actors"}
 

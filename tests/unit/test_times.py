@@ -36,7 +36,9 @@ def test_fails(): assert False
 """
 
 
-@pytest.mark.parametrize("side_by_side", [(), ("-n", "2")], ids=["alone", "side by side"])
+@pytest.mark.parametrize(
+    "side_by_side", [pytest.param((), marks=pytest.mark.rest), ("-n", "2")], ids=["alone", "side by side"]
+)
 def test_costs_are_written(tmp_path: Path, side_by_side: tuple[str, ...]) -> None:
     """Wall time, one's own CPU time and that of children, also of those that live on; also of a test that fails."""
     (tmp_path / "test_it.py").write_text(SUITE)
