@@ -116,7 +116,7 @@ def test_the_page_is_that_of_the_commands() -> None:
 
 
 def test_every_command_and_option_is_in_it() -> None:
-    """Whoever searches for one finds it."""
+    """A reader who searches for one finds it."""
     plain = manpage(cli).replace("\\-", "-").replace("\\&", "")
     for path, command in ALL.items():
         if not isinstance(command, click.Group):

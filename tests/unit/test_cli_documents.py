@@ -110,7 +110,7 @@ def attempt(number: int, outcome: str, **more: Any) -> Attempt:
 
 
 def test_all_attempts_in_their_order() -> None:
-    """Each attempt is told with its claim, place, end and reason; those that left no row are told of together."""
+    """The story has each attempt with its claim, place, end and reason; one line counts those that left no row."""
     history = [
         attempt(1, "error", error="ValueError: no\nTraceback ..."),
         attempt(2, "crashed", exit_code=-9, cpu_s=1.5, peak_rss_bytes=3 * 2**20),

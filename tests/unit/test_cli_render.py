@@ -150,7 +150,7 @@ def test_duration(seconds: float, text: str) -> None:
 
 
 def test_ago_and_count() -> None:
-    """Past and future are told apart; one thing is singular, thousands are grouped."""
+    """Past and future differ; one thing is singular, thousands are grouped."""
     for moment_s, text in [(1000.0, "now"), (999.8, "now"), (940.0, "60 s ago"), (1300.0, "in 5 min")]:
         assert ago(moment_s, 1000.0) == text
     assert (count(1, "job"), count(0, "job"), count(12000, "job")) == ("1 job", "0 jobs", "12,000 jobs")

@@ -102,7 +102,7 @@ def test_wheel_can_be_imported(wheel: Path, tmp_path: Path) -> None:
 
 
 def test_sdist_is_complete(built: Path) -> None:
-    """Whoever unpacks the sdist can build, test and read: nothing of that is left out, nothing made is put in."""
+    """Somebody who unpacks the sdist can build, test and read: it has all of that, and nothing that was made."""
     (path,) = built.glob("*.tar.gz")
     with tarfile.open(path) as archive:
         inside = {name.partition("/")[2] for name in archive.getnames()}
@@ -113,7 +113,7 @@ def test_sdist_is_complete(built: Path) -> None:
 
 
 def test_it_can_be_made_again(built: Path, tmp_path: Path) -> None:
-    """Whoever builds from the sdist, later, elsewhere and with other permissions, gets the same files, bit by bit."""
+    """A build from the sdist, later, elsewhere and with other permissions, makes the same files, bit by bit."""
     (sdist,) = built.glob("*.tar.gz")
     command: list[str | Path] = ["tar", "--no-same-permissions", "--no-same-owner", "-xf", sdist, "-C", tmp_path]
     subprocess.run(command, check=True, umask=0o077)
@@ -143,7 +143,7 @@ def test_what_it_consists_of(tmp_path: Path) -> None:
 
 
 def test_what_pyproject_says_twice() -> None:
-    """The version is that of the code; the extra `dev`, for older pips, and the group `dev` name the same tools."""
+    """Code and project name one version; the extra `dev`, for older pips, and the group `dev` name the same tools."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     assert project["project"]["version"] == pulse.__version__ == VERSION
     assert project["project"]["optional-dependencies"]["dev"] == project["dependency-groups"]["dev"]

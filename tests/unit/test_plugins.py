@@ -161,7 +161,7 @@ def test_summary_has_the_slowest_first() -> None:
 
 # Secrets.
 
-# Half of it, so that the text of this file is no leak of what stands in it.
+# Half of it, so that the text of this file is no leak.
 HALF = "Zq9-tower"
 TELLING = """
 import logging, os, subprocess, sys, threading
