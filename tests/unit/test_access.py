@@ -129,9 +129,8 @@ class TestConceal:
             "last_error": "e",
             "history": [{"attempt": 1, "progress": "1"}],
         }
-        assert conceal({"job": job}) == {
-            "job": {"id": b"1", "last_error": "e", "history": [{"attempt": 1, "concealed": True}], "concealed": True}
-        }
+        rest = {"id": b"1", "last_error": "e", "history": [{"attempt": 1, "concealed": True}], "concealed": True}
+        assert conceal({"job": job}) == {"job": rest}
         assert conceal({"jobs": [{"id": b"1"}], "next": "args"}) == {"jobs": [{"id": b"1"}], "next": "args"}
         assert conceal({"schedule": {"args": "{}"}}) == {"schedule": {"concealed": True}}
 

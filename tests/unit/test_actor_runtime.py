@@ -85,7 +85,7 @@ PAUSE = {"reason": "x" * 1000, "paused_at": 1.0, "paused_by": None, "paused_unti
 
 
 def test_what_does_not_fit_is_counted() -> None:
-    """A socket that becomes readable while its reader gives up leaves no traceback; the log has another error."""
+    """The first topics by name are there, and how many more are paused; a gate that fits stays whole."""
     gate = {"paused": False, "reason": None, "topics": {f"t{number:05}": PAUSE for number in reversed(range(10_000))}}
     short = fitting(gate)
     kept = short["topics"]

@@ -174,7 +174,8 @@ def test_a_name_is_taken_once() -> None:
 
 def test_refused_names() -> None:
     """What can never be a name is refused: anything but text that the database can hold, and no name at all."""
-    for name in ["", "x" * 201, "a\0b", "\ud800", 7, None]:
+    names: list[Any] = ["", "x" * 201, "a\0b", "\ud800", 7, None]
+    for name in names:
         with pytest.raises(HandlerError, match="name must be text of 1 to 200 characters"):
             pulse.App().handler(name)(plain)
     with pytest.raises(HandlerError, match=r'write @app.handler\("some-name"\)'):

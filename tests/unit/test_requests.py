@@ -70,7 +70,8 @@ def test_a_submit_says_what_was_said() -> None:
     """Options are sent as they are; what was left out or None is not; args may be any mapping."""
     at = datetime(2030, 1, 1, tzinfo=UTC)
     said: dict[str, Any] = {"name": "a", "topic": "t", "priority": -5, "max_attempts": 3, "timeout_s": 2.5}
-    (job,) = sent(requests.submit([{**said, "run_at": at, "id": str(JOB), "delay_s": None}])).jobs
+    given: Any = {**said, "run_at": at, "id": str(JOB), "delay_s": None}
+    (job,) = sent(requests.submit([given])).jobs
     assert job == protocol.NewJob(**said, run_at=at.timestamp(), id=JOB.bytes)
     body: Any = requests.submit([{"name": "a", "args": MappingProxyType({"x": 1})}]).body
     assert set(body["jobs"][0]) == {"name", "args", "id"}

@@ -349,7 +349,7 @@ async def test_a_lost_lease_is_told_once() -> None:
 
 
 async def test_no_cell() -> None:
-    """When the zygote cannot make one, the attempt ends with that reason; it used nothing."""
+    """When the zygote cannot make a cell, the attempt ends with that reason; it used nothing."""
     async with play() as it:
         it.run.refused(Ending("error", "no process"))
     assert it.office.ending == Ending("error", "no process")
