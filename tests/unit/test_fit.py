@@ -51,7 +51,8 @@ def test_what_is_fitted_goes_into_a_frame() -> None:
     """The limits leave room for all that is around the texts: the longest of each kind is encoded within a frame."""
     times = dict.fromkeys(("started_at", "ended_at"), 1.7e9)
     nothing = {"error": None, "progress": None, "exit_code": -9}
-    entry: page_size.Row = {"job_id": ID, "attempt": 2**31 - 1, "worker": "w" * 120, "outcome": "lease_expired", **times, **nothing}
+    ended = {"job_id": ID, "attempt": 2**31 - 1, "worker": "w" * 120, "outcome": "lease_expired"}
+    entry: page_size.Row = {**ended, **times, **nothing}
     entries: list[page_size.Row] = [entry] * 100_000
     job = fit_job(row(args="x" * (page_size.ROW_BYTES - 4_000_000)), entries)
     assert len(protocol.encode("ok", 1, {"job": job})) <= protocol.MAX_FRAME_BYTES

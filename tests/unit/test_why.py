@@ -325,7 +325,8 @@ def test_it_is_held_behind_its_schedule() -> None:
             f"It is held until an earlier job of its schedule has ended (overlap queue): {LAST}, {status}. "
             "2 jobs of it wait before it."
         )
-    for columns in ({"last_job_status": "COMPLETED"}, {"last_job_id": None}):
+    let_go: list[dict[str, Any]] = [{"last_job_status": "COMPLETED"}, {"last_job_id": None}]
+    for columns in let_go:
         reason = only(HELD, **columns)
         assert (reason.code, reason.advice, "within 2 s" in reason.text) == ("held", "", True)
 
