@@ -24,7 +24,7 @@ from pulse.protocol.bus import (
     OperatorAction,
     ReadyJobs,
     RefusedStatement,
-    RefusedStatements,
+    RefusedStatementsHint,
     TopicGate,
     WorkSomewhere,
     hint,
@@ -113,7 +113,7 @@ SAID: dict[HintEvent, tuple[Any, dict[str, object]]] = {
     HintEvent.CANCELED: (CanceledJobs(["0190163d"]), {"jobs": ["0190163d"]}),
     HintEvent.WORK: (WorkSomewhere("h"), {"from": "h"}),
     HintEvent.FAILING: (
-        RefusedStatements([RefusedStatement("pause", "look", "42P01", "no", 3, 1.5)]),
+        RefusedStatementsHint([RefusedStatement("pause", "look", "42P01", "no", 3, 1.5)]),
         {"statements": [["pause", "look", "42P01", "no", 3, 1.5]]},
     ),
     HintEvent.GATE_CHANGED: (TopicGate("t"), {"topic": "t"}),
@@ -165,7 +165,7 @@ def test_the_largest_hints_are_passed_on() -> None:
     """What an actor puts into one hint fits into it."""
     jobs = CanceledJobs(["0190163d-8694-739b-aea5-966c26f8ad91"] * HINT_JOBS)
     one = RefusedStatement("scheduler", "a_statement_with_a_name", "42P01", "x" * MOST_ERROR, 2**31, 1e6)
-    statements = RefusedStatements([one] * MOST_REFUSED)
+    statements = RefusedStatementsHint([one] * MOST_REFUSED)
     for event, data in ((HintEvent.CANCELED, jobs), (HintEvent.FAILING, statements)):
         sent = hint("dispatcher", event, data)
         assert len(encode("hint", None, {"to": sent.peer, "event": sent.event, "data": sent.data})) <= MAX_HINT_BYTES

@@ -80,7 +80,7 @@ def test_what_is_too_long_for_a_frame() -> None:
     """The server tells that it is left out; the record has None, and the command line reads the row, too."""
     row = {**COLUMNS, "args": None, "omitted": ["args"]}
     assert records.job({"job": row}).args is None
-    assert answers.read(answers.Job, row).omitted == ["args"]
+    assert answers.read(answers.JobInfo, row).omitted == ["args"]
     schedule = {"id": JOB.bytes, "name": "a", "kind": "at", "args": None, "omitted": ["args"]}
     assert records.schedule({"schedule": schedule}).args is None
 

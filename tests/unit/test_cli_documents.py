@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pulse.cli.jobs.story import story, where
 from pulse.cli.output.documents import document, encoded
 from pulse.ops.job_text import pretty
-from pulse.protocol.answers import Attempt, Job
+from pulse.protocol.answers import AttemptInfo, JobInfo
 
 JSON_KEYS = {"args", "result", "progress"}
 ZERO = "1970-01-01T00:00:00Z"
@@ -99,14 +99,14 @@ WORKER = "h0st/b00t/42/1234.99/pool/1"
 
 def told(*, whole_stacks: bool = False, **columns: Any) -> list[str]:
     """The lines, without their styles and times."""
-    job = Job(**{"id": ID.bytes, "submitted_at": NOW_S - 100, "max_attempts": 5, **columns})
+    job = JobInfo(**{"id": ID.bytes, "submitted_at": NOW_S - 100, "max_attempts": 5, **columns})
     lines = ["".join(cell.text for cell in line) for line in story(job, NOW_S, whole_stacks=whole_stacks)]
     return [line.partition("Z  ")[2] or line.strip() for line in lines]
 
 
-def attempt(number: int, outcome: str, **more: Any) -> Attempt:
+def attempt(number: int, outcome: str, **more: Any) -> AttemptInfo:
     """An attempt of two seconds."""
-    return Attempt(number, outcome, WORKER, NOW_S - 90 + number, NOW_S - 88 + number, **more)
+    return AttemptInfo(number, outcome, WORKER, NOW_S - 90 + number, NOW_S - 88 + number, **more)
 
 
 def test_all_attempts_in_their_order() -> None:
@@ -142,7 +142,7 @@ def test_all_attempts_in_their_order() -> None:
         ({"status": "PENDING", "next_run_at": 253402128000.0}, "held back behind an earlier job of its schedule"),
         ({"status": "RUNNING", "started_at": NOW_S - 7, "attempts": 1}, "still running, for 7 s"),
         ({"status": "CANCELED", "completed_at": NOW_S}, "CANCELED"),
-        ({"status": "DEAD_LETTERED", "completed_at": NOW_S, "history": [Attempt(0, "expired")]}, "DEAD_LETTERED"),
+        ({"status": "DEAD_LETTERED", "completed_at": NOW_S, "history": [AttemptInfo(0, "expired")]}, "DEAD_LETTERED"),
     ],
     ids=lambda value: value.get("status") if isinstance(value, dict) else None,
 )

@@ -23,15 +23,15 @@ from pulse.ops.job_text import outcome_of
 from pulse.ops.problems import problems
 from pulse.ops.status import merge
 from pulse.protocol.answers import (
-    Attempt,
-    Changed,
+    AttemptInfo,
+    ChangedAnswer,
     Gate,
-    Job,
-    JobPage,
-    Pause,
-    Schedule,
-    SchedulePage,
-    Status,
+    JobInfo,
+    JobPageAnswer,
+    PauseInfo,
+    ScheduleInfo,
+    SchedulePageAnswer,
+    StatusAnswer,
     Worker,
     part,
     read,
@@ -46,14 +46,14 @@ def texts(lines: Iterable[Line]) -> list[str]:
     return ["".join(cell.text for cell in line).rstrip() for line in lines]
 
 
-def job(**columns: Any) -> Job:
+def job(**columns: Any) -> JobInfo:
     """A job of these columns."""
-    return Job(
+    return JobInfo(
         **{"id": ID.bytes, "name": "resize", "topic": "images", "status": "PENDING", "max_attempts": 5, **columns}
     )
 
 
-def status(**parts: Any) -> Status:
+def status(**parts: Any) -> StatusAnswer:
     """A sound system, apart from *parts*."""
     sound: dict[str, Any] = {
         "supervisor": {"pid": 1, "uptime_s": 7200.0, "version": "0.1.0"},
@@ -65,7 +65,7 @@ def status(**parts: Any) -> Status:
         "jobs": {"PENDING": 0, "RUNNING": 1, "COMPLETED": 12345},
         "jobs_exact": True,
     }
-    return read(Status, {**sound, **parts})
+    return read(StatusAnswer, {**sound, **parts})
 
 
 class TestStatus:
@@ -106,7 +106,7 @@ class TestStatus:
         assert shown[-2:] == ["workers     none connected", "jobs        none"]
         shown = texts(overview(status(jobs_exact=False), NOW_S))
         assert shown[-1] == "jobs        1 running, 12,345 completed (ended ones estimated)"
-        assert texts(overview(Status(), NOW_S)) == [
+        assert texts(overview(StatusAnswer(), NOW_S)) == [
             "supervisor  unknown",
             "database    unknown: no actor told in time",
             "gate        unknown",
@@ -194,10 +194,10 @@ class TestGate:
             (Gate(paused=True, paused_at=NOW_S), ["all topics paused just now"]),
             (Gate(paused=True, reason="upgrade"), ["all topics paused: upgrade"]),
             (
-                Gate(topics={"b\x1b": Pause(reason="x\ny", paused_at=NOW_S - 30), "a": Pause()}),
+                Gate(topics={"b\x1b": PauseInfo(reason="x\ny", paused_at=NOW_S - 30), "a": PauseInfo()}),
                 ["open, except:", "topic a paused", "topic b\\x1b paused since 30 s: x\\ny"],
             ),
-            (Gate(paused=True, topics={"a": Pause()}), ["all topics paused", "topic a paused"]),
+            (Gate(paused=True, topics={"a": PauseInfo()}), ["all topics paused", "topic a paused"]),
         ],
     )
     def test_lines(self, gate: Gate, lines: list[str]) -> None:
@@ -211,16 +211,16 @@ class TestJobs:
     def test_table(self) -> None:
         """A line for each job; tries that count, of those allowed; a long error is cut even where the text is piped."""
         dead = job(status="DEAD_LETTERED", attempts=7, uncharged=2, last_error="Value\nError", submitted_at=NOW_S - 60)
-        lines = plain_table(jobs_table(JobPage([dead]), NOW_S), None)
+        lines = plain_table(jobs_table(JobPageAnswer([dead]), NOW_S), None)
         assert lines[0].split() == ["id", "status", "name", "topic", "tries", "age", "error"]
         assert lines[1].split() == [str(ID), "DEAD_LETTERED", "resize", "images", "5/5", "60", "s", "Value", "Error"]
-        (_, line) = plain_table(jobs_table(JobPage([job(last_error="x" * 65536)]), NOW_S), None)
+        (_, line) = plain_table(jobs_table(JobPageAnswer([job(last_error="x" * 65536)]), NOW_S), None)
         assert len(line) < 400
 
     def test_an_error_is_seen_in_80_columns(self) -> None:
         """The usual window shows ids whole and the beginning of the error."""
         dead = job(status="DEAD_LETTERED", last_error="ValueError: no", submitted_at=NOW_S - 600, attempts=5)
-        (_, line) = plain_table(jobs_table(JobPage([dead]), NOW_S), 80)
+        (_, line) = plain_table(jobs_table(JobPageAnswer([dead]), NOW_S), 80)
         assert line == f"{ID}  DEAD_LETTERED  resize  10 min  ValueError…"
 
     def test_facts_of_a_waiting_job(self) -> None:
@@ -253,7 +253,7 @@ class TestJobs:
     )
     def test_outcomes(self, exit_code: int | None, shown: str) -> None:
         """The signal that killed a worker is named."""
-        assert outcome_of(Attempt(outcome="crashed", exit_code=exit_code)) == shown
+        assert outcome_of(AttemptInfo(outcome="crashed", exit_code=exit_code)) == shown
 
 
 class TestSchedules:
@@ -262,36 +262,36 @@ class TestSchedules:
     def test_when(self) -> None:
         """Each kind in words, exactly."""
         some: list[dict[str, Any]] = [{"cron": "*/5 * * * *", "timezone": "UTC"}, {"every_s": 90.0}, {"run_at": NOW_S}]
-        said = [when_words(Schedule(b"", **words)) for words in some]
+        said = [when_words(ScheduleInfo(b"", **words)) for words in some]
         assert said == ["*/5 * * * * UTC", "every 90 s", "once at 2030-03-17T17:46:40Z"]
 
     def test_table(self) -> None:
         """The next occurrence is relative; paused and spent schedules say so."""
         some = [
-            Schedule(ID.bytes, "a", every_s=5.0, next_run_at=NOW_S + 3),
-            Schedule(ID.bytes, "b", every_s=5.0, paused=True),
-            Schedule(ID.bytes, "c", run_at=NOW_S),
+            ScheduleInfo(ID.bytes, "a", every_s=5.0, next_run_at=NOW_S + 3),
+            ScheduleInfo(ID.bytes, "b", every_s=5.0, paused=True),
+            ScheduleInfo(ID.bytes, "c", run_at=NOW_S),
         ]
-        lines = plain_table(schedules_table(SchedulePage(some), NOW_S), None)
+        lines = plain_table(schedules_table(SchedulePageAnswer(some), NOW_S), None)
         assert [line.rstrip().rsplit("  ", 1)[1].strip() for line in lines[1:]] == ["in 3 s", "paused", "never again"]
 
     def test_declared(self) -> None:
         """Where code declares any, there is a column for the keys; what it declares no more says so in any state."""
-        plain = Schedule(ID.bytes, "a", every_s=5.0, next_run_at=NOW_S + 3)
-        assert "key" not in plain_table(schedules_table(SchedulePage([plain]), NOW_S), None)[0]
+        plain = ScheduleInfo(ID.bytes, "a", every_s=5.0, next_run_at=NOW_S + 3)
+        assert "key" not in plain_table(schedules_table(SchedulePageAnswer([plain]), NOW_S), None)[0]
         words: dict[str, Any] = {"key": "k1", "declared_by": "app", "undeclared_at": NOW_S, "every_s": 5.0}
         states: dict[str, dict[str, Any]] = {
             "in 3 s": {"next_run_at": NOW_S + 3}, "paused": {"paused": True}, "stuck": {"error": "why"}
         }  # fmt: skip
-        gone = [Schedule(ID.bytes, "b", **words, **more) for more in states.values()]
-        title, own, *lines = plain_table(schedules_table(SchedulePage([plain, *gone]), NOW_S), None)
+        gone = [ScheduleInfo(ID.bytes, "b", **words, **more) for more in states.values()]
+        title, own, *lines = plain_table(schedules_table(SchedulePageAnswer([plain, *gone]), NOW_S), None)
         assert (title.split()[-1], [line.split()[-1] for line in lines]) == ("key", ["k1"] * 3)
         assert all(f"{state}, not declared any more" in line for state, line in zip(states, lines, strict=True))
         assert "declared" not in own
 
     def test_facts(self) -> None:
         """A schedule that is spent, or leaves the topic to the handler, says so."""
-        shown = {label: cell.text for label, cell in schedule_facts(Schedule(ID.bytes, "a", run_at=NOW_S), NOW_S)}
+        shown = {label: cell.text for label, cell in schedule_facts(ScheduleInfo(ID.bytes, "a", run_at=NOW_S), NOW_S)}
         assert (shown["topic"], shown["next"]) == ("the handler's", "never again")
         assert shown["args"] == "too long to be shown"
 
@@ -329,7 +329,7 @@ class TestWorkers:
 def test_an_answer_of_another_shape_is_an_error_of_the_server() -> None:
     """What is not understood is one error, not a traceback."""
     with pytest.raises(ProtocolError, match="the answer is not understood"):
-        read(Changed, {"done": 5})
+        read(ChangedAnswer, {"done": 5})
     with pytest.raises(ProtocolError, match="the answer has no object 'job'"):
         part({}, "job")
 
@@ -337,7 +337,7 @@ def test_an_answer_of_another_shape_is_an_error_of_the_server() -> None:
 def test_unknown_keys_are_ignored() -> None:
     """A newer server says more, and is shown all the same."""
     assert read(Gate, {"paused": True, "news": {"a": 1}}) == Gate(paused=True)
-    assert msgspec.structs.fields(Job)
+    assert msgspec.structs.fields(JobInfo)
 
 
 def test_screen_can_be_made_of_any_stream(capsys: pytest.CaptureFixture[str]) -> None:

@@ -173,7 +173,7 @@ def test_what_is_unknown_costs_little(payload: bytes) -> None:
     """Empty maps under a key that nobody knows, and very many such keys, are skipped: no object is made for each."""
     tracemalloc.start()
     try:
-        decode_body(protocol.Nothing, only(framed(payload)))
+        decode_body(protocol.NoBody, only(framed(payload)))
         assert tracemalloc.get_traced_memory()[1] < 6 * len(payload)
     finally:
         tracemalloc.stop()

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pulse.errors import BadRequestError
 from pulse.store.rows import to_us
 from pulse_actors.shared.cron import ALLOWED_CRON
-from pulse_actors.shared.recurrence import MAX_JITTER_S, MIN_EVERY_S, Recurrence, When, jittered_us
+from pulse_actors.shared.recurrence import MAX_JITTER_S, MIN_EVERY_S, Recurrence, RecurrenceInput, jittered_us
 
 NOW: Final = datetime(2024, 2, 28, 12, 0, tzinfo=UTC)
 NOW_US: Final = to_us(NOW)
@@ -24,7 +24,7 @@ DAY_US: Final = 86_400 * SECOND_US
 
 def checked(**when: Any) -> Recurrence:
     """The rule of a request that gives only this."""
-    return Recurrence.checked(When(**when))
+    return Recurrence.checked(RecurrenceInput(**when))
 
 
 def test_at_occurs_once() -> None:

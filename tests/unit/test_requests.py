@@ -72,7 +72,7 @@ def test_a_submit_says_what_was_said() -> None:
     said: dict[str, Any] = {"name": "a", "topic": "t", "priority": -5, "max_attempts": 3, "timeout_s": 2.5}
     given: Any = {**said, "run_at": at, "id": str(JOB), "delay_s": None}
     (job,) = sent(requests.submit([given])).jobs
-    assert job == protocol.NewJob(**said, run_at=at.timestamp(), id=JOB.bytes)
+    assert job == protocol.SubmittedJob(**said, run_at=at.timestamp(), id=JOB.bytes)
     body: Any = requests.submit([{"name": "a", "args": MappingProxyType({"x": 1})}]).body
     assert set(body["jobs"][0]) == {"name", "args", "id"}
     assert body["jobs"][0]["args"] == '{"x":1}'

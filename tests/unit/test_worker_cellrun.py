@@ -24,16 +24,16 @@ from pulse.worker.isolation import run
 from pulse.worker.isolation.messages import (
     BadCellError,
     Begun,
+    CellCheckpoint,
+    CellEnded,
+    CellJob,
+    CellProgress,
     CellReader,
-    Ended,
+    CellResult,
+    CellStack,
     Interrupt,
     Lease,
-    Progress,
-    Result,
-    Saved,
     ToCell,
-    Where,
-    Work,
     frame,
     from_cell,
     to_cell,
@@ -123,7 +123,7 @@ class Play:
 
     def end(self, status: int = 0, cpu_s: float = 0.25) -> None:
         """As the zygote: the cell has ended."""
-        self.run.ended(Ended(1, status, cpu_s, 4096))
+        self.run.ended(CellEnded(1, status, cpu_s, 4096))
 
     async def heard(self, kind: type[Any]) -> Any:
         """The next order of a kind that the cell gets."""
@@ -165,9 +165,9 @@ def sleeper() -> subprocess.Popen[bytes]:
 async def test_from_work_to_result() -> None:
     """The cell is told the job; what it says is passed on; its result counts when it has ended, with what it used."""
     async with play() as it:
-        work = await it.heard(Work)
+        work = await it.heard(CellJob)
         assert work.job == it.attempt.job
-        it.say(Begun(), Progress("1"), Saved("2"), Result("retry", (9.5, "later")))
+        it.say(Begun(), CellProgress("1"), CellCheckpoint("2"), CellResult("retry", (9.5, "later")))
         await until(lambda: len(it.office.said) == 3)
         assert it.office.said == ["begun", ("progress", "1"), ("checkpoint", "2")]
         assert not it.office.has_heard_of_the_end(), "its process has not ended"
@@ -180,8 +180,8 @@ async def test_from_work_to_result() -> None:
 async def test_last_words_are_heard() -> None:
     """What it had said just before its end counts, though nobody had read it, and others may hold its socket still."""
     async with play() as it:
-        await it.heard(Work)
-        it.say(Begun(), Result("ok", "1"))
+        await it.heard(CellJob)
+        it.say(Begun(), CellResult("ok", "1"))
         it.end(signal.SIGSEGV)
     assert it.office.ending == Ending("ok", "1")
     assert it.office.said == ["begun"]
@@ -257,7 +257,7 @@ async def test_one_that_does_not_obey_ends_as_what_stopped_it(reason: Any, endin
         it.run.cancel()
         assert (await it.heard(Interrupt)).reason == reason
         await until(lambda: "cell_killed" in it.log.events)
-        it.say(Where("here"))
+        it.say(CellStack("here"))
         it.end(signal.SIGKILL)
     assert it.office.ending == ending
     assert it.attempt.stack == ("here" if reason in {"timeout", "stalled"} else None)
@@ -272,7 +272,7 @@ async def test_one_that_hangs_before_its_handler_is_called() -> None:
         it.run.cancel()
         await it.heard(Interrupt)
         assert process.poll() is None
-        it.say(Result("release"))
+        it.say(CellResult("release"))
         it.end()
     process.kill()
     assert process.wait() == -signal.SIGKILL
@@ -298,7 +298,7 @@ async def test_a_zygote_that_dies_beside_the_cell() -> None:
     process = sleeper()
     async with play() as it:
         it.run.forked(process.pid, os.pidfd_open(process.pid))
-        it.say(Begun(), Result("ok", None))
+        it.say(Begun(), CellResult("ok", None))
         process.kill()
         it.end(process.wait() * -1)
         it.run.orphaned(crashed("SIGKILL", -9))
@@ -326,7 +326,7 @@ async def test_one_that_obeys() -> None:
         it.attempt.stopped = "canceled"
         it.run.cancel()
         await it.heard(Interrupt)
-        it.say(Begun(), Result("ok", '"all the same"'))
+        it.say(Begun(), CellResult("ok", '"all the same"'))
         it.end()
     assert it.office.ending == Ending("ok", '"all the same"')
     assert it.log.events == []
@@ -335,7 +335,7 @@ async def test_one_that_obeys() -> None:
 async def test_a_lost_lease_is_told_once() -> None:
     """When it changes, either way, and not before the handler is called."""
     async with play() as it:
-        await it.heard(Work)
+        await it.heard(CellJob)
         it.office.lost = True
         it.run.look_at_lease()
         it.say(Begun())
@@ -360,7 +360,7 @@ async def test_no_cell() -> None:
 async def test_a_zygote_that_dies(began: bool) -> None:
     """What had begun ends as it was decided; what had not is given back. Both once the cell has closed its end."""
     async with play() as it:
-        await it.heard(Work)
+        await it.heard(CellJob)
         if began:
             it.say(Begun())
             await until(lambda: it.office.said)
@@ -388,7 +388,7 @@ async def test_one_that_stays_after_its_result(monkeypatch: pytest.MonkeyPatch) 
     victim = sleeper()
     async with play() as it:
         it.run.forked(victim.pid, os.pidfd_open(victim.pid))
-        it.say(Begun(), Result("ok", None))
+        it.say(Begun(), CellResult("ok", None))
         code = await anyio.to_thread.run_sync(victim.wait)
         it.end(-code)
     assert code == -signal.SIGKILL
@@ -400,7 +400,7 @@ async def test_junk_in_the_channel() -> None:
     async with play() as it:
         it.say(Begun())
         it.cell.send(b"\0\0\0\4junk")
-        it.say(Result("ok", None))
+        it.say(CellResult("ok", None))
         await until(lambda: it.log.events)
         it.end()
     assert it.log.events == ["cell_not_understood"]
@@ -410,7 +410,7 @@ async def test_junk_in_the_channel() -> None:
 
 def test_messages_survive_any_cut() -> None:
     """A stream is cut anywhere; too long and senseless messages are told."""
-    sent = [Begun(), Progress("ä"), Result("crash", ("died", -9)), Result("snooze", 7.0)]
+    sent = [Begun(), CellProgress("ä"), CellResult("crash", ("died", -9)), CellResult("snooze", 7.0)]
     stream = b"".join(map(frame, sent))
     for cut in range(len(stream)):
         reader = CellReader(from_cell)

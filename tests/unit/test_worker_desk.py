@@ -15,7 +15,7 @@ import pulse
 from pulse.app.outcome import RELEASED, Ending
 from pulse.protocol import Assignment
 from pulse.worker.execution.attempt import Attempt, Phase
-from pulse.worker.session.ledger import Desk
+from pulse.worker.session.ledger import Ledger
 
 ROOM = 1_000_000
 app = pulse.App()
@@ -53,12 +53,12 @@ def job(name: str = "n", attempt: int = 1, **more: Any) -> Assignment:
     )
 
 
-def desk(concurrency: int = 2) -> Desk:
+def desk(concurrency: int = 2) -> Ledger:
     """An empty desk."""
-    return Desk(app.handlers, concurrency)
+    return Ledger(app.handlers, concurrency)
 
 
-def reported(one: Desk, number: int = 1) -> list[tuple[bytes, int, str]]:
+def reported(one: Ledger, number: int = 1) -> list[tuple[bytes, int, str]]:
     """The results of the next report, without details."""
     return [result[:3] for result in one.take_report(number, ROOM)]
 
@@ -238,7 +238,7 @@ def test_a_heartbeat_is_bounded() -> None:
     assert sum(text is not None for _, _, text in one.beat_sheet(0.0).jobs) > 0
 
 
-def running_of(one: Desk, *jobs: Assignment) -> list[Attempt]:
+def running_of(one: Ledger, *jobs: Assignment) -> list[Attempt]:
     """Attempts whose handlers run; of one job unless some are named."""
     one.assign(jobs or [job()], 0.0)
     return one.take_startable()

@@ -20,10 +20,10 @@ from pulse.protocol import Frame, decode_any, encode
 from pulse.system.restart_policy import Intensity, RestartLog
 from pulse.worker.execution.attempt import Attempt, Phase
 from pulse.worker.execution.deadlines import Deadlines
-from pulse.worker.execution.wakeup import Bell
-from pulse.worker.pool.proxy_heartbeat import Minder, Watch, _Line
+from pulse.worker.execution.wakeup import WakeupEvent
+from pulse.worker.pool.proxy_heartbeat import ProxyHeartbeats, Watch, _Line
 from pulse.worker.pool.restart import next_delay_s
-from pulse.worker.session.ledger import Desk
+from pulse.worker.session.ledger import Ledger
 from tests.unit.test_worker_desk import ROOM, app, job, running_of
 
 SESSION = b"s" * 16
@@ -31,7 +31,7 @@ SESSION = b"s" * 16
 
 def test_what_has_ended_does_not_wait_for_cells() -> None:
     """An isolated attempt that was given back needs no process."""
-    one = Desk(app.handlers, 2)
+    one = Ledger(app.handlers, 2)
     given_back = job("apart")
     one.assign([given_back], 0.0)
     assert one.waits_for_cells()
@@ -43,7 +43,7 @@ def test_what_has_ended_does_not_wait_for_cells() -> None:
 
 def test_what_needs_no_cell_waits_for_none() -> None:
     """An attempt that runs beside others goes on when cells cannot be made any more."""
-    one = Desk(app.handlers, 2)
+    one = Ledger(app.handlers, 2)
     one.cells_ready()
     one.assign([job()], 0.0)
     one.cells_gone()
@@ -53,7 +53,7 @@ def test_what_needs_no_cell_waits_for_none() -> None:
 
 def test_an_assignment_that_came_twice_starts_once() -> None:
     """The same attempt again is not another handler's call."""
-    one = Desk(app.handlers, 3)
+    one = Ledger(app.handlers, 3)
     same = job()
     assert len(running_of(one, same, same)) == 1
     one.assign([same], 0.0)
@@ -62,7 +62,7 @@ def test_an_assignment_that_came_twice_starts_once() -> None:
 
 def test_drained_before_it_was_named() -> None:
     """What could not be named when the drain began is given back, not started later."""
-    one = Desk(app.handlers, 2)
+    one = Ledger(app.handlers, 2)
     taken = running_of(one)
     one.drain()
     one.put_back(taken)
@@ -72,7 +72,7 @@ def test_drained_before_it_was_named() -> None:
 
 def test_who_was_stopped_says_why() -> None:
     """A stopped attempt's result tells what stopped it, though it had no progress to tell."""
-    one = Desk(app.handlers, 2)
+    one = Ledger(app.handlers, 2)
     (attempt,) = running_of(one)
     one.stop(attempt.pair, "timeout")
     one.ended(attempt, Ending("error", "late"))
@@ -81,7 +81,7 @@ def test_who_was_stopped_says_why() -> None:
 
 def test_which_attempt_runs() -> None:
     """One that is held, was started, and was not asked to end."""
-    one = Desk(app.handlers, 1)
+    one = Ledger(app.handlers, 1)
     first, second = job(), job()
     one.assign([first, second], 0.0)
     (attempt,) = one.take_startable()
@@ -94,7 +94,7 @@ def test_which_attempt_runs() -> None:
 
 def test_stops_and_recalls_of_nobody() -> None:
     """An order about an attempt that is not held changes nothing, and breaks nothing."""
-    one = Desk(app.handlers, 1)
+    one = Ledger(app.handlers, 1)
     one.recall((bytes(16), 1))
     assert one.stop((bytes(16), 1), "lost") is None
     one.saved(running_of(one))
@@ -103,7 +103,7 @@ def test_stops_and_recalls_of_nobody() -> None:
 
 def test_only_a_lost_attempt_is_lost() -> None:
     """A handler is told that its lease is gone when it is, and not for other reasons to end."""
-    one = Desk(app.handlers, 2)
+    one = Ledger(app.handlers, 2)
     lost, canceled = running_of(one, job(), job())
     one.stop(lost.pair, "lost")
     one.stop(canceled.pair, "canceled")
@@ -112,7 +112,7 @@ def test_only_a_lost_attempt_is_lost() -> None:
 
 def test_what_was_named_is_told_again() -> None:
     """Only attempts that a server had heard of as started."""
-    one = Desk(app.handlers, 2)
+    one = Ledger(app.handlers, 2)
     first, _ = running_of(one, job(), job())
     first.named = True
     assert one.named() == [first]
@@ -120,7 +120,7 @@ def test_what_was_named_is_told_again() -> None:
 
 def test_drained_what_had_been_given_back() -> None:
     """One that had its result already has no second one."""
-    one = Desk(app.handlers, 1)
+    one = Ledger(app.handlers, 1)
     (attempt,) = running_of(one)
     queued = job()
     one.assign([queued], 0.0)
@@ -132,14 +132,14 @@ def test_drained_what_had_been_given_back() -> None:
 
 def test_an_empty_report_is_not_under_way() -> None:
     """Where there is nothing to report nothing is waited for."""
-    one = Desk(app.handlers, 1)
+    one = Ledger(app.handlers, 1)
     assert one.take_report(1, ROOM) == []
     assert one._under_way == {}
 
 
 def test_a_result_that_was_refused_alone_once_is_not_named_twice() -> None:
     """An attempt that is not held any more is no news."""
-    one = Desk(app.handlers, 1)
+    one = Ledger(app.handlers, 1)
     (attempt,) = running_of(one)
     one.ended(attempt, RELEASED)
     one.take_report(1, ROOM)
@@ -149,7 +149,7 @@ def test_a_result_that_was_refused_alone_once_is_not_named_twice() -> None:
 
 def test_progress_that_the_server_has_is_not_sent_again() -> None:
     """A result carries only what no heartbeat has."""
-    one = Desk(app.handlers, 1)
+    one = Ledger(app.handlers, 1)
     (attempt,) = running_of(one)
     attempt.progress = "1"
     one.beat_sheet(0.0).answered()
@@ -159,7 +159,7 @@ def test_progress_that_the_server_has_is_not_sent_again() -> None:
 
 def test_one_checkpoint_of_an_attempt_in_a_frame() -> None:
     """However often it saved, and one that is larger than a frame goes alone."""
-    one = Desk(app.handlers, 2)
+    one = Ledger(app.handlers, 2)
     first, second = running_of(one, job(), job())
     for text in ("1", "2"):
         one.checkpoints.save(first, text)
@@ -176,7 +176,7 @@ def test_one_checkpoint_of_an_attempt_in_a_frame() -> None:
 
 def test_a_checkpoint_that_the_server_has_is_not_sent_again() -> None:
     """What was saved once more while it was under way, unchanged, is known by the time of its turn."""
-    one = Desk(app.handlers, 2)
+    one = Ledger(app.handlers, 2)
     first, second = running_of(one, job(), job())
     one.checkpoints.save(first, "1")
     one.checkpoints.save(second, "x" * 2000)
@@ -194,7 +194,7 @@ async def _nowhere() -> str | None:
 @pytest.mark.anyio
 async def test_the_stack_of_a_session() -> None:
     """Of the child that has it, if it can be seen."""
-    minder = Minder(lambda _: "S")
+    minder = ProxyHeartbeats(lambda _: "S")
     minder.add(0, 7, _nowhere).connected(b"seen", 0.0)
     minder.add(1, 8).connected(b"unseen", 0.0)
     assert await minder.stack_of(b"seen") == "nowhere"
@@ -204,7 +204,7 @@ async def test_the_stack_of_a_session() -> None:
 
 def test_nobody_beats_before_a_session() -> None:
     """A child that the server does not know has no lease to be extended."""
-    minder = Minder(lambda _: "S")
+    minder = ProxyHeartbeats(lambda _: "S")
     watch = minder.add(0, 7)
     assert watch.due_s(1.0) == float("inf")
     watch.answered(-100.0)
@@ -217,8 +217,8 @@ def test_nobody_beats_before_a_session() -> None:
 class Line:
     """A pool parent's connection, and the other end of it."""
 
-    def __init__(self, minder: Minder, parent: SocketStream, server: SocketStream) -> None:
-        self.news = Bell()
+    def __init__(self, minder: ProxyHeartbeats, parent: SocketStream, server: SocketStream) -> None:
+        self.news = WakeupEvent()
         self.line = _Line(FrameStream(parent), minder, self.news)
         self.server = FrameStream(server)
         self.frames: list[Frame] = []
@@ -240,7 +240,7 @@ class Line:
 
 
 @asynccontextmanager
-async def line(minder: Minder) -> AsyncIterator[Line]:
+async def line(minder: ProxyHeartbeats) -> AsyncIterator[Line]:
     """One over a real socket."""
     here, there = socket.socketpair()
     async with await SocketStream.from_socket(here) as parent, await SocketStream.from_socket(there) as server:
@@ -250,7 +250,7 @@ async def line(minder: Minder) -> AsyncIterator[Line]:
 @pytest.mark.anyio
 async def test_a_server_that_answers_no_pings_is_left() -> None:
     """After three of them; a heartbeat apart each."""
-    minder = Minder(lambda _: "S")
+    minder = ProxyHeartbeats(lambda _: "S")
     minder.heartbeat_s = 0.02
     async with line(minder) as at:
         with anyio.fail_after(10.0):
@@ -264,7 +264,7 @@ async def test_a_server_that_answers_no_pings_is_left() -> None:
 @pytest.mark.anyio
 async def test_each_leaver_is_told_once() -> None:
     """However often there is news, and nothing else is said before it is due."""
-    minder = Minder(lambda _: "S")
+    minder = ProxyHeartbeats(lambda _: "S")
     minder.heartbeat_s = 1000.0
     minder.add(0, 7).connected(b"first", time.monotonic())
     minder.leaving = True
@@ -285,7 +285,7 @@ async def test_each_leaver_is_told_once() -> None:
 @pytest.mark.anyio
 async def test_only_who_asks_for_a_stack_gets_one() -> None:
     """Other frames are answers, and are not answered."""
-    minder = Minder(lambda _: "S")
+    minder = ProxyHeartbeats(lambda _: "S")
     minder.heartbeat_s = 1000.0
     minder.add(0, 7, _nowhere).connected(SESSION, time.monotonic())
     async with line(minder) as at, anyio.create_task_group() as tasks:

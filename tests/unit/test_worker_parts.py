@@ -17,9 +17,9 @@ from pulse.worker.execution.attempt import Attempt, Phase
 from pulse.worker.execution.deadlines import Deadlines
 from pulse.worker.load_app import AppError, load_app
 from pulse.worker.options import worker_name
-from pulse.worker.pool.proxy_heartbeat import Minder
+from pulse.worker.pool.proxy_heartbeat import ProxyHeartbeats
 from pulse.worker.pool.restart import Next, decide, next_delay_s
-from pulse.worker.session.reconnect import FIRST_PAUSE_S, LAST_PAUSE_S, Backoff
+from pulse.worker.session.reconnect import FIRST_PAUSE_S, LAST_PAUSE_S, ReconnectBackoff
 from pulse.worker.status_pipe import Kind, Note, NoteReader, NoteWriter
 
 
@@ -98,7 +98,7 @@ def test_what_follows_an_ending(stopping: bool, drained: bool, refused: bool, af
 def test_the_parent_beats_for_the_silent_and_living() -> None:
     """Due 1.2 heartbeats after the child's last answer, then every heartbeat, and only while the child is at work."""
     states = {7: "S", 8: "S"}
-    minder = Minder(lambda pid: states[pid])
+    minder = ProxyHeartbeats(lambda pid: states[pid])
     minder.heartbeat_s = 1.0
     silent, lively = minder.add(0, 7), minder.add(1, 8)
     assert minder.next_due_s() == float("inf")
@@ -123,7 +123,7 @@ def test_the_parent_beats_for_the_silent_and_living() -> None:
 
 def test_the_parent_gives_notice_of_all_who_have_a_session() -> None:
     """Nobody leaves before the pool is stopped; then all do that the server knows, also who comes late."""
-    minder = Minder(lambda _: "S")
+    minder = ProxyHeartbeats(lambda _: "S")
     first, late = minder.add(0, 7), minder.add(1, 8)
     first.connected(b"first", 0.0)
     assert minder.leavers() == []
@@ -138,7 +138,7 @@ def test_the_parent_gives_notice_of_all_who_have_a_session() -> None:
 @pytest.mark.parametrize(("heartbeat_s", "lease_s"), [(10.0, 30.0), (1.0, 3.0), (0.1, 0.3)])
 def test_the_parent_is_in_time(heartbeat_s: float, lease_s: float) -> None:
     """From the last answer of a child that falls silent, no gap is as long as a lease, one lost beat included."""
-    minder = Minder(lambda _: "S")
+    minder = ProxyHeartbeats(lambda _: "S")
     minder.heartbeat_s = heartbeat_s
     minder.add(0, 1).connected(b"s", 0.0)
     times_s = [0.0]
@@ -172,7 +172,7 @@ def test_notes_never_stop_the_writer() -> None:
 
 def test_backoff_grows_and_spreads() -> None:
     """Pauses double from 50 ms to 2 s, shortened by up to a half, and start anew after a success."""
-    longest, shortest = Backoff(lambda: 0.0), Backoff(lambda: 1.0)
+    longest, shortest = ReconnectBackoff(lambda: 0.0), ReconnectBackoff(lambda: 1.0)
     assert [longest.next_s() for _ in range(7)] == [0.05, 0.1, 0.2, 0.4, 0.8, 1.6, LAST_PAUSE_S]
     assert [shortest.next_s() for _ in range(2)] == [0.025, 0.05]
     longest.reset()
