@@ -132,7 +132,7 @@ _TICK: Final = witness.Witness._tick
 GOES_BACK: Final = ("database goes back",)
 
 VARIANTS: Final[dict[str, Variant]] = {
-    "fence by the id alone": Variant(((ModelJob, "is_held", _is_running),), " ended as ", ("operator",), first=105),
+    "fence by the id alone": Variant(((ModelJob, "is_held", _is_running),), " ended as ", ("operator",), first=145),
     "obituary before the last reports": Variant(
         ((peers.PeerConnection, "hear_out", _nothing),), "was charged nothing", ("kill a worker", "trap at a word")
     ),
@@ -146,35 +146,38 @@ VARIANTS: Final[dict[str, Variant]] = {
     "nothing is given back": Variant(
         ((doubts.InDoubtClaims, "_give_back", _gives_nothing_back),),
         "although no worker was told of it",
-        first=41,
+        first=383,
         within=600,
     ),
     "watchdog reaps the living beside it": Variant(
         ((actor.Watchdog, "_in_hand", lambda _self, _workers: set()),),
         "lives beside it",
         ("stop a worker", "stop an actor"),
+        first=7,
     ),
     "no guard against mass reaping": Variant(
         ((sweep_guard.SweepGuard, "may_reap", lambda _self, _now_s: True),),
         "lives and beats",
         ("database away", "database clock set"),
-        first=63,
+        first=171,
         within=600,
     ),
     "what cannot be written is not told": Variant(
-        ((unwritten.UnwrittenLeases, "run", _nothing),), "lives and beats", ("rows locked",), first=21, within=400
+        ((unwritten.UnwrittenLeases, "run", _nothing),), "lives and beats", ("rows locked",), first=44, within=400
     ),
     "marks are made while nobody can write": Variant(
         ((database, "WRITES", database.WRITES - {"mark_sweep"}), (unwritten.UnwrittenLeases, "run", _nothing)),
         "lives and beats",
         ("table locked",),
-        first=41,
+        first=83,
         within=400,
     ),
     "reaped before it is dead": Variant(
         ((silent_workers.SilentWorkers, "_kill", _reap_the_living),), "lives and knows of it"
     ),
-    "reports are written once": Variant(((report.ReportWriter, "_insist", _insist_once),), "its report was answered"),
+    "reports are written once": Variant(
+        ((report.ReportWriter, "_insist", _insist_once),), "its report was answered", first=12
+    ),
     "a lost claim is not doubted": Variant(
         (
             (loop.ClaimLoop, "_claim_readable", _claim_without_doubt),
@@ -182,12 +185,12 @@ VARIANTS: Final[dict[str, Variant]] = {
         ),
         "it does not come to an end",
         ("trap at a statement",),
-        first=8,
+        first=32,
         within=400,
     ),
     "a death is charged to everybody": Variant(((process_watch, "_end_of", _charged_to_all),), "was charged for"),
     "who runs apart is charged with its worker": Variant(
-        ((process_watch, "_end_of", _all_are_suspects),), "in which others ran", first=72, within=400
+        ((process_watch, "_end_of", _all_are_suspects),), "in which others ran", first=113, within=400
     ),
     "a worker forgets reports under way": Variant(
         ((ledger.Ledger, "disconnected", _forget_reports),), "it does not come to an end"
@@ -213,7 +216,7 @@ VARIANTS: Final[dict[str, Variant]] = {
         ((witness.Witness, "_knows_less", _knows_all),), "is handed out twice", GOES_BACK, first=28
     ),
     "nobody waits for other hosts": Variant(
-        ((witness.Witness, "_may_open", lambda _self, _seen: True),), " begins in ", GOES_BACK, first=234
+        ((witness.Witness, "_may_open", lambda _self, _seen: True),), " begins in ", GOES_BACK, first=237
     ),
     "what may run yet is not put off": Variant(
         ((rows.Rows, "put_off", lambda _self, _ids, _put_off_s, _now: None),),

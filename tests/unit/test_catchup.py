@@ -67,9 +67,11 @@ def test_an_every_knows_two_occurrences() -> None:
     assert (minutes(last), last.following_us) == ((0, 1), None)
 
 
-def test_an_at_is_over() -> None:
-    """It fires however late, and there is no more."""
+def test_at_and_dense_ones() -> None:
+    """An ``at`` fires once, however late; a dense schedule whose turn took longer than its step goes on."""
     assert minutes(firing_of(due(7200.0, kind="at", at_us=NOON_US))) == (0, None)
+    found = firing_of(due(0.35, kind="every", every_s=0.1, catch_up="skip"))
+    assert found.occurrence_us == NOON_US + 300_000
 
 
 @pytest.mark.parametrize("rule", [{}, {"kind": "every", "every_s": 60.0}])
@@ -107,12 +109,6 @@ def test_skip_leaves_what_its_jitter_puts_off(rule: dict[str, Any]) -> None:
         newest = max(minute for minute, one_us in late_us.items() if one_us >= 0)
         fires = newest if late_us[newest] <= GRACE_S * SECOND_US else None
         assert minutes(found) == (fires, newest + 1)
-
-
-def test_a_dense_schedule_that_is_slow_goes_on() -> None:
-    """With skip, too, a schedule of ten times a second fires its newest when a turn took longer than its step."""
-    found = firing_of(due(0.35, kind="every", every_s=0.1, catch_up="skip"))
-    assert found.occurrence_us == NOON_US + 300_000
 
 
 @pytest.mark.parametrize("rule", [{}, {"kind": "every", "every_s": 60.0}])
@@ -199,7 +195,7 @@ def test_what_cannot_be_reckoned_says_why(rule: dict[str, Any], error: str) -> N
     """The reason is noted, and the cursor stays where it is."""
     found = reckoned_of(due(30.0, cursor_us=None, **rule))
     assert found == Reckoned(ID.bytes, None, 0, None, None, error)
-    with pytest.raises(BadRequestError):
+    with pytest.raises(BadRequestError, match="has no cursor yet"):
         firing_of(due(30.0, cursor_us=None))
 
 

@@ -1,8 +1,9 @@
-"""Answers of the wire as JSON documents."""
+"""Answers of the wire as JSON documents; what became of a job, as people read it."""
 
 from __future__ import annotations
 
 import json
+from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -10,10 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pulse.cli.jobs.story import story, where
 from pulse.cli.output.documents import document, encoded
 from pulse.ops.job_text import pretty
+from pulse.protocol.answers import AttemptInfo, JobInfo
 
 JSON_KEYS = {"args", "result", "progress"}
+ZERO = "1970-01-01T00:00:00Z"
 ID = UUID("0190163d-8694-739b-aea5-966c26f8ad91")
 
 
@@ -36,33 +40,20 @@ def test_times_are_iso(key: str) -> None:
     assert as_json({key: None}) == {key: None}
 
 
-def test_a_list_of_times_is_converted() -> None:
-    """A list has the meaning of its key."""
-    assert as_json({"times": [0.0, 60.0]}) == {"times": ["1970-01-01T00:00:00Z", "1970-01-01T00:01:00Z"]}
-
-
-def test_times_that_are_text_or_beyond_the_calendar_stay() -> None:
-    """What cannot be a date is not lost."""
-    assert as_json({"occurrence": "2030-01-01T00:00:00Z", "run_at": 1e15}) == {
-        "occurrence": "2030-01-01T00:00:00Z",
-        "run_at": 1e15,
-    }
-
-
-def test_numbers_that_are_no_times_stay() -> None:
-    """Durations, counts and flags are left alone."""
-    body: dict[str, object] = {"uptime_s": 5.5, "pid": 7, "paused": True, "jobs": {"PENDING": 3}}
-    assert as_json(body) == body
-
-
-def test_topics_may_have_the_names_of_columns() -> None:
-    """The name of a topic is no column: what is under it is an object, whatever it is called."""
-    topics: dict[str, dict[str, object]] = {
-        "args": {"reason": "x", "paused_at": 0.0},
-        "submitted_at": {"reason": None, "paused_at": 0.0},
-    }
-    shown = as_json({"topics": topics})
-    assert shown == {"topics": {name: {**pause, "paused_at": "1970-01-01T00:00:00Z"} for name, pause in topics.items()}}
+@pytest.mark.parametrize(
+    ("body", "shown"),
+    [
+        ({"times": [0.0, 60.0]}, {"times": ["1970-01-01T00:00:00Z", "1970-01-01T00:01:00Z"]}),
+        ({"occurrence": "2030-01-01T00:00:00Z", "run_at": 1e15}, None),  # text, or beyond the calendar
+        ({"uptime_s": 5.5, "pid": 7, "paused": True, "jobs": {"PENDING": 3}}, None),  # no times
+        # The name of a topic is no column, whatever it is called.
+        ({"topics": {"submitted_at": {"paused_at": 0.0}}}, {"topics": {"submitted_at": {"paused_at": ZERO}}}),
+        ({"topics": {"args": {"reason": "x"}}}, None),
+    ],
+)
+def test_what_is_a_time(body: dict[str, object], shown: dict[str, object] | None) -> None:
+    """A list has the meaning of its key; what cannot be a date, and what is none, stays as it is."""
+    assert as_json(body) == (body if shown is None else shown)
 
 
 @pytest.mark.parametrize("key", ["args", "result", "progress"])
@@ -100,3 +91,88 @@ def test_pretty() -> None:
     """JSON that fits stays on a line; what does not fit is indented."""
     assert pretty('{"a":1,"b":[2]}') == '{"a": 1, "b": [2]}'
     assert pretty('{"a":1,"b":2}', 8) == '{\n  "a": 1,\n  "b": 2\n}'
+
+
+NOW_S = 1_900_000_000.0
+WORKER = "h0st/b00t/42/1234.99/pool/1"
+
+
+def told(*, whole_stacks: bool = False, **columns: Any) -> list[str]:
+    """The lines, without their styles and times."""
+    job = JobInfo(**{"id": ID.bytes, "submitted_at": NOW_S - 100, "max_attempts": 5, **columns})
+    lines = ["".join(cell.text for cell in line) for line in story(job, NOW_S, whole_stacks=whole_stacks)]
+    return [line.partition("Z  ")[2] or line.strip() for line in lines]
+
+
+def attempt(number: int, outcome: str, **more: Any) -> AttemptInfo:
+    """An attempt of two seconds."""
+    return AttemptInfo(number, outcome, WORKER, NOW_S - 90 + number, NOW_S - 88 + number, **more)
+
+
+def test_all_attempts_in_their_order() -> None:
+    """The story has each attempt with its claim, place, end and reason; one line counts those that left no row."""
+    history = [
+        attempt(1, "error", error="ValueError: no\nTraceback ..."),
+        attempt(2, "crashed", exit_code=-9, cpu_s=1.5, peak_rss_bytes=3 * 2**20),
+        attempt(4, "snoozed", progress='{"a":1}'),
+    ]
+    found = told(status="COMPLETED", attempts=5, started_at=NOW_S - 5, completed_at=NOW_S - 2, history=history)
+    assert found == [
+        "submitted; first claimed after 11 s",
+        "attempt 1 claimed by pool/1 on h0st, pid 1234",
+        "attempt 1 error after 2 s, charged",
+        "why: ValueError: no Traceback ...",
+        "attempt 2 claimed by pool/1 on h0st, pid 1234",
+        "attempt 2 crashed (SIGKILL) after 2 s, uncharged",
+        "used: 1.50 s of CPU, 3 MiB of memory",
+        "attempt 4 claimed by pool/1 on h0st, pid 1234",
+        "attempt 4 snoozed after 2 s, uncharged",
+        'progress: {"a": 1}',
+        "attempt 3 left no record: given back unstarted, or completed before a retry",
+        "attempt 5 claimed",
+        "COMPLETED, 3 s after its claim",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("columns", "last"),
+    [
+        ({"status": "PENDING", "next_run_at": NOW_S + 60}, "due in 60 s"),
+        ({"status": "RETRYING", "next_run_at": NOW_S - 60}, "due since 60 s: `pulse ctl jobs why` tells why it waits"),
+        ({"status": "PENDING", "next_run_at": 253402128000.0}, "held back behind an earlier job of its schedule"),
+        ({"status": "RUNNING", "started_at": NOW_S - 7, "attempts": 1}, "still running, for 7 s"),
+        ({"status": "CANCELED", "completed_at": NOW_S}, "CANCELED"),
+        ({"status": "DEAD_LETTERED", "completed_at": NOW_S, "history": [AttemptInfo(0, "expired")]}, "DEAD_LETTERED"),
+    ],
+    ids=lambda value: value.get("status") if isinstance(value, dict) else None,
+)
+def test_how_it_stands(columns: dict[str, Any], last: str) -> None:
+    """The last line says what it waits for, or how it ended."""
+    assert told(**columns)[-1] == last
+
+
+def test_fired_by_a_schedule() -> None:
+    """Who fired it, and for when; a worker of another kind, or hostile text, harms nobody."""
+    (first, *_) = told(status="PENDING", schedule_id=ID.bytes, occurrence=0.0)
+    assert first == f"fired by schedule {ID}, for 1970-01-01T00:00:00Z"
+    assert where("tcp\x1b/user") == "tcp\\x1b/user"
+
+
+def test_stacks_are_short_unless_asked_for() -> None:
+    """The innermost frames are shown, and how many there are; all on demand."""
+    hung = [attempt(1, "timeout", stack="\n".join(f"line {number}" for number in range(9)))]
+    short = told(status="PENDING", attempts=1, history=hung)
+    assert [line for line in short if line.startswith("line")] == [f"line {number}" for number in range(5, 9)]
+    assert any("the 4 innermost of 9 lines; --stack shows all" in line for line in short)
+    whole = told(status="PENDING", history=hung, whole_stacks=True)
+    assert sum(line.startswith("line") for line in whole) == 9
+
+
+@pytest.mark.parametrize(("newest", "numbers"), [("last", range(5, 9)), ("first", range(4))])
+def test_a_short_stack_is_of_the_handler(newest: str, numbers: range) -> None:
+    """Of several parts the first is shown, which is the handler's, at the end at which it hangs."""
+    handler = [f"Here (most recent call {newest}):", *(f"line {number}" for number in range(9))]
+    stack = "\n".join([*handler, "Current thread 0x1 (most recent call first):", "  File host.py"])
+    short = told(status="PENDING", attempts=1, history=[attempt(1, "timeout", stack=stack)])
+    shown = [line for line in short if line.startswith(("line", "File"))]
+    assert shown == [f"line {number}" for number in numbers]

@@ -98,14 +98,14 @@ class TestStatus:
         ended = status(services=[{**metrics, "state": "starting"}])
         assert list(problems(ended, {})) == ["metrics is starting"]
 
-    def test_an_empty_system(self) -> None:
-        """No jobs and no workers are no problem."""
-        empty = status(workers=[], jobs={"PENDING": 0})
-        assert texts(overview(empty, NOW_S))[-2:] == ["workers     none connected", "jobs        none"]
-        assert list(problems(empty, {})) == []
-
-    def test_nothing_is_known(self) -> None:
-        """What nobody told is unknown, not zero."""
+    def test_what_is_not_there(self) -> None:
+        """None are told as none, what nobody told as unknown, counts that are not exact as estimates."""
+        away = status(database={"ok": False, "dsn": "postgresql://db/x"}, workers=[], jobs={"PENDING": 0})
+        shown = texts(overview(away, NOW_S))
+        assert shown[1] == "database    away  postgresql://db/x"
+        assert shown[-2:] == ["workers     none connected", "jobs        none"]
+        shown = texts(overview(status(jobs_exact=False), NOW_S))
+        assert shown[-1] == "jobs        1 running, 12,345 completed (ended ones estimated)"
         assert texts(overview(StatusAnswer(), NOW_S)) == [
             "supervisor  unknown",
             "database    unknown: no actor told in time",
@@ -113,48 +113,43 @@ class TestStatus:
             "workers     unknown",
             "jobs        unknown",
         ]
+        silent = list(problems(status(), {"dispatcher": "no answer within 1 s"}))
+        assert silent == ["the dispatcher does not answer: no answer within 1 s"]
 
-    def test_the_database_is_away(self) -> None:
-        """A database that was tried and failed is told with the reason."""
-        away = status(database={"ok": False, "dsn": "postgresql://db/x", "error": "connection\nrefused"}, jobs=None)
-        assert texts(overview(away, NOW_S))[1] == "database    away  postgresql://db/x"
-        assert list(problems(away, {})) == ["the database is away: connection refused"]
-
-    def test_a_gate_of_the_past(self) -> None:
-        """A gate that nobody could look at now is shown with the time at which it was so."""
-        past = status(gate={"paused": False, "topics": {}, "as_of": NOW_S + 0.25})
-        assert list(problems(past, {})) == ["the gate is shown as it was at 2030-03-17T17:46:40Z"]
-
-    def test_a_restarting_actor(self) -> None:
-        """An actor that does not run, or has not for long, is named with its restarts."""
-        rows = [
-            {"name": "dispatcher", "pid": None, "state": "starting", "restarts": 3, "uptime_s": None},
-            {"name": "pause", "pid": 9, "state": "running", "restarts": 1, "uptime_s": 5.0},
-            {"name": "watchdog", "pid": 8, "state": "running", "restarts": 1, "uptime_s": 500.0},
-        ]
-        assert list(problems(status(actors=rows), {})) == [
-            "dispatcher is starting (3 restarts so far)",
-            "pause was restarted 5 s ago (1 restart so far)",
-        ]
-
-    def test_jobs_that_wait_in_vain(self) -> None:
-        """Waiting jobs without workers, or behind a closed gate, are told."""
-        waiting = status(workers=[], jobs={"PENDING": 2, "RETRYING": 1}, gate={"paused": True, "topics": {}})
-        assert list(problems(waiting, {})) == [
-            "dispatch is paused: 3 jobs will not start before `pulse ctl dispatch resume`",
-            "no workers are connected: 3 jobs wait",
-        ]
-
-    def test_who_does_not_answer(self) -> None:
-        """A silent half is named with the reason."""
-        assert list(problems(status(), {"dispatcher": "no answer within 1 s"})) == [
-            "the dispatcher does not answer: no answer within 1 s"
-        ]
-
-    def test_estimates_are_called_so(self) -> None:
-        """Counts that are not exact say so."""
-        shown = texts(overview(status(jobs_exact=False), NOW_S))[-1]
-        assert shown == "jobs        1 running, 12,345 completed (ended ones estimated)"
+    @pytest.mark.parametrize(
+        ("parts", "told"),
+        [
+            ({"workers": [], "jobs": {"PENDING": 0}}, []),  # no jobs and no workers are no problem
+            (
+                {"database": {"ok": False, "dsn": "postgresql://db/x", "error": "connection\nrefused"}, "jobs": None},
+                ["the database is away: connection refused"],
+            ),
+            (
+                {"gate": {"paused": False, "topics": {}, "as_of": NOW_S + 0.25}},
+                ["the gate is shown as it was at 2030-03-17T17:46:40Z"],
+            ),
+            (
+                {
+                    "actors": [
+                        {"name": "dispatcher", "pid": None, "state": "starting", "restarts": 3, "uptime_s": None},
+                        {"name": "pause", "pid": 9, "state": "running", "restarts": 1, "uptime_s": 5.0},
+                        {"name": "watchdog", "pid": 8, "state": "running", "restarts": 1, "uptime_s": 500.0},
+                    ]
+                },
+                ["dispatcher is starting (3 restarts so far)", "pause was restarted 5 s ago (1 restart so far)"],
+            ),
+            (
+                {"workers": [], "jobs": {"PENDING": 2, "RETRYING": 1}, "gate": {"paused": True, "topics": {}}},
+                [
+                    "dispatch is paused: 3 jobs will not start before `pulse ctl dispatch resume`",
+                    "no workers are connected: 3 jobs wait",
+                ],
+            ),
+        ],
+    )
+    def test_problems(self, parts: dict[str, Any], told: list[str]) -> None:
+        """What is wrong in words: a database that failed, an old gate, restarts, jobs that wait in vain."""
+        assert list(problems(status(**parts), {})) == told
 
 
 class TestMerge:
@@ -168,30 +163,12 @@ class TestMerge:
 
     def test_each_tells_what_it_knows_best(self) -> None:
         """The supervisor tells of processes, the dispatcher of workers, jobs, gate and database."""
-        supervisor: dict[str, object] = {
-            "supervisor": {"pid": 1},
-            "actors": [1],
-            "pools": [2],
-            "database": {"ok": True, "dsn": "old"},
-        }
-        supervisor |= {"jobs": {"PENDING": 1}, "gate": {"paused": True}, "workers": None}
-        dispatcher: dict[str, object] = {
-            "supervisor": None,
-            "actors": None,
-            "pools": None,
-            "database": {"ok": True, "dsn": "new"},
-        }
-        dispatcher |= {"jobs": {"PENDING": 2}, "jobs_exact": True, "gate": {"paused": False}, "workers": [3]}
-        assert merge(supervisor, dispatcher) == {
-            "supervisor": {"pid": 1},
-            "actors": [1],
-            "pools": [2],
-            "database": {"ok": True, "dsn": "new"},
-            "jobs": {"PENDING": 2},
-            "jobs_exact": True,
-            "gate": {"paused": False},
-            "workers": [3],
-        }
+        processes: dict[str, object] = {"supervisor": {"pid": 1}, "actors": [1], "pools": [2]}
+        supervisor = {**processes, "database": 1, "jobs": {"PENDING": 1}, "gate": 1, "workers": None}
+        told: dict[str, object] = {"database": 2, "jobs": 2, "jobs_exact": True, "gate": 2, "workers": [3]}
+        dispatcher = {**dict.fromkeys(processes), **told}
+        assert merge(supervisor, dispatcher) == processes | told
+        assert merge(None, {**processes, **told}) == {**processes, **told}
 
     def test_without_the_dispatcher_workers_are_unknown(self) -> None:
         """What an actor told the supervisor stays; workers are null, not an empty list."""
@@ -200,21 +177,10 @@ class TestMerge:
 
     def test_counts_and_database_are_of_one_moment(self) -> None:
         """When the dispatcher found the database away, no counts stand beside it."""
-        supervisor: dict[str, object] = {
-            "database": {"ok": True},
-            "jobs": {"PENDING": 1},
-            "jobs_exact": True,
-            "gate": {"paused": True},
-        }
+        supervisor: dict[str, object] = {"database": 1, "jobs": 1, "jobs_exact": True, "gate": {"paused": True}}
         merged = merge(supervisor, {"database": {"ok": False}, "jobs": None, "gate": None, "workers": []})
         assert (merged["database"], merged["jobs"], merged["jobs_exact"]) == ({"ok": False}, None, None)
         assert merged["gate"] == {"paused": True}
-
-    def test_without_the_supervisor_the_dispatcher_tells_all(self) -> None:
-        """The dispatcher's document stands alone."""
-        told: dict[str, object] = {"supervisor": {"pid": 1}, "actors": [], "pools": [], "database": None, "gate": None}
-        told |= {"workers": [], "jobs": None, "jobs_exact": None}
-        assert merge(None, told) == told
 
 
 class TestGate:
@@ -243,14 +209,11 @@ class TestJobs:
     """A page of jobs, and one job."""
 
     def test_table(self) -> None:
-        """A line for each job; tries that count, of those allowed; the error on one line."""
+        """A line for each job; tries that count, of those allowed; a long error is cut even where the text is piped."""
         dead = job(status="DEAD_LETTERED", attempts=7, uncharged=2, last_error="Value\nError", submitted_at=NOW_S - 60)
         lines = plain_table(jobs_table(JobPageAnswer([dead]), NOW_S), None)
         assert lines[0].split() == ["id", "status", "name", "topic", "tries", "age", "error"]
         assert lines[1].split() == [str(ID), "DEAD_LETTERED", "resize", "images", "5/5", "60", "s", "Value", "Error"]
-
-    def test_a_long_error_is_cut_even_when_piped(self) -> None:
-        """An error of 64 KiB does not fill the listing."""
         (_, line) = plain_table(jobs_table(JobPageAnswer([job(last_error="x" * 65536)]), NOW_S), None)
         assert len(line) < 400
 
@@ -296,17 +259,11 @@ class TestJobs:
 class TestSchedules:
     """When schedules fire."""
 
-    @pytest.mark.parametrize(
-        ("schedule", "words"),
-        [
-            (ScheduleInfo(b"", cron="*/5 * * * *", timezone="UTC"), "*/5 * * * * UTC"),
-            (ScheduleInfo(b"", every_s=90.0), "every 90 s"),
-            (ScheduleInfo(b"", run_at=NOW_S), "once at 2030-03-17T17:46:40Z"),
-        ],
-    )
-    def test_when(self, schedule: ScheduleInfo, words: str) -> None:
+    def test_when(self) -> None:
         """Each kind in words, exactly."""
-        assert when_words(schedule) == words
+        some: list[dict[str, Any]] = [{"cron": "*/5 * * * *", "timezone": "UTC"}, {"every_s": 90.0}, {"run_at": NOW_S}]
+        said = [when_words(ScheduleInfo(b"", **words)) for words in some]
+        assert said == ["*/5 * * * * UTC", "every 90 s", "once at 2030-03-17T17:46:40Z"]
 
     def test_table(self) -> None:
         """The next occurrence is relative; paused and spent schedules say so."""
@@ -323,17 +280,14 @@ class TestSchedules:
         plain = ScheduleInfo(ID.bytes, "a", every_s=5.0, next_run_at=NOW_S + 3)
         assert "key" not in plain_table(schedules_table(SchedulePageAnswer([plain]), NOW_S), None)[0]
         words: dict[str, Any] = {"key": "k1", "declared_by": "app", "undeclared_at": NOW_S, "every_s": 5.0}
-        gone = [
-            ScheduleInfo(ID.bytes, "b", next_run_at=NOW_S + 3, **words),
-            ScheduleInfo(ID.bytes, "c", paused=True, **words),
-            ScheduleInfo(ID.bytes, "d", error="why", **words),
-        ]
-        title, *lines = plain_table(schedules_table(SchedulePageAnswer([plain, *gone]), NOW_S), None)
-        assert title.split()[-1] == "key"
-        assert [line.split()[-1] for line in lines[1:]] == ["k1"] * 3
-        states = ["in 3 s", "paused", "stuck"]
-        assert all(f"{state}, not declared any more" in line for state, line in zip(states, lines[1:], strict=True))
-        assert "declared" not in lines[0]
+        states: dict[str, dict[str, Any]] = {
+            "in 3 s": {"next_run_at": NOW_S + 3}, "paused": {"paused": True}, "stuck": {"error": "why"}
+        }  # fmt: skip
+        gone = [ScheduleInfo(ID.bytes, "b", **words, **more) for more in states.values()]
+        title, own, *lines = plain_table(schedules_table(SchedulePageAnswer([plain, *gone]), NOW_S), None)
+        assert (title.split()[-1], [line.split()[-1] for line in lines]) == ("key", ["k1"] * 3)
+        assert all(f"{state}, not declared any more" in line for state, line in zip(states, lines, strict=True))
+        assert "declared" not in own
 
     def test_facts(self) -> None:
         """A schedule that is spent, or leaves the topic to the handler, says so."""

@@ -1,14 +1,20 @@
-"""Values of options and arguments: what is taken, and how the rest is refused."""
+"""Values of options and arguments, and args as people write them: what is taken, and how the rest is refused."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta, timezone
 from uuid import UUID
 
 import click
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pulse.cli import options
+from pulse.cli.args_input import check_args
+from pulse.cli.jobs.jsonlines import BadLineError, LineBatch, batches
+from pulse.errors import BadRequestError
 from pulse.job import Status
 
 ID = "0190163d-8694-739b-aea5-966c26f8ad91"
@@ -47,30 +53,21 @@ def test_other_times_are_refused(text: str) -> None:
     assert "without a zone it is UTC" in message
 
 
-@pytest.mark.parametrize(("text", "seconds"), [("5", 5.0), ("0.25", 0.25), ("1e9", 1e9)])
-def test_seconds(text: str, seconds: float) -> None:
-    """Numbers of seconds are taken; zero where it means something."""
-    assert options.POSITIVE_S.convert(text, None, None) == seconds
+def test_seconds() -> None:
+    """Numbers of seconds are taken, zero where it means something; NaN, infinity and words are none."""
+    assert [options.POSITIVE_S.convert(text, None, None) for text in ("5", "0.25", "1e9")] == [5.0, 0.25, 1e9]
     assert options.NOT_NEGATIVE_S.convert("0", None, None) == 0.0
+    for text in ("0", "-1", "nan", "inf", "1e10", "1 min", ""):
+        said = f"{text!r}: a number of seconds, above 0, at most 1e9, is allowed."
+        assert refusal(options.POSITIVE_S, text) == said
 
 
-@pytest.mark.parametrize("text", ["0", "-1", "nan", "inf", "1e10", "1 min", ""])
-def test_other_seconds_are_refused(text: str) -> None:
-    """NaN, infinity and words are no numbers of seconds."""
-    message = refusal(options.POSITIVE_S, text)
-    assert message == f"{text!r}: a number of seconds, above 0, at most 1e9, is allowed."
-
-
-@pytest.mark.parametrize("text", [ID, ID.upper(), ID.replace("-", ""), f" {ID}"])
-def test_ids(text: str) -> None:
-    """A UUID is taken in every usual form."""
-    assert options.ID.convert(text, None, None) == UUID(ID).bytes
-
-
-@pytest.mark.parametrize("text", ["", "42", f"{ID}0", "zzzz163d-8694-739b-aea5-966c26f8ad91"])
-def test_other_ids_are_refused(text: str) -> None:
-    """What is no UUID is refused with an example of one."""
-    assert refusal(options.ID, text).startswith(f"{text!r}: a UUID is allowed, as in ")
+def test_ids() -> None:
+    """A UUID is taken in every usual form; what is none is refused with an example."""
+    for text in (ID, ID.upper(), ID.replace("-", ""), f" {ID}"):
+        assert options.ID.convert(text, None, None) == UUID(ID).bytes
+    for text in ("", "42", f"{ID}0", "zzzz163d-8694-739b-aea5-966c26f8ad91"):
+        assert refusal(options.ID, text).startswith(f"{text!r}: a UUID is allowed, as in ")
 
 
 def test_statuses_are_those_of_jobs() -> None:
@@ -80,18 +77,14 @@ def test_statuses_are_those_of_jobs() -> None:
     assert refusal(options.STATUS, "DONE") == f"'DONE': {', '.join(options.STATUSES)} are allowed."
 
 
-@pytest.mark.parametrize("text", ["", "x" * 201, "\udcff", "a\0b"])
-def test_names_that_cannot_be_stored_are_refused(text: str) -> None:
-    """A name has 1 to 200 characters that PostgreSQL can hold; a longer value is shown cut."""
-    message = refusal(options.NAME, text)
-    assert message.endswith("1 to 200 characters of UTF-8 are allowed.")
-    assert message.isascii() or "…" in message
-    assert len(message) < 120
-
-
-def test_names_may_be_of_any_language() -> None:
-    """200 characters are taken, whatever they are."""
+def test_names() -> None:
+    """A name has 1 to 200 characters, of any language, that PostgreSQL can hold; a longer value is shown cut."""
     assert options.NAME.convert("ö" * 200, None, None) == "ö" * 200
+    for text in ("", "x" * 201, "\udcff", "a\0b"):
+        message = refusal(options.NAME, text)
+        assert message.endswith("1 to 200 characters of UTF-8 are allowed.")
+        assert message.isascii() or "…" in message
+        assert len(message) < 120
 
 
 def test_args_stay_as_they_were_written() -> None:
@@ -99,3 +92,103 @@ def test_args_stay_as_they_were_written() -> None:
     assert options.ARGS.convert(' {"n": 1.10}', None, None) == ' {"n": 1.10}'
     assert options.ARGS.convert("-", None, None) == "-"
     assert refusal(options.ARGS, "[1]") == "'[1]': args must be a JSON object of keyword arguments, not an array."
+
+
+@pytest.mark.parametrize("text", [
+    "{}", ' {"path": "a.png"} ', '{"n": ' + "9" * 5000 + "}", '{"x": 1e400, "y": -0.1}',
+    r'{"emoji": "\ud83d\ude00", "path": "C:\\u0000"}', '{"ö": "日本"}', '{"a": 1, "a": 2}',
+])  # fmt: skip
+def test_args_that_can_be_stored(text: str) -> None:
+    """Every JSON object passes that PostgreSQL can hold, with numbers of any length."""
+    check_args(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[1]", "args must be a JSON object of keyword arguments, not an array"),
+        ('"x"', "args must be a JSON object of keyword arguments, not a string"),
+        ("5", "args must be a JSON object of keyword arguments, not a number"),
+        ("5.5", "args must be a JSON object of keyword arguments, not a number"),
+        ("true", "args must be a JSON object of keyword arguments, not true or false"),
+        ("null", "args must be a JSON object of keyword arguments, not null"),
+        ("", "args are not JSON: Expecting value at character 1"),
+        ("{'a': 1}", "args are not JSON: Expecting property name enclosed in double quotes at character 2"),
+        ('{"a":\n 1,,}', "args are not JSON: Expecting property name enclosed in double quotes at line 2, character 4"),
+        ("{} {}", "args are not JSON: Extra data at character 4"),
+        ('{"a": NaN}', "args are not JSON: NaN is no JSON number"),
+        ('{"a": -Infinity}', "args are not JSON: -Infinity is no JSON number"),
+        (r'{"a": "\u0000"}', "args are not storable: it contains a NUL character"),
+        (r'{"\u0000": 1}', "args are not storable: it contains a NUL character"),
+        (r'{"a": ["\ud800"]}', "args are not storable: it contains a lone surrogate"),
+        ('{"a": "\udc80"}', "args are not UTF-8 text"),
+        ('{"a": "\x00"}', "args are not JSON: Invalid control character at at character 8"),
+        ('{"a":' * 100_000, "args are nested too deeply"),
+    ],
+)
+def test_args_that_cannot_be_stored(text: str, message: str) -> None:
+    """Each wrong text is refused with one line that says what is wrong with it."""
+    with pytest.raises(BadRequestError) as caught:
+        check_args(text)
+    assert caught.value.message == message
+
+
+def cut_up(data: bytes, sizes: Iterable[int]) -> Iterator[bytes]:
+    """*data* in chunks of *sizes*, then the rest."""
+    start = 0
+    for size in sizes:
+        yield data[start : start + size]
+        start += size
+    yield data[start:]
+
+
+def test_lines_become_batches() -> None:
+    """Batches end at their size; empty lines are passed over, but counted."""
+    data = b"".join(b'{"n": %d}\n' % number for number in range(5)) + b"\n  \n" + b'{"n": 5}'
+    assert list(batches([data], most_jobs=2)) == [
+        LineBatch(1, 2, ['{"n": 0}', '{"n": 1}']),
+        LineBatch(3, 4, ['{"n": 2}', '{"n": 3}']),
+        LineBatch(5, 7, ['{"n": 4}']),
+        LineBatch(8, 8, ['{"n": 5}']),
+    ]
+
+
+def test_a_large_line_goes_alone() -> None:
+    """A batch of more than one job stays below its bytes."""
+    large = b'{"x": "' + b"y" * 200 + b'"}'
+    sizes = [len(batch.args) for batch in batches([b"\n".join([b"{}", b"{}", large, b"{}"])], most_bytes=100)]
+    assert sizes == [2, 1, 1]
+
+
+def test_what_was_read_does_not_wait_for_more() -> None:
+    """The lines of one read are a batch: a slow producer's jobs are not kept back."""
+    assert [batch.args for batch in batches([b"{}\n{}\n{", b"}\n"])] == [["{}", "{}"], ["{}"]]
+
+
+@pytest.mark.parametrize("bad", [b"[3]", b"{", b'{"a": "\xff"}', rb'{"a": "\u0000"}'])
+def test_a_bad_line_ends_the_batches(bad: bytes) -> None:
+    """All lines before a bad one come out, none behind it, and the error has its number."""
+    found = batches([b'{}\n\n{"a": 1}\n' + bad + b"\n{}\n"])
+    assert next(found).args == ["{}", '{"a": 1}']
+    with pytest.raises(BadLineError, match=r"^line 4: args "):
+        next(found)
+
+
+def test_input_without_lines_is_not_read_for_ever() -> None:
+    """Endless input without a line break is refused when it is longer than any job can be."""
+
+    def endless() -> Iterator[bytes]:
+        while True:
+            yield b"y" * 1024 * 1024
+
+    with pytest.raises(BadLineError, match="line 1: args are not JSON"):
+        list(batches(endless()))
+
+
+@given(st.lists(st.integers(), max_size=30), st.lists(st.integers(1, 9), max_size=40), st.integers(1, 5))
+def test_batches_do_not_depend_on_how_the_input_arrives(numbers: list[int], sizes: list[int], most: int) -> None:
+    """However the bytes are cut, the jobs are the same, in order."""
+    data = b"".join(b'{"n":%d}\n' % number for number in numbers)
+    found = list(batches(cut_up(data, sizes), most_jobs=most))
+    assert [text for batch in found for text in batch.args] == [f'{{"n":{number}}}' for number in numbers]
+    assert all(1 <= len(batch.args) <= most for batch in found)

@@ -1,15 +1,16 @@
-"""Tables: what is shown in which width."""
+"""Tables: what is shown in which width; times, numbers and foreign text in words."""
 
 from __future__ import annotations
 
 import io
+import subprocess
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pulse.cli.output.render import Cell, Column, Screen, Table, fit, foreign, plain_table
-from pulse.common.text import width_of
+from pulse.common.text import ago, count, cut, duration, iso, one_line, printable, shell_word, width_of
 
 ID = "0190163d-8694-739b-aea5-966c26f8ad91"
 COLUMNS = (
@@ -29,20 +30,17 @@ SMALL = table(("a1", "resize", "1/5", ""), ("b2", "crunch numbers", "12/20", "Va
 
 
 def test_piped_text_is_aligned_and_whole() -> None:
-    """Without a width nothing is cut, columns are aligned, numbers to the right, no line ends in blanks."""
-    assert plain_table(SMALL, None) == [
+    """Without a width nothing is cut, columns are aligned, numbers to the right; else the longest gives way."""
+    lines = [
         "id  name            tries  error",
         "a1  resize            1/5",
         "b2  crunch numbers  12/20  ValueError: no such file",
     ]
-
-
-def test_the_widest_column_is_cut_first() -> None:
-    """Where space is short the longest text gives way."""
-    assert plain_table(SMALL, 41) == [
-        "id  name            tries  error",
-        "a1  resize            1/5",
-        "b2  crunch numbers  12/20  ValueError: n…",
+    assert plain_table(SMALL, None) == lines
+    assert plain_table(SMALL, 41) == [*lines[:2], "b2  crunch numbers  12/20  ValueError: n…"]
+    assert plain_table(table(("a1", "日本", "1/5", ""), ("b2", "abcd", "1/5", "")), None)[1:] == [
+        "a1  日本    1/5",
+        "b2  abcd    1/5",
     ]
 
 
@@ -68,13 +66,6 @@ def test_rows_become_blocks_where_nothing_else_fits() -> None:
     assert plain_table(wide, 20)[-1] == "  error  ValueError…"
 
 
-def test_wide_characters_take_two_columns() -> None:
-    """Alignment counts columns of the terminal, not characters."""
-    lines = plain_table(table(("a1", "日本", "1/5", ""), ("b2", "abcd", "1/5", "")), None)
-    assert lines[1] == "a1  日本    1/5"
-    assert lines[2] == "b2  abcd    1/5"
-
-
 @given(
     st.lists(st.tuples(*[st.text(st.characters(codec="utf-8"), max_size=30)] * 4), max_size=5),
     st.integers(min_value=20, max_value=120),
@@ -95,16 +86,10 @@ class Terminal(io.StringIO):
         return True
 
 
-@pytest.mark.parametrize(
-    ("env", "is_styled"),
-    [
-        ({"TERM": "xterm"}, True),
-        ({"TERM": "xterm", "NO_COLOR": "1"}, False),
-        ({"TERM": "xterm", "NO_COLOR": ""}, True),
-        ({"TERM": "dumb"}, False),
-        ({}, False),
-    ],
-)
+@pytest.mark.parametrize(("env", "is_styled"), [
+    ({"TERM": "xterm"}, True), ({"TERM": "xterm", "NO_COLOR": "1"}, False), ({"TERM": "xterm", "NO_COLOR": ""}, True),
+    ({"TERM": "dumb"}, False), ({}, False),
+])  # fmt: skip
 def test_styles_need_a_terminal_that_wants_them(
     env: dict[str, str], is_styled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -120,20 +105,97 @@ def test_styles_need_a_terminal_that_wants_them(
 
 
 def test_a_pipe_gets_no_styles() -> None:
-    """Text that is piped is plain, and is not cut to any width."""
+    """Text that is piped is plain, and is not cut to any width; what looks like markup is shown as it is."""
     stream = io.StringIO()
     screen = Screen(stream, {"TERM": "xterm", "COLUMNS": "20"})
     screen.lines([[Cell("x" * 100, "red"), Cell("y", "bold")]])
-    assert stream.getvalue() == "x" * 100 + "y\n"
-    assert screen.width is None
-
-
-def test_square_brackets_are_text() -> None:
-    """What looks like markup is shown as it is."""
-    stream = Terminal()
-    screen = Screen(stream, {"TERM": "xterm"})
+    assert (stream.getvalue(), screen.width) == ("x" * 100 + "y\n", None)
+    terminal = Terminal()
+    screen = Screen(terminal, {"TERM": "xterm"})
     screen.table(table(("a", "[red]x[/red]", "", "[bold]")))
     screen.lines([[Cell("[/nonsense] :smile: 42")]])
-    assert "[red]x[/red]" in stream.getvalue()
-    assert "[bold]" in stream.getvalue()
-    assert "[/nonsense] :smile: 42" in stream.getvalue()
+    for text in ("[red]x[/red]", "[bold]", "[/nonsense] :smile: 42"):
+        assert text in terminal.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.0, "1970-01-01T00:00:00Z"),
+        (1_900_000_000.0, "2030-03-17T17:46:40Z"),
+        (1_900_000_000.25, "2030-03-17T17:46:40.250000Z"),
+        (1_763_632_800.000001, "2025-11-20T10:00:00.000001Z"),
+        (-1.0, "1969-12-31T23:59:59Z"),
+    ],
+)
+def test_iso_is_utc_to_the_microsecond(seconds: float, text: str) -> None:
+    """A time ends in Z, and has a fraction exactly where there is one."""
+    assert iso(seconds) == text
+
+
+def test_iso_refuses_what_no_calendar_has() -> None:
+    """A time beyond the year 9999 is an error, not another time."""
+    with pytest.raises(OverflowError, match="out of range"):
+        iso(1e12)
+
+
+@pytest.mark.parametrize(("seconds", "text"), [
+    (0.0, "0 s"), (0.0004, "1 ms"), (0.0871, "87 ms"), (0.5, "0.5 s"), (3.0, "3 s"), (9.94, "9.9 s"), (42.9, "42 s"),
+    (119.9, "119 s"), (120.0, "2 min"), (7_199.0, "119 min"), (7_200.0, "2 h"), (172_799.0, "47 h"), (172_800.0, "2 d"),
+    (86_400.0 * 400, "400 d"), (-5.0, "0 s"),
+])  # fmt: skip
+def test_duration(seconds: float, text: str) -> None:
+    """A duration has the unit of which there are at least two, and never rounds up."""
+    assert duration(seconds) == text
+
+
+def test_ago_and_count() -> None:
+    """Past and future differ; one thing is singular, thousands are grouped."""
+    for moment_s, text in [(1000.0, "now"), (999.8, "now"), (940.0, "60 s ago"), (1300.0, "in 5 min")]:
+        assert ago(moment_s, 1000.0) == text
+    assert (count(1, "job"), count(0, "job"), count(12000, "job")) == ("1 job", "0 jobs", "12,000 jobs")
+    assert count(2, "crash", "crashes") == "2 crashes"
+
+
+@pytest.mark.parametrize(("text", "shown"), [
+    ("plain", "plain"), ("größe 日本", "größe 日本"), ("\x1b[31mred", r"\x1b[31mred"), ("a\nb", r"a\nb"),
+    ("\u202egnp.exe", r"\u202egnp.exe"), ("\udc80", r"\udc80"), ("\x00", r"\x00"),
+])  # fmt: skip
+def test_printable_escapes_what_acts_on_a_terminal(text: str, shown: str) -> None:
+    """Control, bidirectional and surrogate characters are shown, never sent."""
+    assert printable(text) == shown
+
+
+def test_lines() -> None:
+    """Whatever comes in, no control character goes out: a line stays one, and lines stay lines where that is asked."""
+    assert printable("a\r\nb\tc\rd\x07", keep_lines=True) == "a\nb    c\\rd\\x07"
+    assert one_line("ValueError:\n  no\t file ") == "ValueError: no file"
+
+
+@pytest.mark.parametrize(("text", "width", "shown"), [
+    ("short", 5, "short"), ("longer", 5, "long…"), ("日本語", 6, "日本語"), ("日本語", 5, "日本…"),
+    ("日本語", 4, "日…"),
+    ("abc", 1, "…"), ("abc", 0, ""), ("", 0, ""),
+])  # fmt: skip
+def test_cut(text: str, width: int, shown: str) -> None:
+    """A text is cut by columns, not by characters, and says so."""
+    assert cut(text, width) == shown
+
+
+@given(st.text(), st.integers(0, 40))
+def test_whatever_the_text(text: str, width: int) -> None:
+    """No control character goes out, and its columns fit."""
+    assert printable(text).isprintable()
+    assert one_line(text).isprintable()
+    assert width_of(cut(printable(text), width)) <= width
+
+
+@given(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20))
+@settings(max_examples=25, deadline=None)
+@example("it's; $(reboot) \\x41 `x` \x1b[31m\u202e")
+def test_a_word_of_a_command_line(text: str) -> None:
+    """A shell reads it as the text that it was, and a terminal sees nothing that acts."""
+    word = shell_word(text)
+    assert word.isprintable()
+    done = subprocess.run(["bash", "-c", f"printf %s {word}"], capture_output=True, check=True)
+    assert done.stdout == text.encode()

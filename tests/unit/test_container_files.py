@@ -40,6 +40,7 @@ def test_the_dockerfile_by_hadolint() -> None:
     check(str(BIN / "hadolint"), "deploy/Dockerfile")
 
 
+@pytest.mark.rest
 def test_compose_by_its_schema() -> None:
     """The compose file is one, by the schema of the compose specification."""
     check(str(BIN / "check-jsonschema"), "--builtin-schema", "vendor.compose-spec", "deploy/compose.yaml")

@@ -396,18 +396,11 @@ def full_claim(one: Cursors) -> None:
     one.full_done(100.1, 100.1)
 
 
-@pytest.mark.parametrize(
-    "news",
-    [
-        lambda one: one.learn(Level("b", -3)),
-        lambda one: one.found(Level("a", 1), 5.0),
-        lambda one: one.claimed([claim("a", 1, 11.0)]),
-        Cursors.want_full,
-        Cursors.want_recent,
-        full_claim,
-        Cursors.window_begins,
-    ],
-)
+@pytest.mark.parametrize("news", [
+    lambda one: one.learn(Level("b", -3)), lambda one: one.found(Level("a", 1), 5.0),
+    lambda one: one.claimed([claim("a", 1, 11.0)]), Cursors.want_full, Cursors.want_recent, full_claim,
+    Cursors.window_begins,
+])  # fmt: skip
 def test_work_may_be_in_topics_again(news: Callable[[Cursors], None]) -> None:
     """Something is told of them, or of no topic; some claim has left more; who had no room missed a look everywhere."""
     one = emptied("a", "b")

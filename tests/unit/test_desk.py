@@ -286,13 +286,9 @@ def test_held_until_answered() -> None:
 
 
 workers_strategy = st.lists(
-    st.builds(
-        lambda capacity, held, names, topics, draining: (capacity, held, names, topics, draining),
-        st.integers(0, 6),
-        st.integers(0, 6),
-        st.sets(st.sampled_from(NAMES)),
-        st.lists(st.sampled_from(TOPICS), unique=True),
-        st.booleans(),
+    st.tuples(
+        *(st.integers(0, 6), st.integers(0, 6), st.sets(st.sampled_from(NAMES))),
+        *(st.lists(st.sampled_from(TOPICS), unique=True), st.booleans()),
     ),
     max_size=5,
 )

@@ -38,23 +38,13 @@ def test_settings_that_are_as_they_should_be() -> None:
     assert database.settings(rows, GRACE_S).state is OK
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "state"),
-    [
-        ("fsync", "off", WRONG),
-        ("full_page_writes", "off", WARNING),
-        ("synchronous_commit", "off", WRONG),
-        ("autovacuum", "off", WRONG),
-        ("track_counts", "off", WRONG),
-        ("default_transaction_isolation", "repeatable read", WRONG),
-        ("default_transaction_read_only", "on", WRONG),
-        ("idle_session_timeout", "60000", WARNING),
-        ("statement_timeout", "0", OK),
-        ("statement_timeout", "4999", WARNING),
-        ("statement_timeout", "5000", OK),
-        ("idle_in_transaction_session_timeout", "1000", WARNING),
-    ],
-)
+@pytest.mark.parametrize(("name", "value", "state"), [
+    ("fsync", "off", WRONG), ("full_page_writes", "off", WARNING), ("synchronous_commit", "off", WRONG),
+    ("autovacuum", "off", WRONG), ("track_counts", "off", WRONG),
+    ("default_transaction_isolation", "repeatable read", WRONG), ("default_transaction_read_only", "on", WRONG),
+    ("idle_session_timeout", "60000", WARNING), ("statement_timeout", "0", OK), ("statement_timeout", "4999", WARNING),
+    ("statement_timeout", "5000", OK), ("idle_in_transaction_session_timeout", "1000", WARNING),
+])  # fmt: skip
 def test_settings_that_hurt(name: str, value: str, state: State) -> None:
     """Each is told with its value and what it does."""
     found = database.settings([{"name": name, "value": value}], GRACE_S)
@@ -101,21 +91,14 @@ def test_indexes(changed: dict[str, Any], state: State) -> None:
     assert database.indexes([{**INDEX, **changed}], GRACE_S, expected=["i"]).state is state
 
 
-@pytest.mark.parametrize(
-    ("row", "state"),
-    [
-        ({**HOLDER, "age_s": 59.9, "xids": 99_999}, OK),
-        ({**HOLDER, "age_s": 0.1, "xids": 100_000}, WARNING),
-        ({**HOLDER, "age_s": 60.0, "xids": 5}, WARNING),
-        ({**HOLDER, "age_s": 3600.0, "xids": 5}, WRONG),
-        ({**HOLDER, "age_s": 61.0, "xids": 10_000_000}, WRONG),
-        ({**HOLDER, "kind": "standby", "age_s": 61.0, "xids": 1}, WARNING),
-        ({**SLOT, "xids": 99_999}, OK),
-        ({**SLOT, "xids": 100_000}, WARNING),
-        ({**SLOT, "xids": 10_000_000}, WRONG),
-        ({**SLOT, "xids": 1, "state": "inactive"}, WARNING),
-    ],
-)
+@pytest.mark.parametrize(("row", "state"), [
+    ({**HOLDER, "age_s": 59.9, "xids": 99_999}, OK), ({**HOLDER, "age_s": 0.1, "xids": 100_000}, WARNING),
+    ({**HOLDER, "age_s": 60.0, "xids": 5}, WARNING), ({**HOLDER, "age_s": 3600.0, "xids": 5}, WRONG),
+    ({**HOLDER, "age_s": 61.0, "xids": 10_000_000}, WRONG),
+    ({**HOLDER, "kind": "standby", "age_s": 61.0, "xids": 1}, WARNING), ({**SLOT, "xids": 99_999}, OK),
+    ({**SLOT, "xids": 100_000}, WARNING), ({**SLOT, "xids": 10_000_000}, WRONG),
+    ({**SLOT, "xids": 1, "state": "inactive"}, WARNING),
+])  # fmt: skip
 def test_xmin(row: dict[str, Any], state: State) -> None:
     """By age where that is known, and by distance; a slot that nobody reads is told at once."""
     found = blockers.xmin([row], GRACE_S)
@@ -161,15 +144,7 @@ def test_wraparound(xids: int, multixacts: int, state: State) -> None:
 @pytest.mark.parametrize(("age_s", "state"), [(0.0, WARNING), (60.0, WRONG)])
 def test_locks(age_s: float, state: State) -> None:
     """A lock that is young may be somebody's migration; an old one is in the way."""
-    row = {
-        "pid": 7,
-        "user_name": "ann",
-        "application": "",
-        "age_s": age_s,
-        "what": "holds X",
-        "blockers": [8, 9],
-        "query": "",
-    }
+    row = {**HOLDER, "pid": 7, "age_s": age_s, "what": "holds X", "blockers": [8, 9]}
     found = blockers.locks([row], GRACE_S)
     assert (found.state, "behind pid 8, 9" in found.text) == (state, True)
     assert blockers.locks([], GRACE_S).state is OK
@@ -302,31 +277,22 @@ def test_kernel() -> None:
 
 def test_places(tmp_path: Path) -> None:
     """A directory that others may write to, one that is not there, a socket that nobody listens at any more."""
-    tmp_path.chmod(0o777)
-    assert directories.runtime_dir(directories.directory_at(tmp_path, named=True, is_shared=True), []).state is WRONG
-    tmp_path.chmod(0o700)
-    assert directories.runtime_dir(directories.directory_at(tmp_path, named=True, is_shared=True), []).state is OK
+
+    def state_of(path: Path, *, is_runtime: bool) -> State:
+        found = directories.directory_at(path, named=True, is_shared=is_runtime)
+        return (directories.runtime_dir(found, []) if is_runtime else directories.state_dir(found, is_used=True)).state
+
+    for mode, state in ((0o777, WRONG), (0o700, OK)):
+        tmp_path.chmod(mode)
+        assert state_of(tmp_path, is_runtime=True) is state
     assert directories.runtime_dir(None, [tmp_path]).details == (str(tmp_path),)
     (tmp_path / "link").symlink_to(tmp_path)
-    assert (
-        directories.state_dir(
-            directories.directory_at(tmp_path / "link", named=True, is_shared=False), is_used=True
-        ).state
-        is WRONG
-    )
-    assert (
-        directories.state_dir(
-            directories.directory_at(tmp_path / "none", named=True, is_shared=False), is_used=True
-        ).state
-        is WARNING
-    )
+    assert [state_of(tmp_path / name, is_runtime=False) for name in ("link", "none")] == [WRONG, WARNING]
     (tmp_path / "pulse.sock").write_bytes(b"")
     client, control = directories.both_sockets(tmp_path)
-    assert (client.is_there, client.pid) == (True, None)
-    assert control.problem == "it is not there"
-    assert (
-        directories.sockets([Socket(tmp_path / "a", is_there=True, pid=7, problem=None)]).text == "accepted: a by pid 7"
-    )
+    assert (client.is_there, client.pid, control.problem) == (True, None, "it is not there")
+    found = directories.sockets([Socket(tmp_path / "a", is_there=True, pid=7, problem=None)])
+    assert found.text == "accepted: a by pid 7"
 
 
 @pytest.mark.parametrize(("free_gib", "state"), [(0.5, WARNING), (4, WARNING), (11, OK)])
@@ -337,32 +303,22 @@ def test_little_room(free_gib: float, state: State) -> None:
 
 
 def test_every_question_has_an_answer() -> None:
-    """Each statement is judged, each check has a statement; what could not be asked is skipped with the reason."""
+    """Each is judged, each check has a statement; what could not be asked is skipped; warnings count where wanted."""
     assert set(QUESTIONS.values()) == {*SERVER_CHECKS, *QUEUE_CHECKS, "identity", "schema", "pooler"}
     seen = Seen("dsn", failed=dict.fromkeys(QUESTIONS.values(), "no time"))
     found = list(judge(seen, grace_s=GRACE_S, expected=expected_indexes(), served=None))
     assert {(one.state, one.text) for one in found} == {(SKIPPED, "no time")}
     assert "idx_jobs_claim" in expected_indexes()
-    assert is_well(found, strict=True)
-
-
-def test_how_strict_it_is() -> None:
-    """A warning counts where that is wanted, what is wrong always."""
     warned, wrong = Finding("a", WARNING, "x"), Finding("b", WRONG, "x")
-    assert is_well([warned], strict=False)
-    assert not is_well([warned], strict=True)
-    assert not is_well([wrong], strict=False)
+    is_strict = [(is_well(some, strict=False), is_well(some, strict=True)) for some in (found, [warned], [wrong])]
+    assert is_strict == [(True, True), (True, False), (False, False)]
 
 
 def test_words() -> None:
     """Lengths of time, sizes, and lists that are too long."""
     assert [shown_s(seconds) for seconds in (0.9, 119, 120, 7200, 172_800)] == ["0 s", "119 s", "2 min", "2 h", "2 d"]
-    assert [shown_bytes(number) for number in (1023, 2048, 5 * 1024**2, 3.5 * 1024**3)] == [
-        "1023 B",
-        "2 KiB",
-        "5 MiB",
-        "3.5 GiB",
-    ]
+    sizes = [shown_bytes(number) for number in (1023, 2048, 5 * 1024**2, 3.5 * 1024**3)]
+    assert sizes == ["1023 B", "2 KiB", "5 MiB", "3.5 GiB"]
     assert list_some(list("abcdefg")) == ("a", "b", "c", "d", "e", "and 2 more")
 
 

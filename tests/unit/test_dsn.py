@@ -1,13 +1,16 @@
-"""Connection strings: no password is ever shown, and both forms mean the same to a driver."""
+"""Connection strings and ids."""
 
 from __future__ import annotations
 
+import time
+import uuid
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pulse.common import ids
 from pulse.common.dsn import as_url, database_of, is_dsn, may_be_same
 from pulse.config import redact_dsn
 
@@ -45,14 +48,9 @@ SECRET = st.text(st.sampled_from("Zq/?#@:&=' \\%,[]"), min_size=1, max_size=12).
 
 
 @given(secret=SECRET, tail=st.sampled_from(["@h/db", "@h:5432/db?sslmode=require", "@h1,h2/db"]))
-def test_no_url_leaks_its_password(secret: str, tail: str) -> None:
-    """Whatever was pasted between the colon and the host of a URL, none of it is shown."""
+def test_no_password_leaks(secret: str, tail: str) -> None:
+    """Whatever was pasted between the colon and the host of a URL, or in quotes, is hidden; the rest stays."""
     assert "Zq9" not in redact_dsn(f"postgresql://ann:{secret}{tail}")
-
-
-@given(secret=SECRET)
-def test_no_keyword_leaks_its_password(secret: str) -> None:
-    """A quoted password of any characters is hidden and the rest stays."""
     quoted = secret.replace("\\", "\\\\").replace("'", "\\'")
     assert redact_dsn(f"host=h password='{quoted}' dbname=db") == "host=h password=*** dbname=db"
 
@@ -60,13 +58,11 @@ def test_no_keyword_leaks_its_password(secret: str) -> None:
 @given(st.text())
 def test_any_text_can_be_shown(text: str) -> None:
     """No text makes the checks or the masking fail."""
-    redact_dsn(text)
-    redact_dsn(f"postgresql://{text}")
-    is_dsn(f"postgresql://{text}")
-    database_of(text)
-    database_of(f"postgresql://{text}")
-    if is_dsn(text):
-        as_url(text)
+    for one in (text, f"postgresql://{text}"):
+        redact_dsn(one)
+        database_of(one)
+        if is_dsn(one):
+            as_url(one)
 
 
 @pytest.mark.parametrize(
@@ -91,30 +87,56 @@ def test_which_database_it_is(dsn: str, database: str) -> None:
     assert database_of(dsn) == database
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "is_same"),
-    [
-        ("h1:1,h2:1/db", "h1:1/db", True),
-        ("h1:1,h2:1/db", "h2:1,h3:1/db", True),
-        ("h1:1/db", "h1:2/db", False),
-        ("h1:1/db", "h1:1/staging", False),
-        ("/run/pg:1/db", "/run/pg:1/db", True),
-        ("", "", False),
-    ],
-)
+@pytest.mark.parametrize(("one", "other", "is_same"), [
+    ("h1:1,h2:1/db", "h1:1/db", True), ("h1:1,h2:1/db", "h2:1,h3:1/db", True), ("h1:1/db", "h1:2/db", False),
+    ("h1:1/db", "h1:1/staging", False), ("/run/pg:1/db", "/run/pg:1/db", True), ("", "", False),
+])  # fmt: skip
 def test_whether_it_may_be_the_same(one: str, other: str, is_same: bool) -> None:
     """One host in common is enough: of several that were named, one may be asked for alone."""
     assert may_be_same(one, other) is may_be_same(other, one) is is_same
 
 
-def test_a_url_stays() -> None:
-    """A URL is handed to the driver as it is."""
-    assert as_url("postgres://u@h/db") == "postgres://u@h/db"
-
-
 @given(st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=20))
 def test_keywords_keep_their_values(value: str) -> None:
-    """Every value of the keyword form arrives unchanged in the URL's query."""
+    """Every value of the keyword form arrives unchanged in the URL's query; a URL stays as it is."""
+    assert as_url("postgres://u@h/db") == "postgres://u@h/db"
     quoted = value.replace("\\", "\\\\").replace("'", "\\'")
     query = urlsplit(as_url(f"host=h user = ann password='{quoted}'")).query
     assert parse_qs(query, keep_blank_values=True) == {"host": ["h"], "user": ["ann"], "password": [value]}
+
+
+def test_what_they_hold() -> None:
+    """Version, variant, and the time of their making, to a fraction of a millisecond."""
+    before_ns = time.time_ns()
+    made = [uuid.UUID(bytes=one) for one in ids.uuid7s(500)]
+    after_ns = time.time_ns()
+    for one in made:
+        assert (one.version, one.variant) == (7, uuid.RFC_4122)
+        milliseconds, fraction = one.int >> 80, one.int >> 64 & 0xFFF
+        assert before_ns - 1000 <= milliseconds * 1_000_000 + fraction * 1_000_000 // 4096 <= after_ns
+    assert made == sorted(made, key=lambda one: one.int >> 64)
+
+
+@given(st.integers(0, 2**62))
+def test_any_time_fits(now_ns: int) -> None:
+    """The sub-millisecond part stays in its 12 bits."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(time, "time_ns", lambda: now_ns)
+        made = ids.uuid7()
+    assert made.int >> 80 == now_ns // 1_000_000
+    assert (made.version, made.variant) == (7, uuid.RFC_4122)
+
+
+def test_they_are_random() -> None:
+    """62 bits of each, of one call or of many: every bit is set in some and clear in others."""
+    made = [
+        int.from_bytes(one, "big") & 2**62 - 1 for one in [*ids.uuid7s(300), *(ids.uuid7().bytes for _ in range(300))]
+    ]
+    assert len(set(made)) == len(made)
+    for bit in range(62):
+        assert {value >> bit & 1 for value in made} == {0, 1}
+
+
+def test_none() -> None:
+    """Of no ids there are none."""
+    assert ids.uuid7s(0) == []

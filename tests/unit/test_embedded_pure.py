@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
@@ -37,17 +38,11 @@ def test_a_name_for_each_data_directory() -> None:
     assert len(one.name) < 64
 
 
-@pytest.mark.parametrize(
-    ("text", "ready"),
-    [
-        (READY.format(pid=7, status="ready   "), True),
-        (READY.format(pid=7, status="starting"), False),
-        (READY.format(pid=7, status="stopping"), False),
-        (READY.format(pid=8, status="ready   "), False),
-        ("7\n/data\n", False),
-        ("", False),
-    ],
-)
+@pytest.mark.parametrize(("text", "ready"), [
+    (READY.format(pid=7, status="ready   "), True), (READY.format(pid=7, status="starting"), False),
+    (READY.format(pid=7, status="stopping"), False), (READY.format(pid=8, status="ready   "), False),
+    ("7\n/data\n", False), ("", False),
+])  # fmt: skip
 def test_readiness(tmp_path: Path, text: str, ready: bool) -> None:
     """Only the status line of this very postmaster counts, and a half-written file does not."""
     (tmp_path / "postmaster.pid").write_text(text)
@@ -63,38 +58,28 @@ def test_the_noted_pid(tmp_path: Path, text: str, pid: int | None) -> None:
     assert postmaster.postmaster_pid(cluster(tmp_path)) == pid
 
 
-def test_what_the_other_user_could_plant(tmp_path: Path) -> None:
+@pytest.mark.parametrize("plant", [Path.mkdir, os.mkfifo, lambda path: path.symlink_to(__file__), lambda _: None])
+def test_what_the_other_user_could_plant(tmp_path: Path, plant: Callable[[Path], None]) -> None:
     """A link, a pipe or a directory in place of postmaster.pid neither leads nor stops the reader."""
-    path = tmp_path / "postmaster.pid"
-    assert postmaster.postmaster_pid(cluster(tmp_path)) is None
-    os.mkfifo(path)
-    assert postmaster.postmaster_pid(cluster(tmp_path)) is None
-    path.unlink()
-    (tmp_path / "other").write_text("1\n")
-    path.symlink_to(tmp_path / "other")
-    assert postmaster.postmaster_pid(cluster(tmp_path)) is None
-    path.unlink()
-    path.mkdir()
+    plant(tmp_path / "postmaster.pid")
     assert postmaster.postmaster_pid(cluster(tmp_path)) is None
 
 
-@pytest.mark.parametrize(("text", "major"), [("18\n", 18), ("15", 15), ("9.6\n", 9)])
-def test_the_version_of_the_data(tmp_path: Path, text: str, major: int) -> None:
-    """PG_VERSION decides; before there is a directory, or in an empty one, nothing does."""
+@pytest.mark.parametrize(
+    ("text", "major"), [("18\n", 18), ("15", 15), ("9.6\n", 9), ("", None), ("new\n", None), (None, None)]
+)
+def test_the_version_of_the_data(tmp_path: Path, text: str | None, major: int | None) -> None:
+    """PG_VERSION decides; where nothing is, nothing does; a directory without a version is no data directory."""
     assert binaries.data_major(tmp_path / "none") is None
     assert binaries.data_major(tmp_path) is None
-    (tmp_path / "PG_VERSION").write_text(text)
-    assert binaries.data_major(tmp_path) == major
-
-
-@pytest.mark.parametrize("text", ["", "new\n", None])
-def test_data_without_a_version(tmp_path: Path, text: str | None) -> None:
-    """A directory that holds something, but no readable version, is no data directory."""
     (tmp_path / "base").mkdir()
     if text is not None:
         (tmp_path / "PG_VERSION").write_text(text)
-    with pytest.raises(EmbeddedError, match="is not a PostgreSQL data directory"):
-        binaries.data_major(tmp_path)
+    if major is not None:
+        assert binaries.data_major(tmp_path) == major
+    else:
+        with pytest.raises(EmbeddedError, match="is not a PostgreSQL data directory"):
+            binaries.data_major(tmp_path)
 
 
 def test_the_order_of_candidates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,23 +36,14 @@ def seen(**changed: Any) -> Seen:
     return Seen(**{**{name: getattr(SEEN, name) for name in SEEN.__slots__}, **changed})
 
 
-@pytest.mark.parametrize(
-    ("changed", "verdict"),
-    [
-        ({}, Verdict.STAY),
-        ({"counter": 6}, Verdict.STAY),
-        ({"counter": 4}, Verdict.BACK),
-        ({"counter": None, "epoch_seen": None}, Verdict.BACK),
-        ({"epoch": 1}, Verdict.BACK),
-        ({"lineage": UUID(int=2)}, Verdict.BACK),
-        ({"epoch": 3, "floor": 2000}, Verdict.ACCEPT),
-        ({"epoch": 3, "floor": 2000, "counter": 1}, Verdict.ACCEPT),
-        ({"epoch": 3, "floor": 1000}, Verdict.BACK),
-        ({"place": "there"}, Verdict.MOVED),
-        ({"place": "there", "counter": 4}, Verdict.BACK),
-        ({"timeline": None, "counter": 4}, Verdict.STANDBY),
-    ],
-)
+@pytest.mark.parametrize(("changed", "verdict"), [
+    ({}, Verdict.STAY), ({"counter": 6}, Verdict.STAY), ({"counter": 4}, Verdict.BACK),
+    ({"counter": None, "epoch_seen": None}, Verdict.BACK), ({"epoch": 1}, Verdict.BACK),
+    ({"lineage": UUID(int=2)}, Verdict.BACK), ({"epoch": 3, "floor": 2000}, Verdict.ACCEPT),
+    ({"epoch": 3, "floor": 2000, "counter": 1}, Verdict.ACCEPT), ({"epoch": 3, "floor": 1000}, Verdict.BACK),
+    ({"place": "there"}, Verdict.MOVED), ({"place": "there", "counter": 4}, Verdict.BACK),
+    ({"timeline": None, "counter": 4}, Verdict.STANDBY),
+])  # fmt: skip
 def test_what_proves_that_it_has_gone_back(changed: dict[str, Any], verdict: Verdict) -> None:
     """Less than was confirmed, an older epoch, another database; not a new place, and not an epoch that covers all."""
     assert judge(KNOWN, seen(**changed)) is verdict

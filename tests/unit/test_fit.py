@@ -18,21 +18,13 @@ def row(**columns: object) -> page_size.Row:
     return {"id": ID, "args": "", "result": None, "progress": None, "last_error": None, **columns}
 
 
-def test_a_row_that_fits_is_left_as_it_is() -> None:
-    """Up to the very limit nothing is touched, and nothing is said of it."""
-    given = row(args="x" * 60, result="y" * 40)
-    assert fit_row(given, 100) == given
-
-
 def test_the_longest_texts_are_left_out() -> None:
-    """As many as it takes, the longest first, each named; what is short stays."""
+    """Up to the very limit nothing is touched; else the longest go first, each named; bytes count, not characters."""
     given = row(args="x" * 60, result="y" * 90, last_error="z" * 50)
     assert fit_row(given, 110) == {**given, "result": None, "omitted": ["result"]}
     assert fit_row(given, 109) == {**given, "result": None, "args": None, "omitted": ["result", "args"]}
-
-
-def test_text_is_measured_in_bytes() -> None:
-    """A character that takes four bytes counts for four."""
+    given = row(args="x" * 60, result="y" * 40)
+    assert fit_row(given, 100) == given
     assert text_bytes(row(args="\N{PILE OF POO}")) == 4
     assert fit_row(row(args="\N{PILE OF POO}" * 30), 100)["omitted"] == ["args"]
 
@@ -57,19 +49,11 @@ def test_a_page_ends_where_its_bytes_do() -> None:
 
 def test_what_is_fitted_goes_into_a_frame() -> None:
     """The limits leave room for all that is around the texts: the longest of each kind is encoded within a frame."""
-    entries: list[page_size.Row] = [
-        {
-            "job_id": ID,
-            "attempt": 2**31 - 1,
-            "worker": "w" * 120,
-            "started_at": 1.7e9,
-            "ended_at": 1.7e9,
-            "outcome": "lease_expired",
-            "error": None,
-            "exit_code": -9,
-            "progress": None,
-        }
-    ] * 100_000
+    times = dict.fromkeys(("started_at", "ended_at"), 1.7e9)
+    nothing = {"error": None, "progress": None, "exit_code": -9}
+    ended = {"job_id": ID, "attempt": 2**31 - 1, "worker": "w" * 120, "outcome": "lease_expired"}
+    entry: page_size.Row = {**ended, **times, **nothing}
+    entries: list[page_size.Row] = [entry] * 100_000
     job = fit_job(row(args="x" * (page_size.ROW_BYTES - 4_000_000)), entries)
     assert len(protocol.encode("ok", 1, {"job": job})) <= protocol.MAX_FRAME_BYTES
     page = fit_page([row(args="x" * 4096)] * 1000 + [row(args="x" * page_size.ROW_BYTES)])

@@ -1,4 +1,4 @@
-"""Handlers: what is refused at registration, and what is found out about the rest."""
+"""Handlers and the schedules that code declares: what is refused, and what is found out about the rest."""
 # ruff: noqa: D102, D103 - the functions at the top are specimens; their signatures say all
 
 from __future__ import annotations
@@ -17,6 +17,11 @@ from pulse.errors import HandlerError
 
 if TYPE_CHECKING:
     from nowhere import Thing  # type: ignore[import-not-found]
+from datetime import UTC, datetime
+
+import msgspec
+
+from pulse import protocol
 
 
 async def resize(path: str, width: int) -> None: ...
@@ -115,53 +120,30 @@ def test_what_is_declared() -> None:
     @app.handler("bare")
     def bare() -> None: ...
 
-    assert app.handlers["full"].declared() == {
-        "topic": "images",
-        "max_attempts": 5,
-        "timeout_s": 60.0,
-        "max_crashes": 2,
-        "stall_s": 9.0,
-    }
+    options = {"topic": "images", "max_attempts": 5, "timeout_s": 60.0, "max_crashes": 2, "stall_s": 9.0}
+    assert app.handlers["full"].declared() == options
     assert app.handlers["bare"].declared() == {}
     assert (app.handlers["full"].is_async, app.handlers["bare"].is_async) == (True, False)
 
 
 def test_isolation_is_the_workers_own_business() -> None:
-    """Its options are kept with the handler, and not declared: the server has no say in them."""
+    """Options of isolation are the worker's own business: kept, and not declared; a limit needs a process."""
     options = {"isolate": True, "max_memory_bytes": 2**30, "max_cpu_s": 2}
     handler = make_handler("apart", plain, **options)  # type: ignore[arg-type]
     assert (handler.isolate, handler.max_memory_bytes, handler.max_cpu_s) == (True, 2**30, 2.0)
     assert handler.declared() == {}
     assert make_handler("here", plain).isolate is False
-
-
-def test_a_limit_needs_a_process() -> None:
-    """Whoever limits a handler that shares its process is told what is missing."""
     with pytest.raises(HandlerError, match=r"handler 'x': max_cpu_s needs isolate=True: the limit is on a process"):
         pulse.App().handler("x", max_cpu_s=3)(plain)
 
 
-def test_handlers_are_read_only() -> None:
-    """Nobody adds a handler behind the checks."""
-    app = pulse.App()
-    with pytest.raises(TypeError):
-        app.handlers["x"] = make_handler("x", plain)  # type: ignore[index]
-
-
-@pytest.mark.parametrize(
-    ("function", "text"),
-    [
-        (None, "is not callable"),
-        ("resize", "is not callable"),
-        (generator, "generator function"),
-        (async_generator, "generator function"),
-        (functools.partial(generator), "generator function"),
-        (positional, "parameter 'n' is positional-only"),
-        (twice, "parameters 'one', 'two' are all annotated pulse.Context"),
-        (Callee, "is a class"),
-        (dict.fromkeys, "cannot be read|positional-only"),
-    ],
-)
+@pytest.mark.parametrize(("function", "text"), [
+    (None, "is not callable"), ("resize", "is not callable"), (generator, "generator function"),
+    (async_generator, "generator function"), (functools.partial(generator), "generator function"),
+    (positional, "parameter 'n' is positional-only"),
+    (twice, "parameters 'one', 'two' are all annotated pulse.Context"), (Callee, "is a class"),
+    (dict.fromkeys, "cannot be read|positional-only"),
+])  # fmt: skip
 def test_refused_functions(function: Any, text: str) -> None:
     """What can never be called as a handler is refused when it is registered, in one line with its name."""
     app = pulse.App()
@@ -180,100 +162,58 @@ def test_a_called_function_is_no_handler() -> None:
 
 
 def test_a_name_is_taken_once() -> None:
-    """A second handler of the same name is refused, and the first one stays."""
+    """A second handler of the same name is refused, and the first one stays; nobody goes round the check."""
     app = pulse.App()
     app.handler("same")(plain)
     with pytest.raises(HandlerError, match="handler 'same' exists already: plain"):
         app.handler("same")(optional)
+    with pytest.raises(TypeError, match="does not support item assignment"):
+        app.handlers["same"] = make_handler("same", optional)  # type: ignore[index]
     assert app.handlers["same"].function is plain
 
 
-def test_the_decorator_needs_a_name() -> None:
-    """`@app.handler` without parentheses says what to write."""
+def test_refused_names() -> None:
+    """What can never be a name is refused: anything but text that the database can hold, and no name at all."""
+    names: list[Any] = ["", "x" * 201, "a\0b", "\ud800", 7, None]
+    for name in names:
+        with pytest.raises(HandlerError, match="name must be text of 1 to 200 characters"):
+            pulse.App().handler(name)(plain)
     with pytest.raises(HandlerError, match=r'write @app.handler\("some-name"\)'):
         pulse.App().handler(plain)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("name", ["", "x" * 201, "a\0b", "\ud800", 7, None])
-def test_refused_names(name: Any) -> None:
-    """A name is text that the database can hold."""
-    with pytest.raises(HandlerError, match="name must be text of 1 to 200 characters"):
-        pulse.App().handler(name)(plain)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"topic": ""},
-        {"topic": "x" * 201},
-        {"max_attempts": 0},
-        {"max_attempts": 10_001},
-        {"max_attempts": True},
-        {"max_attempts": 2.0},
-        {"max_crashes": 0},
-        {"timeout_s": 0},
-        {"timeout_s": -1},
-        {"timeout_s": float("nan")},
-        {"timeout_s": float("inf")},
-        {"timeout_s": "60"},
-        {"stall_s": 0},
-        {"stall_s": float("nan")},
-        {"stall_s": True},
-        {"isolate": 1},
-        {"isolate": "yes"},
-        {"max_memory_bytes": 2**30},
-        {"max_memory_bytes": 2**30, "isolate": False},
-        {"max_memory_bytes": 0, "isolate": True},
-        {"max_memory_bytes": 1e9, "isolate": True},
-        {"max_memory_bytes": True, "isolate": True},
-        {"max_memory_bytes": 2**63, "isolate": True},
-        {"max_cpu_s": 1.5},
-        {"max_cpu_s": 0, "isolate": True},
-        {"max_cpu_s": float("inf"), "isolate": True},
-    ],
-)
+@pytest.mark.parametrize("options", [
+    {"topic": ""}, {"topic": "x" * 201}, {"max_attempts": 0}, {"max_attempts": 10_001}, {"max_attempts": True},
+    {"max_attempts": 2.0}, {"max_crashes": 0}, {"timeout_s": 0}, {"timeout_s": -1}, {"timeout_s": float("nan")},
+    {"timeout_s": float("inf")}, {"timeout_s": "60"}, {"stall_s": 0}, {"stall_s": float("nan")}, {"stall_s": True},
+    {"isolate": 1}, {"isolate": "yes"}, {"max_memory_bytes": 2**30}, {"max_memory_bytes": 2**30, "isolate": False},
+    {"max_memory_bytes": 0, "isolate": True}, {"max_memory_bytes": 1e9, "isolate": True},
+    {"max_memory_bytes": True, "isolate": True}, {"max_memory_bytes": 2**63, "isolate": True}, {"max_cpu_s": 1.5},
+    {"max_cpu_s": 0, "isolate": True}, {"max_cpu_s": float("inf"), "isolate": True},
+])  # fmt: skip
 def test_refused_options(options: dict[str, Any]) -> None:
     """An option out of range, or without the one that it needs, is refused by its name."""
     with pytest.raises(HandlerError, match=next(iter(options))):
         pulse.App().handler("x", **options)(plain)
 
 
-@pytest.mark.parametrize(
-    ("function", "parameter"),
-    [
-        (by_name, "ctx"),
-        (by_module, "ctx"),
-        (optional, "ctx"),
-        (union, "ctx"),
-        (annotated, "ctx"),
-        (quoted, "ctx"),
-        (beside_unknown, "ctx"),
-        (renamed, "the_context"),
-        (Callee(), "ctx"),
-        (AsyncCallee().method, "ctx"),
-        (functools.partial(by_name, n=1), "ctx"),
-        (decorated(by_name), "ctx"),
-        (plain, None),
-        (named_only, None),
-        (of_contexts, None),
-        (starred, None),
-    ],
-)
+@pytest.mark.parametrize(("function", "parameter"), [
+    (by_name, "ctx"), (by_module, "ctx"), (optional, "ctx"), (union, "ctx"), (annotated, "ctx"), (quoted, "ctx"),
+    (beside_unknown, "ctx"), (renamed, "the_context"), (Callee(), "ctx"), (AsyncCallee().method, "ctx"),
+    (functools.partial(by_name, n=1), "ctx"), (decorated(by_name), "ctx"), (plain, None), (named_only, None),
+    (of_contexts, None), (starred, None),
+])  # fmt: skip
 def test_who_gets_the_context(function: Callable[..., Any], parameter: str | None) -> None:
     """By annotation, however it is written, and by nothing else."""
     assert make_handler("x", function).context_parameter == parameter
 
 
 def test_a_context_that_only_type_checkers_know() -> None:
-    """An annotation that cannot be evaluated goes by how it is written."""
+    """An annotation that cannot be evaluated goes by how it is written; names of the enclosing function are found."""
     scope: dict[str, Any] = {}
     exec("def late(n: 'int', ctx: 'Context | None' = None): ...\ndef other(n, ctx: 'MyContext'): ...", scope)  # noqa: S102
     assert make_handler("x", scope["late"]).context_parameter == "ctx"
     assert make_handler("x", scope["other"]).context_parameter is None
-
-
-def test_a_context_named_in_a_closure() -> None:
-    """Names of the enclosing function are found as well."""
     alias = pulse.Context
 
     def inner(ctx: alias) -> object:  # type: ignore[valid-type]  # pyright: ignore[reportInvalidTypeForm]
@@ -282,17 +222,10 @@ def test_a_context_named_in_a_closure() -> None:
     assert make_handler("x", inner).context_parameter == "ctx"
 
 
-@pytest.mark.parametrize(
-    ("function", "is_async"),
-    [
-        (resize, True),
-        (functools.partial(resize, width=1), True),
-        (AsyncCallee(), True),
-        (plain, False),
-        (Callee(), False),
-        (functools.partial(plain), False),
-    ],
-)
+@pytest.mark.parametrize(("function", "is_async"), [
+    (resize, True), (functools.partial(resize, width=1), True), (AsyncCallee(), True), (plain, False),
+    (Callee(), False), (functools.partial(plain), False),
+])  # fmt: skip
 def test_what_runs_in_the_loop(function: Callable[..., Any], is_async: bool) -> None:
     """Whatever gives a coroutine is async, also behind a partial or as an object."""
     assert make_handler("x", function).is_async is is_async
@@ -323,3 +256,65 @@ def test_what_takes_no_attributes_can_still_be_a_handler() -> None:
     app = pulse.App()
     app.handler("method")(AsyncCallee().method)
     assert app.handlers["method"].context_parameter == "ctx"
+
+
+def test_what_is_declared_of_schedules() -> None:
+    """A schedule has its key, its handler's name and its rules, in the words of the wire; one handler may have two."""
+    app = pulse.App()
+
+    @app.schedule("often", {"n": 1}, every_s=5, overlap="skip", jitter_s=1.5)
+    @app.schedule("nightly", cron="30 2 * * *", timezone="Europe/Berlin", starts_at=datetime(2030, 1, 1, tzinfo=UTC))
+    @app.handler("report")
+    def report(n: int = 0) -> None:
+        del n
+
+    assert list(app.schedules) == ["nightly", "often"]
+    sent = [msgspec.convert(one.body, protocol.ScheduleDeclared) for one in app.schedules.values()]
+    nightly = protocol.ScheduleDeclared(
+        "report", cron="30 2 * * *", timezone="Europe/Berlin", starts_at=1893456000.0, key="nightly"
+    )
+    often = protocol.ScheduleDeclared("report", every=5.0, args='{"n":1}', overlap="skip", jitter_s=1.5, key="often")
+    assert sent == [nightly, often]
+    assert callable(report)
+
+
+@pytest.mark.parametrize(
+    ("rules", "message"),
+    [
+        ({}, "give exactly one of cron, every_s, run_at, not none"),
+        ({"cron": "@daily", "every_s": 5}, "give exactly one of cron, every_s, run_at, not cron, every_s"),
+        ({"every_s": -5}, "every_s is -5; seconds are allowed, not negative"),
+        ({"every_s": 5, "jitter_s": -0.5}, "jitter_s is -0.5; seconds are allowed, not negative"),
+        ({"every_s": 5, "catch_up": "none"}, "catch_up is 'none'; allowed are skip, latest, all"),
+        ({"every_s": 5, "overlap": "none"}, "overlap is 'none'; allowed are allow, skip, queue, cancel"),
+        ({"every_s": 5, "often": 1}, "unknown option 'often'; allowed are catch_up, cron, ends_at"),
+        ({"run_at": datetime(2030, 1, 1)}, "run_at has no time zone: 2030-01-01T00:00:00"),  # noqa: DTZ001
+        ({"every_s": 5, "ends_at": "soon"}, "ends_at must be an aware datetime or Unix seconds, not 'soon'"),
+    ],
+)
+def test_bad_rules(rules: dict[str, Any], message: str) -> None:
+    """One line that names the schedule, the rule, the value and what is allowed."""
+    app = pulse.App()
+    app.handler("report")(report := lambda: None)
+    with pytest.raises(HandlerError) as refused:
+        app.schedule("key", **rules)(report)
+    assert refused.value.message.startswith(f"schedule 'key': {message}")
+    assert dict(app.schedules) == {}
+
+
+def test_bad_keys_and_functions() -> None:
+    """A key is text and there once; what is scheduled is a handler; its arguments are JSON."""
+    app = pulse.App()
+    app.handler("report")(report := lambda: None)
+    app.schedule("key", every_s=1)(report)
+    for key, function, args in (
+        ("key", report, None),
+        ("", report, None),
+        ("k" * 201, report, None),
+        ("b", print, None),
+    ):
+        with pytest.raises(HandlerError, match=r"^schedule|is not a handler"):
+            app.schedule(key, args, every_s=1)(function)
+    with pytest.raises(HandlerError, match="args are not JSON"):
+        app.schedule("c", {"a": object()}, every_s=1)(report)
+    assert list(app.schedules) == ["key"]

@@ -21,6 +21,11 @@ from pulse_actors.dispatcher.net.listener import Listener
 from tests.support.certificates import Authority
 
 
+def listener(settings: Settings) -> Listener:
+    """One that nobody connects to."""
+    return Listener(cast("Any", SimpleNamespace(host=None)), settings)
+
+
 def test_a_handshake_is_tried(tmp_path: Path) -> None:
     """With a client that says hello, up to the answer; whether clients need certificates of their own or not."""
     ca = Authority(tmp_path)
@@ -46,18 +51,15 @@ def test_those_who_come_wait_for_as_long(tmp_path: Path) -> None:
     """Who takes the certificate finds it out."""
     mine = Authority(tmp_path).issue("server", "localhost")
     settings = Settings(listen="127.0.0.1:0", tls_cert=mine.cert, tls_key=mine.key)
-    assert Listener(cast("Any", SimpleNamespace(host=None)), settings)._handshakes.each_s > 0.0
-    assert Listener(cast("Any", SimpleNamespace(host=None)), Settings())._handshakes.each_s == 0.0
+    assert listener(settings)._handshakes.each_s > 0.0
+    assert listener(Settings())._handshakes.each_s == 0.0
 
 
 @pytest.mark.anyio
 async def test_none_begins_before_its_turn(tmp_path: Path) -> None:
     """Nothing is read of who waits for it, and nothing is left of who gives up."""
     mine = Authority(tmp_path).issue("server", "localhost")
-    reception = Listener(
-        cast("Any", SimpleNamespace(host=None)),
-        Settings(listen="127.0.0.1:0", tls_cert=mine.cert, tls_key=mine.key),
-    )
+    reception = listener(Settings(listen="127.0.0.1:0", tls_cert=mine.cert, tls_key=mine.key))
     waited: list[str] = []
 
     async def wait(source: str, network: str) -> None:
@@ -80,10 +82,7 @@ async def test_none_begins_before_its_turn(tmp_path: Path) -> None:
 async def test_who_waited_has_time_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next one of a long line has waited for nearly as long as it may: its handshake has a time of its own."""
     mine = Authority(tmp_path).issue("server", "localhost")
-    reception = Listener(
-        cast("Any", SimpleNamespace(host=None)),
-        Settings(listen="127.0.0.1:0", tls_cert=mine.cert, tls_key=mine.key),
-    )
+    reception = listener(Settings(listen="127.0.0.1:0", tls_cert=mine.cert, tls_key=mine.key))
     until_s: list[float] = []
     secured: Any = object()
 

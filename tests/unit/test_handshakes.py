@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from types import SimpleNamespace
 
 import anyio
 import pytest
+from anyio.lowlevel import checkpoint
 
 from pulse.common.fair_queue import ASKER
 from pulse_actors.dispatcher.admission import tls_limits as module
@@ -22,22 +24,33 @@ async def test_whoever_is_alone_begins_at_once(monkeypatch: pytest.MonkeyPatch) 
     assert ASKER.get() is None
 
 
-async def test_so_many_a_second() -> None:
-    """However many come."""
-    handshakes, began_s = TlsHandshakes(), time.monotonic()
-    for _ in range(5):
-        await handshakes.wait("a", "n")
-    assert time.monotonic() - began_s >= 4 / A_SECOND
+async def pauses_s(monkeypatch: pytest.MonkeyPatch, each_s: float) -> list[float]:
+    """How long each of five waits that come together, on a clock that only they move."""
+    now_s, slept_s = 100.0, list[float]()
 
+    async def sleep(for_s: float) -> None:
+        nonlocal now_s
+        now_s += for_s
+        slept_s.append(for_s)
+        await checkpoint()
 
-async def test_those_that_take_long_are_fewer() -> None:
-    """A long key takes no more of the loop than a short one."""
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now_s))
+    monkeypatch.setattr(module, "anyio", SimpleNamespace(sleep=sleep, Lock=anyio.Lock))
     handshakes = TlsHandshakes()
-    handshakes.each_s = 0.002
-    began_s = time.monotonic()
+    handshakes.each_s = each_s
     for _ in range(5):
         await handshakes.wait("a", "n")
-    assert time.monotonic() - began_s >= 4 * 0.002 / SHARE
+    return slept_s
+
+
+async def test_so_many_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many come."""
+    assert await pauses_s(monkeypatch, 0.0) == pytest.approx([0.0, *[1 / A_SECOND] * 4])
+
+
+async def test_those_that_take_long_are_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A long key takes no more of the loop than a short one."""
+    assert await pauses_s(monkeypatch, 0.002) == pytest.approx([0.0, *[0.002 / SHARE] * 4])
 
 
 async def test_who_opens_many_does_not_go_before_who_opens_one() -> None:

@@ -133,36 +133,21 @@ def test_what_is_no_identity_has_no_user(text: str) -> None:
     assert identity.user_of(Host("h", "b", 1), text) is None
 
 
-def test_a_pidfd_is_of_the_peer() -> None:
-    """The kernel gives a descriptor of the very process that connected."""
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        pidfd = identity.pidfd_of(ours, identity.peer_of(ours))
-    assert pidfd is not None
-    assert f"Pid:\t{os.getpid()}\n" in Path(f"/proc/self/fdinfo/{pidfd}").read_text("ascii")
-    os.close(pidfd)
+def test_an_older_kernel_names_the_peer_by_pid(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel gives a pidfd of the peer; an older one's is opened by pid, of the process with its start time."""
+    for option in (identity.SO_PEERPIDFD, 2**15):  # no kernel has the second
+        monkeypatch.setattr(identity, "SO_PEERPIDFD", option)
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            pidfd = identity.pidfd_of(ours, identity.peer_of(ours))
+        assert pidfd is not None
+        assert f"Pid:\t{os.getpid()}\n" in Path(f"/proc/self/fdinfo/{pidfd}").read_text("ascii")
+        os.close(pidfd)
 
 
-@pytest.fixture
-def older_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A kernel that gives no pidfd with a socket."""
-    monkeypatch.setattr(identity, "SO_PEERPIDFD", 2**15)
-
-
-@pytest.mark.usefixtures("older_kernel")
-def test_an_older_kernel_names_the_peer_by_pid() -> None:
-    """Then the pidfd is opened by pid, of the process that has the start time it had when it connected."""
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        pidfd = identity.pidfd_of(ours, identity.peer_of(ours))
-    assert pidfd is not None
-    assert f"Pid:\t{os.getpid()}\n" in Path(f"/proc/self/fdinfo/{pidfd}").read_text("ascii")
-    os.close(pidfd)
-
-
-@pytest.mark.usefixtures("older_kernel")
-def test_a_pid_that_was_used_again_is_not_the_peer() -> None:
+def test_a_pid_that_was_used_again_is_not_the_peer(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process of that pid which started at another time is somebody else: no pidfd, and none is left open."""
+    monkeypatch.setattr(identity, "SO_PEERPIDFD", 2**15)
     ours, theirs = socket.socketpair()
     with ours, theirs:
         peer = replace(identity.peer_of(ours), start_time=1)

@@ -42,7 +42,7 @@ def test_whose_status_is_wanted_is_kept() -> None:
         os.waitid(os.P_PID, one.pid, os.WEXITED | os.WNOWAIT)
     try:
         pid1.bury_orphans({kept.pid, *(pid for pid in processes.own_children() if pid != buried.pid)})
-        with pytest.raises(ChildProcessError):
+        with pytest.raises(ChildProcessError, match="No child processes"):
             os.waitid(os.P_PID, buried.pid, os.WEXITED | os.WNOHANG)
     finally:
         codes = kept.wait(), buried.wait()

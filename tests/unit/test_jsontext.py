@@ -26,23 +26,19 @@ def test_what_is_json_comes_back(value: object) -> None:
     assert text.encode().decode() == text
 
 
-@pytest.mark.parametrize(("text", "value"), [(' {"a": 1}', {"a": 1}), ("[1]\n ", [1]), ("1e400", float("inf"))])
-def test_spaces_around_it(text: str, value: object) -> None:
-    """Are allowed, as JSON does."""
-    assert loads(text) == value
-
-
-@pytest.mark.parametrize("text", ["", " ", "{", '{"a": 1} x', "[1][2]", "\ufeff{}", "nul"])
-def test_what_is_no_json(text: str) -> None:
-    """Is refused, whatever its beginning."""
-    with pytest.raises(ValueError, match=r".+"):
-        loads(text)
+def test_what_is_json_and_what_is_not() -> None:
+    """Spaces around JSON are allowed; anything that is none is refused, whatever its beginning."""
+    for text, value in [(' {"a": 1}', {"a": 1}), ("[1]\n ", [1]), ("1e400", float("inf"))]:
+        assert loads(text) == value
+    for text in ["", " ", "{", '{"a": 1} x', "[1][2]", "\ufeff{}", "nul"]:
+        with pytest.raises(ValueError, match=r".+"):
+            loads(text)
 
 
 @pytest.mark.parametrize("value", ["a\0b", {"\0": 1}, ["\\\0"], "\ud800", {"k": "x\udfff"}])
 def test_what_postgresql_cannot_hold(value: object) -> None:
     """NUL and lone surrogates are refused, wherever they hide."""
-    with pytest.raises(NotStorableError):
+    with pytest.raises(NotStorableError, match=r"it contains a (NUL|lone)"):
         dumps(value)
 
 
@@ -75,29 +71,11 @@ def deep() -> object:
     return value
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        float("nan"),
-        float("inf"),
-        [float("-inf")],
-        {1, 2},
-        object(),
-        b"x",
-        {(1, 2): 3},
-        Rude(a=1),
-        endless(),
-        [10**5000],
-    ],
-)
+@pytest.mark.parametrize("value", [
+    float("nan"), float("inf"), [float("-inf")], {1, 2}, object(), b"x", {(1, 2): 3}, Rude(a=1), endless(), [10**5000],
+])  # fmt: skip
 def test_what_has_no_json_form(value: object) -> None:
     """Everything else is one kind of error with a text."""
     with pytest.raises(NotJsonError) as caught:
         dumps(value)
     assert str(caught.value)
-
-
-def test_nested_too_deeply() -> None:
-    """Depth that no parser follows is an error, not a crash."""
-    with pytest.raises(NotJsonError, match="deeply"):
-        dumps(deep())

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any, Final, cast
 
 import pytest
+from msgspec import structs
 
 from pulse.ops.doctor.finding import Finding, State
 from pulse.store.reading.jobs import Standing
@@ -21,6 +22,7 @@ from pulse_actors.dispatcher.workers.records import BACKLOG_BYTES, HeldJob, Regi
 from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 from pulse_actors.shared import identity as identities
 from tests.support.claim_parts import claim_parts
+from tests.unit.test_desk import Wire
 
 JOB: Final = bytes(15) + b"1"
 OTHER: Final = bytes(15) + b"2"
@@ -44,24 +46,10 @@ BASE: Final = Standing(
 RUNS: Final[dict[str, Any]] = {"status": "RUNNING", "locked_by": ME}
 
 
-class Wire:
-    """Has so much to say yet."""
-
-    def __init__(self) -> None:
-        self.backlog_bytes = 0
-
-    def send(self, kind: str, request: int | None, body: object) -> None:
-        """Nothing is sent here."""
-
-    def close(self) -> None:
-        """Nor closed."""
-
-
 def worker(identity: str = ME, topics: tuple[str, ...] = ("a",)) -> RegisteredWorker:
     """A worker that is connected, and was heard of at 5."""
-    made = RegisteredWorker(
-        WorkerFacts(identity, "w", identity.encode()[-16:], 1, 0, topics, frozenset({"red"})), 3, Wire()
-    )
+    facts = WorkerFacts(identity, "w", identity.encode()[-16:], 1, 0, topics, frozenset({"red"}))
+    made = RegisteredWorker(facts, 3, Wire())
     made.contact.heard_s = 5.0
     return made
 
@@ -72,29 +60,15 @@ def site(*workers: RegisteredWorker) -> RequestContext:
     for one in workers:
         registry.join(one)
     claims = claim_parts(NOTHING, registry, HOST, lease_s=30.0, poll_s=0.25, batch=1)
-    return RequestContext(
-        Services(
-            store=NOTHING,
-            registry=registry,
-            signal=claims.signal,
-            handout=claims.handout,
-            quarantine=claims.quarantine,
-            bus=NOTHING,
-            host=HOST,
-            stacks=NOTHING,
-            stats=NOTHING,
-            incidents=NOTHING,
-            redaction=NOTHING,
-            server=ServerInfo("here", 10.0, 30.0),
-        )
-    )
+    parts: dict[str, Any] = {"signal": claims.signal, "handout": claims.handout, "quarantine": claims.quarantine}
+    others: dict[str, Any] = dict.fromkeys(("store", "bus", "stacks", "stats", "incidents", "redaction"), NOTHING)
+    server = ServerInfo("here", 10.0, 30.0)
+    return RequestContext(Services(registry=registry, host=HOST, server=server, **parts, **others))
 
 
 def known(on: RequestContext, **columns: Any) -> JobFacts:
     """What is known at 9."""
-    return facts_of(
-        on, Standing(**{name: columns.get(name, getattr(BASE, name)) for name in BASE.__struct_fields__}), 9.0
-    )
+    return facts_of(on, structs.replace(BASE, **columns), 9.0)
 
 
 def test_who_serves_its_topic() -> None:
@@ -205,8 +179,7 @@ def test_who_was_never_heard_of() -> None:
 def test_what_slows_all_down() -> None:
     """Who keeps dead rows is told with what ends it."""
     found = Finding("xmin", State.WARNING, "session 7 is idle", ("session 8",), ("While …", "SELECT 7;"))
-    job = Standing(**{name: getattr(BASE, name) for name in BASE.__struct_fields__})
-    slow = facts_of(site(), job, 9.0, found).slow
+    slow = facts_of(site(), BASE, 9.0, found).slow
     assert slow is not None
     assert "session 7 is idle (and 1 more)" in slow[0]
     assert slow[1] == "If nobody needs it: SELECT 7;"

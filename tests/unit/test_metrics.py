@@ -26,19 +26,8 @@ from tests.support.markdown import DOCS, section, table
 from tests.support.peers import until
 
 HOSTILE: Final = [
-    'a"b',
-    "a\nb",
-    "a\\b",
-    "\ud800",
-    "\u202eabc",
-    "x" * 200,
-    "x" * 199 + "y",
-    "é",
-    "",
-    "{}",
-    "a\0b",
-    "\x1b[2J",
-]
+    'a"b', "a\nb", "a\\b", "\ud800", "\u202eabc", "x" * 200, "x" * 199 + "y", "é", "", "{}", "a\0b", "\x1b[2J",
+]  # fmt: skip
 BUCKETS: Final = {"bounds": list(BOUNDS), "counts": list(accumulate([1.0] * (len(BOUNDS) + 1))), "sum": 5.0}
 TOPIC: Final = {"ready": 2, "oldest_s": 7.0, "counts": {"submitted": 5}}
 

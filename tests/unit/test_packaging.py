@@ -19,6 +19,7 @@ import pulse
 from pulse.common.version import VERSION
 from pulse_supervisor.systemd.units import FILES
 
+pytestmark = pytest.mark.rest
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = {"pulse": "pulse", "pulse_supervisor": "supervisor/pulse_supervisor", "pulse_actors": "actors/pulse_actors"}
 
@@ -52,12 +53,6 @@ def in_wheel(wheel: Path) -> set[str]:
         return set(archive.namelist())
 
 
-@pytest.fixture(scope="module")
-def project() -> dict[str, dict[str, object]]:
-    """pyproject.toml."""
-    return tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
-
-
 @pytest.mark.parametrize("package", PACKAGES)
 def test_wheel_holds_every_file_of_the_packages(in_wheel: set[str], package: str) -> None:
     """Each module, SQL file and typing marker of the checkout is in the wheel, under its import name."""
@@ -79,21 +74,12 @@ def test_wheel_holds_the_sql(wheel: Path) -> None:
             assert archive.read(f"pulse_supervisor/deploy/{path}") == (ROOT / "deploy" / path).read_bytes()
 
 
-def test_the_version_is_the_same_everywhere(project: dict[str, dict[str, object]]) -> None:
-    """What pulse says of itself is what it is installed as."""
-    assert project["project"]["version"] == pulse.__version__ == VERSION
-
-
-def test_wheel_holds_nothing_else(in_wheel: set[str]) -> None:
-    """The wheel takes three import names and no more: `supervisor`, `actors` and `tests` belong to others."""
+def test_wheel_holds_nothing_else(in_wheel: set[str], wheel: Path) -> None:
+    """Three import names and no more (`supervisor`, `actors` and `tests` are others'), the man page, both commands."""
     tops = {name.split("/")[0] for name in in_wheel}
     assert tops == {*PACKAGES, "pulse_supervisor-0.1.0.dist-info", "pulse_supervisor-0.1.0.data"}
     data = {name for name in in_wheel if name.startswith("pulse_supervisor-0.1.0.data/")}
     assert data == {"pulse_supervisor-0.1.0.data/data/share/man/man1/pulse.1"}
-
-
-def test_wheel_starts_the_commands(wheel: Path) -> None:
-    """Both commands are declared."""
     with zipfile.ZipFile(wheel) as archive:
         declared = archive.read("pulse_supervisor-0.1.0.dist-info/entry_points.txt").decode()
     assert "pulse = pulse.cli.main:main" in declared
@@ -116,7 +102,7 @@ def test_wheel_can_be_imported(wheel: Path, tmp_path: Path) -> None:
 
 
 def test_sdist_is_complete(built: Path) -> None:
-    """Whoever unpacks the sdist can build, test and read: nothing of that is left out, nothing made is put in."""
+    """Somebody who unpacks the sdist can build, test and read: it has all of that, and nothing that was made."""
     (path,) = built.glob("*.tar.gz")
     with tarfile.open(path) as archive:
         inside = {name.partition("/")[2] for name in archive.getnames()}
@@ -127,7 +113,7 @@ def test_sdist_is_complete(built: Path) -> None:
 
 
 def test_it_can_be_made_again(built: Path, tmp_path: Path) -> None:
-    """Whoever builds from the sdist, later, elsewhere and with other permissions, gets the same files, bit by bit."""
+    """A build from the sdist, later, elsewhere and with other permissions, makes the same files, bit by bit."""
     (sdist,) = built.glob("*.tar.gz")
     command: list[str | Path] = ["tar", "--no-same-permissions", "--no-same-owner", "-xf", sdist, "-C", tmp_path]
     subprocess.run(command, check=True, umask=0o077)
@@ -156,8 +142,8 @@ def test_what_it_consists_of(tmp_path: Path) -> None:
     assert all(one["purl"].startswith("pkg:pypi/") for one in said["components"])
 
 
-def test_both_lists_of_development_tools_agree(project: dict[str, dict[str, object]]) -> None:
-    """The extra `dev`, for older pips, and the dependency group `dev` name the same tools."""
-    extras = project["project"]["optional-dependencies"]
-    assert isinstance(extras, dict)
-    assert extras["dev"] == project["dependency-groups"]["dev"]
+def test_what_pyproject_says_twice() -> None:
+    """Code and project name one version; the extra `dev`, for older pips, and the group `dev` name the same tools."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    assert project["project"]["version"] == pulse.__version__ == VERSION
+    assert project["project"]["optional-dependencies"]["dev"] == project["dependency-groups"]["dev"]

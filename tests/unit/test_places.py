@@ -58,60 +58,34 @@ def belonging_to_another(path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
 class TestClientCandidates:
     """Where clients look."""
 
-    def test_order(self) -> None:
-        """The variable first, then the user's, the system's and the temporary directory."""
-        env = {"PULSE_RUNTIME_DIR": "/a", "XDG_RUNTIME_DIR": "/b", "TMPDIR": "/c", "RUNTIME_DIRECTORY": "/d"}
-        mine = Path(f"/c/pulse-{os.geteuid()}")
-        assert client_candidates(env) == [Path("/a"), Path("/b/pulse"), Path("/run/pulse"), mine]
-
-    def test_without_environment(self) -> None:
-        """Two places are left when the environment says nothing."""
-        assert client_candidates({}) == [Path("/run/pulse"), Path(f"/tmp/pulse-{os.geteuid()}")]
-
-    def test_named_comes_first_and_once(self) -> None:
-        """A directory that is named twice is looked at once."""
-        found = client_candidates({"PULSE_RUNTIME_DIR": "/a"}, Path("/a"))
-        assert found[0] == Path("/a")
-        assert found.count(Path("/a")) == 1
-
-    def test_relative_variable(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-        """A relative PULSE_RUNTIME_DIR begins here; a relative XDG_RUNTIME_DIR does not count (XDG's rule)."""
+    def test_order(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        """The variable, the user's, the system's and the temporary directory; a relative variable begins here."""
         monkeypatch.chdir(tmp_path)
-        found = client_candidates({"PULSE_RUNTIME_DIR": "run", "XDG_RUNTIME_DIR": "xdg"})
-        assert found[:2] == [tmp_path / "run", Path("/run/pulse")]
+        env = {"PULSE_RUNTIME_DIR": "/a", "XDG_RUNTIME_DIR": "/b", "TMPDIR": "/c", "RUNTIME_DIRECTORY": "/d"}
+        system, mine = Path("/run/pulse"), f"pulse-{os.geteuid()}"
+        assert client_candidates(env) == [Path("/a"), Path("/b/pulse"), system, Path("/c", mine)]
+        assert client_candidates({}) == [system, Path("/tmp", mine)]
+        assert client_candidates({"PULSE_RUNTIME_DIR": "/a"}, Path("/a")) == [Path("/a"), system, Path("/tmp", mine)]
+        relative = client_candidates({"PULSE_RUNTIME_DIR": "run", "XDG_RUNTIME_DIR": "xdg"})
+        assert relative == [tmp_path / "run", system, Path("/tmp", mine)]
 
 
 class TestServerRuntimeDir:
     """Where the server puts its sockets."""
 
-    def test_named_wins(self) -> None:
-        """What the user names wins over everything."""
-        env = {"PULSE_RUNTIME_DIR": "/a", "RUNTIME_DIRECTORY": "/b"}
-        assert server_runtime_dir(env, Path("/n"), uid=ROOT) == Path("/n")
-        assert server_runtime_dir(env, uid=ROOT) == Path("/a")
-
-    def test_systemd_before_custom(self) -> None:
-        """systemd's directory is next, the first one where it gives several."""
-        assert server_runtime_dir({"RUNTIME_DIRECTORY": "/run/x:/run/y"}, uid=USER) == Path("/run/x")
-
-    def test_root(self) -> None:
-        """root takes the system's directory, also under a user's XDG_RUNTIME_DIR (sudo)."""
-        assert server_runtime_dir({"XDG_RUNTIME_DIR": "/run/user/1000"}, uid=ROOT) == Path("/run/pulse")
-
-    def test_user_with_a_session(self, tmp_path: Path) -> None:
-        """An ordinary user takes the session's directory when it is there."""
-        assert server_runtime_dir({"XDG_RUNTIME_DIR": str(tmp_path)}, uid=USER) == tmp_path / "pulse"
-
-    def test_user_without_a_session(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A session directory that does not exist is passed over; the temporary one is the last resort."""
-        monkeypatch.setattr("pulse.system.directories._SYSTEM_RUNTIME_DIR", tmp_path / "none" / "pulse")
-        env = {"XDG_RUNTIME_DIR": str(tmp_path / "gone"), "TMPDIR": str(tmp_path)}
-        assert server_runtime_dir(env, uid=USER) == tmp_path / f"pulse-{USER}"
-
-    def test_user_with_a_prepared_system_directory(self, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """The system's directory is taken by an ordinary user who may write there."""
+    def test_order(self, tmp_path: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """What is named, systemd's first, root's (under sudo, too), a session's, a prepared one, the last resort."""
+        ours, session, both = {"PULSE_RUNTIME_DIR": "/a"}, {"XDG_RUNTIME_DIR": str(tmp_path)}, "/run/x:/run/y"
+        assert server_runtime_dir({**ours, "RUNTIME_DIRECTORY": both}, Path("/n"), uid=ROOT) == Path("/n")
+        assert server_runtime_dir({**ours, "RUNTIME_DIRECTORY": both}, uid=ROOT) == Path("/a")
+        assert server_runtime_dir({"RUNTIME_DIRECTORY": both}, uid=USER) == Path("/run/x")
+        assert server_runtime_dir(session, uid=ROOT) == Path("/run/pulse")
+        assert server_runtime_dir(session, uid=USER) == tmp_path / "pulse"
         monkeypatch.setattr("pulse.system.directories._SYSTEM_RUNTIME_DIR", place)
         assert server_runtime_dir({}, uid=USER) == place
+        monkeypatch.setattr("pulse.system.directories._SYSTEM_RUNTIME_DIR", tmp_path / "none" / "pulse")
+        gone = {"XDG_RUNTIME_DIR": str(tmp_path / "gone"), "TMPDIR": str(tmp_path)}
+        assert server_runtime_dir(gone, uid=USER) == tmp_path / f"pulse-{USER}"
 
 
 class TestServerStateDir:
@@ -132,12 +106,9 @@ class TestServerStateDir:
         """The variable, systemd, root's, XDG's, the home directory: the first that is given."""
         assert server_state_dir(env, uid=uid) == Path(path)
 
-    def test_named_wins(self) -> None:
-        """What the user names wins over everything."""
+    def test_named(self) -> None:
+        """What the user names wins over everything; a user without any home is told which variable to set."""
         assert server_state_dir({"PULSE_STATE_DIR": "/a"}, Path("/n"), uid=USER) == Path("/n")
-
-    def test_no_home(self) -> None:
-        """A user without any home is told which variable to set."""
         with pytest.raises(PlaceError, match=r"user 4000000001 has no home directory.*PULSE_STATE_DIR"):
             server_state_dir({}, uid=4_000_000_001)
 
@@ -152,25 +123,19 @@ class TestBothSides:
         either: Check = request.param
         return either
 
-    def test_private(self, check: Check, place: Path, *, named: bool) -> None:
-        """A directory of one's own, mode 0700, is accepted."""
-        check(place, named=named)
-
-    def test_readable_by_others(self, check: Check, place: Path, *, named: bool) -> None:
-        """Others may look: the sockets in it have modes of their own."""
-        place.chmod(0o755)
+    @pytest.mark.parametrize("mode", [0o700, 0o755])
+    def test_private(self, check: Check, place: Path, mode: int, *, named: bool) -> None:
+        """A directory of one's own is accepted; others may look: the sockets in it have modes of their own."""
+        place.chmod(mode)
         check(place, named=named)
 
     def test_symlink(self, check: Check, place: Path, *, named: bool) -> None:
         """A symlink is refused, even to a good directory, and nothing is made behind it."""
-        link = place.parent / "link"
-        link.symlink_to(place)
-        with pytest.raises(PlaceError, match="is a symlink"):
-            check(link, named=named)
-        link.unlink()
-        link.symlink_to(place / "not-there")
-        with pytest.raises(PlaceError, match="is a symlink"):
-            check(link, named=named)
+        for number, target in enumerate((place, place / "not-there")):
+            link = place.parent / f"link{number}"
+            link.symlink_to(target)
+            with pytest.raises(PlaceError, match="is a symlink"):
+                check(link, named=named)
         assert list(place.iterdir()) == []
 
     def test_file(self, check: Check, place: Path, *, named: bool) -> None:
@@ -195,14 +160,11 @@ class TestNamed:
     """What only a named directory may do."""
 
     def test_foreign_owner(self, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Another user's directory is refused unless it was named."""
+        """Another user's directory is refused unless it was named; root's needs no naming."""
         with belonging_to_another(place, monkeypatch):
             with pytest.raises(PlaceError, match="belongs to user"):
                 check_client_dir(place, named=False)
             check_client_dir(place, named=True)
-
-    def test_root_is_trusted(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A directory of root's needs no naming."""
         monkeypatch.setattr(os, "geteuid", lambda: USER)
         check_client_dir(Path("/usr"), named=False)
 
@@ -218,7 +180,7 @@ class TestPrepare:
     """What the server makes."""
 
     def test_made_private(self, tmp_path: Path) -> None:
-        """A missing directory is made with its parents, open to its owner alone, whatever the umask."""
+        """One that is missing is made with its parents, for its owner alone, whatever the umask; then it stays."""
         path = tmp_path / "a" / "b"
         before = os.umask(0)
         try:
@@ -226,13 +188,9 @@ class TestPrepare:
         finally:
             os.umask(before)
         assert path.stat().st_mode & 0o777 == 0o700
-
-    def test_twice(self, tmp_path: Path) -> None:
-        """What was prepared can be prepared again, with what is in it."""
-        prepare_runtime_dir(tmp_path / "run", named=False)
-        (tmp_path / "run" / "pulse.sock").touch()
-        prepare_runtime_dir(tmp_path / "run", named=False)
-        assert (tmp_path / "run" / "pulse.sock").exists()
+        (path / "pulse.sock").touch()
+        prepare_runtime_dir(path, named=False)
+        assert (path / "pulse.sock").exists()
 
     def test_cannot_be_made(self) -> None:
         """A place where nobody can make a directory is refused with one line that says so."""
@@ -267,15 +225,8 @@ class TestSocketPath:
     """The kernel's limit."""
 
     def test_the_longest(self) -> None:
-        """107 bytes fit."""
+        """107 bytes fit; of more the message says how many there are: bytes, not letters."""
         check_socket_path(Path("/" + "s" * 106))
-
-    def test_one_more(self) -> None:
-        """108 do not, and the message says how many there are."""
-        with pytest.raises(PlaceError, match="has 108 bytes, at most 107"):
-            check_socket_path(Path("/" + "s" * 107))
-
-    def test_bytes_not_characters(self) -> None:
-        """What counts is bytes, so letters of two bytes count twice."""
-        with pytest.raises(PlaceError, match="has 121 bytes"):
-            check_socket_path(Path("/" + "ü" * 60))
+        for name, said in (("s" * 107, "has 108 bytes, at most 107"), ("ü" * 60, "has 121 bytes")):
+            with pytest.raises(PlaceError, match=said):
+                check_socket_path(Path("/" + name))

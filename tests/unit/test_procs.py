@@ -58,5 +58,5 @@ def test_a_process_that_is_gone() -> None:
     assert processes.threads(2**22 + 1) == []
     assert not processes.is_blocking(2**22 + 1, 2**22 + 1, 1)
     assert not processes.is_pending(2**22 + 1, 2**22 + 1, 1)
-    with pytest.raises(ProcessLookupError):
+    with pytest.raises(ProcessLookupError, match="tgkill"):
         processes.signal_thread(2**22 + 1, 2**22 + 1, 0)

@@ -1,8 +1,9 @@
-"""Requests: the frames that both clients send."""
+"""Requests: the frames that both clients send; and why a job does not run, as they ask it."""
 
 from __future__ import annotations
 
 import itertools
+import re
 import uuid
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
@@ -12,10 +13,11 @@ import pytest
 
 import pulse
 from pulse import protocol
-from pulse.client import requests, schedule_requests
+from pulse.client import records, requests, schedule_requests
 from pulse.client.requests import Request
 from pulse.common.wire_values import unix_time
 from pulse.errors import BadRequestError, HandlerError, ProtocolError, TooLargeError
+from pulse.job import Status
 from pulse.protocol import CLIENT_KINDS, FrameReader, decode_body
 
 app = pulse.App()
@@ -65,29 +67,15 @@ def test_a_submit_always_has_ids() -> None:
 
 
 def test_a_submit_says_what_was_said() -> None:
-    """Options are sent as they are; what was left out or None is not."""
+    """Options are sent as they are; what was left out or None is not; args may be any mapping."""
     at = datetime(2030, 1, 1, tzinfo=UTC)
-    (job,) = sent(
-        requests.submit(
-            [
-                {
-                    "name": "a",
-                    "topic": "t",
-                    "priority": -5,
-                    "run_at": at,
-                    "max_attempts": 3,
-                    "timeout_s": 2.5,
-                    "id": str(JOB),
-                    "delay_s": None,
-                }
-            ]
-        )
-    ).jobs
-    assert job == protocol.SubmittedJob(
-        name="a", topic="t", priority=-5, run_at=at.timestamp(), max_attempts=3, timeout_s=2.5, id=JOB.bytes
-    )
-    body: Any = requests.submit([{"name": "a"}]).body
+    said: dict[str, Any] = {"name": "a", "topic": "t", "priority": -5, "max_attempts": 3, "timeout_s": 2.5}
+    given: Any = {**said, "run_at": at, "id": str(JOB), "delay_s": None}
+    (job,) = sent(requests.submit([given])).jobs
+    assert job == protocol.SubmittedJob(**said, run_at=at.timestamp(), id=JOB.bytes)
+    body: Any = requests.submit([{"name": "a", "args": MappingProxyType({"x": 1})}]).body
     assert set(body["jobs"][0]) == {"name", "args", "id"}
+    assert body["jobs"][0]["args"] == '{"x":1}'
 
 
 def test_who_has_no_id_gets_one() -> None:
@@ -97,12 +85,6 @@ def test_who_has_no_id_gets_one() -> None:
     assert second == JOB.bytes
     assert len({first, second, third}) == 3
     assert len(first) == len(third) == 16
-
-
-def test_args_may_be_any_mapping() -> None:
-    """They are read as a dict would be; a dict of the caller's is left alone."""
-    body: Any = requests.submit([{"name": "a", "args": MappingProxyType({"x": 1})}]).body
-    assert body["jobs"][0]["args"] == '{"x":1}'
 
 
 @pytest.mark.parametrize(
@@ -126,11 +108,11 @@ def test_args_may_be_any_mapping() -> None:
     ],
 )
 def test_refused_jobs(job: Any, text: str) -> None:
-    """What the server could never take is refused before anything is sent, in one line."""
-    with pytest.raises(BadRequestError) as caught:
-        requests.submit([{"name": "good"}, job])
-    assert text in caught.value.message
-    assert "\n" not in caught.value.message
+    """What the server could never take is refused before anything is sent, in one line; so is nothing at all."""
+    for jobs, said in (([{"name": "good"}, job], text), ([], "no jobs")):
+        with pytest.raises(BadRequestError, match=re.escape(said)) as caught:
+            requests.submit(jobs)
+        assert "\n" not in caught.value.message
 
 
 def test_a_function_that_is_no_handler() -> None:
@@ -139,24 +121,14 @@ def test_a_function_that_is_no_handler() -> None:
         requests.submit([{"name": sent}])
 
 
-def test_nothing_is_not_submitted() -> None:
-    """An empty submit is a mistake."""
-    with pytest.raises(BadRequestError, match="no jobs"):
-        requests.submit([])
-
-
-def test_too_large_is_found_before_sending() -> None:
-    """The message has the size and the limit."""
+def test_what_cannot_be_sent() -> None:
+    """The message has the size and the limit; a value that msgpack cannot hold is one clear error."""
     request = requests.submit([{"name": "a", "args": {"x": "y" * 2000}}])
     with pytest.raises(TooLargeError, match=r"the request has 20\d\d bytes; the server accepts 1000"):
         request.encode(1, 1000)
-
-
-@pytest.mark.parametrize("value", [object(), "\ud800", 2**70, {1}])
-def test_what_msgpack_cannot_hold(value: object) -> None:
-    """A value that cannot be sent is one clear error."""
-    with pytest.raises(BadRequestError, match="a value cannot be sent"):
-        requests.raw("ping", {"x": value}, repeatable=True).encode(1, 1000)
+    for value in [object(), "\ud800", 2**70, {1}]:
+        with pytest.raises(BadRequestError, match="a value cannot be sent"):
+            requests.raw("ping", {"x": value}, repeatable=True).encode(1, 1000)
 
 
 def test_lists_are_filtered() -> None:
@@ -178,49 +150,38 @@ def test_ids_of_any_kind() -> None:
 
 
 def test_what_may_be_repeated() -> None:
-    """Reads, submits and the gate may be asked twice; what moves a job may not."""
-    assert all(
-        request.repeatable
-        for request in (
-            requests.submit([{"name": "a"}]),
-            requests.get(JOB),
-            requests.list_jobs({}),
-            requests.pause(),
-            requests.resume(),
-            requests.simple("status"),
-        )
-    )
-    assert not any(
-        request.repeatable
-        for request in (
-            requests.cancel([JOB]),
-            requests.retry([JOB]),
-            schedule_requests.create_schedule("a", None, {"every_s": 5}),
-            schedule_requests.delete_schedule(JOB),
-        )
-    )
+    """Reads, submits and the gate may be asked twice; what moves a job may not. All are requests of the protocol."""
+    some: list[Request[Any]] = [
+        *(requests.submit([{"name": "a"}]), requests.get(JOB), requests.list_jobs({}), requests.pause("t", "why")),
+        *(requests.resume("t"), schedule_requests.get_schedule(JOB), schedule_requests.list_schedules(5, "cursor")),
+        *(requests.simple(kind) for kind in ("status", "ping", "workers.list", "dispatch.status")),
+    ]
+    moving: list[Request[Any]] = [
+        *(requests.cancel([JOB]), requests.retry([JOB]), schedule_requests.delete_schedule(JOB)),
+        schedule_requests.create_schedule("a", None, {"every_s": 5}),
+    ]
+    for request in (*some, *moving):
+        assert request.repeatable is (request in some), request.kind
+        sent(request)
 
 
 def test_schedule_options_are_unset() -> None:
     """What is to be unset is nil on the wire; what is left out, or None, is not there."""
-    body = sent(
-        schedule_requests.update_schedule(JOB, {"priority": 1, "topic": None, "unset": ["timeout_s", "ends_at"]})
-    )
+    changes: Any = {"priority": 1, "topic": None, "unset": ["timeout_s", "ends_at"]}
+    body = sent(schedule_requests.update_schedule(JOB, changes))
     assert body == protocol.ScheduleUpdate(JOB.bytes, priority=1, timeout_s=None, ends_at=None)
-    allowed = "topic, timezone, max_attempts, timeout_s, starts_at, ends_at, jitter_s"
     bad: list[tuple[Any, str]] = [
-        ({"unset": ["cron"]}, f"schedule: unset names 'cron'; allowed are {allowed}"),
-        ({"unset": "topic"}, "schedule: unset is 'topic'; a collection of names is allowed"),
-        ({"unset": 5}, "schedule: unset is 5; a collection of names is allowed"),
         (
-            {"unset": ["ends_at"], "ends_at": 5.0},
-            "schedule: ends_at is given, and to be unset; one of them is allowed",
+            {"unset": ["cron"]},
+            "unset names 'cron'; allowed are topic, timezone, max_attempts, timeout_s, starts_at, ends",
         ),
+        ({"unset": "topic"}, "unset is 'topic'; a collection of names is allowed"),
+        ({"unset": 5}, "unset is 5; a collection of names is allowed"),
+        ({"unset": ["ends_at"], "ends_at": 5.0}, "ends_at is given, and to be unset; one of them is allowed"),
     ]
-    for changes, message in bad:
-        with pytest.raises(pulse.BadRequestError) as caught:
+    for changes, said in bad:
+        with pytest.raises(pulse.BadRequestError, match=f"^schedule: {said}"):
             schedule_requests.update_schedule(JOB, changes)
-        assert str(caught.value) == message
 
 
 def test_schedules() -> None:
@@ -236,30 +197,12 @@ def test_schedules() -> None:
             schedule_requests.create_schedule("a", None, wrong)  # type: ignore[arg-type]
 
 
-def test_every_request_is_one_of_the_protocol() -> None:
-    """What the helpers make is what the protocol knows."""
-    some: list[Request[Any]] = [
-        schedule_requests.get_schedule(JOB),
-        schedule_requests.list_schedules(5, "cursor"),
-        schedule_requests.delete_schedule(JOB),
-        requests.pause("t", "maintenance"),
-        requests.resume("t"),
-        *(requests.simple(kind) for kind in ("status", "ping", "workers.list", "dispatch.status")),
-    ]
-    for request in some:
-        sent(request)
-
-
 def test_pauses_grow() -> None:
-    """The first look comes after 10 ms, later ones every 500 ms."""
+    """The first pause has 10 ms, later ones 500 ms; the last is cut to the timeout, whose error tells the status."""
     pauses_s = list(itertools.islice(requests.poll_pauses_s(), 20))
     assert pauses_s[0] == 0.01
     assert pauses_s == sorted(pauses_s)
     assert pauses_s[-1] == 0.5
-
-
-def test_waiting_ends_in_time() -> None:
-    """The last pause is cut to the timeout; after it, TimeoutError says where the job stands."""
     job = pulse.Job(id=JOB, name="a", topic="t", status=pulse.Status.RUNNING)
     assert requests.cut_pause_s(job, 0.5, 100.0, None) == 0.5
     assert requests.cut_pause_s(job, 0.5, 0.9, 1.0) == pytest.approx(0.1)
@@ -273,3 +216,45 @@ def test_times_are_unix_seconds() -> None:
     assert unix_time(at, "x") == unix_time(at.astimezone(), "x") == at.timestamp()
     assert unix_time(1, "x") == 1.0
     assert unix_time(at + timedelta(microseconds=1), "x") > at.timestamp()
+
+
+BODY: dict[str, object] = {
+    "id": JOB.bytes,
+    "name": "resize",
+    "topic": "images",
+    "status": "PENDING",
+    "reasons": [{"code": "full", "text": "Full.", "advice": "Wait.", "details": {"running": [["a", 1]]}, "more": 1}],
+}
+
+
+def test_the_question() -> None:
+    """An id in any form; asking twice does no harm."""
+    request = requests.why(str(JOB))
+    (frame,) = FrameReader().feed(request.encode(1, protocol.MAX_FRAME_BYTES))
+    asked: Any = decode_body(CLIENT_KINDS[frame.kind], frame)
+    assert (asked.id, request.repeatable) == (JOB.bytes, True)
+    with pytest.raises(BadRequestError, match="not a UUID: 'x'"):
+        requests.why("x")
+
+
+def test_the_answer() -> None:
+    """Reasons in the server's order, with what it says; what a newer server adds is ignored."""
+    told = records.why(BODY)
+    assert told == records.Why(
+        JOB,
+        "resize",
+        "images",
+        Status.PENDING,
+        (records.Reason("full", "Full.", "Wait.", {"running": [["a", 1]]}),),
+    )
+    (least,) = records.why({**BODY, "reasons": [{"code": "new", "text": "New."}]}).reasons
+    assert (least.advice, least.details) == ("", {})
+
+
+@pytest.mark.parametrize("wrong", [
+    {"id": b"1"}, {"id": None}, {"status": "ASLEEP"}, {"reasons": None}, {"reasons": [1]}, {"reasons": [{"code": "x"}]},
+])  # fmt: skip
+def test_an_answer_of_another_kind(wrong: dict[str, object]) -> None:
+    """It is an error of the server's, whatever is wrong."""
+    with pytest.raises(ProtocolError, match=r"answer (is not understood|cannot be read)"):
+        requests.why(JOB).understood({**BODY, **wrong})

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import msgspec
 import pytest
 from hypothesis import given
@@ -17,28 +15,14 @@ from pulse_actors.dispatcher.workers.records import RegisteredWorker, WorkerFact
 from pulse_actors.dispatcher.writes import report_rows as results
 from pulse_actors.dispatcher.writes.batcher import ROW_BYTES
 from pulse_actors.dispatcher.writes.report_rows import MAX_ERROR_BYTES, PendingReport, clean, ending_of, split
+from tests.unit.test_desk import Wire
 
 JOB = b"j" * 16
 
 
-class Deaf:
-    """A link to nobody."""
-
-    def send(self, kind: str, request: int | None, body: Mapping[str, object]) -> None:
-        """Nobody listens."""
-
-    @property
-    def backlog_bytes(self) -> int:
-        """Nothing is kept."""
-        return 0
-
-    def close(self) -> None:
-        """Nothing is open."""
-
-
 def reported(identity: str, *results: Result) -> PendingReport:
     """One report frame of a worker."""
-    worker = RegisteredWorker(WorkerFacts(identity, identity, identity.encode(), 1, 0, (), frozenset()), 1, Deaf())
+    worker = RegisteredWorker(WorkerFacts(identity, identity, identity.encode(), 1, 0, (), frozenset()), 1, Wire())
     return PendingReport(worker, 1, results, [one.pair for one in results])
 
 

@@ -39,9 +39,7 @@ def full(gone: int, last: int, first_left: int | None = None) -> Forgotten:
 
 def end(gone: int = 0, last: int | None = None, first_left: int | None = None) -> Forgotten:
     """The last window of the table."""
-    return Forgotten(
-        True, 5, gone, None if last is None else key(last), None if first_left is None else key(first_left)
-    )
+    return Forgotten(True, 5, gone, *(None if one is None else key(one) for one in (last, first_left)))
 
 
 def test_it_goes_on_behind_what_it_has_seen() -> None:
@@ -107,13 +105,9 @@ def test_it_takes_a_share_of_the_time() -> None:
 
 
 def test_the_id_after_another() -> None:
-    """Behind the last one comes the first."""
+    """Behind the last id comes the first; dead letters never go sooner than by default."""
     assert after(key(255)) == key(256)
     assert after(b"\xff" * 16) == FIRST
-
-
-def test_how_long_what_is_kept() -> None:
-    """Dead letters never go sooner than by default, whatever is wanted of the others."""
     assert keeps(None) == (7 * 86400.0, 30 * 86400.0)
     assert keeps(0.0) == (0.0, 30 * 86400.0)
     assert keeps(1e7) == (1e7, 1e7)

@@ -9,17 +9,10 @@ from hypothesis import strategies as st
 from pulse.system.restart_policy import Delay, Intensity, Restart, RestartLog
 
 
-@pytest.mark.parametrize(
-    ("restart", "normal", "applies"),
-    [
-        (Restart.PERMANENT, True, True),
-        (Restart.PERMANENT, False, True),
-        (Restart.TRANSIENT, True, False),
-        (Restart.TRANSIENT, False, True),
-        (Restart.TEMPORARY, True, False),
-        (Restart.TEMPORARY, False, False),
-    ],
-)
+@pytest.mark.parametrize(("restart", "normal", "applies"), [
+    (Restart.PERMANENT, True, True), (Restart.PERMANENT, False, True), (Restart.TRANSIENT, True, False),
+    (Restart.TRANSIENT, False, True), (Restart.TEMPORARY, True, False), (Restart.TEMPORARY, False, False),
+])  # fmt: skip
 def test_restart_kinds_are_those_of_otp(restart: Restart, normal: bool, applies: bool) -> None:
     """Permanent comes back always, transient after an abnormal end, temporary never."""
     assert restart.applies(normal=normal) is applies

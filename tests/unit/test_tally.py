@@ -35,17 +35,13 @@ def test_percentiles_are_those_of_the_durations() -> None:
         assert durations[round(share * 5000) - 1] / 1.7 < told < durations[round(share * 5000) - 1] * 1.7
 
 
-@pytest.mark.parametrize(("value_s", "place"), [(-5.0, 0), (1e-4, 0), (1.01e-4, 1), (1e5, -2), (1e9, -1)])
-def test_extremes_have_buckets(value_s: float, place: int) -> None:
-    """A clock that is behind counts as no time, nothing is too long, and bounds belong to their buckets."""
-    histogram = Histogram()
-    histogram.add(value_s, 2.5)
-    assert histogram.counts[place] == 2.5
-    assert histogram.total == 2.5
-
-
-def test_an_empty_histogram_has_no_percentiles() -> None:
-    """Nothing was measured, so nothing is told."""
+def test_extremes_have_buckets() -> None:
+    """A clock that is behind counts as no time, nothing is too long, and without durations nothing is told."""
+    for value_s, place in [(-5.0, 0), (1e-4, 0), (1.01e-4, 1), (1e5, -2), (1e9, -1)]:
+        histogram = Histogram()
+        histogram.add(value_s, 2.5)
+        assert histogram.counts[place] == 2.5
+        assert histogram.total == 2.5
     assert Histogram().percentile(0.5) is None
     assert Histogram().told()["counts"] == [0.0] * (len(BOUNDS) + 1)
 
@@ -174,14 +170,6 @@ def test_runs_are_measured_where_their_start_is_known() -> None:
     assert one.timed["run_s"].total == 1
 
 
-def test_what_is_stale_or_ended_is_no_success() -> None:
-    """Of a report, only what was written as a success is counted as one."""
-    one, who = DispatchCounters(), worker(held=3)
-    stale, ended, _ = who.held
-    observe.count_completed(one, who, list(who.held), [stale], [Ended(*ended, "RETRYING", "a", 0, 0.0, 0.0)])
-    assert one.total("a") == _counts(completed=1)
-
-
 def test_margins_are_what_was_left_of_a_lease() -> None:
     """Of a worker that holds something, and whose leases are known."""
     one, idle, new, busy = DispatchCounters(), worker(), worker(held=1), worker(held=1)
@@ -191,16 +179,10 @@ def test_margins_are_what_was_left_of_a_lease() -> None:
     assert (one.timed["lease_margin_s"].total, one.timed["lease_margin_s"].sum_s) == (1, 20.0)
 
 
-@pytest.mark.parametrize(
-    ("status", "leaving", "reason", "cause"),
-    [
-        (9, False, "SIGKILL", "signal"),
-        (256, False, "exit code 1", "exit"),
-        (None, False, "", "unknown"),
-        (9, False, f"it died: {observe.OUT_OF_MEMORY}", "out_of_memory"),
-        (9, True, "SIGKILL", "asked"),
-    ],
-)
+@pytest.mark.parametrize(("status", "leaving", "reason", "cause"), [
+    (9, False, "SIGKILL", "signal"), (256, False, "exit code 1", "exit"), (None, False, "", "unknown"),
+    (9, False, f"it died: {observe.OUT_OF_MEMORY}", "out_of_memory"), (9, True, "SIGKILL", "asked"),
+])  # fmt: skip
 def test_deaths_have_few_causes(status: int | None, leaving: bool, reason: str, cause: str) -> None:
     """By what the kernel and we know of them."""
     one, who = DispatchCounters(), worker()
@@ -213,27 +195,24 @@ def test_deaths_have_few_causes(status: int | None, leaving: bool, reason: str, 
 
 @pytest.mark.parametrize("topics", [("a",), ("a", "b")])
 def test_successes_are_counted_by_topic(topics: Sequence[str]) -> None:
-    """Where a worker serves several topics, the book tells which a job is of."""
+    """Where a worker serves several topics, the book tells which; what is stale, or ended otherwise, is no success."""
     one, who = DispatchCounters(), worker(topics=topics, held=3)
-    observe.count_completed(one, who, list(who.held))
-    assert (one.total("a"), one.outcomes) == (_counts(completed=3), {"completed": 3})
+    stale, ended, _ = held = list(who.held)
+    observe.count_completed(one, who, held, [stale], [Ended(*ended, "RETRYING", "a", 0, 0.0, 0.0)])
+    assert one.total("a") == _counts(completed=1)
+    observe.count_completed(one, who, held)
+    assert (one.total("a"), one.outcomes) == (_counts(completed=4), {"completed": 4})
 
 
 def test_recovery_is_the_time_until_the_next_claim() -> None:
     """Measured once, for attempts that a death has ended and that are tried again; not for those given back."""
     one = DispatchCounters()
-    lost, freed, dead = (uuid7().bytes for _ in range(3))
-    endings = [
-        Ending(lost, 1, "w", EndingKind.CRASHED),
-        Ending(freed, 1, "w", EndingKind.UNASSIGNED),
-        Ending(dead, 1, "w", EndingKind.CRASHED),
-        Ending(uuid7().bytes, 1, "w", EndingKind.SILENT),  # somebody else has ended it
-    ]
-    ended = [
-        Ended(lost, 1, "RETRYING", "a", 0, 0.0, 0.0),
-        Ended(freed, 1, "PENDING", "a", 0, 0.0, 0.0),
-        Ended(dead, 1, "DEAD_LETTERED", "a", 0, 0.0, 0.0),
-    ]
+    lost, freed, dead, other = (uuid7().bytes for _ in range(4))
+    kinds = {lost: EndingKind.CRASHED, freed: EndingKind.UNASSIGNED, dead: EndingKind.CRASHED}
+    endings = [Ending(job, 1, "w", kind) for job, kind in kinds.items()]
+    endings.append(Ending(other, 1, "w", EndingKind.SILENT))  # somebody else has ended it
+    statuses = {lost: "RETRYING", freed: "PENDING", dead: "DEAD_LETTERED"}
+    ended = [Ended(job, 1, status, "a", 0, 0.0, 0.0) for job, status in statuses.items()]
     observe.count_reaped(one, endings, ended, 10.0)
     assert one.reaped == {"crashed": 2}
     one.claimed_again([lost, freed, dead], 10.5)

@@ -76,11 +76,8 @@ def test_a_span_ends_as_its_attempt(
     assert span.parent is not None
     assert f"{span.parent.trace_id:032x}" in PARENT
     attributes = dict(span.attributes or {})
-    assert (attributes["pulse.attempt"], attributes["pulse.outcome"], attributes.get("error.type")) == (
-        3,
-        ending.outcome,
-        error,
-    )
+    told = [attributes.get(name) for name in ("pulse.attempt", "pulse.outcome", "error.type")]
+    assert told == [3, ending.outcome, error]
     assert "secret" not in span.to_json()
 
 
@@ -161,13 +158,9 @@ def test_every_line_can_be_read(lines: io.BytesIO, value: object) -> None:
         logs.LOGGED.reset(token)
     told = [json.loads(line, parse_constant=pytest.fail) for line in lines.getvalue().splitlines()]
     assert [one["event"] for one in told] == ["event", "'\\n' and \x1b", "failed"]
+    job = {"job": "00000000-0000-0000-0000-000000000000", "attempt": 3, "topic": "images", "handler": "n"}
     for one in told:
-        assert (one["job"], one["attempt"], one["topic"], one["handler"]) == (
-            "00000000-0000-0000-0000-000000000000",
-            3,
-            "images",
-            "n",
-        )
+        assert one.items() >= job.items()
         assert "secret" not in str(one)
     assert told[2]["exception"].startswith("ValueError: ")
     assert told[1]["logger"] == "other"

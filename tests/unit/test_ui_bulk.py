@@ -103,7 +103,7 @@ async def test_ages_are_meant_as_of_the_page() -> None:
     assert order.filters == {"brief": True}
     assert order.matches is not None
     assert not order.matches(answers.JobInfo(identity(1), submitted_at=NOW_S + 600))
-    with pytest.raises(BadRequestError):
+    with pytest.raises(BadRequestError, match="a job has no id that is one"):
         ordered({"verb": ["cancel"], "all": ["1"], "found": ["x"]}, NOW_S, is_final=True)
 
 
@@ -134,7 +134,7 @@ async def test_a_task_is_taken_back(verb: str, reverse: str) -> None:
     assert {who for _, _, who in queue.changed} == {"bob"}
     assert back.undoable == 0
     for again in (task, back):
-        with pytest.raises(ConflictError):
+        with pytest.raises(ConflictError, match="cannot be undone any more"):
             tasks.undo(again, "bob")
 
 

@@ -20,43 +20,23 @@ from tests.support.confidential import confidential
 ENTRY = "$2b$04$ZlGeTCxoEwZEOWNsTsvn9O3ljSCHMbxEVNwWAIzfoDlRk/5R1hn4m"
 
 
-@pytest.mark.parametrize(
-    ("host", "name"),
-    [
-        ("localhost:8470", "localhost"),
-        ("LocalHost.", "localhost"),
-        ("127.0.0.1", "127.0.0.1"),
-        ("[::1]:8470", "::1"),
-        ("", None),
-        ("a@localhost", None),
-        ("localhost:port", None),
-        ("localhost/x", None),
-        ("localhost evil", "localhost evil"),
-    ],
-)
+@pytest.mark.parametrize(("host", "name"), [
+    ("localhost:8470", "localhost"), ("LocalHost.", "localhost"), ("127.0.0.1", "127.0.0.1"), ("[::1]:8470", "::1"),
+    ("", None), ("a@localhost", None), ("localhost:port", None), ("localhost/x", None),
+    ("localhost evil", "localhost evil"),
+])  # fmt: skip
 def test_host_name(host: str, name: str | None) -> None:
     """The name without its port; what is no Host header is none."""
     assert host_name(host) == name
 
 
-@pytest.mark.parametrize(
-    ("origin", "site", "own"),
-    [
-        (None, None, True),
-        ("http://localhost:8470", None, True),
-        ("http://localhost:8470", "same-origin", True),
-        ("https://LOCALHOST:8470", None, True),
-        (None, "same-site", False),
-        (None, "cross-site", False),
-        (None, "none", False),
-        ("null", None, False),
-        ("http://[", None, False),
-        ("http://localhost:8471", None, False),
-        ("http://localhost:8470", "cross-site", False),
-        ("http://evil.example", "same-origin", False),
-        ("file://localhost:8470", None, False),
-    ],
-)
+@pytest.mark.parametrize(("origin", "site", "own"), [
+    (None, None, True), ("http://localhost:8470", None, True), ("http://localhost:8470", "same-origin", True),
+    ("https://LOCALHOST:8470", None, True), (None, "same-site", False), (None, "cross-site", False),
+    (None, "none", False), ("null", None, False), ("http://[", None, False), ("http://localhost:8471", None, False),
+    ("http://localhost:8470", "cross-site", False), ("http://evil.example", "same-origin", False),
+    ("file://localhost:8470", None, False),
+])  # fmt: skip
 def test_own_page(origin: str | None, site: str | None, own: bool) -> None:
     """Both headers must agree where they are there."""
     assert is_own_page("localhost:8470", origin, site) is own
@@ -108,20 +88,11 @@ class TestSessions:
 class TestAddresses:
     """Where it listens."""
 
-    @pytest.mark.parametrize(
-        ("text", "is_local"),
-        [
-            ("127.0.0.1:8470", True),
-            ("127.9.9.9:0", True),
-            ("[::1]:80", True),
-            ("localhost:80", True),
-            ("unix:/run/ui.sock", True),
-            ("0.0.0.0:80", False),
-            ("[::]:80", False),
-            ("10.0.0.1:80", False),
-            ("host.example:80", False),
-        ],
-    )
+    @pytest.mark.parametrize(("text", "is_local"), [
+        ("127.0.0.1:8470", True), ("127.9.9.9:0", True), ("[::1]:80", True), ("localhost:80", True),
+        ("unix:/run/ui.sock", True), ("0.0.0.0:80", False), ("[::]:80", False), ("10.0.0.1:80", False),
+        ("host.example:80", False),
+    ])  # fmt: skip
     def test_local(self, text: str, is_local: bool) -> None:
         """Only what no other machine reaches is local; a name may mean anything."""
         assert parse_listen(text).is_local is is_local

@@ -114,48 +114,41 @@ def test_it_runs() -> None:
     assert "not heard of yet" in only(RUNNING, replace(KNOWN, holder=Holder(None, started=True))).text
 
 
-def test_it_runs_on_another_host() -> None:
-    """Of that this server knows the lease, and when the host was seen."""
-    reason = only(RUNNING, locked_by="there/b/1/7.8/w9", host_seen_at=NOW - 3)
-    assert (reason.code, reason.details["host"]) == ("running", "there")
-    assert 'worker "w9", pid 7 of another host, there' in reason.text
-    assert reason.text.endswith("Its lease ends in 20 s.")
-    assert "3 s ago" in reason.advice
-
-
-@pytest.mark.parametrize(("seen_at", "seen"), [(NOW - 60, "60 s ago"), (None, "never")])
-def test_its_host_is_gone(seen_at: float | None, seen: str) -> None:
-    """A host that was not seen for a minute runs nothing: the lease decides, and that is told."""
-    reason = only(RUNNING, locked_by="there/b/1/7.8/w9", host_seen_at=seen_at)
-    assert (reason.code, reason.details["host_seen_at"]) == ("host_gone", seen_at)
-    assert reason.text.endswith(f"That host is gone: it was last seen {seen}. Its lease ends in 20 s.")
-
-
-@pytest.mark.parametrize("worker", [MINE, "no identity"])
-def test_it_has_a_worker_that_nobody_knows(worker: str) -> None:
-    """It is gone, or not back yet: the lease decides, and that is told."""
-    reason = only(RUNNING, locked_by=worker, lease_until=NOW - 5)
-    assert reason.code == "running"
-    assert reason.text.endswith("this server does not know it. Its lease ended 5 s ago.")
-
-
 @pytest.mark.parametrize(
-    ("holder", "how"),
+    ("seen_at", "code", "end"),
     [
-        (Holder(40.0, condition=Condition.SILENT, started=True), "silent, heard of 40 s ago"),
-        (
-            Holder(40.0, condition=Condition.STOPPED, started=True),
-            "is stopped, by SIGSTOP, Ctrl-Z or a debugger, heard",
-        ),
-        (Holder(40.0, is_connected=False, started=True), "not connected, heard of 40 s ago"),
+        (NOW - 3, "running", ""),
+        (NOW - 60, "host_gone", "That host is gone: it was last seen 60 s ago. "),
+        (None, "host_gone", "That host is gone: it was last seen never. "),
     ],
 )
-def test_its_worker_is_silent(holder: Holder, how: str) -> None:
+def test_it_runs_on_another_host(seen_at: float | None, code: str, end: str) -> None:
+    """Of that this server knows the lease, and when it was seen: a host not seen for a minute runs nothing."""
+    reason = only(RUNNING, locked_by="there/b/1/7.8/w9", host_seen_at=seen_at)
+    assert (reason.code, reason.details["host"], reason.details["host_seen_at"]) == (code, "there", seen_at)
+    assert 'worker "w9", pid 7 of another host, there' in reason.text
+    assert reason.text.endswith(f"{end}Its lease ends in 20 s.")
+    assert code != "running" or "3 s ago" in reason.advice
+
+
+def test_it_has_a_worker_that_nobody_knows() -> None:
+    """It is gone, or not back yet: the lease decides, and that is told."""
+    for worker in (MINE, "no identity"):
+        reason = only(RUNNING, locked_by=worker, lease_until=NOW - 5)
+        assert reason.code == "running"
+        assert reason.text.endswith("this server does not know it. Its lease ended 5 s ago.")
+
+
+def test_its_worker_is_silent() -> None:
     """A worker that hangs, or has lost its connection, is looked after."""
-    reason = only(RUNNING, replace(KNOWN, holder=holder))
-    assert reason.code == "silent"
-    assert how in reason.text
-    assert reason.advice.startswith("kill -CONT 7 lets it go on.") == (holder.condition is Condition.STOPPED)
+    for holder, how in (
+        (Holder(40.0, condition=Condition.SILENT, started=True), "silent, heard of 40 s ago"),
+        (Holder(40.0, condition=Condition.STOPPED, started=True), "stopped, by SIGSTOP, Ctrl-Z or a debugger, heard"),
+        (Holder(40.0, is_connected=False, started=True), "not connected, heard of 40 s ago"),
+    ):
+        reason = only(RUNNING, replace(KNOWN, holder=holder))
+        assert (reason.code, how in reason.text) == ("silent", True)
+        assert reason.advice.startswith("kill -CONT 7 lets it go on.") == (holder.condition is Condition.STOPPED)
 
 
 def test_a_handler_blocks_its_worker() -> None:
@@ -197,55 +190,37 @@ def test_the_database_is_held_back() -> None:
 
 
 def test_it_waits_at_its_worker() -> None:
-    """A job that was handed out, and whose handler was not called yet, does not run."""
+    """A job whose handler was not called yet does not run; from the second crash on it waits to run alone."""
     known = replace(KNOWN, holder=Holder(0.0, started=False, waiting=3))
     reason = only(RUNNING, known)
     assert (reason.code, reason.details["waiting"]) == ("assigned", 3)
     assert "It holds 3 others that wait, too." in reason.text
     assert only(RUNNING, replace(KNOWN, holder=Holder(0.0, started=None))).code == "running"
-
-
-@pytest.mark.parametrize(("crashes", "code"), [(1, "assigned"), (2, "isolating")])
-def test_a_suspect_waits_for_a_process_of_its_own(crashes: int, code: str) -> None:
-    """From the second crash on it runs alone, and may wait for that."""
-    assert only(RUNNING, replace(KNOWN, holder=Holder(0.0, started=False)), crashes=crashes).code == code
+    assert [only(RUNNING, known, crashes=number).code for number in (1, 2)] == ["assigned", "isolating"]
 
 
 def test_it_has_expired() -> None:
-    """Then nothing else matters."""
+    """Then nothing else matters; also where it will expire before it is due, whatever becomes of the rest."""
     reason = only(expires_at=NOW, paused_at=NOW)
     assert (reason.code, "It expired" in reason.text) == ("expired", True)
     assert codes(expires_at=NOW + 0.1) == ["expires"]
-
-
-def test_it_expires_before_it_is_due() -> None:
-    """It will never run, whatever becomes of the rest."""
     reason = only(next_run_at=NOW + 60, expires_at=NOW + 60)
     assert (reason.code, "never" in reason.text) == ("expired", True)
     assert codes(next_run_at=NOW + 60, expires_at=NOW + 61) == ["not_due", "expires"]
     assert codes(HELD, last_job_status="RUNNING", expires_at=NOW + 1) == ["held", "expires"]
 
 
-@pytest.mark.parametrize(
-    ("columns", "what", "option"),
-    [
-        ({"all_paused_at": NOW - 60, "all_paused_by": "uid 7 (me)", "all_reason": "broken\ndisk"}, "Everything", ""),
-        (
-            {"paused_at": NOW - 60, "paused_by": "uid 7 (me)", "reason": "broken\ndisk"},
-            'Topic "images"',
-            " --topic images",
-        ),
-    ],
-)
-def test_it_is_paused(columns: dict[str, Any], what: str, option: str) -> None:
-    """What is paused, since when, by whom, until when and why, and the command that ends it."""
-    reason = only(**columns)
-    assert reason.code == "paused"
-    assert reason.text == (
-        f"{what} is paused since 2030-03-17T17:45:40Z (60 s ago) by uid 7 (me), until somebody resumes it; "
-        "reason: broken disk."
-    )
-    assert reason.advice == f"pulse ctl dispatch resume{option}"
+def test_it_is_paused() -> None:
+    """What is paused, since when, by whom, until when and why, and the command that ends it, quoted for the shell."""
+    every: dict[str, Any] = {"all_paused_at": NOW - 60, "all_paused_by": "uid 7 (me)", "all_reason": "broken\ndisk"}
+    topic: dict[str, Any] = {"topic": "a b", **{key.removeprefix("all_"): value for key, value in every.items()}}
+    for columns, what, option in ((every, "Everything", ""), (topic, 'Topic "a b"', " --topic 'a b'")):
+        reason = only(**columns)
+        assert (reason.code, reason.advice) == ("paused", f"pulse ctl dispatch resume{option}")
+        assert reason.text == (
+            f"{what} is paused since 2030-03-17T17:45:40Z (60 s ago) by uid 7 (me), until somebody resumes it; "
+            "reason: broken disk."
+        )
 
 
 def test_a_pause_that_ends() -> None:
@@ -256,19 +231,13 @@ def test_a_pause_that_ends() -> None:
     assert codes(**later, paused_until=NOW + 21) == ["paused", "not_due"]
 
 
-def test_names_are_quoted_for_the_shell() -> None:
-    """A command that is told can be pasted."""
-    assert only(topic="a b; c", paused_at=NOW).advice.endswith("--topic 'a b; c'")
-
-
-def test_this_server_is_stopping() -> None:
-    """It hands out nothing."""
+def test_what_stops_it_here() -> None:
+    """A server that stops or cannot claim hands out nothing; an earlier attempt that may run yet is waited for."""
     assert codes(known=served_by(FULL, is_stopping=True)) == ["stopping", "full"]
-
-
-def test_claims_of_its_topic_fail() -> None:
-    """A job that the database cannot read keeps its neighbours waiting."""
     assert codes(known=served_by(FREE, is_unreadable=True)) == ["claim_failed"]
+    known = served_by(FREE, earlier="w7")
+    assert codes(known=known) == ["earlier_attempt"]
+    assert codes(known=known, attempts=1, next_run_at=NOW + 1) == ["earlier_attempt", "given_back"]
 
 
 def test_nobody_serves_its_topic() -> None:
@@ -302,7 +271,7 @@ def test_who_could_run_it_gets_no_jobs() -> None:
 
 
 def test_all_are_full() -> None:
-    """How many places there are, and with what they are taken; who gets no jobs is told beside that."""
+    """How many places there are, and with what they are taken; who gets no jobs is told, too; long lists are cut."""
     known = served_by(FULL, replace(FULL, held=("resize", "resize")), replace(FREE, stopped="draining"), OTHER)
     reason = only(known=known)
     assert (reason.code, reason.details["places"]) == ("full", 4)
@@ -312,36 +281,23 @@ def test_all_are_full() -> None:
     )
     assert only(known=served_by(FULL)).text.startswith("The only worker that could run it is full: 2 places")
     assert codes(known=served_by(FULL, FREE)) == ["ready"]
-
-
-def test_many_names_are_cut() -> None:
-    """A sentence has room for a few."""
     names = tuple(f"n{number}" for number in range(9))
     full = only(known=served_by(replace(FREE, capacity=9, held=names)))
     assert ", …" in full.text
     assert ", …" in only(known=served_by(topics=names)).text
 
 
-def test_an_earlier_attempt_may_run_yet() -> None:
-    """It waits for the end of that, and is given back until then."""
-    known = served_by(FREE, earlier="w7")
-    assert codes(known=known) == ["earlier_attempt"]
-    assert codes(known=known, attempts=1, next_run_at=NOW + 1) == ["earlier_attempt", "given_back"]
-
-
 def test_it_is_not_due() -> None:
     """It starts at its time: that others are full until then, or come first, is not in its way."""
     reason = only(next_run_at=NOW + 3 * 3600, known=served_by(FULL))
-    assert (reason.code, reason.text) == (
-        "not_due",
-        "It is not due yet: it was submitted to start 2030-03-17T20:46:40Z (in 3 h).",
-    )
+    said = "It is not due yet: it was submitted to start 2030-03-17T20:46:40Z (in 3 h)."
+    assert (reason.code, reason.text) == ("not_due", said)
     assert codes(next_run_at=NOW + 9, known=served_by()) == ["not_due", "no_worker"]
     assert codes(next_run_at=NOW + 9, known=served_by(OTHER)) == ["not_due", "no_handler"]
 
 
 def test_it_failed_and_is_tried_again() -> None:
-    """After which error, when, and what is left of its budget."""
+    """After which error, when, and what is left of its budget; or its handler snoozed it."""
     reason = only(**FAILED, uncharged=1)
     assert (reason.code, reason.details["outcome"]) == ("back_off", "error")
     assert reason.text == (
@@ -349,10 +305,6 @@ def test_it_failed_and_is_tried_again() -> None:
         "It is tried again 2030-03-17T17:46:44Z (in 4 s); 1 of 5 tries are used."
     )
     assert codes(**{**FAILED, "next_run_at": NOW}) == ["ready"]
-
-
-def test_it_was_snoozed() -> None:
-    """Its handler wanted that."""
     assert codes(**{**FAILED, "outcome": "snoozed"}) == ["snoozed"]
 
 
@@ -364,23 +316,19 @@ def test_it_was_given_back() -> None:
     assert codes(**later, known=served_by(FULL)) == ["full", "given_back"]
 
 
-@pytest.mark.parametrize("status", ["PENDING", "RETRYING", "RUNNING"])
-def test_it_is_held_behind_its_schedule(status: str) -> None:
-    """Behind which job, how that stands, and how many go first."""
-    reason = only(HELD, last_job_status=status, held_before=2)
-    assert (reason.code, reason.advice) == ("held", f"pulse ctl jobs why {LAST}")
-    assert reason.text == (
-        f"It is held until an earlier job of its schedule has ended (overlap queue): {LAST}, {status}. "
-        "2 jobs of it wait before it."
-    )
-
-
-@pytest.mark.parametrize("columns", [{"last_job_status": "COMPLETED"}, {"last_job_id": None}])
-def test_it_is_about_to_be_let_go(columns: dict[str, Any]) -> None:
-    """The job that it waited for has ended, or is gone."""
-    reason = only(HELD, **columns)
-    assert (reason.code, reason.advice) == ("held", "")
-    assert "within 2 s" in reason.text
+def test_it_is_held_behind_its_schedule() -> None:
+    """Behind which job, how that stands, and how many go first; until it is let go, where that has ended or is gone."""
+    for status in ("PENDING", "RETRYING", "RUNNING"):
+        reason = only(HELD, last_job_status=status, held_before=2)
+        assert (reason.code, reason.advice) == ("held", f"pulse ctl jobs why {LAST}")
+        assert reason.text == (
+            f"It is held until an earlier job of its schedule has ended (overlap queue): {LAST}, {status}. "
+            "2 jobs of it wait before it."
+        )
+    let_go: list[dict[str, Any]] = [{"last_job_status": "COMPLETED"}, {"last_job_id": None}]
+    for columns in let_go:
+        reason = only(HELD, **columns)
+        assert (reason.code, reason.advice, "within 2 s" in reason.text) == ("held", "", True)
 
 
 def test_others_come_first() -> None:
@@ -408,15 +356,9 @@ def test_the_order_of_what_is_due() -> None:
 
 def test_the_order_of_what_is_not_due() -> None:
     """A pause without an end decides, then the time; who is missing now is told behind that."""
-    everything: dict[str, Any] = {"all_paused_at": NOW, "paused_at": NOW, "expires_at": NOW + 99}
-    assert codes(**everything, **FAILED, known=served_by()) == ["paused", "paused", "back_off", "no_worker", "expires"]
-    held: dict[str, Any] = {
-        "held": True,
-        "next_run_at": HELD.next_run_at,
-        "last_job_id": LAST.bytes,
-        "last_job_status": "RUNNING",
-    }
-    assert codes(**everything, **held, known=served_by()) == ["held", "paused", "paused", "no_worker", "expires"]
+    more: dict[str, Any] = {"all_paused_at": NOW, "paused_at": NOW, "expires_at": NOW + 99, "known": served_by()}
+    assert codes(**more, **FAILED) == ["paused", "paused", "back_off", "no_worker", "expires"]
+    assert codes(HELD, **more, last_job_status="RUNNING") == ["held", "paused", "paused", "no_worker", "expires"]
 
 
 def test_advice_is_never_in_the_way() -> None:

@@ -238,16 +238,16 @@ def test_a_heartbeat_is_bounded() -> None:
     assert sum(text is not None for _, _, text in one.beat_sheet(0.0).jobs) > 0
 
 
-def running(one: Ledger, count: int = 1) -> list[Attempt]:
-    """Attempts whose handlers run."""
-    one.assign([job() for _ in range(count)], 0.0)
+def running_of(one: Ledger, *jobs: Assignment) -> list[Attempt]:
+    """Attempts whose handlers run; of one job unless some are named."""
+    one.assign(jobs or [job()], 0.0)
     return one.take_startable()
 
 
 def test_the_newest_checkpoint_is_sent_once() -> None:
     """Of several states of an attempt only the newest is sent, and not again once the server has it."""
     one = desk()
-    (attempt,) = running(one)
+    (attempt,) = running_of(one)
     one.checkpoints.save(attempt, "1")
     one.checkpoints.save(attempt, "2")
     assert one.checkpoints.take(1, ROOM) == [(*attempt.pair, "2")]
@@ -260,7 +260,7 @@ def test_the_newest_checkpoint_is_sent_once() -> None:
 def test_a_result_waits_for_its_checkpoint() -> None:
     """A failure that overtook its checkpoint would let the next attempt begin without it."""
     one = desk()
-    (attempt,) = running(one)
+    (attempt,) = running_of(one)
     one.checkpoints.save(attempt, "1")
     one.checkpoints.take(1, ROOM)
     one.checkpoints.save(attempt, "2")
@@ -275,7 +275,7 @@ def test_a_result_waits_for_its_checkpoint() -> None:
 def test_checkpoints_survive_a_lost_connection() -> None:
     """What was under way is sent again, in order; what was saved meanwhile is newer."""
     one = desk(2)
-    first, second = running(one, 2)
+    first, second = running_of(one, job(), job())
     one.checkpoints.save(first, "1")
     one.checkpoints.save(second, "1")
     one.checkpoints.take(1, ROOM)
@@ -287,7 +287,7 @@ def test_checkpoints_survive_a_lost_connection() -> None:
 def test_a_refused_checkpoint() -> None:
     """Refused for now: sent again. Refused for good: given up, and the result goes without it."""
     one = desk()
-    (attempt,) = running(one)
+    (attempt,) = running_of(one)
     one.checkpoints.save(attempt, "1")
     one.checkpoints.take(1, ROOM)
     one.ended(attempt, RELEASED)
@@ -301,7 +301,7 @@ def test_a_refused_checkpoint() -> None:
 def test_checkpoints_fit_into_frames() -> None:
     """Many large states are spread over frames."""
     one = desk(5)
-    attempts = running(one, 5)
+    attempts = running_of(one, *(job() for _ in range(5)))
     for attempt in attempts:
         one.checkpoints.save(attempt, "x" * 400)
     frames = [one.checkpoints.take(number, 1200) for number in range(1, 5)]
@@ -398,7 +398,7 @@ def test_what_an_isolated_one_used_goes_with_its_result() -> None:
 def test_a_stack_is_left_out_before_a_result_is() -> None:
     """A frame that has no room for a stack has room for what it belongs to; one that has not, not even for that."""
     one = desk(2)
-    attempts = running(one, 2)
+    attempts = running_of(one, job(), job())
     for attempt, text in zip(attempts, ["late", "x" * 2000], strict=True):
         one.stop(attempt.pair, "timeout")
         attempt.stack = "ä" * 1000

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import socket
 import time
 from collections.abc import AsyncIterator
@@ -13,12 +12,11 @@ import msgspec
 import pytest
 from anyio.abc import SocketStream
 
-import pulse
 from pulse.app.handler import make_handler
 from pulse.app.outcome import RELEASED, Ending
 from pulse.client.async_transport import FrameStream
 from pulse.client.discovery import ConnectionLostError
-from pulse.protocol import Assignment, Frame, decode_any, encode
+from pulse.protocol import Frame, decode_any, encode
 from pulse.system.restart_policy import Intensity, RestartLog
 from pulse.worker.execution.attempt import Attempt, Phase
 from pulse.worker.execution.deadlines import Deadlines
@@ -26,35 +24,9 @@ from pulse.worker.execution.wakeup import WakeupEvent
 from pulse.worker.pool.proxy_heartbeat import ProxyHeartbeats, Watch, _Line
 from pulse.worker.pool.restart import next_delay_s
 from pulse.worker.session.ledger import Ledger
+from tests.unit.test_worker_desk import ROOM, app, job, running_of
 
-ROOM = 1_000_000
 SESSION = b"s" * 16
-app = pulse.App()
-
-
-@app.handler("n")
-async def n() -> None:
-    """Nothing."""
-
-
-@app.handler("apart", isolate=True)
-async def apart() -> None:
-    """Nothing, alone."""
-
-
-_NUMBERS = itertools.count(1)
-
-
-def job(name: str = "n", **extra: bool) -> Assignment:
-    """One assigned job."""
-    raw = {key: msgspec.Raw(msgspec.msgpack.encode(value)) for key, value in extra.items()}
-    return Assignment(next(_NUMBERS).to_bytes(16), 1, name, "t", "{}", None, 30.0, raw or None)
-
-
-def running(one: Ledger, *jobs: Assignment) -> list[Attempt]:
-    """Attempts whose handlers run."""
-    one.assign(jobs or [job()], 0.0)
-    return one.take_startable()
 
 
 def test_what_has_ended_does_not_wait_for_cells() -> None:
@@ -83,7 +55,7 @@ def test_an_assignment_that_came_twice_starts_once() -> None:
     """The same attempt again is not another handler's call."""
     one = Ledger(app.handlers, 3)
     same = job()
-    assert len(running(one, same, same)) == 1
+    assert len(running_of(one, same, same)) == 1
     one.assign([same], 0.0)
     assert one.take_startable() == []
 
@@ -91,7 +63,7 @@ def test_an_assignment_that_came_twice_starts_once() -> None:
 def test_drained_before_it_was_named() -> None:
     """What could not be named when the drain began is given back, not started later."""
     one = Ledger(app.handlers, 2)
-    taken = running(one)
+    taken = running_of(one)
     one.drain()
     one.put_back(taken)
     assert one.take_startable() == []
@@ -101,7 +73,7 @@ def test_drained_before_it_was_named() -> None:
 def test_who_was_stopped_says_why() -> None:
     """A stopped attempt's result tells what stopped it, though it had no progress to tell."""
     one = Ledger(app.handlers, 2)
-    (attempt,) = running(one)
+    (attempt,) = running_of(one)
     one.stop(attempt.pair, "timeout")
     one.ended(attempt, Ending("error", "late"))
     assert one.take_report(1, ROOM) == [(*attempt.pair, "error", "late", {"stopped": "timeout"})]
@@ -125,14 +97,14 @@ def test_stops_and_recalls_of_nobody() -> None:
     one = Ledger(app.handlers, 1)
     one.recall((bytes(16), 1))
     assert one.stop((bytes(16), 1), "lost") is None
-    one._saved(running(one))
+    one._saved(running_of(one))
     assert one.take_report(1, ROOM) == []
 
 
 def test_only_a_lost_attempt_is_lost() -> None:
     """A handler is told that its lease is gone when it is, and not for other reasons to end."""
     one = Ledger(app.handlers, 2)
-    lost, canceled = running(one, job(), job())
+    lost, canceled = running_of(one, job(), job())
     one.stop(lost.pair, "lost")
     one.stop(canceled.pair, "canceled")
     assert (lost.lost, canceled.lost) == (True, False)
@@ -141,7 +113,7 @@ def test_only_a_lost_attempt_is_lost() -> None:
 def test_what_was_named_is_told_again() -> None:
     """Only attempts that a server had heard of as started."""
     one = Ledger(app.handlers, 2)
-    first, _ = running(one, job(), job())
+    first, _ = running_of(one, job(), job())
     first.named = True
     assert one.named() == [first]
 
@@ -149,7 +121,7 @@ def test_what_was_named_is_told_again() -> None:
 def test_drained_what_had_been_given_back() -> None:
     """One that had its result already has no second one."""
     one = Ledger(app.handlers, 1)
-    (attempt,) = running(one)
+    (attempt,) = running_of(one)
     queued = job()
     one.assign([queued], 0.0)
     one.recall((queued.id, 1))
@@ -168,7 +140,7 @@ def test_an_empty_report_is_not_under_way() -> None:
 def test_a_result_that_was_refused_alone_once_is_not_named_twice() -> None:
     """An attempt that is not held any more is no news."""
     one = Ledger(app.handlers, 1)
-    (attempt,) = running(one)
+    (attempt,) = running_of(one)
     one.ended(attempt, RELEASED)
     one.take_report(1, ROOM)
     one._held.clear()
@@ -178,7 +150,7 @@ def test_a_result_that_was_refused_alone_once_is_not_named_twice() -> None:
 def test_progress_that_the_server_has_is_not_sent_again() -> None:
     """A result carries only what no heartbeat has."""
     one = Ledger(app.handlers, 1)
-    (attempt,) = running(one)
+    (attempt,) = running_of(one)
     attempt.progress = "1"
     one.beat_sheet(0.0).answered()
     one.ended(attempt, Ending("ok", None))
@@ -188,7 +160,7 @@ def test_progress_that_the_server_has_is_not_sent_again() -> None:
 def test_one_checkpoint_of_an_attempt_in_a_frame() -> None:
     """However often it saved, and one that is larger than a frame goes alone."""
     one = Ledger(app.handlers, 2)
-    first, second = running(one, job(), job())
+    first, second = running_of(one, job(), job())
     for text in ("1", "2"):
         one.checkpoints.save(first, text)
     one.checkpoints.save(second, "x" * 2000)
@@ -205,7 +177,7 @@ def test_one_checkpoint_of_an_attempt_in_a_frame() -> None:
 def test_a_checkpoint_that_the_server_has_is_not_sent_again() -> None:
     """What was saved once more while it was under way, unchanged, is known by the time of its turn."""
     one = Ledger(app.handlers, 2)
-    first, second = running(one, job(), job())
+    first, second = running_of(one, job(), job())
     one.checkpoints.save(first, "1")
     one.checkpoints.save(second, "x" * 2000)
     one.checkpoints.save(first, "1")
@@ -285,7 +257,7 @@ async def test_a_server_that_answers_no_pings_is_left() -> None:
             await at.line.run()
         pings = await at.receive(3)
         assert [(frame.kind, frame.request) for frame in pings] == [("ping", 1), ("ping", 2), ("ping", 3)]
-        with pytest.raises(ConnectionLostError):
+        with pytest.raises(ConnectionLostError, match="the other side closed the connection"):
             await at.server.receive()
 
 

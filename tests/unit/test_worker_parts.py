@@ -85,18 +85,11 @@ def test_both_limits_of_one_attempt() -> None:
     assert deadlines.due(6.0) == [(one, "stalled")]
 
 
-@pytest.mark.parametrize(
-    ("stopping", "drained", "refused", "after"),
-    [
-        (False, False, False, Next.RESTART),
-        (False, True, False, Next.DONE),
-        (True, False, False, Next.DONE),
-        (True, True, False, Next.DONE),
-        (False, False, True, Next.REFUSED),
-        (True, False, True, Next.REFUSED),
-        (False, True, True, Next.REFUSED),
-    ],
-)
+@pytest.mark.parametrize(("stopping", "drained", "refused", "after"), [
+    (False, False, False, Next.RESTART), (False, True, False, Next.DONE), (True, False, False, Next.DONE),
+    (True, True, False, Next.DONE), (False, False, True, Next.REFUSED), (True, False, True, Next.REFUSED),
+    (False, True, True, Next.REFUSED),
+])  # fmt: skip
 def test_what_follows_an_ending(stopping: bool, drained: bool, refused: bool, after: Next) -> None:
     """Only who was asked to end, or cannot work at all, is not started again, however it ended."""
     assert decide(stopping=stopping, drained=drained, refused=refused) is after

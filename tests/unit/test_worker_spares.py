@@ -40,7 +40,7 @@ async def test_a_spare_that_cannot_be_started(monkeypatch: pytest.MonkeyPatch) -
         spares = Spares(PoolOptions(app="x:y", spares=3), group, log)
         before = set(os.listdir("/proc/self/fd"))  # noqa: PTH208
         spares.refill()
-        with pytest.raises(BlockingIOError):
+        with pytest.raises(BlockingIOError, match="no more processes"):
             spares.take()
         assert set(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
         await spares.wait_dismissed()

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import AsyncIterator, Coroutine, Generator, Iterator
 from contextlib import closing, contextmanager
 from types import coroutine
@@ -226,14 +225,14 @@ async def test_another_process_is_asked() -> None:
     """It answers by itself, as often as it is asked; one that is stopped or gone does not, and is not harmed."""
     with closing(StackFile()) as file, napping(file) as process:
         pidfd = os.pidfd_open(process.pid)
-        with anyio.fail_after(10):
+        with anyio.fail_after(30):
             while "in nap\n" not in (await take(process.pid, pidfd, file) or ""):
                 pass
         text = await take(process.pid, pidfd, file)
         assert text is not None
         assert text.count("in nap\n") == 1
         process.send_signal(signal.SIGSTOP)
-        with anyio.fail_after(10):
+        with anyio.fail_after(30):
             while processes.state(process.pid) != "T":
                 await anyio.lowlevel.checkpoint()
         assert await take(process.pid, pidfd, file) is None
@@ -258,7 +257,7 @@ async def test_to_be_asked_harms_nobody() -> None:
     """Threads that go on meanwhile are each asked for their own stack: who looks at another's dies of what it reads."""
     with closing(StackFile()) as file, napping(file, IS_BUSY) as process:
         pidfd = os.pidfd_open(process.pid)
-        with anyio.fail_after(10):  # the last of them may only just start
+        with anyio.fail_after(30):  # the last of them may only just start
             while (await take(process.pid, pidfd, file) or "").count("in busy\n") < 17:
                 pass
         for _ in range(60):
@@ -287,14 +286,15 @@ async def test_many_threads_are_cut() -> None:
         os.close(pidfd)
 
 
-async def test_threads_that_cannot_tell_are_left_out() -> None:
+async def test_threads_that_cannot_tell_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """One of C code has nothing to tell, one that blocks the signal is not asked: the others are shown, and soon."""
     with closing(StackFile()) as file, napping(file, HAS_OTHERS) as process:
         pidfd = os.pidfd_open(process.pid)
         assert len(processes.threads(process.pid)) == 14
-        begun_s = time.monotonic()
-        text = await take(process.pid, pidfd, file)
-        assert time.monotonic() - begun_s < stacks.TAKE_S, "it waited for a thread that has nothing to tell"
+        for limit in ("TAKE_S", "_DEEP_S"):
+            monkeypatch.setattr(stacks, limit, 60.0)
+        with anyio.fail_after(20):  # else it waits for a thread that has nothing to tell
+            text = await take(process.pid, pidfd, file)
         assert text is not None
         assert text.count("(most recent call first)") == 1
         assert text.startswith("Main thread")
