@@ -14,7 +14,7 @@ import anyio.to_thread
 import pytest
 import structlog
 
-from pulse.worker.execution.wakeup import Bell
+from pulse.worker.execution.wakeup import WakeupEvent
 from pulse.worker.pool import proxy_heartbeat
 from pulse.worker.session.reconnect import Dialer
 from tests.support.fake_server import FakeServer, Heard, Peer, job, pair
@@ -164,8 +164,8 @@ async def test_a_parent_whose_connection_was_good_is_back_soon(
         async with anyio.create_task_group() as group:
             group.start_soon(
                 proxy_heartbeat.mind,
-                proxy_heartbeat.Minder(),
-                Bell(),
+                proxy_heartbeat.ProxyHeartbeats(),
+                WakeupEvent(),
                 str(server.path),
                 "parent",
                 structlog.get_logger(),
