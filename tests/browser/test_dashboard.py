@@ -28,9 +28,8 @@ Visit = Callable[..., "Page"]
 Picture = Callable[..., None]
 ANSWER_S: Final = 2.0
 PAGES: Final = (
-    "/", "/jobs", "/jobs?status=RUNNING&topic=mail&oldest=1", "/dead", "/topics", "/topics/view?topic=mail",
-    "/topics/view?topic=", "/schedules", "/schedules/new", "/workers", "/actors", "/actors/dispatcher/restart", "/gate",
-    "/audit", "/tasks",
+    "/", "/jobs?oldest=1", "/dead", "/topics", "/topics/view?topic=mail", "/schedules", "/schedules/new", "/workers",
+    "/actors", "/actors/dispatcher/restart", "/gate", "/audit", "/tasks",
 )  # fmt: skip
 PHONE: Final[Any] = {"width": 360, "height": 740}
 WIDE: Final[Any] = {"width": 1280, "height": 800}
@@ -403,34 +402,6 @@ def test_read_only(visit: Visit, whole: Whole, work: dict[str, str]) -> None:
         assert ui.ask("GET", link.removeprefix(ui.url)).status == 403
         assert len(ui.links()) == 2
         assert ui.stop() == 0
-
-
-def test_foreign_pages_change_nothing(ui: Dashboard, client: pulse.Client) -> None:
-    """No token, another site's token, origin, host or fetch mode: refused, and nothing is paused."""
-    token = ui.log_in()
-    good = {"csrf": token, "topic": "forged"}
-    own = {"origin": ui.url, "sec-fetch-site": "same-origin"}
-    refusals = [
-        ui.ask("POST", "/gate/pause", {"topic": "forged"}, own),
-        ui.ask("POST", "/gate/pause", {**good, "csrf": "x" * 43}, own),
-        ui.ask("POST", "/gate/pause", good, {"origin": "http://evil.example"}),
-        ui.ask("POST", "/gate/pause", good, {"origin": "null"}),
-        ui.ask("POST", "/gate/pause", good, {"sec-fetch-site": "cross-site"}),
-        ui.ask("POST", "/gate/pause", good, {"sec-fetch-site": "same-site"}),
-    ]
-    assert [one.status for one in refusals] == [403] * len(refusals)
-    assert ui.ask("POST", "/gate/pause", good, {**own, "host": "evil.example"}).status == 421
-    assert ui.ask("GET", "/gate", headers={"host": "evil.example:8470"}).status == 421
-    assert "forged" not in json.dumps(client.dispatch_status())
-    passed = ui.ask("POST", "/gate/pause", good, own)
-    assert passed.status == 303
-    assert "forged" in json.dumps(client.dispatch_status())
-    client.resume("forged")
-    ui.cookie = ""
-    assert ui.ask("POST", "/gate/pause", good, own).status == 403
-    headers = ui.ask("GET", "/login").headers
-    assert "script-src 'self'" in headers["content-security-policy"]
-    assert headers["cache-control"] == "no-store"
 
 
 def test_what_is_down_is_told_in_time(visit: Visit, ui: Dashboard, whole: Whole, work: dict[str, str]) -> None:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import os
 import shutil
 import stat
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 import asyncpg
@@ -73,6 +74,23 @@ def reachable_dir() -> Iterator[Path]:
         shutil.rmtree(place, ignore_errors=True)
 
 
+@cache
+def _made(binaries: Path) -> Path:
+    """A state directory whose data initdb has made, once in a run of the tests."""
+    place = Path(tempfile.mkdtemp(prefix="pulse-t-"))
+    place.chmod(0o755)
+    atexit.register(shutil.rmtree, place, ignore_errors=True)
+    with running(place / "state", candidates=[binaries]):
+        pass
+    (place / "state" / "postgres.log").unlink()
+    return place / "state"
+
+
+def copy_made(state_dir: Path, binaries: Path) -> None:
+    """Let *state_dir* be one that has served before, as if initdb had run there."""
+    subprocess.run(["cp", "-a", "--reflink=auto", _made(binaries), state_dir], check=True)
+
+
 @contextmanager
 def running(
     state_dir: Path, *, candidates: list[Path] | None = None, settings: Mapping[str, str] = NOT_DURABLE
@@ -111,14 +129,6 @@ def ready_pid(process: subprocess.Popen[str]) -> int:
         if line.startswith("ready "):
             return int(line.split()[1])
     raise AssertionError("the owner ended before its server was ready")
-
-
-def eventually(holds: Callable[[], bool], within_s: float, what: str) -> None:
-    """Poll until *holds*; fail when it does not in time."""
-    deadline_s = time.monotonic() + within_s
-    while not holds():
-        assert time.monotonic() < deadline_s, f"not within {within_s} s: {what}"
-        time.sleep(0.005)
 
 
 def values(server: EmbeddedServer, *statements: str) -> list[str]:

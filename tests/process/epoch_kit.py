@@ -20,7 +20,6 @@ import asyncpg
 
 import pulse
 from pulse.common.ids import uuid7
-from pulse.store.admin.schema import schema_sql
 from tests.chaos.database import Own, Sql, own_database
 from tests.process.system_kit import Entry, Whole, place
 from tests.support.system import until
@@ -28,7 +27,6 @@ from tests.support.system import until
 SETTINGS: Final = {"PULSE_LEASE_S": "6", "PULSE_HEARTBEAT_S": "2", "PULSE_SWEEP_S": "2"}
 SERVER: Final = {"fsync": "off", "max_wal_size": "256MB"}
 SPEED_S: Final = 3.0  # until new jobs run again
-_DUMPED: Final = ("jobs", "attempts", "epochs", "witnesses", "topics", "handlers", "sweep_mark")
 PAUSE_S: Final = 0.02  # between two submits of the load
 
 
@@ -137,40 +135,6 @@ def overlaps(*wholes: Whole) -> list[tuple[Entry, Entry]]:
         elif entry.event in {"end", "broken"} and open_since.get(entry.job, entry).attempt == entry.attempt:
             open_since.pop(entry.job, None)
     return found
-
-
-class Dump:
-    """
-    A logical dump, put back as `pg_restore --clean --single-transaction` does: under the sessions that are connected.
-
-    Args:
-        database: Where it is taken, and put back.
-    """
-
-    def __init__(self, database: Own) -> None:
-        self._database = database
-
-    def take(self) -> None:
-        """Keep the rows."""
-        kept = [f"CREATE TABLE kept.{name} AS SELECT to_jsonb(r) AS r FROM pulse.{name} r" for name in _DUMPED]
-        ask(self._database, "DROP SCHEMA IF EXISTS kept CASCADE", "CREATE SCHEMA kept", *kept)
-
-    def restore(self) -> float:
-        """Drop the schema, make it anew, fill it; when it is there, monotonic."""
-        asyncio.run(self._swap())
-        return time.monotonic()
-
-    async def _swap(self) -> None:
-        connection = await asyncpg.connect(self._database.dsn)
-        async with connection.transaction():
-            await connection.execute("LOCK TABLE pulse.jobs")  # as whoever drops it waits for all others
-            await connection.execute("DROP SCHEMA pulse CASCADE")
-            await connection.execute(schema_sql())
-            await connection.execute("DELETE FROM pulse.epochs; DELETE FROM pulse.topics; DELETE FROM pulse.sweep_mark")
-            for name in _DUMPED:
-                row = f"(jsonb_populate_record(NULL::pulse.{name}, k.r)).*"
-                await connection.execute(f"INSERT INTO pulse.{name} SELECT {row} FROM kept.{name} k")
-        await connection.close(timeout=5)
 
 
 class Pair:

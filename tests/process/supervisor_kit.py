@@ -10,31 +10,22 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 import psutil
 
 from pulse.protocol import Frame, FrameReader, decode_any, encode
+from tests.process.system_kit import is_alive
+from tests.support.peers import until
+from tests.support.streams import JsonLines
 
 PROGRAM = Path(__file__).with_name("supervisor_under_test.py")
 ROOT = Path(__file__).parents[2]
 NAMES = ("watchdog", "pause", "scheduler", "dispatcher")
 SOON_S = 15.0  # for what takes milliseconds on a quiet machine
-T = TypeVar("T")
-
-
-def eventually(look: Callable[[], T], what: str, within_s: float = SOON_S) -> T:
-    """What *look* sees as soon as that is true; fails when it is not in time."""
-    deadline_s = time.monotonic() + within_s
-    while not (seen := look()):
-        assert time.monotonic() < deadline_s, f"not within {within_s} s: {what}"
-        time.sleep(0.005)
-    return seen
 
 
 def script(name: str, *words: str, **more: object) -> dict[str, object]:
@@ -45,14 +36,6 @@ def script(name: str, *words: str, **more: object) -> dict[str, object]:
 def four(**words: list[str]) -> list[dict[str, object]]:
     """The four actors, in order, each with its own words."""
     return [script(name, *words.get(name, [])) for name in NAMES]
-
-
-def is_alive(pid: int) -> bool:
-    """Whether *pid* is a process that is not dead yet."""
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 def open_files(pid: int) -> list[str]:
@@ -76,11 +59,7 @@ class Rig:
 
     def log(self, event: str | None = None, **fields: object) -> list[dict[str, object]]:
         """The log's entries, those of one event and with these fields where that is asked."""
-        entries: list[dict[str, object]] = []
-        for line in self.errors.read_text("utf-8").splitlines():
-            if line.startswith("{"):
-                with contextlib.suppress(json.JSONDecodeError):  # half a line, being written
-                    entries.append(json.loads(line))
+        entries = JsonLines(self.errors, dict, bool).read()
         wanted = fields if event is None else {"event": event, **fields}
         return [entry for entry in entries if all(entry.get(key) == value for key, value in wanted.items())]
 
@@ -104,11 +83,11 @@ class Rig:
             assert found or self.process.poll() is None, self.errors.read_text("utf-8")
             return found
 
-        return eventually(look, f"log {event} {fields}", within_s)[0]
+        return until(look, f"log {event} {fields}", within_s)[0]
 
     def wait_act(self, act: str, within_s: float = SOON_S) -> None:
         """Wait until a child wrote down exactly this."""
-        eventually(lambda: act in self.acts(), f"{act} in {self.acts()}", within_s)
+        until(lambda: act in self.acts(), f"{act} in {self.acts()}", within_s)
 
     def wait_exit(self, within_s: float = SOON_S) -> int:
         """The exit code, once the supervisor has ended."""
@@ -298,4 +277,4 @@ def _bury(rig: Rig) -> None:
     for process in below:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
-    eventually(lambda: not any(is_alive(process.pid) for process in below), "all children end")
+    until(lambda: not any(is_alive(process.pid) for process in below), "all children end")

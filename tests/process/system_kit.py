@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import subprocess
@@ -21,6 +20,7 @@ import psutil
 import pulse
 from pulse.job import Job
 from tests.support import system
+from tests.support.streams import JsonLines
 from tests.support.system import Body, until
 from tests.support.system_app import LEDGER
 
@@ -103,6 +103,7 @@ class Whole(system.System):
             "PULSE_STATE_DIR": str(directory / "state"),
         }
         self.env[LEDGER] = str(directory / "ledger")
+        self._ledger = JsonLines(directory / "ledger", _entry, lambda entry: entry.job)
         self._env = self.env
         if dsn is None:
             at = self._command.index("--dsn")
@@ -190,11 +191,7 @@ class Whole(system.System):
 
     def entries(self, job: UUID | None = None, event: str | None = None) -> list[Entry]:
         """The ledger, of one job and event where that is asked."""
-        path = Path(self.env[LEDGER])
-        text = path.read_text("utf-8") if path.exists() else ""
-        whole = text[: text.rfind("\n") + 1]  # the last line may be half written
-        found = [_entry(json.loads(line)) for line in whole.splitlines()]
-        return [one for one in found if job in {None, one.job} and event in {None, one.event}]
+        return [one for one in self._ledger.read(job) if event in {None, one.event}]
 
     def wait_entry(self, job: UUID, event: str = "start", attempt: int = 1, within_s: float = END_S) -> Entry:
         """The line of the ledger that says this; waits for it."""

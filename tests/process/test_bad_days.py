@@ -33,7 +33,6 @@ pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.patient, py
 MAX_RESTARTS: Final = Intensity().max_restarts
 END: Final = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name LIKE 'pulse %'"
 NOTHING: Final = "CREATE FUNCTION public.nothing() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'"
-OPEN: Final = "SELECT count(*) FROM pulse.jobs WHERE status IN ('PENDING', 'RUNNING', 'RETRYING')"
 
 
 @dataclass(frozen=True, slots=True)

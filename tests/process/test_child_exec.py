@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from pulse_supervisor.children import child_exec
-from tests.process.embedded_kit import alive, eventually, needs_root
+from tests.process.embedded_kit import alive, needs_root
+from tests.support.peers import until
 
 pytestmark = [pytest.mark.process, pytest.mark.timed]
 WRAPPER = [sys.executable, "-I", "-S", str(child_exec.__file__)]
@@ -47,11 +48,11 @@ def test_the_program_dies_with_its_parent(death: str) -> None:
     """SIGKILL of the parent sends the chosen signal to the program."""
     with subprocess.Popen([sys.executable, "-c", PARENT, death, *WRAPPER], stdin=subprocess.PIPE) as parent:
         children = Path(f"/proc/{parent.pid}/task/{parent.pid}/children")
-        eventually(lambda: bool(children.read_text().split()), 10, "a child")
+        until(lambda: bool(children.read_text().split()), "a child", 10)
         child = int(children.read_text().split()[0])
-        eventually(lambda: Path(f"/proc/{child}/comm").read_text() == "sleep\n", 10, "the program runs")
+        until(lambda: Path(f"/proc/{child}/comm").read_text() == "sleep\n", "the program runs", 10)
         parent.kill()
-        eventually(lambda: not alive(child), 5, "the program is dead")
+        until(lambda: not alive(child), "the program is dead", 5)
 
 
 def test_a_parent_that_is_gone_already() -> None:

@@ -145,6 +145,7 @@ def test_a_database_without_pulse(server: Postgres) -> None:
     assert done.err.startswith("pulse: the schema pulse is not installed")
 
 
+@pytest.mark.rest
 def test_the_embedded_database_is_found() -> None:
     """Of the running server, whose state directory need not be known; and by the state directory alone."""
     with place(None) as whole:

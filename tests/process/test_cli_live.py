@@ -122,15 +122,6 @@ def test_without_colours(site: Site, line: str, env: dict[str, str]) -> None:
     assert (done.code, "\x1b" in done.out) == (int(line == "doctor"), False)
 
 
-@pytest.mark.parametrize("line", ["ctl status --json", "ctl jobs get JOB --json", "ctl logs --json", "ctl top --json"])
-def test_documents(site: Site, line: str) -> None:
-    """One JSON document, or JSON Lines where that is said."""
-    done = site.pipe(line)
-    assert (done.code, done.err) == (0, "")
-    texts = done.out.splitlines() if "logs" in line else [done.out]
-    assert all(isinstance(json.loads(text), dict) for text in texts)
-
-
 @pytest.mark.parametrize(("line", "code"), DOING)
 def test_doing(site: Site, line: str, code: int) -> None:
     """Each does it, says so in a line or two, or why not in one."""
@@ -186,19 +177,6 @@ def test_ctrl_c(site: Site, line: str) -> None:
         assert terminal.code() == 130
         assert "Traceback" not in terminal.text
         assert "q quit" not in terminal.text
-
-
-@pytest.mark.parametrize("line", ["ctl jobs list", "ctl logs --lines 1000", "ctl top", "doctor"])
-def test_a_reader_that_has_seen_enough(site: Site, line: str) -> None:
-    """`| head -1` is no error."""
-    command = f"{shlex.join([*PULSE, *site.words(line)])} | head -1; echo ${{PIPESTATUS[0]}} >&2"
-    done = subprocess.run(
-        ["bash", "-c", command], env=site.env, capture_output=True, text=True, timeout=30, check=False
-    )
-    assert len(done.stdout.splitlines()) == 1
-    assert done.stderr.splitlines()[-1] in {"0", "1", "141"}
-    assert "Traceback" not in done.stderr
-    assert "BrokenPipe" not in done.stderr
 
 
 def test_top(site: Site) -> None:

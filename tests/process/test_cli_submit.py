@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from pulse.errors import ConflictError, UnavailableError
+from pulse.errors import UnavailableError
 from tests.support import cli_answers as answers
 from tests.support.cli import DEADLINE_S, PULSE, environment, pulse
 from tests.support.fake_dispatcher import FakeDispatcher, RuntimeDir
@@ -59,21 +59,6 @@ class TestSubmit:
                 {"name": "resize", "args": "{}", "priority": 0, "run_at": 1893456000.0, "id": answers.JOB_ID.bytes}
             ]
         }
-
-    def test_a_lost_answer_is_asked_for_again(self, directory: Path) -> None:
-        """When the connection breaks before the answer, the same job is submitted again, under the same id."""
-        script = {"submit": answers.submitted}
-        with FakeDispatcher(directory, script, hang_up=frozenset({"submit"})) as server:
-            done = pulse(directory, "ctl submit resize")
-        first, second = server.bodies("submit")
-        assert done.code == 0
-        assert first == second
-
-    def test_a_conflict_is_one_line(self, directory: Path) -> None:
-        """An id that belongs to another job is refused."""
-        with FakeDispatcher(directory, {"submit": ConflictError(f"job {JOB} exists already")}):
-            done = pulse(directory, f"ctl submit resize --id {JOB}")
-        assert (done.code, done.out, done.err) == (1, "", f"pulse: job {JOB} exists already\n")
 
     def test_ten_megabytes_are_one_line(self, server: FakeDispatcher) -> None:
         """A job that is larger than a frame is refused before it is sent, and nothing else is disturbed."""

@@ -160,15 +160,15 @@ def dumped(one: Trial) -> str:
     return path
 
 
-@pytest.mark.rest
 def test_a_restore_into_the_live_database(one: Trial) -> None:
     """pg_restore --clean drops the tables under the actors: they wait, and nothing begins twice under a number."""
-    before = one.whole.pids()
+    before, epoch = one.whole.pids(), one.sql.value("SELECT max(epoch) FROM pulse.epochs")
     dump = dumped(one)
     with Load(one.whole):
         one.hold(1.0)
         one.program("pg_restore", *one.place, "--clean", "--if-exists", dump)
         one.is_fast(time.monotonic())
+    assert one.sql.value("SELECT max(epoch) = $1 + 1 FROM pulse.epochs", epoch)
     assert one.whole.pids() == before
     one.ran_once()
 

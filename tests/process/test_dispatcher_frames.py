@@ -61,15 +61,6 @@ def test_who_stops_sending_still_gets_its_answers(system: System, topic: str) ->
     assert system.row(job["id"])["status"] == "PENDING"
 
 
-def test_a_frame_of_10_mb_is_refused(system: System, client: Peer) -> None:
-    """Its length alone is enough: too_large, then the end; the server does not read it first."""
-    with system.client() as peer:
-        peer.send_bytes(encode("submit", 1, {"jobs": [new_job(args="x" * 10_000_000)]}))
-        assert peer.expect("error")["code"] == "too_large"
-        assert peer.expect_end() == []
-    assert client.call("ping") == {}
-
-
 @pytest.mark.parametrize("kind", ["fly", "hello", "started", "report", "heartbeat", "capacity", "actors.restart"])
 def test_unknown_kinds_are_refused(client: Peer, kind: str) -> None:
     """A kind that is not a client's is an error of that request; the connection goes on."""
@@ -83,18 +74,8 @@ def test_unknown_kinds_are_refused(client: Peer, kind: str) -> None:
     ("kind", "body"),
     [
         ("submit", {}),
-        ("submit", {"jobs": []}),
-        ("submit", {"jobs": [{"name": ""}]}),
-        ("submit", {"jobs": [{"name": "n", "priority": 101}]}),
-        ("submit", {"jobs": [{"name": "n", "delay_s": -1.0}]}),
-        ("submit", {"jobs": [{"name": "n", "run_at": float("nan")}]}),
-        ("submit", {"jobs": [{"name": "n", "max_attempts": 0}]}),
-        ("submit", {"jobs": [{"name": "n", "args": {}}]}),
         ("jobs.get", {"id": b"short"}),
         ("jobs.cancel", {"ids": []}),
-        ("jobs.list", {"limit": 0}),
-        ("schedules.create", {"name": "n", "every": float("nan")}),
-        ("dispatch.pause", {"topic": "x" * 201}),
         ("dispatch.pause", {"topic": "\0"}),
         ("jobs.list", {"topic": "\0"}),
     ],

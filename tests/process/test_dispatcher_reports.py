@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
-from tests.support.system import Body, Peer, Refused, System, new_job
+from tests.support.system import Body, Peer, System, new_job
 
 pytestmark = [pytest.mark.postgres, pytest.mark.process, pytest.mark.system]
 
 # No poll can help a wake-up that is missing.
 SETTINGS: Final = {"PULSE_POLL_S": "60"}
-BAD_RESULTS: Final = ['"\\u0000"', '"\\ud800"', "NaN", "{", "[" * 20_000 + "]" * 20_000]
 
 
 @pytest.mark.parametrize(
@@ -118,55 +116,3 @@ def test_a_stale_attempt_does_not_hide_behind_a_good_one(system: System, client:
         worker.report([identity, 1, "release", None])
         assert worker.job() == (identity, 2)
         assert worker.done((identity, 1), (identity, 2)) == [[identity, 1]]
-
-
-@pytest.mark.parametrize(
-    "result",
-    [
-        ["error", None],
-        ["snooze", "5"],
-        ["snooze", -1.0],
-        ["snooze", float("nan")],
-        ["retry", [1e10, "x"]],
-        ["release", "x"],
-        ["crash", "x"],
-        ["unknown", None],
-    ],
-)
-def test_a_wrong_result_is_refused(system: System, client: Peer, topic: str, result: list[Any]) -> None:
-    """A result that does not fit its outcome is an error of that request; the job is still held."""
-    with system.worker("wrong", topics=[topic]) as worker:
-        (identity,) = client.submit(new_job(topic=topic))
-        worker.job()
-        with pytest.raises(Refused) as refused:
-            worker.report([identity, 1, *result])
-        assert refused.value.code == "bad_request"
-        assert system.row(identity)["status"] == "RUNNING"
-        assert worker.done((identity, 1)) == []
-
-
-def test_unstorable_results_fail_alone(system: System, client: Peer, topic: str, stack: contextlib.ExitStack) -> None:
-    """Results that PostgreSQL cannot hold become errors; those of 500 neighbours, reported together, are completed."""
-    workers = [stack.enter_context(system.worker(f"many{n}", topics=[topic], capacity=51)) for n in range(10)]
-    client.submit(*(new_job(topic=topic) for _ in range(10 * 51)))
-    held = {worker: worker.jobs(51) for worker in workers}
-    bad = {worker: held[worker].pop(25)[0] for worker in workers[::2]}
-    texts = dict(zip(bad.values(), BAD_RESULTS, strict=True))
-    for worker, jobs in held.items():
-        results = [[job[0], 1, "ok", '"fine"'] for job in jobs]
-        if worker in bad:
-            results.insert(25, [bad[worker], 1, "ok", texts[bad[worker]]])
-        for some in (results[:17], results[17:34], results[34:]):
-            worker.ask("report", results=some)
-    for worker in workers:
-        for number in (1, 2, 3):
-            assert worker.answer(number) == {"stale": []}
-    good = [job[0].hex() for jobs in held.values() for job in jobs]
-    counted = system.rows(
-        "SELECT status::text, result::text, count(*) FROM pulse.jobs WHERE id = ANY ($1::uuid[]) GROUP BY 1, 2", good
-    )
-    assert [tuple(row) for row in counted] == [("COMPLETED", '"fine"', len(good))]
-    for identity in bad.values():
-        row = system.row(identity)
-        assert row["status"] == "RETRYING"
-        assert row["last_error"].startswith("result is not storable: ")

@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from tests.support.system import Body, Peer, Refused, System, new_job, until
+from tests.support.system import Body, Peer, System, new_job, until
 
 pytestmark = [pytest.mark.postgres, pytest.mark.process, pytest.mark.system]
 
@@ -101,31 +101,6 @@ def test_a_bad_job_is_refused(system: System, client: Peer, topic: str, what: st
     client.submit(good)
 
 
-def test_a_bad_job_does_not_hurt_its_neighbours(
-    system: System, client: Peer, topic: str, stack: contextlib.ExitStack
-) -> None:
-    """Of 500 requests that are committed together, those with a bad job are refused whole and all others are there."""
-    peers = [stack.enter_context(system.client()) for _ in range(10)]
-    requests: list[tuple[Peer, int, list[Body], bool]] = []
-    bad_jobs = [words for what, words in BAD_JOBS.items() if "MiB" not in what]
-    for number in range(500):
-        jobs = [new_job(topic=topic), new_job(topic=topic)]
-        is_bad = number % 45 == 7
-        if is_bad:
-            jobs.append(new_job(**{"topic": topic, **bad_jobs[number % len(bad_jobs)]}))
-        peer = peers[number % 10]
-        requests.append((peer, peer.ask("submit", jobs=jobs), jobs, is_bad))
-    for peer, number, jobs, is_bad in requests:
-        if is_bad:
-            with pytest.raises(Refused, match="bad_request"):
-                peer.answer(number)
-        else:
-            assert peer.answer(number)["ids"] == [job["id"] for job in jobs]
-    for is_bad in (False, True):
-        sent = [job for *_, jobs, bad in requests if bad is is_bad for job in jobs]
-        assert set(exists(system, *sent)) == {not is_bad}
-
-
 def test_two_clients_with_the_same_job_at_once(system: System, topic: str, stack: contextlib.ExitStack) -> None:
     """The same submit from several sides, committed together, is one job and no error."""
     peers = [stack.enter_context(system.client()) for _ in range(8)]
@@ -177,18 +152,6 @@ def test_a_waiting_job_is_canceled(system: System, client: Peer, topic: str) -> 
         assert worker.idle()
         worker.done((other, 1))
     assert system.row(waiting)["status"] == "CANCELED"
-
-
-def test_a_running_job_is_canceled_and_stopped(system: System, client: Peer, topic: str) -> None:
-    """It is CANCELED at once, its worker is told, and what the worker says afterwards changes nothing."""
-    with system.worker("running", topics=[topic]) as worker:
-        (identity,) = client.submit(new_job(topic=topic))
-        worker.job()
-        assert client.call("jobs.cancel", ids=[identity]) == {"done": [identity], "refused": []}
-        assert system.row(identity)["status"] == "CANCELED"
-        assert worker.expect("stop") == {"jobs": [[identity, 1, "canceled"]]}
-        assert worker.report([identity, 1, "ok", '"late"']) == [[identity, 1]]
-        assert system.row(identity)["status"] == "CANCELED"
 
 
 def test_a_retry_waits_until_the_last_attempt_is_over(system: System, client: Peer, topic: str) -> None:
@@ -256,18 +219,6 @@ def test_nothing_is_assigned_after_a_pause(system: System, client: Peer, topic: 
         worker.done(*([identity, 1] for identity in waiting))
 
 
-def test_a_paused_topic_does_not_stop_others(system: System, client: Peer, topic: str) -> None:
-    """A worker of two topics goes on with the one that is open."""
-    with system.worker("half", topics=[topic, f"{topic}b"]) as worker:
-        client.call("dispatch.pause", topic=topic)
-        waiting, running = client.submit(new_job(topic=topic), new_job(topic=f"{topic}b"))
-        assert worker.job() == (running, 1)
-        assert worker.idle()
-        client.call("dispatch.resume", topic=topic)
-        assert worker.job() == (waiting, 1)
-        worker.done((waiting, 1), (running, 1))
-
-
 def test_a_gate_that_sql_opens_wakes_too(system: System, client: Peer, topic: str) -> None:
     """A resume that did not come through this dispatcher, as from another host, is heard of within the refresh."""
     with system.worker("elsewhere", topics=[topic]) as worker:
@@ -326,46 +277,7 @@ def test_a_cron_schedule_is_kept(client: Peer, topic: str) -> None:
     assert [one for one in listed if one["id"] == words["id"]] == [made]
 
 
-@pytest.mark.parametrize(
-    ("words", "named"),
-    [
-        ({"cron": "0 0 30 2 *"}, "0 0 30 2 *"),
-        ({"cron": "61 * * * *"}, "61 * * * *"),
-        ({"cron": "* * * * *", "timezone": "Mars/Base"}, "Mars/Base"),
-        ({"every": 0.001}, "0.001"),
-        ({"at": -1e11}, "-1e+11"),
-        ({"cron": "* * * * *", "every": 1.0}, "cron, every"),
-        ({}, "none"),
-        ({"every": 1.0, "args": "[1]"}, "args"),
-        ({"every": 1.0, "args": "{"}, "json"),
-        ({"every": 1.0, "topic": "\0"}, "0x00"),
-    ],
-)
-def test_a_bad_schedule_is_refused(client: Peer, topic: str, words: Body, named: str) -> None:
-    """One line that names what is wrong; nothing is stored, and the connection goes on."""
-    code, message = client.refusal("schedules.create", **{"name": "n", "topic": topic, **words})
-    assert code == "bad_request"
-    assert named in message
-    assert "\n" not in message
-    assert topic not in {one["topic"] for one in client.call("schedules.list", limit=1000)["schedules"]}
-
-
 # Looking.
-
-
-def test_a_jobs_story(system: System, client: Peer, topic: str) -> None:
-    """A job comes with all its columns and with every attempt that did not succeed, oldest first."""
-    with system.worker("story", topics=[topic]) as worker:
-        (identity,) = client.submit(new_job(topic=topic))
-        worker.job()
-        worker.report([identity, 1, "release", None])
-        worker.job()
-        worker.report([identity, 2, "discard", "never"])
-    job = client.call("jobs.get", id=identity)["job"]
-    assert (job["id"], job["status"], job["attempts"], job["last_error"]) == (identity, "DEAD_LETTERED", 2, "never")
-    assert isinstance(job["completed_at"], float)
-    assert [(one["attempt"], one["outcome"]) for one in job["history"]] == [(1, "released"), (2, "discarded")]
-    assert client.refusal("jobs.get", id=b"?" * 16)[0] == "not_found"
 
 
 def test_pages_of_jobs(client: Peer, topic: str) -> None:
@@ -413,21 +325,6 @@ def test_a_job_that_no_frame_can_carry(system: System, client: Peer, topic: str)
     assert (job["id"], job["args"], job["omitted"], job["history"]) == (identity, None, ["args"], [])
     assert client.call("jobs.list", topic=topic)["jobs"][0]["omitted"] == ["args"]
     client.call("jobs.cancel", ids=[identity])
-
-
-def test_status_at_a_glance(system: System, client: Peer, topic: str) -> None:
-    """Supervisor, actors, database without its password, gate, workers and counts, in one answer."""
-    with system.worker("seen", topics=[topic]):
-        status = client.call("status")
-    assert [actor["name"] for actor in status["actors"]] == ["watchdog", "pause", "scheduler", "dispatcher"]
-    assert {actor["state"] for actor in status["actors"]} == {"running"}
-    assert system.process is not None
-    assert status["supervisor"]["pid"] == system.process.pid
-    assert status["database"]["ok"] is True
-    assert status["gate"]["paused"] is False
-    assert "seen" in {worker["name"] for worker in status["workers"]}
-    assert set(status["jobs"]) == {"PENDING", "RUNNING", "COMPLETED", "RETRYING", "DEAD_LETTERED", "CANCELED"}
-    assert status["jobs_exact"] is True
 
 
 def test_drain_sends_workers_home(system: System, client: Peer, topic: str) -> None:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import signal
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +11,7 @@ from typing import Final
 import pytest
 
 from tests.support.postgres import Postgres
-from tests.support.system import PROGRAM, Peer, Refused, System, Worker, new_job, running, short_directory, until
+from tests.support.system import Peer, Refused, System, Worker, new_job, running, until
 
 pytestmark = [pytest.mark.postgres, pytest.mark.process, pytest.mark.system]
 
@@ -163,20 +160,6 @@ def test_an_actor_that_dies_is_replaced(system: System, client: Peer, topic: str
                 worker.done((waiting, 1))
 
 
-def test_a_frozen_dispatcher_is_replaced(newest_server: Postgres) -> None:
-    """One that is stopped does not answer pings: it is killed and replaced, and its workers go on."""
-    with newest_server.database() as dsn, running(dsn) as system:
-        with system.client() as client, system.worker("patient", topics=["t"]) as worker:
-            (held,) = hold(worker, client, "t", 1)
-            old = system.pids()["dispatcher"]
-            os.kill(old, signal.SIGSTOP)
-            system.wait_actor("dispatcher", not_pid=old)
-            assert worker.expect_end() == []
-        with system.worker("patient", topics=["t"], running=[[held, 1]]) as worker:
-            assert worker.welcome["lost"] == []
-            assert worker.done((held, 1)) == []
-
-
 def test_nobody_is_refused_while_the_dispatcher_is_away(newest_server: Postgres) -> None:
     """The listening socket outlives the dispatcher: who connects meanwhile is served by the next one, pauses kept."""
     with (
@@ -200,87 +183,32 @@ def test_nobody_is_refused_while_the_dispatcher_is_away(newest_server: Postgres)
         worker.done((waiting, 1))
 
 
-def test_stop_and_start_burn_no_attempt(newest_server: Postgres) -> None:
-    """Workers that the supervisor did not start are told to come back, and go on with what they hold."""
-    with newest_server.database() as dsn, running(dsn, {"PULSE_POLL_S": "60"}) as system:
-        with system.client() as client, system.worker("stays", topics=["t"]) as worker:
-            (held,) = hold(worker, client, "t", 1)
-            assert system.stop() == 0
-            assert worker.expect("drain") == {"reconnect": True}
-            assert worker.expect_end() == []
-            assert system.row(held)["status"] == "RUNNING"
-        system.start()
-        with system.worker("stays", topics=["t"], running=[[held, 1]]) as worker:
-            assert worker.welcome["lost"] == []
-            assert worker.done((held, 1)) == []
-            assert system.row(held)["attempts"] == 1
-
-
-def test_a_killed_supervisor_leaves_nobody_behind(newest_server: Postgres) -> None:
-    """All actors die with it; the next one takes over its directory, and what is held is readopted."""
-    with newest_server.database() as dsn, running(dsn) as system:
-        with system.client() as client, system.worker("stays", topics=["t"]) as worker:
-            (held,) = hold(worker, client, "t", 1)
-            system.kill()
-            assert worker.expect_end() == []
-        until(lambda: refused(system.path), "nobody listens")  # the kernel kills the actors one after the other
-        system.start()
-        with system.worker("stays", topics=["t"], running=[[held, 1]]) as worker:
-            assert worker.done((held, 1)) == []
-            assert system.row(held)["attempts"] == 1
-
-
-def test_the_database_comes_back(newest_server: Postgres) -> None:
-    """When all sessions are cut, requests are served again at once, results are not lost, and nobody restarts."""
-    with newest_server.database() as dsn, running(dsn) as system:
-        pids = system.pids()
-        with system.client() as client, system.worker("calm", topics=["t"]) as worker:
-            held = hold(worker, client, "t", 3)
-            for identity in held:
-                system.rows(CUT)
-                assert worker.done((identity, 1)) == []
-            job = new_job(topic="t")
-            client.submit(job)
-            assert worker.job() == (job["id"], 1)
-        assert system.pids() == pids
-
-
-def test_an_outage_of_the_database(newest_server: Postgres) -> None:
+def test_an_outage_of_the_database(system: System, topic: str) -> None:
     """While it is away requests are refused, results are kept, workers come and go; then all goes on, nothing lost."""
-    with newest_server.database() as dsn, running(dsn) as system, contextlib.ExitStack() as stack:
+    with contextlib.ExitStack() as stack:
         pids = system.pids()
         client = stack.enter_context(system.client())
-        worker = stack.enter_context(system.worker("kept", topics=["t"]))
-        first, second, third = hold(worker, client, "t", 3)
+        worker = stack.enter_context(system.worker("kept", topics=[topic]))
+        first, second, third = hold(worker, client, topic, 3)
         system.rows(ALLOW, False)
         system.rows(CUT)
         reported = worker.ask("report", results=[[first, 1, "ok", "1"]])
         with pytest.raises(Refused, match="unavailable"):
-            client.submit(new_job(topic="t"))
+            client.submit(new_job(topic=topic))
         with pytest.raises(Refused, match="unavailable"):
             worker.beat((second, 1))
         status = client.call("status")
         assert (status["database"]["ok"], status["jobs"]) == (False, None)
-        with system.worker("kept", topics=["t"], running=[[second, 1], [third, 1]]) as again:
+        with system.worker("kept", topics=[topic], running=[[second, 1], [third, 1]]) as again:
             assert again.welcome["lost"] is None
             system.rows(ALLOW, True)
             assert worker.expect("error")["code"] == "conflict"
             assert again.beat((second, 1), (third, 1)) == []
             until(lambda: system.row(first)["status"] == "COMPLETED", "the kept result is written")
             assert again.done((second, 1), (third, 1)) == []
-            (job,) = client.submit(new_job(topic="t"))
+            (job,) = client.submit(new_job(topic=topic))
             assert again.job() == (job, 1)
             again.done((job, 1))
         assert reported == 1
         assert {system.row(identity)["attempts"] for identity in (first, second, third)} == {1}
         assert system.pids() == pids
-
-
-def test_a_database_that_is_not_there_is_refused(newest_server: Postgres) -> None:
-    """Nothing starts on it: exit code 1 and one line that names it."""
-    with newest_server.database() as dsn, short_directory() as directory:
-        command = [str(PROGRAM), "--dsn", dsn.replace("/pulse_test_", "/no_such_"), "--runtime-dir", f"{directory}/run"]
-        ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=30)
-    assert ended.returncode == 1
-    (line,) = [line for line in ended.stderr.splitlines() if line.startswith("pulse-supervisor: ")]
-    assert "no_such_" in line

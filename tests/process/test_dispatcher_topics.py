@@ -37,38 +37,6 @@ def test_a_policy_is_set_shown_and_unset(system: System, client: Peer, topic: st
     assert topic not in [one["topic"] for one in client.call("topics.list", limit=1000)["topics"]]
 
 
-@pytest.mark.parametrize(
-    ("policy", "message"),
-    [
-        ({"max_tries": 3}, 'unknown option "max_tries" of topic "{0}"; allowed are max_attempts, '),
-        ({"backoff": "fixed:-5"}, 'backoff of topic "{0}" is "fixed:-5"; allowed are quadratic[:UNIT], '),
-        ({"timeout_s": -1}, 'timeout_s of topic "{0}" is -1; seconds above 0, at most 1e9, are allowed'),
-        ({"lease_s": 0.01}, 'lease_s of topic "{0}" is 0.01; at least the server\'s own, '),
-        ({"timeout_s": float("inf")}, 'timeout_s of topic "{0}" is inf; a finite number is allowed'),
-    ],
-)
-def test_a_bad_policy_is_refused(client: Peer, topic: str, policy: dict[str, object], message: str) -> None:
-    """One line that names the option, the topic, the value and what is allowed; nothing is changed."""
-    code, said = client.refusal("topics.set", topic=topic, policy={"max_crashes": 9, **policy})
-    assert code == "bad_request"
-    assert said.startswith(message.format(topic))
-    assert "\n" not in said
-    assert client.call("topics.get", topic=topic)["topic"]["policy"]["max_crashes"]["source"] == "server"
-
-
-def test_a_back_off_counts_at_once(system: System, client: Peer, topic: str) -> None:
-    """The next failure waits as the policy says that was just set; a plain UPDATE is as good."""
-    with system.worker("fails", topics=[topic]) as worker:
-        for word, delay_s in (("fixed:100", 100), ("list:200", 200)):
-            client.call("topics.set", topic=topic, policy={"backoff": word})
-            (job,) = client.submit(new_job(topic=topic))
-            (assigned,) = worker.jobs(1)
-            worker.call("report", results=[[job, assigned[1], "error", "boom"]])
-            row = system.row(job)
-            waits_s = (row["next_run_at"] - row["started_at"]).total_seconds()
-            assert delay_s <= waits_s < delay_s + 10
-
-
 def test_what_others_set_is_known_within_a_second(system: System, client: Peer, topic: str) -> None:
     """A plain UPDATE reaches the dispatcher's memory: the next job is told the stall of its topic."""
     with system.worker("told", topics=[topic]) as worker:

@@ -13,7 +13,7 @@ import pytest
 
 from pulse import protocol
 from tests.support.postgres import Postgres
-from tests.support.system import System, new_job, running, until
+from tests.support.system import System, running, until
 
 pytestmark = [pytest.mark.postgres, pytest.mark.process, pytest.mark.system, pytest.mark.rest]
 
@@ -82,24 +82,3 @@ def test_no_core_files(system: System) -> None:
     for pid in system.pids().values():
         soft, _ = resource.prlimit(pid, resource.RLIMIT_CORE)
         assert soft == 0
-
-
-def test_what_is_said_again_says_nothing(system: System) -> None:
-    """The very same frames, on the same connection and on others: a submit, a result, a heartbeat, a checkpoint."""
-    job = new_job(topic="once", name="n")
-    with system.client() as client, system.worker("first", topics=["once"], names=["n"]) as first:
-        assert [client.call("submit", jobs=[job]) for _ in range(2)] == [{"ids": [job["id"]]}] * 2
-        first.jobs(1)
-        pair = [job["id"], 1]
-        assert first.call("report", results=[[*pair, "ok", '"told once"']]) == {"stale": []}
-        ended = system.row(job["id"])
-        with system.worker("second", topics=["other"], names=["n"]) as second:
-            for peer in (first, second):
-                for detail in ('"told once"', '"told twice"'):  # it is completed: that is what was to be said
-                    assert peer.call("report", results=[[*pair, "ok", detail]]) == {"stale": []}
-                assert peer.call("report", results=[[*pair, "error", "no"]]) == {"stale": [pair]}
-                assert peer.call("heartbeat", jobs=[[*pair, '"more"']]) == {"lost": [pair]}
-                assert peer.call("checkpoint", jobs=[[*pair, '"more"']]) == {"lost": [pair]}
-        assert client.call("submit", jobs=[job]) == {"ids": [job["id"]]}
-    assert system.row(job["id"]) == ended
-    assert system.rows("SELECT count(*) AS n FROM pulse.jobs WHERE topic = 'once'")[0]["n"] == 1

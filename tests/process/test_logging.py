@@ -22,7 +22,7 @@ from tests.process.system_kit import APP, END_S, ROOT, SHORT_LEASE, Pool, Whole,
 from tests.support.postgres import Postgres
 from tests.support.system import until
 
-pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.patient]
+pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.patient, pytest.mark.rest]
 
 LOUD: Final = ("shout", "shout-plain", "shout-apart")
 LINES: Final = 3000  # four of each: more than fits into a pipe and the memory of a process
@@ -65,7 +65,7 @@ class Unread:
         os.close(self._writes)
 
 
-@pytest.fixture(params=[pytest.param("full", marks=pytest.mark.rest), "unread"])
+@pytest.fixture(params=["full", "unread"])
 def bad_log(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Unread | Path]:
     """What standard error and standard output are: a full disk, or a pipe that nobody reads."""
     if request.param == "full":
@@ -156,7 +156,6 @@ def started(whole: Whole, log: Path, *words: str) -> Iterator[subprocess.Popen[b
         process.wait(END_S)
 
 
-@pytest.mark.rest
 def test_a_pool_alone_goes_on(where: Whole, bad_log: Unread | Path) -> None:
     """The same where only the workers' log is bad: they beat, work, and end when they are asked to."""
     where._command = where._command[:-2]  # without an app

@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 
 from tests.support.lone_worker import Manner, lone_worker
-from tests.support.peers import Peer, new_job, until
+from tests.support.peers import Peer, new_job
 from tests.support.system import System
 
 pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.patient]
@@ -51,38 +51,6 @@ def test_a_handler_that_stalls(system: System, client: Peer, topic: str) -> None
         row = system.wait_row(job, status="RETRYING")
     assert row["last_error"] == f"stalled: no progress for 0.1 s; {KILLED}"
     assert [outcome for outcome, *_ in history(system, job)] == ["stalled"]
-
-
-def test_progress_keeps_a_handler_alive(system: System, client: Peer, topic: str) -> None:
-    """As long as it is told, nothing happens: here until another one, started later, has been killed."""
-    client.submit(new_job(topic=topic))
-    promise: dict[str, dict[str, object]] = {"n": {"stall_s": 0.1}}
-    with lone_worker(system.path, "busy", Manner(topic, beat_s=0.1, tells=True, handlers=promise)) as (
-        process,
-        ((job, _),),
-    ):
-        client.submit(new_job(topic=topic + "-other"))
-        with lone_worker(system.path, "idle", Manner(topic + "-other", beat_s=0.1, handlers=promise)) as (
-            _,
-            ((other, _),),
-        ):
-            system.wait_row(other, status="RETRYING")
-        until(lambda: float(system.row(job)["progress"] or 0), "its progress is known")
-        assert process.poll() is None
-        assert history(system, job) == []
-
-
-def test_a_handler_that_ends_in_time(system: System, client: Peer, topic: str) -> None:
-    """A limit that was kept is forgotten: the worker is not touched when it passes."""
-    with system.worker("quick", topics=[topic], capacity=1) as worker:
-        client.submit(new_job(topic=topic, timeout_s=0.1))
-        pair = worker.job()
-        worker.send("started", jobs=[pair])
-        assert worker.done(pair) == []
-        client.submit(new_job(topic=topic + "-other", timeout_s=0.1))
-        with lone_worker(system.path, "other", Manner(topic + "-other", beat_s=0.1)) as (_, ((other, _),)):
-            system.wait_row(other, status="RETRYING")
-        assert worker.call("ping") == {}
 
 
 def test_where_a_job_hangs(system: System, client: Peer, topic: str) -> None:

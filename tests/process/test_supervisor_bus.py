@@ -7,7 +7,9 @@ import signal
 
 import pytest
 
-from tests.process.supervisor_kit import eventually, four, is_alive, supervisor
+from tests.process.supervisor_kit import four, supervisor
+from tests.process.system_kit import is_alive
+from tests.support.peers import until
 
 pytestmark = [pytest.mark.process, pytest.mark.system]
 
@@ -65,7 +67,7 @@ def test_a_frozen_actor_fills_its_own_buffer_only() -> None:
             os.kill(pids["scheduler"], signal.SIGUSR1)
             return bool(rig.log("hint_dropped", reason="its buffer is full"))
 
-        eventually(flood, "a hint is dropped")
+        until(flood, "a hint is dropped")
         rig.wait_log("child_running", name="pause", restarts=1)
         assert rig.pids()["scheduler"] == pids["scheduler"]
         assert is_alive(rig.pid)

@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from pulse_supervisor.sockets import open_sockets
-from tests.process.supervisor_kit import Caller, Rig, eventually, four, open_files, short_dir, supervisor
+from tests.process.supervisor_kit import Caller, Rig, four, short_dir, supervisor
+from tests.support.peers import until
 
 pytestmark = [pytest.mark.process, pytest.mark.system]
 
@@ -46,7 +47,7 @@ class Manager:
 
     def wait(self, text: str) -> str:
         """The first message with *text* in it."""
-        return eventually(lambda: self.heard(text), f"the manager is told {text}")[0]
+        return until(lambda: self.heard(text), f"the manager is told {text}")[0]
 
     def close(self) -> None:
         """Be gone."""
@@ -87,13 +88,6 @@ class TestRuntimeDirectory:
                 assert second.acts() == []
             assert first.ask("ping") == {}
 
-    def test_no_child_holds_the_lock(self) -> None:
-        """A child that outlives its supervisor cannot keep the next one out."""
-        with supervisor(four()) as rig:
-            rig.wait_ready()
-            for pid in rig.pids().values():
-                assert not any(file.endswith("supervisor.lock") for file in open_files(pid))
-
     def test_what_is_not_a_socket_is_not_removed(self) -> None:
         """A file with the name of a socket is somebody's file."""
         with short_dir() as place:
@@ -130,18 +124,6 @@ class TestRuntimeDirectory:
         with short_dir() as place, supervisor(four(), directory=place / ("x" * 120)) as rig:
             assert rig.wait_exit() == 1
             assert re.search(r"pulse-supervisor: socket path .* has \d+ bytes", rig.lines()[0])
-
-    def test_clients_wait_in_the_backlog_while_the_dispatcher_is_away(self) -> None:
-        """A client that connects between the death of a dispatcher and the next one is let in by the next one."""
-        with supervisor(four()) as rig:
-            rig.wait_ready()
-            dispatcher = rig.pids()["dispatcher"]
-            os.kill(dispatcher, signal.SIGSTOP)
-            os.kill(dispatcher, signal.SIGKILL)
-            with socket.socket(socket.AF_UNIX) as client:
-                client.connect(str(rig.directory / "pulse.sock"))
-                rig.wait_log("child_running", name="dispatcher", restarts=1)
-                rig.wait_act("dispatcher lets a client in")
 
 
 class TestServiceManager:
@@ -189,7 +171,7 @@ class TestServiceManager:
                 manager.wait("STATUS=scheduler starting")
                 told = manager.told
                 away = told.index("STATUS=scheduler starting")
-                eventually(lambda: manager.heard("") and "STATUS=ready" in told[away:], "the scheduler is back")
+                until(lambda: manager.heard("") and "STATUS=ready" in told[away:], "the scheduler is back")
                 assert "WATCHDOG=1" not in told[away : told.index("STATUS=ready", away)]
 
     def test_children_do_not_speak_to_the_manager(self) -> None:
@@ -297,7 +279,7 @@ def test_a_log_that_nobody_reads_any_more_stops_nothing() -> None:
     with supervisor(four(), pipes_log=True) as rig:
         close_log(rig)
         os.kill(rig.pids()["pause"], signal.SIGKILL)
-        eventually(lambda: rig.actor("pause")["restarts"] == 1, "the actor is back")
+        until(lambda: rig.actor("pause")["restarts"] == 1, "the actor is back")
         rig.process.terminate()
         assert rig.wait_exit() == 0
 

@@ -31,11 +31,14 @@ Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 @pytest.fixture(scope="module")
 def whole(server: Postgres) -> Iterator[Whole]:
-    """A supervisor with an endpoint on any free port of loopback, and a pool."""
+    """A supervisor with an endpoint on any free port of loopback, which ends with it, and a pool."""
     with server.database() as dsn, place(dsn, PULSE_METRICS="127.0.0.1:0", **SHORT_LEASE) as whole:
         whole.start()
         whole.pool()
         yield whole
+        (service,) = whole.ask_supervisor("status")["services"]
+        assert whole.stop() == 0
+        assert not psutil.pid_exists(service["pid"])
 
 
 def _port(whole: Whole) -> int:
@@ -177,12 +180,3 @@ def _over(path: Path) -> str:
     head, _, body = got.partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.0 200 OK\r\n")
     return body.decode()
-
-
-def test_the_endpoint_ends_with_its_supervisor(server: Postgres) -> None:
-    """A clean stop ends it, too, as the last one; nothing is left behind."""
-    with server.database() as dsn, place(dsn, PULSE_METRICS="127.0.0.1:0") as whole:
-        whole.start()
-        (service,) = whole.ask_supervisor("status")["services"]
-        assert whole.stop() == 0
-        assert not psutil.pid_exists(service["pid"])

@@ -53,27 +53,6 @@ def test_many_jobs_there_and_back(site: Site) -> None:
         assert all(len(note["detail"]["ids"]) <= 100 for note in notes)
 
 
-def test_ids_that_are_refused(site: Site) -> None:
-    """What waits is not deleted, what has ended is not moved; each is told with its id and why."""
-    waiting, ended = map(str, site.jobs(2))
-    site.ctl("jobs", "cancel", ended)
-    assert f"{waiting}: invalid_transition" in site.ctl("jobs", "delete", waiting, code=1)
-    assert f"{ended}: invalid_transition" in site.ctl("jobs", "change", "--priority", "1", ended, code=1)
-    assert "neither --priority nor --to-topic" in site.ctl("jobs", "change", ended, code=REFUSED)
-    assert "cannot be given together" in site.ctl("jobs", "cancel", ended, "--topic", "x", code=REFUSED)
-    assert "--status RUNNING" in site.ctl("jobs", "delete", "--status", "RUNNING", code=REFUSED)
-    assert site.told("jobs", "delete", ended) == {"done": [ended], "refused": []}
-
-
-def test_what_is_looked_for(site: Site) -> None:
-    """Filters narrow a list together; oldest first turns it round."""
-    made = list(map(str, site.jobs(3)))
-    assert sorted(job["id"] for job in site.listed("--newer", "1h")) == sorted(made)
-    assert site.listed("--older", "1h") == site.listed("--error", "boom") == site.listed("--worker", "x") == []
-    assert [job["id"] for job in site.listed("--prefix", made[1])] == [made[1]]
-    assert [job["id"] for job in site.listed("--oldest")] == [job["id"] for job in site.listed()][::-1]
-
-
 def test_all_that_operators_do_is_noted(site: Site) -> None:
     """Pauses, policies and schedules leave notes with what they are about; a person reads them in a table."""
     for words in (("pause", "--reason", "a look"), ("resume",), ("resume",)):  # the second one finds it open

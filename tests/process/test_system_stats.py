@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterator
 from typing import Final
 
-import anyio
 import pytest
 
 import pulse
@@ -108,18 +107,3 @@ def test_a_death_is_counted_and_so_is_the_recovery(whole: Whole) -> None:
     recovery = stats.histograms["recovery_s"]
     assert recovery.counts[-1] == 1
     assert 0 < recovery.sum < took_s
-
-
-def test_both_clients_ask_the_same(whole: Whole) -> None:
-    """The async client has it, too."""
-
-    async def ask() -> pulse.Stats:
-        async with pulse.connect(whole.path) as client:
-            return await client.stats(topics=0)
-
-    whole.jobs().client.submit_many([NewJob(name="mark", topic=topic) for topic in ("apart", "away", "away")])
-    until(lambda: anyio.run(ask).others.ready >= 3, "they are counted")
-    stats = anyio.run(ask)
-    assert stats.topics == []
-    assert stats.others.topics >= 2
-    assert stats.others.ready >= 3

@@ -145,18 +145,6 @@ def test_isolated_attempts_have_spans_that_outlive_them(site: Traced) -> None:
     assert crashed.attributes["error.type"] == "crash"
 
 
-def test_a_job_without_a_trace_begins_one(site: Traced) -> None:
-    """Also one that SQL has submitted; and SQL may carry one on."""
-    alone = site.jobs.submit("plain")
-    ((linked,),) = site.whole.rows("SELECT pulse.submit('plain', traceparent => $1)", PARENT)
-    site.jobs.wait(alone)
-    site.jobs.wait(linked)
-    root = site.spans(alone)[0]
-    assert root.parent == ""
-    assert root.trace != TRACE
-    assert (site.spans(linked)[0].trace, site.spans(linked)[0].parent) == (TRACE, SPAN)
-
-
 def test_what_handlers_log_says_whose_it_is(site: Traced) -> None:
     """Every line is JSON; those of a handler name job, attempt, topic, handler and worker; a failure is told once."""
     job = site.jobs.submit("outer")

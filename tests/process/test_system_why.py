@@ -5,39 +5,18 @@ from __future__ import annotations
 import json
 import os
 import signal
-import uuid
 from typing import Any, Final
 
 import pytest
 
 import pulse
 from tests.process.site_kit import Site
-from tests.process.system_kit import place
-from tests.support.postgres import Postgres
-from tests.support.system import until
 
 pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system]
 
-ALLOW: Final = "UPDATE pg_database SET datallowconn = $1 WHERE datname = current_database()"
-CUT: Final = (
-    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-    " WHERE datname = current_database() AND pid <> pg_backend_pid()"
-)
+# Long enough for the commands of a test, whose worker does not beat meanwhile: who is silent for a lease is killed.
+SETTINGS: Final = {"PULSE_LEASE_S": "10", "PULSE_HEARTBEAT_S": "1", "PULSE_SWEEP_S": "0.5"}
 ME: Final = f"uid {os.getuid()} ("
-
-
-def test_no_such_job(site: Site) -> None:
-    """It is refused with one line, and so is what is no id."""
-    absent = uuid.uuid4()
-    done = site.whole.command("ctl", "jobs", "why", str(absent))
-    assert (done.returncode, done.stdout) == (1, "")
-    assert (
-        done.stderr
-        == f"pulse: there is no job {absent}: it was never submitted here, or has ended and was deleted since\n"
-    )
-    done = site.whole.command("ctl", "jobs", "why", "seven")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "'seven': a UUID is allowed" in done.stderr
 
 
 @pytest.mark.parametrize("of_all", [False, True])
@@ -55,43 +34,6 @@ def test_paused(site: Site, of_all: bool) -> None:
         assert worker.job() == (job.bytes, 1)
         worker.done((job.bytes, 1))
     assert site.codes(job) == ["ended"]
-
-
-def test_no_worker(site: Site) -> None:
-    """What is served instead is told."""
-    job = site.job()
-    assert site.said(job) == [
-        f'No worker that is connected to this server serves topic "{site.topic}". No worker is connected at all.',
-        f"  Start one: pulse worker MODULE:APP --topic {site.topic}",
-    ]
-    with site.whole.worker("w", topics=["elsewhere"]):
-        assert "Served here: elsewhere." in site.said(job)[0]
-
-
-def test_no_handler(site: Site) -> None:
-    """It is told before what follows from it: the job is given back, and looked at again later."""
-    with site.whole.worker("w", topics=[site.topic], names=["resize"]):
-        job = site.job(name="rezise")
-        site.until_codes(job, "no_handler", "given_back")
-        first, _, then = site.said(job)
-    assert first == f'1 worker serves topic "{site.topic}", but none has a handler named "rezise". Alike: resize.'
-    assert then.startswith("It was claimed, and given back since nobody could take it just then;")
-
-
-def test_full(site: Site) -> None:
-    """All places, and what they are taken by; who waits in line knows how many come first."""
-    with site.whole.worker("w", topics=[site.topic], names=["n", "crunch"], capacity=2) as worker:
-        held = [site.job(), site.job(name="crunch")]
-        pairs = [job[:2] for job in worker.jobs(2)]
-        assert {pair[0] for pair in pairs} == {one.bytes for one in held}
-        site.job()
-        job = site.job()
-        reasons = site.why(job)
-        assert [reason["code"] for reason in reasons] == ["full", "behind"]
-        assert reasons[0]["text"] == ("The only worker that could run it is full: 2 places, taken by 1 n, 1 crunch.")
-        assert reasons[1]["details"] == {"before": 1}
-        worker.send("drain")
-        worker.done(*pairs)
 
 
 def test_back_off(site: Site) -> None:
@@ -120,6 +62,7 @@ def test_running(site: Site) -> None:
         worker.send("started", jobs=[pair])
         site.until_codes(job, "running")
         assert f'It runs: attempt 1 is at worker "w", pid {os.getpid()}, claimed ' in site.said(job)[0]
+        worker.beat(pair)
         done = site.whole.command("ctl", "jobs", "why", str(job), "--json")
         document: Any = json.loads(done.stdout)
         assert (document["id"], document["status"]) == (str(job), "RUNNING")
@@ -141,39 +84,3 @@ def test_a_silent_worker(site: Site) -> None:
         site.until_codes(running, "silent")
     finally:
         pool.bury()
-
-
-def test_not_due_held_and_expiring(site: Site) -> None:
-    """Times are told, and behind which job another one of its schedule is held."""
-    with site.whole.worker("w", topics=[site.topic]) as worker:
-        assert site.codes(site.job(delay_s=60.0)) == ["not_due"]
-        assert site.codes(site.job(delay_s=60.0, expires_in_s=90.0)) == ["not_due", "expires"]
-        made = site.client.call("schedules.create", name="n", topic=site.topic, every=0.1, overlap="queue")
-        schedule = made["schedule"]["id"]
-        last, _ = worker.job()
-
-        def held() -> list[Any]:
-            return site.whole.rows(
-                "SELECT id FROM pulse.jobs WHERE schedule_id = $1 AND status = 'PENDING' ORDER BY occurrence LIMIT 1",
-                schedule.hex(),
-            )
-
-        (row,) = until(held, "a job that is held")
-        site.client.call("schedules.pause", id=schedule)
-        first, advice = site.said(uuid.UUID(bytes=row["id"].bytes))
-        assert "(overlap queue)" in first
-        assert advice == f"  pulse ctl jobs why {uuid.UUID(bytes=last)}"
-        site.client.call("schedules.delete", id=schedule)
-
-
-def test_the_database_is_away(newest_server: Postgres) -> None:
-    """It is said so in one line, and without waiting for the end of the command's time."""
-    with newest_server.database() as dsn, place(dsn) as whole:
-        whole.start()
-        whole.rows(ALLOW, False)
-        whole.rows(CUT)
-        done = whole.command("ctl", "--timeout", "20", "jobs", "why", str(uuid.uuid4()))
-        whole.rows(ALLOW, True)
-        assert (done.returncode, done.stdout) == (1, "")
-        assert done.stderr.startswith("pulse: the database ")
-        assert done.stderr.count("\n") == 1

@@ -10,6 +10,7 @@ import pytest
 
 from pulse.store.rows import to_us
 from tests.support.peers import Worker, new_job
+from tests.support.postgres import Postgres
 from tests.support.system import Pair, System, running, until
 
 pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system]
@@ -20,10 +21,11 @@ EVERY_S: Final = 0.2
 KILLS: Final = 5  # of each: one more within a minute, and its supervisor gives up
 
 
-@pytest.fixture
-def hosts(dsn: str) -> Iterator[tuple[System, System]]:
+@pytest.fixture(scope="module")
+def hosts(newest_server: Postgres) -> Iterator[tuple[System, System]]:
     """Two supervisors on one database."""
     with (
+        newest_server.database() as dsn,
         running(dsn, {**SETTINGS, "PULSE_HOST_ID": "a"}) as one,
         running(dsn, {**SETTINGS, "PULSE_HOST_ID": "b"}) as two,
     ):
@@ -37,41 +39,46 @@ def begins_and_ends(worker: Worker, identity: bytes) -> None:
     worker.done((job[0], job[1]))
 
 
-def test_a_submit_here_is_begun_there(hosts: tuple[System, System]) -> None:
+def test_a_submit_here_is_begun_there(hosts: tuple[System, System], topic: str) -> None:
     """Where nobody at home has room, who has it elsewhere hears of it, time and again."""
     home, away = hosts
-    with away.worker("w", topics=["t"], names=["n"], capacity=1) as worker, home.client() as client:
+    with away.worker("w", topics=[topic], names=["n"], capacity=1) as worker, home.client() as client:
         for _ in range(3):
-            (identity,) = client.submit(new_job(topic="t", name="n"))
+            (identity,) = client.submit(new_job(topic=topic, name="n"))
             begins_and_ends(worker, identity)
 
 
-def test_a_submit_by_sql_is_begun_at_once(hosts: tuple[System, System]) -> None:
+def test_a_submit_by_sql_is_begun_at_once(hosts: tuple[System, System], topic: str) -> None:
     """On every host, and whoever was there before."""
     home, _ = hosts
-    with home.worker("w", topics=["t"], names=["n"], capacity=1) as worker:
+    with home.worker("w", topics=[topic], names=["n"], capacity=1) as worker:
         for _ in range(3):
-            (row,) = home.rows("SELECT pulse.submit(name => 'n', topic => 't') AS id")
+            (row,) = home.rows("SELECT pulse.submit(name => 'n', topic => $1) AS id", topic)
             begins_and_ends(worker, row["id"].bytes)
 
 
-def test_a_submit_while_nobody_listens_is_begun(hosts: tuple[System, System]) -> None:
+def test_a_submit_while_nobody_listens_is_begun(hosts: tuple[System, System], topic: str) -> None:
     """PostgreSQL keeps no word for who does not listen: whoever begins to (again) looks for what was told before."""
     home, away = hosts
-    with away.worker("w", topics=["t"], names=["n"], capacity=1) as worker, home.client() as client:
+    with away.worker("w", topics=[topic], names=["n"], capacity=1) as worker, home.client() as client:
         for _ in range(3):
             home.rows("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%pulse_work%'")
-            (identity,) = client.submit(new_job(topic="t", name="n"))
+            (identity,) = client.submit(new_job(topic=topic, name="n"))
             begins_and_ends(worker, identity)
 
 
 @pytest.fixture
 def plain_hosts(dsn: str) -> Iterator[tuple[System, System]]:
-    """Two supervisors as users have them."""
-    with running(dsn, {"PULSE_HOST_ID": "a"}) as one, running(dsn, {"PULSE_HOST_ID": "b"}) as two:
+    """Two supervisors that poll as users have it; the tests, their workers, never beat, and are not to be killed."""
+    lease = {"PULSE_LEASE_S": "600"}
+    with (
+        running(dsn, {"PULSE_HOST_ID": "a", **lease}) as one,
+        running(dsn, {"PULSE_HOST_ID": "b", **lease}) as two,
+    ):
         yield one, two
 
 
+@pytest.mark.rest
 def test_schedulers_that_are_killed(plain_hosts: tuple[System, System]) -> None:
     """Whichever of two schedulers is killed, and when: where all is caught up, each occurrence is one job."""
     one, two = plain_hosts

@@ -18,7 +18,8 @@ from pulse.worker.execution.wakeup import WakeupEvent
 from pulse.worker.pool import proxy_heartbeat
 from pulse.worker.session.reconnect import Dialer
 from tests.support.fake_server import FakeServer, Heard, Peer, job, pair
-from tests.support.worker_kit import until, worker
+from tests.support.peers import until
+from tests.support.worker_kit import worker
 
 pytestmark = [pytest.mark.process, pytest.mark.timed]
 

@@ -15,7 +15,8 @@ import pytest
 
 from tests.process.test_worker_cells import APP, all_kinds, args, both_backends, run, zygote_of
 from tests.support.fake_server import FakeServer, job, pair
-from tests.support.worker_kit import until, worker
+from tests.support.peers import until
+from tests.support.worker_kit import worker
 
 pytestmark = [pytest.mark.process, pytest.mark.timed]
 

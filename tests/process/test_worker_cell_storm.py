@@ -13,10 +13,11 @@ import pytest
 
 from tests.process.test_worker_cells import APP, args
 from tests.support.fake_server import FakeServer, Peer, job, pair
+from tests.support.peers import until
 from tests.support.whole import WHOLE
-from tests.support.worker_kit import WorkerProcess, until, worker
+from tests.support.worker_kit import WorkerProcess, worker
 
-pytestmark = [pytest.mark.process, pytest.mark.timed]
+pytestmark = [pytest.mark.process, pytest.mark.timed, pytest.mark.rest]
 
 STORM_S: Final = 5.0
 KINDS: Final = ["who", "who-plain", "wait", "wait-plain", "deaf", "deaf-plain", "kill-itself", "fault", "exit", "here"]

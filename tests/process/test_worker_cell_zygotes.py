@@ -12,7 +12,8 @@ import pytest
 from tests.process.test_worker_cell_ends import gone, pid_in
 from tests.process.test_worker_cells import APP, args, run, zygote_of
 from tests.support.fake_server import FakeServer, Peer, job, pair
-from tests.support.worker_kit import WorkerProcess, until, worker
+from tests.support.peers import until
+from tests.support.worker_kit import WorkerProcess, worker
 
 pytestmark = [pytest.mark.process, pytest.mark.timed]
 

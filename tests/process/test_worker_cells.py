@@ -7,14 +7,14 @@ import os
 import signal
 from pathlib import Path
 from typing import Any, Final
-from uuid import UUID
 
 import psutil
 import pytest
 
 from tests.support.fake_server import FakeServer, Peer, job, pair
+from tests.support.peers import until
 from tests.support.whole import WHOLE
-from tests.support.worker_kit import WorkerProcess, until, worker
+from tests.support.worker_kit import WorkerProcess, worker
 
 pytestmark = [pytest.mark.process, pytest.mark.timed]
 
@@ -117,36 +117,6 @@ def test_what_a_handler_may_come_to(backend: str) -> None:
             assert "pulse/worker/" not in str(found[name][1]), name
         else:
             assert found[name][1] == detail, name
-
-
-@all_kinds
-def test_context_tells_and_is_told(kind: str, backend: str, tmp_path: Path) -> None:
-    """The context knows the job; progress and checkpoint reach the server while the handler still runs."""
-    gate = tmp_path / "gate"
-    extra = {
-        "occurrence": 1_700_000_000.0,
-        "previous": {"outcome": "error", "reason": "boom", "checkpoint": '{"page": 2}', "later": 1},
-        "later": [1],
-    }
-    with FakeServer() as server, worker(server, "--backend", backend, app=APP):
-        child = server.wait_child()
-        told = job(f"tell{kind}", args(gate=gate), attempt=3, topic="t", timeout_s=60.0, extra=extra)
-        child.assign([told])
-        beat = child.take("heartbeat", lambda heard: bool(heard.body["jobs"]) and heard.body["jobs"][0][2] is not None)
-        assert beat.body["jobs"] == [[*pair(told), '{"value":0.5,"text":"half way"}']]
-        assert child.take("checkpoint").body["jobs"] == [[*pair(told), '{"page":3}']]
-        gate.touch()
-        (result,) = child.take_results(1)
-    assert result[:3] == [*pair(told), "ok"]
-    assert json.loads(result[3]) == {
-        "job_id": str(UUID(bytes=told[0])),
-        "attempt": 3,
-        "name": f"tell{kind}",
-        "topic": "t",
-        "deadline": True,
-        "occurrence": "2023-11-14T22:13:20+00:00",
-        "previous": ["error", "boom", {"page": 2}],
-    }
 
 
 @pytest.mark.parametrize("kind", ["", "-plain"])

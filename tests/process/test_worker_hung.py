@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.fake_server import FakeServer, job, pair
-from tests.support.worker_kit import until, worker
+from tests.support.peers import until
+from tests.support.worker_kit import worker
 
 pytestmark = [pytest.mark.process, pytest.mark.timed]
 

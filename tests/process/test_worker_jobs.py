@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Final
 from uuid import UUID
 
 import pytest
 
 from tests.support.fake_server import FakeServer, Heard, job, pair
-from tests.support.worker_kit import until, worker
+from tests.support.peers import until
+from tests.support.worker_kit import APP, worker
 
 pytestmark = [pytest.mark.process, pytest.mark.timed]
 
+CELLS: Final = "tests.support.cell_app:app"  # whose handlers are isolated
 both_backends = pytest.mark.parametrize("backend", ["asyncio", "trio"])
 
 
@@ -147,18 +150,21 @@ def test_what_a_handler_may_come_to(backend: str) -> None:
             assert found[name][1] == detail, name
 
 
-@both_backends
-def test_context_tells_and_is_told(backend: str, tmp_path: Path) -> None:
-    """The context knows the job; progress and checkpoint reach the server while the handler still runs."""
+@pytest.mark.parametrize(
+    ("app", "name", "backend"),
+    [(APP, "tell", "asyncio"), (APP, "tell", "trio"), (CELLS, "tell", "asyncio"), (CELLS, "tell-plain", "asyncio")],
+)
+def test_context_tells_and_is_told(app: str, name: str, backend: str, tmp_path: Path) -> None:
+    """The context knows the job; progress and checkpoint reach the server while it runs; isolated, too."""
     gate = tmp_path / "gate"
     extra = {
         "occurrence": 1_700_000_000.0,
         "previous": {"outcome": "error", "reason": "boom", "checkpoint": '{"page": 2}', "later": 1},
         "later": [1],
     }
-    with FakeServer() as server, worker(server, "--backend", backend):
+    with FakeServer() as server, worker(server, "--backend", backend, app=app):
         child = server.wait_child()
-        told = job("tell", args(gate=str(gate)), attempt=3, topic="t", timeout_s=60.0, extra=extra)
+        told = job(name, args(gate=str(gate)), attempt=3, topic="t", timeout_s=60.0, extra=extra)
         child.assign([told])
         beat = child.take("heartbeat", lambda heard: bool(heard.body["jobs"]) and heard.body["jobs"][0][2] is not None)
         assert beat.body["jobs"] == [[*pair(told), '{"value":0.5,"text":"half way"}']]
@@ -169,7 +175,7 @@ def test_context_tells_and_is_told(backend: str, tmp_path: Path) -> None:
     assert json.loads(result[3]) == {
         "job_id": str(UUID(bytes=told[0])),
         "attempt": 3,
-        "name": "tell",
+        "name": name,
         "topic": "t",
         "deadline": True,
         "occurrence": "2023-11-14T22:13:20+00:00",

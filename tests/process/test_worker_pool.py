@@ -12,7 +12,8 @@ import pytest
 
 from pulse.worker.execution.wakeup import SAME_SIGNAL_S, SIGNALED
 from tests.support.fake_server import FakeServer, job
-from tests.support.worker_kit import until, worker
+from tests.support.peers import until
+from tests.support.worker_kit import worker
 
 pytestmark = [pytest.mark.process, pytest.mark.timed]
 

@@ -12,7 +12,8 @@ import psutil
 import pytest
 
 from tests.support.fake_server import FakeServer, Peer, job, pair
-from tests.support.worker_kit import until, worker
+from tests.support.peers import until
+from tests.support.worker_kit import worker
 
 pytestmark = [pytest.mark.process, pytest.mark.timed]
 
@@ -178,20 +179,6 @@ def test_sigterm_ends_a_process_that_does_not_obey(tmp_path: Path) -> None:
         assert "worker_left_behind" in pool.stderr
 
 
-def test_sigterm_ends_a_process_that_holds_the_interpreter(tmp_path: Path) -> None:
-    """A child that cannot even hear the signal is killed by the parent."""
-    started = tmp_path / "started"
-    with FakeServer() as server, worker(server, env={"PULSE_DRAIN_S": "0.2"}) as pool:
-        child = server.wait_child()
-        child.assign([job("hold-interpreter", json.dumps({"seconds": 60, "started": str(started)}))])
-        until(started.exists, "the handler")
-        (process,) = pool.children()
-        pool.terminate()
-        assert pool.wait() == 0
-        assert not psutil.pid_exists(process.pid)
-        assert "pool_killed_rest" in pool.stderr
-
-
 def notices(parent: Peer) -> list[dict[str, Any]]:
     """What a pool parent said about those who leave."""
     return [heard.body for heard in list(parent.log) if heard.kind == "capacity" and heard.request is None]
@@ -216,6 +203,8 @@ def test_sigterm_gives_notice_of_every_child(tmp_path: Path) -> None:
         holding.wait_closed()
         assert pool.wait() == 0
         assert notices(parent) == told
+        assert not psutil.pid_exists(holding.pid)
+        assert "pool_killed_rest" in pool.stderr
         assert holding.count("capacity") == 0
 
 

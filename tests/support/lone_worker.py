@@ -33,8 +33,6 @@ class Manner:
         take: Jobs that it waits for; its capacity.
         start: How many of them it names as started.
         beat_s: Pause between two heartbeats; None: it never beats.
-        lists: Whether its heartbeats list what it holds.
-        tells: Whether they carry progress.
         deaf: Ignores SIGTERM.
         handlers: What its hello says of its handlers.
     """
@@ -43,8 +41,6 @@ class Manner:
     take: int = 1
     start: int = 1
     beat_s: float | None = None
-    lists: bool = True
-    tells: bool = False
     deaf: bool = True
     handlers: dict[str, dict[str, object]] = field(default_factory=dict[str, dict[str, object]])
 
@@ -89,8 +85,7 @@ def main(path: str, name: str, manner: Manner) -> None:
                     worker.report([*order, "release", None])
             if manner.beat_s is not None and time.monotonic() >= beat_s:
                 beat_s = time.monotonic() + manner.beat_s
-                progress = json.dumps(beat_s) if manner.tells else None
-                worker.beat(*([*pair, progress] for pair in held if manner.lists))
+                worker.beat(*held)
 
 
 def _recalled(worker: Worker) -> list[tuple[bytes, int]]:

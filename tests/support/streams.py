@@ -1,15 +1,19 @@
-"""Reading a stream when a test says so, and not before."""
+"""Reading a stream when a test says so, and not before; and what programs append to a file, each line once."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import time
+from collections import defaultdict
 from collections.abc import Callable
-from typing import Final
+from pathlib import Path
+from typing import Any, Final, Generic, TypeVar
 
 DEADLINE_S: Final = 10.0
 PIPE_BYTES: Final = 4096  # as small as a pipe can be
+T = TypeVar("T")
 
 
 class Reader:
@@ -32,3 +36,35 @@ class Reader:
             assert time.monotonic() < deadline_s, self.text[-200:]
             self.look(1 << 20)
         return self.text
+
+
+class JsonLines(Generic[T]):
+    """
+    A file to which programs append JSON objects, a line each; other lines are passed over.
+
+    Args:
+        path: Where it is, or will be.
+        made: What a line becomes.
+        key: What it is found by.
+    """
+
+    def __init__(self, path: Path, made: Callable[[dict[str, Any]], T], key: Callable[[T], object]) -> None:
+        self._path = path
+        self._made = made
+        self._key = key
+        self._read_bytes = 0
+        self._all: list[T] = []
+        self._by_key: defaultdict[object, list[T]] = defaultdict(list)
+
+    def read(self, value: object = None) -> list[T]:
+        """All lines so far; those with that value of the key."""
+        with contextlib.suppress(FileNotFoundError), self._path.open("rb") as file:
+            file.seek(self._read_bytes)
+            text, end, _ = file.read().rpartition(b"\n")  # the last line may be half written
+            self._read_bytes += len(text + end)
+            for line in (one for one in text.splitlines() if one.startswith(b"{")):
+                with contextlib.suppress(json.JSONDecodeError):
+                    entry = self._made(json.loads(line))
+                    self._all.append(entry)
+                    self._by_key[self._key(entry)].append(entry)
+        return self._all if value is None else self._by_key[value]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import shutil
 import signal
@@ -24,6 +23,7 @@ import psutil
 
 from tests.support.confidential import search_logs
 from tests.support.peers import DEADLINE_S, Body, Pair, Peer, Refused, Worker, new_job, until
+from tests.support.streams import JsonLines
 
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
@@ -69,6 +69,7 @@ class System:
         self.path = self.runtime_dir / "pulse.sock"
         self._errors = directory / "errors"
         self._errors.touch()
+        self._log = JsonLines[Body](self._errors, dict, lambda entry: entry.get("event"))
         inherited = {key: value for key, value in os.environ.items() if not key.startswith(("PULSE_", "NOTIFY_"))}
         told = {"PULSE_LOG_FORMAT": "json", "PULSE_LOG_LEVEL": "debug", "PULSE_STATE_DIR": str(directory / "state")}
         self._env = {**inherited, **told, **(env or {})}
@@ -180,13 +181,8 @@ class System:
 
     def log(self, event: str, **fields: object) -> list[Body]:
         """The log's entries of one event, with these fields."""
-        wanted = {"event": event, **fields}
-        entries: list[Body] = []
-        for line in self._errors.read_text("utf-8").splitlines():
-            if event in line:
-                with contextlib.suppress(json.JSONDecodeError):  # half a line, being written
-                    entries.append(json.loads(line))
-        return [entry for entry in entries if all(entry.get(key) == value for key, value in wanted.items())]
+        found = self._log.read(event)
+        return [entry for entry in found if all(entry.get(key) == value for key, value in fields.items())]
 
     def rows(self, sql: str, *values: object) -> list[Record]:
         """What the database says."""

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import json
 import logging
 import os
-import signal
 import stat
 import subprocess
 import sys
@@ -110,14 +108,6 @@ async def clog(gate: str, ctx: pulse.Context) -> None:
             time.sleep(LOOK_S)  # noqa: ASYNC251 - that is the mistake
 
 
-@app.handler("grip")
-def grip(seconds: float, ctx: pulse.Context) -> str:
-    """Hold the interpreter, as a C extension or a regular expression may."""
-    with noted(ctx):
-        ctypes.PyDLL(None).usleep(int(seconds * 1_000_000))  # PyDLL does not let the interpreter go
-    return "let go"
-
-
 @app.handler("nap")
 async def nap(seconds: float, ctx: pulse.Context) -> str:
     """Work of that length."""
@@ -191,24 +181,6 @@ async def fail(text: str, ctx: pulse.Context) -> None:
         raise ValueError(text)
 
 
-@app.handler("fail-unstorable")
-async def fail_unstorable() -> None:
-    """Raise an error whose text PostgreSQL cannot hold."""
-    raise ValueError("a\0b\ud800c")
-
-
-@app.handler("return-set")
-async def return_set() -> object:
-    """Return what JSON cannot hold."""
-    return {1, 2}
-
-
-@app.handler("return-nan")
-def return_nan() -> float:
-    """Return what JSON has no word for."""
-    return float("nan")
-
-
 @app.handler("return-text")
 async def return_text(size: int = 0, code_point: int = 0x78) -> str:
     """Return one character many times."""
@@ -223,20 +195,6 @@ async def die(how: int, ctx: pulse.Context) -> None:
             os._exit(7)
         os.kill(os.getpid(), how)
         await anyio.sleep_forever()
-
-
-@app.handler("leave-child")
-async def leave_child(gate: str, ctx: pulse.Context) -> int:
-    """Fork a child that keeps every descriptor of this process, then hold."""
-    with noted(ctx):
-        child = os.fork()
-        if child == 0:
-            signal.pause()
-            os._exit(0)
-        note("child", ctx, child=child)
-        while not is_open(gate, ctx):  # noqa: ASYNC110 - another process opens it
-            await anyio.sleep(LOOK_S)
-        return child
 
 
 @app.handler("leave-holder")

@@ -8,9 +8,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
 import psutil
 
@@ -19,8 +19,6 @@ from tests.support.fake_server import FakeServer
 ROOT: Final = Path(__file__).parents[2]
 APP: Final = "tests.support.worker_app:app"
 DEADLINE_S: Final = 20.0
-POLL_S: Final = 0.002  # leaves the processor to those who are waited for
-T = TypeVar("T")
 
 
 class WorkerProcess:
@@ -74,12 +72,3 @@ def worker(
                 child.kill()
         process.kill()
         process.wait()
-
-
-def until(look: Callable[[], T], what: str) -> T:
-    """What *look* returns once that is true; never waits longer than a deadline."""
-    deadline_s = time.monotonic() + DEADLINE_S
-    while not (found := look()):
-        assert time.monotonic() < deadline_s, f"waited in vain for: {what}"
-        time.sleep(POLL_S)
-    return found
