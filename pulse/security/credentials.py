@@ -12,8 +12,9 @@ import hmac
 import re
 import secrets
 from collections import OrderedDict
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from pulse.errors import ConfigError
 from pulse.protocol.roles import EVERYTHING, Access, Rights
@@ -33,8 +34,7 @@ _ALLOWED: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
+class _Entry(msgspec.Struct, frozen=True):
     """What a user must know, and may do then; ``is_bcrypt``: *secret* is its hash."""
 
     secret: bytes

@@ -12,8 +12,9 @@ import pwd
 import re
 import socket
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
 
 from pulse.errors import ConfigError
 from pulse.protocol.roles import EVERYTHING, NOTHING, Access, Rights, rights_of
@@ -28,8 +29,7 @@ ALLOWED: Final = f"NAME:ROLE, NAME:ROLE+ROLE, ... with the roles {', '.join(Acce
 _ENTRY: Final = re.compile(r"[^,]+")
 
 
-@dataclass(frozen=True, slots=True)
-class Grants:
+class Grants(msgspec.Struct, frozen=True):
     """
     Who may do what.
 
@@ -41,8 +41,8 @@ class Grants:
     """
 
     own: int
-    users: Mapping[int, Rights] = field(default_factory=dict[int, Rights])
-    groups: Mapping[int, Rights] = field(default_factory=dict[int, Rights])
+    users: Mapping[int, Rights] = msgspec.field(default_factory=dict[int, Rights])
+    groups: Mapping[int, Rights] = msgspec.field(default_factory=dict[int, Rights])
 
     @property
     def shared(self) -> bool:

@@ -11,8 +11,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Final, cast
+
+import msgspec
 
 from pulse.common import json_text
 from pulse.common.json_text import JsonValue
@@ -29,8 +30,7 @@ ALLOWED: Final = "keys of args as in password, card.number, charge:card.*, separ
 _ANY: Final = "*"
 
 
-@dataclass(frozen=True, slots=True)
-class _Rule:
+class _Rule(msgspec.Struct, frozen=True):
     """The end of a path; ``handler``: of its jobs only."""
 
     handler: str | None

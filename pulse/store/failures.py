@@ -19,10 +19,11 @@ from __future__ import annotations
 
 import enum
 import time
-from dataclasses import dataclass, replace
 from typing import Final
 
 import asyncpg
+import msgspec
+from msgspec.structs import replace
 
 from pulse.errors import ContestedError, StatementError, UnavailableError
 from pulse.store.statements import name_of
@@ -167,8 +168,7 @@ def ran_too_long(error: BaseException) -> bool:
     return isinstance(error, ContestedError) and isinstance(error.__cause__, asyncpg.QueryCanceledError)
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(msgspec.Struct, frozen=True):
     """
     A statement that the database refuses.
 

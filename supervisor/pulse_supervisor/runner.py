@@ -10,9 +10,9 @@ from __future__ import annotations
 import errno
 import signal
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 import trio
 
 from pulse.errors import EmbeddedError
@@ -59,8 +59,7 @@ _PING_S: Final = LivenessLimits().ping_s
 _DATABASE_POLL_S: Final = 0.01  # PostgreSQL tells its readiness in a file, within a fraction of a second
 
 
-@dataclass(frozen=True, slots=True)
-class ShutdownReason:
+class ShutdownReason(msgspec.Struct, frozen=True):
     """Why everything is stopped: the exit code, and one line for a person where it is a failure."""
 
     exit_code: int

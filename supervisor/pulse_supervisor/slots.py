@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from pulse_supervisor.bus.link import BusLink
 from pulse_supervisor.children import lifecycle
@@ -18,8 +19,7 @@ if TYPE_CHECKING:
     from pulse_supervisor.postgres.child import PostgresChild
 
 
-@dataclass(slots=True)
-class ChildSlot:
+class ChildSlot(msgspec.Struct):
     """
     A child, what is known of it, and its present process.
 
@@ -34,7 +34,7 @@ class ChildSlot:
 
     child: ChildSpec
     database: PostgresChild | None = None
-    state: ChildState = field(default_factory=ChildState)
+    state: ChildState = msgspec.field(default_factory=ChildState)
     process: ChildProcess | None = None
     link: BusLink | None = None
 
@@ -60,8 +60,7 @@ class ChildSlot:
         self.process, self.link = None, None
 
 
-@dataclass(frozen=True, slots=True)
-class SupervisorIdentity:
+class SupervisorIdentity(msgspec.Struct, frozen=True):
     """Which supervisor this is, and since when, by the monotonic clock."""
 
     version: str

@@ -13,9 +13,10 @@ import os
 import socket
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from pulse.errors import PlaceError
 from pulse.system import addresses, listeners
@@ -32,8 +33,7 @@ _CLIENT_BACKLOG: Final = 1024  # all workers and clients of a host, come back at
 _CONTROL_BACKLOG: Final = 64
 
 
-@dataclass(frozen=True, slots=True)
-class Sockets:
+class Sockets(msgspec.Struct, frozen=True):
     """
     What is held in the runtime directory.
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 import functools
 import signal
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -52,8 +51,7 @@ NAMES_S: Final = 2.0  # between two looks whether the sockets still have their n
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True):
     """
     What a supervisor is to run.
 

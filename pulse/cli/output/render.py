@@ -12,8 +12,9 @@ import os
 import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TextIO
+
+import msgspec
 
 from pulse.cli.output.documents import document, encoded
 from pulse.common.text import cut, printable, width_of
@@ -48,8 +49,7 @@ _GAP: Final = "  "
 _MIN_WIDTH: Final = 20  # columns; narrower windows exist only while they are being dragged
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
+class Cell(msgspec.Struct, frozen=True):
     """A text and its style in rich's words; the style never carries what the text does not say."""
 
     text: str
@@ -64,8 +64,7 @@ def foreign(text: str, style: str = "") -> Cell:
     return Cell(printable(text), style)
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(msgspec.Struct, frozen=True):
     """
     A column of a table.
 
@@ -83,8 +82,7 @@ class Column:
     right: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(msgspec.Struct, frozen=True):
     """Rows of cells, one for each column."""
 
     columns: Sequence[Column]

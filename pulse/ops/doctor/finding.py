@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, TypeAlias
+
+import msgspec
 
 __all__ = ["Finding", "Row", "State", "Verdict", "is_well", "list_some", "shown_bytes", "shown_s", "verdict_of"]
 
@@ -24,8 +25,7 @@ class State(StrEnum):
     SKIPPED = "skipped"
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(msgspec.Struct, frozen=True):
     """
     What became of one check.
 

@@ -12,10 +12,11 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import asyncpg
+import msgspec
+from msgspec.structs import replace
 
 from pulse.errors import ConflictError, NotFoundError, PulseError, SchemaError, UnavailableError
 from pulse.store.admin.schema import SCHEMA_VERSION, installed_version
@@ -52,8 +53,7 @@ _DEAD: Final = "dead-processes"
 READING: Final = {"default_transaction_read_only": "on", "jit": "off", "work_mem": "64MB"}
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(msgspec.Struct, frozen=True):
     """
     One invariant.
 
@@ -70,16 +70,14 @@ class Check:
     needs_watchdog: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Example:
+class Example(msgspec.Struct, frozen=True):
     """One violation: of which row, and what is wrong with it."""
 
     id: str
     detail: str
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(msgspec.Struct, frozen=True):
     """
     What became of one check.
 

@@ -12,10 +12,10 @@ import contextlib
 import re
 import time
 from collections.abc import AsyncGenerator, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import asyncpg
+import msgspec
 
 from pulse.errors import PulseError, UnavailableError
 from pulse.store.admin.schema import SCHEMA_VERSION, is_development, schema_sql
@@ -46,8 +46,7 @@ SERVER_CHECKS: Final = (
 QUEUE_CHECKS: Final = tuple(name for name in QUESTIONS if name.startswith(_QUEUE))
 
 
-@dataclass(slots=True)
-class Seen:
+class Seen(msgspec.Struct):
     """
     What a database said.
 
@@ -60,8 +59,8 @@ class Seen:
 
     shown: str
     away: str | None = None
-    rows: dict[str, list[Mapping[str, Any]]] = field(default_factory=dict[str, list[Mapping[str, Any]]])
-    failed: dict[str, str] = field(default_factory=dict[str, str])
+    rows: dict[str, list[Mapping[str, Any]]] = msgspec.field(default_factory=dict[str, list[Mapping[str, Any]]])
+    failed: dict[str, str] = msgspec.field(default_factory=dict[str, str])
 
 
 def expected_indexes() -> list[str]:

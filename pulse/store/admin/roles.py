@@ -8,10 +8,10 @@ ends with ``owner``, and the three others of that prefix may use it.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import asyncpg
+import msgspec
 
 from pulse.errors import ConfigError, SchemaError
 from pulse.store.statements import STATEMENTS, texts
@@ -48,8 +48,7 @@ SET LOCAL search_path = pg_catalog, pg_temp;
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
+class Standing(msgspec.Struct, frozen=True):
     """
     Who is connected, and what that role is to the schema.
 
@@ -68,8 +67,7 @@ class Standing:
     prefix: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Made:
+class Made(msgspec.Struct, frozen=True):
     """What was done: names of new *roles*, and who is a *member* of the owner, and so may upgrade."""
 
     roles: tuple[str, ...]

@@ -14,11 +14,11 @@ import contextlib
 import socket
 import time
 from collections.abc import AsyncGenerator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
 import asyncpg
+import msgspec
 from asyncpg.connect_utils import SessionAttribute
 
 from pulse.common.dsn import as_url, hosts_of, redact_dsn
@@ -71,8 +71,7 @@ COUNT_SETTINGS: Final[Mapping[str, str]] = {
 REFUSED_SQLSTATES: Final = frozenset({"28000", "28P01", "3D000", "42501"})
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(msgspec.Struct, frozen=True):
     """
     Where and as whom to connect.
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import isfinite
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import asyncpg
+import msgspec
 
 from pulse.errors import BadRequestError
 from pulse.store.statements import STATEMENTS
@@ -35,8 +35,7 @@ OPTIONS: Final = (
 SERVER_OPTIONS: Final = ("timeout_s", "stall_s")  # those of the row '' that are no settings
 
 
-@dataclass(frozen=True, slots=True)
-class LivePolicy:
+class LivePolicy(msgspec.Struct, frozen=True):
     """What servers keep in memory of a topic's policy; None: it says nothing of that."""
 
     stall_s: float | None = None

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
 
 from pulse.errors import UnavailableError
 from pulse.store.statements import STATEMENTS
@@ -47,8 +48,7 @@ class Depth(NamedTuple):
     oldest_s: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class Depths:
+class Depths(msgspec.Struct, frozen=True):
     """
     What waits.
 

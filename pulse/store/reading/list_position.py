@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple
+
+import msgspec
 
 _VERSION_BYTE: Final = 6
 _TIMED_VERSION: Final = 7
@@ -60,8 +61,7 @@ def _id_at(milliseconds: int) -> bytes:
     return min((min(milliseconds, (1 << 48) - 1)).to_bytes(6) + bytes(10), TIMED_END)
 
 
-@dataclass(slots=True)
-class Walk:
+class Walk(msgspec.Struct):
     """
     One of the walks through the table that make up a list.
 
@@ -74,7 +74,7 @@ class Walk:
 
     kind: str
     to: Place | None = None
-    found: deque[Place] = field(default_factory=deque[Place])
+    found: deque[Place] = msgspec.field(default_factory=deque[Place])
     done: bool = False
 
     def took(self, found: Iterable[Place], to: Place | None) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import msgspec
 from asyncpg.pgproto.pgproto import UUID
 
 from pulse.store.arguments import MAX_ERROR_CHARS, level_columns, uuids
@@ -29,8 +29,7 @@ class Suspect(NamedTuple):
     due_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class SetAside:
+class SetAside(msgspec.Struct, frozen=True):
     """A job whose turn it is to be tried again; ``suspect`` None: no claim waits for it any more."""
 
     id: bytes

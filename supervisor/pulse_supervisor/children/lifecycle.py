@@ -26,8 +26,10 @@ from __future__ import annotations
 import enum
 import signal
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from typing import Final, TypeAlias, TypeVar, cast
+
+import msgspec
+from msgspec.structs import replace
 
 from pulse.system.restart_policy import RestartLog
 from pulse_supervisor.children.events import (
@@ -92,8 +94,7 @@ SHOWN: Final[Mapping[ChildPhase, str]] = {
 PINGED: Final = frozenset({ChildPhase.PRIMING, ChildPhase.RUNNING})  # before its settings an actor only waits for them
 
 
-@dataclass(frozen=True, slots=True)
-class ChildState:
+class ChildState(msgspec.Struct, frozen=True):
     """
     What is known of one child.
 

@@ -7,10 +7,10 @@ import ctypes
 import os
 import signal
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import msgspec
 import trio
 
 _PR_SET_CHILD_SUBREAPER: Final = 36
@@ -31,8 +31,7 @@ def become_subreaper() -> None:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
 
 
-@dataclass(frozen=True, slots=True)
-class LeftBehind:
+class LeftBehind(msgspec.Struct, frozen=True):
     """A process that was still there when all children had stopped."""
 
     pid: int

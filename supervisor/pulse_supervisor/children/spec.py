@@ -11,9 +11,10 @@ import enum
 import signal
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from pulse.config import Settings
 from pulse.system.restart_policy import Delay, Intensity, Restart
@@ -40,8 +41,7 @@ class ChildKind(enum.Enum):
     SERVICE = "service"
 
 
-@dataclass(frozen=True, slots=True)
-class StopStep:
+class StopStep(msgspec.Struct, frozen=True):
     """
     One rung of the ladder by which a child is stopped.
 
@@ -79,8 +79,7 @@ POSTGRES_AT_ONCE: Final = (
 _POOL_REPORT_S: Final = 5.0  # what a pool may take beyond the drain to have its last results acknowledged
 
 
-@dataclass(frozen=True, slots=True)
-class LivenessLimits:
+class LivenessLimits(msgspec.Struct, frozen=True):
     """
     How long an actor may keep silent, in seconds.
 
@@ -102,8 +101,7 @@ class LivenessLimits:
     turn_s: float = 30.0
 
 
-@dataclass(frozen=True, slots=True)
-class ChildSpec:
+class ChildSpec(msgspec.Struct, frozen=True):
     """
     One process to keep alive.
 

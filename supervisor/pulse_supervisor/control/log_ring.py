@@ -13,7 +13,6 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -40,8 +39,7 @@ class _LineFields(Struct):
     actor: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class LogEntry:
+class LogEntry(msgspec.Struct, frozen=True):
     """A line, its number, and what it is chosen by."""
 
     number: int

@@ -12,11 +12,12 @@ import errno
 import socket
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
+import msgspec
 import trio
 from msgspec import Struct
+from msgspec.structs import replace
 
 from pulse.errors import (
     BadRequestError,
@@ -58,8 +59,7 @@ _NO_ROOM_PAUSE_S: Final = 0.5  # accept fails at once while there is no room, so
 Answer: TypeAlias = Callable[[Struct], Awaitable[dict[str, object]]]
 
 
-@dataclass(frozen=True, slots=True)
-class Requester:
+class Requester(msgspec.Struct, frozen=True):
     """Who asks: uid and pid of the process, by the kernel; and for whom, by its own word."""
 
     uid: int

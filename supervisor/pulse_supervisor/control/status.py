@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -39,8 +38,7 @@ class ActorStatus(Struct, frozen=True):
         return msgspec.structs.replace(other, **{name: value for name, value in mine.items() if value is not None})
 
 
-@dataclass(frozen=True, slots=True)
-class _LastGate:
+class _LastGate(msgspec.Struct, frozen=True):
     gate: Mapping[str, object]
     as_of: float
 

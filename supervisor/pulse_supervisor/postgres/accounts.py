@@ -14,9 +14,10 @@ import pwd
 import shutil
 import subprocess
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from pulse.errors import EmbeddedError
 
@@ -26,8 +27,7 @@ _RUN_S: Final = 30.0  # what runs here takes milliseconds; this bounds a hung NS
 _ENTER_EACH: Final = 'while [ $# -gt 0 ]; do cd -P -- "$1" 2>/dev/null || { echo $#; exit 0; }; shift; done; echo 0'
 
 
-@dataclass(frozen=True, slots=True)
-class Account:
+class Account(msgspec.Struct, frozen=True):
     """A user of this system, other than root, as the kernel wants it: name and numbers."""
 
     name: str

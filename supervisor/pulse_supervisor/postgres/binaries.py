@@ -15,9 +15,10 @@ import re
 import secrets
 import shutil
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from pulse.errors import EmbeddedError
 from pulse_supervisor.postgres.accounts import Account, run_as
@@ -33,8 +34,7 @@ _HOW_TO_GET: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Binaries:
+class Binaries(msgspec.Struct, frozen=True):
     """A directory with postgres and initdb that the account can run."""
 
     directory: Path

@@ -22,11 +22,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 from urllib.parse import quote
+
+import msgspec
 
 from pulse.errors import EmbeddedError
 from pulse.system import processes
@@ -62,8 +63,7 @@ log_min_error_statement = panic         # the client that caused an error is tol
 """
 
 
-@dataclass(frozen=True, slots=True)
-class EmbeddedServer:
+class EmbeddedServer(msgspec.Struct, frozen=True):
     """
     A PostgreSQL that is ready to be started.
 

@@ -20,9 +20,10 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from pulse.errors import EmbeddedError
 from pulse.system import processes
@@ -40,8 +41,7 @@ _PID_FILE_BYTES: Final = 8192
 _PID_LINE, _STATUS_LINE = 0, 7  # of postmaster.pid
 
 
-@dataclass(frozen=True, slots=True)
-class Cluster:
+class Cluster(msgspec.Struct, frozen=True):
     """One data directory and what its processes are known by: their user and the name in their titles."""
 
     data_dir: Path
