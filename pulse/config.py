@@ -8,7 +8,6 @@ and what is allowed. A variable ``PULSE_*`` that is no setting is left alone: ot
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
@@ -235,6 +234,8 @@ def _find_file(env: Mapping[str, str], option: Path | None) -> tuple[Path | None
 
 
 def _read_file(path: Path) -> tuple[dict[str, _Given], list[str]]:
+    import tomllib  # only where there is a file: it takes 10 ms
+
     try:
         table = tomllib.loads(path.read_text("utf-8"))
     except OSError as error:

@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, cast
 
 if TYPE_CHECKING:
@@ -159,9 +159,9 @@ def _statement(name: str, result: Result, block: str) -> Statement:
 
 def texts(folder: str, *names: str) -> list[str]:
     """The contents of the files *names* in a folder of the store; without names: of all its ``.sql`` files."""
-    home = files("pulse.store") / folder
-    found = [home / name for name in names] or [one for one in home.iterdir() if one.name.endswith(".sql")]
-    return [one.read_text("utf-8") for one in sorted(found, key=lambda one: one.name)]
+    home = Path(__file__).parent / folder
+    found = [home / name for name in names] or home.glob("*.sql")
+    return [one.read_text("utf-8") for one in sorted(found)]
 
 
 STATEMENTS: Final = parse(*texts("sql"))

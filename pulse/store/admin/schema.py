@@ -7,7 +7,6 @@ version, is refused and left as it is.
 
 from __future__ import annotations
 
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -26,20 +25,19 @@ RELEASES: Final = {1: "0.1.0.dev1"}
 SCHEMA_VERSION: Final = max(RELEASES)
 MIN_SERVER: Final = 150000
 LOCK_TIMEOUT_S: Final = 30  # how long to wait for somebody else's migration
+_PULSE: Final = Path(__file__).parents[2]
 _NOT_INSTALLED: Final = (asyncpg.UndefinedTableError, asyncpg.InvalidSchemaNameError)
 
 
 def schema_sql() -> str:
     """The text of schema.sql: beside the packages in a checkout, inside ``pulse`` in an installation."""
-    packaged = files("pulse") / "schema.sql"
-    if packaged.is_file():
-        return packaged.read_text("utf-8")
-    return (Path(str(files("pulse"))).parent / "schema.sql").read_text("utf-8")
+    packaged = _PULSE / "schema.sql"
+    return (packaged if packaged.is_file() else _PULSE.parent / "schema.sql").read_text("utf-8")
 
 
 def _step_sql(version: int) -> str:
     """What leads from the version before to *version*."""
-    return (files("pulse.store") / "upgrades" / f"{version}.sql").read_text("utf-8")
+    return (_PULSE / "store/upgrades" / f"{version}.sql").read_text("utf-8")
 
 
 async def ensure_schema(connection: Connection[Record], *, install: bool = True) -> int:
