@@ -20,7 +20,6 @@ from pulse.ui.data.poller import SystemSnapshot
 from pulse.ui.pages.common import ask, change, field, say_next, standing_of, trouble
 from pulse.ui.rendering import page
 from pulse.ui.site import FORM
-from pulse.ui.view.series import TopicView
 
 __all__ = ["listing", "save", "show"]
 
@@ -62,7 +61,7 @@ async def listing(request: Request) -> Response:
 
 def _least_wanted(row: Mapping[str, Any]) -> tuple[bool, bool, str]:
     """What waits or is paused comes first, where there are too many."""
-    return not row["stats"].ready, not row["paused"], row["topic"]
+    return not (row["stats"] and row["stats"].ready), not row["paused"], row["topic"]
 
 
 def _rows(
@@ -82,7 +81,7 @@ def _rows(
             "policy": policies.get(name, {}),
             "paused": paused.get(name),
             "workers": serving[name],
-            "stats": known.get(name, TopicView(name)),
+            "stats": known.get(name),
         }
         for name in sorted(names)
     ]
