@@ -84,7 +84,7 @@ def _parts(dsn: str) -> _Parts:
     userinfo, at, hosts = authority.rpartition("@")
     pairs = (pair.split("=", 1) for pair in query.split("&") if "=" in pair)
     named = {key: unquote_plus(value) for key, value in pairs}
-    return _Parts(base, userinfo + at, hosts, slash + path, query, named)
+    return _Parts(base, userinfo + at, hosts, path=slash + path, query=query, named=named)
 
 
 def hosts_of(dsn: str) -> list[str]:

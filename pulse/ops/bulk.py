@@ -70,10 +70,12 @@ class BulkAction:
 
 
 ACTIONS: Final[Mapping[str, BulkAction]] = {
-    "cancel": BulkAction("cancel", "canceled", ACTIVE, ACTIVE, "retry"),
-    "retry": BulkAction("retry", "retried", ENDED, ("DEAD_LETTERED", "CANCELED"), "cancel", is_destructive=False),
-    "change": BulkAction("change", "changed", WAITING, WAITING, "change", is_destructive=False),
-    "delete": BulkAction("delete", "deleted", ENDED, ENDED),
+    "cancel": BulkAction("cancel", "canceled", ACTIVE, by_default=ACTIVE, reverse="retry"),
+    "retry": BulkAction(
+        "retry", "retried", ENDED, by_default=("DEAD_LETTERED", "CANCELED"), reverse="cancel", is_destructive=False
+    ),
+    "change": BulkAction("change", "changed", WAITING, by_default=WAITING, reverse="change", is_destructive=False),
+    "delete": BulkAction("delete", "deleted", ENDED, by_default=ENDED),
 }
 
 

@@ -102,7 +102,7 @@ def trouble_of(worker: Worker) -> Problem | None:
             f"it holds {holds}"
         )
         killed = "Else it is killed when its leases are over, and its jobs are tried again."
-        return Problem(text, "A worker is frozen", (), (f"kill -CONT {worker.pid}", killed), "/workers")
+        return Problem(text, "A worker is frozen", (), advice=(f"kill -CONT {worker.pid}", killed), page="/workers")
     if worker.condition == "blocked":
         first = str(UUID(bytes=worker.running[0])) if worker.running else "ID"
         called = cut(", ".join(f"{number} {one_line(name)}" for name, number in worker.calls.items()), _NAMES)
@@ -112,17 +112,17 @@ def trouble_of(worker: Worker) -> Problem | None:
         )
         limits = "timeout_s or stall_s in the handler ends the next one that hangs."
         page = f"/jobs/{first}" if worker.running else "/workers"
-        return Problem(text, "A worker hangs", (), (f"pulse ctl jobs stack {first}", limits), page)
+        return Problem(text, "A worker hangs", (), advice=(f"pulse ctl jobs stack {first}", limits), page=page)
     if worker.silent:
         text = f"{who} has let a lease pass without a word: it is stopped or hangs; it holds {holds}"
         killed = "It is killed when it does not answer, and its jobs are tried again."
-        return Problem(text, "A worker is silent", (), (killed,), "/workers")
+        return Problem(text, "A worker is silent", (), advice=(killed,), page="/workers")
     return None
 
 
 def _of_incident(incident: Incident) -> Problem:
     title, page = _CHECKS.get(incident.check, ("", ""))
-    return Problem(incident.text, title, tuple(incident.details), tuple(incident.advice), page)
+    return Problem(incident.text, title, tuple(incident.details), advice=tuple(incident.advice), page=page)
 
 
 def _restarts(process: Process) -> str:

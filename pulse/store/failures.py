@@ -197,7 +197,7 @@ class Failing:
     def refused(self, statement: str, sqlstate: str, error: str) -> Failure:
         """One more time."""
         now_s = time.monotonic()
-        known = self._of.get(statement) or Failure(statement, sqlstate, error, 0, now_s, now_s)
+        known = self._of.get(statement) or Failure(statement, sqlstate, error, times=0, first_s=now_s, last_s=now_s)
         found = replace(known, sqlstate=sqlstate, error=error, times=known.times + 1, last_s=now_s)
         self._of[statement] = found
         return found

@@ -154,7 +154,7 @@ def _statement(name: str, result: Result, block: str) -> Statement:
     if sql.count(";") != 1 or not sql.endswith(";"):
         message = f"statement {name}: exactly one statement that ends with a semicolon is allowed"
         raise ValueError(message)
-    return Statement(name, result, header, sql.rstrip(";").rstrip())
+    return Statement(name, result, header, sql=sql.rstrip(";").rstrip())
 
 
 def texts(folder: str, *names: str) -> list[str]:

@@ -203,7 +203,9 @@ class Store(Operations, Defaults, Sweeps):
             if row["attempts"]
         ]
         await self._claimed(claims)
-        return claims, [Wake(row["topic"], row["priority"], row["due_at"], 1) for row in rows if not row["attempts"]]
+        return claims, [
+            Wake(row["topic"], row["priority"], row["due_at"], jobs=1) for row in rows if not row["attempts"]
+        ]
 
     async def submit_again(self, jobs: Sequence[NewJob], *, now: datetime | None = None) -> list[Wake]:
         """

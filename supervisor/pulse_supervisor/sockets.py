@@ -145,7 +145,7 @@ def open_sockets(
     for sock in (handed or {}).values():
         if sock not in {client, control, tcp}:
             sock.close()
-    return Sockets(directory, lock_fd, client, control, tcp)
+    return Sockets(directory, lock_fd, client, control=control, tcp=tcp)
 
 
 def _listen_tcp(listen: str, handed: socket.socket | None) -> socket.socket:

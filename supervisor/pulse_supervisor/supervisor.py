@@ -100,7 +100,7 @@ class Supervisor:
         if plan.sockets.tcp is not None:
             shared[Placeholder.TCP_FD] = plan.sockets.tcp.fileno()
         identity = SupervisorIdentity(plan.version, trio.current_time())
-        runner = self._runner = ChildRunner(identity, shared, nursery, notifier, log)
+        runner = self._runner = ChildRunner(identity, shared, nursery, notifier=notifier, log=log)
         self._hub, self._reaper = runner.hub, runner.reaper
         self._status_collector = StatusCollector(runner.describe, runner.hub.listeners)
         self._database: PostgresChild | None = None
@@ -113,7 +113,9 @@ class Supervisor:
         }
         self._ring = LogRing()
         self._refused = Refused()
-        self._server = ControlServer(answers, welcome, log.warning, plan.grants, self._did, self._forbade)
+        self._server = ControlServer(
+            answers, welcome, log.warning, grants=plan.grants, did=self._did, forbade=self._forbade
+        )
 
     async def run(self) -> ShutdownReason:
         """Run until told to stop, or until something cannot be helped; returns when every child has ended."""
@@ -286,7 +288,7 @@ class Supervisor:
 
     def _note(self, action: str, requester: Requester, detail: Mapping[str, object]) -> None:
         """Tell an actor that has the database: one that hears, since some may just start."""
-        told = OperatorAction(action, requester.uid, requester.pid, requester.behalf, dict(detail))
+        told = OperatorAction(action, requester.uid, requester.pid, behalf=requester.behalf, detail=dict(detail))
         if not any(self._hub.tell_nowait(hearer, HintEvent.OPERATOR, told) for hearer in ("watchdog", "pause")):
             error = "no actor hears it"
             self._log.warning("action_not_noted", action=action, uid=requester.uid, detail=detail, error=error)
@@ -296,6 +298,6 @@ async def supervise(plan: Plan, notifier: Notifier, log: FilteringBoundLogger) -
     """Run a supervisor from start to end; returns when every process has ended."""
     become_subreaper()
     async with trio.open_nursery() as nursery:
-        reason = await Supervisor(plan, nursery, notifier, log).run()
+        reason = await Supervisor(plan, nursery, notifier, log=log).run()
         nursery.cancel_scope.cancel()
     return reason

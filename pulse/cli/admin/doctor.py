@@ -187,7 +187,7 @@ def _statements(running: RunningSystem) -> Finding:
     told = next((one for one in running.status.incidents if one.check == "statements"), None)
     if told is None:
         return statements(())
-    return Finding("statements", State.WRONG, told.text, tuple(told.details), tuple(told.advice))
+    return Finding("statements", State.WRONG, told.text, details=tuple(told.details), advice=tuple(told.advice))
 
 
 def judge_workers(running: RunningSystem) -> Finding:
@@ -221,7 +221,7 @@ def _memory(running: RunningSystem) -> Iterator[Finding]:
 
     for one in running.status.incidents or ():
         if one.check == "memory":
-            yield Finding(one.check, State(one.state), one.text, tuple(one.details), tuple(one.advice))
+            yield Finding(one.check, State(one.state), one.text, details=tuple(one.details), advice=tuple(one.advice))
 
 
 def _of_database(settings: Settings, running: RunningSystem, grace_s: float, within_s: float) -> Iterator[Finding]:
@@ -238,13 +238,15 @@ def _of_database(settings: Settings, running: RunningSystem, grace_s: float, wit
         from pulse.store.recovery.timelines import newest_of
     except ModuleNotFoundError as error:
         text = f"{error.name} is missing, so the database cannot be asked"
-        yield Finding("database", State.SKIPPED, text, (), ("pip install 'pulse-supervisor[server]'",))
+        yield Finding("database", State.SKIPPED, text, details=(), advice=("pip install 'pulse-supervisor[server]'",))
         return
     database = running.status.database
     try:
         dsn = choose_dsn(settings, os.environ, None if database is None else database.dsn or None)
     except click.UsageError as error:
-        yield Finding("database", State.SKIPPED, error.format_message(), (), ("PULSE_DSN=… pulse doctor",))
+        yield Finding(
+            "database", State.SKIPPED, error.format_message(), details=(), advice=("PULSE_DSN=… pulse doctor",)
+        )
         return
     seen = asyncio.run(look(dsn, max(1.0, within_s)))
     newest = newest_of(server_state_dir(os.environ, settings.state_dir), database_of(dsn))

@@ -77,7 +77,7 @@ def ui(listen: str | None, socket: Path | None, names: tuple[str, ...], *, read_
     listening, address = bind(wanted)
     if not address.is_local:
         click.echo(_REMOTE.format(where=address.url), err=True)
-    options = SiteOptions(address, frozenset(names), users if address.path is None else None, read_only)
+    options = SiteOptions(address, frozenset(names), users if address.path is None else None, read_only=read_only)
     site = Site(options, Questions(socket), lambda text: click.echo(text, err=True))
     click.get_current_context().exit(run(site, listening, address))
 

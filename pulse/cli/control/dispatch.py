@@ -92,7 +92,7 @@ def _warn_of_open(topic: str) -> None:
 def gate_lines(gate: Gate, now_s: float, *, most: int | None = None) -> Iterator[Line]:
     """The gate in words: a line for the whole, one for each paused topic or the first *most*, and how many more."""
     if gate.paused:
-        whole = Pause(gate.reason, gate.paused_at, gate.paused_by, gate.paused_until)
+        whole = Pause(gate.reason, gate.paused_at, gate.paused_by, paused_until=gate.paused_until)
         yield _pause_line("all topics paused", whole, now_s)
     elif not gate.topics:
         yield [Cell("open", "green")]

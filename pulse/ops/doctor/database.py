@@ -90,8 +90,8 @@ def pooler(rows: Sequence[Row], _grace_s: float) -> Finding:
         "pooler",
         State.WRONG,
         "a pooler stands in between, and gives each transaction another session",
-        ("settings of the session, prepared statements and LISTEN do not work through it",),
-        ("Let pulse connect directly, or by a pool in session mode; SQL `pulse.submit` works through any.",),
+        details=("settings of the session, prepared statements and LISTEN do not work through it",),
+        advice=("Let pulse connect directly, or by a pool in session mode; SQL `pulse.submit` works through any.",),
     )
 
 

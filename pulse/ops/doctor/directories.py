@@ -67,13 +67,17 @@ def runtime_dir(chosen: Directory | None, looked: Sequence[Path]) -> Finding:
             "runtime-dir",
             State.WRONG,
             text,
-            tuple(map(str, looked)),
-            ("Start pulse-supervisor, or set PULSE_RUNTIME_DIR.",),
+            details=tuple(map(str, looked)),
+            advice=("Start pulse-supervisor, or set PULSE_RUNTIME_DIR.",),
         )
     shown = f"{chosen.path} of {chosen.owner}, mode {chosen.mode:04o}"
     if chosen.problem is not None:
         return Finding(
-            "runtime-dir", State.WRONG, chosen.problem, (), ("Nobody else may be able to put a socket there.",)
+            "runtime-dir",
+            State.WRONG,
+            chosen.problem,
+            details=(),
+            advice=("Nobody else may be able to put a socket there.",),
         )
     return Finding("runtime-dir", State.OK, shown)
 
@@ -98,8 +102,8 @@ def state_dir(found: Directory, *, is_used: bool) -> Finding:
             "state-dir",
             State.WARNING,
             f"{found.path} is not there yet",
-            (),
-            ("pulse-supervisor makes it at its start.",),
+            details=(),
+            advice=("pulse-supervisor makes it at its start.",),
         )
     free = f"{found.free_bytes / 1024**3:.1f} GiB free"
     shown = f"{found.path} of {found.owner}, mode {found.mode:04o}, {free}"
@@ -117,7 +121,7 @@ def directory_at(path: Path, *, named: bool, is_shared: bool) -> Directory:
     try:
         found = path.lstat()
     except OSError:
-        return Directory(path, None, 0, None)
+        return Directory(path, None, 0, problem=None)
     problem = None
     if is_shared:
         try:
@@ -131,8 +135,8 @@ def directory_at(path: Path, *, named: bool, is_shared: bool) -> Directory:
         problem = f"{path} is writable by everybody (mode {stat.S_IMODE(found.st_mode):04o}): chmod o-w {path}"
     disk = os.statvfs(path)
     return Directory(
-        path, user_name(found.st_uid) or f"uid {found.st_uid}", stat.S_IMODE(found.st_mode), problem,
-        disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize,
+        path, user_name(found.st_uid) or f"uid {found.st_uid}", stat.S_IMODE(found.st_mode), problem=problem,
+        free_bytes=disk.f_bavail * disk.f_frsize, all_bytes=disk.f_blocks * disk.f_frsize,
     )  # fmt: skip
 
 

@@ -46,12 +46,12 @@ def timeline(rows: Sequence[Row], _grace_s: float, *, newest: Mapping[str, int])
         shown = "a standby, which takes no writes" if now is None else f"timeline {now}"
         return Finding("timeline", State.OK, f"it is {shown}, and this host has seen no newer one")
     text = f"it is timeline {now}, and this host has seen timeline {seen}: an old primary, or an old copy"
-    return Finding("timeline", State.WRONG, text, (), _OLD)
+    return Finding("timeline", State.WRONG, text, details=(), advice=_OLD)
 
 
 def refused(message: str) -> Finding:
     """A server was refused, as *message* says."""
-    return Finding("timeline", State.WRONG, message, (), _OLD)
+    return Finding("timeline", State.WRONG, message, details=(), advice=_OLD)
 
 
 def memory(problem: str) -> Finding:
@@ -60,4 +60,4 @@ def memory(problem: str) -> Finding:
     advice = (
         "A restore while it does not run would not be noticed: PULSE_STATE_DIR names a directory that it may write to."
     )
-    return Finding("memory", State.WARNING, text, (), (advice,))
+    return Finding("memory", State.WARNING, text, details=(), advice=(advice,))

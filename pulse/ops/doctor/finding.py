@@ -58,7 +58,7 @@ def verdict_of(check: str, wrong: Sequence[str], warnings: Sequence[str], text: 
     if not wrong and not warnings:
         return Finding(check, State.OK, text)
     first, *rest = (*wrong, *warnings)
-    return Finding(check, State.WRONG if wrong else State.WARNING, first, tuple(rest), advice)
+    return Finding(check, State.WRONG if wrong else State.WARNING, first, details=tuple(rest), advice=advice)
 
 
 def list_some(lines: Sequence[str]) -> tuple[str, ...]:

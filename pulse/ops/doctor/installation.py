@@ -106,7 +106,7 @@ def installation(version: str, python: tuple[int, ...], needed: Sequence[Needed]
     verdict = verdict_of("installation", wrong, [], text, f"pip install --upgrade '{DISTRIBUTION}[server]'")
     if wrong or not absent:
         return verdict
-    return Finding("installation", State.OK, text, tuple(absent))
+    return Finding("installation", State.OK, text, details=tuple(absent))
 
 
 def configuration(problem: str | None, file: Path | None, env: Mapping[str, str], known: Sequence[str]) -> Finding:
@@ -196,11 +196,11 @@ def limits_of(pid: int | None, peers: int | None) -> DescriptorLimits | None:
     """Of the dispatcher where there is one, else of what would be started from here; None: not to be seen."""
     if pid is None:
         return DescriptorLimits(
-            "a server started from here", None, resource.getrlimit(resource.RLIMIT_NOFILE)[0], peers
+            "a server started from here", None, resource.getrlimit(resource.RLIMIT_NOFILE)[0], peers=peers
         )
     try:
         most = resource.prlimit(pid, resource.RLIMIT_NOFILE)[0]
-        return DescriptorLimits(f"dispatcher, pid {pid}", len(os.listdir(f"/proc/{pid}/fd")), most, peers)  # noqa: PTH208 - only their number counts
+        return DescriptorLimits(f"dispatcher, pid {pid}", len(os.listdir(f"/proc/{pid}/fd")), most, peers=peers)  # noqa: PTH208 - only their number counts
     except OSError:
         return None
 

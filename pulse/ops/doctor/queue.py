@@ -27,8 +27,8 @@ def watchdog(rows: Sequence[Row], grace_s: float) -> Finding:
         "watchdog",
         State.WRONG,
         words,
-        ("what a dead worker of another host held stays RUNNING",),
-        ("Start pulse-supervisor, or look why its watchdog does not work: pulse ctl logs --actor watchdog",),
+        details=("what a dead worker of another host held stays RUNNING",),
+        advice=("Start pulse-supervisor, or look why its watchdog does not work: pulse ctl logs --actor watchdog",),
     )
 
 
@@ -86,7 +86,9 @@ def gate(rows: Sequence[Row], grace_s: float) -> Finding:
     shown = [_pause(row) for row in rows if row["age_s"] >= grace_s]
     if rows and not shown:
         told = list_some([_pause(row) for row in rows])
-        return Finding("gate", State.OK, f"{len(rows)} paused, for less than {shown_s(grace_s)}", told, (_RESUME,))
+        return Finding(
+            "gate", State.OK, f"{len(rows)} paused, for less than {shown_s(grace_s)}", details=told, advice=(_RESUME,)
+        )
     return verdict_of("gate", [], list(list_some(shown)), "nothing is paused", _RESUME)
 
 

@@ -79,7 +79,7 @@ def judge(
             if any(map(seen.away.__contains__, _PREFIXES))
             else ()
         )
-        yield Finding("database", State.WRONG, seen.away, (), (*hint, *_AWAY))
+        yield Finding("database", State.WRONG, seen.away, details=(), advice=(*hint, *_AWAY))
         return
     verdicts = _verdicts(seen.shown, expected, served) | {
         "timeline": functools.partial(epochs.timeline, newest=newest),

@@ -105,7 +105,7 @@ class Finding(msgspec.Struct, frozen=True):
 def _checks(prefix: str, needs_watchdog: Sequence[str] = ()) -> list[Check]:
     found = [one for one in _STATEMENTS.values() if one.name.startswith(prefix) and "violations" in one.sql]
     names = {one.name: one.name.removeprefix(prefix).replace("_", "-") for one in found}
-    return [Check(names[one.name], _what(one), one, names[one.name] in needs_watchdog) for one in found]
+    return [Check(names[one.name], _what(one), one, needs_watchdog=names[one.name] in needs_watchdog) for one in found]
 
 
 def _what(statement: Statement) -> str:
@@ -175,7 +175,7 @@ class Examination:
                 raise
             return Finding(check, "unfinished", reason=f"not done in time: {error}")
         examples = tuple(Example(row["id"], row["detail"]) for row in rows)
-        return Finding(check, "violated" if rows else "ok", rows[0]["violations"] if rows else 0, examples)
+        return Finding(check, "violated" if rows else "ok", rows[0]["violations"] if rows else 0, examples=examples)
 
     async def _fetch(self, connection: Connection[Record], statement: Statement) -> list[Record]:
         more = () if "$2" not in statement.sql else (IDLE_S if statement.name == "check_sessions" else self._grace_s,)
@@ -270,4 +270,4 @@ def _is_dead(worker: str) -> bool:
 
 
 def _finding(check: Check, found: Sequence[Example], limit: int) -> Finding:
-    return Finding(check, "violated" if found else "ok", len(found), tuple(found[:limit]))
+    return Finding(check, "violated" if found else "ok", len(found), examples=tuple(found[:limit]))

@@ -126,7 +126,7 @@ class ScheduleStore:
         levels = {row["id"]: Level(row["topic"], row["priority"]) for row in rows if row["topic"] is not None}
         canceled = {row["id"]: row["canceled"] for row in rows if row["canceled"] is not None}
         return [
-            Fired(row["id"], row["verdict"], levels.get(row["id"]), canceled.get(row["id"]))
+            Fired(row["id"], row["verdict"], levels.get(row["id"]), canceled=canceled.get(row["id"]))
             for row in rows
             if row["verdict"] is not None
         ]

@@ -182,7 +182,7 @@ class Listing:
         ):
             now_us = to_us(await connection.fetchval(STATEMENTS["list_limits"].sql))
             scope = _scope(wanted, cursor, now_us, oldest=oldest)
-            search = _Search(connection, wanted, scope, limit, oldest=oldest)
+            search = _Search(connection, wanted, scope, limit=limit, oldest=oldest)
             places, until, ends = await search.run(until_s)
             page = await _filled(connection, places, "jobs_in_brief" if brief else "jobs_by_ids")
         if len(page) < len(places):

@@ -90,7 +90,7 @@ class SetAsideStore:
             return None
         waits = row["status"] in WAITING and not row["expired"]
         suspect = Suspect(row["id"], Level(row["topic"], row["priority"]), row["due_s"]) if waits else None
-        return SetAside(row["id"], suspect, row["statement"], row["sqlstate"], row["status"])
+        return SetAside(row["id"], suspect, row["statement"], sqlstate=row["sqlstate"], status=row["status"])
 
     async def readmit_like(self, sqlstate: str) -> None:
         """What was refused at its claim as one was that can be handed out now may have the same cause."""

@@ -97,4 +97,4 @@ class Sweeps(ABC):
             row = await connection.fetchrow(
                 STATEMENTS["forget_jobs"].sql, UUID(first), window, keep_s, keep_dead_s, now
             )
-        return Forgotten(*row) if row is not None else Forgotten(False, 0, 0, None, None)
+        return Forgotten(*row) if row is not None else Forgotten(False, 0, 0, last=None, first_left=None)

@@ -66,7 +66,9 @@ class BrowserSession:
             self.undos[key] = undo
             while len(self.undos) > _MOST_UNDOS:
                 self.undos.popitem(last=False)
-            flash = Flash(flash.text, flash.is_error, key, undo.label, flash.link, flash.link_label)
+            flash = Flash(
+                flash.text, flash.is_error, key, undo_label=undo.label, link=flash.link, link_label=flash.link_label
+            )
         self.flashes = [*self.flashes, flash][-_MOST_FLASHES:]
 
     def told(self) -> list[Flash]:

@@ -140,7 +140,7 @@ class BulkTasks:
         """
         if self.running >= MOST_RUNNING:
             raise ConflictError(f"{self.running} such tasks are under way; wait for one of them, or stop it")
-        task = BulkTask(secrets.token_urlsafe(8), order, user, time.time())
+        task = BulkTask(secrets.token_urlsafe(8), order, user, began_s=time.time())
         self._tasks[task.key] = task
         while len(self._tasks) > MOST_KEPT:
             oldest = next(key for key, one in self._tasks.items() if one.state != "running")

@@ -54,10 +54,12 @@ def _topics(topics: Sequence[TopicStats], gate: answers.Gate | None, *, has_work
             pause = pauses.get(topic.topic)
             by = "" if pause is None else paused_by(pause)
             resume = (f"pulse ctl dispatch resume --topic {quoted}",)
-            yield Problem(f"topic “{name}” is paused{by}: {waits}", "A topic is paused", (), resume, page)
+            yield Problem(f"topic “{name}” is paused{by}: {waits}", "A topic is paused", (), advice=resume, page=page)
         elif topic.workers == 0 and has_workers:
             start = (f"pulse worker MODULE:APP --topic {quoted}",)
-            yield Problem(f"no worker serves topic “{name}”: {waits}", "A topic has no worker", (), start, page)
+            yield Problem(
+                f"no worker serves topic “{name}”: {waits}", "A topic has no worker", (), advice=start, page=page
+            )
 
 
 def _since(topic: TopicStats) -> str:

@@ -97,7 +97,7 @@ def timeline(job: Job) -> Iterator[TimelineMoment]:
     for attempt in job.history:
         tone = {"released": "calm", "snoozed": "calm", "canceled": "calm"}.get(attempt.outcome, "bad")
         title = f"attempt {attempt.attempt}: {outcome_of(attempt)}" if attempt.attempt else outcome_of(attempt)
-        yield TimelineMoment(attempt.ended_at, title, tone, attempt)
+        yield TimelineMoment(attempt.ended_at, title, tone, attempt=attempt)
     if job.status == "RUNNING":
         yield TimelineMoment(job.started_at, f"attempt {job.attempts} is running", "now", note=job.locked_by or "")
     elif job.status in _WAITING:

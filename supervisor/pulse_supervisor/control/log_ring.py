@@ -73,7 +73,7 @@ class LogRing:
         except (msgspec.MsgspecError, UnicodeDecodeError):
             return
         level = LEVELS.index(told.level) if told.level in LEVELS else 1
-        self._entries.append(LogEntry(self._next, text, level, told.actor))
+        self._entries.append(LogEntry(self._next, text, level, actor=told.actor))
         self._next += 1
         self._bytes += len(line)
         while self._bytes > self._max_bytes:

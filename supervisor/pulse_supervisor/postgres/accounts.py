@@ -61,7 +61,7 @@ def account_for(embedded_user: str | None, log: Callable[..., object]) -> Accoun
         log("system_user_made", user=name, uid=entry.pw_uid)
     if entry.pw_uid == 0:
         raise EmbeddedError(f'PostgreSQL refuses to run as root, and the user "{name}" has uid 0')
-    return Account(name, entry.pw_uid, entry.pw_gid, tuple(os.getgrouplist(name, entry.pw_gid)))
+    return Account(name, entry.pw_uid, entry.pw_gid, groups=tuple(os.getgrouplist(name, entry.pw_gid)))
 
 
 def make_system_user(name: str) -> pwd.struct_passwd:
