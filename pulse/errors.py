@@ -11,7 +11,6 @@ __all__ = [
     "BadRequestError",
     "ConfigError",
     "ConflictError",
-    "ContestedError",
     "EmbeddedError",
     "ForbiddenError",
     "HandlerError",
@@ -19,12 +18,13 @@ __all__ = [
     "InvalidTransitionError",
     "NobodyAnswersError",
     "NotFoundError",
-    "PlaceError",
+    "PathError",
     "ProtocolError",
     "PulseError",
     "RefusedError",
     "SchemaError",
     "StatementError",
+    "StatementTimeoutError",
     "TooLargeError",
     "UnauthorizedError",
     "UnavailableError",
@@ -51,7 +51,7 @@ class ConfigError(PulseError):
     """A setting has a value that is not allowed."""
 
 
-class PlaceError(PulseError):
+class PathError(PulseError):
     """A directory or socket path cannot be used."""
 
 
@@ -129,7 +129,7 @@ class UnavailableError(RefusedError):
     code = "unavailable"
 
 
-class ContestedError(UnavailableError):
+class StatementTimeoutError(UnavailableError):
     """A statement waited too long: somebody holds a lock on one of its rows, or it was too large."""
 
 

@@ -41,7 +41,7 @@ class Link(Protocol):
         ...
 
 
-class _Alone:
+class _LocalLink:
     """The link of a context that somebody made by hand, to call a handler in a test: nobody listens."""
 
     lease_lost = False
@@ -115,7 +115,7 @@ class Context:
     deadline: datetime | None = None
     occurrence: datetime | None = None
     previous: Previous | None = None
-    link: Link = field(default_factory=_Alone, repr=False)
+    link: Link = field(default_factory=_LocalLink, repr=False)
     codec: Codec | None = field(default=None, repr=False)
 
     @property

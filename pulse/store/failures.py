@@ -25,7 +25,7 @@ import asyncpg
 import msgspec
 from msgspec.structs import replace
 
-from pulse.errors import ContestedError, StatementError, UnavailableError
+from pulse.errors import StatementError, StatementTimeoutError, UnavailableError
 from pulse.store.statements import name_of
 
 __all__ = [
@@ -38,7 +38,7 @@ __all__ = [
     "Failing",
     "Failure",
     "Meaning",
-    "UnreadableError",
+    "UnreadableAnswerError",
     "error_of",
     "explain",
     "is_safe_after",
@@ -82,7 +82,7 @@ _CHECKS: Final = {
 _OF_A_ROW: Final = (asyncpg.CheckViolationError, asyncpg.NotNullViolationError)
 
 
-class UnreadableError(asyncpg.CharacterNotInRepertoireError):
+class UnreadableAnswerError(asyncpg.CharacterNotInRepertoireError):
     """
     The answer of a statement cannot be read; the statement was carried out.
 
@@ -104,7 +104,7 @@ def meaning_of(error: BaseException) -> Meaning | None:
     """What *error* means, by itself; None: it is none of a connection."""
     if not isinstance(error, asyncpg.PostgresError):
         return Meaning.AWAY if isinstance(error, FAILURES) else None
-    if isinstance(error, UnreadableError):  # its SQLSTATE is that of a value which was given
+    if isinstance(error, UnreadableAnswerError):  # its SQLSTATE is that of a value which was given
         return Meaning.STATEMENT
     state = error.sqlstate or ""
     if state in AWAY_SQLSTATES or state[:2] in AWAY_CLASSES:
@@ -118,7 +118,7 @@ def meaning_of(error: BaseException) -> Meaning | None:
 
 def is_safe_after(error: asyncpg.PostgresError) -> bool:
     """Whether the session can be used again: of all else nobody knows what state it is in."""
-    return (error.sqlstate or "")[:2] not in UNSAFE_CLASSES and not isinstance(error, UnreadableError)
+    return (error.sqlstate or "")[:2] not in UNSAFE_CLASSES and not isinstance(error, UnreadableAnswerError)
 
 
 def refusal_of(error: UnavailableError, took_s: float | None = None) -> StatementError | None:
@@ -137,7 +137,7 @@ def refusal_of(error: UnavailableError, took_s: float | None = None) -> Statemen
     cause = error.__cause__
     if not _is_said_of_statement(cause):
         return None
-    if isinstance(error, ContestedError) if took_s is None else took_s >= AT_ONCE_S:
+    if isinstance(error, StatementTimeoutError) if took_s is None else took_s >= AT_ONCE_S:
         return None
     sqlstate: str = getattr(cause, "sqlstate", None) or "?????"
     return StatementError(error.message, sqlstate=sqlstate, statement=getattr(cause, "statement", ""))
@@ -165,7 +165,7 @@ def refuse_swallowed(given: int, stored: int) -> None:
 
 def ran_too_long(error: BaseException) -> bool:
     """Whether *error* says that a statement took too long, and not that it waited for somebody's lock."""
-    return isinstance(error, ContestedError) and isinstance(error.__cause__, asyncpg.QueryCanceledError)
+    return isinstance(error, StatementTimeoutError) and isinstance(error.__cause__, asyncpg.QueryCanceledError)
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -242,7 +242,7 @@ def error_of(error: Exception, failing: Failing, shown: str, deadline_s: float) 
     if isinstance(error, asyncpg.InsufficientPrivilegeError):
         reason = f"{error.args[0]}; pulse doctor says which rights are missing"
     if meaning is Meaning.CONTESTED:
-        return ContestedError(f"a statement waited too long: {reason}")
+        return StatementTimeoutError(f"a statement waited too long: {reason}")
     if not isinstance(error, asyncpg.PostgresError) or (meaning is Meaning.AWAY and not _is_said_of_statement(error)):
         return UnavailableError(f"the database {shown} is away: {reason}")
     statement: str = getattr(error, "statement", "a transaction")  # whose end was refused, not one of its statements
@@ -252,7 +252,7 @@ def error_of(error: Exception, failing: Failing, shown: str, deadline_s: float) 
     failure = failing.refused(statement, sqlstate, explain(error))
     if meaning is Meaning.AWAY and failure.times < STUBBORN:
         return UnavailableError(f"the database {shown} is away: {reason}")
-    is_done = isinstance(error, UnreadableError)
+    is_done = isinstance(error, UnreadableAnswerError)
     told = (
         f"what {shown} answers to {statement} cannot be read"
         if is_done

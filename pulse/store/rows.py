@@ -350,7 +350,7 @@ class Fired(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Reckoned:
+class NextOccurrences:
     """What was reckoned of a schedule whose cursor stood at *cursor_us*; ``error``: why it cannot be followed."""
 
     schedule_id: bytes

@@ -35,9 +35,9 @@ from pulse.store.operators.policies import Defaults, TopicStore
 from pulse.store.operators.schedules import ScheduleStore
 from pulse.store.operators.transaction import Acting, Operator, acting
 from pulse.store.reading.counts import DepthStore
-from pulse.store.reading.jobs import Reads
+from pulse.store.reading.jobs import JobReader
 from pulse.store.reading.listing import Listing
-from pulse.store.recovery.epochs import UNWITNESSED, EpochStore, Knowledge, Witnessed
+from pulse.store.recovery.epochs import UNWITNESSED, ClaimWitness, EpochStore, Witnessed
 from pulse.store.recovery.set_aside import SetAsideStore
 from pulse.store.recovery.sweeps import Sweeps
 from pulse.store.recovery.timelines import Timelines
@@ -100,12 +100,12 @@ class Store(Operations, Defaults, Sweeps):
         self.query = pool(size=queries)
         self.counting = pool(size=1, settings=COUNT_SETTINGS)
         self.pools = {"hot": self.hot, "beats": self.beats, "query": self.query, "counting": self.counting}
-        self._knowledge: Knowledge | None = None  # what a dispatcher knows of the database
+        self._knowledge: ClaimWitness | None = None  # what a dispatcher knows of the database
         self.epochs = EpochStore(self.hot)
         self.aside = SetAsideStore(self.hot)
         self.depths = DepthStore(self.counting)
         self.incidents = IncidentStore(self.counting)
-        self.reads = Reads(self.query)
+        self.reads = JobReader(self.query)
         self.gate = GateStore(self.query)
         self.schedules = ScheduleStore(self.query)
         self.topics = TopicStore(self.query)
@@ -144,7 +144,7 @@ class Store(Operations, Defaults, Sweeps):
         for pool in self.pools.values():
             pool.close()
 
-    def trust(self, knowledge: Knowledge | None) -> None:
+    def trust(self, knowledge: ClaimWitness | None) -> None:
         """Make no claim from now on unless what *knowledge* says of the database is true; None: whatever is true."""
         self._knowledge = knowledge
 

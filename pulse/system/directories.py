@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from pulse.errors import PlaceError
+from pulse.errors import PathError
 from pulse.system.peer_credentials import user_name
 
 __all__ = [
@@ -121,10 +121,10 @@ def prepare_runtime_dir(path: Path, *, named: bool, shared: bool = False) -> Non
     except FileExistsError:
         pass
     except OSError as error:
-        raise PlaceError(f"runtime directory {path} cannot be made: {_reason(error)}; set PULSE_RUNTIME_DIR") from error
+        raise PathError(f"runtime directory {path} cannot be made: {_reason(error)}; set PULSE_RUNTIME_DIR") from error
     _check(path, named=named)
     if not _is_writable(path):
-        raise PlaceError(f"runtime directory {path} is not writable by this user; set PULSE_RUNTIME_DIR to one that is")
+        raise PathError(f"runtime directory {path} is not writable by this user; set PULSE_RUNTIME_DIR to one that is")
     if shared:
         _let_pass(path)
 
@@ -154,7 +154,7 @@ def check_socket_path(path: Path) -> None:
     """
     length = len(os.fsencode(path))
     if length > MAX_SOCKET_PATH_BYTES:
-        raise PlaceError(
+        raise PathError(
             f"socket path {path} has {length} bytes, at most {MAX_SOCKET_PATH_BYTES} are possible: "
             "set PULSE_RUNTIME_DIR to a shorter directory"
         )
@@ -164,20 +164,20 @@ def _check(path: Path, *, named: bool) -> None:
     try:
         found = path.lstat()
     except OSError as error:
-        raise PlaceError(f"runtime directory {path} cannot be used: {_reason(error)}") from error
+        raise PathError(f"runtime directory {path} cannot be used: {_reason(error)}") from error
     mode = found.st_mode
     if stat.S_ISLNK(mode):
-        raise PlaceError(f"runtime directory {path} is a symlink: name the directory that it points to")
+        raise PathError(f"runtime directory {path} is a symlink: name the directory that it points to")
     if not stat.S_ISDIR(mode):
-        raise PlaceError(f"runtime directory {path} is not a directory")
+        raise PathError(f"runtime directory {path} is not a directory")
     if not named and found.st_uid not in (_ROOT, os.geteuid()) and not _was_made_by_root(path):
-        raise PlaceError(
+        raise PathError(
             f"runtime directory {path} belongs to user {user_name(found.st_uid) or found.st_uid}: "
             "name it by PULSE_RUNTIME_DIR if that is meant"
         )
     # A group may share a directory that the user chose; a directory found by custom must be its owner's alone.
     if mode & stat.S_IWOTH or (mode & stat.S_IWGRP and not named):
-        raise PlaceError(
+        raise PathError(
             f"runtime directory {path} is writable by others (mode {stat.S_IMODE(mode):04o}): chmod go-w {path}"
         )
 
@@ -198,7 +198,7 @@ def _let_pass(path: Path) -> None:
     try:
         path.chmod(mode | _PASS)
     except OSError as error:
-        raise PlaceError(
+        raise PathError(
             f"runtime directory {path} is not passable for those of allow_users and allow_groups "
             f"(mode {mode:04o}), and cannot be made so: {_reason(error)}; chmod a+x {path}"
         ) from error
@@ -243,7 +243,7 @@ def _home(env: Mapping[str, str], uid: int) -> Path:
     try:
         return Path(pwd.getpwuid(uid).pw_dir)
     except KeyError:
-        raise PlaceError(f"user {uid} has no home directory to keep state in: set PULSE_STATE_DIR") from None
+        raise PathError(f"user {uid} has no home directory to keep state in: set PULSE_STATE_DIR") from None
 
 
 def _reason(error: OSError) -> str:

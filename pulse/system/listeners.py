@@ -10,7 +10,7 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
-from pulse.errors import PlaceError
+from pulse.errors import PathError
 from pulse.system.directories import check_socket_path
 
 __all__ = ["free", "is_served", "owner_only", "reason", "tcp", "tcp_address", "unix"]
@@ -52,7 +52,7 @@ def unix(path: Path, backlog: int) -> socket.socket:
     """
     check_socket_path(path)
     if not free(path):
-        raise PlaceError(f"cannot listen on {path}: somebody listens there already")
+        raise PathError(f"cannot listen on {path}: somebody listens there already")
     with contextlib.ExitStack() as undo:
         made = undo.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
         with owner_only():
@@ -75,7 +75,7 @@ def free(path: Path) -> bool:
     except FileNotFoundError:
         return True
     if not stat.S_ISSOCK(mode):
-        raise PlaceError(f"{path} is in the way: it is not a socket; move it away")
+        raise PathError(f"{path} is in the way: it is not a socket; move it away")
     if is_served(path):
         return False
     path.unlink(missing_ok=True)

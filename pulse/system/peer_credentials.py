@@ -9,14 +9,14 @@ import struct
 from array import array
 from typing import Final, NamedTuple
 
-__all__ = ["Credentials", "credentials_of", "groups_of", "shown", "user_name"]
+__all__ = ["PeerCredentials", "credentials_of", "groups_of", "shown", "user_name"]
 
 _UCRED: Final = struct.Struct("3i")
 _SO_PEERGROUPS: Final = 59  # Linux 4.13; not in Python's socket module
 _GROUPS_BYTES: Final = 1024  # the most that Python's getsockopt takes: 256 groups
 
 
-class Credentials(NamedTuple):
+class PeerCredentials(NamedTuple):
     """A process when it connected; pid is 0 when it lives in a pid namespace that this one cannot see."""
 
     pid: int
@@ -24,7 +24,7 @@ class Credentials(NamedTuple):
     gid: int
 
 
-def credentials_of(connection: socket.socket) -> Credentials:
+def credentials_of(connection: socket.socket) -> PeerCredentials:
     """
     The process that connected, or that listens: SO_PEERCRED.
 
@@ -32,7 +32,7 @@ def credentials_of(connection: socket.socket) -> Credentials:
         OSError: The connection is gone.
 
     """
-    return Credentials(*_UCRED.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)))
+    return PeerCredentials(*_UCRED.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)))
 
 
 def groups_of(connection: socket.socket) -> frozenset[int]:

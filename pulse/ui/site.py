@@ -52,7 +52,8 @@ class SiteOptions:
     @property
     def known_hosts(self) -> frozenset[str]:
         """The names that a Host header may have."""
-        own = {self.address.host.lower()} if self.address.host else set[str]()
+        host = self.address.host
+        own = {host.lower()} if host else set[str]()
         return LOCAL_NAMES | own | {name.lower() for name in self.names}
 
 
@@ -78,9 +79,10 @@ class Site:
 
     def new_link(self) -> None:
         """Print a link that logs in once; none where users have passwords, or the kernel tells who they are."""
-        if self.options.credentials is None and self.options.address.path is None:
+        address = self.options.address
+        if self.options.credentials is None and address.path is None:
             self.link_token = secrets.token_urlsafe(24)
-            self.say(f"Log in, once, by: {self.options.address.url}/login?token={self.link_token}")
+            self.say(f"Log in, once, by: {address.url}/login?token={self.link_token}")
 
     async def standing(self, began_s: float) -> SystemSnapshot:
         """How all stands, for a page that was asked for then, on the monotonic clock."""

@@ -77,7 +77,7 @@ class Plan(msgspec.Struct, frozen=True):
     services: Sequence[ChildSpec] = ()
 
 
-class Supervisor:
+class SupervisorRun:
     """
     One run.
 
@@ -298,6 +298,6 @@ async def supervise(plan: Plan, notifier: Notifier, log: FilteringBoundLogger) -
     """Run a supervisor from start to end; returns when every process has ended."""
     become_subreaper()
     async with trio.open_nursery() as nursery:
-        reason = await Supervisor(plan, nursery, notifier, log=log).run()
+        reason = await SupervisorRun(plan, nursery, notifier, log=log).run()
         nursery.cancel_scope.cancel()
     return reason

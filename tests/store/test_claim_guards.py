@@ -16,7 +16,7 @@ import asyncpg
 import pytest
 from structlog.testing import capture_logs
 
-from pulse.errors import ContestedError, StatementError, UnavailableError
+from pulse.errors import StatementError, StatementTimeoutError, UnavailableError
 from pulse.store.connections.pool import Target
 from pulse.store.operators.policies import LivePolicy
 from pulse.store.recovery.epochs import WENT_BACK
@@ -379,7 +379,9 @@ async def test_a_job_that_cannot_be_read_in_time(bench: Bench) -> None:
 
     async def unreadable(topics: Sequence[str], *args: Any, **more: Any) -> list[Claim]:
         if TOPIC in topics:
-            raise ContestedError("a statement waited too long") from (causes or [asyncpg.LockNotAvailableError()]).pop()
+            raise StatementTimeoutError("a statement waited too long") from (
+                causes or [asyncpg.LockNotAvailableError()]
+            ).pop()
         return await claim(topics, *args, **more)
 
     bench.monkeypatch.setattr(bench.store, "claim", unreadable)
@@ -397,7 +399,7 @@ async def test_a_job_that_cannot_be_read_in_time(bench: Bench) -> None:
     assert len(failed._full) == 1
     failed._pauses.clear()
     bench.claims.signal.wake_level(Level(TOPIC, 0))
-    with pytest.raises(ContestedError):
+    with pytest.raises(StatementTimeoutError):
         await bench.claims.loop.pass_once()
 
     failed._pauses = {frozenset({TOPIC}): (0.0, 0.5, False)}

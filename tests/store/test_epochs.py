@@ -14,7 +14,7 @@ import asyncpg
 import pytest
 
 from pulse.common.ids import first_at, uuid7
-from pulse.store.recovery.epochs import CLOSED, UNWITNESSED, WENT_BACK, Coming, EpochStore, Held, Witnessed
+from pulse.store.recovery.epochs import CLOSED, UNWITNESSED, WENT_BACK, EpochStore, Held, HostContact, Witnessed
 from pulse.store.rows import Claim, Completion, Fence
 from pulse.store.statements import STATEMENTS
 from pulse.store.store import Store
@@ -275,7 +275,7 @@ async def test_an_epoch_that_is_not_the_newest_is_not_accepted(store: Store) -> 
     """Whoever wanted to looks again."""
     seen = await store.epochs.look(ME, None, LEASE_S)
     await raised(store, 2, OTHER)
-    assert await store.epochs.begin(seen, Coming(ME, HOST, 0, FLOOR)) == (None, None)
+    assert await store.epochs.begin(seen, HostContact(ME, HOST, 0, FLOOR)) == (None, None)
 
 
 async def test_a_place_that_was_not_looked_at_is_not_come_to(connection: Connection[Record], store: Store) -> None:
@@ -283,7 +283,7 @@ async def test_a_place_that_was_not_looked_at_is_not_come_to(connection: Connect
     seen = await store.epochs.look(ME, None, LEASE_S)
     earlier = dataclasses.replace(seen, started_at=seen.started_at - timedelta(seconds=1))
     for other in (earlier, dataclasses.replace(seen, relation=seen.relation + 1)):
-        assert await store.epochs.begin(other, Coming(ME, HOST, 7, FLOOR)) == (None, None)
+        assert await store.epochs.begin(other, HostContact(ME, HOST, 7, FLOOR)) == (None, None)
     assert await connection.fetchval("SELECT count(*) FROM pulse.witnesses") == 0
 
 

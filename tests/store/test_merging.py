@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import asyncpg
 import pytest
 
-from pulse.errors import ContestedError, StatementError, UnavailableError
+from pulse.errors import StatementError, StatementTimeoutError, UnavailableError
 from pulse.store.failures import IN_VAIN
 from pulse.store.rows import Completion, Renewal
 from pulse.store.store import Store
@@ -75,7 +75,7 @@ async def test_a_statement_that_takes_too_long_is_halved(store: Store, connectio
     async def together(some: Sequence[Completion]) -> None:
         sizes.append(len(some))
         if len(some) > 2:
-            raise ContestedError
+            raise StatementTimeoutError
         await store.complete(some)
 
     assert await write_merged(store, [Completion(one, 1, WORKER, None) for one in ids], together, never) == []
@@ -185,7 +185,7 @@ async def test_a_lock_is_told_from_an_outage(store: Store, connection: Connectio
     try:
         async with stranger.transaction():
             await stranger.execute("SELECT FROM pulse.jobs FOR UPDATE")
-            with pytest.raises(ContestedError):
+            with pytest.raises(StatementTimeoutError):
                 await store.extend([Renewal(job, 1, WORKER, None)], LEASE_S)
             assert await store.lockable([job, gone]) == {gone}
         assert await store.lockable([job, gone]) == {job, gone}

@@ -11,7 +11,7 @@ import pytest
 from pulse.errors import UnavailableError
 from pulse.store.connections.pool import Target
 from pulse.store.reading import jobs as reads
-from pulse.store.reading.listing import Wanted
+from pulse.store.reading.listing import JobFilter
 from pulse.store.rows import Ending, EndingKind, NewSchedule
 from pulse.store.statements import STATEMENTS
 from pulse.store.store import Store
@@ -180,7 +180,7 @@ async def test_a_job_larger_than_a_frame(store: Store, connection: Connection[Re
     found = await store.reads.job(large)
     assert found is not None
     assert (found["result"], found["omitted"], found["args"], found["history"]) == (None, ["result"], '{"a": 1}', [])
-    listed, after, _ = await store.listing.page(Wanted(), 2, oldest=True)
+    listed, after, _ = await store.listing.page(JobFilter(), 2, oldest=True)
     assert (listed[0]["id"], listed[0]["omitted"], "omitted" in listed[1], after) == (large, ["result"], False, None)
 
 

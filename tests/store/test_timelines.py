@@ -15,7 +15,7 @@ from anyio.lowlevel import checkpoint
 from pulse.common.dsn import database_of
 from pulse.errors import UnavailableError
 from pulse.store.connections.pool import Pool, Target
-from pulse.store.recovery.timelines import Standing, Timelines
+from pulse.store.recovery.timelines import ServerTimeline, Timelines
 from pulse.store.store import Store
 from pulse_actors.shared.epoch_memory import Notebook
 
@@ -56,7 +56,7 @@ async def system_of(connection: Connection[Record]) -> str:
 def ahead(system_id: str) -> Timelines:
     """Of one who has seen the next timeline of that cluster."""
     timelines = Timelines()
-    timelines.learn(Standing(system_id, 2))
+    timelines.learn(ServerTimeline(system_id, 2))
     return timelines
 
 
@@ -91,7 +91,7 @@ async def test_idle_connections_to_an_older_timeline(pools: Pools, connection: C
         pass
     async with pool.connection() as again:
         assert again is first
-    timelines.learn(Standing(await system_of(connection), 2))
+    timelines.learn(ServerTimeline(await system_of(connection), 2))
     with pytest.raises(UnavailableError):
         await pool.open()
     assert first.is_closed()
@@ -108,10 +108,10 @@ async def test_other_hosts_are_tried(
     timelines = ahead(await system_of(connection))
     admit, asked = timelines.admit, list[str]()
 
-    async def second_is_newer(connection: Connection[Record], shown: str, *, writable: bool) -> Standing:
+    async def second_is_newer(connection: Connection[Record], shown: str, *, writable: bool) -> ServerTimeline:
         asked.append(shown)
         assert writable == (len(asked) > 1)
-        return Standing("another", 1) if len(asked) == 3 else await admit(connection, shown, writable=writable)
+        return ServerTimeline("another", 1) if len(asked) == 3 else await admit(connection, shown, writable=writable)
 
     monkeypatch.setattr(timelines, "admit", second_is_newer)
     pool = pools.of(timelines, several)

@@ -11,7 +11,7 @@ import asyncpg
 import pytest
 from structlog.testing import capture_logs
 
-from pulse.errors import ContestedError
+from pulse.errors import StatementTimeoutError
 from pulse.store.store import Store
 from pulse.system import processes
 from pulse_actors.runtime.actor import Turn, TurnResult
@@ -117,7 +117,7 @@ async def test_no_sweep_begins_while_nobody_can_beat(
     try:
         async with dba.transaction():
             await dba.execute("LOCK TABLE pulse.jobs IN SHARE MODE")
-            with pytest.raises(ContestedError):
+            with pytest.raises(StatementTimeoutError):
                 await turn(watchdog)
     finally:
         await dba.close()

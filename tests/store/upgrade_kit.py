@@ -56,7 +56,7 @@ def make_upgrades(monkeypatch: pytest.MonkeyPatch, folder: Path, *steps: str) ->
         (upgrades / f"{version}.sql").write_text(f"{step};\n{end}\n")
         monkeypatch.setitem(schema.RELEASES, version, release)
     newest = max(schema.RELEASES)
-    monkeypatch.setattr(schema, "files", lambda _package: folder)
+    monkeypatch.setattr(schema, "_UPGRADES", upgrades)
     monkeypatch.setattr(schema, "SCHEMA_VERSION", newest)
     return newest
 

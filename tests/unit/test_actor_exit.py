@@ -6,7 +6,7 @@ import asyncpg
 import pytest
 
 from pulse.errors import StatementError, UnavailableError
-from pulse.store.failures import UnreadableError
+from pulse.store.failures import UnreadableAnswerError
 from pulse_actors.runtime.actor import _is_of_database
 
 OF_DATABASE = (
@@ -15,7 +15,7 @@ OF_DATABASE = (
     asyncpg.PostgresError("no"),
     asyncpg.InterfaceError("no"),
     asyncpg.InternalClientError("no"),
-    UnreadableError("no"),
+    UnreadableAnswerError("no"),
 )
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final, cast
 import pytest
 
 from pulse.ops.doctor.finding import Finding, State
-from pulse.store.reading.jobs import Standing
+from pulse.store.reading.jobs import StoredFacts
 from pulse.system import processes
 from pulse_actors.dispatcher.claims.quarantine import LONGEST_S
 from pulse_actors.dispatcher.context import RequestContext, ServerInfo, Services
@@ -26,7 +26,7 @@ OTHER: Final = bytes(15) + b"2"
 HOST: Final = identities.this_host("here")
 ME: Final = f"{HOST.id}/{HOST.boot}/{HOST.pidns}/{os.getpid()}.{processes.start_time(os.getpid())}/w"
 NOTHING: Final = cast("Any", None)  # not asked
-BASE: Final = Standing(
+BASE: Final = StoredFacts(
     id=JOB,
     topic="a",
     name="red",
@@ -92,7 +92,7 @@ def site(*workers: RegisteredWorker) -> RequestContext:
 def known(on: RequestContext, **columns: Any) -> JobFacts:
     """What is known at 9."""
     return facts_of(
-        on, Standing(**{name: columns.get(name, getattr(BASE, name)) for name in BASE.__struct_fields__}), 9.0
+        on, StoredFacts(**{name: columns.get(name, getattr(BASE, name)) for name in BASE.__struct_fields__}), 9.0
     )
 
 
@@ -204,7 +204,7 @@ def test_who_was_never_heard_of() -> None:
 def test_what_slows_all_down() -> None:
     """Who keeps dead rows is told with what ends it."""
     found = Finding("xmin", State.WARNING, "session 7 is idle", ("session 8",), ("While …", "SELECT 7;"))
-    job = Standing(**{name: getattr(BASE, name) for name in BASE.__struct_fields__})
+    job = StoredFacts(**{name: getattr(BASE, name) for name in BASE.__struct_fields__})
     slow = facts_of(site(), job, 9.0, found).slow
     assert slow is not None
     assert "session 7 is idle (and 1 more)" in slow[0]

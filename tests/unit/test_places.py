@@ -12,7 +12,7 @@ from typing import Protocol
 
 import pytest
 
-from pulse.errors import PlaceError
+from pulse.errors import PathError
 from pulse.system.directories import (
     check_client_dir,
     check_socket_path,
@@ -138,7 +138,7 @@ class TestServerStateDir:
 
     def test_no_home(self) -> None:
         """A user without any home is told which variable to set."""
-        with pytest.raises(PlaceError, match=r"user 4000000001 has no home directory.*PULSE_STATE_DIR"):
+        with pytest.raises(PathError, match=r"user 4000000001 has no home directory.*PULSE_STATE_DIR"):
             server_state_dir({}, uid=4_000_000_001)
 
 
@@ -165,11 +165,11 @@ class TestBothSides:
         """A symlink is refused, even to a good directory, and nothing is made behind it."""
         link = place.parent / "link"
         link.symlink_to(place)
-        with pytest.raises(PlaceError, match="is a symlink"):
+        with pytest.raises(PathError, match="is a symlink"):
             check(link, named=named)
         link.unlink()
         link.symlink_to(place / "not-there")
-        with pytest.raises(PlaceError, match="is a symlink"):
+        with pytest.raises(PathError, match="is a symlink"):
             check(link, named=named)
         assert list(place.iterdir()) == []
 
@@ -177,16 +177,16 @@ class TestBothSides:
         """A file is refused, in place of the directory or of its parent."""
         file = place / "file"
         file.touch()
-        with pytest.raises(PlaceError, match="is not a directory"):
+        with pytest.raises(PathError, match="is not a directory"):
             check(file, named=named)
-        with pytest.raises(PlaceError, match="not a directory"):
+        with pytest.raises(PathError, match="not a directory"):
             check(file / "pulse", named=named)
 
     @pytest.mark.parametrize("mode", [0o702, 0o777, 0o1777])
     def test_writable_by_others(self, check: Check, place: Path, mode: int, *, named: bool) -> None:
         """A directory that others may write to is refused, sticky or not; its mode is left as it is."""
         place.chmod(mode)
-        with pytest.raises(PlaceError, match=rf"writable by others \(mode {mode:04o}\)"):
+        with pytest.raises(PathError, match=rf"writable by others \(mode {mode:04o}\)"):
             check(place, named=named)
         assert place.stat().st_mode & 0o7777 == mode
 
@@ -197,7 +197,7 @@ class TestNamed:
     def test_foreign_owner(self, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Another user's directory is refused unless it was named."""
         with belonging_to_another(place, monkeypatch):
-            with pytest.raises(PlaceError, match="belongs to user"):
+            with pytest.raises(PathError, match="belongs to user"):
                 check_client_dir(place, named=False)
             check_client_dir(place, named=True)
 
@@ -209,7 +209,7 @@ class TestNamed:
     def test_shared_with_a_group(self, place: Path) -> None:
         """A group may write only where the user named the directory."""
         place.chmod(0o770)
-        with pytest.raises(PlaceError, match="writable by others"):
+        with pytest.raises(PathError, match="writable by others"):
             check_client_dir(place, named=False)
         check_client_dir(place, named=True)
 
@@ -236,9 +236,7 @@ class TestPrepare:
 
     def test_cannot_be_made(self) -> None:
         """A place where nobody can make a directory is refused with one line that says so."""
-        with pytest.raises(
-            PlaceError, match=r"^runtime directory /proc/pulse/run cannot be made: .*PULSE_RUNTIME_DIR$"
-        ):
+        with pytest.raises(PathError, match=r"^runtime directory /proc/pulse/run cannot be made: .*PULSE_RUNTIME_DIR$"):
             prepare_runtime_dir(Path("/proc/pulse/run"), named=True)
 
     def test_not_writable(self) -> None:
@@ -249,7 +247,7 @@ class TestPrepare:
         try:
             if is_root:
                 os.seteuid(NOBODY)
-            with pytest.raises(PlaceError, match="is not writable by this user"):
+            with pytest.raises(PathError, match="is not writable by this user"):
                 prepare_runtime_dir(path, named=True)
         finally:
             if is_root:
@@ -258,7 +256,7 @@ class TestPrepare:
 
     def test_client_makes_nothing(self, tmp_path: Path) -> None:
         """A client refuses a missing directory and leaves it missing."""
-        with pytest.raises(PlaceError, match="no such file or directory"):
+        with pytest.raises(PathError, match="no such file or directory"):
             check_client_dir(tmp_path / "run", named=True)
         assert not (tmp_path / "run").exists()
 
@@ -272,10 +270,10 @@ class TestSocketPath:
 
     def test_one_more(self) -> None:
         """108 do not, and the message says how many there are."""
-        with pytest.raises(PlaceError, match="has 108 bytes, at most 107"):
+        with pytest.raises(PathError, match="has 108 bytes, at most 107"):
             check_socket_path(Path("/" + "s" * 107))
 
     def test_bytes_not_characters(self) -> None:
         """What counts is bytes, so letters of two bytes count twice."""
-        with pytest.raises(PlaceError, match="has 121 bytes"):
+        with pytest.raises(PathError, match="has 121 bytes"):
             check_socket_path(Path("/" + "ü" * 60))

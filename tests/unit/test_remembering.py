@@ -16,7 +16,7 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from pulse.store.connections.pool import Target
-from pulse.store.recovery.timelines import Standing
+from pulse.store.recovery.timelines import ServerTimeline
 from pulse.store.rows import Claim
 from pulse.store.store import Store
 from pulse_actors.dispatcher.epochs import witness as module
@@ -173,6 +173,6 @@ async def test_which_database_it_was(tmp_path: Path) -> None:
         first._notebook.close()
         witness = witness_of(tmp_path)
         assert (await witness._opened(LINEAGE)).database == "a:5432,b:1/d"
-        assert witness._store.timelines.is_old(Standing("7", 1)) is is_old
+        assert witness._store.timelines.is_old(ServerTimeline("7", 1)) is is_old
         witness._notebook.close()
         first._notebook.open(LINEAGE)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from pulse.cli.lazy import examples
-from pulse.cli.options import POSITIVE_S, with_config
+from pulse.cli.options import POSITIVE_S, with_config, with_dsn
 from pulse.cli.output.render import Cell, Line, Screen, foreign, write_document
 from pulse.errors import ConfigError, PulseError
 
@@ -47,12 +47,7 @@ class RunningSystem:
 @click.command(
     epilog=examples("pulse doctor", "pulse doctor --strict --json | jq '.checks[] | select(.state != \"ok\")'")
 )
-@click.option(
-    "--dsn",
-    metavar="DSN",
-    show_default="PULSE_DSN, else dsn in the config file, else that of the running server",
-    help="The database.",
-)
+@with_dsn(", else that of the running server")
 @with_config
 @click.option(
     "--grace",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pulse.cli.lazy import examples
-from pulse.cli.options import with_config
+from pulse.cli.options import with_config, with_dsn
 from pulse.errors import ConfigError, PulseError
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ __all__ = ["migrate", "what_was_done"]
         "pulse migrate --roles --print | psql shop",
     )
 )
-@click.option("--dsn", metavar="DSN", show_default="PULSE_DSN, else dsn in the config file", help="The database.")
+@with_dsn("")
 @with_config
 @click.option(
     "--roles",

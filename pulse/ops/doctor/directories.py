@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pulse.errors import PlaceError
+from pulse.errors import PathError
 from pulse.ops.doctor.finding import Finding, State, verdict_of
 from pulse.system.directories import CLIENT_SOCKET, SUPERVISOR_SOCKET, check_client_dir, check_socket_path
 from pulse.system.peer_credentials import credentials_of, user_name
@@ -127,7 +127,7 @@ def directory_at(path: Path, *, named: bool, is_shared: bool) -> Directory:
         try:
             check_client_dir(path, named=named)
             check_socket_path(path / SUPERVISOR_SOCKET)
-        except PlaceError as error:
+        except PathError as error:
             problem = error.message
     elif stat.S_ISLNK(found.st_mode):
         problem = f"{path} is a symlink: name the directory that it points to"

@@ -52,7 +52,7 @@ _SO_PEERPIDFD: Final = 77
 
 
 @dataclass(frozen=True, slots=True)
-class Needed:
+class Requirement:
     """A library: what it is called, its oldest version that will do, the extra that wants it ('' for all)."""
 
     name: str
@@ -78,7 +78,9 @@ class Abilities:
     peer_pidfd: bool
 
 
-def installation(version: str, python: tuple[int, ...], needed: Sequence[Needed], there: Mapping[str, str]) -> Finding:
+def installation(
+    version: str, python: tuple[int, ...], needed: Sequence[Requirement], there: Mapping[str, str]
+) -> Finding:
     """
     Whether all libraries are there, and none is too old.
 
@@ -174,16 +176,16 @@ def kernel(facts: Abilities) -> Finding:
     return Finding("kernel", State.OK, "the kernel tells of deaths by pidfd, and whose a connection is")
 
 
-def required() -> list[Needed]:
+def required() -> list[Requirement]:
     """What this distribution asks for, of the extras that a server has; nothing where it is not installed as one."""
     with contextlib.suppress(metadata.PackageNotFoundError):
         matches = [_REQUIREMENT.match(text) for text in metadata.requires(DISTRIBUTION) or []]
-        found = [Needed(match[1], match[2] or "", match[3] or "") for match in matches if match is not None]
+        found = [Requirement(match[1], match[2] or "", match[3] or "") for match in matches if match is not None]
         return [one for one in found if one.extra not in {"dev", "all", "bench"} and one.name != DISTRIBUTION]
     return []
 
 
-def installed(needed: Sequence[Needed]) -> dict[str, str]:
+def installed(needed: Sequence[Requirement]) -> dict[str, str]:
     """The versions of those that are there."""
     found: dict[str, str] = {}
     for one in needed:

@@ -11,7 +11,7 @@ from pulse.ops.doctor import blockers, database, epochs, queue, refusals
 from pulse.ops.doctor.finding import Finding, Row, State, Verdict
 
 if TYPE_CHECKING:
-    from pulse.store.admin.doctor import Seen
+    from pulse.store.admin.doctor import DatabaseAnswers
 
 __all__ = ["QUESTIONS", "judge"]
 
@@ -56,7 +56,7 @@ _PREFIXES: Final = ("unsupported startup parameter",)  # what a pooler says to s
 
 
 def judge(
-    seen: Seen,
+    seen: DatabaseAnswers,
     *,
     grace_s: float,
     expected: Iterable[str],

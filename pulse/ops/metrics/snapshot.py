@@ -41,7 +41,8 @@ class MetricsSnapshot:
         told = None if self.status is None else self.status.get("database")
         if isinstance(told, Mapping):
             return cast("Mapping[str, object]", told).get("ok") is True
-        return self.stats is not None and self.stats.database.away_s == 0
+        stats = self.stats
+        return stats is not None and stats.database.away_s == 0
 
     def rows(self, part: str) -> list[Mapping[str, object]]:
         """What the supervisor says of its ``actors``, ``pools`` or ``services``."""

@@ -33,9 +33,9 @@ __all__ = [
     "AUDIT_SQL",
     "TABLES",
     "Check",
+    "CheckResult",
     "Examination",
     "Example",
-    "Finding",
     "install_audit",
     "remove_audit",
 ]
@@ -77,7 +77,7 @@ class Example(msgspec.Struct, frozen=True):
     detail: str
 
 
-class Finding(msgspec.Struct, frozen=True):
+class CheckResult(msgspec.Struct, frozen=True):
     """
     What became of one check.
 
@@ -140,7 +140,7 @@ class Examination:
         self._examples = examples
         self.checks: Final = (*TABLES, *AUDIT) if audit else TABLES
 
-    async def findings(self) -> AsyncGenerator[Finding]:
+    async def findings(self) -> AsyncGenerator[CheckResult]:
         """
         What becomes of each check, in order, as soon as it is known.
 
@@ -157,25 +157,25 @@ class Examination:
             for check in self.checks:
                 yield await self.examine(connection, check)
 
-    async def examine(self, connection: Connection[Record], check: Check) -> Finding:
+    async def examine(self, connection: Connection[Record], check: Check) -> CheckResult:
         """What becomes of one check."""
         started_s = time.monotonic()
         finding = await self._examine(connection, check)
         return replace(finding, took_s=round(time.monotonic() - started_s, 3))
 
-    async def _examine(self, connection: Connection[Record], check: Check) -> Finding:
+    async def _examine(self, connection: Connection[Record], check: Check) -> CheckResult:
         try:
             if check.needs_watchdog and (reason := await self._absence(connection)):
-                return Finding(check, "skipped", reason=reason)
+                return CheckResult(check, "skipped", reason=reason)
             if check.statement is None:
                 return _finding(check, await _held_by_dead(connection), self._examples)
             rows = await self._fetch(connection, check.statement)
         except asyncpg.PostgresError as error:
             if meaning_of(error) is not Meaning.CONTESTED:
                 raise
-            return Finding(check, "unfinished", reason=f"not done in time: {error}")
+            return CheckResult(check, "unfinished", reason=f"not done in time: {error}")
         examples = tuple(Example(row["id"], row["detail"]) for row in rows)
-        return Finding(check, "violated" if rows else "ok", rows[0]["violations"] if rows else 0, examples=examples)
+        return CheckResult(check, "violated" if rows else "ok", rows[0]["violations"] if rows else 0, examples=examples)
 
     async def _fetch(self, connection: Connection[Record], statement: Statement) -> list[Record]:
         more = () if "$2" not in statement.sql else (IDLE_S if statement.name == "check_sessions" else self._grace_s,)
@@ -269,5 +269,5 @@ def _is_dead(worker: str) -> bool:
     return processes.start_time(pid) != start_time or processes.state(pid) in {"Z", "X", ""}
 
 
-def _finding(check: Check, found: Sequence[Example], limit: int) -> Finding:
-    return Finding(check, "violated" if found else "ok", len(found), examples=tuple(found[:limit]))
+def _finding(check: Check, found: Sequence[Example], limit: int) -> CheckResult:
+    return CheckResult(check, "violated" if found else "ok", len(found), examples=tuple(found[:limit]))

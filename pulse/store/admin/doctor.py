@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from pulse.store.connections.pool import Pool
 
-__all__ = ["ASKED", "QUESTIONS", "IncidentStore", "Seen", "expected_indexes", "look", "pooler_between"]
+__all__ = ["ASKED", "QUESTIONS", "DatabaseAnswers", "IncidentStore", "expected_indexes", "look", "pooler_between"]
 
 STATEMENT_S: Final = 2.0  # of a statement on a server that is in trouble already
 LOCK_S: Final = 0.5
@@ -46,7 +46,7 @@ SERVER_CHECKS: Final = (
 QUEUE_CHECKS: Final = tuple(name for name in QUESTIONS if name.startswith(_QUEUE))
 
 
-class Seen(msgspec.Struct):
+class DatabaseAnswers(msgspec.Struct):
     """
     What a database said.
 
@@ -68,7 +68,7 @@ def expected_indexes() -> list[str]:
     return _INDEX.findall(schema_sql())
 
 
-async def look(dsn: str, within_s: float) -> Seen:
+async def look(dsn: str, within_s: float) -> DatabaseAnswers:
     """
     Ask everything that can be asked.
 
@@ -77,7 +77,7 @@ async def look(dsn: str, within_s: float) -> Seen:
         within_s: Longest time for the whole, seconds.
     """
     target = Target(dsn, "pulse doctor")
-    seen = Seen(target.shown)
+    seen = DatabaseAnswers(target.shown)
     reason = "there was no time left to ask"
     deadline_s = time.monotonic() + within_s
     try:
@@ -97,7 +97,7 @@ async def look(dsn: str, within_s: float) -> Seen:
     return seen
 
 
-async def _ask_all(seen: Seen, target: Target, connection: Connection[Record], deadline_s: float) -> None:
+async def _ask_all(seen: DatabaseAnswers, target: Target, connection: Connection[Record], deadline_s: float) -> None:
     before_s = time.time()
     await _ask(seen, connection, "identity")
     after_s = time.time()
@@ -117,7 +117,7 @@ async def _ask_all(seen: Seen, target: Target, connection: Connection[Record], d
         seen.failed |= dict.fromkeys(QUEUE_CHECKS, "the schema is of another version, or not there")
 
 
-async def _ask(seen: Seen, connection: Connection[Record], name: str) -> None:
+async def _ask(seen: DatabaseAnswers, connection: Connection[Record], name: str) -> None:
     """The rows of one statement, or why there are none; what it says of itself is not doubted."""
     try:
         async with _transaction(connection):
@@ -132,7 +132,7 @@ async def _ask(seen: Seen, connection: Connection[Record], name: str) -> None:
         seen.failed[name] = str(error)
 
 
-async def _schema(seen: Seen, connection: Connection[Record]) -> Mapping[str, Any]:
+async def _schema(seen: DatabaseAnswers, connection: Connection[Record]) -> Mapping[str, Any]:
     """The version that is installed (0: none), that of this program, and whether the former was never released."""
     await _ask(seen, connection, "schema_there")
     if any(row["is_there"] for row in seen.rows.get("schema_there", [])):

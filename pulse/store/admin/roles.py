@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "PREFIX",
+    "ConnectedRole",
     "Made",
-    "Standing",
     "checked_prefix",
     "grants_sql",
     "make_roles",
@@ -48,7 +48,7 @@ SET LOCAL search_path = pg_catalog, pg_temp;
 """
 
 
-class Standing(msgspec.Struct, frozen=True):
+class ConnectedRole(msgspec.Struct, frozen=True):
     """
     Who is connected, and what that role is to the schema.
 
@@ -108,12 +108,12 @@ def roles_script(prefix: str) -> str:
     return "".join((_HEAD, *(_filled_in(part, prefix) for part in _PARTS), "\nCOMMIT;\n"))
 
 
-async def standing(connection: Connection[Record]) -> Standing:
+async def standing(connection: Connection[Record]) -> ConnectedRole:
     """Who is connected."""
     row = await connection.fetchrow(STATEMENTS["schema_standing"].sql)
     if row is None:
         raise SchemaError("the role that is connected was dropped")
-    return Standing(*row)
+    return ConnectedRole(*row)
 
 
 async def become(connection: Connection[Record], role: str) -> None:
@@ -148,7 +148,7 @@ async def make_roles(connection: Connection[Record], prefix: str) -> Made:
     return Made(tuple(new), tuple(row["name"] for row in members))
 
 
-def _refuse(me: Standing, prefix: str, new: list[str], mighty: list[str]) -> None:
+def _refuse(me: ConnectedRole, prefix: str, new: list[str], mighty: list[str]) -> None:
     if me.owner is None:
         raise SchemaError("the schema pulse is not there: pulse migrate")
     if me.prefix not in {None, prefix}:

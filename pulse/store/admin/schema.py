@@ -26,18 +26,21 @@ SCHEMA_VERSION: Final = max(RELEASES)
 MIN_SERVER: Final = 150000
 LOCK_TIMEOUT_S: Final = 30  # how long to wait for somebody else's migration
 _PULSE: Final = Path(__file__).parents[2]
+_UPGRADES: Final = _PULSE / "store/upgrades"
 _NOT_INSTALLED: Final = (asyncpg.UndefinedTableError, asyncpg.InvalidSchemaNameError)
 
 
 def schema_sql() -> str:
     """The text of schema.sql: beside the packages in a checkout, inside ``pulse`` in an installation."""
     packaged = _PULSE / "schema.sql"
-    return (packaged if packaged.is_file() else _PULSE.parent / "schema.sql").read_text("utf-8")
+    if packaged.is_file():
+        return packaged.read_text("utf-8")
+    return (_PULSE.parent / "schema.sql").read_text("utf-8")
 
 
 def _step_sql(version: int) -> str:
     """What leads from the version before to *version*."""
-    return (_PULSE / "store/upgrades" / f"{version}.sql").read_text("utf-8")
+    return (_UPGRADES / f"{version}.sql").read_text("utf-8")
 
 
 async def ensure_schema(connection: Connection[Record], *, install: bool = True) -> int:

@@ -23,11 +23,11 @@ from asyncpg.connect_utils import SessionAttribute
 
 from pulse.common.dsn import as_url, hosts_of, redact_dsn
 from pulse.common.fair_queue import Turns
-from pulse.errors import ConfigError, ContestedError, StatementError, UnavailableError
+from pulse.errors import ConfigError, StatementError, StatementTimeoutError, UnavailableError
 from pulse.store.connections.session import Session
 from pulse.store.connections.usage import Usage
 from pulse.store.failures import FAILURES, Failing, error_of, is_safe_after
-from pulse.store.recovery.timelines import Standing, Timelines
+from pulse.store.recovery.timelines import ServerTimeline, Timelines
 
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
@@ -183,7 +183,7 @@ class Pool:
         self.usage = Usage(size)
         self._turns = Turns(size)
         self._idle: list[Session] = []
-        self._standings: WeakKeyDictionary[Session, Standing] = WeakKeyDictionary()
+        self._standings: WeakKeyDictionary[Session, ServerTimeline] = WeakKeyDictionary()
         self._closed = False
         self._proved = proved
 
@@ -205,7 +205,7 @@ class Pool:
             async with asyncio.timeout(deadline_s):
                 async with self._turns.turn():
                     waited = False
-                    self.usage.in_use += 1
+                    self.usage.taken()
                     try:
                         connection = self._take() or await self._connect()
                         yield connection
@@ -214,7 +214,7 @@ class Pool:
                         clean = is_safe_after(error)
                         raise
                     finally:
-                        self.usage.in_use -= 1
+                        self.usage.given_back()
                         if connection is not None:
                             self._give_back(connection, clean=clean)
             self.usage.answered(began_s, time.monotonic())
@@ -230,7 +230,7 @@ class Pool:
             meant = error_of(error, self.failing, self.target.shown, deadline_s)
             if meant is None:
                 raise
-            if not isinstance(meant, (ContestedError, StatementError)):
+            if not isinstance(meant, (StatementTimeoutError, StatementError)):
                 self.usage.failed(time.monotonic())
             raise meant from error
 

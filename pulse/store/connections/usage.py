@@ -36,6 +36,14 @@ class Usage:
         self.failed_s = _NEVER
         self.failing_s: float | None = None
 
+    def taken(self) -> None:
+        """Somebody has one connection more."""
+        self.in_use += 1
+
+    def given_back(self) -> None:
+        """Somebody has one connection less."""
+        self.in_use -= 1
+
     def answered(self, began_s: float, now_s: float) -> None:
         """The database did what it was asked for."""
         self.took.add(now_s - began_s)

@@ -10,7 +10,7 @@ from asyncpg.pgproto.pgproto import UUID
 
 from pulse.store.reading.jobs import cut_page, decode_cursor, wire_row
 from pulse.store.reading.page_size import Row, fit_row
-from pulse.store.rows import Due, Fired, Firing, Level, NewSchedule, Reckoned, Work, from_us, to_us
+from pulse.store.rows import Due, Fired, Firing, Level, NewSchedule, NextOccurrences, Work, from_us, to_us
 from pulse.store.statements import STATEMENTS
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ class ScheduleStore:
                 return []
         return [Level(row["topic"], row["priority"]) for row in rows]
 
-    async def reckon(self, reckoned: Sequence[Reckoned]) -> int:
+    async def reckon(self, reckoned: Sequence[NextOccurrences]) -> int:
         """Note what was reckoned; of how many it still holds."""
         ordered = sorted(reckoned, key=lambda one: one.schedule_id)
         async with self._pool.connection() as connection:

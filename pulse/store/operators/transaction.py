@@ -53,7 +53,7 @@ class Operator:
         return peer_credentials.shown(self.uid, self.user)
 
 
-class _Lent:
+class _SharedConnection:
     """The one connection of a transaction, lent to each statement in it."""
 
     def __init__(self, connection: Connection[Record]) -> None:
@@ -75,7 +75,7 @@ class Acting(Operations):
     """
 
     def __init__(self, connection: Connection[Record]) -> None:
-        self._lent = _Lent(connection)
+        self._lent = _SharedConnection(connection)
         self.gate = GateStore(self._lent)
         self.schedules = ScheduleStore(self._lent)
         self.topics = TopicStore(self._lent)

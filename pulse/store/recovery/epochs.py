@@ -35,13 +35,13 @@ __all__ = [
     "NO_WITNESS",
     "UNWITNESSED",
     "WENT_BACK",
-    "Coming",
+    "ClaimWitness",
+    "DatabaseState",
     "EpochStore",
     "Held",
-    "Knowledge",
+    "HostContact",
     "Mark",
-    "Raised",
-    "Seen",
+    "NewEpoch",
     "Witnessed",
 ]
 
@@ -76,7 +76,7 @@ class Mark(NamedTuple):
     highest: int = 0
 
 
-class Coming(NamedTuple):
+class HostContact(NamedTuple):
     """A host that has come: its witness, its id, how far it has counted, and the bound of its attempts."""
 
     instance: UUID
@@ -85,7 +85,7 @@ class Coming(NamedTuple):
     highest: int
 
 
-class Raised(NamedTuple):
+class NewEpoch(NamedTuple):
     """A new epoch."""
 
     epoch: int
@@ -93,7 +93,7 @@ class Raised(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class DatabaseState:
     """
     What the database says of itself and of this host.
 
@@ -126,7 +126,7 @@ class Seen:
     newest: int | None
 
 
-class Knowledge(Protocol):
+class ClaimWitness(Protocol):
     """What a dispatcher knows of the database; the store asks it before a claim, and tells it what came of it."""
 
     witnessed: Witnessed
@@ -152,7 +152,7 @@ class EpochStore:
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
 
-    async def look(self, instance: UUID, back_to: datetime | None, wait_s: float) -> Seen:
+    async def look(self, instance: UUID, back_to: datetime | None, wait_s: float) -> DatabaseState:
         """
         What the database says of itself and of *instance*.
 
@@ -166,7 +166,7 @@ class EpochStore:
         if row is None or row["lineage"] is None:
             raise UnavailableError("pulse.epochs is empty: somebody has deleted what was installed with the schema")
         said: Mapping[str, Any] = dict(row)
-        return Seen(**{"floor" if name == "attempts_floor" else name: value for name, value in said.items()})
+        return DatabaseState(**{"floor" if name == "attempts_floor" else name: value for name, value in said.items()})
 
     async def tick(self, known: Witnessed, highest: int, place: str) -> Mark | None:
         """Count; None: *known* is not true any more."""
@@ -176,13 +176,13 @@ class EpochStore:
 
     async def begin(
         self,
-        seen: Seen,
-        coming: Coming,
+        seen: DatabaseState,
+        coming: HostContact,
         *,
         epoch: int | None = None,
         known_until: datetime | None = None,
         held: Held | None = None,
-    ) -> tuple[Raised | None, Mark | None]:
+    ) -> tuple[NewEpoch | None, Mark | None]:
         """
         Accept the newest epoch, or raise a new one; what this host's workers held before it is over.
 
@@ -199,7 +199,7 @@ class EpochStore:
         Returns:
             The new epoch; and how far it has counted, None: another host was faster, look again.
         """
-        raised: Raised | None = None
+        raised: NewEpoch | None = None
         is_lost = True
         async with self._pool.connection() as connection, connection.transaction():
             if epoch is not None:
@@ -210,7 +210,7 @@ class EpochStore:
                 )
                 if row is None:
                     return None, None
-                raised = Raised(*row)
+                raised = NewEpoch(*row)
             number = seen.epoch if raised is None else raised.epoch
             row = await connection.fetchrow(
                 STATEMENTS["accept_epoch"].sql,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pulse.errors import ConfigError, PlaceError
+from pulse.errors import ConfigError, PathError
 from pulse.system import addresses, listeners
 
 __all__ = ["ListenAddress", "bind", "file_of", "parse_listen", "remove"]
@@ -75,7 +75,7 @@ def bind(address: ListenAddress) -> tuple[socket.socket, ListenAddress]:
             return listeners.unix(address.path, _BACKLOG), address
         made = listeners.tcp(address.host, address.port, _BACKLOG)
     except OSError as error:
-        raise PlaceError(f"cannot listen on {_shown(address)}: {listeners.reason(error)}") from None
+        raise PathError(f"cannot listen on {_shown(address)}: {listeners.reason(error)}") from None
     return made, ListenAddress(address.host, int(made.getsockname()[1]))
 
 

@@ -50,13 +50,12 @@ class BulkTask:
     error: str | None = None
     ended_s: float | None = None
     runner: asyncio.Task[None] | None = None
-    back: dict[Former, bytearray] = field(default_factory=dict[Former, bytearray])
-    is_forgotten: bool = False
+    back: dict[Former, bytearray] | None = field(default_factory=dict[Former, bytearray])  # None: forgotten
 
     @property
     def undoable(self) -> int:
         """Jobs that can be taken back, of those that it has changed: all of them, or none."""
-        return sum(len(ids) for ids in self.back.values()) // ID_BYTES
+        return sum(len(ids) for ids in (self.back or {}).values()) // ID_BYTES
 
     def keep(self, changed: answers.Changed) -> None:
         """Remember what it has changed: how many, what was refused, their ids, and of a change where they were."""
@@ -64,14 +63,14 @@ class BulkTask:
         self.refused.update(code for _, code in changed.refused)
         left = max(0, _EXAMPLES - len(self.examples))
         self.examples += [(str(UUID(bytes=one)), code) for one, code in changed.refused[:left]]
-        if self.is_forgotten or self.order.parts:
+        if self.back is None or self.order.parts:
             return
         for former, ids in former_of(self.order.action, changed).items():
             self.back.setdefault(former, bytearray()).extend(b"".join(ids))
 
     def forget(self) -> None:
         """It cannot be taken back any more: it has been, or others need the room."""
-        self.back, self.is_forgotten = {}, True
+        self.back = None
 
     def start(self, work: Callable[[], Awaitable[None]]) -> None:
         """Run *work*, which is this task's, in the background."""

@@ -74,7 +74,8 @@ class SystemSnapshot:
     @property
     def is_paused(self) -> bool:
         """Whether everything is paused."""
-        return self.status.gate is not None and self.status.gate.paused
+        gate = self.status.gate
+        return gate is not None and gate.paused
 
     @property
     def health(self) -> str:

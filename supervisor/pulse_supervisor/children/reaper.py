@@ -31,7 +31,7 @@ def become_subreaper() -> None:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
 
 
-class LeftBehind(msgspec.Struct, frozen=True):
+class Orphan(msgspec.Struct, frozen=True):
     """A process that was still there when all children had stopped."""
 
     pid: int
@@ -75,21 +75,21 @@ class Reaper:
                     return
                 os.waitid(os.P_PID, dead.si_pid, os.WEXITED)
 
-    async def end_all(self) -> list[LeftBehind]:
+    async def end_all(self) -> list[Orphan]:
         """
         End every process that is still below this one: SIGTERM, then SIGKILL, with a bound each.
 
         Returns:
             What was found, the first time each was seen.
         """
-        found: dict[int, LeftBehind] = {}
+        found: dict[int, Orphan] = {}
         for number, wait_s in ((signal.SIGTERM, _POLITE_S), (signal.SIGKILL, _FORCED_S)):
             told: set[int] = set()
             with trio.move_on_after(wait_s):
                 # A process that ends leaves its own children to us, so look until there are none.
                 while pids := self._living():
                     for pid in pids - told:
-                        found.setdefault(pid, LeftBehind(pid, _command(pid)))
+                        found.setdefault(pid, Orphan(pid, _command(pid)))
                         _send(pid, number)
                     told |= pids
                     await trio.sleep(_POLL_S)
