@@ -170,7 +170,6 @@ def load(
 
     Raises:
         ConfigError: Something is not allowed; one line for each problem.
-
     """
     path, problems = _find_file(env, file)
     given: dict[str, _SettingInput] = {}
@@ -213,7 +212,6 @@ def restore(plain: Mapping[str, object]) -> Settings:
 
     Raises:
         ConfigError: *plain* does not come from a ``dump`` of this version.
-
     """
     try:
         return msgspec.convert(dict(plain), Settings, dec_hook=lambda kind, value: kind(value))

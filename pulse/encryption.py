@@ -35,7 +35,6 @@ class FernetCodec:
 
     Raises:
         ConfigError: There is no key, or one is none; the message says which of them, never what it is.
-
     """
 
     def __init__(self, *keys: str | bytes, place: str = "the keys") -> None:

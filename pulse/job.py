@@ -73,7 +73,6 @@ class HistoryEntry:
         cpu_s: Processor time that it used, where the kernel counted it: in a process of its own.
         peak_rss_bytes: Most memory that it had, likewise.
         stack: Where it hung, of an attempt that outlasted its time.
-
     """
 
     attempt: int
@@ -100,7 +99,6 @@ class Job:
         expires_at: From then on it is not started any more, but becomes a dead letter.
         history: Every attempt that did not simply succeed, oldest first; filled by ``get`` and ``wait``.
         concealed: Args, result and progress are not for who asks: that takes the role ``client``.
-
     """
 
     id: UUID
@@ -153,7 +151,6 @@ class Schedule:
         waiting: Jobs that are held back behind an earlier one.
         error: Why it cannot be followed; nothing fires then.
         concealed: Its args are not for who asks.
-
     """
 
     id: UUID

@@ -50,7 +50,6 @@ class Handler:
         max_memory_bytes: Address space of that process.
         max_cpu_s: Processor time of that process.
         codec: Its app's.
-
     """
 
     name: str
@@ -94,7 +93,6 @@ def make_handler(name: str, function: Callable[..., Any], **options: Any) -> Han
     Raises:
         HandlerError: It can never be called as pulse calls handlers, or an option is out of range; one line that says
             which, and what is allowed.
-
     """
     _check_word("name", name)
     label = f"handler {name!r}"
@@ -142,7 +140,6 @@ def name_of(handler: str | Callable[..., object]) -> str:
 
     Raises:
         HandlerError: The function is no handler, or is one under several names.
-
     """
     if isinstance(handler, str):
         return handler

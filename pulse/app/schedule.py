@@ -72,7 +72,6 @@ def declare(
 
     Raises:
         HandlerError: The key, a rule or the arguments cannot be right, or the function is no handler.
-
     """
     label = f"schedule {key!r:.100}"
     if not 1 <= len(key) <= _MAX_KEY:
@@ -96,7 +95,6 @@ def to_wire(body: dict[str, object]) -> None:
 
     Raises:
         BadRequestError: A time is none.
-
     """
     for name in _TIMES:
         if name in body:

@@ -8,8 +8,6 @@ from typing import Any, Final, NamedTuple
 
 import click
 
-__all__ = ["CONTEXT", "Lazy", "LazyGroup", "examples"]
-
 CONTEXT: Final[Mapping[str, Any]] = {
     "help_option_names": ["-h", "--help"],
     "max_content_width": 100,  # an example with its options fits on a line
@@ -31,7 +29,6 @@ class Lazy(NamedTuple):
         module: The module that has it.
         attribute: Its name there.
         help: A sentence.
-
     """
 
     module: str
@@ -50,7 +47,6 @@ class LazyGroup(click.Group):
         epilog: What stands below the commands.
         params: Its options.
         callback: Called with the options before the command.
-
     """
 
     def __init__(

@@ -24,28 +24,6 @@ if TYPE_CHECKING:
 else:  # click before 8.3 has no type arguments
     StrType = FloatType = BytesType = click.ParamType
 
-__all__ = [
-    "ACTORS",
-    "ARGS",
-    "BACKOFF",
-    "DURATION",
-    "ID",
-    "NAME",
-    "NOT_NEGATIVE_S",
-    "POSITIVE_S",
-    "PRIORITY",
-    "REASON",
-    "STATUS",
-    "STATUSES",
-    "TIME",
-    "TOPIC",
-    "TRIES",
-    "TextParam",
-    "completing",
-    "with_config",
-    "with_dsn",
-]
-
 FunctionT = TypeVar("FunctionT", bound="Callable[..., Any]")
 _MAX_SECONDS: Final = 1e9  # as on the wire
 _UNITS_S: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}

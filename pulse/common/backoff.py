@@ -11,8 +11,6 @@ import random
 import re
 from typing import Final
 
-__all__ = ["ALLOWED", "MAX_BACKOFF", "PATTERN", "backoff_s", "is_backoff"]
-
 _SECONDS: Final = r"\d{1,9}(\.\d{1,6})?"
 PATTERN: Final = (
     rf"^(quadratic(:{_SECONDS})?|exponential(:{_SECONDS}){{0,2}}|fixed:{_SECONDS}|list:{_SECONDS}(,{_SECONDS})*)\Z"

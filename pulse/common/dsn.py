@@ -11,8 +11,6 @@ import re
 from typing import Final, NamedTuple
 from urllib.parse import quote, unquote, unquote_plus, urlencode
 
-__all__ = ["as_url", "database_of", "hosts_of", "is_dsn", "may_be_same", "redact_dsn"]
-
 _MASK: Final = "***"
 _MAX_PORT: Final = 65535
 _USUAL_PORT: Final = "5432"
@@ -51,7 +49,6 @@ def as_url(dsn: str) -> str:
 
     Returns:
         A URL with every keyword in its query.
-
     """
     return dsn if dsn.startswith(_SCHEMES) else "postgresql:///?" + urlencode(_keywords(dsn), quote_via=quote)
 
@@ -114,7 +111,6 @@ def database_of(dsn: str) -> str:
 
     Returns:
         Its hosts with their ports, and its name, as ``a:5432,b:5432/pulse``; "" for what is no DSN.
-
     """
     if not is_dsn(dsn):
         return ""

@@ -7,8 +7,6 @@ import unicodedata
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-__all__ = ["ago", "count", "cut", "duration", "iso", "one_line", "printable", "shell_word", "width_of"]
-
 ELLIPSIS: Final = "…"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _TAB: Final = "    "
@@ -25,7 +23,6 @@ def iso(seconds: float) -> str:
 
     Raises:
         OverflowError: The time lies outside the years 1 to 9999.
-
     """
     moment = _EPOCH + timedelta(microseconds=round(seconds * 1e6))
     return moment.replace(tzinfo=None).isoformat() + "Z"
@@ -62,7 +59,6 @@ def printable(text: str, *, keep_lines: bool = False) -> str:
     Args:
         text: Anything: a name, an error, a worker's topic.
         keep_lines: Leave line breaks as they are and show tabs as spaces.
-
     """
     if text.isprintable():
         return text

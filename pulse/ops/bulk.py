@@ -17,20 +17,6 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from pulse.protocol.answers import Changed, JobPage, read
 
-__all__ = [
-    "ACTIONS",
-    "MAX_MATCHING_CHARACTERS",
-    "Ask",
-    "BulkAction",
-    "Former",
-    "as_body",
-    "batches",
-    "change_jobs",
-    "former_of",
-    "job_pages",
-    "run_blocking",
-]
-
 MAX_MATCHING_CHARACTERS: Final = 1000  # of ``matching``, the words of the audit for what was chosen
 ENDED: Final = ("COMPLETED", "DEAD_LETTERED", "CANCELED")
 WAITING: Final = ("PENDING", "RETRYING")
@@ -87,7 +73,6 @@ async def job_pages(ask: Ask, filters: Body, limit: int) -> AsyncIterator[JobPag
         ask: Asks the server.
         filters: Of ``jobs.list``.
         limit: Jobs of a page.
-
     """
     after: str | None = None
     while True:
@@ -111,7 +96,6 @@ async def change_jobs(
         batches: Ids, so many for each request.
         more: What the request says beside the ids.
         keep: Is called with each answer.
-
     """
     for ids in batches:
         keep(read(Changed, await ask(action.request, {**more, "ids": list(ids)})))
@@ -148,7 +132,6 @@ def run_blocking(coroutine: Coroutine[Any, Any, T]) -> T:
 
     Raises:
         RuntimeError: It waits for something else.
-
     """
     try:
         coroutine.send(None)

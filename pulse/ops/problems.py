@@ -10,8 +10,6 @@ from uuid import UUID
 from pulse.common.text import count, cut, duration, iso, one_line
 from pulse.protocol.answers import Gate, Incident, Pause, Process, Status, Worker
 
-__all__ = ["Problem", "live_problems", "paused_by", "problems", "process_problems", "trouble_of"]
-
 _NAMES: Final = 60  # columns of the handlers that are named
 _YOUNG_S: Final = 60.0  # a process that restarted within it may still be in trouble
 _WAITING: Final = ("PENDING", "RETRYING")

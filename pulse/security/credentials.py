@@ -20,8 +20,6 @@ from pulse.errors import ConfigError
 from pulse.protocol.roles import EVERYTHING, Access, Rights
 from pulse.security.grants import parse_roles
 
-__all__ = ["Credentials", "Throttle", "hash_password", "parse_users"]
-
 BCRYPT_COST: Final = 12  # a quarter of a second of a core in 2025
 MAX_BCRYPT_BYTES: Final = 72  # bcrypt looks at no more; libraries refuse longer ones
 _BCRYPT: Final = re.compile(r"\$2[aby]\$(0[4-9]|1[0-9]|2[0-9]|3[01])\$[./A-Za-z0-9]{53}")
@@ -51,7 +49,6 @@ def parse_users(text: str) -> Credentials:
 
     Raises:
         ConfigError: It is not understood; the message tells the user's name, never a password.
-
     """
     entries: dict[str, _Entry] = {}
     for number, part in enumerate(text.split(","), 1):
@@ -81,7 +78,6 @@ def hash_password(password: str) -> str:
 
     Raises:
         ConfigError: It is empty, or longer than bcrypt looks at.
-
     """
     import bcrypt
 
@@ -175,7 +171,6 @@ class Throttle:
         first_s: Wait after the first failure.
         longest_s: Longest wait; after ten times that without a failure all is forgotten.
         most_sources: Sources to remember; the oldest go first.
-
     """
 
     def __init__(self, first_s: float = 0.5, longest_s: float = 30.0, most_sources: int = 4096) -> None:

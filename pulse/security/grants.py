@@ -20,8 +20,6 @@ from pulse.errors import ConfigError
 from pulse.protocol.roles import EVERYTHING, NOTHING, Access, Rights, rights_of
 from pulse.system.peer_credentials import credentials_of, groups_of
 
-__all__ = ["ALLOWED", "PATTERN", "Grants", "parse_roles", "read_grants"]
-
 _ROOT: Final = 0
 _ROLES: Final = "|".join(Access)
 PATTERN: Final = rf"\A\s*[^\s:,+]+:({_ROLES})(\+({_ROLES}))*\s*(,\s*[^\s:,+]+:({_ROLES})(\+({_ROLES}))*\s*)*\Z"
@@ -37,7 +35,6 @@ class Grants(msgspec.Struct, frozen=True):
         own: The server's uid.
         users: uid -> its rights.
         groups: gid -> its rights.
-
     """
 
     own: int
@@ -59,7 +56,6 @@ class Grants(msgspec.Struct, frozen=True):
 
         Raises:
             OSError: The connection is gone.
-
         """
         uid = credentials_of(connection).uid
         if self.is_own(uid):
@@ -75,7 +71,6 @@ def read_grants(users: str | None, groups: str | None) -> Grants:
 
     Raises:
         ConfigError: An account or group is not there.
-
     """
     return Grants(
         os.geteuid(),

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Final
 
-__all__ = ["Refused"]
-
 AGAIN_S: Final = 60.0
 _MOST: Final = 1024
 
@@ -17,7 +15,6 @@ class Refused:
 
     Args:
         again_s: Seconds between two tellings of the same.
-
     """
 
     def __init__(self, again_s: float = AGAIN_S) -> None:

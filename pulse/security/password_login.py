@@ -17,8 +17,6 @@ from pulse.errors import UnauthorizedError, UnavailableError
 from pulse.protocol.roles import Rights
 from pulse.security.credentials import Credentials, Throttle
 
-__all__ = ["Logins", "TooManyGuessesError", "source_of"]
-
 NAME_S: Final = 4.0
 _MOST_ACQUAINTED: Final = 4096
 _MOST_AT_ONCE: Final = 2  # a bcrypt check takes a core
@@ -44,7 +42,6 @@ class Logins:
     Args:
         credentials: The users.
         clock: Seconds that never go back.
-
     """
 
     def __init__(self, credentials: Credentials, clock: Callable[[], float] = time.monotonic) -> None:
@@ -70,7 +67,6 @@ class Logins:
         Raises:
             TooManyGuessesError: It is too early for one more.
             UnauthorizedError: It is wrong, or there is no such user.
-
         """
         name = user[:_MAX_NAME]
         self._check_early(source, name)

@@ -21,8 +21,6 @@ from pulse.errors import BadRequestError
 from pulse.security.codec import sealed_by
 from pulse.security.conceal import CONTENTS, PARTS
 
-__all__ = ["ALLOWED", "PATTERN", "Redaction"]
-
 MASK: Final = "***"
 _ENTRY: Final = r"(?:[^\s,:][^,:]*:)?[^\s,:.]+(?:\.[^\s,:.]+)*"
 PATTERN: Final = rf"\A\s*{_ENTRY}\s*(?:,\s*{_ENTRY}\s*)*\Z"
@@ -50,7 +48,6 @@ class Redaction:
 
     Args:
         setting: The entries, as PATTERN allows them; None: nothing is.
-
     """
 
     def __init__(self, setting: str | None) -> None:
@@ -69,7 +66,6 @@ class Redaction:
 
         Raises:
             BadRequestError: The mask stands where a value is hidden: it was read, and would take the value's place.
-
         """
         if not self._rules or not isinstance(args, str) or MASK not in args:
             return

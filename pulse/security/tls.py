@@ -29,7 +29,6 @@ def server_context(cert: Path, key: Path, client_ca: Path | None) -> ssl.SSLCont
 
     Raises:
         ConfigError: A file cannot be read, or is no such thing, or both do not fit.
-
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -53,7 +52,6 @@ def client_context(ca: Path | None, cert: Path | None, key: Path | None) -> ssl.
 
     Raises:
         ConfigError: A file cannot be read, or is no such thing.
-
     """
     context = ssl.create_default_context()
     context.minimum_version = ssl.TLSVersion.TLSv1_2

@@ -28,26 +28,6 @@ from msgspec.structs import replace
 from pulse.errors import StatementError, StatementTimeoutError, UnavailableError
 from pulse.store.statements import name_of
 
-__all__ = [
-    "CONSTRAINTS",
-    "FAILURES",
-    "IN_VAIN",
-    "OF_DRIVER",
-    "STUBBORN",
-    "UNIQUE_VIOLATION",
-    "Failing",
-    "Failure",
-    "Meaning",
-    "UnreadableAnswerError",
-    "error_of",
-    "explain",
-    "is_safe_after",
-    "meaning_of",
-    "ran_too_long",
-    "refusal_of",
-    "refuse_swallowed",
-]
-
 # All that a connection raises; InternalClientError, too, where it is cut just before it is used.
 OF_DRIVER: Final = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 FAILURES: Final = (*OF_DRIVER, OSError)

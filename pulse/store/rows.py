@@ -12,28 +12,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
-__all__ = [
-    "Canceled",
-    "Claim",
-    "Completion",
-    "Due",
-    "Ended",
-    "Ending",
-    "EndingKind",
-    "Fence",
-    "Firing",
-    "Forgotten",
-    "Level",
-    "NewSchedule",
-    "Renewal",
-    "Running",
-    "Wake",
-    "from_s",
-    "from_us",
-    "to_s",
-    "to_us",
-]
-
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 

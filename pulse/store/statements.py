@@ -36,8 +36,6 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias, cast
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["STATEMENTS", "Statement", "name_of", "parse", "texts"]
-
 Result: TypeAlias = Literal["many", "one", "exec"]
 
 _BLOCK: Final = re.compile(

@@ -17,17 +17,6 @@ from typing import Final
 from pulse.errors import PathError
 from pulse.system.peer_credentials import user_name
 
-__all__ = [
-    "CLIENT_SOCKET",
-    "SUPERVISOR_SOCKET",
-    "check_client_dir",
-    "check_socket_path",
-    "client_candidates",
-    "prepare_runtime_dir",
-    "server_runtime_dir",
-    "server_state_dir",
-]
-
 CLIENT_SOCKET: Final = "pulse.sock"  # workers and clients, served by the dispatcher
 SUPERVISOR_SOCKET: Final = "supervisor.sock"  # status and control, served by the supervisor
 MAX_SOCKET_PATH_BYTES: Final = 107  # sun_path of Linux has 108, one of them for the NUL
@@ -44,7 +33,6 @@ def client_candidates(env: Mapping[str, str], named: Path | None = None) -> list
     Args:
         env: The environment.
         named: The directory that an option or the config file names; it comes first.
-
     """
     found = (
         named,
@@ -67,7 +55,6 @@ def server_runtime_dir(env: Mapping[str, str], named: Path | None = None, *, uid
 
     Returns:
         A path, neither made nor checked yet; see ``prepare_runtime_dir``.
-
     """
     uid = os.geteuid() if uid is None else uid
     chosen = named or _from_env(env, "PULSE_RUNTIME_DIR") or _from_systemd(env, "RUNTIME_DIRECTORY")
@@ -91,7 +78,6 @@ def server_state_dir(env: Mapping[str, str], named: Path | None = None, *, uid: 
 
     Raises:
         PlaceError: Nothing is named and this user has no home directory.
-
     """
     uid = os.geteuid() if uid is None else uid
     chosen = named or _from_env(env, "PULSE_STATE_DIR") or _from_systemd(env, "STATE_DIRECTORY")
@@ -113,7 +99,6 @@ def prepare_runtime_dir(path: Path, *, named: bool, shared: bool = False) -> Non
 
     Raises:
         PlaceError: It cannot be made, is a symlink or no directory, belongs to another user, or others may write to it.
-
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -139,7 +124,6 @@ def check_client_dir(path: Path, *, named: bool) -> None:
 
     Raises:
         PlaceError: It is missing, a symlink or no directory, belongs to another user, or others may write to it.
-
     """
     _check(path, named=named)
 
@@ -150,7 +134,6 @@ def check_socket_path(path: Path) -> None:
 
     Raises:
         PlaceError: It has more than 107 bytes; the message says how many.
-
     """
     length = len(os.fsencode(path))
     if length > MAX_SOCKET_PATH_BYTES:

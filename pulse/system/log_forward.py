@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from structlog.typing import EventDict, WrappedLogger
 
-__all__ = ["LEVELS", "MAX_LINE_BYTES", "NAME_VARIABLE", "SOCKET_VARIABLE", "TAP", "Tap"]
-
 SOCKET_VARIABLE: Final = "PULSE_LOG_SOCKET"  # set by the supervisor for its children, and for nobody else
 NAME_VARIABLE: Final = "PULSE_LOG_NAME"
 LEVELS: Final = ("debug", "info", "warning", "error", "critical")

@@ -34,8 +34,6 @@ from typing import TYPE_CHECKING, Final, TextIO
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
-__all__ = ["EXIT_S", "MAX_WAITING_BYTES", "Sink", "install", "last_words"]
-
 MAX_WAITING_BYTES: Final = 256 * 1024  # of each stream: a thousand lines, while a reader is slow
 EXIT_S: Final = 1.0  # for a process that ends to get rid of what waits
 _PATIENCE_S: Final = 0.1  # once: a disk or a reader that lives has taken MAX_WAITING_BYTES by then
@@ -54,7 +52,6 @@ class Sink(io.RawIOBase):
         fd: The descriptor; it is neither changed nor closed.
         told: The line, if any, that is to be written here to say that so many were dropped.
         files_at_once: Whoever writes to a regular file does it himself, and waits for a disk that hangs.
-
     """
 
     def __init__(self, fd: int, told: Callable[[int], bytes], *, files_at_once: bool = False) -> None:
@@ -304,7 +301,6 @@ def install(told: Callable[[str, int], bytes], *, files_at_once: bool) -> None:
     Args:
         told: The line that says, on standard error, of which of the two how many lines were dropped.
         files_at_once: See ``Sink``.
-
     """
     errors = _sink(sys.stderr, lambda count: told("stderr", count), files_at_once=files_at_once)
     sys.stderr = _stream(sys.stderr, errors)

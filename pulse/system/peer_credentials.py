@@ -9,8 +9,6 @@ import struct
 from array import array
 from typing import Final, NamedTuple
 
-__all__ = ["PeerCredentials", "credentials_of", "groups_of", "shown", "user_name"]
-
 _UCRED: Final = struct.Struct("3i")
 _SO_PEERGROUPS: Final = 59  # Linux 4.13; not in Python's socket module
 _GROUPS_BYTES: Final = 1024  # the most that Python's getsockopt takes: 256 groups
@@ -30,7 +28,6 @@ def credentials_of(connection: socket.socket) -> PeerCredentials:
 
     Raises:
         OSError: The connection is gone.
-
     """
     return PeerCredentials(*_UCRED.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)))
 
@@ -43,7 +40,6 @@ def groups_of(connection: socket.socket) -> frozenset[int]:
 
     Raises:
         OSError: The connection is gone.
-
     """
     peer = credentials_of(connection)
     groups = array("I")

@@ -26,8 +26,6 @@ from anyio.lowlevel import checkpoint
 
 from pulse.system import processes
 
-__all__ = ["MARK", "branch_of", "end_tree", "kill_orphans", "kill_tree", "mark_of", "new_mark"]
-
 MARK: Final = "PULSE_TREE"  # name of the environment variable
 _MARK_BYTES: Final = 16
 _MAX_PASSES: Final = 10  # two are the rule; what forks faster than this can only be held by a cgroup
@@ -80,7 +78,6 @@ def kill_tree(mark: str, leader: int | None = None) -> int:
 
     Returns:
         How many there were.
-
     """
     return _kill(_of_tree(mark, leader))
 
@@ -106,7 +103,6 @@ def kill_orphans() -> int:
 
     Returns:
         How many processes there were.
-
     """
     own = mark_of(os.getpid())  # a handler may have started this very system as a daemon
     return _kill(_marked(lambda mark: mark != own and _is_orphaned(mark)))

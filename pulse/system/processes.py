@@ -131,7 +131,6 @@ def signal_thread(pid: int, thread: int, number: int) -> None:
 
     Raises:
         OSError: It is gone, may not be signaled, or nobody knows how to on this kind of machine.
-
     """
     call = _TGKILL.get(platform.machine())  # not every C library has a function for it
     if call is None:

@@ -25,8 +25,6 @@ from pulse.ui.auth.sessions import BrowserSession
 from pulse.ui.rendering import hop, plain_page
 from pulse.ui.site import BEGAN, FORM, SESSION, Site
 
-__all__ = ["Guard", "cookie_header"]
-
 TOKEN_FIELD: Final = "csrf"  # noqa: S105 -- a name
 MAX_FORM_BYTES: Final = 2 * 1024 * 1024  # args of a schedule may have 1 MiB
 MAX_LOGIN_BYTES: Final = 16 * 1024
@@ -59,7 +57,6 @@ class Guard:
     Args:
         app: The pages.
         site: Sessions and options.
-
     """
 
     def __init__(self, app: ASGIApp, site: Site) -> None:

@@ -17,8 +17,6 @@ from pulse.ui.app import make_app
 from pulse.ui.auth.address import ListenAddress, file_of, remove
 from pulse.ui.site import Site
 
-__all__ = ["run"]
-
 _STOP_S: Final = 2  # for pages under way; streams are cut
 _MOST_CONNECTIONS: Final = 1000
 _IDLE_S: Final = 30
@@ -79,7 +77,6 @@ def run(site: Site, listening: socket.socket, address: ListenAddress) -> int:
 
     Returns:
         The exit code.
-
     """
     config = uvicorn.Config(
         make_app(site),

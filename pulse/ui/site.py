@@ -17,8 +17,6 @@ from pulse.ui.data.bulk_tasks import BulkTasks
 from pulse.ui.data.poller import Poller, SystemSnapshot
 from pulse.ui.data.queries import Questions
 
-__all__ = ["BEGAN", "FORM", "SESSION", "Site", "SiteOptions"]
-
 # What the guard puts into the scope of a request that it lets through.
 FORM: Final = "pulse.form"  # what a POST brought, {name: [value, ...]}
 SESSION: Final = "pulse.session"
@@ -36,7 +34,6 @@ class SiteOptions:
         names: Host names under which it may be called, beside those of this machine.
         credentials: The users that log in; None: by the link that is printed.
         read_only: Nothing can be changed.
-
     """
 
     address: ListenAddress

@@ -119,7 +119,6 @@ def main(args: Sequence[str] | None = None) -> int:
 
     Returns:
         The exit code.
-
     """
     obey_sigterm()
     if args is None:
@@ -160,7 +159,6 @@ def run(settings: Settings, actors: Sequence[ChildSpec] | None = None, pools: Se
 
     Raises:
         PulseError: It cannot begin.
-
     """
     log = _make_log(settings.log_level, settings.log_format)
     import trio

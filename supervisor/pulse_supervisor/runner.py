@@ -82,7 +82,6 @@ class ChildRunner:
         shutdown: Why everything is to stop; None while it goes on.
         hub: Routes between the actors.
         reaper: Buries orphans.
-
     """
 
     def __init__(

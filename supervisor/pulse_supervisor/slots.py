@@ -29,7 +29,6 @@ class ChildSlot(msgspec.Struct):
         state: What the machine knows of it.
         process: Its process while one is alive.
         link: The bus to that process.
-
     """
 
     child: ChildSpec

@@ -43,7 +43,6 @@ class Sockets(msgspec.Struct, frozen=True):
         client: Listens on ``pulse.sock``, for the dispatcher.
         control: Listens on ``supervisor.sock``, for the supervisor.
         tcp: Listens on TCP, for the dispatcher; None: nothing does.
-
     """
 
     directory: Path
@@ -82,7 +81,6 @@ class Sockets(msgspec.Struct, frozen=True):
 
         Returns:
             Which names were gone, and are back.
-
         """
         back: list[Path] = []
         for path in self.nameless():
@@ -125,7 +123,6 @@ def open_sockets(
 
     Raises:
         PlaceError: Another supervisor lives there, a path is too long, or something that is no socket has its name.
-
     """
     client_path, control_path = directory / CLIENT_SOCKET, directory / SUPERVISOR_SOCKET
     check_socket_path(client_path)

@@ -64,7 +64,6 @@ class Plan(msgspec.Struct, frozen=True):
         make_database: Prepares the embedded PostgreSQL; blocks, and runs programs. None without one.
         version: Of pulse.
         services: What serves others beside; it runs from the beginning to the end.
-
     """
 
     settings: config.Settings
@@ -86,7 +85,6 @@ class SupervisorRun:
         nursery: Has all tasks.
         notifier: Speaks to the service manager.
         log: Structured log.
-
     """
 
     def __init__(self, plan: Plan, nursery: trio.Nursery, notifier: Notifier, log: FilteringBoundLogger) -> None:

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from pulse.store.admin.checks import CheckResult, Examination
     from pulse.store.connections.pool import Target
 
-__all__ = ["check", "choose_dsn", "find_dsn"]
-
 _GRACE_S: Final = 90.0  # a lapsed lease, a lease of waiting after an outage, two sweeps
 _TIMEOUT_S: Final = 60.0  # a join of two million rows on a slow disk
 _EXAMPLES: Final = 5
@@ -120,7 +118,6 @@ def find_dsn(settings: Settings, env: Mapping[str, str]) -> str:
 
     Raises:
         click.UsageError: There is none.
-
     """
     return settings.dsn if settings.dsn is not None else choose_dsn(settings, env, _told(settings))
 
@@ -131,7 +128,6 @@ def choose_dsn(settings: Settings, env: Mapping[str, str], told: str | None) -> 
 
     Raises:
         click.UsageError: There is none.
-
     """
     if settings.dsn is not None:
         return settings.dsn

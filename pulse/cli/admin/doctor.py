@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from pulse.ops.doctor.finding import Finding
     from pulse.protocol.answers import Status
 
-__all__ = ["RunningSystem", "doctor", "judge_workers"]
-
 _STYLES: Final = {"ok": "green", "warning": "yellow", "wrong": "bold red", "skipped": "dim"}
 _STATE_WIDTH: Final = 9
 _GRACE_S: Final = 60.0  # leases, sweeps and restarts repair by themselves what is younger

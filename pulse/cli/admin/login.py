@@ -15,8 +15,6 @@ from pulse.client.discovery import TLS, Remote, parse_address, refuse_to_show_pa
 from pulse.client.login import Login, Saved, forget, save
 from pulse.errors import BadRequestError
 
-__all__ = ["login", "logout"]
-
 _WAIT_S = 10.0
 
 

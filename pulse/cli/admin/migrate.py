@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from pulse.store.admin.roles import Made
     from pulse.store.store import Store
 
-__all__ = ["migrate", "what_was_done"]
-
 
 @click.command(
     epilog=examples(
@@ -91,7 +89,6 @@ def what_was_done(found: int, newest: int) -> str:
     Args:
         found: The version of the schema that was there, 0 for none.
         newest: The version that is there now.
-
     """
     if found == newest:
         return f"schema pulse is at version {newest}: nothing to do"

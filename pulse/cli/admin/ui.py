@@ -20,8 +20,6 @@ from pulse.system.directories import CLIENT_SOCKET
 if TYPE_CHECKING:
     from pulse.ui.auth.address import ListenAddress
 
-__all__ = ["ui"]
-
 DEFAULT: Final = "127.0.0.1:8470"
 _NEEDED: Final = ("starlette", "uvicorn", "jinja2", "sse_starlette", "bcrypt")
 _REMOTE: Final = """\
@@ -88,7 +86,6 @@ def _check_remote(address: ListenAddress, users: Credentials | None, *, force_re
 
     Raises:
         ConfigError: It is not, or there are none.
-
     """
     if address.is_local:
         return

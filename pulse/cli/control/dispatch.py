@@ -17,8 +17,6 @@ from pulse.common.text import ago, count, duration, printable, shell_word
 from pulse.errors import PulseError
 from pulse.protocol.answers import Gate, Pause, read
 
-__all__ = ["dispatch", "gate_lines"]
-
 _ASIDE_S: Final = 2.0
 _MOST: Final = 1000  # topics that `stats` tells by themselves
 

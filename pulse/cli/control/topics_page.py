@@ -10,8 +10,6 @@ from pulse.common.text import count, duration, one_line
 from pulse.protocol.answers import Gate
 from pulse.protocol.stats import OtherTopics, Stats, TopicStats
 
-__all__ = ["SERVER", "WORDS", "Policy", "left_out", "merged", "others_words", "policy_words", "shown", "topics_table"]
-
 Policy: TypeAlias = Mapping[str, int | float | str | None]
 
 WORDS: Final = {  # options by the names that the wire gives them

@@ -14,8 +14,6 @@ from pulse.cli.lazy import examples
 from pulse.cli.options import ID, PRIORITY, TOPIC
 from pulse.ops.bulk import ACTIONS
 
-__all__ = ["cancel", "change", "delete", "retry"]
-
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from pulse.client.client import Client
 
-__all__ = ["SubmitOptions", "job_body", "submit"]
-
 _READ_BYTES: Final = 1024 * 1024
 _PROGRESS_S: Final = 0.1  # between two updates of the line on the terminal
 
@@ -111,7 +109,6 @@ class _SubmitProgress:
 
     Args:
         is_shown: Whether nothing else is written to the terminal.
-
     """
 
     def __init__(self, *, is_shown: bool) -> None:

@@ -22,20 +22,6 @@ from pulse.common.text import cut, printable, width_of
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = [
-    "ACTOR_STYLES",
-    "STATUS_STYLES",
-    "Cell",
-    "Column",
-    "Line",
-    "Screen",
-    "Table",
-    "fit",
-    "foreign",
-    "plain_table",
-    "write_document",
-]
-
 STATUS_STYLES: Final = {
     "PENDING": "cyan",
     "RUNNING": "bold blue",
@@ -73,7 +59,6 @@ class Column(msgspec.Struct, frozen=True):
         least: Columns of the terminal that it may be cut to; None: it is never cut.
         leave_out: Columns with a higher number are left out first where space is short; 0: never.
         right: Align to the right, as numbers are.
-
     """
 
     title: str
@@ -96,7 +81,6 @@ def fit(table: Table, width: int | None) -> dict[int, int] | None:
     Args:
         table: The table.
         width: What there is; None: as much as is needed.
-
     """
     natural = {
         index: max([width_of(column.title), *(width_of(row[index].text) for row in table.rows)])
@@ -133,7 +117,6 @@ class Screen:
 
     Attributes:
         width: Columns of the terminal; None when this is none.
-
     """
 
     def __init__(self, stream: TextIO | None = None, env: Mapping[str, str] | None = None) -> None:

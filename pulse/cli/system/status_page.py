@@ -11,8 +11,6 @@ from pulse.common.text import count, duration
 from pulse.ops.problems import Problem, live_problems, problems
 from pulse.protocol.answers import Database, Process, Status, Supervisor, Worker
 
-__all__ = ["overview", "show_status"]
-
 _LABEL_WIDTH: Final = 12
 _PAUSED_SHOWN: Final = 5  # topics; there may be thousands
 _UNKNOWN: Final = Cell("unknown", "dim")
@@ -27,7 +25,6 @@ def show_status(status: Status, silent: Mapping[str, str], screen: Screen, now_s
         silent: Who did not answer, and why: ``supervisor``, ``dispatcher``.
         screen: Where.
         now_s: Unix seconds.
-
     """
     screen.lines(overview(status, now_s))
     found = [*map(Problem, problems(status, silent)), *live_problems(status)]

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from rich.live import Live
     from rich.text import Text
 
-__all__ = ["top"]
-
 Body = Mapping[str, object]
 
 _INTERVAL_S: Final = 1.0

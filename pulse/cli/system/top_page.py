@@ -16,8 +16,6 @@ from pulse.ops.problems import problems
 from pulse.protocol.answers import Job, Status, Worker
 from pulse.protocol.stats import Percentiles, Stats, TopicStats
 
-__all__ = ["TopSnapshot", "TopView", "page", "pressed"]
-
 _GAP: Final = "  "
 _KEYS: Final = "q quit  p pause  t w s order  arrows scroll"
 _NARROW: Final = 40

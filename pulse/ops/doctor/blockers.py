@@ -7,8 +7,6 @@ from typing import Final
 
 from pulse.ops.doctor.finding import Finding, Row, list_some, shown_bytes, shown_s, verdict_of
 
-__all__ = ["locks", "notifications", "tables", "transactions", "wraparound", "xmin"]
-
 LONG_S: Final = 3_600.0  # a snapshot that is so old has left behind more dead rows than a table has live ones
 MANY_BACK: Final = 100_000  # transactions, some minutes of a busy queue, whatever the clock says; of a slot it is all
 MANY_XIDS: Final = 10_000_000

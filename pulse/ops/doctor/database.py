@@ -7,8 +7,6 @@ from typing import Final
 
 from pulse.ops.doctor.finding import Finding, Row, State, list_some, shown_bytes, verdict_of
 
-__all__ = ["additions", "clock", "connections", "indexes", "pooler", "rights", "role", "schema", "server", "settings"]
-
 OLDEST: Final = 150_000
 NEWEST: Final = 189_999
 SKEW_S: Final = 1.0  # `--at` and `--until` are reckoned here, and compared there

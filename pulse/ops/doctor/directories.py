@@ -16,8 +16,6 @@ from pulse.ops.doctor.finding import Finding, State, verdict_of
 from pulse.system.directories import CLIENT_SOCKET, SUPERVISOR_SOCKET, check_client_dir, check_socket_path
 from pulse.system.peer_credentials import credentials_of, user_name
 
-__all__ = ["Directory", "Socket", "both_sockets", "directory_at", "runtime_dir", "socket_at", "sockets", "state_dir"]
-
 CONNECT_S: Final = 0.5
 LITTLE_BYTES: Final = 1024**3
 _LITTLE_SHARE: Final = 0.05

@@ -7,8 +7,6 @@ from typing import Final
 
 from pulse.ops.doctor.finding import Finding, Row, State, shown_s, verdict_of
 
-__all__ = ["epochs", "memory", "refused", "timeline"]
-
 NEW_S: Final = 86_400.0  # whoever restored it, or let it fail over, has a day to look what is missing
 _OLD: Final = (
     "Stop the old primary, or take it out of PULSE_DSN: whatever it is given is lost.",

@@ -8,8 +8,6 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-__all__ = ["Finding", "Row", "State", "Verdict", "is_well", "list_some", "shown_bytes", "shown_s", "verdict_of"]
-
 Row: TypeAlias = Mapping[str, Any]
 MAX_SHOWN: Final = 5  # lines below a finding: the rest is told as a number
 _UNITS_S: Final = ((172_800.0, 86_400, "d"), (7_200.0, 3_600, "h"), (120.0, 60, "min"))

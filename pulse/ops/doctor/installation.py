@@ -17,20 +17,6 @@ from typing import Final
 
 from pulse.ops.doctor.finding import Finding, State, verdict_of
 
-__all__ = [
-    "DISTRIBUTION",
-    "Abilities",
-    "DescriptorLimits",
-    "abilities",
-    "configuration",
-    "installation",
-    "installed",
-    "kernel",
-    "limits",
-    "limits_of",
-    "required",
-]
-
 DISTRIBUTION: Final = "pulse-supervisor"
 OLDEST_PYTHON: Final = (3, 11)
 FDS_AROUND: Final = 64  # of an actor: the database, the bus, the log, what Python opens

@@ -7,8 +7,6 @@ from typing import Final
 
 from pulse.ops.doctor.finding import Finding, Row, State, list_some, shown_s, verdict_of
 
-__all__ = ["crashes", "dead_letters", "gate", "hosts", "hung", "leases", "running", "schedules", "topics", "watchdog"]
-
 UNSEEN_S: Final = 60.0  # a watchdog notes its host every few seconds
 MANY_CRASHES: Final = 3
 _RESUME: Final = "pulse ctl dispatch resume [--topic TOPIC]"

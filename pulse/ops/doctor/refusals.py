@@ -8,8 +8,6 @@ from uuid import UUID
 
 from pulse.ops.doctor.finding import Finding, Row, list_some, shown_s, verdict_of
 
-__all__ = ["StatementFailure", "set_aside", "statements"]
-
 _TRIED: Final = "It is tried again by itself, each second; all other jobs go on."
 
 

@@ -13,8 +13,6 @@ from pulse.ops.doctor.finding import Finding, Row, State, Verdict
 if TYPE_CHECKING:
     from pulse.store.admin.doctor import DatabaseAnswers
 
-__all__ = ["QUESTIONS", "judge"]
-
 # Check -> the statement that it is about, in pulse/store/admin/doctor.sql.
 QUESTIONS: Final[Mapping[str, str]] = {
     "database": "identity",

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     from pulse.store.connections.pool import Pool
 
-__all__ = ["ASKED", "QUESTIONS", "DatabaseAnswers", "IncidentStore", "expected_indexes", "look", "pooler_between"]
-
 STATEMENT_S: Final = 2.0  # of a statement on a server that is in trouble already
 LOCK_S: Final = 0.5
 _SLACK_S: Final = 0.5

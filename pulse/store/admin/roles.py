@@ -19,18 +19,6 @@ from pulse.store.statements import STATEMENTS, texts
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
 
-__all__ = [
-    "PREFIX",
-    "ConnectedRole",
-    "Made",
-    "checked_prefix",
-    "grants_sql",
-    "make_roles",
-    "names_of",
-    "roles_script",
-    "standing",
-]
-
 PREFIX: Final = "pulse_"
 KINDS: Final = ("owner", "server", "submit", "read")
 LOCK_TIMEOUT: Final = "5s"  # to change the owner of a table takes a moment in which nobody uses it

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from pulse.protocol import HandlerInfo
     from pulse.store.operators.jobs import Connections
 
-__all__ = ["OPTIONS", "SERVER_OPTIONS", "Defaults", "LivePolicy", "Policy", "TopicStore", "effective"]
-
 Policy: TypeAlias = Mapping[str, object]
 OPTIONS: Final = (
     "max_attempts",

@@ -29,22 +29,6 @@ if TYPE_CHECKING:
     from pulse.store.connections.pool import Pool
     from pulse.store.rows import Claim, Fence
 
-__all__ = [
-    "CLOSED",
-    "FIRST_HIGHEST",
-    "NO_WITNESS",
-    "UNWITNESSED",
-    "WENT_BACK",
-    "ClaimWitness",
-    "DatabaseState",
-    "EpochStore",
-    "Held",
-    "HostContact",
-    "Mark",
-    "NewEpoch",
-    "Witnessed",
-]
-
 FIRST_HIGHEST: Final = 1000  # attempts up to there are handed out before anything has to be remembered of them
 APART_S: Final = 10.0  # hosts that were seen so long apart were both alive
 AHEAD_S: Final = 3600.0  # ids of clocks that are so far ahead were still made before an epoch

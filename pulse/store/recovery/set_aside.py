@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from pulse.errors import StatementError
     from pulse.store.connections.pool import Pool
 
-__all__ = ["SetAside", "SetAsideStore", "Suspect"]
-
 WAITING: Final = frozenset({"PENDING", "RETRYING"})
 
 

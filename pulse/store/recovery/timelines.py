@@ -22,8 +22,6 @@ from pulse.store.statements import STATEMENTS
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
 
-__all__ = ["REMEMBERED", "ServerTimeline", "Timelines", "newest_of", "remembered"]
-
 REMEMBERED: Final = "database-*.json"  # one for each database, in the state directory
 
 

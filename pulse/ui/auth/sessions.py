@@ -11,8 +11,6 @@ from typing import Final
 
 from pulse.protocol.roles import EVERYTHING, Rights
 
-__all__ = ["BrowserSession", "BrowserSessions", "Flash", "Undo", "UndoStep"]
-
 LIFETIME_S: Final = 12 * 3600.0  # a shift
 MOST: Final = 500
 MOST_OF_ONE: Final = 50  # of one user: a script that never sends its cookie back ends sessions of its own only

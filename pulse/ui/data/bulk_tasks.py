@@ -22,8 +22,6 @@ from pulse.protocol import answers
 from pulse.ui.data.bulk_orders import BulkOrder
 from pulse.ui.data.queries import Questions
 
-__all__ = ["BulkTask", "BulkTasks"]
-
 PAGE: Final = 500  # jobs per step: one short statement
 STEP_S: Final = 15.0
 MOST_RUNNING: Final = 4
@@ -98,7 +96,6 @@ class BulkTask:
 
         Raises:
             ConflictError: Nothing is known of it any more.
-
         """
         if self.state == "running" or not self.back:
             raise ConflictError("that cannot be undone any more")
@@ -135,7 +132,6 @@ class BulkTasks:
 
         Raises:
             ConflictError: Too many are under way.
-
         """
         if self.running >= MOST_RUNNING:
             raise ConflictError(f"{self.running} such tasks are under way; wait for one of them, or stop it")
@@ -153,7 +149,6 @@ class BulkTasks:
 
         Raises:
             ConflictError: Nothing is known of it any more, or too many are under way.
-
         """
         begun = self.begin(task.undo(), user)
         task.forget()

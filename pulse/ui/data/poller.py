@@ -25,8 +25,6 @@ from pulse.ui.data.problems import wrongs
 from pulse.ui.data.queries import Questions
 from pulse.ui.view.charts import Chart, charts_of
 
-__all__ = ["Poller", "SystemSnapshot"]
-
 _log = structlog.get_logger()
 KindT = TypeVar("KindT", bound=msgspec.Struct)
 
@@ -47,7 +45,6 @@ class SystemSnapshot:
         stats: The dispatcher's; None: it does not answer.
         at_s: When, Unix seconds.
         number: Which round.
-
     """
 
     status: views.Status

@@ -12,8 +12,6 @@ from pulse.protocol import answers
 from pulse.protocol.stats import TopicStats
 from pulse.ui.view.formatting import foreign
 
-__all__ = ["wrongs"]
-
 _MOST: int = 10  # sentences about topics, or workers; their pages have all
 
 
@@ -25,7 +23,6 @@ def wrongs(status: answers.Status, silent: Mapping[str, str], topics: Sequence[T
         status: What supervisor and dispatcher told.
         silent: Who did not answer, and why.
         topics: What the dispatcher counts of each.
-
     """
     is_paused = status.gate is not None and status.gate.paused
     stuck = [] if is_paused else list(_topics(topics, status.gate, has_workers=bool(status.workers)))

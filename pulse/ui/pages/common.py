@@ -22,22 +22,6 @@ from pulse.ui.data.queries import ANSWER_S, CHANGE_S
 from pulse.ui.rendering import page
 from pulse.ui.site import BEGAN, FORM, SESSION, Site
 
-__all__ = [
-    "ask",
-    "back",
-    "change",
-    "do",
-    "field",
-    "found_pages",
-    "id_of",
-    "permit",
-    "say_next",
-    "session_of",
-    "site_of",
-    "standing_of",
-    "trouble",
-]
-
 _STATUS_OF = {
     "bad_request": HTTPStatus.UNPROCESSABLE_ENTITY,
     "not_found": HTTPStatus.NOT_FOUND,
@@ -77,7 +61,6 @@ def id_of(text: str) -> bytes:
 
     Raises:
         NotFoundError: It is none, so nothing can be there.
-
     """
     try:
         return UUID(text).bytes
@@ -134,7 +117,6 @@ def permit(request: Request, kind: str) -> None:
 
     Raises:
         ForbiddenError: It does.
-
     """
     session = session_of(request)
     if ACCESS_OF[kind] not in session.rights:
@@ -168,7 +150,6 @@ async def change(
 
     Returns:
         The answer; None when it failed.
-
     """
     site = site_of(request)
     try:

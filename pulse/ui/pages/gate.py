@@ -16,8 +16,6 @@ from pulse.ui.rendering import page
 from pulse.ui.site import FORM
 from pulse.ui.view.formatting import foreign
 
-__all__ = ["pause", "resume", "show"]
-
 
 async def show(request: Request) -> Response:
     """What is paused."""

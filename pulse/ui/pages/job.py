@@ -18,8 +18,6 @@ from pulse.protocol.answers import Attempt, Job
 from pulse.ui.pages.common import ask, id_of, permit, site_of, trouble
 from pulse.ui.rendering import page
 
-__all__ = ["TimelineMoment", "document", "show", "stack", "timeline"]
-
 _WAITING = frozenset({"PENDING", "RETRYING"})
 _PARTS = ("args", "result", "progress", "last_error")
 

@@ -18,8 +18,6 @@ from pulse.ui.pages.common import site_of
 from pulse.ui.rendering import hop, render, theme
 from pulse.ui.site import FORM
 
-__all__ = ["ask", "check", "leave"]
-
 _WRONG = "User and password do not fit together."
 _USED = "That link has been used, or is of another start. The newest one stands where pulse ui runs."
 

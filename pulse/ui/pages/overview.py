@@ -14,8 +14,6 @@ from pulse.protocol import answers
 from pulse.ui.pages.common import ask, site_of, standing_of
 from pulse.ui.rendering import page
 
-__all__ = ["show"]
-
 _SHOWN: Final = 6
 _LOOKED: Final = 50  # of what runs: the longest running one is mostly among the oldest
 _WAITING: Final = ("PENDING", "RETRYING")

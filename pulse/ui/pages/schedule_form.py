@@ -14,8 +14,6 @@ from pulse.errors import BadRequestError
 from pulse.protocol.answers import Schedule
 from pulse.ui.site import FORM
 
-__all__ = ["FIELDS", "body_of", "values_from", "values_of"]
-
 KINDS: Final = ("cron", "every", "at")
 FIELDS: Final = (
     "name", "kind", "cron", "timezone", "every", "at", "args", "topic", "priority", "max_attempts", "timeout_s",
@@ -63,7 +61,6 @@ def body_of(given: Mapping[str, str], before: Mapping[str, str] | None = None) -
 
     Raises:
         BadRequestError: A field is not understood.
-
     """
     kind = given.get("kind", "")
     if kind not in KINDS:

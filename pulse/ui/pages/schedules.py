@@ -24,8 +24,6 @@ from pulse.ui.pages.schedule_form import body_of, values_from, values_of
 from pulse.ui.rendering import page
 from pulse.ui.view.formatting import foreign, zone_of
 
-__all__ = ["act", "confirm_delete", "create", "edit", "form", "listing", "save", "show"]
-
 PREVIEW: Final = 10
 
 

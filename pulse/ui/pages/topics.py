@@ -21,8 +21,6 @@ from pulse.ui.pages.common import ask, change, field, say_next, standing_of, tro
 from pulse.ui.rendering import page
 from pulse.ui.site import FORM
 
-__all__ = ["listing", "save", "show"]
-
 MOST: Final = 500  # rows of a page that renews itself
 _WHOLE: Final = frozenset({"max_attempts", "max_crashes"})
 HELP: Final[Mapping[str, str]] = {

@@ -13,8 +13,6 @@ from markupsafe import Markup, escape
 from pulse.protocol.stats import Stats
 from pulse.ui.view.formatting import duration, number
 
-__all__ = ["Chart", "ChartLine", "charts_of", "draw", "nice_top"]
-
 WIDTH: Final = 600
 HEIGHT: Final = 160
 _LEFT: Final = 52  # for the labels of the values
@@ -77,7 +75,6 @@ def draw(title: str, times: Sequence[float], lines: Sequence[ChartLine], show: C
         times: Unix seconds, rising.
         lines: Their values at these times.
         show: A value in words, with its unit.
-
     """
     lines = [line for line in lines if len(line.values) == len(times)]
     most = max((value for line in lines for value in line.values if value is not None), default=0.0)

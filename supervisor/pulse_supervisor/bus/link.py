@@ -42,7 +42,6 @@ class BusLink:
     Attributes:
         greeted: Whether it said hello.
         briefed: Whether it was sent its settings; before that it expects nothing else.
-
     """
 
     def __init__(self, name: str, pid: int, sock: socket.socket) -> None:
@@ -117,7 +116,6 @@ class BusLink:
         Args:
             handle: Called with each frame.
             broken: Called once when nothing more can be read.
-
         """
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._write_late)

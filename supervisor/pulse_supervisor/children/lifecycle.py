@@ -111,7 +111,6 @@ class ChildState(msgspec.Struct, frozen=True):
         boot: Whether its present start, else its next one, is its first.
         restarts: How often it was started after the first time.
         log: The restarts that count against the intensity.
-
     """
 
     phase: ChildPhase = ChildPhase.STOPPED
@@ -160,7 +159,6 @@ def step(child: ChildSpec, state: ChildState, event: Event, now_s: float) -> Out
 
     Raises:
         IllegalEventError: The event cannot happen in this phase.
-
     """
     handler = TABLE[state.phase].get(type(event))
     if handler is None:

@@ -44,7 +44,6 @@ class Reaper:
 
     Args:
         is_child: Whether a pid belongs to a child; those are reaped where their exit status is wanted.
-
     """
 
     def __init__(self, is_child: Callable[[int], bool]) -> None:

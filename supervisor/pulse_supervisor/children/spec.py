@@ -48,7 +48,6 @@ class StopStep(msgspec.Struct, frozen=True):
     Attributes:
         signal: What to send; None: a ``stop`` frame on the bus.
         wait_s: How long to wait for the end before the next rung.
-
     """
 
     signal: signal.Signals | None
@@ -90,7 +89,6 @@ class LivenessLimits(msgspec.Struct, frozen=True):
         pong_s: Since the last sign of life: three pings. A loop that blocks for so long fails all who wait for it.
         priming_pong_s: The same before ready, where imports and large first results block the loop legitimately.
         turn_s: Age of an unfinished turn: every statement is bounded by 5 s, so nothing sound takes this long.
-
     """
 
     hello_s: float = 30.0
@@ -116,7 +114,6 @@ class ChildSpec(msgspec.Struct, frozen=True):
         at_once: The ladder of the impatient.
         limits: How long it may keep silent; None: it does not speak on the bus.
         env: Variables on top of the supervisor's own environment.
-
     """
 
     name: str
@@ -144,7 +141,6 @@ def actors(*, tcp: bool = False) -> list[ChildSpec]:
 
     Args:
         tcp: Whether it listens on TCP, too.
-
     """
     doors = (Placeholder.LISTEN_FD, Placeholder.TCP_FD) if tcp else (Placeholder.LISTEN_FD,)
     return [actor("watchdog"), actor("pause"), actor("scheduler"), actor("dispatcher", *doors)]
@@ -158,7 +154,6 @@ def pool(app: str, settings: Settings, socket_path: Path) -> ChildSpec:
         app: ``MODULE:APP``.
         settings: Its sizes and drain; what else it is to know goes into its environment, and no secret.
         socket_path: Where the dispatcher listens.
-
     """
     counts = {"processes": settings.processes, "concurrency": settings.concurrency, "spares": settings.spares}
     sizes = [word for name, count in counts.items() for word in (f"--{name}", str(count))]

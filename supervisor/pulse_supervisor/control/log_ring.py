@@ -24,8 +24,6 @@ from pulse.protocol import LogsRequest
 from pulse.system.listeners import owner_only
 from pulse.system.log_forward import LEVELS, MAX_LINE_BYTES, SOCKET_VARIABLE, TAP
 
-__all__ = ["MAX_RING_BYTES", "LogRing", "serve_ring"]
-
 SOCKET_NAME: Final = "logs.sock"
 MAX_RING_BYTES: Final = 2 * 1024**2  # some ten thousand lines: hours of a quiet system, minutes of one in trouble
 MAX_ANSWER_BYTES: Final = 48 * 1024  # a frame of this socket has 64 KiB

@@ -78,7 +78,6 @@ class ControlServer:
         grants: Which accounts may do what.
         did: Called with what was carried out, and who asked.
         forbade: Called with the kind that somebody asked for, the role that it takes, and who lacks it.
-
     """
 
     def __init__(
@@ -232,7 +231,6 @@ class _ControlConnection:
 
         Raises:
             ProtocolError: The bytes are not the protocol, or a frame was begun and not ended in time.
-
         """
         scope = trio.CancelScope(deadline=_in(first_byte_s))
         with scope:
@@ -255,7 +253,6 @@ class _ControlConnection:
 
         Raises:
             trio.TooSlowError: The peer does not read.
-
         """
         with trio.fail_after(_SEND_S):
             await self.stream.send_all(data)

@@ -50,7 +50,6 @@ class StatusCollector:
     Args:
         describe: The supervisor's own part: ``supervisor``, ``actors``, ``pools``.
         listeners: The actors that can be asked now.
-
     """
 
     def __init__(self, describe: Callable[[], dict[str, object]], listeners: Callable[[], Sequence[BusLink]]) -> None:
@@ -64,7 +63,6 @@ class StatusCollector:
 
         Returns:
             The document of ``status``; what nobody told is None, the gate then the last known with ``as_of``.
-
         """
         told = ActorStatus()
         links = self._listeners()

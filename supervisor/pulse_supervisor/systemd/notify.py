@@ -24,7 +24,6 @@ class Notifier:
 
     Args:
         env: The environment; NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID are read.
-
     """
 
     def __init__(self, env: Mapping[str, str]) -> None:
@@ -58,7 +57,6 @@ class Notifier:
 
         Returns:
             Whether there is a manager at all.
-
         """
         for name, descriptor in sockets.items():
             self._send("FDSTOREREMOVE=1", f"FDNAME={name}", patience_s=_PATIENCE_S)
