@@ -31,7 +31,6 @@ from pulse.security.log_throttle import Refused
 from pulse.system import processes
 from pulse_supervisor.children.events import RestartAsked
 from pulse_supervisor.children.lifecycle import EXIT_REFUSED, ChildPhase
-from pulse_supervisor.children.reaper import become_subreaper
 from pulse_supervisor.children.spec import ChildKind, ChildSpec, Placeholder, stop_order
 from pulse_supervisor.control.log_ring import LogRing, serve_ring
 from pulse_supervisor.control.server import ControlServer, Requester
@@ -294,7 +293,7 @@ class SupervisorRun:
 
 async def supervise(plan: Plan, notifier: Notifier, log: FilteringBoundLogger) -> ShutdownReason:
     """Run a supervisor from start to end; returns when every process has ended."""
-    become_subreaper()
+    processes.adopt_orphans()
     async with trio.open_nursery() as nursery:
         reason = await SupervisorRun(plan, nursery, notifier, log=log).run()
         nursery.cancel_scope.cancel()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import signal
 from collections.abc import Callable
@@ -13,22 +12,9 @@ from typing import Final
 import msgspec
 import trio
 
-_PR_SET_CHILD_SUBREAPER: Final = 36
 _POLITE_S: Final = 1.0  # for what a handler left running on purpose; nobody waits for its result any more
 _FORCED_S: Final = 2.0
 _POLL_S: Final = 0.02
-
-
-def become_subreaper() -> None:
-    """
-    Have the kernel give orphaned descendants to this process instead of to pid 1.
-
-    Raises:
-        OSError: The kernel refuses.
-    """
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
 
 
 class Orphan(msgspec.Struct, frozen=True):
