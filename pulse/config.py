@@ -289,7 +289,7 @@ def _convert(name: str, given: _SettingInput) -> tuple[object, str | None]:
 
 
 def _harmless(name: str, value: object) -> object:
-    """*value* without what is secret in it; where that cannot be told apart, nothing of it."""
+    """*value* without what is secret in it; where that is unclear, nothing of it."""
     if name == "dsn" and isinstance(value, str):
         return redact_dsn(value)
     return _CONCEALED if name in _SECRET else value

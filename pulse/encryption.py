@@ -42,7 +42,7 @@ class FernetCodec:
 
     @classmethod
     def from_env(cls, variable: str = KEYS, env: Mapping[str, str] | None = None) -> Self:
-        """With the keys that stand in an environment variable, with commas or spaces between them."""
+        """With the keys of an environment variable, with commas or spaces between them."""
         return cls._of((os.environ if env is None else env).get(variable, ""), variable)
 
     @classmethod

@@ -140,7 +140,7 @@ class StatementError(UnavailableError):
     Attributes:
         sqlstate: Five characters, also such as no PostgreSQL of today knows.
         statement: Its name in ``pulse/store/sql``, or how it begins.
-        is_value: The values given cannot be stored, whoever tries again; else the cause may pass.
+        is_value: The values given can never be stored; else the cause may pass.
         may_be_done: It was carried out, as a rule, and only its answer cannot be read.
         code: ``bad_request`` of such values, and where a function raised of its own will; else ``unavailable``.
     """

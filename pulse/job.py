@@ -143,7 +143,7 @@ class Schedule:
         next_run_at: The next occurrence, None when there is none any more.
         last_run_at: The newest occurrence that fired.
         due_at: When the next occurrence fires: later than that by its jitter.
-        following_run_at: The occurrence after the next, where it is reckoned.
+        following_run_at: The occurrence after the next, where it is computed.
         catch_up: ``skip``, ``latest`` or ``all`` of what was missed.
         overlap: ``allow``, ``skip``, ``queue`` or ``cancel`` while its earlier job is not finished.
         key: The stable key under which code declares it; ``declared_by`` is the application.

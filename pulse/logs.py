@@ -60,7 +60,7 @@ def configure_logging(
     """
     Set structlog up for this process, and the standard library's logging from warnings on.
 
-    Whoever writes to standard error or standard output from here on neither waits nor fails.
+    From here on a write to standard error or standard output neither waits nor fails.
 
     Args:
         level: Lowest level that is shown.

@@ -1,4 +1,4 @@
-"""What a handler is told about its job, and what it can tell the server while it runs."""
+"""What a handler learns about its job, and what it can tell the server while it runs."""
 
 from __future__ import annotations
 

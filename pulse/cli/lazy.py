@@ -44,7 +44,7 @@ class LazyGroup(click.Group):
         name: Its name.
         lazy: Its commands, in the order in which they are listed.
         help: Its help text.
-        epilog: What stands below the commands.
+        epilog: Text below the commands.
         params: Its options.
         callback: Called with the options before the command.
     """

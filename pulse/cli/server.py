@@ -1,4 +1,4 @@
-"""Whom ``pulse ctl`` asks: the dispatcher on pulse.sock, the supervisor on supervisor.sock beside it."""
+"""The servers that ``pulse ctl`` asks: the dispatcher on pulse.sock, the supervisor on supervisor.sock beside it."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def current_server() -> ServerHandle:
 
 
 def _client_at(target: Target, deadline_s: float, looked: list[str]) -> Client | None:
-    """A connected client; None when nobody is there, which is then added to *looked*."""
+    """A connected client; None when there is no server, which is then added to *looked*."""
     reason = why_not(target)
     if reason is not None:
         looked.append(f"{target.path} ({reason})")

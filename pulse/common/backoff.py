@@ -1,7 +1,7 @@
 """
 Back-off: how long to wait after the n-th charged try, as one word. Pure.
 
-The words are those of ``pulse.topics.backoff``; the database reckons by ``pulse.backoff_s``, which a test holds against
+The words are those of ``pulse.topics.backoff``; the database has ``pulse.backoff_s``, which a test holds against
 this. Here it serves what a handler says of its exceptions, which is decided where they are raised.
 """
 

@@ -58,7 +58,7 @@ class _Parts(NamedTuple):
     A URL, taken apart.
 
     Attributes:
-        base: What stands between ``://`` and ``?``.
+        base: The text between ``://`` and ``?``.
         userinfo: With its ``@``, or "".
         hosts: With their ports, as they are written.
         path: With its ``/``, or "".

@@ -10,7 +10,7 @@ from typing import Final
 ELLIPSIS: Final = "…"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _TAB: Final = "    "
-# Below so many seconds a duration is told in this unit; at least two of a unit, so that rounding is never far off.
+# Below so many seconds a duration is shown in this unit; at least two of a unit, so that rounding is never far off.
 _UNITS: Final = ((120.0, 1, "s"), (7_200.0, 60, "min"), (172_800.0, 3_600, "h"), (float("inf"), 86_400, "d"))
 _TENTHS_BELOW_S: Final = 10.0
 _MILLISECONDS_BELOW_S: Final = 0.1

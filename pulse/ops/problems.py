@@ -66,7 +66,7 @@ def problems(status: Status, silent: Mapping[str, str]) -> Iterator[str]:
 
 
 def paused_by(pause: Gate | Pause) -> str:
-    """Since when, by whom and why something is paused."""
+    """Since when, who paused something, and why."""
     since = "" if pause.paused_at is None else f" since {iso(int(pause.paused_at))}"
     until = "" if pause.paused_until is None else f" until {iso(int(pause.paused_until))}"
     who = "" if pause.paused_by is None else f" by {one_line(pause.paused_by)}"
@@ -84,7 +84,7 @@ def process_problems(status: Status) -> Iterator[str]:
 
 
 def live_problems(status: Status) -> Iterator[Problem]:
-    """Workers first: who is stopped or hangs is what the rest follows from."""
+    """Workers first: one that is stopped or hangs explains the rest."""
     yield from (found for worker in status.workers or () if (found := trouble_of(worker)) is not None)
     yield from map(_of_incident, status.incidents or ())
 

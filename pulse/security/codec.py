@@ -25,7 +25,7 @@ class Codec(Protocol):
     """
     Turns JSON text into what is stored, and back; ``pulse.encryption.FernetCodec`` is one.
 
-    It may be called from any thread, and by many at once. What it raises is told by its type alone: its text might hold
+    It may be called from any thread, and by many at once. Of what it raises only the type is shown: its text might hold
     what nobody is to see.
     """
 

@@ -150,7 +150,7 @@ def _kind_of(entry: _Entry) -> bytes:
 
 def _matches(entry: _Entry, given: bytes) -> bool:
     if not entry.is_bcrypt:
-        # Hashes have one length: the comparison does not tell that of the password.
+        # Hashes have one length: the comparison does not show how long the password is.
         return hmac.compare_digest(hashlib.sha256(entry.secret).digest(), hashlib.sha256(given).digest())
     import bcrypt
 

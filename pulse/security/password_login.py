@@ -48,7 +48,7 @@ class Logins:
         self._credentials = credentials
         self._clock = clock
         self._by_source = Throttle()
-        # Whoever guesses at a name from many addresses is slow, too; and cannot keep its owner out for long.
+        # Guessing at a name from many addresses is slow, too; and cannot keep its owner out for long.
         self._by_name = Throttle(longest_s=NAME_S)
         # Who has logged in from there before waits for no guesses from elsewhere: they would keep a name's owner out.
         self._acquainted: OrderedDict[tuple[str, str], None] = OrderedDict()

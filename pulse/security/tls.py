@@ -46,7 +46,7 @@ def client_context(ca: Path | None, cert: Path | None, key: Path | None) -> ssl.
     What a client speaks: it looks at the server's certificate and name.
 
     Args:
-        ca: Whom to believe; None: whom this machine does.
+        ca: Certificates to trust; None: those of this machine.
         cert: Its own certificate, where servers ask for one; with its key, unless *key* has that.
         key: Of that.
 

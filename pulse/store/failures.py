@@ -84,7 +84,7 @@ def meaning_of(error: BaseException) -> Meaning | None:
     """What *error* means, by itself; None: it is none of a connection."""
     if not isinstance(error, asyncpg.PostgresError):
         return Meaning.AWAY if isinstance(error, FAILURES) else None
-    if isinstance(error, UnreadableAnswerError):  # its SQLSTATE is that of a value which was given
+    if isinstance(error, UnreadableAnswerError):  # its SQLSTATE means a value that was given
         return Meaning.STATEMENT
     state = error.sqlstate or ""
     if state in AWAY_SQLSTATES or state[:2] in AWAY_CLASSES:
@@ -103,7 +103,7 @@ def is_safe_after(error: asyncpg.PostgresError) -> bool:
 
 def refusal_of(error: UnavailableError, took_s: float | None = None) -> StatementError | None:
     """
-    *error* as what the server said of the statement; None: it said nothing, or that a lock was in the way.
+    *error* as what the server said of the statement; None: it said nothing, or that a lock blocked it.
 
     For who carries out parts of a statement that was refused: one part says "away" where the others succeed.
 
@@ -188,7 +188,7 @@ class Failing:
             self._of.pop(name_of(sql), None)
 
     def now(self) -> list[Failure]:
-        """What is refused now, the newest last; of single values nobody is told."""
+        """What is refused now, the newest last; without refusals of single values."""
         now_s = time.monotonic()
         self._of = {name: one for name, one in self._of.items() if now_s - one.last_s < OLD_S}
         return sorted(self._of.values(), key=lambda one: one.last_s)

@@ -274,7 +274,7 @@ class Store(Operations, Defaults, Sweeps):
             await self._knowledge.claimed(claims)
 
     async def find_levels(self, after: Level, limit: int, *, now: datetime | None = None) -> list[Head]:
-        """The levels behind *after* that have jobs which wait, whoever serves them, in the order of the index."""
+        """The levels behind *after* that have jobs which wait, served or not, in the order of the index."""
         async with self.hot.connection() as connection:
             rows = await connection.fetch(_sql("find_levels"), *after, limit, now)
         return [Head(Level(topic, priority), *rest) for topic, priority, *rest in rows]

@@ -1,7 +1,7 @@
 """
 Where sockets and state live, and which directories are safe enough for them.
 
-Whoever can write into the runtime directory can put a socket of their own there and be given the jobs of others. So
+A user who can write into the runtime directory can put a socket of their own there and be given the jobs of others. So
 both sides refuse a directory that another user controls: the server before it listens, the client before it connects.
 """
 

@@ -74,7 +74,7 @@ class Tap:
             line = json.dumps({**short, "cut": True, "text": line[: MAX_LINE_BYTES // 2].decode("ascii")}).encode()
         try:
             self._socket.sendto(line, self._path)
-        except OSError:  # full, or nobody is there
+        except OSError:  # full, or there is no supervisor
             self._lost += 1
         else:
             self._lost = 0

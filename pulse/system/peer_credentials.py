@@ -1,4 +1,4 @@
-"""Who is at the other end of a Unix socket, as the kernel tells it: nothing here can be forged by a peer."""
+"""The process at the other end of a Unix socket, as the kernel tells it: nothing here can be forged by a peer."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def user_name(uid: int) -> str | None:
 
 
 def shown(uid: int | None, user: str | None) -> str:
-    """Who that is, in a message: an account of this machine, or a login without one."""
+    """The user in a message: an account of this machine, or a login without one."""
     if uid is None:
         return f"user {user}"
     return f"uid {uid}" if user is None else f"user {user} (uid {uid})"

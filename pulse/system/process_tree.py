@@ -3,10 +3,10 @@ A handler process and whatever its handlers have started, found by a mark in the
 
 A child that made a session of its own (a daemon) is in no process group that could be killed with its worker, and once
 its parent is dead nothing links it to anybody. What every process inherits, unless it is set aside on purpose, is the
-environment that it was started with: the pool parent puts a mark of its own into that of each child. The mark names the
+environment that it was started with: the pool parent puts a mark of its own into each child's. The mark names the
 pool parent, too, so that what is left of a tree can be told when that has been killed with everything else.
 
-A part of a tree that may end before the rest has a mark of its own: that of the tree, a dot and more.
+A part of a tree that may end before the rest has a mark of its own: the tree's, a dot and more.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def mark_of(pid: int) -> str | None:
 
 def kill_tree(mark: str, leader: int | None = None) -> int:
     """
-    Kill every process that carries *mark*, or that of a part of its tree, and may be signalled.
+    Kill every process that carries *mark*, or the mark of a part of its tree, and may be signalled.
 
     A process may have itself started with anything for a mark. What has no random part ends nobody: it could be the
     begin of the marks of others, which they are only told apart by.
@@ -165,7 +165,7 @@ def _kill_once(is_condemned: Callable[[int], bool]) -> Generator[int | None, Non
             with suppress(OSError):
                 pidfd = os.pidfd_open(pid)
                 opened.callback(os.close, pidfd)
-                if is_condemned(pid):  # again: whoever gets the pid after this look is not signalled
+                if is_condemned(pid):  # again: a process that gets the pid after this look is not signalled
                     signal.pidfd_send_signal(pidfd, signal.SIGKILL)
                     killed.add(pid)
                     dying.append(pidfd)

@@ -3,7 +3,7 @@ The door: every request passes here before any page sees it.
 
 In this order: the Host header is a known name; a reading request has a session, or goes to the login; one that changes
 something is refused in read-only mode, comes from a page of this server, has a session, and its token. Nothing of a
-form is read before there is a session; that of the login is short.
+form is read before there is a session; the login's is short.
 """
 
 from __future__ import annotations

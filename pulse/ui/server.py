@@ -24,7 +24,7 @@ HEAD_S: Final = 30.0  # a connection that has asked nothing by then makes room
 
 
 class PeerProtocol(H11Protocol):
-    """HTTP, with the uid of whoever connected to a Unix socket in each scope, as the kernel tells it."""
+    """HTTP, with the uid of the peer of a Unix socket in each scope, as the kernel tells it."""
 
     uid: int | None = None
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 class ChildSlot(msgspec.Struct):
     """
-    A child, what is known of it, and its present process.
+    A child, its state, and its present process.
 
     Attributes:
         child: What it is to be.
@@ -39,7 +39,7 @@ class ChildSlot(msgspec.Struct):
 
     @property
     def is_gone(self) -> bool:
-        """Whether nothing more is to be expected of it: stopped, or beyond help."""
+        """Whether it is stopped, or beyond help."""
         return self.state.phase in {ChildPhase.STOPPED, ChildPhase.FAILED}
 
     def step(self, event: Event, now_s: float) -> Sequence[Effect]:

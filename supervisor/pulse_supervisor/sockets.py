@@ -135,7 +135,7 @@ def open_sockets(
         for path in (
             client_path,
             control_path,
-        ):  # here, where nobody is served yet: one that was handed over has another
+        ):  # here, before anybody is served: one that was handed over has another
             path.chmod(_SHARED_MODE if shared else _OWN_MODE)
         tcp = None if listen is None else undo.enter_context(_listen_tcp(listen, (handed or {}).get(TCP_NAME)))
         undo.pop_all()

@@ -4,7 +4,7 @@ The life of a supervisor: start everything, answer at the door, stop everything,
 Start: the actors, whose interpreters import while PostgreSQL is prepared and started; their settings, with the DSN, are
 held back until it accepts connections. When all actors are ready, so is the supervisor, and the pools start.
 
-Stop: the dispatcher is told to claim no more; the pools drain, and report through it; then the actors, last started
+Stop: the dispatcher gets a hint to claim no more; the pools drain, and report through it; then the actors, last started
 first; then PostgreSQL. Each has its ladder of asking and its bounds. A second signal kills in the same order: pools,
 then, as soon as the dispatcher had time to give back what they held, the actors; PostgreSQL is still asked.
 """
@@ -115,7 +115,7 @@ class SupervisorRun:
         )
 
     async def run(self) -> ShutdownReason:
-        """Run until told to stop, or until something cannot be helped; returns when every child has ended."""
+        """Run until a signal, or until something cannot be helped; returns when every child has ended."""
         runner, nursery = self._runner, self._nursery
         await nursery.start(self._hear_signals)
         nursery.start_soon(runner.keep_time)

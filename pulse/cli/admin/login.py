@@ -1,4 +1,4 @@
-"""``pulse ctl login`` and ``logout``: where to connect over TCP, and as whom, in a file for its owner alone."""
+"""``pulse ctl login`` and ``logout``: where and by which name to log in over TCP, in a file for its owner alone."""
 
 from __future__ import annotations
 

@@ -151,7 +151,7 @@ def _submit_lines(name: str, options: SubmitOptions, *, as_json: bool) -> None:
         except PulseError as error:
             kind = NobodyAnswersError if isinstance(error, NobodyAnswersError) else PulseError
             failure = kind(f"{where}{error.message}; submitted before: {count(progress.jobs, 'job')}")
-        finally:  # also when interrupted: what was sent is told
+        finally:  # also when interrupted: print what was sent
             progress.end()
             if as_json:
                 _show(ids, as_json=True)

@@ -74,7 +74,7 @@ class Tail:
     The log, from its newest lines on.
 
     Args:
-        server: Whom to ask.
+        server: The server to ask.
         chosen: Level and actor.
     """
 

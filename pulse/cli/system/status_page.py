@@ -21,7 +21,7 @@ def show_status(status: Status, silent: Mapping[str, str], screen: Screen, now_s
     Show *status* on *screen*.
 
     Args:
-        status: What is known.
+        status: The answers so far.
         silent: Who did not answer, and why: ``supervisor``, ``dispatcher``.
         screen: Where.
         now_s: Unix seconds.

@@ -61,7 +61,7 @@ JOB_ORDERS: Final = ("longest", "topic")
 @dataclass(frozen=True, slots=True)
 class TopSnapshot:
     """
-    What is known at one moment.
+    The answers of one moment.
 
     Attributes:
         at: Unix seconds.
@@ -117,7 +117,7 @@ def page(shot: TopSnapshot, view: TopView, width: int | None, height: int | None
     The lines of the screen.
 
     Args:
-        shot: What is known.
+        shot: The answers of one moment.
         view: How it is wanted.
         width: Columns there are; None: as many as it takes.
         height: Lines there are; None: the same.

@@ -15,7 +15,7 @@ UNVACUUMED_S: Final = 86_400.0
 FAR_XIDS: Final = 1_000_000_000  # autovacuum acts at 0.2, its failsafe at 1.6, and at 2.1 thousand million all ends
 TOO_FAR_XIDS: Final = 1_600_000_000
 FULL_USAGE: Final = 0.5  # of the queue of NOTIFY; as in pulse.tell, which tells nothing from there on
-MAX_ENDS: Final = 3  # commands that are told
+MAX_ENDS: Final = 3  # commands that are shown
 _QUERY: Final = 80  # characters of a query that are shown
 
 

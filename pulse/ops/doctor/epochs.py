@@ -1,4 +1,4 @@
-"""What is thought of a database that has gone back, or stands on an older timeline than was seen. Pure."""
+"""The verdict on a database that has gone back, or has an older timeline than was seen. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 from pulse.ops.doctor.finding import Finding, Row, State, shown_s, verdict_of
 
-NEW_S: Final = 86_400.0  # whoever restored it, or let it fail over, has a day to look what is missing
+NEW_S: Final = 86_400.0  # after a restore or failover an operator has a day to look what is missing
 _OLD: Final = (
     "Stop the old primary, or take it out of PULSE_DSN: whatever it is given is lost.",
     "Was it restored on purpose? docs/recovery.md, When the database goes back, says how to have it used.",

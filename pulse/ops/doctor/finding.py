@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 Row: TypeAlias = Mapping[str, Any]
-MAX_SHOWN: Final = 5  # lines below a finding: the rest is told as a number
+MAX_SHOWN: Final = 5  # lines below a finding: the rest is a number
 _UNITS_S: Final = ((172_800.0, 86_400, "d"), (7_200.0, 3_600, "h"), (120.0, 60, "min"))
 _BYTES_PER_UNIT: Final = 1024
 

@@ -241,5 +241,5 @@ def _where(row: Row) -> str:
 
 
 def _example(rows: Sequence[Row]) -> str:
-    """An id that can be copied, of the first that is told."""
+    """An id that can be copied, of the first one listed."""
     return str(rows[0]["job"]) if rows else "ID"

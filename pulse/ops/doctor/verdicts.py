@@ -1,4 +1,4 @@
-"""Which verdict is about which question to the database, in the order in which they are told."""
+"""Which verdict is about which question to the database, in the order of the report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The endpoint's life: get the address, serve, and end when told to."""
+"""The endpoint's life: get the address, serve, and end at a signal."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ class MetricsServer(ThreadingMixIn, BaseServer):
 
     Args:
         sock: Listens.
-        source: Whom to ask.
+        source: Asks the servers.
     """
 
     daemon_threads = True

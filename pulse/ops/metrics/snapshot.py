@@ -56,7 +56,7 @@ class MetricsSource:
 
     Args:
         socket: The dispatcher's; None: it is looked for, each time.
-        topics: How many topics are told by themselves.
+        topics: How many topics have series of their own.
     """
 
     def __init__(self, socket: Path | None, topics: int) -> None:
@@ -68,7 +68,7 @@ class MetricsSource:
         self._last = MetricsSnapshot(None, None)
 
     def take(self) -> MetricsSnapshot:
-        """What is known now."""
+        """The answers of this moment."""
         with self._lock:
             if time.monotonic() - self._taken_s > FRESH_S:
                 stats, status = self._threads.submit(self._stats), self._threads.submit(self._status)

@@ -61,7 +61,7 @@ class Check(msgspec.Struct, frozen=True):
         name: What it is called in the output.
         what: What must hold, a sentence; it begins with the invariant's number where it has one.
         statement: What asks for violations; None: it is not asked of the database alone.
-        needs_watchdog: It holds only while somebody sees to it.
+        needs_watchdog: It holds only while a watchdog works.
     """
 
     name: str
@@ -82,7 +82,7 @@ class CheckResult(msgspec.Struct, frozen=True):
     What became of one check.
 
     Attributes:
-        state: Whether it holds; ``skipped``: it cannot be told now; ``unfinished``: it took too long.
+        state: Whether it holds; ``skipped``: that is not clear now; ``unfinished``: it took too long.
         violations: How many there are.
         examples: Some of them.
         reason: Why it was skipped or is unfinished.
@@ -129,7 +129,7 @@ class Examination:
         grace_s: How long what lapsed or is due may wait for whom it concerns; a watchdog that has not swept for so long
             is not there.
         timeout_s: Longest time for one check.
-        examples: Most violations of a check that are told.
+        examples: Most violations of a check that are listed.
     """
 
     def __init__(self, target: Target, *, audit: bool, grace_s: float, timeout_s: float, examples: int) -> None:

@@ -1,5 +1,5 @@
 """
-Asks a database what `pulse doctor` wants to know, whatever state it is in, and comes to an end in time.
+Asks a database what `pulse doctor` wants to know, whatever state it is in, and ends in time.
 
 Nothing is set for the session but what one transaction needs: a pooler in between can be looked at, too, and settings
 are seen as the role has them.
@@ -52,7 +52,7 @@ class DatabaseAnswers(msgspec.Struct):
         away: Why it said nothing; None: it did.
         shown: Its DSN without the password.
         rows: What was asked, by name.
-        failed: Why something could not be told, by name.
+        failed: Why a question had no answer, by name.
     """
 
     shown: str
@@ -143,7 +143,7 @@ async def _schema(seen: DatabaseAnswers, connection: Connection[Record]) -> Mapp
 
 async def pooler_between(connection: Connection[Record], pid: int, target: Target) -> Mapping[str, Any]:
     """
-    Whether a pooler stands in between (``is_between``), and whether it keeps sessions apart (``keeps_session``).
+    Whether there is a pooler (``is_between``), and whether it keeps sessions apart (``keeps_session``).
 
     A pooler gives each client a process number of its own making. Whether a session keeps its process is tried by a
     mark that is left while another client keeps the first process busy.

@@ -56,7 +56,7 @@ class ConnectedRole(msgspec.Struct, frozen=True):
 
 
 class Made(msgspec.Struct, frozen=True):
-    """What was done: names of new *roles*, and who is a *member* of the owner, and so may upgrade."""
+    """What was done: names of new *roles*, and the *member* of the owner, which may upgrade."""
 
     roles: tuple[str, ...]
     members: tuple[str, ...]

@@ -19,7 +19,7 @@ from pulse.store.statements import STATEMENTS
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
 
-# Each version of the schema, and the release of pulse that brought it. Whoever changes schema.sql before it is released
+# Each version of the schema, and the release of pulse that brought it. A change of schema.sql before the release
 # gives its version the next .dev number: databases with another one are refused (docs/adr/0047-one-schema-version.md).
 RELEASES: Final = {1: "0.1.0.dev1"}
 SCHEMA_VERSION: Final = max(RELEASES)
@@ -49,7 +49,7 @@ async def ensure_schema(connection: Connection[Record], *, install: bool = True)
 
     Args:
         connection: Of a role that may do that.
-        install: False: only look. Whoever is restarted may meet a restore that is half done, and must not spoil it.
+        install: False: only look. A process that restarts may meet a half-done restore, and must not spoil it.
 
     Returns:
         The version that was found; 0 when there was none. Equal to SCHEMA_VERSION: nothing was done.

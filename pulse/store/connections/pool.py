@@ -41,7 +41,7 @@ SERVER_SETTINGS: Final[Mapping[str, str]] = {
     "lock_timeout": "2000",
     "idle_in_transaction_session_timeout": "10000",
     "timezone": "UTC",
-    "search_path": "pg_catalog, pg_temp",  # whoever may make functions in another schema must not stand before these
+    "search_path": "pg_catalog, pg_temp",  # functions that somebody made in another schema must not hide these
 }
 # Plans that do not depend on when ANALYZE last ran: on the hot path every access is a probe or a short range of an
 # index.
@@ -57,7 +57,7 @@ HOT_SETTINGS: Final[Mapping[str, str]] = {
 }
 # A lost heartbeat is sent again by the next one; nothing that opens or closes an attempt runs here.
 BEAT_SETTINGS: Final[Mapping[str, str]] = {**HOT_SETTINGS, "synchronous_commit": "off", "lock_timeout": "500ms"}
-# What waits is told a little later rather than at the cost of those who wait.
+# What waits is counted a little later rather than at the cost of those who wait.
 COUNT_SETTINGS: Final[Mapping[str, str]] = {
     "enable_seqscan": "off",
     "enable_bitmapscan": "off",
@@ -73,7 +73,7 @@ REFUSED_SQLSTATES: Final = frozenset({"28000", "28P01", "3D000", "42501"})
 
 class Target(msgspec.Struct, frozen=True):
     """
-    Where and as whom to connect.
+    Where to connect, and as which user.
 
     Attributes:
         dsn: A libpq URL; several hosts are allowed, then the one that takes writes is chosen.
@@ -287,7 +287,7 @@ class Pool:
             connection.terminate()
 
     async def open(self) -> None:
-        """Make the first connection now, so that a wrong DSN is told at start."""
+        """Make the first connection now, so that a wrong DSN shows at start."""
         async with self.connection():
             pass
 

@@ -62,7 +62,7 @@ class Usage:
 
 
 def away_s(usages: Iterable[Usage], now_s: float) -> float:
-    """For how long the database has not answered whoever asked it; 0: it answered last."""
+    """For how long the database has not answered; 0: it answered last."""
     known = list(usages)
     answered_s = max((one.answered_s for one in known), default=_NEVER)
     failing = [one.failing_s for one in known if one.failing_s is not None and one.failed_s > answered_s]

@@ -1,4 +1,4 @@
-"""What operators do to jobs; each change is guarded by the status, and whoever is first has the job."""
+"""What operators do to jobs; each change is guarded by the status, and the first one has the job."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Operations(ABC):
             return bool(await connection.fetch(STATEMENTS["set_aside_for_good"].sql, UUID(identity), *words))
 
     async def lift(self, ids: Sequence[bytes]) -> None:
-        """These could be changed: they are set aside no more, whoever did that."""
+        """These could be changed: they are set aside no more."""
         async with self.lender.connection() as connection:
             await connection.execute(STATEMENTS["lift_jobs"].sql, uuids(ids))
 

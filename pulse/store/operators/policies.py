@@ -1,4 +1,4 @@
-"""Policy per topic in the database: what is set, what comes of it, and the defaults behind it."""
+"""Policy per topic in the database: what is set, what results, and the defaults behind it."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ class ScheduleStore:
         return [_due(row) for row in rows]
 
     async def unreckoned(self, limit: int, *, now: datetime | None = None) -> list[Due]:
-        """Schedules of which something is to be reckoned: the cursor where there is none, else what follows it."""
+        """Schedules of which something must be computed: the cursor where there is none, else what follows it."""
         async with self._pool.connection() as connection:
             rows = await connection.fetch(STATEMENTS["unreckoned_schedules"].sql, limit, now)
         return [_due(row) for row in rows]
@@ -108,7 +108,7 @@ class ScheduleStore:
         return Work(None, reckon=False, waiting=False) if row is None else Work(*row)
 
     async def fire(self, firings: Sequence[Firing], *, now: datetime | None = None) -> list[Fired]:
-        """Move cursors and insert the jobs; what became of each whose cursor stood where it was expected."""
+        """Move cursors and insert the jobs; what became of each whose cursor was where it was expected."""
         ordered = sorted(firings, key=lambda firing: firing.schedule_id)
         async with self._pool.connection() as connection:
             rows = await connection.fetch(
@@ -142,7 +142,7 @@ class ScheduleStore:
         return [Level(row["topic"], row["priority"]) for row in rows]
 
     async def reckon(self, reckoned: Sequence[NextOccurrences]) -> int:
-        """Note what was reckoned; of how many it still holds."""
+        """Note what was computed; of how many it still holds."""
         ordered = sorted(reckoned, key=lambda one: one.schedule_id)
         async with self._pool.connection() as connection:
             rows = await connection.fetch(

@@ -38,7 +38,7 @@ class Operator:
         user: The name of that, or of the credentials.
         host: Of the server that was asked.
         pid: Of the process, where this host sees it.
-        behalf: For whom it asks, by its own word.
+        behalf: The person that it names as the one who asks.
     """
 
     uid: int | None = None
@@ -61,7 +61,7 @@ class _SharedConnection:
 
     @contextlib.asynccontextmanager
     async def connection(self, deadline_s: float = STATEMENT_DEADLINE_S) -> AsyncGenerator[Connection[Record]]:
-        """The same for everybody; its own deadline is that of the whole transaction."""
+        """The same for everybody; the whole transaction has one deadline."""
         del deadline_s
         yield self._connection
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pulse.store.connections.pool import Pool
 
 EXACT_ROWS: Final = 500_000  # counting that many takes about 0.1 s; beyond, terminal statuses are estimated
-COUNT_S: Final = 0.5  # then all are: a status is to be told within a second
+COUNT_S: Final = 0.5  # then all are: a status must be there within a second
 STATUSES: Final = tuple(status.value for status in Status)
 DATABASE_DEADLINE_S: Final = 0.6  # the supervisor waits 0.8 s for the answer: "it is away" has to be heard within that
 ATTEMPT: Final[tuple[str, ...]] = (  # one of a job's history, in the order of the statement `get_job`

@@ -1,5 +1,5 @@
 """
-Where a job stands in lists, and how several walks make one list. Pure: no IO, no clock.
+Where a job is in lists, and how several walks make one list. Pure: no IO, no clock.
 
 A job stands by the millisecond in its id, where that is of version 7, else by submitted_at; among equals by its id.
 Both never change, so a list that is read in pages shows each job once, whatever happens meanwhile (ADR 0035).
@@ -53,7 +53,7 @@ def place_of(identity: bytes, submitted_at_us: int) -> ListPosition:
 
 
 def first_id(place: ListPosition) -> bytes:
-    """The least id of which a job with a timed id stands at *place* or behind it."""
+    """The least id of a job with a timed id at *place* or behind it."""
     milliseconds, rest_us = divmod(place.at_us, _US_PER_MS)
     start = _id_at(milliseconds + (rest_us > 0))
     return start if rest_us else min(max(place.id, start), _id_at(milliseconds + 1))

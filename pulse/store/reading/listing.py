@@ -3,7 +3,7 @@ Lists of jobs: what is looked for, and pages of it within a bounded time, howeve
 
 Where an index knows a small part of the table that must hold all of it (what runs, what waits, what a schedule fired),
 that is read whole. Else the table is walked in the order of the list, window by window, until the page is full or its
-time is over: then it ends early, and whoever asks for the next one goes on from there.
+time is over: then it ends early, and the next one goes on from there.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class JobFilter:
         return sorted({_PARTS[one] for one in self.statuses or ()}) if set(self.statuses or ()) <= set(_PARTS) else []
 
     def walks(self) -> list[ListWalk]:
-        """What is to be walked through where they are not small."""
+        """What to walk through where they are not small."""
         kinds = [_PARTS[one] for one in self.statuses or ()] if set(self.statuses or ("",)) <= _ENDED_BADLY else ["ids"]
         return [ListWalk(kind) for kind in (*dict.fromkeys(kinds), "others")]
 

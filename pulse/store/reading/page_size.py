@@ -2,7 +2,7 @@
 Cuts what people ask for to what one frame can carry.
 
 Neither args nor results are bounded as the database prints them: SQL submits args of any length, and jsonb puts a space
-behind each comma. A row that is too long is told without its longest texts, rather than not at all.
+behind each comma. A row that is too long comes without its longest texts, rather than not at all.
 """
 
 from __future__ import annotations

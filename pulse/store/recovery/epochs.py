@@ -33,7 +33,7 @@ FIRST_HIGHEST: Final = 1000  # attempts up to there are handed out before anythi
 APART_S: Final = 10.0  # hosts that were seen so long apart were both alive
 AHEAD_S: Final = 3600.0  # ids of clocks that are so far ahead were still made before an epoch
 WENT_BACK: Final = "the database went back: what it does not know any more is over"  # the error of such attempts
-SHOWN: Final = 20  # jobs that are told with an epoch
+SHOWN: Final = 20  # jobs that are listed with an epoch
 _CHUNK: Final = 20_000  # ids of one statement
 
 

@@ -28,7 +28,7 @@ class Suspect(NamedTuple):
 
 
 class SetAside(msgspec.Struct, frozen=True):
-    """A job whose turn it is to be tried again; ``suspect`` None: no claim waits for it any more."""
+    """A job that is due for another try; ``suspect`` None: no claim waits for it any more."""
 
     id: bytes
     suspect: Suspect | None

@@ -51,7 +51,7 @@ class Sweeps(ABC):
             now: Instead of the database's clock.
 
         Returns:
-            Seconds since the sweep before it, whoever made it; the database's time in Unix seconds; how long to wait.
+            Seconds since the sweep before it, of any watchdog; the database's time in Unix seconds; how long to wait.
         """
         async with self.lender.connection() as connection:
             row = await connection.fetchrow(STATEMENTS["mark_sweep"].sql, gap_s, wait_s, now)

@@ -1,5 +1,5 @@
 """
-Which timeline of PostgreSQL each cluster was seen on, so that an older one is told from a newer.
+Which timeline of PostgreSQL each cluster was seen on, to tell an older one from a newer.
 
 A standby that is promoted begins a new timeline. An old primary that comes back, and takes writes again because nobody
 fenced it, stays on the old one: what it is given is lost, and what it hands out is handed out twice. All processes of a
@@ -30,7 +30,7 @@ class ServerTimeline(NamedTuple):
     Where a server stands.
 
     Attributes:
-        system_id: The cluster's; a standby has that of its primary.
+        system_id: The cluster's; a standby has its primary's.
         timeline: None: it is a standby, and takes no writes.
     """
 
@@ -58,7 +58,7 @@ class Timelines:
         self.refused: tuple[str, float] | None = None
 
     def learn(self, standing: ServerTimeline) -> None:
-        """A server that is used stands there."""
+        """A server that is used has that timeline."""
         if standing.timeline is not None:
             self._newest[standing.system_id] = max(standing.timeline, self._newest.get(standing.system_id, 0))
 

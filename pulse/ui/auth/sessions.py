@@ -1,4 +1,4 @@
-"""Who is logged in: sessions in the memory of this process, bounded in number and in time."""
+"""Logins: sessions in the memory of this process, bounded in number and in time."""
 
 from __future__ import annotations
 

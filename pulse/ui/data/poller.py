@@ -113,11 +113,11 @@ class Poller:
 
     @property
     def newest(self) -> SystemSnapshot | None:
-        """What is known without waiting, None where it is old."""
+        """The newest answer, without waiting; None where it is old."""
         return self._standing if self._is_fresh() else None
 
     def touch(self) -> None:
-        """Somebody looks: where what is known is old, it is asked for now, beside what the page itself asks."""
+        """Somebody looks: where the newest answer is old, ask for another now, beside what the page itself asks."""
         self._wanted_s = time.monotonic()
         self._wake.set()
         if not self._is_fresh():
@@ -139,7 +139,7 @@ class Poller:
         self._round = None
 
     async def watch(self) -> AsyncIterator[SystemSnapshot]:
-        """Each new standing; whoever is slow sees the newest, not all."""
+        """Each new standing; a slow reader sees the newest, not all."""
         if self._watchers >= MOST_WATCHERS:
             return
         self._watchers += 1

@@ -38,9 +38,9 @@ class LazyConnection:
     A connection that is made when it is first needed, and given up at the first trouble: the next question makes one.
 
     Args:
-        who: Whom it leads to, as messages call them.
+        who: The server, as messages call it.
         find: Finds the socket; None leaves it to the client.
-        behalf: For whom it asks.
+        behalf: The user who asks.
     """
 
     def __init__(self, who: str, find: Callable[[], Path | None], behalf: str | None = None) -> None:
@@ -170,6 +170,6 @@ class Questions:
 
 
 def _look_at(task: asyncio.Task[dict[str, object]]) -> None:
-    """Whoever asked may have gone: an error that nobody takes is no news."""
+    """The asker may have gone: an error that nobody takes is no news."""
     if not task.cancelled():
         task.exception()

@@ -69,7 +69,7 @@ def id_of(text: str) -> bytes:
 
 
 async def trouble(request: Request, error: PulseError, template: str = "trouble.html", **context: Any) -> Response:
-    """The page that tells what is in the way, with the code that belongs to it."""
+    """The page that says what went wrong, with the code that belongs to it."""
     status = _STATUS_OF.get(error.code, HTTPStatus.BAD_GATEWAY)
     return await page(request, template, context, error=error, status=status)
 
@@ -104,7 +104,7 @@ async def found_pages(request: Request, body: Mapping[str, object]) -> AsyncIter
 async def ask(
     request: Request, kind: str, body: Mapping[str, object] | None = None, *, within_s: float = ANSWER_S
 ) -> Mapping[str, object]:
-    """Ask the dispatcher, as far as whoever is logged in may know."""
+    """Ask the dispatcher, as far as the user may know."""
     permit(request, kind)
     answer = await site_of(request).questions.ask(kind, body, within_s=within_s)
     sees = CONTENTS in session_of(request).rights or not is_about_contents(kind)
@@ -113,7 +113,7 @@ async def ask(
 
 def permit(request: Request, kind: str) -> None:
     """
-    Refuse what takes a role that whoever is logged in does not have.
+    Refuse what takes a role that the user does not have.
 
     Raises:
         ForbiddenError: It does.
@@ -126,7 +126,7 @@ def permit(request: Request, kind: str) -> None:
 async def do(
     request: Request, kind: str, body: Mapping[str, object], *, within_s: float = CHANGE_S
 ) -> dict[str, object]:
-    """Let the dispatcher do something, for whoever is logged in."""
+    """Let the dispatcher do something, for the user."""
     permit(request, kind)
     return await site_of(request).questions.change(kind, body, behalf=session_of(request).user, within_s=within_s)
 

@@ -1,4 +1,4 @@
-"""The gate: what is paused, by whom and until when; pausing and resuming, of everything or of a topic."""
+"""The gate: what is paused, who did that and until when; pausing and resuming, of everything or of a topic."""
 
 from __future__ import annotations
 

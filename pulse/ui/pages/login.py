@@ -28,7 +28,7 @@ async def ask(request: Request) -> Response:
     token = request.query_params.get("token")
     if token is None or site.options.credentials is not None:
         return _form(request, "")
-    # Nobody is slowed down for a wrong one: 192 bits are not guessed, and any page in the browser could send some.
+    # A wrong one costs no delay: 192 bits are not guessed, and any page in the browser could send some.
     if not site.link_token or not rules.is_same(site.link_token, token):
         return _form(request, _USED, HTTPStatus.FORBIDDEN)
     site.new_link()

@@ -57,7 +57,7 @@ def body_of(given: Mapping[str, str], before: Mapping[str, str] | None = None) -
 
     Args:
         given: What was typed.
-        before: What stood there: only what differs is asked for, and what was emptied is unset.
+        before: What was there: only what differs is asked for, and what was emptied is unset.
 
     Raises:
         BadRequestError: A field is not understood.

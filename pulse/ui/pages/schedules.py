@@ -65,7 +65,7 @@ async def form(request: Request) -> Response:
 
 
 async def create(request: Request) -> Response:
-    """Make it; what is wrong is told above the form, which keeps what was typed."""
+    """Make it; what is wrong is shown above the form, which keeps what was typed."""
     given = values_of(request)
     site = site_of(request)
     try:

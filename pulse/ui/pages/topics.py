@@ -65,7 +65,7 @@ def _least_wanted(row: Mapping[str, Any]) -> tuple[bool, bool, str]:
 def _rows(
     standing: SystemSnapshot, policies: Mapping[str, Mapping[str, object]], *, others: bool
 ) -> list[dict[str, object]]:
-    """A row for each topic, with what is known of it; *others*: those without a policy, too."""
+    """A row for each topic, with its counts; *others*: those without a policy, too."""
     known = {} if standing.stats is None else {one.topic: one for one in standing.stats.topics}
     workers = standing.status.workers or []
     paused = {} if standing.status.gate is None else standing.status.gate.topics
@@ -105,7 +105,7 @@ async def show(request: Request) -> Response:
 
 
 async def save(request: Request) -> Response:
-    """Set what was typed, unset what was emptied; what stands as it stood is left alone."""
+    """Set what was typed, unset what was emptied; what is unchanged is left alone."""
     topic = request.scope[FORM].get("topic", [""])[0]
     here = f"/topics/view?{urlencode({'topic': topic})}"
     try:

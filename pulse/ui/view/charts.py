@@ -36,7 +36,7 @@ class ChartLine:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A chart as it stands in a page: title, legend of name, tone and newest value, and the drawing."""
+    """A chart as a page has it: title, legend of name, tone and newest value, and the drawing."""
 
     title: str
     legend: Sequence[tuple[str, str, str]]

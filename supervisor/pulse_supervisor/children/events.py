@@ -22,7 +22,7 @@ class SpawnOk(Event, frozen=True):
 
 
 class SpawnFailed(Event, frozen=True):
-    """No process could be spawned; ``passes``: for want of descriptors, processes or memory, which comes to an end."""
+    """No process could be spawned; ``passes``: for want of descriptors, processes or memory, which ends."""
 
     reason: str
     passes: bool = False

@@ -45,7 +45,7 @@ class ChildProcess:
     A running child process that this process has spawned.
 
     Attributes:
-        pid: Its pid, also that of its session and process group.
+        pid: Its pid, also of its session and process group.
         bus: Our end of its socketpair, None when it does not speak on the bus.
     """
 

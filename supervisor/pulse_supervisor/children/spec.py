@@ -206,7 +206,7 @@ def command_line(child: ChildSpec, values: Mapping[Placeholder, int]) -> list[st
 
 def stop_order(children: Sequence[ChildSpec]) -> list[list[ChildSpec]]:
     """
-    Who is stopped after whom, given the order of starting: the reverse, but all pools at once.
+    The order of stopping, given the order of starting: the reverse, but all pools at once.
 
     Pools come first because their last results need the dispatcher; they would add up their drains one by one.
     """

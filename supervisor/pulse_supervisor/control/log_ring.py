@@ -1,5 +1,5 @@
 """
-The newest log lines of the supervisor and its children, for `pulse ctl logs`: bounded in bytes, whoever logs how much.
+The newest log lines of the supervisor and its children, for `pulse ctl logs`: bounded in bytes, however much is logged.
 
 Lines come as datagrams (``pulse.system.log_forward``), which nobody waits for; a reader asks for what is behind a
 number, and waits a while for more. So neither who writes nor who reads can keep the supervisor from its work.

@@ -3,7 +3,7 @@ The system user that the embedded PostgreSQL runs under when pulse runs as root.
 
 initdb and postgres refuse root and want a passwd entry, so there must be another user: the one that the administrator
 names, else ``pulse``, made once. Nothing here changes the permissions of anything: where that user may not go is asked
-of the kernel, by going there as that user, and the answer is told to the administrator.
+of the kernel, by going there as that user, and the administrator gets the answer.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ The embedded PostgreSQL: a server of pulse's own, for when no DSN is given.
 ``prepare`` does all that must be done before a start and returns what to execute; the supervisor runs that as one child
 among others. Everything is plain blocking code without threads of its own. The server
 
-* is reached by its Unix socket only. Whoever can open the socket is let in as the super-user ``pulse`` without a
+* is reached by its Unix socket only. Everybody who can open the socket is let in as the super-user ``pulse`` without a
   password (``trust``): that is safe only because the socket lies in a directory of mode 0700, which just its owner, the
   user that PostgreSQL runs as, and root can enter;
 * dies with its owner by a fast shutdown: the death signal is SIGINT. **The kernel sends it when the thread that started

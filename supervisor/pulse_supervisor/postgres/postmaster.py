@@ -2,7 +2,7 @@
 The processes of one data directory: which of them live, and how to make sure that none does.
 
 PostgreSQL guards its data directory by postmaster.pid and by a shared memory segment, and that guard is left alone: the
-postmaster.pid of a living server is never removed, and that of a dead one PostgreSQL replaces by itself. There are two
+postmaster.pid of a living server is never removed, and PostgreSQL replaces a dead one by itself. There are two
 cases that it cannot judge, since all it asks is whether the noted pid can be signalled. In a container, where few pids
 are in use, that pid soon belongs to a worker of the same user; and a killed postmaster stays a zombie until pid 1 reaps
 it, which some do late and some never. /proc tells. (Its other guard, the segment of this directory's inode, remains.)
@@ -34,7 +34,7 @@ STOP_STEPS: Final = ((signal.SIGINT, 20.0), (signal.SIGQUIT, 5.0), (signal.SIGKI
 # What is left of a killed postmaster has nothing to finish: its shared memory is void, the next start recovers.
 _ORPHAN_STEPS: Final = ((signal.SIGQUIT, 2.0), (signal.SIGKILL, 5.0))
 _ORPHANS_OWN_END_S: Final = 2.0  # they notice within milliseconds, unless in the middle of a computation
-# A server whose owner was killed was told to shut down fast already, by its death signal.
+# A server whose owner was killed shuts down fast already, by its death signal.
 _OWN_END_S: Final = 10.0
 _POLL_S: Final = 0.01
 _PID_FILE_BYTES: Final = 8192

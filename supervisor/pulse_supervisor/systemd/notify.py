@@ -1,5 +1,5 @@
 """
-What the service manager is told, by the protocol of sd_notify(3): datagrams of NAME=value lines.
+Messages to the service manager, by the protocol of sd_notify(3): datagrams of NAME=value lines.
 
 Written here because it is a page of code, and the libraries for it are either bindings that need systemd's headers to
 install or have not been maintained for years.
