@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Callable
 
-import pulse.logs  # noqa: F401 - before all that imports structlog
+import pulse.logs  # noqa: F401 # pyright: ignore[reportUnusedImport] - before all that imports structlog
 from pulse_actors.runtime.actor import ActorMain, run
 
 
