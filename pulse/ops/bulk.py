@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Itera
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, TypeVar
 
-from pulse.protocol.answers import Changed, JobPage, read
+from pulse.protocol.answers import ChangedAnswer, JobPageAnswer, read
 
 MAX_MATCHING_CHARACTERS: Final = 1000  # of ``matching``, the words of the audit for what was chosen
 ENDED: Final = ("COMPLETED", "DEAD_LETTERED", "CANCELED")
@@ -65,7 +65,7 @@ ACTIONS: Final[Mapping[str, BulkAction]] = {
 }
 
 
-async def job_pages(ask: Ask, filters: Body, limit: int) -> AsyncIterator[JobPage]:
+async def job_pages(ask: Ask, filters: Body, limit: int) -> AsyncIterator[JobPageAnswer]:
     """
     The jobs that *filters* choose, from the newest on, page by page; what is submitted meanwhile is not met.
 
@@ -77,7 +77,7 @@ async def job_pages(ask: Ask, filters: Body, limit: int) -> AsyncIterator[JobPag
     after: str | None = None
     while True:
         place = {} if after is None else {"after": after}
-        page = read(JobPage, await ask("jobs.list", {**filters, "limit": limit, **place}))
+        page = read(JobPageAnswer, await ask("jobs.list", {**filters, "limit": limit, **place}))
         yield page
         after = page.next
         if after is None:
@@ -85,7 +85,7 @@ async def job_pages(ask: Ask, filters: Body, limit: int) -> AsyncIterator[JobPag
 
 
 async def change_jobs(
-    ask: Ask, action: BulkAction, batches: Iterable[Sequence[bytes]], more: Body, keep: Callable[[Changed], None]
+    ask: Ask, action: BulkAction, batches: Iterable[Sequence[bytes]], more: Body, keep: Callable[[ChangedAnswer], None]
 ) -> None:
     """
     Do *action* to jobs, batch by batch.
@@ -98,7 +98,7 @@ async def change_jobs(
         keep: Is called with each answer.
     """
     for ids in batches:
-        keep(read(Changed, await ask(action.request, {**more, "ids": list(ids)})))
+        keep(read(ChangedAnswer, await ask(action.request, {**more, "ids": list(ids)})))
 
 
 def batches(ids: Sequence[bytes], size: int) -> Iterator[Sequence[bytes]]:
@@ -106,7 +106,7 @@ def batches(ids: Sequence[bytes], size: int) -> Iterator[Sequence[bytes]]:
     return (ids[start : start + size] for start in range(0, len(ids), size))
 
 
-def former_of(action: BulkAction, changed: Changed) -> dict[Former, list[bytes]]:
+def former_of(action: BulkAction, changed: ChangedAnswer) -> dict[Former, list[bytes]]:
     """Ids of the jobs that *action* has changed, by where they were before; {} where nothing takes it back."""
     if not action.reverse:
         return {}

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from pulse.protocol.answers import Attempt
+from pulse.protocol.answers import AttemptInfo
 
 _INDENT: Final = 2
 
@@ -19,7 +19,7 @@ def pretty(text: str, width: int | None = None) -> str:
     return msgspec.json.format(text, indent=_INDENT)
 
 
-def outcome_of(attempt: Attempt) -> str:
+def outcome_of(attempt: AttemptInfo) -> str:
     """How an attempt ended, with the signal or exit code of a worker that died."""
     if attempt.exit_code is None:
         return attempt.outcome

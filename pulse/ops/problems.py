@@ -8,7 +8,7 @@ from typing import Final
 from uuid import UUID
 
 from pulse.common.text import count, cut, duration, iso, one_line
-from pulse.protocol.answers import Gate, Incident, Pause, Process, Status, Worker
+from pulse.protocol.answers import Gate, Incident, PauseInfo, Process, StatusAnswer, Worker
 
 _NAMES: Final = 60  # columns of the handlers that are named
 _YOUNG_S: Final = 60.0  # a process that restarted within it may still be in trouble
@@ -47,7 +47,7 @@ class Problem:
     page: str = ""
 
 
-def problems(status: Status, silent: Mapping[str, str]) -> Iterator[str]:
+def problems(status: StatusAnswer, silent: Mapping[str, str]) -> Iterator[str]:
     """What is not as it should be, a sentence each."""
     for who, why in silent.items():
         yield f"the {who} does not answer: {one_line(why)}"
@@ -65,7 +65,7 @@ def problems(status: Status, silent: Mapping[str, str]) -> Iterator[str]:
         yield f"no workers are connected: {count(waiting, 'job')} {wait}"
 
 
-def paused_by(pause: Gate | Pause) -> str:
+def paused_by(pause: Gate | PauseInfo) -> str:
     """Since when, who paused something, and why."""
     since = "" if pause.paused_at is None else f" since {iso(int(pause.paused_at))}"
     until = "" if pause.paused_until is None else f" until {iso(int(pause.paused_until))}"
@@ -74,7 +74,7 @@ def paused_by(pause: Gate | Pause) -> str:
     return f"{since}{until}{who}{reason}"
 
 
-def process_problems(status: Status) -> Iterator[str]:
+def process_problems(status: StatusAnswer) -> Iterator[str]:
     """The part of it that is about actors, pools and services."""
     for process in (*(status.actors or ()), *(status.pools or ()), *(status.services or ())):
         if process.state != "running":
@@ -83,7 +83,7 @@ def process_problems(status: Status) -> Iterator[str]:
             yield f"{one_line(process.name)} was restarted {duration(process.uptime_s)} ago{_restarts(process)}"
 
 
-def live_problems(status: Status) -> Iterator[Problem]:
+def live_problems(status: StatusAnswer) -> Iterator[Problem]:
     """Workers first: one that is stopped or hangs explains the rest."""
     yield from (found for worker in status.workers or () if (found := trouble_of(worker)) is not None)
     yield from map(_of_incident, status.incidents or ())

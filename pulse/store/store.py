@@ -57,7 +57,7 @@ from pulse.store.rows import (
 from pulse.store.statements import STATEMENTS
 
 if TYPE_CHECKING:
-    from pulse.protocol import NewJob
+    from pulse.protocol import SubmittedJob
 
 _by_id = itemgetter(0)
 
@@ -152,7 +152,7 @@ class Store(Operations, Defaults, Sweeps):
         """What *operator* does, and the note of it, in one transaction: the block's."""
         return acting(self.query, operator)
 
-    async def submit(self, jobs: Sequence[NewJob], *, now: datetime | None = None) -> list[Wake]:
+    async def submit(self, jobs: Sequence[SubmittedJob], *, now: datetime | None = None) -> list[Wake]:
         """
         Insert *jobs*, each of which has an id; all or none.
 
@@ -165,7 +165,7 @@ class Store(Operations, Defaults, Sweeps):
 
     async def submit_and_claim(
         self,
-        jobs: Sequence[NewJob],
+        jobs: Sequence[SubmittedJob],
         topics: Sequence[str],
         workers: Sequence[str],
         seats: Sequence[int],
@@ -207,7 +207,7 @@ class Store(Operations, Defaults, Sweeps):
             Wake(row["topic"], row["priority"], row["due_at"], jobs=1) for row in rows if not row["attempts"]
         ]
 
-    async def submit_again(self, jobs: Sequence[NewJob], *, now: datetime | None = None) -> list[Wake]:
+    async def submit_again(self, jobs: Sequence[SubmittedJob], *, now: datetime | None = None) -> list[Wake]:
         """
         Insert those of *jobs* that are not there yet; all or none.
 

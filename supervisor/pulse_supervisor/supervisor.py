@@ -23,7 +23,7 @@ from msgspec import Struct
 
 from pulse import config
 from pulse.errors import ConflictError, EmbeddedError, NotFoundError
-from pulse.protocol import DrainRequest, LogsRequest, Named
+from pulse.protocol import ActorRequest, DrainRequest, LogsRequest
 from pulse.protocol.bus import HintEvent, OperatorAction
 from pulse.protocol.roles import Access
 from pulse.security.grants import Grants
@@ -239,7 +239,7 @@ class SupervisorRun:
 
     async def _restart(self, request: Struct) -> dict[str, object]:
         """Stop a child in its own time and answer when there is a new process."""
-        assert isinstance(request, Named)  # noqa: S101 - the door decodes each kind as its type
+        assert isinstance(request, ActorRequest)  # noqa: S101 - the door decodes each kind as its type
         slot = self._slot_named(request.name)
         former = slot.process
         if self._runner.shutdown is not None or slot.state.phase in {ChildPhase.STOPPING, ChildPhase.FAILED}:
@@ -269,7 +269,7 @@ class SupervisorRun:
     def _did(self, request: Struct, requester: Requester) -> None:
         """Have it written down who asked for a restart or a drain."""
         match request:
-            case Named(name):
+            case ActorRequest(name):
                 self._note("actors.restart", requester, {"name": name})
             case DrainRequest(everything):
                 self._note("drain", requester, {"all": everything})

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from pulse.errors import ConflictError, StatementError
-from pulse.protocol import HandlerInfo, NewJob
+from pulse.protocol import HandlerInfo, SubmittedJob
 from pulse.store.failures import UNIQUE_VIOLATION
 from pulse.store.operators.jobs import ChangedJob
 from pulse.store.recovery.epochs import WENT_BACK, DatabaseState, Held, HostContact, Mark, NewEpoch
@@ -47,7 +47,7 @@ class Rows(Model):
         assert isinstance(row, Row)
         return row
 
-    def _new(self, job: NewJob, now: datetime, place: int) -> Row:
+    def _new(self, job: SubmittedJob, now: datetime, place: int) -> Row:
         assert job.id is not None
         info = self.handlers.get(job.name, HandlerInfo())
         if job.run_at is not None:
@@ -64,7 +64,7 @@ class Rows(Model):
             timeout_s=job.timeout_s or info.timeout_s,
         )
 
-    def submit(self, jobs: Sequence[NewJob], now: datetime) -> list[Wake]:
+    def submit(self, jobs: Sequence[SubmittedJob], now: datetime) -> list[Wake]:
         """Insert; all or none."""
         new = [self._new(job, now, place) for place, job in enumerate(jobs)]
         if len({row.id for row in new} - self.jobs.keys()) < len(new):
@@ -74,7 +74,7 @@ class Rows(Model):
 
     def submit_and_claim(
         self,
-        jobs: Sequence[NewJob],
+        jobs: Sequence[SubmittedJob],
         topics: Sequence[str],
         workers: Sequence[str],
         seats: Sequence[int],
@@ -92,7 +92,7 @@ class Rows(Model):
         left = [self.row(one) for one in seat_of if one not in held]
         return claims, [Wake(row.topic, row.priority, row.next_run_at.timestamp(), 1) for row in left]
 
-    def submit_again(self, jobs: Sequence[NewJob], now: datetime) -> list[Wake]:
+    def submit_again(self, jobs: Sequence[SubmittedJob], now: datetime) -> list[Wake]:
         """Insert what is not there yet."""
         new = [self._new(job, now, place) for place, job in enumerate(jobs)]
         for row in new:

@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 
-from pulse.protocol import HandlerInfo, NewJob
+from pulse.protocol import HandlerInfo, SubmittedJob
 from pulse.store.admin.schema import SCHEMA_VERSION
 from pulse.store.failures import Failing
 from pulse.store.operators.jobs import ChangedJob
@@ -118,12 +118,12 @@ class FakeStore:
         """Nobody listens: behind it is the poll."""
         await self._do("notify_work", lambda: None)
 
-    async def submit(self, jobs: Sequence[NewJob]) -> list[Wake]:
+    async def submit(self, jobs: Sequence[SubmittedJob]) -> list[Wake]:
         return await self._do("submit", lambda: self._rows.submit(jobs, self._now()))
 
     async def submit_and_claim(
         self,
-        jobs: Sequence[NewJob],
+        jobs: Sequence[SubmittedJob],
         topics: Sequence[str],
         workers: Sequence[str],
         seats: Sequence[int],
@@ -150,7 +150,7 @@ class FakeStore:
         if self._knowledge is not None and claims:
             await self._knowledge.claimed(claims)
 
-    async def submit_again(self, jobs: Sequence[NewJob]) -> list[Wake]:
+    async def submit_again(self, jobs: Sequence[SubmittedJob]) -> list[Wake]:
         return await self._do("submit_again", lambda: self._rows.submit_again(jobs, self._now()))
 
     async def claim(

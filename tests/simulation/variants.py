@@ -190,7 +190,7 @@ VARIANTS: Final[dict[str, Variant]] = {
         ((process_watch, "_end_of", _all_are_suspects),), "in which others ran", first=72, within=400
     ),
     "a worker forgets reports under way": Variant(
-        ((ledger.Desk, "disconnected", _forget_reports),), "it does not come to an end"
+        ((ledger.Ledger, "disconnected", _forget_reports),), "it does not come to an end"
     ),
     "what is held may be deleted": Variant(
         ((jobs, "_held_here", _nobody_holds),),

@@ -12,7 +12,7 @@ from pulse.errors import StatementError, StatementTimeoutError, UnavailableError
 from pulse.store.failures import IN_VAIN
 from pulse.store.rows import Completion, Renewal
 from pulse.store.store import Store
-from pulse_actors.shared.row_writes import Left, write_merged
+from pulse_actors.shared.row_writes import UnwrittenRow, write_merged
 from tests.store.helpers import LEASE_S, NOW, TOPIC, WORKER, forge, read
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ async def test_a_locked_row_waits_alone(store: Store, connection: Connection[Rec
         async with stranger.transaction():
             await stranger.execute("SELECT FROM pulse.jobs WHERE id = encode($1, 'hex')::uuid FOR UPDATE", ids[2])
             locked = await write_merged(store, rows, together, never)
-            assert locked == [Left(rows[2])]
+            assert locked == [UnwrittenRow(rows[2])]
             assert done == {(one, 1) for one in ids if one != ids[2]}
         assert await write_merged(store, [one.row for one in locked], together, never) == []
     finally:

@@ -17,7 +17,7 @@ from pulse.errors import UnavailableError
 from pulse.store.connections.pool import Pool, Target
 from pulse.store.recovery.timelines import ServerTimeline, Timelines
 from pulse.store.store import Store
-from pulse_actors.shared.epoch_memory import Notebook
+from pulse_actors.shared.epoch_memory import MemoryFile
 
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
@@ -73,7 +73,7 @@ async def test_what_another_process_has_seen(pools: Pools, connection: Connectio
     """The state directory tells it, as it is at each new connection; not of a promoted copy that it uses elsewhere."""
     timelines = Store(Target(pools.dsn, "t")).timelines
     timelines.directory = tmp_path
-    book = Notebook(tmp_path)
+    book = MemoryFile(tmp_path)
     known = msgspec.structs.replace(book.open(UUID(int=1)), system_id=await system_of(connection), timeline=2)
     for database in ("", "staging:5432/pulse"):
         book.keep(msgspec.structs.replace(known, database=database))

@@ -22,7 +22,7 @@ from pulse_actors.dispatcher.epochs import witness as module
 from pulse_actors.dispatcher.epochs.witness import OTHERS_S, PUT_OFF_S, REJOIN_S, SOON_S, TICK_S, Witness
 from pulse_actors.dispatcher.workers.records import HeldJob, RegisteredWorker, WorkerFacts
 from pulse_actors.dispatcher.workers.registry import WorkerRegistry
-from pulse_actors.shared.epoch_memory import Memory, Notebook
+from pulse_actors.shared.epoch_memory import Memory, MemoryFile
 from tests.store.epoch_kit import HOST, LEASE_S, OTHER, clean, come, keep, put_back, raised
 from tests.store.helpers import TOPIC, forge, job, read
 from tests.store.refusing_kit import refusing
@@ -282,7 +282,7 @@ async def test_a_new_number_is_remembered_before_it_is_handed_out(host: Host, co
     directory = host.witness._notebook.directory
     host.witness._notebook.close()
     lineage = await connection.fetchval("SELECT lineage FROM pulse.epochs WHERE epoch = 1")
-    assert Notebook(directory).open(lineage).highest == 2000
+    assert MemoryFile(directory).open(lineage).highest == 2000
     await host.witness.step()
     assert await connection.fetchval("SELECT highest FROM pulse.witnesses") == 2000
 

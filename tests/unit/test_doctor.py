@@ -13,7 +13,7 @@ from pulse.ops.doctor.directories import Directory, Socket
 from pulse.ops.doctor.finding import Finding, State, is_well, list_some, shown_bytes, shown_s
 from pulse.ops.doctor.installation import Abilities, DescriptorLimits, Requirement
 from pulse.ops.doctor.verdicts import QUESTIONS, judge
-from pulse.protocol.answers import Status, Worker
+from pulse.protocol.answers import StatusAnswer, Worker
 from pulse.store.admin.doctor import QUEUE_CHECKS, SERVER_CHECKS, DatabaseAnswers, expected_indexes
 
 GRACE_S = 60.0
@@ -397,5 +397,5 @@ def test_words() -> None:
 )
 def test_workers(workers: list[Worker] | None, state: State, words: str) -> None:
     """Somebody is there who can take something."""
-    found = judge_workers(RunningSystem(Status(workers=workers), {}))
+    found = judge_workers(RunningSystem(StatusAnswer(workers=workers), {}))
     assert (found.state, words in found.text) == (state, True)

@@ -22,7 +22,7 @@ from pulse.store.recovery.epochs import DatabaseState
 from pulse.store.recovery.timelines import ServerTimeline, Timelines, newest_of
 from pulse.store.rows import Claim
 from pulse_actors.dispatcher.epochs.witness import FinishedJobs
-from pulse_actors.shared.epoch_memory import Memory, Notebook
+from pulse_actors.shared.epoch_memory import Memory, MemoryFile
 from pulse_actors.shared.epochs import Verdict, bound_of, given_back, judge, next_epoch
 
 LINEAGE: Final = UUID(int=1)
@@ -89,34 +89,34 @@ def test_bounds(attempt: int, bound: int) -> None:
 
 def test_a_notebook_keeps_what_it_is_given(tmp_path: Path) -> None:
     """It is there again for the next process; of another database there is nothing."""
-    book = Notebook(tmp_path / "state")
+    book = MemoryFile(tmp_path / "state")
     first = book.open(LINEAGE)
     assert (first.lineage, first.counter, first.highest) == (LINEAGE, 0, 1000)
     book.keep(KNOWN)
     book.close()
-    again = Notebook(tmp_path / "state")
+    again = MemoryFile(tmp_path / "state")
     assert again.open(LINEAGE) == KNOWN
     assert again.open(UUID(int=2)).counter == 0
     assert again.problem is None
-    assert Notebook(tmp_path / "state").open(LINEAGE) == KNOWN
+    assert MemoryFile(tmp_path / "state").open(LINEAGE) == KNOWN
     assert {path.stat().st_mode & 0o777 for path in (tmp_path / "state").iterdir()} == {0o600}
 
 
 def test_two_processes_have_a_notebook_each(tmp_path: Path) -> None:
     """Of the same database; whoever comes next has that of the one that has gone."""
-    one, two = Notebook(tmp_path), Notebook(tmp_path)
+    one, two = MemoryFile(tmp_path), MemoryFile(tmp_path)
     one.open(LINEAGE)
     one.keep(KNOWN)
     assert two.open(LINEAGE).instance != KNOWN.instance
     two.keep(msgspec.structs.replace(KNOWN, counter=1))
     one.close()
-    assert Notebook(tmp_path).open(LINEAGE) == KNOWN
+    assert MemoryFile(tmp_path).open(LINEAGE) == KNOWN
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b"[]", b'{"lineage": 1}'])
 def test_a_notebook_that_cannot_be_read(tmp_path: Path, text: bytes) -> None:
     """It says so, and begins anew."""
-    book = Notebook(tmp_path)
+    book = MemoryFile(tmp_path)
     book.open(LINEAGE)
     book.close()
     (tmp_path / f"database-{LINEAGE}.json").write_bytes(text)
@@ -134,7 +134,7 @@ def test_a_notebook_whose_disk_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyP
         begun.set()
         goes_on.wait(1.0)
 
-    book = Notebook(tmp_path)
+    book = MemoryFile(tmp_path)
     book.open(LINEAGE)
     newer = msgspec.structs.replace(KNOWN, counter=6)
     monkeypatch.setattr(os, "fsync", hang)
@@ -155,7 +155,7 @@ def test_a_notebook_whose_disk_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyP
         with suppress(FuturesTimeoutError):
             again.result(0.05)
         assert not again.done()
-        assert Notebook(tmp_path).open(LINEAGE).instance != KNOWN.instance
+        assert MemoryFile(tmp_path).open(LINEAGE).instance != KNOWN.instance
         goes_on.set()
         late.result()
         assert again.result() == KNOWN
@@ -164,18 +164,18 @@ def test_a_notebook_whose_disk_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_a_notebook_that_cannot_be_written(tmp_path: Path) -> None:
     """It says why, and goes on in memory; nobody is led to another file."""
     (tmp_path / "file").touch()
-    book = Notebook(tmp_path / "file")
+    book = MemoryFile(tmp_path / "file")
     assert book.open(LINEAGE).counter == 0
     assert book.problem is not None
     book.keep(KNOWN)
-    other = Notebook(tmp_path)
+    other = MemoryFile(tmp_path)
     other.open(LINEAGE)
     target = tmp_path / "target"
     (tmp_path / f"database-{LINEAGE}.new").symlink_to(target)
     other.keep(KNOWN)
     assert other.problem is not None
     assert not target.exists()
-    assert Notebook(None).problem == "there is no state directory"
+    assert MemoryFile(None).problem == "there is no state directory"
 
 
 def test_the_newest_completions_are_kept() -> None:
@@ -209,7 +209,7 @@ def test_timelines() -> None:
 def test_timelines_of_other_processes(tmp_path: Path) -> None:
     """Of the same database; files that cannot be read, or do not tell which it was, say nothing."""
     known = [(4, "a:1/d"), (3, "a:1/d"), (9, "b:1/d"), (8, "")]
-    books = [Notebook(tmp_path) for _ in known]
+    books = [MemoryFile(tmp_path) for _ in known]
     for book, (newest, database) in zip(books, known, strict=True):
         book.open(LINEAGE)
         book.keep(msgspec.structs.replace(KNOWN, timeline=newest, database=database))

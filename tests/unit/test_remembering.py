@@ -22,7 +22,7 @@ from pulse.store.store import Store
 from pulse_actors.dispatcher.epochs import witness as module
 from pulse_actors.dispatcher.epochs.witness import Witness
 from pulse_actors.dispatcher.workers.registry import WorkerRegistry
-from pulse_actors.shared.epoch_memory import Memory, Notebook
+from pulse_actors.shared.epoch_memory import Memory, MemoryFile
 from tests.support.claim_parts import claim_parts
 
 pytestmark = pytest.mark.anyio
@@ -87,7 +87,7 @@ def kept(witness: Witness) -> Memory:
     """What the next process would find."""
     directory = witness._notebook.directory
     witness._notebook.close()
-    return Notebook(directory).open(LINEAGE)
+    return MemoryFile(directory).open(LINEAGE)
 
 
 def problems(witness: Witness) -> list[str]:

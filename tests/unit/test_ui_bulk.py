@@ -94,15 +94,15 @@ async def test_ages_are_meant_as_of_the_page() -> None:
     order = confirmed("cancel")
     assert order.filters == {"older_s": 60.0, "brief": True}
     assert order.matches is not None
-    assert order.matches(answers.Job(identity(1), submitted_at=NOW_S - 1))
-    assert not order.matches(answers.Job(identity(1), submitted_at=NOW_S + 30))
+    assert order.matches(answers.JobInfo(identity(1), submitted_at=NOW_S - 1))
+    assert not order.matches(answers.JobInfo(identity(1), submitted_at=NOW_S + 30))
     order = confirmed("cancel", older="1h", newer="2h")
     assert order.filters == {"older_s": 3660.0, "newer_s": 7260.0, "brief": True}
     assert ordered({"verb": ["cancel"], "all": ["1"], "at": ["nan"]}, NOW_S, is_final=True).filters == {"brief": True}
     order = confirmed("cancel", at_s=NOW_S + 1e6)
     assert order.filters == {"brief": True}
     assert order.matches is not None
-    assert not order.matches(answers.Job(identity(1), submitted_at=NOW_S + 600))
+    assert not order.matches(answers.JobInfo(identity(1), submitted_at=NOW_S + 600))
     with pytest.raises(BadRequestError):
         ordered({"verb": ["cancel"], "all": ["1"], "found": ["x"]}, NOW_S, is_final=True)
 
@@ -113,9 +113,9 @@ async def test_statuses_and_names_are_looked_at_again() -> None:
     assert order.filters is not None
     assert order.filters["topic"] == " t"
     assert order.matches is not None
-    assert not order.matches(answers.Job(identity(1), status="COMPLETED", topic=" t", submitted_at=NOW_S - 9))
-    assert not order.matches(answers.Job(identity(1), status="DEAD_LETTERED", topic="t", submitted_at=NOW_S - 9))
-    assert order.matches(answers.Job(identity(1), status="DEAD_LETTERED", topic=" t", submitted_at=NOW_S - 9))
+    assert not order.matches(answers.JobInfo(identity(1), status="COMPLETED", topic=" t", submitted_at=NOW_S - 9))
+    assert not order.matches(answers.JobInfo(identity(1), status="DEAD_LETTERED", topic="t", submitted_at=NOW_S - 9))
+    assert order.matches(answers.JobInfo(identity(1), status="DEAD_LETTERED", topic=" t", submitted_at=NOW_S - 9))
 
 
 @pytest.mark.parametrize(("verb", "reverse"), [("cancel", "retry"), ("retry", "cancel"), ("change", "change")])

@@ -32,9 +32,9 @@ STATIC = Path(pulse.ui.__file__).parent / "static"
 HTMX = "d6fdc75f204e6bdefa99b69bf1e6d4ac69b8a364f77929f45c13476b4000f717"
 
 
-def job(**more: object) -> answers.Job:
+def job(**more: object) -> answers.JobInfo:
     """A job as the wire tells it."""
-    return answers.Job(**{"id": ID.bytes, "submitted_at": NOW_S - 100, "status": "PENDING", **more})  # type: ignore[arg-type]
+    return answers.JobInfo(**{"id": ID.bytes, "submitted_at": NOW_S - 100, "status": "PENDING", **more})  # type: ignore[arg-type]
 
 
 class TestFilters:
@@ -138,14 +138,14 @@ class TestOrders:
         ids = [bytes([number]) * 16 for number in range(3)]
         order = ordered({"verb": ["change"], "id": [str(ID)], "to_priority": ["5"]}, NOW_S, is_final=True)
         before = [(ids[0], "a", 0), (ids[1], "b", 0), (ids[2], "a", 0)]
-        undo = undo_of(order, answers.Changed(ids, [], before=before))
+        undo = undo_of(order, answers.ChangedAnswer(ids, [], before=before))
         assert undo is not None
         assert [dict(step.body) for step in undo.steps] == [
             {"ids": [ids[0], ids[2]], "topic": "a", "priority": 0},
             {"ids": [ids[1]], "topic": "b", "priority": 0},
         ]
         order = ordered({"verb": ["delete"], "id": [str(ID)]}, NOW_S, is_final=True)
-        assert undo_of(order, answers.Changed(ids, [])) is None
+        assert undo_of(order, answers.ChangedAnswer(ids, [])) is None
 
 
 class TestScheduleForm:
@@ -176,7 +176,7 @@ class TestScheduleForm:
 
     def test_shown(self) -> None:
         """What a schedule has stands in the form as it would be typed."""
-        values = values_from(answers.Schedule(ID.bytes, name="n", kind="at", run_at=NOW_S, jitter_s=1.5))
+        values = values_from(answers.ScheduleInfo(ID.bytes, name="n", kind="at", run_at=NOW_S, jitter_s=1.5))
         assert (values["kind"], values["at"], values["jitter_s"]) == ("at", "2027-01-15T08:00:00Z", "1.5")
 
 
@@ -249,9 +249,9 @@ class TestCharts:
 
 def test_what_is_wrong_is_told_of_topics_and_workers() -> None:
     """A pause that holds jobs back, a topic that nobody serves, a silent worker; no more than that."""
-    pause = answers.Pause(reason="fire", paused_at=1_900_000_000.0, paused_by="uid 0 (root)")
+    pause = answers.PauseInfo(reason="fire", paused_at=1_900_000_000.0, paused_by="uid 0 (root)")
     gate = answers.Gate(topics={"a": pause})
-    status = answers.Status(workers=[answers.Worker(name="w", pid=7, silent=True)], gate=gate)
+    status = answers.StatusAnswer(workers=[answers.Worker(name="w", pid=7, silent=True)], gate=gate)
     topics = [
         TopicStats("a", ready=3, oldest_s=60.0, paused=True, workers=1),
         TopicStats("b", ready=1, workers=0),
@@ -263,13 +263,13 @@ def test_what_is_wrong_is_told_of_topics_and_workers() -> None:
         "topic “a” is paused since 2030-03-17T17:46:40Z by uid 0 (root) (fire): 3 jobs wait, the first for 60 s",
         "no worker serves topic “b”: 1 job waits",
     ]
-    assert wrongs(answers.Status(), {}, ()) == []
+    assert wrongs(answers.StatusAnswer(), {}, ()) == []
 
 
 def test_what_is_wrong_says_what_to_do_and_where_more_stands() -> None:
     """Commands are quoted for a shell; an incident of several sentences has its advice below the last, and a page."""
     incident = answers.Incident("hosts", "wrong", "host a is gone", ["host b is gone"], ["start it"])
-    told = wrongs(answers.Status(workers=[], incidents=[incident]), {}, [TopicStats("a b", ready=1, paused=True)])
+    told = wrongs(answers.StatusAnswer(workers=[], incidents=[incident]), {}, [TopicStats("a b", ready=1, paused=True)])
     resume = ("pulse ctl dispatch resume --topic 'a b'",)
     paused = "topic “a b” is paused: 1 job waits"
     assert told == [
@@ -277,7 +277,7 @@ def test_what_is_wrong_says_what_to_do_and_where_more_stands() -> None:
         Problem(paused, "A topic is paused", (), resume, "/topics/view?topic=a+b"),
     ]
     assert [*map(formatting.is_command, (*resume, "start it"))] == [True, False]
-    many = answers.Status(workers=[answers.Worker(name="w", silent=True)] * 30)
+    many = answers.StatusAnswer(workers=[answers.Worker(name="w", silent=True)] * 30)
     assert [one.text for one in wrongs(many, {}, ())][10:] == ["and 20 more: see Workers"]
 
 
@@ -291,7 +291,7 @@ def test_dead_letters_are_grouped() -> None:
 
 def test_timeline() -> None:
     """Submitted, each attempt that left a row, and what comes next, in this order."""
-    failed = answers.Attempt(attempt=1, outcome="error", ended_at=NOW_S)
+    failed = answers.AttemptInfo(attempt=1, outcome="error", ended_at=NOW_S)
     told = [moment.title for moment in timeline(job(status="RETRYING", attempts=1, history=[failed]))]
     assert told == ["submitted", "attempt 1: error", "due"]
     told = [moment.title for moment in timeline(job(status="COMPLETED", attempts=2, history=[failed]))]

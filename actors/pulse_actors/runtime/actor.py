@@ -298,7 +298,7 @@ class Runtime:
         found = self.store.failing.now()[-MOST_REFUSED:]
         if found and self.name != DISPATCHER:
             told = [bodies.RefusedStatement(*refusal(self.name, one, time.monotonic())) for one in found]
-            await self.bus.hint(bodies.hint(DISPATCHER, bodies.HintEvent.FAILING, bodies.RefusedStatements(told)))
+            await self.bus.hint(bodies.hint(DISPATCHER, bodies.HintEvent.FAILING, bodies.RefusedStatementsHint(told)))
 
     async def _answer_status(self, request: int | None) -> None:
         answer: dict[str, object] = {"database": None, "gate": None, "jobs": None}

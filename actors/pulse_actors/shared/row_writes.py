@@ -27,7 +27,7 @@ T = TypeVar("T", bound=Row)
 
 
 @dataclass(frozen=True, slots=True)
-class Left(Generic[T]):
+class UnwrittenRow(Generic[T]):
     """
     A row that was not written.
 
@@ -58,7 +58,7 @@ async def write_merged(
     alone: Callable[[T, StatementError], Awaitable[None]] = _leave,
     *,
     raises: bool = True,
-) -> list[Left[T]]:
+) -> list[UnwrittenRow[T]]:
     """
     Write *rows* in one statement.
 
@@ -86,7 +86,7 @@ async def write_merged(
             raise
         locked = [one for one in writing.left if one.error is None]
         known = {id(row) for row in writing.written} | {id(one.row) for one in locked}
-        return [*locked, *(Left(row, error, is_blamed=False) for row in rows if id(row) not in known)]
+        return [*locked, *(UnwrittenRow(row, error, is_blamed=False) for row in rows if id(row) not in known)]
     return writing.left
 
 
@@ -105,7 +105,7 @@ class _Writing(Generic[T]):
         self._has_written = False
         self._is_split = False
         self._refused = 0
-        self.left: list[Left[T]] = []
+        self.left: list[UnwrittenRow[T]] = []
         self.written: list[T] = []
 
     async def write(self, rows: Sequence[T]) -> None:
@@ -115,12 +115,12 @@ class _Writing(Generic[T]):
             await self._together(rows)
         except StatementTimeoutError:
             if len(rows) == 1:
-                self.left.append(Left(rows[0]))
+                self.left.append(UnwrittenRow(rows[0]))
                 return
             free = await self._store.lockable([row.id for row in rows])
             locked = [row for row in rows if row.id not in free]
             if locked:
-                self.left += map(Left, locked)
+                self.left += map(UnwrittenRow, locked)
                 await self.write([row for row in rows if row.id in free])
                 return
         except UnavailableError as error:
@@ -149,7 +149,7 @@ class _Writing(Generic[T]):
             else:
                 self.written.append(row)
                 return
-        self.left.append(Left(row, error))
+        self.left.append(UnwrittenRow(row, error))
         self._refused += 1
         if self._refused >= IN_VAIN and not self._has_written:
             raise error

@@ -145,12 +145,12 @@ def choose_dsn(settings: Settings, env: Mapping[str, str], told: str | None) -> 
 def _told(settings: Settings) -> str | None:
     """The DSN, without its password, that the running supervisor says it uses."""
     from pulse.cli.server import ServerHandle
-    from pulse.protocol.answers import Status, read
+    from pulse.protocol.answers import StatusAnswer, read
     from pulse.system.directories import CLIENT_SOCKET
 
     socket = None if settings.runtime_dir is None else settings.runtime_dir / CLIENT_SOCKET
     try:
-        status = read(Status, ServerHandle(socket, _STATUS_S).ask_supervisor("status"))
+        status = read(StatusAnswer, ServerHandle(socket, _STATUS_S).ask_supervisor("status"))
     except NobodyAnswersError:
         return None
     return None if status.database is None else status.database.dsn or None

@@ -19,7 +19,7 @@ from pulse.errors import ConfigError, PulseError
 if TYPE_CHECKING:
     from pulse.config import Settings
     from pulse.ops.doctor.finding import Finding
-    from pulse.protocol.answers import Status
+    from pulse.protocol.answers import StatusAnswer
 
 _STYLES: Final = {"ok": "green", "warning": "yellow", "wrong": "bold red", "skipped": "dim"}
 _STATE_WIDTH: Final = 9
@@ -33,7 +33,7 @@ _STATUS_S: Final = 1.4
 class RunningSystem:
     """What the running system said: its state as ``pulse ctl status`` has it, and who was silent."""
 
-    status: Status
+    status: StatusAnswer
     silent: Mapping[str, str]
 
     @property
@@ -134,14 +134,14 @@ def _ask_running(directory: Path | None) -> RunningSystem:
     from pulse.cli.server import ServerHandle
     from pulse.cli.system.status import ask_both
     from pulse.ops.status import merge
-    from pulse.protocol.answers import Status, read
+    from pulse.protocol.answers import StatusAnswer, read
     from pulse.system.directories import CLIENT_SOCKET
 
     if directory is None:
         nobody = "there is no runtime directory"
-        return RunningSystem(read(Status, merge(None, None)), {"supervisor": nobody, "dispatcher": nobody})
+        return RunningSystem(read(StatusAnswer, merge(None, None)), {"supervisor": nobody, "dispatcher": nobody})
     answers = ask_both(ServerHandle(directory / CLIENT_SOCKET, _STATUS_S))
-    return RunningSystem(read(Status, answers.merged), answers.silent)
+    return RunningSystem(read(StatusAnswer, answers.merged), answers.silent)
 
 
 def _processes(running: RunningSystem, version: str) -> Finding:

@@ -15,7 +15,7 @@ from pulse.cli.output.render import Cell, Line, Screen, foreign, write_document
 from pulse.cli.server import current_server
 from pulse.common.text import ago, count, duration, printable, shell_word
 from pulse.errors import PulseError
-from pulse.protocol.answers import Gate, Pause, read
+from pulse.protocol.answers import Gate, PauseInfo, read
 
 _ASIDE_S: Final = 2.0
 _MOST: Final = 1000  # topics that `stats` tells by themselves
@@ -90,7 +90,7 @@ def _warn_of_open(topic: str) -> None:
 def gate_lines(gate: Gate, now_s: float, *, most: int | None = None) -> Iterator[Line]:
     """The gate in words: a line for the whole, one for each paused topic or the first *most*, and how many more."""
     if gate.paused:
-        whole = Pause(gate.reason, gate.paused_at, gate.paused_by, paused_until=gate.paused_until)
+        whole = PauseInfo(gate.reason, gate.paused_at, gate.paused_by, paused_until=gate.paused_until)
         yield _pause_line("all topics paused", whole, now_s)
     elif not gate.topics:
         yield [Cell("open", "green")]
@@ -104,11 +104,11 @@ def gate_lines(gate: Gate, now_s: float, *, most: int | None = None) -> Iterator
         yield [Cell(f"and {count(left, 'more topic')}: pulse ctl dispatch status", "dim")]
 
 
-def _topic_line(topic: str, pause_: Pause, now_s: float) -> Line:
+def _topic_line(topic: str, pause_: PauseInfo, now_s: float) -> Line:
     return _pause_line(f"topic {printable(topic)} paused", pause_, now_s)
 
 
-def _pause_line(what: str, pause_: Pause, now_s: float) -> Line:
+def _pause_line(what: str, pause_: PauseInfo, now_s: float) -> Line:
     line = [Cell(what, "bold yellow"), Cell(_since(pause_.paused_at, now_s))]
     if pause_.paused_by:
         line += [Cell(" by "), foreign(pause_.paused_by)]

@@ -19,7 +19,7 @@ from pulse.cli.server import current_server
 from pulse.common.text import ago, duration, iso, printable
 from pulse.job import CATCH_UPS, OVERLAPS
 from pulse.ops.job_text import pretty
-from pulse.protocol.answers import Identity, Schedule, SchedulePage, SchedulePreview, part, read
+from pulse.protocol.answers import Identity, PreviewAnswer, ScheduleInfo, SchedulePageAnswer, part, read
 from pulse.security.codec import shown_instead
 
 _LABEL_WIDTH: Final = 11
@@ -125,7 +125,7 @@ def list_schedules(limit: int, after: str | None, *, as_json: bool) -> None:
     if as_json:
         write_document(answer)
         return
-    page = read(SchedulePage, answer)
+    page = read(SchedulePageAnswer, answer)
     screen = Screen()
     if page.schedules:
         screen.table(schedules_table(page, time.time()))
@@ -246,7 +246,7 @@ def preview(schedule_id: bytes, count: int, *, as_json: bool) -> None:
     """Show when a schedule occurs next, in its time zone."""
     body = {"id": schedule_id, "count": count}
     answer = current_server().ask("schedules.preview", body, repeatable=True)
-    found = read(SchedulePreview, answer)
+    found = read(PreviewAnswer, answer)
     if as_json:
         write_document(answer)
         return
@@ -307,7 +307,7 @@ def local_iso(unix_s: float, zone: str) -> str:
     return datetime.fromtimestamp(unix_s, local).isoformat(sep=" ")
 
 
-def schedules_table(page: SchedulePage, now_s: float) -> Table:
+def schedules_table(page: SchedulePageAnswer, now_s: float) -> Table:
     """The table of a page of schedules."""
     rows = [_row(schedule, now_s) for schedule in page.schedules]
     if all(schedule.key is None for schedule in page.schedules):
@@ -316,7 +316,7 @@ def schedules_table(page: SchedulePage, now_s: float) -> Table:
     return Table((*_COLUMNS, _KEY), [[*row, key] for row, key in zip(rows, keys, strict=True)])
 
 
-def when_words(schedule: Schedule) -> str:
+def when_words(schedule: ScheduleInfo) -> str:
     """When *schedule* fires, in words."""
     if schedule.cron is not None:
         zone = f" {schedule.timezone}" if schedule.timezone else ""
@@ -326,7 +326,7 @@ def when_words(schedule: Schedule) -> str:
     return "once" if schedule.run_at is None else f"once at {iso(schedule.run_at)}"
 
 
-def facts(schedule: Schedule, now_s: float) -> Iterator[tuple[str, Cell]]:
+def facts(schedule: ScheduleInfo, now_s: float) -> Iterator[tuple[str, Cell]]:
     """What there is to say of *schedule*, label by label."""
     yield "name", foreign(schedule.name)
     yield "topic", Cell("the handler's", "dim") if schedule.topic is None else foreign(schedule.topic)
@@ -360,7 +360,7 @@ def facts(schedule: Schedule, now_s: float) -> Iterator[tuple[str, Cell]]:
         yield "args", foreign(shown_instead(schedule.args) or pretty(schedule.args))
 
 
-def _declaration(schedule: Schedule) -> Iterator[tuple[str, Cell]]:
+def _declaration(schedule: ScheduleInfo) -> Iterator[tuple[str, Cell]]:
     if schedule.undeclared_at is not None:
         yield "declared", Cell(f"not any more by {printable(schedule.declared_by or '')}", "yellow")
     elif schedule.declared_by is not None:
@@ -369,13 +369,13 @@ def _declaration(schedule: Schedule) -> Iterator[tuple[str, Cell]]:
         yield "key", foreign(schedule.key)
 
 
-def _next(schedule: Schedule, now_s: float) -> Cell:
+def _next(schedule: ScheduleInfo, now_s: float) -> Cell:
     if schedule.paused:
         return Cell("paused", "yellow")
     return Cell("never again", "dim") if schedule.next_run_at is None else moment(schedule.next_run_at, now_s)
 
 
-def _state(schedule: Schedule, now_s: float) -> Cell:
+def _state(schedule: ScheduleInfo, now_s: float) -> Cell:
     """When it fires next, or what keeps it from that."""
     suffix = "" if schedule.undeclared_at is None else ", not declared any more"
     if schedule.error is not None:
@@ -386,7 +386,7 @@ def _state(schedule: Schedule, now_s: float) -> Cell:
     return Cell(f"{coming}{suffix}", "yellow") if suffix else Cell(coming)
 
 
-def _row(schedule: Schedule, now_s: float) -> Line:
+def _row(schedule: ScheduleInfo, now_s: float) -> Line:
     return [
         Cell(str(UUID(bytes=schedule.id))),
         foreign(schedule.name),
@@ -402,7 +402,7 @@ def _show(answer: dict[str, object], *, as_json: bool) -> None:
     if as_json:
         write_document(document)
         return
-    schedule = read(Schedule, document)
+    schedule = read(ScheduleInfo, document)
     Screen().lines(
         [
             [Cell(str(UUID(bytes=schedule.id)), "bold")],

@@ -35,7 +35,7 @@ from pulse.ops.bulk import (
     job_pages,
     run_blocking,
 )
-from pulse.protocol.answers import Changed
+from pulse.protocol.answers import ChangedAnswer
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -206,13 +206,13 @@ def _interruptible() -> Generator[Callable[[], bool]]:
 
 def _apply(
     client: Client, action: BulkAction, ids: Sequence[bytes], more: Mapping[str, object], *, shows: bool = False
-) -> tuple[Changed, PulseError | None]:
+) -> tuple[ChangedAnswer, PulseError | None]:
     """Batch by batch, until the end, until somebody stops it, or until one behind the first fails: then also why."""
-    whole = Changed([], [], [])
+    whole = ChangedAnswer([], [], [])
     has_answer = False
     with _interruptible() as is_stopped, ProgressLine(_PROGRESS_S, is_shown=shows) as line:
 
-        def keep(changed: Changed) -> None:
+        def keep(changed: ChangedAnswer) -> None:
             nonlocal has_answer
             has_answer = True
             whole.done.extend(changed.done)
@@ -230,7 +230,7 @@ def _apply(
     return whole, None
 
 
-def _tell_each(action: BulkAction, changed: Changed, *, as_json: bool) -> None:
+def _tell_each(action: BulkAction, changed: ChangedAnswer, *, as_json: bool) -> None:
     if as_json:
         write_document({"done": changed.done, "refused": changed.refused})
     else:
@@ -240,7 +240,7 @@ def _tell_each(action: BulkAction, changed: Changed, *, as_json: bool) -> None:
         click.echo(f"pulse: {UUID(bytes=job_id)}: {code}: {_REASONS.get(code, 'refused')}", err=True)
 
 
-def _tell_all(action: BulkAction, changed: Changed, filters: Mapping[str, object], options: BulkOptions) -> None:
+def _tell_all(action: BulkAction, changed: ChangedAnswer, filters: Mapping[str, object], options: BulkOptions) -> None:
     if options.as_json:
         write_document({"done": changed.done, "refused": changed.refused})
     else:
@@ -250,7 +250,7 @@ def _tell_all(action: BulkAction, changed: Changed, filters: Mapping[str, object
         click.echo(f"pulse: {count(jobs, 'job')}: {code}: {_REASONS.get(code, 'refused')}", err=True)
 
 
-def _conclude(changed: Changed, failure: PulseError | None, *, asked: int) -> None:
+def _conclude(changed: ChangedAnswer, failure: PulseError | None, *, asked: int) -> None:
     """
     Say what was left, and end as it went.
 
@@ -270,14 +270,14 @@ def _conclude(changed: Changed, failure: PulseError | None, *, asked: int) -> No
         raise click.exceptions.Exit(1)
 
 
-def _hint(action: BulkAction, changed: Changed, filters: Mapping[str, object]) -> None:
+def _hint(action: BulkAction, changed: ChangedAnswer, filters: Mapping[str, object]) -> None:
     """Say how to undo it, where somebody reads."""
     if sys.stderr.isatty():
         for line in _undo(action, changed, filters):
             click.echo(line, err=True)
 
 
-def _undo(action: BulkAction, changed: Changed, filters: Mapping[str, object]) -> Iterator[str]:
+def _undo(action: BulkAction, changed: ChangedAnswer, filters: Mapping[str, object]) -> Iterator[str]:
     """The commands that undo what was done, as far as there are any."""
     groups = list(former_of(action, changed).items())
     for former, ids in groups[:_MOST_GROUPS]:

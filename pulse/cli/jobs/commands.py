@@ -21,7 +21,7 @@ from pulse.cli.output.render import STATUS_STYLES, Cell, Column, Screen, Table, 
 from pulse.cli.server import current_server
 from pulse.common.text import cut, duration, iso, one_line, printable
 from pulse.errors import PulseError
-from pulse.protocol.answers import Job, JobPage, Stack, Why, part, read
+from pulse.protocol.answers import JobInfo, JobPageAnswer, Stack, WhyAnswer, part, read
 
 if TYPE_CHECKING:
     from pulse.client.client import Client
@@ -87,7 +87,7 @@ def _list_once(client: Client, body: Mapping[str, object], *, as_json: bool) -> 
     if as_json:
         write_document(answer)
         return
-    page = read(JobPage, answer)
+    page = read(JobPageAnswer, answer)
     screen = Screen()
     if page.jobs:
         screen.table(jobs_table(page, time.time()))
@@ -107,7 +107,7 @@ def _watch(body: Mapping[str, object], every_s: float) -> None:
     with current_server().client() as client:
         while True:
             try:
-                page, trouble = read(JobPage, found_of(client, body)), ""
+                page, trouble = read(JobPageAnswer, found_of(client, body)), ""
             except PulseError as error:
                 if page is None:
                     raise
@@ -116,7 +116,7 @@ def _watch(body: Mapping[str, object], every_s: float) -> None:
             time.sleep(every_s)
 
 
-def _paint(page: JobPage, trouble: str, now_s: float) -> None:
+def _paint(page: JobPageAnswer, trouble: str, now_s: float) -> None:
     screen = Screen()  # the window may have another width now
     rows = page.jobs
     if screen.width is not None and os.environ.get("TERM", "dumb") != "dumb":
@@ -125,7 +125,7 @@ def _paint(page: JobPage, trouble: str, now_s: float) -> None:
     screen.lines([[Cell(iso(int(now_s)), "dim")]])
     if trouble:
         screen.lines([[foreign(f"! {trouble}", "yellow")]])
-    screen.table(jobs_table(JobPage(rows), now_s))
+    screen.table(jobs_table(JobPageAnswer(rows), now_s))
     sys.stdout.flush()
 
 
@@ -145,7 +145,7 @@ def get_job(job_id: bytes, *, whole_stacks: bool, as_json: bool) -> None:
     if as_json:
         write_document(part(answer, "job"))
     else:
-        show_job(read(Job, part(answer, "job")), Screen(), time.time(), whole_stacks=whole_stacks)
+        show_job(read(JobInfo, part(answer, "job")), Screen(), time.time(), whole_stacks=whole_stacks)
 
 
 @jobs.command(
@@ -167,7 +167,7 @@ def why(job_id: bytes, *, as_json: bool) -> None:
         write_document(answer)
         return
     screen = Screen()
-    for reason in read(Why, answer).reasons:
+    for reason in read(WhyAnswer, answer).reasons:
         screen.lines([[foreign(reason.text)]])
         if reason.advice:
             screen.lines([[foreign(f"  {reason.advice}", "dim")]])
@@ -196,12 +196,12 @@ for _command in (cancel, retry, delete, change):
     jobs.add_command(_command)
 
 
-def jobs_table(page: JobPage, now_s: float) -> Table:
+def jobs_table(page: JobPageAnswer, now_s: float) -> Table:
     """The table of a page of jobs."""
     return Table(_COLUMNS, [_row(job, now_s) for job in page.jobs])
 
 
-def _row(job: Job, now_s: float) -> list[Cell]:
+def _row(job: JobInfo, now_s: float) -> list[Cell]:
     error = cut(one_line(job.last_error or ""), _ERROR_CHARACTERS)
     return [
         Cell(str(UUID(bytes=job.id))),

@@ -10,7 +10,7 @@ from pulse.cli.jobs.story import story
 from pulse.cli.output.render import STATUS_STYLES, Cell, Screen, foreign
 from pulse.common.text import ago, count, duration, iso, printable
 from pulse.ops.job_text import pretty
-from pulse.protocol.answers import Job
+from pulse.protocol.answers import JobInfo
 from pulse.security.codec import shown_instead
 
 CONCEALED: Final = "not shown: that needs the role client"
@@ -19,7 +19,7 @@ _MARGIN: Final = 2
 _MOST_CHARACTERS: Final = 4000  # of a text on a terminal: a page or two; a pipe gets all of it
 
 
-def show_job(job: Job, screen: Screen, now_s: float, *, whole_stacks: bool = False) -> None:
+def show_job(job: JobInfo, screen: Screen, now_s: float, *, whole_stacks: bool = False) -> None:
     """Show *job* on *screen*; of stacks all lines, or only the last."""
     screen.lines(
         [
@@ -43,7 +43,7 @@ def show_job(job: Job, screen: Screen, now_s: float, *, whole_stacks: bool = Fal
     screen.lines([Cell(" " * _MARGIN), *line] for line in story(job, now_s, whole_stacks=whole_stacks, most=most))
 
 
-def facts(job: Job, now_s: float) -> Iterator[tuple[str, Cell]]:
+def facts(job: JobInfo, now_s: float) -> Iterator[tuple[str, Cell]]:
     """What there is to say of *job*, label by label; what does not apply is left out."""
     yield "status", Cell(job.status, STATUS_STYLES.get(job.status, ""))
     yield "name", foreign(job.name)
@@ -80,7 +80,7 @@ def moment(moment_s: float, now_s: float) -> Cell:
     return Cell(f"{iso(int(moment_s))} ({ago(moment_s, now_s)})")
 
 
-def _tries(job: Job) -> str:
+def _tries(job: JobInfo) -> str:
     notes = [count(job.attempts, "attempt")] if job.uncharged else []
     if job.uncharged:
         notes.append(f"{job.uncharged} uncharged")

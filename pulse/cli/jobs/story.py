@@ -9,7 +9,7 @@ from uuid import UUID
 from pulse.cli.output.render import Cell, Line, foreign
 from pulse.common.text import count, cut, duration, iso, one_line, printable
 from pulse.ops.job_text import outcome_of, pretty
-from pulse.protocol.answers import Attempt, Job
+from pulse.protocol.answers import AttemptInfo, JobInfo
 
 _MARGIN: Final = " " * 22  # the width of a time, and two
 _SHORT_STACK_LINES: Final = 4
@@ -20,7 +20,7 @@ _IDENTITY_PARTS: Final = 5
 _ENDS: Final = {"COMPLETED": "green", "DEAD_LETTERED": "red", "CANCELED": "yellow"}
 
 
-def story(job: Job, now_s: float, *, whole_stacks: bool = False, most: int | None = None) -> Iterator[Line]:
+def story(job: JobInfo, now_s: float, *, whole_stacks: bool = False, most: int | None = None) -> Iterator[Line]:
     """
     The lines of it.
 
@@ -43,7 +43,7 @@ def story(job: Job, now_s: float, *, whole_stacks: bool = False, most: int | Non
     yield from _newest(job, now_s)
 
 
-def used(attempt: Attempt) -> str:
+def used(attempt: AttemptInfo) -> str:
     """What an attempt used, as far as the kernel counted it."""
     parts: list[str] = []
     if attempt.cpu_s is not None:
@@ -66,7 +66,7 @@ def _at(moment_s: float | None) -> list[Cell]:
     return [Cell(_MARGIN if moment_s is None else f"{iso(int(moment_s))}  ", "dim")]
 
 
-def _submitted(job: Job) -> str:
+def _submitted(job: JobInfo) -> str:
     words = "submitted"
     if job.schedule_id is not None:
         words = f"fired by schedule {UUID(bytes=job.schedule_id)}"
@@ -78,7 +78,7 @@ def _submitted(job: Job) -> str:
     return words
 
 
-def _attempt(attempt: Attempt, *, whole_stacks: bool, most: int | None) -> Iterator[Line]:
+def _attempt(attempt: AttemptInfo, *, whole_stacks: bool, most: int | None) -> Iterator[Line]:
     if attempt.attempt == 0:
         yield [*_at(attempt.ended_at), Cell("expired", "red"), Cell(": not started in time")]
         return
@@ -97,7 +97,7 @@ def _attempt(attempt: Attempt, *, whole_stacks: bool, most: int | None) -> Itera
         yield from _stack(attempt.stack, whole=whole_stacks)
 
 
-def _how(attempt: Attempt) -> str:
+def _how(attempt: AttemptInfo) -> str:
     words = ""
     if attempt.started_at is not None and attempt.ended_at is not None:
         words = f" after {duration(attempt.ended_at - attempt.started_at)}"
@@ -124,7 +124,7 @@ def _innermost(lines: list[str]) -> list[str]:
     return part[:_SHORT_STACK_LINES] if "call first" in lines[heads[0]] else part[-_SHORT_STACK_LINES:]
 
 
-def _unrecorded(job: Job) -> str:
+def _unrecorded(job: JobInfo) -> str:
     """Attempts before the newest that left no row."""
     known = {one.attempt for one in job.history}
     missing = [number for number in range(1, job.attempts) if number not in known]
@@ -135,7 +135,7 @@ def _unrecorded(job: Job) -> str:
     return f"{count(len(missing), 'attempt')} ({missing[0]} to {missing[-1]})"
 
 
-def _newest(job: Job, now_s: float) -> Iterator[Line]:
+def _newest(job: JobInfo, now_s: float) -> Iterator[Line]:
     """What its newest attempt comes to, where it has no row; then what it waits for, or the end."""
     is_recorded = any(one.attempt == job.attempts for one in job.history)
     if job.started_at is not None and job.status in {"RUNNING", "COMPLETED"} and not is_recorded:

@@ -13,7 +13,7 @@ from pulse.cli.output.progress import ProgressLine
 from pulse.cli.output.render import Screen, foreign, write_document
 from pulse.cli.server import ServerHandle, current_server
 from pulse.common.text import count, printable
-from pulse.protocol.answers import Connected, Status, read
+from pulse.protocol.answers import StatusAnswer, WorkerList, read
 
 _POLL_S: Final = 0.2
 
@@ -78,8 +78,8 @@ def _wait_drained(server: ServerHandle, *, everyone: bool) -> None:
 
 def _left(server: ServerHandle, *, everyone: bool) -> str:
     """What is not finished yet, in words; '' when everything is."""
-    pools = [pool for pool in read(Status, server.ask_supervisor("status")).pools or () if pool.pid is not None]
-    workers = read(Connected, server.ask("workers.list", repeatable=True)).workers
+    pools = [pool for pool in read(StatusAnswer, server.ask_supervisor("status")).pools or () if pool.pid is not None]
+    workers = read(WorkerList, server.ask("workers.list", repeatable=True)).workers
     busy = [worker for worker in workers if everyone or (pools and worker.draining)]
     if not pools and not busy:
         return ""

@@ -13,7 +13,7 @@ from pulse.cli.server import LOOKED, ServerHandle, current_server
 from pulse.cli.system.status_page import show_status
 from pulse.errors import NobodyAnswersError, PulseError
 from pulse.ops.status import DISPATCHER_S, SUPERVISOR_S, StatusAnswers, TimedCall
-from pulse.protocol.answers import Status, read
+from pulse.protocol.answers import StatusAnswer, read
 from pulse.system import processes
 
 WHOLE_S: Final = 1.65  # of the 2 s from the start of the interpreter, which may take half a second, to its end
@@ -31,7 +31,7 @@ def status(*, as_json: bool) -> None:
     if as_json:
         write_document(answers.merged)
     else:
-        show_status(read(Status, answers.merged), answers.silent, Screen(), time.time())
+        show_status(read(StatusAnswer, answers.merged), answers.silent, Screen(), time.time())
 
 
 def ask_both(server: ServerHandle, within_s: float = SUPERVISOR_S) -> StatusAnswers:

@@ -9,14 +9,14 @@ from pulse.cli.control.dispatch import gate_lines
 from pulse.cli.output.render import ACTOR_STYLES, STATUS_STYLES, Cell, Line, Screen, foreign
 from pulse.common.text import count, duration
 from pulse.ops.problems import Problem, live_problems, problems
-from pulse.protocol.answers import Database, Process, Status, Supervisor, Worker
+from pulse.protocol.answers import Database, Process, StatusAnswer, SupervisorInfo, Worker
 
 _LABEL_WIDTH: Final = 12
 _PAUSED_SHOWN: Final = 5  # topics; there may be thousands
 _UNKNOWN: Final = Cell("unknown", "dim")
 
 
-def show_status(status: Status, silent: Mapping[str, str], screen: Screen, now_s: float) -> None:
+def show_status(status: StatusAnswer, silent: Mapping[str, str], screen: Screen, now_s: float) -> None:
     """
     Show *status* on *screen*.
 
@@ -37,7 +37,7 @@ def show_status(status: Status, silent: Mapping[str, str], screen: Screen, now_s
         screen.lines([Cell("  -> ", "dim"), foreign(line, "cyan")] for line in problem.advice)
 
 
-def overview(status: Status, now_s: float) -> Iterator[Line]:
+def overview(status: StatusAnswer, now_s: float) -> Iterator[Line]:
     """The lines of the overview, each part with its label."""
     yield from _labelled("supervisor", [_supervisor_line(status.supervisor)])
     yield from _labelled("database", [_database_line(status.database)])
@@ -55,7 +55,7 @@ def _labelled(label: str, lines: Sequence[Line]) -> Iterator[Line]:
         yield [Cell(f"{'' if index else label:<{_LABEL_WIDTH}}", "dim"), *line]
 
 
-def _supervisor_line(supervisor: Supervisor | None) -> Line:
+def _supervisor_line(supervisor: SupervisorInfo | None) -> Line:
     if supervisor is None:
         return [_UNKNOWN]
     parts = [f"pulse {supervisor.version}", f"pid {supervisor.pid}"]
@@ -98,7 +98,7 @@ def _workers_line(workers: Sequence[Worker] | None) -> Line:
     return [Cell(f"{len(workers)} connected, {held:,} of {count(places, 'place')} taken")]
 
 
-def _jobs_line(status: Status) -> Line:
+def _jobs_line(status: StatusAnswer) -> Line:
     if status.jobs is None:
         return [_UNKNOWN]
     line: list[Cell] = []

@@ -27,7 +27,7 @@ from pulse.cli.server import ServerHandle, current_server
 from pulse.cli.system.top_page import TopSnapshot, TopView, page, pressed
 from pulse.errors import PulseError
 from pulse.ops.status import SUPERVISOR_S, TimedCall, merge
-from pulse.protocol.answers import Connected, Job, JobPage, Status, read
+from pulse.protocol.answers import JobInfo, JobPageAnswer, StatusAnswer, WorkerList, read
 from pulse.protocol.stats import Stats
 
 if TYPE_CHECKING:
@@ -89,10 +89,10 @@ class TopSource:
         found = told.get("stats")
         return TopSnapshot(
             at=time.time(),
-            status=read(Status, body),
+            status=read(StatusAnswer, body),
             silent=silent,
             stats=msgspec.convert(found, Stats) if found is not None else None,
-            workers=read(Connected, {"workers": workers}).workers if workers is not None else None,
+            workers=read(WorkerList, {"workers": workers}).workers if workers is not None else None,
             running=_jobs(told.get("running")),
             waiting=_jobs(told.get("waiting")),
         )
@@ -116,8 +116,8 @@ class TopSource:
             return found
 
 
-def _jobs(rows: object) -> tuple[Job, ...]:
-    return tuple(read(JobPage, {"jobs": rows}).jobs) if rows is not None else ()
+def _jobs(rows: object) -> tuple[JobInfo, ...]:
+    return tuple(read(JobPageAnswer, {"jobs": rows}).jobs) if rows is not None else ()
 
 
 @click.command(epilog=examples("pulse ctl top", "pulse ctl top --once", "pulse ctl top --json | jq .stats.rates"))

@@ -13,7 +13,7 @@ from pulse.cli.output.render import STATUS_STYLES, Cell, Column, Line, Table, fi
 from pulse.cli.system.status_page import overview
 from pulse.common.text import cut, duration, iso, one_line, width_of
 from pulse.ops.problems import problems
-from pulse.protocol.answers import Job, Status, Worker
+from pulse.protocol.answers import JobInfo, StatusAnswer, Worker
 from pulse.protocol.stats import Percentiles, Stats, TopicStats
 
 _GAP: Final = "  "
@@ -72,12 +72,12 @@ class TopSnapshot:
     """
 
     at: float
-    status: Status
+    status: StatusAnswer
     silent: Mapping[str, str] = field(default_factory=dict[str, str])
     stats: Stats | None = None
     workers: Sequence[Worker] | None = None
-    running: Sequence[Job] = ()
-    waiting: Sequence[Job] = ()
+    running: Sequence[JobInfo] = ()
+    waiting: Sequence[JobInfo] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ def _problems(shot: TopSnapshot) -> Iterator[str]:
         yield f"the database has not answered the dispatcher for {duration(shot.stats.database.away_s)}"
 
 
-def _brief(status: Status) -> Status:
+def _brief(status: StatusAnswer) -> StatusAnswer:
     """*status* without a line for each process, where all of them run."""
     processes = [*(status.actors or ()), *(status.pools or ()), *(status.services or ())]
     return (
@@ -182,7 +182,7 @@ def _took(found: Percentiles) -> str:
 def _tables(shot: TopSnapshot, view: TopView) -> dict[str, Table]:
     topics = sorted(shot.stats.topics if shot.stats else [], key=list(TOPIC_ORDERS.values())[view.topics])
     running = sorted(shot.running, key=lambda job: (job.started_at or shot.at, job.id))
-    longest: dict[str, Job] = {}
+    longest: dict[str, JobInfo] = {}
     for job in running:
         longest.setdefault(job.locked_by or "", job)
     rows = [_worker_row(worker, longest.get(worker.identity), shot.at) for worker in _ordered(shot, view, longest)]
@@ -200,7 +200,7 @@ def _tables(shot: TopSnapshot, view: TopView) -> dict[str, Table]:
     return {name: table for name, table in made.items() if table.rows}
 
 
-def _ordered(shot: TopSnapshot, view: TopView, longest: Mapping[str, Job]) -> list[Worker]:
+def _ordered(shot: TopSnapshot, view: TopView, longest: Mapping[str, JobInfo]) -> list[Worker]:
     def key(worker: Worker) -> tuple[object, ...]:
         job = longest.get(worker.identity)
         since = shot.at if job is None or job.started_at is None else job.started_at
@@ -233,7 +233,7 @@ def _topic_row(topic: TopicStats, shot: TopSnapshot) -> Line:
     ]
 
 
-def _worker_row(worker: Worker, job: Job | None, now_s: float) -> Line:
+def _worker_row(worker: Worker, job: JobInfo | None, now_s: float) -> Line:
     return [
         foreign(worker.name or worker.identity),
         Cell("" if worker.pid is None else str(worker.pid)),
@@ -244,7 +244,7 @@ def _worker_row(worker: Worker, job: Job | None, now_s: float) -> Line:
     ]
 
 
-def _job_row(job: Job, since_s: float | None, now_s: float) -> Line:
+def _job_row(job: JobInfo, since_s: float | None, now_s: float) -> Line:
     return [
         Cell("" if since_s is None else duration(now_s - since_s)),
         foreign(one_line(job.name)),

@@ -10,7 +10,7 @@ import click
 from pulse.cli.lazy import examples
 from pulse.cli.output.render import Cell, Column, Line, Screen, Table, foreign, write_document
 from pulse.cli.server import current_server
-from pulse.protocol.answers import Connected, Worker, read
+from pulse.protocol.answers import Worker, WorkerList, read
 
 _COLUMNS: Final = (
     Column("name", least=8),
@@ -32,7 +32,7 @@ def workers(*, as_json: bool) -> None:
     if as_json:
         write_document(answer)
         return
-    found = read(Connected, answer).workers
+    found = read(WorkerList, answer).workers
     screen = Screen()
     if found:
         screen.table(workers_table(found))

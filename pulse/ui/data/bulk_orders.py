@@ -41,7 +41,7 @@ class BulkOrder:
     filters: Mapping[str, object] | None = None
     ids: Sequence[bytes] = ()
     more: Mapping[str, object] = field(default_factory=dict[str, object])
-    matches: Callable[[answers.Job], bool] | None = None
+    matches: Callable[[answers.JobInfo], bool] | None = None
     only: frozenset[bytes] | None = None
     parts: Sequence[tuple[bytes, Mapping[str, object]]] = ()
     fields: Sequence[tuple[str, str]] = ()
@@ -74,7 +74,7 @@ def ordered(form: Mapping[str, list[str]], now_s: float, *, is_final: bool) -> B
     kin = next(iter(form.get("kin", [])), None)
     words = filters.words() + ("" if kin is None else f", error like “{formatting.foreign(kin, 80)}”")
 
-    def matches(job: answers.Job) -> bool:
+    def matches(job: answers.JobInfo) -> bool:
         is_meant = only is None or job.id in only
         return is_meant and filters.matches(job, at_s) and (kin is None or formatting.kin(job.last_error) == kin)
 
@@ -95,7 +95,7 @@ def _moment(form: Mapping[str, list[str]], now_s: float) -> float:
     return min(now_s, at_s)  # in this order: what is no number is now
 
 
-def undo_of(order: BulkOrder, changed: answers.Changed) -> Undo | None:
+def undo_of(order: BulkOrder, changed: answers.ChangedAnswer) -> Undo | None:
     """What takes back an order that was carried out on ids, None where nothing can."""
     reverse = order.action.reverse
     groups = former_of(order.action, changed) if changed.done else {}

@@ -55,7 +55,7 @@ class BulkTask:
         """Jobs that can be taken back, of those that it has changed: all of them, or none."""
         return sum(len(ids) for ids in (self.back or {}).values()) // ID_BYTES
 
-    def keep(self, changed: answers.Changed) -> None:
+    def keep(self, changed: answers.ChangedAnswer) -> None:
         """Remember what it has changed: how many, what was refused, their ids, and of a change where they were."""
         self.done += len(changed.done)
         self.refused.update(code for _, code in changed.refused)
@@ -180,7 +180,7 @@ class BulkTasks:
                 return
 
     async def _change(self, task: BulkTask, some: Iterable[Sequence[bytes]], more: Mapping[str, object]) -> None:
-        def keep(changed: answers.Changed) -> None:
+        def keep(changed: answers.ChangedAnswer) -> None:
             task.keep(changed)
             self._forget_some(task)
 

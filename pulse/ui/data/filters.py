@@ -119,7 +119,7 @@ class Filters:
         """Whether a brief row does not tell if a job matches."""
         return bool(self.worker or self.schedule or (self.q and not self.is_id))
 
-    def matches(self, job: answers.Job, now_s: float) -> bool:
+    def matches(self, job: answers.JobInfo, now_s: float) -> bool:
         """Whether *job* is one of them, by all that its row tells, as of *now_s*."""
         return all(self._agreements(job, now_s))
 
@@ -127,7 +127,7 @@ class Filters:
         """The jobs that are meant, in words."""
         return ", ".join(self._parts()) or "all jobs"
 
-    def _agreements(self, job: answers.Job, now_s: float) -> Iterator[bool]:
+    def _agreements(self, job: answers.JobInfo, now_s: float) -> Iterator[bool]:
         yield not self.status or job.status in self.status
         yield not self.topic or job.topic == self.topic
         yield not self.name or job.name == self.name

@@ -47,7 +47,7 @@ class SystemSnapshot:
         number: Which round.
     """
 
-    status: views.Status
+    status: views.StatusAnswer
     silent: Mapping[str, str]
     stats: Stats | None
     at_s: float
@@ -178,9 +178,9 @@ class Poller:
         )
         answers = StatusAnswers(supervisor, dispatcher)
         silent = answers.silent
-        status = _read(views.Status, answers.merged)
+        status = _read(views.StatusAnswer, answers.merged)
         if isinstance(status, PulseError):
-            silent["dispatcher"], status = status.message, views.Status()
+            silent["dispatcher"], status = status.message, views.StatusAnswer()
         counted = _read(Stats, stats)
         standing = SystemSnapshot(
             status=status,

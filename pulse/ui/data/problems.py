@@ -15,7 +15,7 @@ from pulse.ui.view.formatting import foreign
 _MOST: int = 10  # sentences about topics, or workers; their pages have all
 
 
-def wrongs(status: answers.Status, silent: Mapping[str, str], topics: Sequence[TopicStats]) -> list[Problem]:
+def wrongs(status: answers.StatusAnswer, silent: Mapping[str, str], topics: Sequence[TopicStats]) -> list[Problem]:
     """
     What is wrong, the worst first.
 

@@ -122,7 +122,7 @@ async def _do_now(request: Request, order: BulkOrder) -> Response:
     site = site_of(request)
     try:
         answer = await do(request, order.action.request, {"ids": list(order.ids), **order.more}, within_s=_NOW_S)
-        changed = answers.read(answers.Changed, answer)
+        changed = answers.read(answers.ChangedAnswer, answer)
     except PulseError as error:
         say_next(request, error.message, is_error=True)
         return back(request, "/jobs")
@@ -133,19 +133,19 @@ async def _do_now(request: Request, order: BulkOrder) -> Response:
     return back(request, "/jobs")
 
 
-def _said(order: BulkOrder, changed: answers.Changed) -> str:
+def _said(order: BulkOrder, changed: answers.ChangedAnswer) -> str:
     codes = Counter(code.replace("_", " ") for _, code in changed.refused)
     refused = ", ".join(f"{number} refused ({code})" for code, number in codes.items())
     done = f"{count(len(changed.done), 'job')} {past_of(order.action)}" if changed.done or not refused else ""
     return "; ".join(filter(None, (done, refused))) + "."
 
 
-async def _look(request: Request, order: BulkOrder) -> tuple[list[answers.Job], bool]:
+async def _look(request: Request, order: BulkOrder) -> tuple[list[answers.JobInfo], bool]:
     """The jobs that are meant, the newest of them; whether those are all."""
     if order.filters is None:
         return [], True
     matches = order.matches
-    jobs: list[answers.Job] = []
+    jobs: list[answers.JobInfo] = []
     async for page_of in found_pages(request, {**order.filters, "limit": PREVIEW}):
         jobs += [job for job in page_of.jobs if matches is None or matches(job)]
         if page_of.next is None or len(jobs) >= PREVIEW:

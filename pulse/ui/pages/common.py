@@ -84,13 +84,13 @@ def back(request: Request, otherwise: str) -> Response:
     return RedirectResponse(own_path(field(request, "next"), otherwise), HTTPStatus.SEE_OTHER)
 
 
-async def found_pages(request: Request, body: Mapping[str, object]) -> AsyncIterator[answers.JobPage]:
+async def found_pages(request: Request, body: Mapping[str, object]) -> AsyncIterator[answers.JobPageAnswer]:
     """Pages of jobs, until the last one or until the time of this page is over: one may be short, or empty."""
     began_s, after = time.monotonic(), None
     while (left_s := ANSWER_S - (time.monotonic() - began_s)) > 0:
         asked = body if after is None else {**body, "after": after}
         try:
-            found = answers.read(answers.JobPage, await ask(request, "jobs.list", asked, within_s=left_s))
+            found = answers.read(answers.JobPageAnswer, await ask(request, "jobs.list", asked, within_s=left_s))
         except NobodyAnswersError:
             if after is None:
                 raise

@@ -27,7 +27,7 @@ class DeadGroup:
     topic: str
     name: str
     kin: str
-    newest: answers.Job
+    newest: answers.JobInfo
     oldest_s: float | None
     number: int = 0
 
@@ -37,7 +37,7 @@ class DeadGroup:
         return urlencode({"status": "DEAD_LETTERED", "topic": self.topic, "name": self.name})
 
 
-def group(jobs: Sequence[answers.Job]) -> list[DeadGroup]:
+def group(jobs: Sequence[answers.JobInfo]) -> list[DeadGroup]:
     """*jobs*, newest first, by topic, handler and kind of error; the largest group first."""
     groups: dict[tuple[str, str, str], DeadGroup] = {}
     for job in jobs:
@@ -54,7 +54,7 @@ async def listing(request: Request) -> Response:
     wanted = MOST_LOOKED if look == str(MOST_LOOKED) else LOOKED
     topic = request.query_params.get("topic", "")
     filters: dict[str, object] = {"status": ["DEAD_LETTERED"], **({"topic": topic} if topic else {})}
-    jobs: list[answers.Job] = []
+    jobs: list[answers.JobInfo] = []
     is_all = False
     try:
         async for found in found_pages(request, {**filters, "limit": LOOKED}):

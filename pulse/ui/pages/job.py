@@ -14,7 +14,7 @@ from pulse.errors import NotFoundError, PulseError
 from pulse.ops.bulk import ACTIONS
 from pulse.ops.job_text import outcome_of
 from pulse.protocol import answers
-from pulse.protocol.answers import Attempt, Job
+from pulse.protocol.answers import AttemptInfo, JobInfo
 from pulse.ui.pages.common import ask, id_of, permit, site_of, trouble
 from pulse.ui.rendering import page
 
@@ -29,7 +29,7 @@ class TimelineMoment:
     at_s: float | None
     title: str
     tone: str = ""
-    attempt: Attempt | None = None
+    attempt: AttemptInfo | None = None
     note: str = ""
 
 
@@ -40,7 +40,7 @@ async def show(request: Request) -> Response:
         job, why = await asyncio.gather(
             ask(request, "jobs.get", {"id": key}), _why(request, key), return_exceptions=False
         )
-        found = answers.read(Job, answers.part(job, "job"))
+        found = answers.read(JobInfo, answers.part(job, "job"))
     except PulseError as error:
         return await trouble(request, error)
     reasons = [] if isinstance(why, PulseError) or found.status not in {*_WAITING, "RUNNING", "DEAD_LETTERED"} else why
@@ -79,7 +79,7 @@ async def document(request: Request) -> Response:
             raise NotFoundError(f"a job has no {name!r:.40}: {', '.join(_PARTS)} are allowed")
         key = id_of(request.path_params["id"])
         answer = await ask(request, "jobs.get", {"id": key})
-        found = answers.read(Job, answers.part(answer, "job"))
+        found = answers.read(JobInfo, answers.part(answer, "job"))
         text: str | None = getattr(found, name)
         if text is None or (found.concealed and name != "last_error"):
             raise NotFoundError(f"the job has no {name}, or it is too long for one answer")
@@ -89,7 +89,7 @@ async def document(request: Request) -> Response:
     return PlainTextResponse(text.encode("utf-8", "backslashreplace"), headers=headers)
 
 
-def timeline(job: Job) -> Iterator[TimelineMoment]:
+def timeline(job: JobInfo) -> Iterator[TimelineMoment]:
     """What happened to a job, oldest first; attempts that simply succeeded have no row of their own."""
     yield TimelineMoment(job.submitted_at, "submitted", note=_origin(job))
     for attempt in job.history:
@@ -109,15 +109,15 @@ def timeline(job: Job) -> Iterator[TimelineMoment]:
         )
 
 
-def _origin(job: Job) -> str:
+def _origin(job: JobInfo) -> str:
     if job.schedule_id is not None:
         return "by its schedule"
     late = job.next_run_at is not None and job.submitted_at is not None and not job.attempts
     return "to run later" if late and (job.next_run_at or 0) - (job.submitted_at or 0) > 1 else ""
 
 
-async def _why(request: Request, key: bytes) -> list[answers.Reason] | PulseError:
+async def _why(request: Request, key: bytes) -> list[answers.ReasonInfo] | PulseError:
     try:
-        return answers.read(answers.Why, await ask(request, "jobs.why", {"id": key})).reasons
+        return answers.read(answers.WhyAnswer, await ask(request, "jobs.why", {"id": key})).reasons
     except PulseError as error:
         return error

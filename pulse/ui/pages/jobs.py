@@ -39,7 +39,7 @@ async def listing(request: Request) -> Response:
 
 def _shown(filters: Filters, answer: Mapping[str, object]) -> dict[str, object]:
     """The rows, and where the next page is; a page may be short: the server looks for a tenth of a second."""
-    found = answers.read(answers.JobPage, answer)
+    found = answers.read(answers.JobPageAnswer, answer)
     query = [*filters.query(), ("after", found.next)] if found.next is not None else []
     reached = answer.get("reached")
     is_short = found.next is not None and len(found.jobs) < filters.limit

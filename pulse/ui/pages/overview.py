@@ -45,13 +45,13 @@ async def show(request: Request) -> Response:
     return await page(request, "overview.html", context, error=failed if isinstance(failed, PulseError) else None)
 
 
-async def _jobs(request: Request, body: Mapping[str, Any]) -> list[answers.Job] | PulseError:
+async def _jobs(request: Request, body: Mapping[str, Any]) -> list[answers.JobInfo] | PulseError:
     """Some jobs, or why there are none: that is on top of the page. None are asked for where none are known."""
     newest = site_of(request).poller.newest
     counts = None if newest is None else newest.status.jobs
     if counts is not None and not any(counts.get(status) for status in body["status"]):
         return []
     try:
-        return answers.read(answers.JobPage, await ask(request, "jobs.list", body)).jobs
+        return answers.read(answers.JobPageAnswer, await ask(request, "jobs.list", body)).jobs
     except PulseError as error:
         return error

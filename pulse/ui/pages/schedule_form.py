@@ -11,7 +11,7 @@ from starlette.requests import Request
 from pulse.common import json_text
 from pulse.common.text import iso
 from pulse.errors import BadRequestError
-from pulse.protocol.answers import Schedule
+from pulse.protocol.answers import ScheduleInfo
 from pulse.ui.site import FORM
 
 KINDS: Final = ("cron", "every", "at")
@@ -28,7 +28,7 @@ def values_of(request: Request) -> dict[str, str]:
     return {name: form.get(name, [""])[0].strip() for name in FIELDS}
 
 
-def values_from(found: Schedule) -> dict[str, str]:
+def values_from(found: ScheduleInfo) -> dict[str, str]:
     """What the form shows of a schedule that is there."""
     texts = {
         "name": found.name,

@@ -33,7 +33,7 @@ async def listing(request: Request) -> Response:
     place = {} if after is None else {"after": after}
     try:
         answer = await ask(request, "schedules.list", {"limit": 100, **place})
-        found = answers.read(answers.SchedulePage, answer)
+        found = answers.read(answers.SchedulePageAnswer, answer)
     except PulseError as error:
         return await trouble(request, error, "schedules.html", schedules=[], next=None)
     follow = None if found.next is None else f"/schedules?{urlencode({'after': found.next})}"
@@ -45,14 +45,14 @@ async def show(request: Request) -> Response:
     try:
         key = id_of(request.path_params["id"])
         found = answers.read(
-            answers.Schedule, answers.part(await ask(request, "schedules.get", {"id": key}), "schedule")
+            answers.ScheduleInfo, answers.part(await ask(request, "schedules.get", {"id": key}), "schedule")
         )
         jobs, preview = await asyncio.gather(
             ask(request, "jobs.list", {"schedule": key, "limit": 10}),
             ask(request, "schedules.preview", {"id": key, "count": PREVIEW}),
         )
-        times = answers.read(answers.SchedulePreview, preview)
-        newest = answers.read(answers.JobPage, jobs).jobs
+        times = answers.read(answers.PreviewAnswer, preview)
+        newest = answers.read(answers.JobPageAnswer, jobs).jobs
     except PulseError as error:
         return await trouble(request, error)
     context = {"schedule": found, "times": times.times, "zone": zone_of(times.timezone), "jobs": newest}
@@ -91,7 +91,7 @@ async def edit(request: Request) -> Response:
 async def save(request: Request) -> Response:
     """Change it; where it occurs stays unless when it occurs is changed."""
     given = values_of(request)
-    found: answers.Schedule | None = None
+    found: answers.ScheduleInfo | None = None
     try:
         found = await _get(request)
         before = values_from(found)
@@ -150,9 +150,9 @@ async def _trigger(request: Request, key: bytes) -> None:
     site.changed()
 
 
-async def _get(request: Request) -> answers.Schedule:
+async def _get(request: Request) -> answers.ScheduleInfo:
     answer = await ask(request, "schedules.get", {"id": id_of(request.path_params["id"])})
-    return answers.read(answers.Schedule, answers.part(answer, "schedule"))
+    return answers.read(answers.ScheduleInfo, answers.part(answer, "schedule"))
 
 
 @functools.cache
@@ -162,7 +162,7 @@ def _zones() -> list[str]:
 
 
 async def _form(
-    request: Request, given: Mapping[str, str], error: PulseError | None, schedule: answers.Schedule | None = None
+    request: Request, given: Mapping[str, str], error: PulseError | None, schedule: answers.ScheduleInfo | None = None
 ) -> Response:
     context = {
         "given": given,

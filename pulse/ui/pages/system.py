@@ -67,7 +67,7 @@ async def undo(request: Request) -> Response:
         for step in found.steps:
             nothing: dict[str, object] = {"done": [], "refused": []}  # not every step changes jobs
             answer = {**nothing, **await do(request, step.kind, step.body)}
-            refused += len(answers.read(answers.Changed, answer).refused)
+            refused += len(answers.read(answers.ChangedAnswer, answer).refused)
     except PulseError as error:
         say_next(request, f"Not undone: {error.message}", is_error=True)
     else:

@@ -32,7 +32,16 @@ from pulse.logs import configure_logging
 from pulse.system import log_sink, processes
 from pulse.worker.isolation import child as cell
 from pulse.worker.isolation.fd_socket import receive
-from pulse.worker.isolation.messages import MESSAGE_MAX_BYTES, Ended, Failed, Forked, Ready, Refused, pack, to_zygote
+from pulse.worker.isolation.messages import (
+    MESSAGE_MAX_BYTES,
+    CellEnded,
+    CellRefused,
+    Failed,
+    Forked,
+    Ready,
+    pack,
+    to_zygote,
+)
 from pulse.worker.load_app import AppError, load_app
 from pulse.worker.options import Backend, ZygoteOptions, loop_options
 
@@ -92,7 +101,7 @@ def _prepare(options: ZygoteOptions) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Child:
+class _ForkedCell:
     number: int
     pid: int
 
@@ -112,7 +121,7 @@ class Zygote:
         self._control = control
         self._app = app
         self._backend: Backend = backend
-        self._cells: dict[int, _Child] = {}  # by pidfd
+        self._cells: dict[int, _ForkedCell] = {}  # by pidfd
         self._poll = select.poll()
         self._poll.register(control, select.POLLIN)
 
@@ -140,7 +149,7 @@ class Zygote:
                 raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))  # noqa: TRY301 - the kernel says so by leaving them out
             self._fork(number, *fds)
         except OSError as error:
-            self._control.send(pack(Refused(number, str(error))))
+            self._control.send(pack(CellRefused(number, str(error))))
         finally:
             for fd in fds:
                 os.close(fd)
@@ -158,7 +167,7 @@ class Zygote:
             finally:  # whatever happens there, without memory too: a cell never gets back into the zygote's loop
                 os._exit(cell.BROKEN)
         pidfd = os.pidfd_open(pid)
-        self._cells[pidfd] = _Child(number, pid)
+        self._cells[pidfd] = _ForkedCell(number, pid)
         self._poll.register(pidfd, select.POLLIN)
         socket.send_fds(self._control, [pack(Forked(number, pid))], [pidfd])
 
@@ -171,7 +180,7 @@ class Zygote:
         _, status, used = os.wait4(child.pid, 0)
         self._end_orphans()
         cpu_s = used.ru_utime + used.ru_stime
-        self._control.send(pack(Ended(child.number, status, cpu_s, used.ru_maxrss * _KIB)))
+        self._control.send(pack(CellEnded(child.number, status, cpu_s, used.ru_maxrss * _KIB)))
 
     def _end_orphans(self) -> None:
         """

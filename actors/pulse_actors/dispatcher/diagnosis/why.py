@@ -104,7 +104,7 @@ def _held(job: StoredFacts, _facts: JobFacts) -> Cause | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Pause:
+class _PauseState:
     since: float | None
     until: float | None
     who: str | None
@@ -112,15 +112,15 @@ class _Pause:
 
 
 def _all_paused(job: StoredFacts, _facts: JobFacts) -> Cause | None:
-    pause = _Pause(job.all_paused_at, job.all_paused_until, job.all_paused_by, job.all_reason)
+    pause = _PauseState(job.all_paused_at, job.all_paused_until, job.all_paused_by, job.all_reason)
     return _paused(job, "", pause)
 
 
 def _topic_paused(job: StoredFacts, _facts: JobFacts) -> Cause | None:
-    return _paused(job, job.topic, _Pause(job.paused_at, job.paused_until, job.paused_by, job.reason))
+    return _paused(job, job.topic, _PauseState(job.paused_at, job.paused_until, job.paused_by, job.reason))
 
 
-def _paused(job: StoredFacts, topic: str, pause: _Pause) -> Cause | None:
+def _paused(job: StoredFacts, topic: str, pause: _PauseState) -> Cause | None:
     """A pause that ends before the job is due is in nobody's way."""
     since, until = pause.since, pause.until
     if since is None or (until is not None and until <= job.next_run_at):

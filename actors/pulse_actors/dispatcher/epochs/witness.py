@@ -33,7 +33,7 @@ from pulse_actors.dispatcher.claims.doubts import InDoubtClaims
 from pulse_actors.dispatcher.claims.work_signal import WorkSignal
 from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 from pulse_actors.runtime.actor import Backoff, log_unavailable
-from pulse_actors.shared.epoch_memory import Memory, Notebook
+from pulse_actors.shared.epoch_memory import Memory, MemoryFile
 from pulse_actors.shared.epochs import Verdict, bound_of, judge, next_epoch
 
 TICK_S: Final = 1.0  # so much may be lost without being counted; then the newest attempts themselves tell
@@ -114,7 +114,7 @@ class Witness:
         self._signal = signal
         self._host = host
         self._lease_s = lease_s
-        self._notebook = Notebook(directory)
+        self._notebook = MemoryFile(directory)
         self._memory: Memory | None = None
         self._writing = anyio.Lock()  # a tick and a claim may have something to be kept at the same time
         self._handed_out: dict[bytes, int] = {}  # since the last tick: job -> attempt
@@ -321,7 +321,7 @@ class Witness:
                 timelines.learn(ServerTimeline(opened.system_id, opened.timeline))
             return msgspec.structs.replace(opened, database=timelines.database)
         self._notebook.hangs()
-        problem, self._notebook = self._notebook.problem, Notebook(None)  # what lies there unread is not written over
+        problem, self._notebook = self._notebook.problem, MemoryFile(None)  # what lies there unread is not written over
         self._notebook.problem = problem
         return Memory(lineage, uuid4())
 
