@@ -89,7 +89,7 @@ class Results:
         self.failures: list[dict[str, str]] = []
 
     def measure(self, on: Stage, name: str, rounds: int) -> None:
-        """One round of a scene; what fails is told, and is no figure."""
+        """One round of a scene; a failure is printed, and is no figure."""
         print(f"{name}, round {on.round + 1} of {rounds}" if rounds > 1 else name, flush=True)
         began_s, number = time.monotonic(), on.round
         try:

@@ -118,7 +118,7 @@ def drain_rate(system: System, jobs: int) -> float:
 
 
 def beside(stage: Stage, work: Work) -> tuple[Drained, Bare]:
-    """The same work by pulse and by the yardstick; who is first changes with each round."""
+    """The same work by pulse and by the yardstick; the order changes with each round."""
     if stage.round % 2:
         bare = stage.bare("drain", jobs=work.jobs, arg_bytes=work.arg_bytes)
         return drained(stage, work), bare

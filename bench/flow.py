@@ -27,7 +27,7 @@ PER_BIN: Final = """
     SELECT floor(extract(epoch FROM completed_at - to_timestamp($1)) / $3::float8)::int AS bin, count(*) AS jobs
     FROM pulse.jobs WHERE completed_at >= to_timestamp($1) AND completed_at < to_timestamp($1 + $2::float8)
     GROUP BY bin"""
-# An index may be renamed by a new version: the sizes of all are told by their names of that day.
+# An index may be renamed by a new version: sizes are listed by the names of that day.
 BYTES: Final = "SELECT pg_table_size('pulse.jobs')::float8 AS heap, pg_indexes_size('pulse.jobs')::float8 AS indexes"
 
 

@@ -13,7 +13,7 @@ from pulse.protocol import FrameReader, encode
 LIFE_S: Final = 120.0  # it ends then, whatever happens to those that started it
 RECEIVE_BYTES: Final = 64 * 1024
 TOPIC: Final = "idle"  # no job is there
-HEARTBEAT_S: Final = 10.0  # as workers are told by default
+HEARTBEAT_S: Final = 10.0  # the default
 
 
 async def worker(socket: str, number: int, together: asyncio.Event, welcomed: asyncio.Semaphore) -> None:

@@ -97,7 +97,7 @@ def kill_once(on: Scene, jobs: int, child: str) -> tuple[float, float]:
 
 def check_victim(lost: list[Start], jobs: int, child: str) -> list[int]:
     """
-    Whether the worker that is about to be killed is what is to be measured.
+    Whether the worker that is about to be killed is the right one to measure.
 
     Returns:
         Its children.

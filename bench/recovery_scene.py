@@ -88,7 +88,7 @@ class Scene:
 
     def starts_of(self, jobs: Collection[UUID], attempt: int) -> list[Start]:
         """
-        The starts of this attempt of all *jobs*, in the order in which they were told.
+        The starts of this attempt of all *jobs*, in the order of their reports.
 
         Raises:
             BenchError: A second attempt was not told who made the first one.

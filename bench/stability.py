@@ -31,7 +31,7 @@ def stability(stage: Stage) -> list[Sample]:
     jobs, kinds = stage.size.stability_jobs, list(KINDS.items())
     for number in range(stage.size.stability_runs):
         label, work = kinds[number % len(kinds)]
-        stage.round = number  # who is first changes with each run
+        stage.round = number  # the order changes with each run
         found, bare = beside(stage, replace(work, jobs=jobs))
         samples.append(Sample(f"drain of {jobs:,}, {label}", found.rate, "jobs/s", bare.rate))
     ratios = [sample.value / sample.reference for sample in samples if sample.reference]

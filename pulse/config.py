@@ -8,7 +8,6 @@ and what is allowed. A variable ``PULSE_*`` that is no setting is left alone: ot
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
@@ -145,7 +144,7 @@ _FIELDS: Final = {field.name: field for field in msgspec.structs.fields(Settings
 _SETTABLE: Final = tuple(name for name in _FIELDS if name != "config")  # that one is found before any file is read
 
 
-class _Given(msgspec.Struct, frozen=True):
+class _SettingInput(msgspec.Struct, frozen=True):
     """A value as the user wrote it, what to call it in a message, and where a relative path in it begins."""
 
     value: object
@@ -171,10 +170,9 @@ def load(
 
     Raises:
         ConfigError: Something is not allowed; one line for each problem.
-
     """
     path, problems = _find_file(env, file)
-    given: dict[str, _Given] = {}
+    given: dict[str, _SettingInput] = {}
     if path is not None:
         given, file_problems = _read_file(path)
         problems += file_problems
@@ -214,7 +212,6 @@ def restore(plain: Mapping[str, object]) -> Settings:
 
     Raises:
         ConfigError: *plain* does not come from a ``dump`` of this version.
-
     """
     try:
         return msgspec.convert(dict(plain), Settings, dec_hook=lambda kind, value: kind(value))
@@ -234,7 +231,9 @@ def _find_file(env: Mapping[str, str], option: Path | None) -> tuple[Path | None
     return None, [f"{label} is {_shown(str(named))}: the path of a file that exists is allowed"]
 
 
-def _read_file(path: Path) -> tuple[dict[str, _Given], list[str]]:
+def _read_file(path: Path) -> tuple[dict[str, _SettingInput], list[str]]:
+    import tomllib  # only where there is a file: it takes 10 ms
+
     try:
         table = tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
@@ -243,7 +242,7 @@ def _read_file(path: Path) -> tuple[dict[str, _Given], list[str]]:
         return {}, [f"config file {path} is not TOML: {error}"]
     known = {key: value for key, value in table.items() if key in _SETTABLE}
     problems = [_unknown(key, path) for key in table if key not in _SETTABLE]
-    return {key: _Given(value, f"{key} in {path}", path.parent) for key, value in known.items()}, problems
+    return {key: _SettingInput(value, f"{key} in {path}", path.parent) for key, value in known.items()}, problems
 
 
 def _unknown(key: str, path: Path) -> str:
@@ -251,22 +250,22 @@ def _unknown(key: str, path: Path) -> str:
     return f"{key} in {path} is no setting; the nearest that is: {near[0]}"
 
 
-def _from_env(env: Mapping[str, str]) -> dict[str, _Given]:
+def _from_env(env: Mapping[str, str]) -> dict[str, _SettingInput]:
     texts = {name: env.get(_variable(name), "").strip() for name in _SETTABLE}
-    return {name: _Given(text, _variable(name), Path.cwd()) for name, text in texts.items() if text}
+    return {name: _SettingInput(text, _variable(name), Path.cwd()) for name, text in texts.items() if text}
 
 
-def _from_options(overrides: Mapping[str, object]) -> dict[str, _Given]:
+def _from_options(overrides: Mapping[str, object]) -> dict[str, _SettingInput]:
     if strangers := overrides.keys() - set(_SETTABLE):
         raise TypeError(f"no such setting: {', '.join(sorted(strangers))}")
     return {
-        name: _Given(value, f"--{name.replace('_', '-')}", Path.cwd())
+        name: _SettingInput(value, f"--{name.replace('_', '-')}", Path.cwd())
         for name, value in overrides.items()
         if value is not None
     }
 
 
-def _convert(name: str, given: _Given) -> tuple[object, str | None]:
+def _convert(name: str, given: _SettingInput) -> tuple[object, str | None]:
     """The value in the setting's own type, or what is wrong with it."""
     kind = _without_none(_FIELDS[name].type)
     value = given.value
@@ -290,13 +289,13 @@ def _convert(name: str, given: _Given) -> tuple[object, str | None]:
 
 
 def _harmless(name: str, value: object) -> object:
-    """*value* without what is secret in it; where that cannot be told apart, nothing of it."""
+    """*value* without what is secret in it; where that is unclear, nothing of it."""
     if name == "dsn" and isinstance(value, str):
         return redact_dsn(value)
     return _CONCEALED if name in _SECRET else value
 
 
-def _relations(settings: Settings, given: Mapping[str, _Given], is_sound: set[str]) -> list[str]:
+def _relations(settings: Settings, given: Mapping[str, _SettingInput], is_sound: set[str]) -> list[str]:
     """What is wrong between settings that are right each for itself."""
     problems: list[str] = []
 

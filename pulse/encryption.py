@@ -35,7 +35,6 @@ class FernetCodec:
 
     Raises:
         ConfigError: There is no key, or one is none; the message says which of them, never what it is.
-
     """
 
     def __init__(self, *keys: str | bytes, place: str = "the keys") -> None:
@@ -43,7 +42,7 @@ class FernetCodec:
 
     @classmethod
     def from_env(cls, variable: str = KEYS, env: Mapping[str, str] | None = None) -> Self:
-        """With the keys that stand in an environment variable, with commas or spaces between them."""
+        """With the keys of an environment variable, with commas or spaces between them."""
         return cls._of((os.environ if env is None else env).get(variable, ""), variable)
 
     @classmethod

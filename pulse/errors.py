@@ -11,7 +11,6 @@ __all__ = [
     "BadRequestError",
     "ConfigError",
     "ConflictError",
-    "ContestedError",
     "EmbeddedError",
     "ForbiddenError",
     "HandlerError",
@@ -19,12 +18,13 @@ __all__ = [
     "InvalidTransitionError",
     "NobodyAnswersError",
     "NotFoundError",
-    "PlaceError",
+    "PathError",
     "ProtocolError",
     "PulseError",
     "RefusedError",
     "SchemaError",
     "StatementError",
+    "StatementTimeoutError",
     "TooLargeError",
     "UnauthorizedError",
     "UnavailableError",
@@ -51,7 +51,7 @@ class ConfigError(PulseError):
     """A setting has a value that is not allowed."""
 
 
-class PlaceError(PulseError):
+class PathError(PulseError):
     """A directory or socket path cannot be used."""
 
 
@@ -129,7 +129,7 @@ class UnavailableError(RefusedError):
     code = "unavailable"
 
 
-class ContestedError(UnavailableError):
+class StatementTimeoutError(UnavailableError):
     """A statement waited too long: somebody holds a lock on one of its rows, or it was too large."""
 
 
@@ -140,7 +140,7 @@ class StatementError(UnavailableError):
     Attributes:
         sqlstate: Five characters, also such as no PostgreSQL of today knows.
         statement: Its name in ``pulse/store/sql``, or how it begins.
-        is_value: The values given cannot be stored, whoever tries again; else the cause may pass.
+        is_value: The values given can never be stored; else the cause may pass.
         may_be_done: It was carried out, as a rule, and only its answer cannot be read.
         code: ``bad_request`` of such values, and where a function raised of its own will; else ``unavailable``.
     """

@@ -73,7 +73,6 @@ class HistoryEntry:
         cpu_s: Processor time that it used, where the kernel counted it: in a process of its own.
         peak_rss_bytes: Most memory that it had, likewise.
         stack: Where it hung, of an attempt that outlasted its time.
-
     """
 
     attempt: int
@@ -100,7 +99,6 @@ class Job:
         expires_at: From then on it is not started any more, but becomes a dead letter.
         history: Every attempt that did not simply succeed, oldest first; filled by ``get`` and ``wait``.
         concealed: Args, result and progress are not for who asks: that takes the role ``client``.
-
     """
 
     id: UUID
@@ -145,7 +143,7 @@ class Schedule:
         next_run_at: The next occurrence, None when there is none any more.
         last_run_at: The newest occurrence that fired.
         due_at: When the next occurrence fires: later than that by its jitter.
-        following_run_at: The occurrence after the next, where it is reckoned.
+        following_run_at: The occurrence after the next, where it is computed.
         catch_up: ``skip``, ``latest`` or ``all`` of what was missed.
         overlap: ``allow``, ``skip``, ``queue`` or ``cancel`` while its earlier job is not finished.
         key: The stable key under which code declares it; ``declared_by`` is the application.
@@ -153,7 +151,6 @@ class Schedule:
         waiting: Jobs that are held back behind an earlier one.
         error: Why it cannot be followed; nothing fires then.
         concealed: Its args are not for who asks.
-
     """
 
     id: UUID

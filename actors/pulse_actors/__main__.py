@@ -6,11 +6,8 @@ import argparse
 import sys
 from collections.abc import Callable
 
-# structlog imports rich where it is installed, for tracebacks that pulse does not show: a quarter of what it takes an
-# actor to begin, and so of the time in which nobody is served after a crash.
-sys.modules["rich"] = None  # type: ignore[assignment]  # as the import system has it: there is none
-
-from pulse_actors.runtime.actor import ActorMain, run  # noqa: E402 - see above
+import pulse.logs  # noqa: F401 # pyright: ignore[reportUnusedImport] - before all that imports structlog
+from pulse_actors.runtime.actor import ActorMain, run
 
 
 def _dispatcher(options: argparse.Namespace) -> ActorMain:

@@ -88,7 +88,7 @@ async def run(client: Client, settings: Settings, calls: Path) -> None:
 
 
 def main() -> int:
-    """A pulse of its own on the harness's database; 0 when it was told to end."""
+    """A pulse of its own on the harness's database; 0 when a signal ended it."""
     try:
         settings = environment.read(os.environ)
     except SettingsError as error:

@@ -16,7 +16,7 @@ from pulse.client.client import Client
 from pulse.errors import PulseError
 
 ARGS_BYTES: Final = 60  # of a job's JSON without the padding
-IDLE_S: Final = 0.05  # between two looks while nothing is to be submitted
+IDLE_S: Final = 0.05  # between two looks while there is nothing to submit
 AWAY_S: Final = 0.2  # after a submit that failed: the database may be away on purpose
 TOKEN: Final = b"ENQUEUE "
 

@@ -27,7 +27,7 @@ _LOG_LINES: Final = 8
 
 class Child:
     """
-    A process that is told by the kernel when the bench dies, and killed by a timer when it outlives its deadline.
+    A process that the kernel signals when the bench dies, and that a timer kills when it outlives its deadline.
 
     Args:
         command: What to run; the first word is a path.

@@ -13,7 +13,7 @@ from bench.peers.server import Server
 
 LIMIT_S: Final = 20.0  # of a drain; what is done by then is the figure
 START_S: Final = 30.0  # for the first handler to be called
-EDGE_S: Final = 5.0  # the first and the last seconds of a steady state that are told apart
+EDGE_S: Final = 5.0  # the first and the last seconds of a steady state, listed separately
 POLL_S: Final = 0.002
 PACE_S: Final = 0.02  # between two looks of the producer: a few hundred jobs of the fastest
 PERCENTILES: Final = (50, 95, 99)

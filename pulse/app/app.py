@@ -38,7 +38,6 @@ class App:
             async def resize(path: str, width: int, ctx: pulse.Context) -> dict[str, bool]:
                 await ctx.progress(0.5, "half way")
                 return {"ok": True}
-
     """
 
     def __init__(self, *, codec: Codec | None = None) -> None:
@@ -94,7 +93,6 @@ class App:
 
         Raises:
             HandlerError: The function cannot be a handler, an option is out of range, or the name is taken.
-
         """
         if callable(name):
             raise HandlerError('the name of a handler is missing; write @app.handler("some-name")')
@@ -151,7 +149,6 @@ class App:
                 @app.schedule("nightly-report", cron="30 2 * * *", timezone="Europe/Berlin", overlap="skip")
                 @app.handler("report")
                 def report() -> None: ...
-
         """
 
         def register(function: FunctionT) -> FunctionT:

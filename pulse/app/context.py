@@ -1,4 +1,4 @@
-"""What a handler is told about its job, and what it can tell the server while it runs."""
+"""What a handler learns about its job, and what it can tell the server while it runs."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Link(Protocol):
         ...
 
 
-class _Alone:
+class _LocalLink:
     """The link of a context that somebody made by hand, to call a handler in a test: nobody listens."""
 
     lease_lost = False
@@ -82,7 +82,6 @@ class Previous:
         worker: Identity of the worker that ran it.
         progress: The last that it reported.
         checkpoint: The last that it saved with ``ctx.checkpoint``.
-
     """
 
     outcome: str | None = None
@@ -105,7 +104,6 @@ class Context:
         deadline: When ``timeout_s`` ends, aware; None without one.
         occurrence: Of the schedule that fired the job, aware; None for other jobs.
         previous: How the attempt before ended, when the server tells.
-
     """
 
     job_id: UUID
@@ -115,7 +113,7 @@ class Context:
     deadline: datetime | None = None
     occurrence: datetime | None = None
     previous: Previous | None = None
-    link: Link = field(default_factory=_Alone, repr=False)
+    link: Link = field(default_factory=_LocalLink, repr=False)
     codec: Codec | None = field(default=None, repr=False)
 
     @property
@@ -146,7 +144,6 @@ class Context:
         Raises:
             ValueError: *value* is not JSON.
             TooLargeError: It is more than 16 KiB.
-
         """
         shown: dict[str, JsonValue] = dict(value) if isinstance(value, dict) else {"value": value}
         if text is not None:
@@ -166,7 +163,6 @@ class Context:
         Raises:
             ValueError: *data* is not JSON.
             TooLargeError: It is more than 1 MiB.
-
         """
         text = _json("checkpoint", data, CHECKPOINT_MAX_BYTES)
         if self.codec is not None:

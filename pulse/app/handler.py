@@ -13,7 +13,7 @@ import re
 import types
 import typing
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeGuard
 
 from pulse.app.context import Context
@@ -50,7 +50,6 @@ class Handler:
         max_memory_bytes: Address space of that process.
         max_cpu_s: Processor time of that process.
         codec: Its app's.
-
     """
 
     name: str
@@ -82,59 +81,45 @@ class Handler:
         return {key: value for key, value in values.items() if value is not None}
 
 
-def make_handler(  # noqa: PLR0913 - the options of a handler, one by one, as the decorator takes them
-    name: str,
-    function: Callable[..., Any],
-    *,
-    topic: str | None = None,
-    max_attempts: int | None = None,
-    timeout_s: float | None = None,
-    max_crashes: int | None = None,
-    stall_s: float | None = None,
-    backoff: str | None = None,
-    retry_on: RetryOn | None = None,
-    isolate: bool = False,
-    max_memory_bytes: int | None = None,
-    max_cpu_s: float | None = None,
-) -> Handler:
+def make_handler(name: str, function: Callable[..., Any], **options: Any) -> Handler:
     """
     Check a handler and its options.
+
+    Args:
+        name: Of its jobs.
+        function: What the user wrote.
+        options: Those of ``App.handler``.
 
     Raises:
         HandlerError: It can never be called as pulse calls handlers, or an option is out of range; one line that says
             which, and what is allowed.
-
     """
     _check_word("name", name)
     label = f"handler {name!r}"
     _check_kind(label, function)
-    if topic is not None:
-        _check_word("topic", topic, label)
-    _check_count(label, "max_attempts", max_attempts)
-    _check_count(label, "max_crashes", max_crashes)
-    _check_seconds(label, "timeout_s", timeout_s)
-    _check_seconds(label, "stall_s", stall_s)
-    if backoff is not None and not is_backoff(backoff):
-        raise HandlerError(f"{label}: backoff must be one of {ALLOWED}, not {backoff!r:.100}")
-    if retry_on is not None:
-        check_retry_on(label, retry_on)
-    _check_isolation(label, isolate, max_memory_bytes, max_cpu_s)
-    return Handler(
-        name=name,
-        function=function,
-        is_async=_is_async(function),
+    made = Handler(name, function, _is_async(function), **options)
+    if made.topic is not None:
+        _check_word("topic", made.topic, label)
+    _check_count(label, "max_attempts", made.max_attempts)
+    _check_count(label, "max_crashes", made.max_crashes)
+    _check_seconds(label, "timeout_s", made.timeout_s)
+    _check_seconds(label, "stall_s", made.stall_s)
+    if made.backoff is not None and not is_backoff(made.backoff):
+        raise HandlerError(f"{label}: backoff must be one of {ALLOWED}, not {made.backoff!r:.100}")
+    if made.retry_on is not None:
+        check_retry_on(label, made.retry_on)
+    _check_isolation(label, made.isolate, made.max_memory_bytes, made.max_cpu_s)
+    return replace(
+        made,
         context_parameter=_context_parameter(label, function),
-        topic=topic,
-        max_attempts=max_attempts,
-        timeout_s=None if timeout_s is None else float(timeout_s),
-        max_crashes=max_crashes,
-        stall_s=None if stall_s is None else float(stall_s),
-        backoff=backoff,
-        retry_on=retry_on,
-        isolate=isolate,
-        max_memory_bytes=max_memory_bytes,
-        max_cpu_s=None if max_cpu_s is None else float(max_cpu_s),
+        timeout_s=_as_float(made.timeout_s),
+        stall_s=_as_float(made.stall_s),
+        max_cpu_s=_as_float(made.max_cpu_s),
     )
+
+
+def _as_float(seconds: float | None) -> float | None:
+    return None if seconds is None else float(seconds)
 
 
 def mark(handler: Handler) -> None:
@@ -155,7 +140,6 @@ def name_of(handler: str | Callable[..., object]) -> str:
 
     Raises:
         HandlerError: The function is no handler, or is one under several names.
-
     """
     if isinstance(handler, str):
         return handler

@@ -67,7 +67,6 @@ class Snooze:
 
     Example:
         ``return pulse.Snooze(60)``
-
     """
 
     seconds: float
@@ -85,7 +84,6 @@ class Discard(Exception):
 
     Example:
         ``raise pulse.Discard("no such customer")``
-
     """
 
     def __init__(self, reason: str = "discarded by the handler") -> None:
@@ -106,7 +104,6 @@ class RetryAfter(Exception):
 
     Example:
         ``raise pulse.RetryAfter(30, "rate limited")``
-
     """
 
     def __init__(self, seconds: float, reason: str = "the handler asked to be retried") -> None:
@@ -125,7 +122,6 @@ def classify(value: object) -> Ending:
 
     Returns:
         The outcome. Never raises: what cannot be stored or printed is an ``error`` that says so.
-
     """
     if value is None:
         return DONE
@@ -169,7 +165,6 @@ def describe(error: BaseException) -> str:
 
     Returns:
         At most 64 KiB of UTF-8 without NUL and lone surrogates, whatever *error* does when it is printed.
-
     """
     lines = [_headline(error), *(f"  from {_headline(cause)}" for cause in _causes(error))]
     return clean_text("\n".join([*lines, *_last_calls(error.__traceback__)]))

@@ -25,7 +25,6 @@ def check_retry_on(label: str, retry_on: object) -> None:
 
     Raises:
         HandlerError: It is neither a function nor a mapping of exception classes, or says something that is no delay.
-
     """
     if not isinstance(retry_on, Mapping):
         if callable(retry_on) and not isinstance(retry_on, type):
@@ -53,7 +52,6 @@ def retried(retry_on: RetryOn, error: BaseException, ending: Ending, tries: int)
     Returns:
         A ``retry`` with a delay of its own, a ``discard``, or *ending*. Never raises: what a function of the user's
         raises, or says wrongly, is told in the text, and the usual back-off is taken.
-
     """
     error, text = cause_of(error), str(ending.detail)
     try:

@@ -25,7 +25,7 @@ class ScheduleRules(TypedDict, total=False):
     When a schedule fires, exactly one of cron, every_s and run_at, and what its jobs are like.
 
     Keys:
-        cron: Five fields, six with seconds first, or @daily and the like.
+        cron: Five fields, six with seconds first, or a name such as @daily.
         timezone: IANA name of the zone of *cron*; UTC if it is left out.
         every_s: Seconds between two occurrences, at least 0.1.
         run_at: Time of the only occurrence: an aware datetime, or Unix seconds.
@@ -58,7 +58,7 @@ class ScheduleRules(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """A schedule by its stable key; ``body`` is what the server is told."""
+    """A schedule by its stable key; ``body`` is what the server gets."""
 
     key: str
     body: Mapping[str, object]
@@ -72,7 +72,6 @@ def declare(
 
     Raises:
         HandlerError: The key, a rule or the arguments cannot be right, or the function is no handler.
-
     """
     label = f"schedule {key!r:.100}"
     if not 1 <= len(key) <= _MAX_KEY:
@@ -96,7 +95,6 @@ def to_wire(body: dict[str, object]) -> None:
 
     Raises:
         BadRequestError: A time is none.
-
     """
     for name in _TIMES:
         if name in body:

@@ -9,8 +9,6 @@ from typing import Final, NoReturn
 from pulse.common import json_text
 from pulse.errors import BadRequestError
 
-__all__ = ["check_args"]
-
 _KINDS: Final[Mapping[type[object], str]] = {
     list: "an array",
     str: "a string",
@@ -31,7 +29,6 @@ def check_args(text: str) -> None:
 
     Raises:
         BadRequestError: It is not the text of a JSON object, or PostgreSQL cannot hold it; the message says which.
-
     """
     try:
         text.encode()

@@ -10,8 +10,6 @@ import click
 from pulse.cli.lazy import Lazy, LazyGroup, examples
 from pulse.cli.options import POSITIVE_S
 
-__all__ = ["COMMANDS", "ctl"]
-
 _TIMEOUT_S: Final = 10.0  # a restart of the dispatcher passes within it; a person does not wait longer
 
 COMMANDS: Final = {

@@ -8,8 +8,6 @@ from typing import Any, Final, NamedTuple
 
 import click
 
-__all__ = ["CONTEXT", "Lazy", "LazyGroup", "examples"]
-
 CONTEXT: Final[Mapping[str, Any]] = {
     "help_option_names": ["-h", "--help"],
     "max_content_width": 100,  # an example with its options fits on a line
@@ -31,7 +29,6 @@ class Lazy(NamedTuple):
         module: The module that has it.
         attribute: Its name there.
         help: A sentence.
-
     """
 
     module: str
@@ -47,10 +44,9 @@ class LazyGroup(click.Group):
         name: Its name.
         lazy: Its commands, in the order in which they are listed.
         help: Its help text.
-        epilog: What stands below the commands.
+        epilog: Text below the commands.
         params: Its options.
         callback: Called with the options before the command.
-
     """
 
     def __init__(

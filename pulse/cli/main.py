@@ -20,8 +20,6 @@ from pulse.errors import NobodyAnswersError, PulseError
 from pulse.security.hide_password import hide_password
 from pulse.system.pid1 import obey_sigterm
 
-__all__ = ["COMMANDS", "cli", "main"]
-
 _FAILED: Final = 1
 _BAD_USAGE: Final = 2
 _NOBODY_ANSWERS: Final = 3
@@ -87,7 +85,6 @@ def main(args: Sequence[str] | None = None) -> int:
 
     Returns:
         The exit code.
-
     """
     obey_sigterm()
     if args is None and set(sys.argv[1:2]) <= _WITH_DSN:

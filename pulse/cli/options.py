@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from uuid import UUID
 
 import click
@@ -24,27 +24,7 @@ if TYPE_CHECKING:
 else:  # click before 8.3 has no type arguments
     StrType = FloatType = BytesType = click.ParamType
 
-__all__ = [
-    "ACTORS",
-    "ARGS",
-    "BACKOFF",
-    "DURATION",
-    "ID",
-    "NAME",
-    "NOT_NEGATIVE_S",
-    "POSITIVE_S",
-    "PRIORITY",
-    "REASON",
-    "STATUS",
-    "STATUSES",
-    "TIME",
-    "TOPIC",
-    "TRIES",
-    "TextParam",
-    "completing",
-    "with_config",
-]
-
+FunctionT = TypeVar("FunctionT", bound="Callable[..., Any]")
 _MAX_SECONDS: Final = 1e9  # as on the wire
 _UNITS_S: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _MAX_SHOWN: Final = 60  # characters of a wrong value in a message
@@ -216,6 +196,13 @@ def _is_unicode(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def with_dsn(otherwise: str) -> Callable[[FunctionT], FunctionT]:
+    """The option for the database; *otherwise*: where it is looked for behind the settings."""
+    return click.option(
+        "--dsn", metavar="DSN", show_default=f"PULSE_DSN, else dsn in the config file{otherwise}", help="The database."
+    )
 
 
 with_config: Final = click.option(

@@ -1,4 +1,4 @@
-"""Whom ``pulse ctl`` asks: the dispatcher on pulse.sock, the supervisor on supervisor.sock beside it."""
+"""The servers that ``pulse ctl`` asks: the dispatcher on pulse.sock, the supervisor on supervisor.sock beside it."""
 
 from __future__ import annotations
 
@@ -17,8 +17,6 @@ from pulse.client.discovery import Remote, Target, find_servers, why_not
 from pulse.errors import NobodyAnswersError
 from pulse.system.directories import CLIENT_SOCKET, SUPERVISOR_SOCKET
 
-__all__ = ["LOOKED", "ServerHandle", "current_server"]
-
 LOOKED: Final = "nobody answers; looked at "  # how a NobodyAnswersError begins that lists places
 
 
@@ -30,7 +28,6 @@ class ServerHandle:
         socket: The dispatcher's socket that the user named; None looks for it.
         timeout_s: Longest wait for one answer, seconds.
         address: Or the address that the user named.
-
     """
 
     def __init__(self, socket: Path | None, timeout_s: float, address: str | None = None) -> None:
@@ -68,7 +65,6 @@ class ServerHandle:
         Raises:
             NobodyAnswersError: No answer in time; the message lists where was looked.
             RefusedError: The server says no.
-
         """
         with self.client(timeout_s) as client:
             return client.request(kind, body, repeatable=repeatable)
@@ -82,7 +78,6 @@ class ServerHandle:
         Raises:
             NobodyAnswersError: No answer in time; the message lists where was looked.
             RefusedError: The supervisor says no.
-
         """
         remote = self.elsewhere()
         if remote is not None:
@@ -121,7 +116,7 @@ def current_server() -> ServerHandle:
 
 
 def _client_at(target: Target, deadline_s: float, looked: list[str]) -> Client | None:
-    """A connected client; None when nobody is there, which is then added to *looked*."""
+    """A connected client; None when there is no server, which is then added to *looked*."""
     reason = why_not(target)
     if reason is not None:
         looked.append(f"{target.path} ({reason})")

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from pulse.client.login import Login, logged_in, login_from
-from pulse.errors import ConfigError, NobodyAnswersError, PlaceError
+from pulse.errors import ConfigError, NobodyAnswersError, PathError
 from pulse.system import addresses, directories
 
 __all__ = [
@@ -257,7 +257,7 @@ def why_not(target: Server) -> str | None:
         return reason_of(error)
     try:
         directories.check_client_dir(target.path.parent, named=target.named)
-    except PlaceError as error:
+    except PathError as error:
         return error.message
     return None
 
@@ -284,8 +284,8 @@ def _refuse_other_kinds(path: Path, name: str) -> None:
     except OSError as error:
         if error.errno in {errno.ENOENT, errno.ENOTDIR, errno.EACCES}:
             return  # the server may come later; connecting tells
-        raise PlaceError(f"socket {path} cannot be used: {reason_of(error)}") from None
+        raise PathError(f"socket {path} cannot be used: {reason_of(error)}") from None
     if stat.S_ISDIR(mode):
-        raise PlaceError(f"socket {path} is a directory; name the socket in it, as in {path / name}")
+        raise PathError(f"socket {path} is a directory; name the socket in it, as in {path / name}")
     if not stat.S_ISSOCK(mode):
-        raise PlaceError(f"socket {path} is not a socket")
+        raise PathError(f"socket {path} is not a socket")

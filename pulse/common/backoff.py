@@ -1,7 +1,7 @@
 """
 Back-off: how long to wait after the n-th charged try, as one word. Pure.
 
-The words are those of ``pulse.topics.backoff``; the database reckons by ``pulse.backoff_s``, which a test holds against
+The words are those of ``pulse.topics.backoff``; the database has ``pulse.backoff_s``, which a test holds against
 this. Here it serves what a handler says of its exceptions, which is decided where they are raised.
 """
 
@@ -10,8 +10,6 @@ from __future__ import annotations
 import random
 import re
 from typing import Final
-
-__all__ = ["ALLOWED", "MAX_BACKOFF", "PATTERN", "backoff_s", "is_backoff"]
 
 _SECONDS: Final = r"\d{1,9}(\.\d{1,6})?"
 PATTERN: Final = (

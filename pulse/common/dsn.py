@@ -11,8 +11,6 @@ import re
 from typing import Final, NamedTuple
 from urllib.parse import quote, unquote, unquote_plus, urlencode
 
-__all__ = ["as_url", "database_of", "hosts_of", "is_dsn", "may_be_same", "redact_dsn"]
-
 _MASK: Final = "***"
 _MAX_PORT: Final = 65535
 _USUAL_PORT: Final = "5432"
@@ -51,7 +49,6 @@ def as_url(dsn: str) -> str:
 
     Returns:
         A URL with every keyword in its query.
-
     """
     return dsn if dsn.startswith(_SCHEMES) else "postgresql:///?" + urlencode(_keywords(dsn), quote_via=quote)
 
@@ -61,7 +58,7 @@ class _Parts(NamedTuple):
     A URL, taken apart.
 
     Attributes:
-        base: What stands between ``://`` and ``?``.
+        base: The text between ``://`` and ``?``.
         userinfo: With its ``@``, or "".
         hosts: With their ports, as they are written.
         path: With its ``/``, or "".
@@ -84,7 +81,7 @@ def _parts(dsn: str) -> _Parts:
     userinfo, at, hosts = authority.rpartition("@")
     pairs = (pair.split("=", 1) for pair in query.split("&") if "=" in pair)
     named = {key: unquote_plus(value) for key, value in pairs}
-    return _Parts(base, userinfo + at, hosts, slash + path, query, named)
+    return _Parts(base, userinfo + at, hosts, path=slash + path, query=query, named=named)
 
 
 def hosts_of(dsn: str) -> list[str]:
@@ -114,7 +111,6 @@ def database_of(dsn: str) -> str:
 
     Returns:
         Its hosts with their ports, and its name, as ``a:5432,b:5432/pulse``; "" for what is no DSN.
-
     """
     if not is_dsn(dsn):
         return ""

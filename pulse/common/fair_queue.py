@@ -1,5 +1,5 @@
 """
-Who gets the next free connection: not whoever asked first, but whoever has the fewest requests under way.
+Who gets the next free connection: not the first to ask, but the one with the fewest requests under way.
 
 A peer may have many requests under way, on many connections. In the order of their arrival a thousand of them would
 stand before the one of somebody else, for seconds. So requests are counted by who asks, and each stands in the line by
@@ -16,7 +16,7 @@ from contextvars import ContextVar
 from heapq import heapify, heappop, heappush
 from typing import Final
 
-ASKER: Final[ContextVar[Hashable]] = ContextVar("ASKER", default=None)  # for whom a task works; None: for the server
+ASKER: Final[ContextVar[Hashable]] = ContextVar("ASKER", default=None)  # the client of a task; None: the server itself
 FIRST: Final = -1  # the rank of the server's own
 
 
@@ -37,7 +37,7 @@ class Turns:
 
     @property
     def waiting(self) -> int:
-        """How many stand in the line."""
+        """How many wait."""
         return sum(not future.done() for _, _, future in self._line)
 
     @contextlib.asynccontextmanager

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Final
 
-# Upper bounds in seconds, 0.1 ms to 28 h: a percentile is told to within a quarter.
+# Upper bounds in seconds, 0.1 ms to 28 h: a percentile is exact to a quarter.
 _STEPS: Final = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)
 BOUNDS: Final = (*(round(step * 10.0**power, 6) for power in range(-4, 5) for step in _STEPS), 1e5)
 SAMPLE: Final = 8  # durations of one batch that are looked at; each stands for as many of the others

@@ -11,8 +11,6 @@ import json
 import re
 from typing import Final, TypeAlias
 
-__all__ = ["JsonValue", "NotJsonError", "NotStorableError", "dumps", "loads"]
-
 JsonValue: TypeAlias = "dict[str, JsonValue] | list[JsonValue] | str | int | float | bool | None"
 
 _decode: Final = json.JSONDecoder().raw_decode
@@ -36,7 +34,6 @@ def dumps(value: object) -> str:
     Raises:
         NotJsonError: It holds something that JSON has no form for.
         NotStorableError: It holds a NUL character or a lone surrogate.
-
     """
     try:
         text = _encode(value)
@@ -57,7 +54,6 @@ def loads(text: str) -> JsonValue:
 
     Raises:
         ValueError: It is not JSON.
-
     """
     found: JsonValue
     try:

@@ -7,12 +7,10 @@ import unicodedata
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-__all__ = ["ago", "count", "cut", "duration", "iso", "one_line", "printable", "shell_word", "width_of"]
-
 ELLIPSIS: Final = "…"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _TAB: Final = "    "
-# Below so many seconds a duration is told in this unit; at least two of a unit, so that rounding is never far off.
+# Below so many seconds a duration is shown in this unit; at least two of a unit, so that rounding is never far off.
 _UNITS: Final = ((120.0, 1, "s"), (7_200.0, 60, "min"), (172_800.0, 3_600, "h"), (float("inf"), 86_400, "d"))
 _TENTHS_BELOW_S: Final = 10.0
 _MILLISECONDS_BELOW_S: Final = 0.1
@@ -25,7 +23,6 @@ def iso(seconds: float) -> str:
 
     Raises:
         OverflowError: The time lies outside the years 1 to 9999.
-
     """
     moment = _EPOCH + timedelta(microseconds=round(seconds * 1e6))
     return moment.replace(tzinfo=None).isoformat() + "Z"
@@ -62,7 +59,6 @@ def printable(text: str, *, keep_lines: bool = False) -> str:
     Args:
         text: Anything: a name, an error, a worker's topic.
         keep_lines: Leave line breaks as they are and show tabs as spaces.
-
     """
     if text.isprintable():
         return text

@@ -21,7 +21,6 @@ def as_id(value: IdLike) -> bytes:
 
     Raises:
         BadRequestError: *value* is not a UUID.
-
     """
     try:
         match value:
@@ -41,7 +40,6 @@ def args_text(args: object) -> str:
 
     Raises:
         BadRequestError: They are not a JSON object that PostgreSQL can hold.
-
     """
     if args is None:
         return "{}"
@@ -61,7 +59,6 @@ def unix_time(value: object, what: str) -> float:
 
     Raises:
         BadRequestError: A datetime without time zone, or no time at all.
-
     """
     if isinstance(value, datetime):
         if value.tzinfo is None:

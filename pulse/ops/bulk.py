@@ -17,20 +17,6 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from pulse.protocol.answers import ChangedAnswer, JobPageAnswer, read
 
-__all__ = [
-    "ACTIONS",
-    "MAX_MATCHING_CHARACTERS",
-    "Ask",
-    "BulkAction",
-    "Former",
-    "as_body",
-    "batches",
-    "change_jobs",
-    "former_of",
-    "job_pages",
-    "run_blocking",
-]
-
 MAX_MATCHING_CHARACTERS: Final = 1000  # of ``matching``, the words of the audit for what was chosen
 ENDED: Final = ("COMPLETED", "DEAD_LETTERED", "CANCELED")
 WAITING: Final = ("PENDING", "RETRYING")
@@ -70,10 +56,12 @@ class BulkAction:
 
 
 ACTIONS: Final[Mapping[str, BulkAction]] = {
-    "cancel": BulkAction("cancel", "canceled", ACTIVE, ACTIVE, "retry"),
-    "retry": BulkAction("retry", "retried", ENDED, ("DEAD_LETTERED", "CANCELED"), "cancel", is_destructive=False),
-    "change": BulkAction("change", "changed", WAITING, WAITING, "change", is_destructive=False),
-    "delete": BulkAction("delete", "deleted", ENDED, ENDED),
+    "cancel": BulkAction("cancel", "canceled", ACTIVE, by_default=ACTIVE, reverse="retry"),
+    "retry": BulkAction(
+        "retry", "retried", ENDED, by_default=("DEAD_LETTERED", "CANCELED"), reverse="cancel", is_destructive=False
+    ),
+    "change": BulkAction("change", "changed", WAITING, by_default=WAITING, reverse="change", is_destructive=False),
+    "delete": BulkAction("delete", "deleted", ENDED, by_default=ENDED),
 }
 
 
@@ -85,7 +73,6 @@ async def job_pages(ask: Ask, filters: Body, limit: int) -> AsyncIterator[JobPag
         ask: Asks the server.
         filters: Of ``jobs.list``.
         limit: Jobs of a page.
-
     """
     after: str | None = None
     while True:
@@ -109,7 +96,6 @@ async def change_jobs(
         batches: Ids, so many for each request.
         more: What the request says beside the ids.
         keep: Is called with each answer.
-
     """
     for ids in batches:
         keep(read(ChangedAnswer, await ask(action.request, {**more, "ids": list(ids)})))
@@ -146,7 +132,6 @@ def run_blocking(coroutine: Coroutine[Any, Any, T]) -> T:
 
     Raises:
         RuntimeError: It waits for something else.
-
     """
     try:
         coroutine.send(None)

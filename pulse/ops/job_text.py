@@ -8,8 +8,6 @@ import msgspec
 
 from pulse.protocol.answers import AttemptInfo
 
-__all__ = ["outcome_of", "pretty"]
-
 _INDENT: Final = 2
 
 

@@ -10,8 +10,6 @@ from uuid import UUID
 from pulse.common.text import count, cut, duration, iso, one_line
 from pulse.protocol.answers import Gate, Incident, PauseInfo, Process, StatusAnswer, Worker
 
-__all__ = ["Problem", "live_problems", "paused_by", "problems", "process_problems", "trouble_of"]
-
 _NAMES: Final = 60  # columns of the handlers that are named
 _YOUNG_S: Final = 60.0  # a process that restarted within it may still be in trouble
 _WAITING: Final = ("PENDING", "RETRYING")
@@ -68,7 +66,7 @@ def problems(status: StatusAnswer, silent: Mapping[str, str]) -> Iterator[str]:
 
 
 def paused_by(pause: Gate | PauseInfo) -> str:
-    """Since when, by whom and why something is paused."""
+    """Since when, who paused something, and why."""
     since = "" if pause.paused_at is None else f" since {iso(int(pause.paused_at))}"
     until = "" if pause.paused_until is None else f" until {iso(int(pause.paused_until))}"
     who = "" if pause.paused_by is None else f" by {one_line(pause.paused_by)}"
@@ -86,7 +84,7 @@ def process_problems(status: StatusAnswer) -> Iterator[str]:
 
 
 def live_problems(status: StatusAnswer) -> Iterator[Problem]:
-    """Workers first: who is stopped or hangs is what the rest follows from."""
+    """Workers first: one that is stopped or hangs explains the rest."""
     yield from (found for worker in status.workers or () if (found := trouble_of(worker)) is not None)
     yield from map(_of_incident, status.incidents or ())
 
@@ -102,7 +100,7 @@ def trouble_of(worker: Worker) -> Problem | None:
             f"it holds {holds}"
         )
         killed = "Else it is killed when its leases are over, and its jobs are tried again."
-        return Problem(text, "A worker is frozen", (), (f"kill -CONT {worker.pid}", killed), "/workers")
+        return Problem(text, "A worker is frozen", (), advice=(f"kill -CONT {worker.pid}", killed), page="/workers")
     if worker.condition == "blocked":
         first = str(UUID(bytes=worker.running[0])) if worker.running else "ID"
         called = cut(", ".join(f"{number} {one_line(name)}" for name, number in worker.calls.items()), _NAMES)
@@ -112,17 +110,17 @@ def trouble_of(worker: Worker) -> Problem | None:
         )
         limits = "timeout_s or stall_s in the handler ends the next one that hangs."
         page = f"/jobs/{first}" if worker.running else "/workers"
-        return Problem(text, "A worker hangs", (), (f"pulse ctl jobs stack {first}", limits), page)
+        return Problem(text, "A worker hangs", (), advice=(f"pulse ctl jobs stack {first}", limits), page=page)
     if worker.silent:
         text = f"{who} has let a lease pass without a word: it is stopped or hangs; it holds {holds}"
         killed = "It is killed when it does not answer, and its jobs are tried again."
-        return Problem(text, "A worker is silent", (), (killed,), "/workers")
+        return Problem(text, "A worker is silent", (), advice=(killed,), page="/workers")
     return None
 
 
 def _of_incident(incident: Incident) -> Problem:
     title, page = _CHECKS.get(incident.check, ("", ""))
-    return Problem(incident.text, title, tuple(incident.details), tuple(incident.advice), page)
+    return Problem(incident.text, title, tuple(incident.details), advice=tuple(incident.advice), page=page)
 
 
 def _restarts(process: Process) -> str:

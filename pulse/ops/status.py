@@ -14,8 +14,6 @@ from typing import Final
 
 from pulse.errors import NobodyAnswersError, PulseError
 
-__all__ = ["DISPATCHER_S", "SUPERVISOR_S", "StatusAnswers", "TimedCall", "merge"]
-
 Body = Mapping[str, object]
 
 SUPERVISOR_S: Final = 1.4  # it asks its actors for up to 0.8 s before it answers
@@ -60,7 +58,6 @@ def merge(supervisor: Body | None, dispatcher: Body | None) -> dict[str, object]
 
     Returns:
         Every key of the contract, and what else there was; null where neither knew.
-
     """
     first, second = supervisor or {}, dispatcher or {}
     merged: dict[str, object] = {**second, **first}
@@ -82,7 +79,6 @@ class TimedCall:
     Args:
         ask: Makes the request, and returns the answer.
         timeout_s: Longest wait, seconds.
-
     """
 
     def __init__(self, ask: Callable[[], Body], timeout_s: float) -> None:

@@ -14,8 +14,6 @@ from pulse.common import json_text
 from pulse.common.json_text import JsonValue
 from pulse.errors import ConfigError
 
-__all__ = ["Codec", "UnreadableError", "checked", "opened", "seal", "sealed_by", "shown_instead", "unseal"]
-
 BY: Final = "$pulse"
 DATA: Final = "data"
 _ID: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
@@ -27,7 +25,7 @@ class Codec(Protocol):
     """
     Turns JSON text into what is stored, and back; ``pulse.encryption.FernetCodec`` is one.
 
-    It may be called from any thread, and by many at once. What it raises is told by its type alone: its text might hold
+    It may be called from any thread, and by many at once. Of what it raises only the type is shown: its text might hold
     what nobody is to see.
     """
 
@@ -55,7 +53,6 @@ def checked(codec: Codec | None) -> Codec | None:
 
     Raises:
         ConfigError: It is none, or its id cannot be one.
-
     """
     if codec is None:
         return None
@@ -76,7 +73,6 @@ def seal(codec: Codec, name: str, text: str) -> str:
 
     Raises:
         UnreadableError: The codec failed.
-
     """
     try:
         return json_text.dumps({BY: codec.id, DATA: codec.encode(name, text)})
@@ -90,7 +86,6 @@ def unseal(codec: Codec | None, name: str, value: JsonValue) -> JsonValue:
 
     Raises:
         UnreadableError: There is no codec, or another one, or it failed.
-
     """
     found = _envelope(value)
     if found is None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, cast
 
-__all__ = ["CONTENTS", "PARTS", "conceal", "is_about_contents"]
-
 # What handlers were given, what they said of it, and what they answered. Errors stay: they are what a viewer is for.
 CONTENTS: Final = frozenset({"args", "progress", "result"})
 PARTS: Final = frozenset({"job", "jobs", "schedule", "schedules", "history"})

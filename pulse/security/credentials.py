@@ -12,14 +12,13 @@ import hmac
 import re
 import secrets
 from collections import OrderedDict
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from pulse.errors import ConfigError
 from pulse.protocol.roles import EVERYTHING, Access, Rights
 from pulse.security.grants import parse_roles
-
-__all__ = ["Credentials", "Throttle", "hash_password", "parse_users"]
 
 BCRYPT_COST: Final = 12  # a quarter of a second of a core in 2025
 MAX_BCRYPT_BYTES: Final = 72  # bcrypt looks at no more; libraries refuse longer ones
@@ -33,8 +32,7 @@ _ALLOWED: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
+class _Entry(msgspec.Struct, frozen=True):
     """What a user must know, and may do then; ``is_bcrypt``: *secret* is its hash."""
 
     secret: bytes
@@ -51,7 +49,6 @@ def parse_users(text: str) -> Credentials:
 
     Raises:
         ConfigError: It is not understood; the message tells the user's name, never a password.
-
     """
     entries: dict[str, _Entry] = {}
     for number, part in enumerate(text.split(","), 1):
@@ -81,7 +78,6 @@ def hash_password(password: str) -> str:
 
     Raises:
         ConfigError: It is empty, or longer than bcrypt looks at.
-
     """
     import bcrypt
 
@@ -154,7 +150,7 @@ def _kind_of(entry: _Entry) -> bytes:
 
 def _matches(entry: _Entry, given: bytes) -> bool:
     if not entry.is_bcrypt:
-        # Hashes have one length: the comparison does not tell that of the password.
+        # Hashes have one length: the comparison does not show how long the password is.
         return hmac.compare_digest(hashlib.sha256(entry.secret).digest(), hashlib.sha256(given).digest())
     import bcrypt
 
@@ -175,7 +171,6 @@ class Throttle:
         first_s: Wait after the first failure.
         longest_s: Longest wait; after ten times that without a failure all is forgotten.
         most_sources: Sources to remember; the oldest go first.
-
     """
 
     def __init__(self, first_s: float = 0.5, longest_s: float = 30.0, most_sources: int = 4096) -> None:

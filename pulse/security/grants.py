@@ -12,14 +12,13 @@ import pwd
 import re
 import socket
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
 
 from pulse.errors import ConfigError
 from pulse.protocol.roles import EVERYTHING, NOTHING, Access, Rights, rights_of
 from pulse.system.peer_credentials import credentials_of, groups_of
-
-__all__ = ["ALLOWED", "PATTERN", "Grants", "parse_roles", "read_grants"]
 
 _ROOT: Final = 0
 _ROLES: Final = "|".join(Access)
@@ -28,8 +27,7 @@ ALLOWED: Final = f"NAME:ROLE, NAME:ROLE+ROLE, ... with the roles {', '.join(Acce
 _ENTRY: Final = re.compile(r"[^,]+")
 
 
-@dataclass(frozen=True, slots=True)
-class Grants:
+class Grants(msgspec.Struct, frozen=True):
     """
     Who may do what.
 
@@ -37,12 +35,11 @@ class Grants:
         own: The server's uid.
         users: uid -> its rights.
         groups: gid -> its rights.
-
     """
 
     own: int
-    users: Mapping[int, Rights] = field(default_factory=dict[int, Rights])
-    groups: Mapping[int, Rights] = field(default_factory=dict[int, Rights])
+    users: Mapping[int, Rights] = msgspec.field(default_factory=dict[int, Rights])
+    groups: Mapping[int, Rights] = msgspec.field(default_factory=dict[int, Rights])
 
     @property
     def shared(self) -> bool:
@@ -59,7 +56,6 @@ class Grants:
 
         Raises:
             OSError: The connection is gone.
-
         """
         uid = credentials_of(connection).uid
         if self.is_own(uid):
@@ -75,7 +71,6 @@ def read_grants(users: str | None, groups: str | None) -> Grants:
 
     Raises:
         ConfigError: An account or group is not there.
-
     """
     return Grants(
         os.geteuid(),

@@ -7,8 +7,6 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-__all__ = ["hide_password", "without_dsn"]
-
 _OPTION: Final = "--dsn"
 _VARIABLE: Final = "PULSE_DSN"  # which the option would have gone before
 

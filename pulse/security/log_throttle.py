@@ -1,11 +1,9 @@
-"""How often somebody was refused, told once a minute: whoever asks in a loop must not fill log and audit."""
+"""How often somebody was refused, logged once a minute: a client in a loop must not fill log and audit."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from typing import Final
-
-__all__ = ["Refused"]
 
 AGAIN_S: Final = 60.0
 _MOST: Final = 1024
@@ -17,7 +15,6 @@ class Refused:
 
     Args:
         again_s: Seconds between two tellings of the same.
-
     """
 
     def __init__(self, again_s: float = AGAIN_S) -> None:
@@ -25,7 +22,7 @@ class Refused:
         self._told: OrderedDict[tuple[str, ...], tuple[float, int]] = OrderedDict()  # when last, and how many since
 
     def count(self, what: tuple[str, ...], now_s: float) -> int | None:
-        """It happened again; how often since it was told last, where it is to be told now, else None."""
+        """It happened again; how often since the last log line, where another is due now, else None."""
         told_s, since = self._told.get(what, (float("-inf"), 0))
         if now_s - told_s < self._again_s:
             self._told[what] = (told_s, since + 1)

@@ -17,8 +17,6 @@ from pulse.errors import UnauthorizedError, UnavailableError
 from pulse.protocol.roles import Rights
 from pulse.security.credentials import Credentials, Throttle
 
-__all__ = ["Logins", "TooManyGuessesError", "source_of"]
-
 NAME_S: Final = 4.0
 _MOST_ACQUAINTED: Final = 4096
 _MOST_AT_ONCE: Final = 2  # a bcrypt check takes a core
@@ -44,14 +42,13 @@ class Logins:
     Args:
         credentials: The users.
         clock: Seconds that never go back.
-
     """
 
     def __init__(self, credentials: Credentials, clock: Callable[[], float] = time.monotonic) -> None:
         self._credentials = credentials
         self._clock = clock
         self._by_source = Throttle()
-        # Whoever guesses at a name from many addresses is slow, too; and cannot keep its owner out for long.
+        # Guessing at a name from many addresses is slow, too; and cannot keep its owner out for long.
         self._by_name = Throttle(longest_s=NAME_S)
         # Who has logged in from there before waits for no guesses from elsewhere: they would keep a name's owner out.
         self._acquainted: OrderedDict[tuple[str, str], None] = OrderedDict()
@@ -70,7 +67,6 @@ class Logins:
         Raises:
             TooManyGuessesError: It is too early for one more.
             UnauthorizedError: It is wrong, or there is no such user.
-
         """
         name = user[:_MAX_NAME]
         self._check_early(source, name)

@@ -11,16 +11,15 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Final, cast
+
+import msgspec
 
 from pulse.common import json_text
 from pulse.common.json_text import JsonValue
 from pulse.errors import BadRequestError
 from pulse.security.codec import sealed_by
 from pulse.security.conceal import CONTENTS, PARTS
-
-__all__ = ["ALLOWED", "PATTERN", "Redaction"]
 
 MASK: Final = "***"
 _ENTRY: Final = r"(?:[^\s,:][^,:]*:)?[^\s,:.]+(?:\.[^\s,:.]+)*"
@@ -29,8 +28,7 @@ ALLOWED: Final = "keys of args as in password, card.number, charge:card.*, separ
 _ANY: Final = "*"
 
 
-@dataclass(frozen=True, slots=True)
-class _Rule:
+class _Rule(msgspec.Struct, frozen=True):
     """The end of a path; ``handler``: of its jobs only."""
 
     handler: str | None
@@ -50,7 +48,6 @@ class Redaction:
 
     Args:
         setting: The entries, as PATTERN allows them; None: nothing is.
-
     """
 
     def __init__(self, setting: str | None) -> None:
@@ -69,7 +66,6 @@ class Redaction:
 
         Raises:
             BadRequestError: The mask stands where a value is hidden: it was read, and would take the value's place.
-
         """
         if not self._rules or not isinstance(args, str) or MASK not in args:
             return

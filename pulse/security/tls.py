@@ -29,7 +29,6 @@ def server_context(cert: Path, key: Path, client_ca: Path | None) -> ssl.SSLCont
 
     Raises:
         ConfigError: A file cannot be read, or is no such thing, or both do not fit.
-
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -47,13 +46,12 @@ def client_context(ca: Path | None, cert: Path | None, key: Path | None) -> ssl.
     What a client speaks: it looks at the server's certificate and name.
 
     Args:
-        ca: Whom to believe; None: whom this machine does.
+        ca: Certificates to trust; None: those of this machine.
         cert: Its own certificate, where servers ask for one; with its key, unless *key* has that.
         key: Of that.
 
     Raises:
         ConfigError: A file cannot be read, or is no such thing.
-
     """
     context = ssl.create_default_context()
     context.minimum_version = ssl.TLSVersion.TLSv1_2

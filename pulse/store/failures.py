@@ -19,33 +19,14 @@ from __future__ import annotations
 
 import enum
 import time
-from dataclasses import dataclass, replace
 from typing import Final
 
 import asyncpg
+import msgspec
+from msgspec.structs import replace
 
-from pulse.errors import ContestedError, StatementError, UnavailableError
+from pulse.errors import StatementError, StatementTimeoutError, UnavailableError
 from pulse.store.statements import name_of
-
-__all__ = [
-    "CONSTRAINTS",
-    "FAILURES",
-    "IN_VAIN",
-    "OF_DRIVER",
-    "STUBBORN",
-    "UNIQUE_VIOLATION",
-    "Failing",
-    "Failure",
-    "Meaning",
-    "UnreadableError",
-    "error_of",
-    "explain",
-    "is_safe_after",
-    "meaning_of",
-    "ran_too_long",
-    "refusal_of",
-    "refuse_swallowed",
-]
 
 # All that a connection raises; InternalClientError, too, where it is cut just before it is used.
 OF_DRIVER: Final = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
@@ -81,7 +62,7 @@ _CHECKS: Final = {
 _OF_A_ROW: Final = (asyncpg.CheckViolationError, asyncpg.NotNullViolationError)
 
 
-class UnreadableError(asyncpg.CharacterNotInRepertoireError):
+class UnreadableAnswerError(asyncpg.CharacterNotInRepertoireError):
     """
     The answer of a statement cannot be read; the statement was carried out.
 
@@ -103,7 +84,7 @@ def meaning_of(error: BaseException) -> Meaning | None:
     """What *error* means, by itself; None: it is none of a connection."""
     if not isinstance(error, asyncpg.PostgresError):
         return Meaning.AWAY if isinstance(error, FAILURES) else None
-    if isinstance(error, UnreadableError):  # its SQLSTATE is that of a value which was given
+    if isinstance(error, UnreadableAnswerError):  # its SQLSTATE means a value that was given
         return Meaning.STATEMENT
     state = error.sqlstate or ""
     if state in AWAY_SQLSTATES or state[:2] in AWAY_CLASSES:
@@ -117,12 +98,12 @@ def meaning_of(error: BaseException) -> Meaning | None:
 
 def is_safe_after(error: asyncpg.PostgresError) -> bool:
     """Whether the session can be used again: of all else nobody knows what state it is in."""
-    return (error.sqlstate or "")[:2] not in UNSAFE_CLASSES and not isinstance(error, UnreadableError)
+    return (error.sqlstate or "")[:2] not in UNSAFE_CLASSES and not isinstance(error, UnreadableAnswerError)
 
 
 def refusal_of(error: UnavailableError, took_s: float | None = None) -> StatementError | None:
     """
-    *error* as what the server said of the statement; None: it said nothing, or that a lock was in the way.
+    *error* as what the server said of the statement; None: it said nothing, or that a lock blocked it.
 
     For who carries out parts of a statement that was refused: one part says "away" where the others succeed.
 
@@ -136,7 +117,7 @@ def refusal_of(error: UnavailableError, took_s: float | None = None) -> Statemen
     cause = error.__cause__
     if not _is_said_of_statement(cause):
         return None
-    if isinstance(error, ContestedError) if took_s is None else took_s >= AT_ONCE_S:
+    if isinstance(error, StatementTimeoutError) if took_s is None else took_s >= AT_ONCE_S:
         return None
     sqlstate: str = getattr(cause, "sqlstate", None) or "?????"
     return StatementError(error.message, sqlstate=sqlstate, statement=getattr(cause, "statement", ""))
@@ -164,11 +145,10 @@ def refuse_swallowed(given: int, stored: int) -> None:
 
 def ran_too_long(error: BaseException) -> bool:
     """Whether *error* says that a statement took too long, and not that it waited for somebody's lock."""
-    return isinstance(error, ContestedError) and isinstance(error.__cause__, asyncpg.QueryCanceledError)
+    return isinstance(error, StatementTimeoutError) and isinstance(error.__cause__, asyncpg.QueryCanceledError)
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(msgspec.Struct, frozen=True):
     """
     A statement that the database refuses.
 
@@ -197,7 +177,7 @@ class Failing:
     def refused(self, statement: str, sqlstate: str, error: str) -> Failure:
         """One more time."""
         now_s = time.monotonic()
-        known = self._of.get(statement) or Failure(statement, sqlstate, error, 0, now_s, now_s)
+        known = self._of.get(statement) or Failure(statement, sqlstate, error, times=0, first_s=now_s, last_s=now_s)
         found = replace(known, sqlstate=sqlstate, error=error, times=known.times + 1, last_s=now_s)
         self._of[statement] = found
         return found
@@ -208,7 +188,7 @@ class Failing:
             self._of.pop(name_of(sql), None)
 
     def now(self) -> list[Failure]:
-        """What is refused now, the newest last; of single values nobody is told."""
+        """What is refused now, the newest last; without refusals of single values."""
         now_s = time.monotonic()
         self._of = {name: one for name, one in self._of.items() if now_s - one.last_s < OLD_S}
         return sorted(self._of.values(), key=lambda one: one.last_s)
@@ -242,7 +222,7 @@ def error_of(error: Exception, failing: Failing, shown: str, deadline_s: float) 
     if isinstance(error, asyncpg.InsufficientPrivilegeError):
         reason = f"{error.args[0]}; pulse doctor says which rights are missing"
     if meaning is Meaning.CONTESTED:
-        return ContestedError(f"a statement waited too long: {reason}")
+        return StatementTimeoutError(f"a statement waited too long: {reason}")
     if not isinstance(error, asyncpg.PostgresError) or (meaning is Meaning.AWAY and not _is_said_of_statement(error)):
         return UnavailableError(f"the database {shown} is away: {reason}")
     statement: str = getattr(error, "statement", "a transaction")  # whose end was refused, not one of its statements
@@ -252,7 +232,7 @@ def error_of(error: Exception, failing: Failing, shown: str, deadline_s: float) 
     failure = failing.refused(statement, sqlstate, explain(error))
     if meaning is Meaning.AWAY and failure.times < STUBBORN:
         return UnavailableError(f"the database {shown} is away: {reason}")
-    is_done = isinstance(error, UnreadableError)
+    is_done = isinstance(error, UnreadableAnswerError)
     told = (
         f"what {shown} answers to {statement} cannot be read"
         if is_done

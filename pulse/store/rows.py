@@ -12,28 +12,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
-__all__ = [
-    "Canceled",
-    "Claim",
-    "Completion",
-    "Due",
-    "Ended",
-    "Ending",
-    "EndingKind",
-    "Fence",
-    "Firing",
-    "Forgotten",
-    "Level",
-    "NewSchedule",
-    "Renewal",
-    "Running",
-    "Wake",
-    "from_s",
-    "from_us",
-    "to_s",
-    "to_us",
-]
-
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 
@@ -285,9 +263,9 @@ class Due:
     A schedule of which there is something to do; microseconds, since the cursor is compared for equality.
 
     Attributes:
-        cursor_us: Its next occurrence; None: not reckoned yet.
-        following_us: The one after it, where that is reckoned.
-        is_reckoned: Whether nothing is to be reckoned: a ``following_us`` of None means that there is none.
+        cursor_us: Its next occurrence; None: not computed yet.
+        following_us: The one after it, where that is computed.
+        is_reckoned: Whether everything is computed: a ``following_us`` of None means that there is none.
         revision: Of its definition.
         now_us: The database's time.
     """
@@ -318,8 +296,8 @@ class Firing:
         cursor_us: Where the cursor is expected.
         next_us: Where it goes; None: there is no more.
         occurrence_us: That occurrence; None: what was missed is passed over, and nothing fires.
-        following_us: The occurrence after the next; None: none, or not reckoned yet.
-        revision: Of the definition that this was reckoned by.
+        following_us: The occurrence after the next; None: none, or not computed yet.
+        revision: Of the definition that this was computed from.
         passed: How many missed occurrences it passes over, at least.
     """
 
@@ -339,7 +317,7 @@ class Fired(NamedTuple):
     Attributes:
         verdict: ``fired``; ``held`` back behind an earlier job; ``skipped`` because of one; ``full``: too many are held
             back; ``passed``: it was missed.
-        level: Of the job that was inserted, if any was.
+        level: Of the job that was inserted, where there is one.
         canceled: The earlier job that made way.
     """
 
@@ -350,8 +328,8 @@ class Fired(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Reckoned:
-    """What was reckoned of a schedule whose cursor stood at *cursor_us*; ``error``: why it cannot be followed."""
+class NextOccurrences:
+    """What was computed for a schedule whose cursor was at *cursor_us*; ``error``: why it cannot be followed."""
 
     schedule_id: bytes
     cursor_us: int | None
@@ -367,7 +345,7 @@ class Work(NamedTuple):
 
     Attributes:
         due_s: Seconds until the next occurrence fires, 0 or less: one does; None: none will.
-        reckon: Something is to be reckoned now.
+        reckon: Something must be computed now.
         waiting: Jobs are held back behind others.
     """
 

@@ -30,13 +30,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, cast
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-__all__ = ["STATEMENTS", "Statement", "name_of", "parse", "texts"]
 
 Result: TypeAlias = Literal["many", "one", "exec"]
 
@@ -154,14 +152,14 @@ def _statement(name: str, result: Result, block: str) -> Statement:
     if sql.count(";") != 1 or not sql.endswith(";"):
         message = f"statement {name}: exactly one statement that ends with a semicolon is allowed"
         raise ValueError(message)
-    return Statement(name, result, header, sql.rstrip(";").rstrip())
+    return Statement(name, result, header, sql=sql.rstrip(";").rstrip())
 
 
 def texts(folder: str, *names: str) -> list[str]:
     """The contents of the files *names* in a folder of the store; without names: of all its ``.sql`` files."""
-    home = files("pulse.store") / folder
-    found = [home / name for name in names] or [one for one in home.iterdir() if one.name.endswith(".sql")]
-    return [one.read_text("utf-8") for one in sorted(found, key=lambda one: one.name)]
+    home = Path(__file__).parent / folder
+    found = [home / name for name in names] or home.glob("*.sql")
+    return [one.read_text("utf-8") for one in sorted(found)]
 
 
 STATEMENTS: Final = parse(*texts("sql"))

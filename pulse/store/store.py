@@ -38,9 +38,9 @@ from pulse.store.operators.policies import Defaults, TopicStore
 from pulse.store.operators.schedules import ScheduleStore
 from pulse.store.operators.transaction import Acting, Operator, acting
 from pulse.store.reading.counts import DepthStore
-from pulse.store.reading.jobs import Reads
+from pulse.store.reading.jobs import JobReader
 from pulse.store.reading.listing import Listing
-from pulse.store.recovery.epochs import UNWITNESSED, EpochStore, Knowledge, Witnessed
+from pulse.store.recovery.epochs import UNWITNESSED, ClaimWitness, EpochStore, Witnessed
 from pulse.store.recovery.set_aside import SetAsideStore
 from pulse.store.recovery.sweeps import Sweeps
 from pulse.store.recovery.timelines import Timelines
@@ -117,12 +117,12 @@ class Store(Operations, Defaults, Sweeps):
         self.query = pool(size=queries)
         self.counting = pool(size=1, settings=COUNT_SETTINGS)
         self.pools = {"hot": self.hot, "beats": self.beats, "query": self.query, "counting": self.counting}
-        self._knowledge: Knowledge | None = None  # what a dispatcher knows of the database
+        self._knowledge: ClaimWitness | None = None  # what a dispatcher knows of the database
         self.epochs = EpochStore(self.hot)
         self.aside = SetAsideStore(self.hot)
         self.depths = DepthStore(self.counting)
         self.incidents = IncidentStore(self.counting)
-        self.reads = Reads(self.query)
+        self.reads = JobReader(self.query)
         self.gate = GateStore(self.query)
         self.schedules = ScheduleStore(self.query)
         self.topics = TopicStore(self.query)
@@ -161,7 +161,7 @@ class Store(Operations, Defaults, Sweeps):
         for pool in self.pools.values():
             pool.close()
 
-    def trust(self, knowledge: Knowledge | None) -> None:
+    def trust(self, knowledge: ClaimWitness | None) -> None:
         """Make no claim from now on unless what *knowledge* says of the database is true; None: whatever is true."""
         self._knowledge = knowledge
 
@@ -220,7 +220,9 @@ class Store(Operations, Defaults, Sweeps):
             if row["attempts"]
         ]
         await self._claimed(claims)
-        return claims, [Wake(row["topic"], row["priority"], row["due_at"], 1) for row in rows if not row["attempts"]]
+        return claims, [
+            Wake(row["topic"], row["priority"], row["due_at"], jobs=1) for row in rows if not row["attempts"]
+        ]
 
     async def submit_again(self, jobs: Sequence[SubmittedJob], *, now: datetime | None = None) -> list[Wake]:
         """
@@ -289,7 +291,7 @@ class Store(Operations, Defaults, Sweeps):
             await self._knowledge.claimed(claims)
 
     async def find_levels(self, after: Level, limit: int, *, now: datetime | None = None) -> list[Head]:
-        """The levels behind *after* that have jobs which wait, whoever serves them, in the order of the index."""
+        """The levels behind *after* that have jobs which wait, served or not, in the order of the index."""
         async with self.hot.connection() as connection:
             rows = await connection.fetch(_sql("find_levels"), *after, limit, now)
         return [Head(Level(topic, priority), *rest) for topic, priority, *rest in rows]

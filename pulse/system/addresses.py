@@ -5,8 +5,6 @@ from __future__ import annotations
 import ipaddress
 from typing import Final
 
-__all__ = ["MAX_PORT", "is_loopback", "joined", "split"]
-
 MAX_PORT: Final = 65535
 
 

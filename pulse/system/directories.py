@@ -1,7 +1,7 @@
 """
 Where sockets and state live, and which directories are safe enough for them.
 
-Whoever can write into the runtime directory can put a socket of their own there and be given the jobs of others. So
+A user who can write into the runtime directory can put a socket of their own there and be given the jobs of others. So
 both sides refuse a directory that another user controls: the server before it listens, the client before it connects.
 """
 
@@ -14,19 +14,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from pulse.errors import PlaceError
+from pulse.errors import PathError
 from pulse.system.peer_credentials import user_name
-
-__all__ = [
-    "CLIENT_SOCKET",
-    "SUPERVISOR_SOCKET",
-    "check_client_dir",
-    "check_socket_path",
-    "client_candidates",
-    "prepare_runtime_dir",
-    "server_runtime_dir",
-    "server_state_dir",
-]
 
 CLIENT_SOCKET: Final = "pulse.sock"  # workers and clients, served by the dispatcher
 SUPERVISOR_SOCKET: Final = "supervisor.sock"  # status and control, served by the supervisor
@@ -44,7 +33,6 @@ def client_candidates(env: Mapping[str, str], named: Path | None = None) -> list
     Args:
         env: The environment.
         named: The directory that an option or the config file names; it comes first.
-
     """
     found = (
         named,
@@ -67,7 +55,6 @@ def server_runtime_dir(env: Mapping[str, str], named: Path | None = None, *, uid
 
     Returns:
         A path, neither made nor checked yet; see ``prepare_runtime_dir``.
-
     """
     uid = os.geteuid() if uid is None else uid
     chosen = named or _from_env(env, "PULSE_RUNTIME_DIR") or _from_systemd(env, "RUNTIME_DIRECTORY")
@@ -91,7 +78,6 @@ def server_state_dir(env: Mapping[str, str], named: Path | None = None, *, uid: 
 
     Raises:
         PlaceError: Nothing is named and this user has no home directory.
-
     """
     uid = os.geteuid() if uid is None else uid
     chosen = named or _from_env(env, "PULSE_STATE_DIR") or _from_systemd(env, "STATE_DIRECTORY")
@@ -113,7 +99,6 @@ def prepare_runtime_dir(path: Path, *, named: bool, shared: bool = False) -> Non
 
     Raises:
         PlaceError: It cannot be made, is a symlink or no directory, belongs to another user, or others may write to it.
-
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -121,10 +106,10 @@ def prepare_runtime_dir(path: Path, *, named: bool, shared: bool = False) -> Non
     except FileExistsError:
         pass
     except OSError as error:
-        raise PlaceError(f"runtime directory {path} cannot be made: {_reason(error)}; set PULSE_RUNTIME_DIR") from error
+        raise PathError(f"runtime directory {path} cannot be made: {_reason(error)}; set PULSE_RUNTIME_DIR") from error
     _check(path, named=named)
     if not _is_writable(path):
-        raise PlaceError(f"runtime directory {path} is not writable by this user; set PULSE_RUNTIME_DIR to one that is")
+        raise PathError(f"runtime directory {path} is not writable by this user; set PULSE_RUNTIME_DIR to one that is")
     if shared:
         _let_pass(path)
 
@@ -139,7 +124,6 @@ def check_client_dir(path: Path, *, named: bool) -> None:
 
     Raises:
         PlaceError: It is missing, a symlink or no directory, belongs to another user, or others may write to it.
-
     """
     _check(path, named=named)
 
@@ -150,11 +134,10 @@ def check_socket_path(path: Path) -> None:
 
     Raises:
         PlaceError: It has more than 107 bytes; the message says how many.
-
     """
     length = len(os.fsencode(path))
     if length > MAX_SOCKET_PATH_BYTES:
-        raise PlaceError(
+        raise PathError(
             f"socket path {path} has {length} bytes, at most {MAX_SOCKET_PATH_BYTES} are possible: "
             "set PULSE_RUNTIME_DIR to a shorter directory"
         )
@@ -164,20 +147,20 @@ def _check(path: Path, *, named: bool) -> None:
     try:
         found = path.lstat()
     except OSError as error:
-        raise PlaceError(f"runtime directory {path} cannot be used: {_reason(error)}") from error
+        raise PathError(f"runtime directory {path} cannot be used: {_reason(error)}") from error
     mode = found.st_mode
     if stat.S_ISLNK(mode):
-        raise PlaceError(f"runtime directory {path} is a symlink: name the directory that it points to")
+        raise PathError(f"runtime directory {path} is a symlink: name the directory that it points to")
     if not stat.S_ISDIR(mode):
-        raise PlaceError(f"runtime directory {path} is not a directory")
+        raise PathError(f"runtime directory {path} is not a directory")
     if not named and found.st_uid not in (_ROOT, os.geteuid()) and not _was_made_by_root(path):
-        raise PlaceError(
+        raise PathError(
             f"runtime directory {path} belongs to user {user_name(found.st_uid) or found.st_uid}: "
             "name it by PULSE_RUNTIME_DIR if that is meant"
         )
     # A group may share a directory that the user chose; a directory found by custom must be its owner's alone.
     if mode & stat.S_IWOTH or (mode & stat.S_IWGRP and not named):
-        raise PlaceError(
+        raise PathError(
             f"runtime directory {path} is writable by others (mode {stat.S_IMODE(mode):04o}): chmod go-w {path}"
         )
 
@@ -198,7 +181,7 @@ def _let_pass(path: Path) -> None:
     try:
         path.chmod(mode | _PASS)
     except OSError as error:
-        raise PlaceError(
+        raise PathError(
             f"runtime directory {path} is not passable for those of allow_users and allow_groups "
             f"(mode {mode:04o}), and cannot be made so: {_reason(error)}; chmod a+x {path}"
         ) from error
@@ -243,7 +226,7 @@ def _home(env: Mapping[str, str], uid: int) -> Path:
     try:
         return Path(pwd.getpwuid(uid).pw_dir)
     except KeyError:
-        raise PlaceError(f"user {uid} has no home directory to keep state in: set PULSE_STATE_DIR") from None
+        raise PathError(f"user {uid} has no home directory to keep state in: set PULSE_STATE_DIR") from None
 
 
 def _reason(error: OSError) -> str:

@@ -10,10 +10,8 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
-from pulse.errors import PlaceError
+from pulse.errors import PathError
 from pulse.system.directories import check_socket_path
-
-__all__ = ["free", "is_served", "owner_only", "reason", "tcp", "tcp_address", "unix"]
 
 
 def tcp_address(host: str, port: int) -> tuple[socket.AddressFamily, tuple[Any, ...]]:
@@ -22,7 +20,6 @@ def tcp_address(host: str, port: int) -> tuple[socket.AddressFamily, tuple[Any, 
 
     Raises:
         OSError: None.
-
     """
     family, _, _, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
     return family, where
@@ -34,7 +31,6 @@ def tcp(host: str, port: int, backlog: int) -> socket.socket:
 
     Raises:
         OSError: It is taken, or no address of this machine.
-
     """
     family, where = tcp_address(host, port)
     dual = family == socket.AF_INET6 and where[0] == "::" and socket.has_dualstack_ipv6()
@@ -48,11 +44,10 @@ def unix(path: Path, backlog: int) -> socket.socket:
     Raises:
         PlaceError: Somebody listens there, the path is too long, or something that is no socket has the name.
         OSError: It cannot be made.
-
     """
     check_socket_path(path)
     if not free(path):
-        raise PlaceError(f"cannot listen on {path}: somebody listens there already")
+        raise PathError(f"cannot listen on {path}: somebody listens there already")
     with contextlib.ExitStack() as undo:
         made = undo.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
         with owner_only():
@@ -68,14 +63,13 @@ def free(path: Path) -> bool:
 
     Raises:
         PlaceError: What has the name is no socket, and stays.
-
     """
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:
         return True
     if not stat.S_ISSOCK(mode):
-        raise PlaceError(f"{path} is in the way: it is not a socket; move it away")
+        raise PathError(f"{path} is in the way: it is not a socket; move it away")
     if is_served(path):
         return False
     path.unlink(missing_ok=True)

@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from structlog.typing import EventDict, WrappedLogger
 
-__all__ = ["LEVELS", "MAX_LINE_BYTES", "NAME_VARIABLE", "SOCKET_VARIABLE", "TAP", "Tap"]
-
 SOCKET_VARIABLE: Final = "PULSE_LOG_SOCKET"  # set by the supervisor for its children, and for nobody else
 NAME_VARIABLE: Final = "PULSE_LOG_NAME"
 LEVELS: Final = ("debug", "info", "warning", "error", "critical")
@@ -76,7 +74,7 @@ class Tap:
             line = json.dumps({**short, "cut": True, "text": line[: MAX_LINE_BYTES // 2].decode("ascii")}).encode()
         try:
             self._socket.sendto(line, self._path)
-        except OSError:  # full, or nobody is there
+        except OSError:  # full, or there is no supervisor
             self._lost += 1
         else:
             self._lost = 0

@@ -1,5 +1,5 @@
 """
-Standard error and standard output of pulse's processes: whoever writes there never waits and never fails.
+Standard error and standard output of pulse's processes: a write there never waits and never fails.
 
 What can be written at once is written by the caller, so that the last line before a sudden end is there. What cannot
 waits in memory, MAX_WAITING_BYTES at most (or one line that is longer), for a thread that runs while it is needed.
@@ -34,8 +34,6 @@ from typing import TYPE_CHECKING, Final, TextIO
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
-__all__ = ["EXIT_S", "MAX_WAITING_BYTES", "Sink", "install", "last_words"]
-
 MAX_WAITING_BYTES: Final = 256 * 1024  # of each stream: a thousand lines, while a reader is slow
 EXIT_S: Final = 1.0  # for a process that ends to get rid of what waits
 _PATIENCE_S: Final = 0.1  # once: a disk or a reader that lives has taken MAX_WAITING_BYTES by then
@@ -52,9 +50,8 @@ class Sink(io.RawIOBase):
 
     Args:
         fd: The descriptor; it is neither changed nor closed.
-        told: The line, if any, that is to be written here to say that so many were dropped.
-        files_at_once: Whoever writes to a regular file does it himself, and waits for a disk that hangs.
-
+        told: The line that says here that so many were dropped, where there is one.
+        files_at_once: A thread that writes to a regular file does it itself, and waits for a disk that hangs.
     """
 
     def __init__(self, fd: int, told: Callable[[int], bytes], *, files_at_once: bool = False) -> None:
@@ -81,7 +78,7 @@ class Sink(io.RawIOBase):
         self._writes = False  # the thread, what it has taken
         self._leaving = False
         self._dropped = 0
-        self._patient = True  # whoever finds no room waits for it
+        self._patient = True  # a writer that finds no room waits for it
         self._midline = False  # what was written last is no whole line
         self._torn = False  # and the rest of it was dropped
 
@@ -112,7 +109,7 @@ class Sink(io.RawIOBase):
         return True
 
     def close(self) -> None:
-        """Nothing: the other stream may write here, too, and nobody is to fail."""
+        """Nothing: the other stream may write here, too, and must not fail."""
 
     def fileno(self) -> int:
         """The descriptor that was given, for programs that are to inherit it."""
@@ -193,7 +190,7 @@ class Sink(io.RawIOBase):
     def _tell(self) -> bytes:
         with self._lock:
             count, self._dropped = self._dropped, 0
-        with contextlib.suppress(Exception):  # it is about logging: nobody is to fail for it
+        with contextlib.suppress(Exception):  # logging must not fail its caller
             return self._put(self._told(count), count)
         return b""
 
@@ -304,7 +301,6 @@ def install(told: Callable[[str, int], bytes], *, files_at_once: bool) -> None:
     Args:
         told: The line that says, on standard error, of which of the two how many lines were dropped.
         files_at_once: See ``Sink``.
-
     """
     errors = _sink(sys.stderr, lambda count: told("stderr", count), files_at_once=files_at_once)
     sys.stderr = _stream(sys.stderr, errors)

@@ -1,4 +1,4 @@
-"""Who is at the other end of a Unix socket, as the kernel tells it: nothing here can be forged by a peer."""
+"""The process at the other end of a Unix socket, as the kernel tells it: nothing here can be forged by a peer."""
 
 from __future__ import annotations
 
@@ -9,14 +9,12 @@ import struct
 from array import array
 from typing import Final, NamedTuple
 
-__all__ = ["Credentials", "credentials_of", "groups_of", "shown", "user_name"]
-
 _UCRED: Final = struct.Struct("3i")
 _SO_PEERGROUPS: Final = 59  # Linux 4.13; not in Python's socket module
 _GROUPS_BYTES: Final = 1024  # the most that Python's getsockopt takes: 256 groups
 
 
-class Credentials(NamedTuple):
+class PeerCredentials(NamedTuple):
     """A process when it connected; pid is 0 when it lives in a pid namespace that this one cannot see."""
 
     pid: int
@@ -24,15 +22,14 @@ class Credentials(NamedTuple):
     gid: int
 
 
-def credentials_of(connection: socket.socket) -> Credentials:
+def credentials_of(connection: socket.socket) -> PeerCredentials:
     """
     The process that connected, or that listens: SO_PEERCRED.
 
     Raises:
         OSError: The connection is gone.
-
     """
-    return Credentials(*_UCRED.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)))
+    return PeerCredentials(*_UCRED.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)))
 
 
 def groups_of(connection: socket.socket) -> frozenset[int]:
@@ -43,7 +40,6 @@ def groups_of(connection: socket.socket) -> frozenset[int]:
 
     Raises:
         OSError: The connection is gone.
-
     """
     peer = credentials_of(connection)
     groups = array("I")
@@ -64,7 +60,7 @@ def user_name(uid: int) -> str | None:
 
 
 def shown(uid: int | None, user: str | None) -> str:
-    """Who that is, in a message: an account of this machine, or a login without one."""
+    """The user in a message: an account of this machine, or a login without one."""
     if uid is None:
         return f"user {user}"
     return f"uid {uid}" if user is None else f"user {user} (uid {uid})"

@@ -14,8 +14,6 @@ from contextlib import suppress
 from types import FrameType
 from typing import Final
 
-__all__ = ["bury_orphans", "is_init", "obey_sigterm"]
-
 _INIT: Final = 1
 _SIGNALED: Final = 128  # plus the number: how a shell says that a signal ended a process
 

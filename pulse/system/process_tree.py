@@ -3,10 +3,10 @@ A handler process and whatever its handlers have started, found by a mark in the
 
 A child that made a session of its own (a daemon) is in no process group that could be killed with its worker, and once
 its parent is dead nothing links it to anybody. What every process inherits, unless it is set aside on purpose, is the
-environment that it was started with: the pool parent puts a mark of its own into that of each child. The mark names the
+environment that it was started with: the pool parent puts a mark of its own into each child's. The mark names the
 pool parent, too, so that what is left of a tree can be told when that has been killed with everything else.
 
-A part of a tree that may end before the rest has a mark of its own: that of the tree, a dot and more.
+A part of a tree that may end before the rest has a mark of its own: the tree's, a dot and more.
 """
 
 from __future__ import annotations
@@ -25,8 +25,6 @@ import anyio
 from anyio.lowlevel import checkpoint
 
 from pulse.system import processes
-
-__all__ = ["MARK", "branch_of", "end_tree", "kill_orphans", "kill_tree", "mark_of", "new_mark"]
 
 MARK: Final = "PULSE_TREE"  # name of the environment variable
 _MARK_BYTES: Final = 16
@@ -72,7 +70,7 @@ def _mark_of(pid: int) -> str | None:
 
 def kill_tree(mark: str, leader: int | None = None) -> int:
     """
-    Kill every process that carries *mark*, or that of a part of its tree, and may be signalled.
+    Kill every process that carries *mark*, or the mark of a part of its tree, and may be signalled.
 
     A process may have itself started with anything for a mark. What has no random part ends nobody: it could be the
     begin of the marks of others, which they are only told apart by.
@@ -87,7 +85,6 @@ def kill_tree(mark: str, leader: int | None = None) -> int:
 
     Returns:
         How many there were.
-
     """
     return _kill(_of_tree(mark, leader))
 
@@ -124,7 +121,6 @@ def kill_orphans() -> int:
 
     Returns:
         How many processes there were.
-
     """
     own = mark_of(os.getpid())  # a handler may have started this very system as a daemon
     return _kill(_marked(lambda mark: mark != own and _is_orphaned(mark)))
@@ -187,7 +183,7 @@ def _kill_once(is_condemned: Callable[[int], bool]) -> Generator[int | None, Non
             with _gone_suppressed():
                 pidfd = os.pidfd_open(pid)
                 opened.callback(os.close, pidfd)
-                if is_condemned(pid):  # again: whoever gets the pid after this look is not signalled
+                if is_condemned(pid):  # again: a process that gets the pid after this look is not signalled
                     signal.pidfd_send_signal(pidfd, signal.SIGKILL)
                     killed.add(pid)
                     dying.append(pidfd)

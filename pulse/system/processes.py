@@ -12,9 +12,10 @@ import signal
 import struct
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 UNFINISHED: Final = os.EX_TEMPFAIL  # exit code of a worker whose drain ended with attempts that nobody took back
 _PR_SET_PDEATHSIG: Final = 1
@@ -149,7 +150,6 @@ def signal_thread(pid: int, thread: int, number: int) -> None:
 
     Raises:
         OSError: It is gone, may not be signaled, or nobody knows how to on this kind of machine.
-
     """
     call = _TGKILL.get(platform.machine())  # not every C library has a function for it
     if call is None:
@@ -245,8 +245,7 @@ def describe_exit(status: int | None) -> str:
     return f"exit code {os.WEXITSTATUS(status)}"
 
 
-@dataclass(frozen=True, slots=True)
-class OomKills:
+class OomKills(msgspec.Struct, frozen=True):
     """
     How many processes of one group the kernel had killed for want of memory when it was looked at.
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+
+import msgspec
 
 
 class Restart(enum.Enum):
@@ -18,16 +19,14 @@ class Restart(enum.Enum):
         return self is Restart.PERMANENT or (self is Restart.TRANSIENT and not normal)
 
 
-@dataclass(frozen=True, slots=True)
-class Intensity:
+class Intensity(msgspec.Struct, frozen=True):
     """How many restarts are recovery; more are a loop, which somebody else must break."""
 
     max_restarts: int = 5  # more than this many ...
     window_s: float = 60.0  # ... within this many seconds
 
 
-@dataclass(frozen=True, slots=True)
-class Delay:
+class Delay(msgspec.Struct, frozen=True):
     """
     How long a restart waits, by how many came before it in the window.
 
@@ -46,8 +45,7 @@ class Delay:
         return min(self.longest_s, self.first_s * 2.0 ** min(earlier - 1, 30))
 
 
-@dataclass(frozen=True, slots=True)
-class RestartLog:
+class RestartLog(msgspec.Struct, frozen=True):
     """The restarts of one process that still count, oldest first, by the monotonic clock."""
 
     at_s: tuple[float, ...] = ()

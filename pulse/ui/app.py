@@ -22,8 +22,6 @@ from pulse.ui.pages import audit, bulk, dead, gate, job, jobs, live, login, over
 from pulse.ui.rendering import FOLDER, plain_page
 from pulse.ui.site import Site
 
-__all__ = ["make_app"]
-
 _log = structlog.get_logger()
 
 _READING: Final = (

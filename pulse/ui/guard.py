@@ -3,7 +3,7 @@ The door: every request passes here before any page sees it.
 
 In this order: the Host header is a known name; a reading request has a session, or goes to the login; one that changes
 something is refused in read-only mode, comes from a page of this server, has a session, and its token. Nothing of a
-form is read before there is a session; that of the login is short.
+form is read before there is a session; the login's is short.
 """
 
 from __future__ import annotations
@@ -24,8 +24,6 @@ from pulse.ui.auth import rules
 from pulse.ui.auth.sessions import BrowserSession
 from pulse.ui.rendering import hop, plain_page
 from pulse.ui.site import BEGAN, FORM, SESSION, Site
-
-__all__ = ["Guard", "cookie_header"]
 
 TOKEN_FIELD: Final = "csrf"  # noqa: S105 -- a name
 MAX_FORM_BYTES: Final = 2 * 1024 * 1024  # args of a schedule may have 1 MiB
@@ -59,12 +57,12 @@ class Guard:
     Args:
         app: The pages.
         site: Sessions and options.
-
     """
 
     def __init__(self, app: ASGIApp, site: Site) -> None:
         self._app = app
         self._site = site
+        self._options = site.options
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request, as ASGI wants it."""
@@ -90,7 +88,7 @@ class Guard:
     async def _checked(self, scope: Scope, receive: Receive, headers: Headers, new_cookie: list[str]) -> Receive:
         self._check_host(headers)
         path, is_reading = scope["path"], scope["method"] in _READING
-        if not is_reading and path not in _HARMLESS and self._site.options.read_only:
+        if not is_reading and path not in _HARMLESS and self._options.read_only:
             raise _refusal(
                 HTTPStatus.FORBIDDEN,
                 "This dashboard only reads",
@@ -111,22 +109,24 @@ class Guard:
         elif session is None:
             raise RequestRefused(_to_login(scope, headers)) if is_reading else _refusal(*_NOT_LOGGED_IN)
         elif is_reading:
-            self._site.poller.touch()
+            poller = self._site.poller
+            poller.touch()
         else:
             scope[FORM] = form = await _read_form(receive, MAX_FORM_BYTES)
             _check_token(session, form)
         return receive
 
     def _check_host(self, headers: Headers) -> None:
-        if rules.host_name(headers.get("host", "")) not in self._site.options.known_hosts:
+        if rules.host_name(headers.get("host", "")) not in self._options.known_hosts:
             text = "This dashboard is not known by that name. --allow-host NAME at its start adds one."
             raise _refusal(HTTPStatus.MISDIRECTED_REQUEST, "Unknown host", text)
 
     def _session(self, scope: Scope, headers: Headers, new_cookie: list[str]) -> BrowserSession | None:
         sessions, now_s = self._site.sessions, time.time()
-        name = self._site.options.cookie
+        name = self._options.cookie
         session = sessions.find(_cookie(headers, name), now_s)
-        if self._site.options.address.path is None:
+        address = self._options.address
+        if address.path is None:
             return session
         uid = scope.get("pulse.uid")
         if uid not in {_ROOT, self._site.uid}:

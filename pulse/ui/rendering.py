@@ -19,8 +19,6 @@ from pulse.ui.auth.rules import HEADERS, own_path
 from pulse.ui.site import BEGAN, SESSION, Site
 from pulse.ui.view import formatting
 
-__all__ = ["NAVIGATION", "STATUSES", "hop", "page", "plain_page", "render"]
-
 FOLDER: Final = Path(__file__).parent
 # path, name, the key behind `g`
 NAVIGATION: Final = (
@@ -117,7 +115,6 @@ async def page(
         context: Its values.
         error: Why the page's own question has no answer; it is shown instead.
         status: The code.
-
     """
     site: Site = request.app.state.site
     session = request.scope.get(SESSION)

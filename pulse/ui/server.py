@@ -17,8 +17,6 @@ from pulse.ui.app import make_app
 from pulse.ui.auth.address import ListenAddress, file_of, remove
 from pulse.ui.site import Site
 
-__all__ = ["run"]
-
 _STOP_S: Final = 2  # for pages under way; streams are cut
 _MOST_CONNECTIONS: Final = 1000
 _IDLE_S: Final = 30
@@ -26,7 +24,7 @@ HEAD_S: Final = 30.0  # a connection that has asked nothing by then makes room
 
 
 class PeerProtocol(H11Protocol):
-    """HTTP, with the uid of whoever connected to a Unix socket in each scope, as the kernel tells it."""
+    """HTTP, with the uid of the peer of a Unix socket in each scope, as the kernel tells it."""
 
     uid: int | None = None
 
@@ -79,7 +77,6 @@ def run(site: Site, listening: socket.socket, address: ListenAddress) -> int:
 
     Returns:
         The exit code.
-
     """
     config = uvicorn.Config(
         make_app(site),

@@ -17,8 +17,6 @@ from pulse.ui.data.bulk_tasks import BulkTasks
 from pulse.ui.data.poller import Poller, SystemSnapshot
 from pulse.ui.data.queries import Questions
 
-__all__ = ["BEGAN", "FORM", "SESSION", "Site", "SiteOptions"]
-
 # What the guard puts into the scope of a request that it lets through.
 FORM: Final = "pulse.form"  # what a POST brought, {name: [value, ...]}
 SESSION: Final = "pulse.session"
@@ -36,7 +34,6 @@ class SiteOptions:
         names: Host names under which it may be called, beside those of this machine.
         credentials: The users that log in; None: by the link that is printed.
         read_only: Nothing can be changed.
-
     """
 
     address: ListenAddress
@@ -52,7 +49,8 @@ class SiteOptions:
     @property
     def known_hosts(self) -> frozenset[str]:
         """The names that a Host header may have."""
-        own = {self.address.host.lower()} if self.address.host else set[str]()
+        host = self.address.host
+        own = {host.lower()} if host else set[str]()
         return LOCAL_NAMES | own | {name.lower() for name in self.names}
 
 
@@ -78,9 +76,10 @@ class Site:
 
     def new_link(self) -> None:
         """Print a link that logs in once; none where users have passwords, or the kernel tells who they are."""
-        if self.options.credentials is None and self.options.address.path is None:
+        address = self.options.address
+        if self.options.credentials is None and address.path is None:
             self.link_token = secrets.token_urlsafe(24)
-            self.say(f"Log in, once, by: {self.options.address.url}/login?token={self.link_token}")
+            self.say(f"Log in, once, by: {address.url}/login?token={self.link_token}")
 
     async def standing(self, began_s: float) -> SystemSnapshot:
         """How all stands, for a page that was asked for then, on the monotonic clock."""

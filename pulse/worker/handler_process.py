@@ -12,8 +12,8 @@ import sys
 
 import anyio
 import msgspec
-import structlog
 
+from pulse.logs import configure_logging
 from pulse.system import processes
 from pulse.worker.execution import stacks
 from pulse.worker.load_app import AppError, load_app
@@ -31,7 +31,7 @@ def main(arguments: list[str]) -> int:
     stacks.listen(options.stack_fd)
     os.set_inheritable(options.name_fd, False)
     notes = NoteWriter(options.notes_fd)
-    _configure_logging(options)
+    configure_logging(options.pool.log_level, options.pool.log_format, runs_handlers=True)
     try:
         app = load_app(options.pool.app)
     except AppError as error:
@@ -42,6 +42,8 @@ def main(arguments: list[str]) -> int:
         name = await _wait_name(options.name_fd)  # in the loop: it, and all that it imports, is there by then
         if not name:
             return 0
+        import structlog  # not above: pulse.logs comes first
+
         structlog.contextvars.bind_contextvars(worker=name)  # for all that is logged from here on, by handlers too
         log = structlog.get_logger("pulse.worker")
         return await Service(msgspec.structs.replace(options, name=name), app, notes, log=log).run()
@@ -55,12 +57,6 @@ async def _wait_name(fd: int) -> str:
     await anyio.wait_readable(fd)
     with open(fd, encoding="ascii") as pipe:  # noqa: ASYNC230 - a descriptor that is readable
         return pipe.readline().rstrip("\n")
-
-
-def _configure_logging(options: HostOptions) -> None:
-    from pulse.logs import configure_logging
-
-    configure_logging(options.pool.log_level, options.pool.log_format, runs_handlers=True)
 
 
 if __name__ == "__main__":

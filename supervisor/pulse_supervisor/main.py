@@ -13,7 +13,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, cast
+from typing import TYPE_CHECKING, Final, Literal
 
 import click
 import msgspec
@@ -24,8 +24,6 @@ from pulse.system.log_forward import LEVELS
 from pulse.system.pid1 import obey_sigterm
 
 if TYPE_CHECKING:
-    from types import ModuleType
-
     from structlog.typing import FilteringBoundLogger
 
     from pulse.config import Settings
@@ -121,7 +119,6 @@ def main(args: Sequence[str] | None = None) -> int:
 
     Returns:
         The exit code.
-
     """
     obey_sigterm()
     if args is None:
@@ -162,7 +159,6 @@ def run(settings: Settings, actors: Sequence[ChildSpec] | None = None, pools: Se
 
     Raises:
         PulseError: It cannot begin.
-
     """
     log = _make_log(settings.log_level, settings.log_format)
     import trio
@@ -212,20 +208,12 @@ def run(settings: Settings, actors: Sequence[ChildSpec] | None = None, pools: Se
 
 
 def _make_log(level: str, log_format: Literal["json", "console"] | None) -> FilteringBoundLogger:
-    """Set logging up, so that it costs little memory; format None: console on a terminal, JSON elsewhere."""
-    # structlog imports rich where it is installed, for tracebacks that a server never draws: 60 ms and 4 MB.
-    modules = cast("dict[str, ModuleType | None]", sys.modules)
-    blocks_rich = "rich" not in modules
-    if blocks_rich:
-        modules["rich"] = None
-    try:
-        import structlog
+    """Set logging up; format None: console on a terminal, JSON elsewhere."""
+    from pulse.logs import configure_logging
 
-        from pulse.logs import configure_logging
-    finally:
-        if blocks_rich:
-            del modules["rich"]
     configure_logging(level, log_format)
+    import structlog
+
     logger: FilteringBoundLogger = structlog.get_logger()
     return logger
 

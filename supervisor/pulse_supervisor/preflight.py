@@ -20,7 +20,6 @@ def check_edge(settings: Settings) -> None:
 
     Raises:
         ConfigError: One line for what is wrong.
-
     """
     if exposed := "\n".join(_exposed(settings)):
         raise ConfigError(exposed)

@@ -10,9 +10,9 @@ from __future__ import annotations
 import errno
 import signal
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 import trio
 
 from pulse.errors import EmbeddedError
@@ -52,15 +52,14 @@ if TYPE_CHECKING:
     from pulse_supervisor.systemd.notify import Notifier
 
 _PASSING: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM})
-_SLEPT_S: Final = 0.5  # a wake-up that is so late was not the children's doing: we, or the whole machine, stood still
+_SLEPT_S: Final = 0.5  # a wake-up that is so late was not the children's doing: we, or the whole machine, were stopped
 DISPATCHER: Final = "dispatcher"
 BURIAL_S: Final = 0.5  # what the dispatcher needs, many times over, to give back what killed workers held
 _PING_S: Final = LivenessLimits().ping_s
 _DATABASE_POLL_S: Final = 0.01  # PostgreSQL tells its readiness in a file, within a fraction of a second
 
 
-@dataclass(frozen=True, slots=True)
-class ShutdownReason:
+class ShutdownReason(msgspec.Struct, frozen=True):
     """Why everything is stopped: the exit code, and one line for a person where it is a failure."""
 
     exit_code: int
@@ -83,7 +82,6 @@ class ChildRunner:
         shutdown: Why everything is to stop; None while it goes on.
         hub: Routes between the actors.
         reaper: Buries orphans.
-
     """
 
     def __init__(
@@ -150,7 +148,7 @@ class ChildRunner:
             self._announce()
 
     def drain_dispatcher(self) -> None:
-        """Have the dispatcher claim no more; one that is started after this is told too."""
+        """Have the dispatcher claim no more; one that is started after this gets the same hint."""
         if not self._draining:
             self._draining = True
             self._tell_of_drain()
@@ -181,7 +179,7 @@ class ChildRunner:
         return all(slot.state.phase is ChildPhase.RUNNING for slot in self.slots_of(kind))
 
     def are_gone(self, names: Sequence[str]) -> bool:
-        """Whether nothing more is to be expected of these children."""
+        """Whether these children are stopped, or beyond help."""
         return all(self.slots[name].is_gone for name in names)
 
     async def wait_until(self, condition: Callable[[], bool]) -> None:
@@ -316,7 +314,7 @@ class ChildRunner:
         return any(slot.process is not None and slot.process.pid == pid for slot in self.slots.values())
 
     async def keep_time(self) -> None:
-        """Ping once a second, and send Deadline to whom it is due; for ever."""
+        """Ping once a second, and send Deadline where it is due; for ever."""
         ping_due_s = trio.current_time() + _PING_S
         while True:
             self._wake_s = min([ping_due_s, *self._deadlines().values()])
@@ -349,6 +347,6 @@ class ChildRunner:
             if slot.link is not None and slot.child.limits is not None:
                 slot.link.ping_nowait()
         actors = self.slots_of(ChildKind.ACTOR)
-        # Whoever was silent for too long is not in these phases any more.
+        # An actor that was silent for too long is not in these phases any more.
         if actors and all(slot.state.phase in PINGED for slot in actors):
             self._notifier.alive(now_s)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from pulse_supervisor.bus.link import BusLink
 from pulse_supervisor.children import lifecycle
@@ -18,10 +19,9 @@ if TYPE_CHECKING:
     from pulse_supervisor.postgres.child import PostgresChild
 
 
-@dataclass(slots=True)
-class ChildSlot:
+class ChildSlot(msgspec.Struct):
     """
-    A child, what is known of it, and its present process.
+    A child, its state, and its present process.
 
     Attributes:
         child: What it is to be.
@@ -29,18 +29,17 @@ class ChildSlot:
         state: What the machine knows of it.
         process: Its process while one is alive.
         link: The bus to that process.
-
     """
 
     child: ChildSpec
     database: PostgresChild | None = None
-    state: ChildState = field(default_factory=ChildState)
+    state: ChildState = msgspec.field(default_factory=ChildState)
     process: ChildProcess | None = None
     link: BusLink | None = None
 
     @property
     def is_gone(self) -> bool:
-        """Whether nothing more is to be expected of it: stopped, or beyond help."""
+        """Whether it is stopped, or beyond help."""
         return self.state.phase in {ChildPhase.STOPPED, ChildPhase.FAILED}
 
     def step(self, event: Event, now_s: float) -> Sequence[Effect]:
@@ -60,8 +59,7 @@ class ChildSlot:
         self.process, self.link = None, None
 
 
-@dataclass(frozen=True, slots=True)
-class SupervisorIdentity:
+class SupervisorIdentity(msgspec.Struct, frozen=True):
     """Which supervisor this is, and since when, by the monotonic clock."""
 
     version: str

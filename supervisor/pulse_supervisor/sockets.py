@@ -13,11 +13,12 @@ import os
 import socket
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pulse.errors import PlaceError
+import msgspec
+
+from pulse.errors import PathError
 from pulse.system import addresses, listeners
 from pulse.system.directories import CLIENT_SOCKET, SUPERVISOR_SOCKET, check_socket_path
 from pulse_supervisor.systemd.socket_activation import listens_at
@@ -32,8 +33,7 @@ _CLIENT_BACKLOG: Final = 1024  # all workers and clients of a host, come back at
 _CONTROL_BACKLOG: Final = 64
 
 
-@dataclass(frozen=True, slots=True)
-class Sockets:
+class Sockets(msgspec.Struct, frozen=True):
     """
     What is held in the runtime directory.
 
@@ -43,7 +43,6 @@ class Sockets:
         client: Listens on ``pulse.sock``, for the dispatcher.
         control: Listens on ``supervisor.sock``, for the supervisor.
         tcp: Listens on TCP, for the dispatcher; None: nothing does.
-
     """
 
     directory: Path
@@ -82,7 +81,6 @@ class Sockets:
 
         Returns:
             Which names were gone, and are back.
-
         """
         back: list[Path] = []
         for path in self.nameless():
@@ -125,7 +123,6 @@ def open_sockets(
 
     Raises:
         PlaceError: Another supervisor lives there, a path is too long, or something that is no socket has its name.
-
     """
     client_path, control_path = directory / CLIENT_SOCKET, directory / SUPERVISOR_SOCKET
     check_socket_path(client_path)
@@ -138,28 +135,28 @@ def open_sockets(
         for path in (
             client_path,
             control_path,
-        ):  # here, where nobody is served yet: one that was handed over has another
+        ):  # here, before anybody is served: one that was handed over has another
             path.chmod(_SHARED_MODE if shared else _OWN_MODE)
         tcp = None if listen is None else undo.enter_context(_listen_tcp(listen, (handed or {}).get(TCP_NAME)))
         undo.pop_all()
     for sock in (handed or {}).values():
         if sock not in {client, control, tcp}:
             sock.close()
-    return Sockets(directory, lock_fd, client, control, tcp)
+    return Sockets(directory, lock_fd, client, control=control, tcp=tcp)
 
 
 def _listen_tcp(listen: str, handed: socket.socket | None) -> socket.socket:
     """The socket that was handed over, where it listens there; else a new one."""
     where = addresses.split(listen)
     if where is None:
-        raise PlaceError(f"listen is {listen!r:.80}: host:port is allowed")
+        raise PathError(f"listen is {listen!r:.80}: host:port is allowed")
     host, port = where
     try:
         if handed is not None and _listens_on(handed, *listeners.tcp_address(host, port)):
             return handed
         return listeners.tcp(host, port, _CLIENT_BACKLOG)
     except OSError as error:
-        raise PlaceError(f"listen is {listen}, which cannot be listened on: {listeners.reason(error)}") from error
+        raise PathError(f"listen is {listen}, which cannot be listened on: {listeners.reason(error)}") from error
 
 
 def _listens_on(sock: socket.socket, family: int, where: tuple[object, ...]) -> bool:
@@ -191,13 +188,13 @@ def _lock(directory: Path) -> int:
     try:
         lock_fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as error:
-        raise PlaceError(f"{path} cannot be opened: {error.strerror}") from error
+        raise PathError(f"{path} cannot be opened: {error.strerror}") from error
     deadline_s = time.monotonic() + _LOCK_WAIT_S
     while not _locked(lock_fd):
         if time.monotonic() >= deadline_s:
             holder = os.pread(lock_fd, 32, 0).decode("ascii", "replace").strip() or "unknown"
             os.close(lock_fd)
-            raise PlaceError(f"runtime directory {directory} is in use by another pulse-supervisor (pid {holder})")
+            raise PathError(f"runtime directory {directory} is in use by another pulse-supervisor (pid {holder})")
         time.sleep(_LOCK_POLL_S)
     os.ftruncate(lock_fd, 0)
     os.pwrite(lock_fd, f"{os.getpid()}\n".encode("ascii"), 0)
@@ -219,7 +216,7 @@ def _listen(path: Path, backlog: int) -> socket.socket:
         _spare(path).unlink(missing_ok=True)
         sock = listeners.unix(path, backlog)
     except OSError as error:
-        raise PlaceError(f"socket {path} cannot be opened: {error.strerror}") from error
+        raise PathError(f"socket {path} cannot be opened: {error.strerror}") from error
     with contextlib.suppress(OSError):  # a file system without links: then a name that is removed stays away
         os.link(path, _spare(path))
     return sock
@@ -229,5 +226,5 @@ def _wait_until_free(path: Path) -> None:
     deadline_s = time.monotonic() + _LOCK_WAIT_S  # a killed predecessor's dispatcher takes a moment to follow it
     while not listeners.free(path):
         if time.monotonic() > deadline_s:
-            raise PlaceError(f"socket {path} is in use: another program listens there; use another directory")
+            raise PathError(f"socket {path} is in use: another program listens there; use another directory")
         time.sleep(_LOCK_POLL_S)

@@ -4,7 +4,7 @@ The life of a supervisor: start everything, answer at the door, stop everything,
 Start: the actors, whose interpreters import while PostgreSQL is prepared and started; their settings, with the DSN, are
 held back until it accepts connections. When all actors are ready, so is the supervisor, and the pools start.
 
-Stop: the dispatcher is told to claim no more; the pools drain, and report through it; then the actors, last started
+Stop: the dispatcher gets a hint to claim no more; the pools drain, and report through it; then the actors, last started
 first; then PostgreSQL. Each has its ladder of asking and its bounds. A second signal kills in the same order: pools,
 then, as soon as the dispatcher had time to give back what they held, the actors; PostgreSQL is still asked.
 """
@@ -14,7 +14,6 @@ from __future__ import annotations
 import functools
 import signal
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -32,7 +31,6 @@ from pulse.security.log_throttle import Refused
 from pulse.system import processes
 from pulse_supervisor.children.events import RestartAsked
 from pulse_supervisor.children.lifecycle import EXIT_REFUSED, ChildPhase
-from pulse_supervisor.children.reaper import become_subreaper
 from pulse_supervisor.children.spec import ChildKind, ChildSpec, Placeholder, stop_order
 from pulse_supervisor.control.log_ring import LogRing, serve_ring
 from pulse_supervisor.control.server import ControlServer, Requester
@@ -52,8 +50,7 @@ NAMES_S: Final = 2.0  # between two looks whether the sockets still have their n
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True):
     """
     What a supervisor is to run.
 
@@ -66,7 +63,6 @@ class Plan:
         make_database: Prepares the embedded PostgreSQL; blocks, and runs programs. None without one.
         version: Of pulse.
         services: What serves others beside; it runs from the beginning to the end.
-
     """
 
     settings: config.Settings
@@ -79,7 +75,7 @@ class Plan:
     services: Sequence[ChildSpec] = ()
 
 
-class Supervisor:
+class SupervisorRun:
     """
     One run.
 
@@ -88,7 +84,6 @@ class Supervisor:
         nursery: Has all tasks.
         notifier: Speaks to the service manager.
         log: Structured log.
-
     """
 
     def __init__(self, plan: Plan, nursery: trio.Nursery, notifier: Notifier, log: FilteringBoundLogger) -> None:
@@ -102,7 +97,7 @@ class Supervisor:
         if plan.sockets.tcp is not None:
             shared[Placeholder.TCP_FD] = plan.sockets.tcp.fileno()
         identity = SupervisorIdentity(plan.version, trio.current_time())
-        runner = self._runner = ChildRunner(identity, shared, nursery, notifier, log)
+        runner = self._runner = ChildRunner(identity, shared, nursery, notifier=notifier, log=log)
         self._hub, self._reaper = runner.hub, runner.reaper
         self._status_collector = StatusCollector(runner.describe, runner.hub.listeners)
         self._database: PostgresChild | None = None
@@ -115,10 +110,12 @@ class Supervisor:
         }
         self._ring = LogRing()
         self._refused = Refused()
-        self._server = ControlServer(answers, welcome, log.warning, plan.grants, self._did, self._forbade)
+        self._server = ControlServer(
+            answers, welcome, log.warning, grants=plan.grants, did=self._did, forbade=self._forbade
+        )
 
     async def run(self) -> ShutdownReason:
-        """Run until told to stop, or until something cannot be helped; returns when every child has ended."""
+        """Run until a signal, or until something cannot be helped; returns when every child has ended."""
         runner, nursery = self._runner, self._nursery
         await nursery.start(self._hear_signals)
         nursery.start_soon(runner.keep_time)
@@ -288,7 +285,7 @@ class Supervisor:
 
     def _note(self, action: str, requester: Requester, detail: Mapping[str, object]) -> None:
         """Tell an actor that has the database: one that hears, since some may just start."""
-        told = OperatorAction(action, requester.uid, requester.pid, requester.behalf, dict(detail))
+        told = OperatorAction(action, requester.uid, requester.pid, behalf=requester.behalf, detail=dict(detail))
         if not any(self._hub.tell_nowait(hearer, HintEvent.OPERATOR, told) for hearer in ("watchdog", "pause")):
             error = "no actor hears it"
             self._log.warning("action_not_noted", action=action, uid=requester.uid, detail=detail, error=error)
@@ -296,8 +293,8 @@ class Supervisor:
 
 async def supervise(plan: Plan, notifier: Notifier, log: FilteringBoundLogger) -> ShutdownReason:
     """Run a supervisor from start to end; returns when every process has ended."""
-    become_subreaper()
+    processes.adopt_orphans()
     async with trio.open_nursery() as nursery:
-        reason = await Supervisor(plan, nursery, notifier, log).run()
+        reason = await SupervisorRun(plan, nursery, notifier, log=log).run()
         nursery.cancel_scope.cancel()
     return reason

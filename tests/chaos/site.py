@@ -17,7 +17,7 @@ from uuid import UUID
 import pulse
 from pulse.common.ids import uuid7
 from pulse.job import Job
-from pulse.store.admin.checks import Examination, Finding
+from pulse.store.admin.checks import CheckResult, Examination
 from pulse.store.connections.pool import Target
 from pulse.system import processes
 from pulse_actors.shared.identity import parse
@@ -69,7 +69,7 @@ _REVIVED: Final = """
 class Report:
     """What became of it all: the database's invariants, the ledger's, and those of what operators asked for."""
 
-    findings: Sequence[Finding]
+    findings: Sequence[CheckResult]
     verdict: Verdict
     reckoned: Reckoned
     police: Police
@@ -295,7 +295,7 @@ class Site:
         return frozenset((UUID(str(job)), attempt) for job, attempt in self.sql.rows(sql))
 
 
-async def _examine(dsn: str) -> list[Finding]:
+async def _examine(dsn: str) -> list[CheckResult]:
     examination = Examination(Target(dsn, "pulse check"), audit=True, grace_s=GRACE_S, timeout_s=CHECK_S, examples=5)
     return [finding async for finding in examination.findings()]
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 import trio
 
-from pulse.errors import ContestedError, UnavailableError
+from pulse.errors import StatementTimeoutError, UnavailableError
 from tests.simulation.epochs import Server, first_ledger
 from tests.simulation.process import PROCESS, Process
 from tests.simulation.rows import Rows
@@ -138,7 +138,7 @@ class Database:
             if self._is_contested(name, locks):
                 await trio.sleep(LOCK_TIMEOUT_S)
                 if self._is_contested(name, locks):
-                    raise ContestedError("a statement waited too long: canceling statement due to lock timeout")
+                    raise StatementTimeoutError("a statement waited too long: canceling statement due to lock timeout")
             statement.carry_out()
             world.nemesis.reached(f"{name}:after")
             if world.chance.random() < SLOW:

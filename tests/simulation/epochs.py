@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
-from pulse.store.recovery.epochs import APART_S, Coming, Held, Mark, Raised, Seen, Witnessed
+from pulse.store.recovery.epochs import APART_S, DatabaseState, Held, HostContact, Mark, NewEpoch, Witnessed
 from tests.simulation.process import PROCESS
 from tests.store.model import FINISHED
 
@@ -79,7 +79,9 @@ class Ledger:
             return False
         return (known.started_at, known.relation) == server and known.epoch == self.newest.epoch
 
-    def look(self, instance: UUID, back_to: datetime | None, wait_s: float, server: Server, now: datetime) -> Seen:
+    def look(
+        self, instance: UUID, back_to: datetime | None, wait_s: float, server: Server, now: datetime
+    ) -> DatabaseState:
         """As ``look_at_epoch``."""
         own, newest = self.witnesses.get(instance), self.newest
         others = {one: row for one, row in self.witnesses.items() if one != instance}
@@ -88,7 +90,7 @@ class Ledger:
             back_to = max((row.seen_at for row in elsewhere), default=None) if own is None else own.seen_at
         since = None if back_to is None else back_to - timedelta(seconds=APART_S)
         late = [one for one, row in others.items() if row.epoch < newest.epoch and one in newest.hosts]
-        return Seen(
+        return DatabaseState(
             lineage=LINEAGE,
             system_id="1",
             timeline=1,
@@ -114,7 +116,9 @@ class Ledger:
         row.place = server.place
         return Mark(row.counter, row.seen_at)
 
-    def begin(self, epoch: int, highest: int, instance: UUID, back_to: datetime | None, now: datetime) -> Raised | None:
+    def begin(
+        self, epoch: int, highest: int, instance: UUID, back_to: datetime | None, now: datetime
+    ) -> NewEpoch | None:
         """As ``raise_epoch``."""
         if self.newest.epoch >= epoch:
             return None
@@ -123,7 +127,7 @@ class Ledger:
         others = {one: row for one, row in self.witnesses.items() if one != instance}
         hosts = frozenset(one for one, row in others.items() if since is None or row.seen_at >= since)
         self.epochs.append(Epoch(epoch, now, -(-known // STEP) * STEP, hosts))
-        return Raised(epoch, self.floor)
+        return NewEpoch(epoch, self.floor)
 
     def accept(self, instance: UUID, counter: int, epoch: int, highest: int, place: str, now: datetime) -> Mark | None:
         """As ``accept_epoch``."""
@@ -146,11 +150,11 @@ class FakeEpochs:
         self._rows = database.rows
         self._do = database.do
 
-    async def look(self, instance: UUID, back_to: datetime | None, wait_s: float) -> Seen:
+    async def look(self, instance: UUID, back_to: datetime | None, wait_s: float) -> DatabaseState:
         """See ``EpochStore``."""
         database = self._database
 
-        def act() -> Seen:
+        def act() -> DatabaseState:
             return self._rows.ledger.look(instance, back_to, wait_s, database.server, database.now())
 
         return await self._do("look", act)
@@ -162,18 +166,18 @@ class FakeEpochs:
 
     async def begin(
         self,
-        seen: Seen,
-        coming: Coming,
+        seen: DatabaseState,
+        coming: HostContact,
         *,
         epoch: int | None = None,
         known_until: datetime | None = None,
         held: Held | None = None,
-    ) -> tuple[Raised | None, Mark | None]:
+    ) -> tuple[NewEpoch | None, Mark | None]:
         """See ``EpochStore``."""
         database = self._database
         del known_until  # nobody reads it here
 
-        def act() -> tuple[Raised | None, Mark | None]:
+        def act() -> tuple[NewEpoch | None, Mark | None]:
             judge, dispatcher = database.world.judge, PROCESS.get()
             if (seen.started_at, seen.relation) != database.server:  # it is another one by now
                 return None, None

@@ -13,8 +13,8 @@ from typing import Final
 from pulse.errors import ConflictError, StatementError
 from pulse.protocol import HandlerInfo, SubmittedJob
 from pulse.store.failures import UNIQUE_VIOLATION
-from pulse.store.operators.jobs import Moved
-from pulse.store.recovery.epochs import WENT_BACK, Coming, Held, Mark, Raised, Seen
+from pulse.store.operators.jobs import ChangedJob
+from pulse.store.recovery.epochs import WENT_BACK, DatabaseState, Held, HostContact, Mark, NewEpoch
 from pulse.store.rows import Claim, Ending, EndingKind, Fence, Leased, Running, Wake, from_s
 from tests.simulation.epochs import Ledger
 from tests.store.model import WAITING, Key, Model, ModelJob
@@ -141,8 +141,8 @@ class Rows(Model):
         return Model.seated(self, ids, workers, lease_s, now)
 
     def begin_epoch(
-        self, seen: Seen, coming: Coming, epoch: int | None, held: Held | None, now: datetime
-    ) -> tuple[Raised | None, Mark | None]:
+        self, seen: DatabaseState, coming: HostContact, epoch: int | None, held: Held | None, now: datetime
+    ) -> tuple[NewEpoch | None, Mark | None]:
         """A host raises the epoch, or accepts it; as ``EpochStore.begin``."""
         instance, host, counter, highest = coming
         raised = None
@@ -223,11 +223,13 @@ class Rows(Model):
             previous=None if before is None else json.dumps(before),
         )
 
-    def moved(self, ids: Iterable[bytes], topic: str | None, priority: int | None, now: datetime) -> dict[bytes, Moved]:
+    def moved(
+        self, ids: Iterable[bytes], topic: str | None, priority: int | None, now: datetime
+    ) -> dict[bytes, ChangedJob]:
         """Move what waits, and say what to wake where it is now."""
         before = self.change(ids, topic, priority, now)
         return {
-            one: Moved(was, level, self._wake(self.row(one)) if is_moved else None)
+            one: ChangedJob(was, level, self._wake(self.row(one)) if is_moved else None)
             for one, (was, level, is_moved) in before.items()
         }
 

@@ -14,11 +14,11 @@ from datetime import datetime
 from pulse.protocol import HandlerInfo, SubmittedJob
 from pulse.store.admin.schema import SCHEMA_VERSION
 from pulse.store.failures import Failing
-from pulse.store.operators.jobs import Moved
+from pulse.store.operators.jobs import ChangedJob
 from pulse.store.operators.policies import LivePolicy
 from pulse.store.operators.transaction import Operator
 from pulse.store.reading.counts import Depths
-from pulse.store.recovery.epochs import UNWITNESSED, Knowledge, Witnessed
+from pulse.store.recovery.epochs import UNWITNESSED, ClaimWitness, Witnessed
 from pulse.store.recovery.timelines import Timelines
 from pulse.store.rows import (
     Canceled,
@@ -68,10 +68,10 @@ class FakeStore:
         self.timelines = Timelines()
         self.failing = Failing()
         self.aside = NothingAside()
-        self._knowledge: Knowledge | None = None
+        self._knowledge: ClaimWitness | None = None
         self.audit = self  # only how far retention has got is written there
 
-    def trust(self, knowledge: Knowledge | None) -> None:
+    def trust(self, knowledge: ClaimWitness | None) -> None:
         """Make no claim unless what *knowledge* says of the database is true."""
         self._knowledge = knowledge
 
@@ -259,8 +259,8 @@ class FakeStore:
 
     async def change(
         self, ids: Sequence[bytes], *, topic: str | None = None, priority: int | None = None
-    ) -> dict[bytes, Moved]:
-        def act() -> dict[bytes, Moved]:
+    ) -> dict[bytes, ChangedJob]:
+        def act() -> dict[bytes, ChangedJob]:
             return self._rows.moved(ids, topic, priority, self._now())
 
         return await self._do("change", act, ids)

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from pulse.store.recovery.epochs import Coming, Held, Mark, Raised, Seen, Witnessed
+from pulse.store.recovery.epochs import DatabaseState, Held, HostContact, Mark, NewEpoch, Witnessed
 from pulse.store.rows import Fence
 from pulse.store.store import Store
 from tests.simulation.epochs import Server, first_ledger
@@ -45,7 +45,7 @@ class Epochs(Twins):
             real, said = await self._seen(instance)
             assert _plain(real) == _plain(said)
 
-    async def _seen(self, instance: UUID) -> tuple[Seen, Seen]:
+    async def _seen(self, instance: UUID) -> tuple[DatabaseState, DatabaseState]:
         real = await self.store.epochs.look(instance, None, LEASE_S)
         return real, self.rows.ledger.look(instance, None, LEASE_S, self.server, NOW)
 
@@ -57,7 +57,7 @@ class Epochs(Twins):
         highest, counter = self.chance.choice((1000, 2500)), self.counters[host]
         mine = [worker for worker in WORKERS if worker.startswith(host)]
         held = Held(mine, [Fence(self.some_job(), self.chance.choice((1, 2, 1003)), mine[0])], 0.0)
-        coming = Coming(HOSTS[host], host, counter, highest)
+        coming = HostContact(HOSTS[host], host, counter, highest)
         found = await self.store.epochs.begin(real, coming, epoch=epoch, held=held)
         raised, mark = self.rows.begin_epoch(said, coming, epoch, held, NOW)
         if mark is not None:
@@ -97,12 +97,12 @@ class Epochs(Twins):
         return real, self.rows.knows_less(pairs, forgotten)
 
 
-def _counted(raised: Raised | None, mark: Mark | None) -> tuple[object, ...]:
+def _counted(raised: NewEpoch | None, mark: Mark | None) -> tuple[object, ...]:
     """What does not depend on the time."""
     return raised, None if mark is None else (mark.counter, mark.highest)
 
 
-def _plain(seen: Seen) -> dict[str, Any]:
+def _plain(seen: DatabaseState) -> dict[str, Any]:
     """What does not depend on the time, nor on the server."""
     told = dataclasses.asdict(seen)
     return {name: told[name] for name in ("epoch", "floor", "counter", "epoch_seen", "elsewhere", "behind", "newest")}

@@ -14,7 +14,7 @@ from unittest import mock
 import msgspec
 
 from pulse.errors import UnavailableError
-from pulse.store.recovery.epochs import Raised
+from pulse.store.recovery.epochs import NewEpoch
 from pulse.store.rows import Ending, EndingKind
 from pulse.worker.session import connection, ledger
 from pulse_actors.dispatcher.claims import doubts, loop
@@ -119,7 +119,7 @@ async def _knows_all(_self: Any) -> bool:
 
 def _floor_stays(self: Any, epoch: int, _highest: int, _instance: object, _back_to: object, now: Any) -> Any:
     self.epochs.append(epochs.Epoch(epoch, now, self.floor))
-    return Raised(epoch, self.floor)
+    return NewEpoch(epoch, self.floor)
 
 
 async def _remember_before(self: Any, memory: Any, seen: Any) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 from uuid import UUID
 
-from pulse.store.recovery.epochs import Coming, Held, Seen, Witnessed
+from pulse.store.recovery.epochs import DatabaseState, Held, HostContact, Witnessed
 from pulse.store.store import Store
 from tests.store.helpers import Sql
 
@@ -45,10 +45,10 @@ async def clean(connection: Sql) -> None:
     )
 
 
-async def come(store: Store, instance: UUID = ME, *, highest: int = 1000) -> tuple[Seen, Witnessed]:
+async def come(store: Store, instance: UUID = ME, *, highest: int = 1000) -> tuple[DatabaseState, Witnessed]:
     """A host accepts the newest epoch; what it knows then."""
     seen = await store.epochs.look(instance, None, LEASE_S)
-    _, mark = await store.epochs.begin(seen, Coming(instance, HOST, 0, highest))
+    _, mark = await store.epochs.begin(seen, HostContact(instance, HOST, 0, highest))
     assert mark is not None
     return seen, Witnessed(instance, mark.counter, seen.epoch, seen.started_at, seen.relation)
 
@@ -58,5 +58,5 @@ async def raised(
 ) -> tuple[int, int] | None:
     """A host raises the epoch; its number and its floor, None: another one was faster."""
     seen = await store.epochs.look(instance, None, LEASE_S)
-    made, _ = await store.epochs.begin(seen, Coming(instance, HOST, 1, highest), epoch=epoch, held=held)
+    made, _ = await store.epochs.begin(seen, HostContact(instance, HOST, 1, highest), epoch=epoch, held=held)
     return made

@@ -15,7 +15,7 @@ from pulse.store.connections.pool import HOT_SETTINGS, STATEMENT_DEADLINE_S, Poo
 from pulse.store.operators.gate import GateStore
 from pulse.store.operators.policies import TopicStore
 from pulse.store.operators.schedules import ScheduleStore
-from pulse.store.reading.jobs import Reads
+from pulse.store.reading.jobs import JobReader
 from pulse.store.rows import Completion, Ending, EndingKind, Fired, Firing, NewSchedule, Renewal, to_us
 from pulse.store.store import Store
 from tests.store.helpers import LEASE_S, NOW, OTHER, WORKER, Sql, at, fence, forge, job, new_id
@@ -98,7 +98,7 @@ class Session(Store):
         super().__init__(target)
         self.hot = self.beats = PinnedPool(target, hot)
         self.query = PinnedPool(target, query)
-        self.reads = Reads(self.query)
+        self.reads = JobReader(self.query)
         self.gate = GateStore(self.query)
         self.topics = TopicStore(self.query)
         self.schedules = ScheduleStore(self.query)

@@ -13,7 +13,7 @@ from typing import Any, Final
 import asyncpg
 import pytest
 
-from pulse.errors import ContestedError, StatementError
+from pulse.errors import StatementError
 from pulse.store.failures import explain
 from pulse.store.rows import Completion, Ending, EndingKind, Renewal
 from pulse.store.store import Store

@@ -15,7 +15,7 @@ from pulse.common.ids import uuid7
 from pulse.errors import ConflictError, NotFoundError, PulseError, SchemaError
 from pulse.job import TRANSITIONS
 from pulse.store.admin import checks
-from pulse.store.admin.checks import AUDIT, TABLES, Check, Examination, Finding, install_audit, remove_audit
+from pulse.store.admin.checks import AUDIT, TABLES, Check, Examination, install_audit, remove_audit
 from pulse.store.connections.pool import Target
 from pulse.store.recovery.epochs import Held
 from pulse.store.rows import Ending, EndingKind, Fence

@@ -16,7 +16,7 @@ import asyncpg
 import pytest
 from structlog.testing import capture_logs
 
-from pulse.errors import ContestedError, StatementError, UnavailableError
+from pulse.errors import StatementError, StatementTimeoutError, UnavailableError
 from pulse.store.connections.pool import Target
 from pulse.store.operators.policies import LivePolicy
 from pulse.store.recovery.epochs import WENT_BACK
@@ -340,7 +340,9 @@ async def test_a_job_that_cannot_be_read_in_time(bench: Bench) -> None:
 
     async def unreadable(topics: Sequence[str], *args: Any, **more: Any) -> list[Claim]:
         if TOPIC in topics:
-            raise ContestedError("a statement waited too long") from (causes or [asyncpg.LockNotAvailableError()]).pop()
+            raise StatementTimeoutError("a statement waited too long") from (
+                causes or [asyncpg.LockNotAvailableError()]
+            ).pop()
         return await claim(topics, *args, **more)
 
     bench.monkeypatch.setattr(bench.store, "claim", unreadable)

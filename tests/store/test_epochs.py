@@ -13,7 +13,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from pulse.common.ids import first_at, uuid7
-from pulse.store.recovery.epochs import CLOSED, UNWITNESSED, WENT_BACK, Coming, EpochStore, Held, Witnessed
+from pulse.store.recovery.epochs import CLOSED, UNWITNESSED, WENT_BACK, EpochStore, Held, HostContact, Witnessed
 from pulse.store.rows import Claim, Completion, Fence
 from pulse.store.statements import STATEMENTS
 from pulse.store.store import Store
@@ -259,7 +259,7 @@ async def test_an_epoch_that_is_not_the_newest_is_not_accepted(store: Store) -> 
     """Whoever wanted to looks again."""
     seen = await store.epochs.look(ME, None, LEASE_S)
     await raised(store, 2, OTHER)
-    assert await store.epochs.begin(seen, Coming(ME, HOST, 0, FLOOR)) == (None, None)
+    assert await store.epochs.begin(seen, HostContact(ME, HOST, 0, FLOOR)) == (None, None)
 
 
 async def test_a_place_that_was_not_looked_at_is_not_come_to(connection: Sql, store: Store) -> None:
@@ -267,7 +267,7 @@ async def test_a_place_that_was_not_looked_at_is_not_come_to(connection: Sql, st
     seen = await store.epochs.look(ME, None, LEASE_S)
     earlier = dataclasses.replace(seen, started_at=seen.started_at - timedelta(seconds=1))
     for other in (earlier, dataclasses.replace(seen, relation=seen.relation + 1)):
-        assert await store.epochs.begin(other, Coming(ME, HOST, 7, FLOOR)) == (None, None)
+        assert await store.epochs.begin(other, HostContact(ME, HOST, 7, FLOOR)) == (None, None)
     assert await connection.fetchval("SELECT count(*) FROM pulse.witnesses") == 0
 
 

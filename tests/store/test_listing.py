@@ -14,7 +14,7 @@ from asyncpg.pgproto.pgproto import UUID
 
 from pulse.store.reading import listing
 from pulse.store.reading.list_position import is_timed, place_of
-from pulse.store.reading.listing import Wanted
+from pulse.store.reading.listing import JobFilter
 from pulse.store.rows import from_us, to_us
 from pulse.store.statements import STATEMENTS
 from pulse.store.store import Store
@@ -61,10 +61,10 @@ def maybe(dice: random.Random, draw: Callable[[], Any]) -> Any:
     return draw() if dice.random() < 0.25 else None
 
 
-def wanted_of(dice: random.Random, jobs: list[Row]) -> Wanted:
+def wanted_of(dice: random.Random, jobs: list[Row]) -> JobFilter:
     """What somebody may look for."""
     digits = dice.choice(jobs)["id"].hex()
-    return Wanted(
+    return JobFilter(
         statuses=maybe(dice, lambda: dice.sample(STATUSES, dice.randrange(1, 4))),
         topic=maybe(dice, lambda: dice.choice((*TOPICS, "nowhere"))),
         name=maybe(dice, lambda: dice.choice(NAMES)),
@@ -75,7 +75,7 @@ def wanted_of(dice: random.Random, jobs: list[Row]) -> Wanted:
     )
 
 
-def fits(job: Row, wanted: Wanted) -> bool:
+def fits(job: Row, wanted: JobFilter) -> bool:
     """Whether it is what is looked for."""
     return (
         (not wanted.statuses or job["status"] in wanted.statuses)
@@ -88,7 +88,7 @@ def fits(job: Row, wanted: Wanted) -> bool:
     )
 
 
-async def pages(store: Store, wanted: Wanted, limit: int, **how: Any) -> list[list[object]]:
+async def pages(store: Store, wanted: JobFilter, limit: int, **how: Any) -> list[list[object]]:
     """The ids of all pages."""
     found: list[list[object]] = []
     after: str | None = None
@@ -150,7 +150,7 @@ async def test_each_way_through_the_table(connection: Sql, jobs: list[Row], kind
         assert [row["id"] for row in rows] == (wanted if oldest else wanted[::-1])
 
 
-PARTS: Final[Mapping[str, Callable[[Row, Wanted], bool]]] = {
+PARTS: Final[Mapping[str, Callable[[Row, JobFilter], bool]]] = {
     "running": lambda job, _: job["status"] == "RUNNING",
     "waiting": lambda job, _: job["status"] in {"PENDING", "RETRYING"},
     "dead": lambda job, _: job["status"] == "DEAD_LETTERED",
@@ -188,7 +188,7 @@ async def test_what_comes_and_goes_meanwhile(store: Store, connection: Sql, jobs
     seen: list[object] = []
     after: str | None = None
     while True:
-        page = await store.listing.page(Wanted(), 10, after)
+        page = await store.listing.page(JobFilter(), 10, after)
         seen += [row["id"] for row in page.jobs]
         after = page.next
         if after is None:
@@ -210,21 +210,21 @@ async def test_age(store: Store, connection: Sql) -> None:
     assert is_timed(timed)
     await forge(connection, id=timed, **moment(0))
     other = await forge(connection, id=uuid.uuid4().bytes, **moment(600))
-    assert await pages(store, Wanted(older_s=300), 5) == [[other]]
-    assert await pages(store, Wanted(newer_s=300), 5) == [[timed]]
-    assert await pages(store, Wanted(older_s=30, newer_s=7000), 5) == [[timed, other]]
-    assert await pages(store, Wanted(older_s=30, newer_s=7000), 5, oldest=True) == [[other, timed]]
-    assert await pages(store, Wanted(older_s=7000), 5) == [[]]
+    assert await pages(store, JobFilter(older_s=300), 5) == [[other]]
+    assert await pages(store, JobFilter(newer_s=300), 5) == [[timed]]
+    assert await pages(store, JobFilter(older_s=30, newer_s=7000), 5) == [[timed, other]]
+    assert await pages(store, JobFilter(older_s=30, newer_s=7000), 5, oldest=True) == [[other, timed]]
+    assert await pages(store, JobFilter(older_s=7000), 5) == [[]]
 
 
 async def test_how_far_it_came(store: Store, connection: Sql, monkeypatch: Patch) -> None:
     """A page that ends early says how far was looked; the last one says nothing."""
     monkeypatch.setattr(listing, "FIRST_WINDOW", 1)
     made = [await forge(connection) for _ in range(3)]
-    page = await store.listing.page(Wanted(name="nobody"), 1, budget_s=0)
+    page = await store.listing.page(JobFilter(name="nobody"), 1, budget_s=0)
     assert page.jobs == []
     assert page.reached_s == pytest.approx(int.from_bytes(max(made)[:6]) / 1000)
-    last = await store.listing.page(Wanted(), 5)
+    last = await store.listing.page(JobFilter(), 5)
     assert (len(last.jobs), last.next, last.reached_s) == (3, None, None)
 
 
@@ -235,7 +235,7 @@ async def test_pages_of_large_jobs(store: Store, connection: Sql, monkeypatch: P
     large = f'{{"a": "{"x" * 1_000_000}"}}'
     made = [await forge(connection, args=large, submitted_at=at(second)) for second in range(9)]
     made.sort(reverse=True)
-    assert await pages(store, Wanted(), 9) == [made[:4], made[4:8], made[8:]]
+    assert await pages(store, JobFilter(), 9) == [made[:4], made[4:8], made[8:]]
 
 
 async def test_a_page_is_of_one_moment(store: Store, connection: Sql, monkeypatch: Patch) -> None:
@@ -250,4 +250,4 @@ async def test_a_page_is_of_one_moment(store: Store, connection: Sql, monkeypatc
         return rows
 
     monkeypatch.setattr(listing, "_rows", deleting)
-    assert await pages(store, Wanted(), 3) == [made]
+    assert await pages(store, JobFilter(), 3) == [made]

@@ -18,7 +18,7 @@ import pytest
 
 from pulse.protocol import HandlerInfo
 from pulse.store.connections.pool import Target
-from pulse.store.rows import Completion, Ending, EndingKind, Fence, Firing, NewSchedule, Reckoned, Renewal, to_us
+from pulse.store.rows import Completion, Ending, EndingKind, Fence, Firing, NewSchedule, NextOccurrences, Renewal, to_us
 from pulse.store.store import Store
 from tests.store.helpers import LEASE_S, NOW, OTHER, TOPIC, WORKER, Sql, at, fence, forge, job, new_id
 from tests.support import audit
@@ -60,7 +60,9 @@ UPDATES: Final = [
     Write("fire", lambda store, ids: store.schedules.fire([_firing(one) for one in ids]), table="pulse.schedules"),
     Write(
         "reckon",
-        lambda store, ids: store.schedules.reckon([Reckoned(one, to_us(NOW), 0, to_us(NOW), None) for one in ids]),
+        lambda store, ids: store.schedules.reckon(
+            [NextOccurrences(one, to_us(NOW), 0, to_us(NOW), None) for one in ids]
+        ),
         table="pulse.schedules",
     ),
 ]

@@ -11,7 +11,7 @@ import pytest
 
 from pulse.errors import NotFoundError
 from pulse.store.operators import audit
-from pulse.store.operators.jobs import Moved
+from pulse.store.operators.jobs import ChangedJob
 from pulse.store.operators.transaction import Operator
 from pulse.store.rows import Wake
 from pulse.store.store import Store
@@ -73,13 +73,13 @@ async def test_change(store: Store, connection: Sql, status: str) -> None:
         "next_run_at": at(9),
     }
     assert {**after, "topic": TOPIC, "priority": 3, "next_run_at": NOW} == before
-    assert moved == {job: Moved(TOPIC, 3, Wake("u", -5, at(9).timestamp()))}
+    assert moved == {job: ChangedJob(TOPIC, 3, Wake("u", -5, at(9).timestamp()))}
 
 
 async def test_change_of_one_of_both(store: Store, connection: Sql) -> None:
     """What is not named stays; who is there already is left alone, and keeps its place."""
     job = await forge(connection, priority=3)
-    assert await store.change([job], priority=3, now=at(1)) == {job: Moved(TOPIC, 3, None)}
+    assert await store.change([job], priority=3, now=at(1)) == {job: ChangedJob(TOPIC, 3, None)}
     assert (await read(connection, job))["next_run_at"] == NOW
     await store.change([job], priority=4, now=at(2))
     await store.change([job], topic="u", now=at(3))

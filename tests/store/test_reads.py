@@ -13,7 +13,7 @@ from pulse.store.connections.pool import Target
 from pulse.store.reading import counts
 from pulse.store.reading import jobs as reads
 from pulse.store.reading.counts import Depth
-from pulse.store.reading.listing import Wanted
+from pulse.store.reading.listing import JobFilter
 from pulse.store.rows import Ending, EndingKind, NewSchedule
 from pulse.store.statements import STATEMENTS
 from pulse.store.store import Store
@@ -171,7 +171,7 @@ async def test_a_job_larger_than_a_frame(store: Store, connection: Sql) -> None:
     await forge(connection)
     found = found_of(await store.reads.job(large))
     assert (found["result"], found["omitted"], found["args"], found["history"]) == (None, ["result"], '{"a": 1}', [])
-    listed, after, _ = await store.listing.page(Wanted(), 2, oldest=True)
+    listed, after, _ = await store.listing.page(JobFilter(), 2, oldest=True)
     assert (listed[0]["id"], listed[0]["omitted"], "omitted" in listed[1], after) == (large, ["result"], False, None)
 
 

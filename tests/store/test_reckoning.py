@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from pulse.common.ids import uuid7
-from pulse.store.rows import NewSchedule, Reckoned
+from pulse.store.rows import NewSchedule, NextOccurrences
 from pulse.store.store import Store
 from pulse_actors.scheduler.catchup import reckoned_of
 from tests.store.helpers import NOW, Sql, at, found_of
@@ -100,7 +100,7 @@ async def test_an_update_is_another_chance(store: Store, connection: Sql) -> Non
     schedule = new()
     await store.schedules.create(schedule)
     [due] = await store.schedules.unreckoned(10)
-    failed = Reckoned(due.id, due.cursor_us, due.revision, due.cursor_us, None, "why")
+    failed = NextOccurrences(due.id, due.cursor_us, due.revision, due.cursor_us, None, "why")
     assert await store.schedules.reckon([failed]) == 1
     assert await store.schedules.update(replace(schedule, name="m"), 0, moved=False)
     assert await occurrences(connection, schedule) == (NOW, None, True, None)

@@ -193,7 +193,7 @@ def test_schema_sql_of_an_installation(monkeypatch: Patch, tmp_path: Path) -> No
     """In an installation the file lies inside the package, and is preferred to one beside it."""
     (tmp_path / "pulse").mkdir()
     (tmp_path / "schema.sql").write_text("-- beside")
-    monkeypatch.setattr(schema, "files", lambda package: tmp_path / package)
+    monkeypatch.setattr(schema, "_PULSE", tmp_path / "pulse")
     assert schema_sql() == "-- beside"
     (tmp_path / "pulse" / "schema.sql").write_text("-- inside")
     assert schema_sql() == "-- inside"

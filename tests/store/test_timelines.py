@@ -14,7 +14,7 @@ from anyio.lowlevel import checkpoint
 from pulse.common.dsn import database_of
 from pulse.errors import UnavailableError
 from pulse.store.connections.pool import Pool, Target
-from pulse.store.recovery.timelines import Standing, Timelines
+from pulse.store.recovery.timelines import ServerTimeline, Timelines
 from pulse.store.store import Store
 from pulse_actors.shared.epoch_memory import MemoryFile
 from tests.store.helpers import Patch, Sql
@@ -53,7 +53,7 @@ async def system_of(connection: Sql) -> str:
 def ahead(system_id: str) -> Timelines:
     """Of one who has seen the next timeline of that cluster."""
     timelines = Timelines()
-    timelines.learn(Standing(system_id, 2))
+    timelines.learn(ServerTimeline(system_id, 2))
     return timelines
 
 
@@ -106,7 +106,7 @@ async def test_other_hosts_are_tried(pools: Pools, connection: Sql, monkeypatch:
     async def second_is_newer(connection: Sql, shown: str, *, writable: bool) -> Standing:
         asked.append(shown)
         assert writable == (len(asked) > 1)
-        return Standing("another", 1) if len(asked) == 3 else await admit(connection, shown, writable=writable)
+        return ServerTimeline("another", 1) if len(asked) == 3 else await admit(connection, shown, writable=writable)
 
     monkeypatch.setattr(timelines, "admit", second_is_newer)
     pool = pools.of(timelines, several)

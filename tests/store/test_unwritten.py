@@ -13,7 +13,7 @@ import asyncpg
 import pytest
 from structlog.testing import capture_logs
 
-from pulse.errors import ContestedError, StatementError, UnavailableError
+from pulse.errors import StatementError, StatementTimeoutError, UnavailableError
 from pulse.store.failures import IN_VAIN
 from pulse.store.rows import Completion, Renewal
 from pulse.store.store import Store
@@ -278,7 +278,7 @@ async def test_a_statement_that_takes_too_long_is_halved(store: Store, connectio
     async def together(some: Sequence[Completion]) -> None:
         sizes.append(len(some))
         if len(some) > 2:
-            raise ContestedError
+            raise StatementTimeoutError
         await store.complete(some)
 
     assert await write_merged(store, [Completion(one, 1, WORKER, None) for one in ids], together, never) == []
@@ -384,7 +384,7 @@ async def test_a_lock_is_told_from_an_outage(store: Store, connection: Sql, dsn:
     try:
         async with stranger.transaction():
             await stranger.execute("SELECT FROM pulse.jobs FOR UPDATE")
-            with pytest.raises(ContestedError, match="lock timeout"):
+            with pytest.raises(StatementTimeoutError, match="lock timeout"):
                 await store.extend([Renewal(job, 1, WORKER, None)], LEASE_S)
             assert await store.lockable([job, gone]) == {gone}
         assert await store.lockable([job, gone]) == {job, gone}

@@ -10,7 +10,6 @@ from typing import Final
 import pytest
 from structlog.testing import capture_logs
 
-from pulse.errors import ContestedError
 from pulse.store.store import Store
 from pulse.system import processes
 from pulse_actors.runtime.actor import Turn, TurnResult

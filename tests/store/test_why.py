@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 from pulse.store.connections.pool import Target, connect
-from pulse.store.reading.jobs import BEFORE_MAX, Standing
+from pulse.store.reading.jobs import BEFORE_MAX, StoredFacts
 from pulse.store.rows import Ending, EndingKind
 from pulse.store.statements import STATEMENTS
 from pulse.store.store import Store
@@ -22,7 +22,7 @@ ROWS: Final = 100_000
 PLANS: Final = ("force_generic_plan", "force_custom_plan")
 
 
-async def standing(store: Store, identity: bytes, seconds: float = 0.0) -> Standing:
+async def standing(store: Store, identity: bytes, seconds: float = 0.0) -> StoredFacts:
     """What is known of a job at NOW + *seconds*."""
     return found_of(await store.reads.why(identity, HOST, at(seconds)))
 
@@ -35,7 +35,7 @@ async def test_no_such_job(store: Store) -> None:
 async def test_a_job_that_waits(store: Store, connection: Sql) -> None:
     """It is told with its times and budget, and nothing is in its way."""
     identity = await forge(connection, priority=3, expires_at=at(60), submitted_at=at(-5))
-    assert await standing(store, identity) == Standing(
+    assert await standing(store, identity) == StoredFacts(
         id=identity,
         topic=TOPIC,
         name="n",

@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 from pulse.common.ids import uuid7
 from pulse.errors import StatementError, UnavailableError
 from pulse.store.connections.pool import Target
-from pulse.store.recovery.epochs import CLOSED, Coming
+from pulse.store.recovery.epochs import CLOSED, HostContact
 from pulse.store.rows import Claim, Completion, Level
 from pulse.store.store import Store
 from pulse_actors.dispatcher.epochs import witness as module
@@ -521,7 +521,7 @@ async def test_a_clock_that_has_gone_back(host: Host, connection: Sql) -> None:
     """Jobs that were made before the epoch are told by the newest time that was known, whatever the clock says now."""
     known_until = await connection.fetchval("SELECT clock_timestamp() + interval '5 hours'")
     seen = await host.store.epochs.look(UUID(int=9), None, LEASE_S)
-    coming = Coming(UUID(int=9), HOST, 0, FLOOR)
+    coming = HostContact(UUID(int=9), HOST, 0, FLOOR)
     await host.store.epochs.begin(seen, coming, epoch=2, known_until=known_until)
     first = await connection.fetchval("SELECT first_id FROM pulse.epochs WHERE epoch = 2")
     assert first.int >> 80 > (known_until.timestamp() + 3500) * 1000

@@ -52,7 +52,7 @@ def make_upgrades(monkeypatch: Patch, folder: Path, *steps: str) -> int:
         (upgrades / f"{version}.sql").write_text(f"{step};\n{end}\n")
         monkeypatch.setitem(schema.RELEASES, version, release)
     newest = max(schema.RELEASES)
-    monkeypatch.setattr(schema, "files", lambda _package: folder)
+    monkeypatch.setattr(schema, "_UPGRADES", upgrades)
     monkeypatch.setattr(schema, "SCHEMA_VERSION", newest)
     return newest
 

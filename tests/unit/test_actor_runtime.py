@@ -30,7 +30,7 @@ from pulse.protocol.bus import (
     hint,
     received_hint,
 )
-from pulse.store.failures import UnreadableError
+from pulse.store.failures import UnreadableAnswerError
 from pulse_actors.runtime.actor import MOST_ERROR, MOST_REFUSED, _is_of_database, hear_loop
 from pulse_actors.runtime.gate_summary import fitting, told
 from pulse_actors.scheduler.actor import HINT_JOBS
@@ -41,7 +41,7 @@ OF_DATABASE = (
     asyncpg.PostgresError("no"),
     asyncpg.InterfaceError("no"),
     asyncpg.InternalClientError("no"),
-    UnreadableError("no"),
+    UnreadableAnswerError("no"),
 )
 
 

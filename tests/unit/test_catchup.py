@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pulse.errors import BadRequestError
-from pulse.store.rows import Due, Firing, Reckoned, to_us
+from pulse.store.rows import Due, Firing, NextOccurrences, to_us
 from pulse_actors.scheduler import catchup
 from pulse_actors.scheduler.catchup import GRACE_S, MAX_CATCH_UP, firing_of, reckoned_of
 from pulse_actors.shared.recurrence import Recurrence, jittered_us
@@ -178,10 +178,10 @@ def test_a_jitter_longer_than_the_interval(rule: dict[str, Any], interval: str) 
 def test_reckoning() -> None:
     """A new schedule gets its first occurrence and the one after it; one that has a cursor, what follows that."""
     found = reckoned_of(due(30.0, cursor_us=None, revision=2))
-    assert found == Reckoned(ID.bytes, None, 2, NOON_US + MINUTE_US, NOON_US + 2 * MINUTE_US)
-    assert reckoned_of(due(300.0)) == Reckoned(ID.bytes, NOON_US, 0, NOON_US, NOON_US + MINUTE_US)
+    assert found == NextOccurrences(ID.bytes, None, 2, NOON_US + MINUTE_US, NOON_US + 2 * MINUTE_US)
+    assert reckoned_of(due(300.0)) == NextOccurrences(ID.bytes, NOON_US, 0, NOON_US, NOON_US + MINUTE_US)
     at = reckoned_of(due(30.0, cursor_us=None, kind="at", at_us=5))
-    assert at == Reckoned(ID.bytes, None, 0, 5, None)
+    assert at == NextOccurrences(ID.bytes, None, 0, 5, None)
 
 
 @pytest.mark.parametrize(

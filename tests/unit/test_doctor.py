@@ -11,10 +11,10 @@ from pulse.cli.admin.doctor import RunningSystem, judge_workers
 from pulse.ops.doctor import blockers, database, directories, installation, queue
 from pulse.ops.doctor.directories import Directory, Socket
 from pulse.ops.doctor.finding import Finding, State, is_well, list_some, shown_bytes, shown_s
-from pulse.ops.doctor.installation import Abilities, DescriptorLimits, Needed
+from pulse.ops.doctor.installation import Abilities, DescriptorLimits, Requirement
 from pulse.ops.doctor.verdicts import QUESTIONS, judge
 from pulse.protocol.answers import StatusAnswer, Worker
-from pulse.store.admin.doctor import QUEUE_CHECKS, SERVER_CHECKS, Seen, expected_indexes
+from pulse.store.admin.doctor import QUEUE_CHECKS, SERVER_CHECKS, DatabaseAnswers, expected_indexes
 
 GRACE_S = 60.0
 OK, WARNING, WRONG, SKIPPED = State.OK, State.WARNING, State.WRONG, State.SKIPPED
@@ -230,7 +230,11 @@ def test_hosts(running: int, age_s: float, state: State) -> None:
 
 def test_installation() -> None:
     """Missing and old libraries, by the extra that wants them; an extra that is not there is no fault."""
-    needed = [Needed("click", "8.1.7", ""), Needed("asyncpg", "0.30", "server"), Needed("trio", "0.27", "server")]
+    needed = [
+        Requirement("click", "8.1.7", ""),
+        Requirement("asyncpg", "0.30", "server"),
+        Requirement("trio", "0.27", "server"),
+    ]
     sound = installation.installation("1", (3, 11, 2), needed, {"click": "8.1.7", "asyncpg": "0.30.0"})
     assert (sound.state, sound.details) == (OK, ("extra server lacks trio",))
     old = installation.installation("1", (3, 10, 1), needed, {"asyncpg": "0.29.9"})
@@ -305,7 +309,7 @@ def test_little_room(free_gib: float, state: State) -> None:
 def test_every_question_has_an_answer() -> None:
     """Each is judged, each check has a statement; what could not be asked is skipped; warnings count where wanted."""
     assert set(QUESTIONS.values()) == {*SERVER_CHECKS, *QUEUE_CHECKS, "identity", "schema", "pooler"}
-    seen = Seen("dsn", failed=dict.fromkeys(QUESTIONS.values(), "no time"))
+    seen = DatabaseAnswers("dsn", failed=dict.fromkeys(QUESTIONS.values(), "no time"))
     found = list(judge(seen, grace_s=GRACE_S, expected=expected_indexes(), served=None))
     assert {(one.state, one.text) for one in found} == {(SKIPPED, "no time")}
     assert "idx_jobs_claim" in expected_indexes()

@@ -18,8 +18,8 @@ import pytest
 from pulse.common.dsn import hosts_of
 from pulse.ops.doctor.epochs import epochs, memory, refused, timeline
 from pulse.ops.doctor.finding import State
-from pulse.store.recovery.epochs import Seen
-from pulse.store.recovery.timelines import Standing, Timelines, newest_of
+from pulse.store.recovery.epochs import DatabaseState
+from pulse.store.recovery.timelines import ServerTimeline, Timelines, newest_of
 from pulse.store.rows import Claim
 from pulse_actors.dispatcher.epochs.witness import FinishedJobs
 from pulse_actors.shared.epoch_memory import Memory, MemoryFile
@@ -28,12 +28,12 @@ from pulse_actors.shared.epochs import Verdict, bound_of, given_back, judge, nex
 LINEAGE: Final = UUID(int=1)
 NOW: Final = datetime(2030, 1, 1, tzinfo=UTC)
 KNOWN: Final = Memory(LINEAGE, UUID(int=7), 5, NOW, 2, 2000, "here", "1", 1)
-SEEN: Final = Seen(LINEAGE, "1", 1, NOW, 1, "here", 2, 1000, 5, 2, NOW, 0, 0, 2000)
+SEEN: Final = DatabaseState(LINEAGE, "1", 1, NOW, 1, "here", 2, 1000, 5, 2, NOW, 0, 0, 2000)
 
 
-def seen(**changed: Any) -> Seen:
+def seen(**changed: Any) -> DatabaseState:
     """What a database says that knows all, with something else in it."""
-    return Seen(**{**{name: getattr(SEEN, name) for name in SEEN.__slots__}, **changed})
+    return DatabaseState(**{**{name: getattr(SEEN, name) for name in SEEN.__slots__}, **changed})
 
 
 @pytest.mark.parametrize(("changed", "verdict"), [
@@ -190,10 +190,10 @@ def test_the_newest_completions_are_kept() -> None:
 def test_timelines() -> None:
     """An older one of the same cluster is old; a standby and another cluster are not."""
     timelines = Timelines()
-    timelines.learn(Standing("a", 3))
-    timelines.learn(Standing("a", 2))
-    timelines.learn(Standing("a", None))
-    answers = [timelines.is_old(Standing(*one)) for one in (("a", 2), ("a", 3), ("a", 4), ("a", None), ("b", 1))]
+    timelines.learn(ServerTimeline("a", 3))
+    timelines.learn(ServerTimeline("a", 2))
+    timelines.learn(ServerTimeline("a", None))
+    answers = [timelines.is_old(ServerTimeline(*one)) for one in (("a", 2), ("a", 3), ("a", 4), ("a", None), ("b", 1))]
     assert answers == [True, False, False, False, False]
 
 

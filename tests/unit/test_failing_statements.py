@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from pulse.ops.doctor.finding import State
-from pulse.ops.doctor.refusals import Refusal
+from pulse.ops.doctor.refusals import StatementFailure
 from pulse.store.failures import Failing
 from pulse_actors.dispatcher.monitoring import refused_statements
 from pulse_actors.dispatcher.monitoring.refused_statements import RefusedStatements
@@ -44,4 +44,6 @@ def test_what_other_actors_tell(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_is_told_is_what_is_heard() -> None:
     """A frame of the bus carries it as an array."""
-    assert msgspec.convert(TOLD, Refusal) == Refusal("watchdog", "mark_sweep", "42P10", "no unique constraint", 3, 12.0)
+    assert msgspec.convert(TOLD, StatementFailure) == StatementFailure(
+        "watchdog", "mark_sweep", "42P10", "no unique constraint", 3, 12.0
+    )

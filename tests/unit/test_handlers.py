@@ -129,7 +129,7 @@ def test_what_is_declared() -> None:
 def test_isolation_is_the_workers_own_business() -> None:
     """Options of isolation are the worker's own business: kept, and not declared; a limit needs a process."""
     options = {"isolate": True, "max_memory_bytes": 2**30, "max_cpu_s": 2}
-    handler = make_handler("apart", plain, **options)  # type: ignore[arg-type]
+    handler = make_handler("apart", plain, **options)
     assert (handler.isolate, handler.max_memory_bytes, handler.max_cpu_s) == (True, 2**30, 2.0)
     assert handler.declared() == {}
     assert make_handler("here", plain).isolate is False

@@ -11,7 +11,6 @@ import pytest
 from msgspec import structs
 
 from pulse.ops.doctor.finding import Finding, State
-from pulse.store.reading.jobs import Standing
 from pulse.system import processes
 from pulse_actors.dispatcher.claims.quarantine import LONGEST_S
 from pulse_actors.dispatcher.context import RequestContext, ServerInfo, Services

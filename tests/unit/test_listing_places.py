@@ -11,8 +11,8 @@ from pulse.store.reading.list_position import (
     FIRST,
     LAST,
     TIMED_END,
-    Place,
-    Walk,
+    ListPosition,
+    ListWalk,
     first_id,
     hungriest,
     is_timed,
@@ -27,19 +27,19 @@ TIMED = st.builds(lambda ms, tail: ms.to_bytes(6) + b"\x71" + tail, MS, TAILS)
 OTHER = st.binary(min_size=16, max_size=16).filter(lambda one: not is_timed(one))
 PLACES = st.one_of(
     TIMED.map(lambda one: place_of(one, 99)),
-    st.builds(Place, st.integers(min_value=-5, max_value=4005), OTHER),
+    st.builds(ListPosition, st.integers(min_value=-5, max_value=4005), OTHER),
     st.sampled_from([FIRST, LAST]),
 )
 
 
 @given(TIMED, PLACES)
-def test_ids_are_cut_where_places_are(identity: bytes, cut: Place) -> None:
+def test_ids_are_cut_where_places_are(identity: bytes, cut: ListPosition) -> None:
     """A timed job stands at a place or behind it exactly where its id is no less than the place's first id."""
     assert (place_of(identity, 7) >= cut) == (identity >= min(first_id(cut), TIMED_END))
 
 
 @given(PLACES)
-def test_nothing_lies_between_a_place_and_the_next(place: Place) -> None:
+def test_nothing_lies_between_a_place_and_the_next(place: ListPosition) -> None:
     """What follows a place is behind it, and any other place behind it is not before that."""
     following = place.following()
     assert following > place
@@ -47,13 +47,13 @@ def test_nothing_lies_between_a_place_and_the_next(place: Place) -> None:
 
 
 @given(st.lists(st.tuples(PLACES, st.integers(0, 2)), unique_by=lambda pair: pair[0]), st.booleans(), st.integers(1, 5))
-def test_walks_become_one_list(pairs: list[tuple[Place, int]], oldest: bool, limit: int) -> None:
+def test_walks_become_one_list(pairs: list[tuple[ListPosition, int]], oldest: bool, limit: int) -> None:
     """However the jobs are dealt to walks, and however far each has come, the list has them in order, each once."""
-    walks = [Walk(str(number)) for number in range(3)]
+    walks = [ListWalk(str(number)) for number in range(3)]
     left = [
         deque(sorted((place for place, number in pairs if number == walk), reverse=not oldest)) for walk in range(3)
     ]
-    got: list[Place] = []
+    got: list[ListPosition] = []
     while True:
         got += merged(walks, limit, oldest=oldest)
         hungry = hungriest(walks, oldest=oldest)
@@ -72,8 +72,8 @@ def test_walks_become_one_list(pairs: list[tuple[Place, int]], oldest: bool, lim
 
 def test_how_far_all_have_come() -> None:
     """Up to the place of the walk that is least far; those that are at their end hold nobody up."""
-    near, far = Place(5, bytes(16)), Place(9, bytes(16))
-    one, other = Walk("one"), Walk("other")
+    near, far = ListPosition(5, bytes(16)), ListPosition(9, bytes(16))
+    one, other = ListWalk("one"), ListWalk("other")
     assert reached([one, other], oldest=True) is None
     one.took([], near)
     other.took([], far)

@@ -12,7 +12,7 @@ from typing import Protocol
 
 import pytest
 
-from pulse.errors import PlaceError
+from pulse.errors import PathError
 from pulse.system.directories import (
     check_client_dir,
     check_socket_path,
@@ -142,16 +142,16 @@ class TestBothSides:
         """A file is refused, in place of the directory or of its parent."""
         file = place / "file"
         file.touch()
-        with pytest.raises(PlaceError, match="is not a directory"):
+        with pytest.raises(PathError, match="is not a directory"):
             check(file, named=named)
-        with pytest.raises(PlaceError, match="not a directory"):
+        with pytest.raises(PathError, match="not a directory"):
             check(file / "pulse", named=named)
 
     @pytest.mark.parametrize("mode", [0o702, 0o777, 0o1777])
     def test_writable_by_others(self, check: Check, place: Path, mode: int, *, named: bool) -> None:
         """A directory that others may write to is refused, sticky or not; its mode is left as it is."""
         place.chmod(mode)
-        with pytest.raises(PlaceError, match=rf"writable by others \(mode {mode:04o}\)"):
+        with pytest.raises(PathError, match=rf"writable by others \(mode {mode:04o}\)"):
             check(place, named=named)
         assert place.stat().st_mode & 0o7777 == mode
 
@@ -162,7 +162,7 @@ class TestNamed:
     def test_foreign_owner(self, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Another user's directory is refused unless it was named; root's needs no naming."""
         with belonging_to_another(place, monkeypatch):
-            with pytest.raises(PlaceError, match="belongs to user"):
+            with pytest.raises(PathError, match="belongs to user"):
                 check_client_dir(place, named=False)
             check_client_dir(place, named=True)
         monkeypatch.setattr(os, "geteuid", lambda: USER)
@@ -171,7 +171,7 @@ class TestNamed:
     def test_shared_with_a_group(self, place: Path) -> None:
         """A group may write only where the user named the directory."""
         place.chmod(0o770)
-        with pytest.raises(PlaceError, match="writable by others"):
+        with pytest.raises(PathError, match="writable by others"):
             check_client_dir(place, named=False)
         check_client_dir(place, named=True)
 
@@ -194,9 +194,7 @@ class TestPrepare:
 
     def test_cannot_be_made(self) -> None:
         """A place where nobody can make a directory is refused with one line that says so."""
-        with pytest.raises(
-            PlaceError, match=r"^runtime directory /proc/pulse/run cannot be made: .*PULSE_RUNTIME_DIR$"
-        ):
+        with pytest.raises(PathError, match=r"^runtime directory /proc/pulse/run cannot be made: .*PULSE_RUNTIME_DIR$"):
             prepare_runtime_dir(Path("/proc/pulse/run"), named=True)
 
     def test_not_writable(self) -> None:
@@ -207,7 +205,7 @@ class TestPrepare:
         try:
             if is_root:
                 os.seteuid(NOBODY)
-            with pytest.raises(PlaceError, match="is not writable by this user"):
+            with pytest.raises(PathError, match="is not writable by this user"):
                 prepare_runtime_dir(path, named=True)
         finally:
             if is_root:
@@ -216,7 +214,7 @@ class TestPrepare:
 
     def test_client_makes_nothing(self, tmp_path: Path) -> None:
         """A client refuses a missing directory and leaves it missing."""
-        with pytest.raises(PlaceError, match="no such file or directory"):
+        with pytest.raises(PathError, match="no such file or directory"):
             check_client_dir(tmp_path / "run", named=True)
         assert not (tmp_path / "run").exists()
 

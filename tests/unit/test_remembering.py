@@ -16,7 +16,6 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from pulse.store.connections.pool import Target
-from pulse.store.recovery.timelines import Standing
 from pulse.store.rows import Claim
 from pulse.store.store import Store
 from pulse_actors.dispatcher.epochs import witness as module

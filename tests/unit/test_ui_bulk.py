@@ -143,12 +143,12 @@ async def test_what_undoes_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tasks_module, "MOST_UNDOABLE", 6)
     tasks = BulkTasks(Queue({number: {} for number in range(1, 6)}))
     first, second = [await done(tasks, confirmed("cancel")) for _ in range(2)]
-    assert [(one.undoable, one.is_forgotten) for one in (first, second)] == [(0, True), (5, False)]
+    assert [(one.undoable, one.back is None) for one in (first, second)] == [(0, True), (5, False)]
     tasks = BulkTasks(Queue({number: {} for number in range(1, 13)}))
     task = await done(tasks, confirmed("cancel"))
-    assert (task.done, task.undoable, task.is_forgotten) == (12, 0, True)
+    assert (task.done, task.undoable, task.back is None) == (12, 0, True)
     task = await done(tasks, confirmed("delete"))
-    assert (task.undoable, task.is_forgotten) == (0, False)
+    assert (task.undoable, task.back is None) == (0, False)
 
 
 async def test_from_the_list_to_the_undo(monkeypatch: pytest.MonkeyPatch) -> None:

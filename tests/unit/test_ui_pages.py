@@ -13,6 +13,7 @@ from pulse.errors import NobodyAnswersError
 from pulse.ui.app import make_app
 from pulse.ui.data.poller import Poller
 from pulse.ui.pages import topics
+from tests.support.cli_answers import stats
 from tests.support.dashboard import Browser, Told, site_of
 
 pytestmark = pytest.mark.anyio
@@ -30,8 +31,8 @@ async def test_ten_thousand_topics() -> None:
     """A page that renews itself shows some hundred of them, those first where something waits, and says so."""
     names = [f"t{number:05}" for number in range(10_000)]
     worker = {"name": "w", "topics": names}
-    stats = {"topics": [{"topic": "t09999", "ready": 5}]}
-    at = browser(Told(status={"workers": [worker] * 20}, topics_list={"topics": []}, stats=stats))
+    waits = [{"topic": "t09999", "ready": 5}]
+    at = browser(Told(status={"workers": [worker] * 20}, topics_list={"topics": []}, stats=stats(topics=waits)))
     began_s = time.process_time()
     got = await at.ask("GET", "/topics")
     assert got.status == 200

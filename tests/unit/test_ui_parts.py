@@ -14,6 +14,7 @@ import pulse.ui
 from pulse.errors import BadRequestError, NobodyAnswersError
 from pulse.ops.problems import Problem
 from pulse.protocol import answers
+from pulse.protocol.stats import TopicStats
 from pulse.ui.data.bulk_orders import ordered, undo_of
 from pulse.ui.data.filters import Filters, seconds
 from pulse.ui.data.poller import Poller, SystemSnapshot
@@ -24,7 +25,6 @@ from pulse.ui.pages.job import timeline
 from pulse.ui.pages.schedule_form import body_of, values_from
 from pulse.ui.view import formatting
 from pulse.ui.view.charts import ChartLine, draw, nice_top
-from pulse.ui.view.series import StatsView, TopicView
 
 ID = UUID("0199a1b2-c3d4-7e5f-8a0b-1c2d3e4f5a6b")
 NOW_S = 1_800_000_000.0
@@ -231,12 +231,12 @@ def test_what_is_wrong_is_told_of_topics_and_workers() -> None:
     gate = answers.Gate(topics={"a": pause})
     status = answers.StatusAnswer(workers=[answers.Worker(name="w", pid=7, silent=True)], gate=gate)
     topics = [
-        TopicView("a", ready=3, oldest_s=60.0, paused=True, workers=1),
-        TopicView("b", ready=1, workers=0),
-        TopicView("c", ready=9, workers=1),
-        TopicView("d", ready=0, paused=True, workers=0),
+        TopicStats("a", ready=3, oldest_s=60.0, paused=True, workers=1),
+        TopicStats("b", ready=1, workers=0),
+        TopicStats("c", ready=9, workers=1),
+        TopicStats("d", ready=0, paused=True, workers=0),
     ]
-    assert [one.text for one in wrongs(status, {}, StatsView(topics))] == [
+    assert [one.text for one in wrongs(status, {}, topics)] == [
         "worker w (pid 7) has let a lease pass without a word: it is stopped or hangs; it holds 0 jobs",
         "topic “a” is paused since 2030-03-17T17:46:40Z by uid 0 (root) (fire): 3 jobs wait, the first for 60 s",
         "no worker serves topic “b”: 1 job waits",

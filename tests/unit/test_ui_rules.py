@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pulse.errors import ConfigError, PlaceError
+from pulse.errors import ConfigError, PathError
 from pulse.security import credentials
 from pulse.security.credentials import Throttle, hash_password, parse_users
 from pulse.ui.auth.address import bind, parse_listen
@@ -110,12 +110,12 @@ class TestAddresses:
         address = parse_listen(f"unix:{tmp_path}/s")
         first, _ = bind(address)
         assert stat.S_IMODE((tmp_path / "s").stat().st_mode) == 0o600
-        with pytest.raises(PlaceError, match="somebody listens"):
+        with pytest.raises(PathError, match="somebody listens"):
             bind(address)
         first.close()
         bind(address)[0].close()
         (tmp_path / "f").touch()
-        with pytest.raises(PlaceError, match="in the way"):
+        with pytest.raises(PathError, match="in the way"):
             bind(parse_listen(f"unix:{tmp_path}/f"))
 
     def test_port_taken(self) -> None:
@@ -123,7 +123,7 @@ class TestAddresses:
         with socket.socket() as other:
             other.bind(("127.0.0.1", 0))
             other.listen()
-            with pytest.raises(PlaceError, match="in use"):
+            with pytest.raises(PathError, match="in use"):
                 bind(parse_listen(f"127.0.0.1:{other.getsockname()[1]}"))
 
 

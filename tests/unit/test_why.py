@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 from msgspec import structs
 
-from pulse.store.reading.jobs import BEFORE_MAX, Standing
+from pulse.store.reading.jobs import BEFORE_MAX, StoredFacts
 from pulse_actors.dispatcher.diagnosis.reasons import Candidate, Cause, Holder, JobFacts
 from pulse_actors.dispatcher.diagnosis.why import explain
 from pulse_actors.dispatcher.workers.health import Condition
@@ -18,7 +18,7 @@ ID: Final = UUID("0190163d-8694-739b-aea5-966c26f8ad91")
 LAST: Final = UUID("0190163d-8694-739b-aea5-966c26f8ad92")
 NOW: Final = 1_900_000_000.0
 MINE: Final = "here/b/1/7.8/w1"
-JOB: Final = Standing(
+JOB: Final = StoredFacts(
     id=ID.bytes,
     topic="images",
     name="resize",
@@ -49,17 +49,17 @@ FAILED: Final[dict[str, Any]] = {
 }
 
 
-def why(job: Standing = JOB, known: JobFacts = KNOWN, **columns: Any) -> list[Cause]:
+def why(job: StoredFacts = JOB, known: JobFacts = KNOWN, **columns: Any) -> list[Cause]:
     """The reasons of a job that is like *job* but for these columns."""
     return explain(structs.replace(job, **columns), known)
 
 
-def codes(job: Standing = JOB, known: JobFacts = KNOWN, **columns: Any) -> list[str]:
+def codes(job: StoredFacts = JOB, known: JobFacts = KNOWN, **columns: Any) -> list[str]:
     """What they are."""
     return [reason.code for reason in why(job, known, **columns)]
 
 
-def only(job: Standing = JOB, known: JobFacts = KNOWN, **columns: Any) -> Cause:
+def only(job: StoredFacts = JOB, known: JobFacts = KNOWN, **columns: Any) -> Cause:
     """The one reason that there is."""
     (reason,) = why(job, known, **columns)
     return reason

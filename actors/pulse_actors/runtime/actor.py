@@ -31,7 +31,7 @@ import structlog
 from pulse import config
 from pulse.errors import (
     ConfigError,
-    PlaceError,
+    PathError,
     ProtocolError,
     PulseError,
     SchemaError,
@@ -39,7 +39,7 @@ from pulse.errors import (
     UnavailableError,
 )
 from pulse.logs import configure_logging
-from pulse.ops.doctor.refusals import Refusal
+from pulse.ops.doctor.refusals import StatementFailure
 from pulse.protocol import bus as bodies
 from pulse.store.connections.pool import Target
 from pulse.store.connections.pooler import PoolerError
@@ -310,7 +310,7 @@ class Runtime:
         await self.bus.send("ok", request, answer)
 
 
-def refusal(actor: str, one: Failure, now_s: float) -> Refusal:
+def refusal(actor: str, one: Failure, now_s: float) -> StatementFailure:
     """What is told of a statement that is refused."""
     return Refusal(
         actor, one.statement, one.sqlstate, error=one.error[:MOST_ERROR], times=one.times, for_s=now_s - one.first_s
@@ -385,7 +385,7 @@ def _state_dir(settings: config.Settings) -> Path | None:
     """Where it is kept what dispatchers remember of the database; None: this user has no place for it."""
     try:
         return directories.server_state_dir(os.environ, settings.state_dir)
-    except PlaceError:
+    except PathError:
         return None
 
 

@@ -19,7 +19,7 @@ from pulse.errors import BadRequestError, StatementError
 from pulse.protocol.bus import CanceledJobs, HintEvent, ReadyJobs, hint
 from pulse.store.failures import IN_VAIN
 from pulse.store.operators.schedules import SCHEDULES_CHANNEL
-from pulse.store.rows import Due, Fired, Firing, Reckoned, Work
+from pulse.store.rows import Due, Fired, Firing, NextOccurrences, Work
 from pulse.store.store import Store
 from pulse_actors.runtime.actor import Runtime, Turn, TurnResult, database_status
 from pulse_actors.runtime.bus import Hint
@@ -88,7 +88,7 @@ class Scheduler:
 
     async def _fire(self) -> bool:
         """Fire what is due; whether something came of it."""
-        firings, stuck = list[Firing](), list[Reckoned]()
+        firings, stuck = list[Firing](), list[NextOccurrences]()
         for one in await self._due():
             try:
                 firings.append(firing_of(one))
@@ -157,7 +157,7 @@ class Scheduler:
     async def _reckon(self) -> None:
         await self._note([reckoned_of(one) for one in await self._schedules.unreckoned(RECKON_LIMIT)])
 
-    async def _note(self, reckoned: list[Reckoned]) -> None:
+    async def _note(self, reckoned: list[NextOccurrences]) -> None:
         for one in reckoned:
             if one.error is not None:
                 log.warning("schedule_stuck", schedule=str(uuid.UUID(bytes=one.schedule_id)), error=one.error)

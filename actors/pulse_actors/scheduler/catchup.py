@@ -16,7 +16,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
 from pulse.errors import BadRequestError
-from pulse.store.rows import Firing, Reckoned
+from pulse.store.rows import Firing, NextOccurrences
 from pulse_actors.shared.recurrence import Recurrence, jittered_us
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def firing_of(due: Due) -> Firing:
     return _step(due, rule, fires_us, next_us, passed=int(fires_us > cursor_us))
 
 
-def reckoned_of(due: Due) -> Reckoned:
+def reckoned_of(due: Due) -> NextOccurrences:
     """What is to be noted of a schedule of which something is to be reckoned; why it cannot be followed, if so."""
     try:
         rule = rule_of(due)

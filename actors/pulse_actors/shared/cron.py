@@ -18,12 +18,13 @@ import re
 import zoneinfo
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from zoneinfo import ZoneInfo
 
-from croniter import CroniterBadDateError, CroniterError, croniter
-
 from pulse.errors import BadRequestError
+
+if TYPE_CHECKING:
+    from croniter import croniter
 
 FARTHEST_YEARS: Final = 41  # a 29 February on a given weekday: 28 years, and 40 across 2100, which is no leap year
 FIELDS: Final = (5, 6)
@@ -158,6 +159,8 @@ class _Clock:
 
     def _match(self, wall_s: int) -> int | None:
         """The first wall-clock time of the expression behind *wall_s*."""
+        from croniter import CroniterBadDateError
+
         try:
             found = _parse(self.text, _EPOCH + timedelta(seconds=wall_s)).get_next(datetime)
         except CroniterBadDateError:
@@ -192,6 +195,8 @@ def _seconds(offset: timedelta | None) -> int:
 
 
 def _parse(text: str, start: datetime) -> croniter:
+    from croniter import CroniterError, croniter  # not at start: it takes 20 ms, and most servers never need it
+
     try:
         return croniter(text, start, second_at_beginning=True, max_years_between_matches=FARTHEST_YEARS)
     except (CroniterError, ValueError, KeyError) as error:

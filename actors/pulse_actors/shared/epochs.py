@@ -12,7 +12,7 @@ from __future__ import annotations
 import enum
 from typing import Final
 
-from pulse.store.recovery.epochs import Seen
+from pulse.store.recovery.epochs import DatabaseState
 from pulse.store.rows import Claim
 from pulse_actors.shared.epoch_memory import Memory
 
@@ -31,7 +31,7 @@ class Verdict(enum.Enum):
     STAY = enum.auto()
 
 
-def judge(memory: Memory, seen: Seen) -> Verdict:
+def judge(memory: Memory, seen: DatabaseState) -> Verdict:
     """What to do about a database that says *seen* of itself."""
     if seen.timeline is None:
         return Verdict.STANDBY
@@ -46,7 +46,7 @@ def judge(memory: Memory, seen: Seen) -> Verdict:
     return Verdict.MOVED if memory.place != seen.place else Verdict.STAY
 
 
-def next_epoch(memory: Memory, seen: Seen) -> int:
+def next_epoch(memory: Memory, seen: DatabaseState) -> int:
     """The number of a new epoch: above all that are known."""
     return max(memory.epoch, seen.epoch) + 1
 

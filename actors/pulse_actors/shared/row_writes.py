@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
 
-from pulse.errors import ContestedError, StatementError, UnavailableError
+from pulse.errors import StatementError, StatementTimeoutError, UnavailableError
 from pulse.store.failures import IN_VAIN, refusal_of
 from pulse.store.store import Store
 
@@ -112,7 +112,7 @@ class _Writing(Generic[T]):
             return
         try:
             await self._together(rows)
-        except ContestedError:
+        except StatementTimeoutError:
             if len(rows) == 1:
                 self.left.append(UnwrittenRow(rows[0]))
                 return

@@ -13,7 +13,7 @@ from urllib.parse import quote
 import click
 
 from pulse.cli.lazy import examples
-from pulse.cli.options import POSITIVE_S, with_config
+from pulse.cli.options import POSITIVE_S, with_config, with_dsn
 from pulse.cli.output.progress import ProgressLine
 from pulse.cli.output.render import Cell, Line, Screen, foreign, write_document
 from pulse.common.text import count, duration, one_line
@@ -21,10 +21,8 @@ from pulse.errors import NobodyAnswersError, PulseError
 
 if TYPE_CHECKING:
     from pulse.config import Settings
-    from pulse.store.admin.checks import Examination, Finding
+    from pulse.store.admin.checks import CheckResult, Examination
     from pulse.store.connections.pool import Target
-
-__all__ = ["check", "choose_dsn", "find_dsn"]
 
 _GRACE_S: Final = 90.0  # a lapsed lease, a lease of waiting after an outage, two sweeps
 _TIMEOUT_S: Final = 60.0  # a join of two million rows on a slow disk
@@ -51,12 +49,7 @@ class CheckLimits(TypedDict):
         "pulse check --install-audit   # then let it run, and: pulse check --audit",
     )
 )
-@click.option(
-    "--dsn",
-    metavar="DSN",
-    show_default="PULSE_DSN, else dsn in the config file, else the embedded PostgreSQL",
-    help="The database.",
-)
+@with_dsn(", else the embedded PostgreSQL")
 @with_config
 @click.option(
     "--grace",
@@ -125,7 +118,6 @@ def find_dsn(settings: Settings, env: Mapping[str, str]) -> str:
 
     Raises:
         click.UsageError: There is none.
-
     """
     return settings.dsn if settings.dsn is not None else choose_dsn(settings, env, _told(settings))
 
@@ -136,7 +128,6 @@ def choose_dsn(settings: Settings, env: Mapping[str, str], told: str | None) -> 
 
     Raises:
         click.UsageError: There is none.
-
     """
     if settings.dsn is not None:
         return settings.dsn
@@ -189,9 +180,9 @@ async def _remove(target: Target) -> str:
     return "audit removed" if await checks.remove_audit(target) else "there was no audit"
 
 
-async def _examine(examination: Examination, screen: Screen | None) -> list[Finding]:
+async def _examine(examination: Examination, screen: Screen | None) -> list[CheckResult]:
     """Ask everything; told on *screen* as it comes, and what is being asked on a terminal."""
-    found: list[Finding] = []
+    found: list[CheckResult] = []
     names = [one.name for one in examination.checks]
     with ProgressLine() as line:
         line.show(_asking(0, names))
@@ -210,7 +201,7 @@ def _asking(done: int, names: Sequence[str]) -> str:
     return f"checking {done + 1} of {len(names)}: {names[done]} …"
 
 
-def _lines(finding: Finding) -> Iterator[Line]:
+def _lines(finding: CheckResult) -> Iterator[Line]:
     state = Cell(f"{finding.state:<{_STATE_WIDTH}}", _STYLES[finding.state])
     line = [state, Cell(f"{finding.check.name}: {finding.check.what}")]
     if finding.violations:
@@ -224,7 +215,7 @@ def _lines(finding: Finding) -> Iterator[Line]:
         yield [Cell(" " * _STATE_WIDTH), Cell(f"and {finding.violations - len(finding.examples):,} more", "dim")]
 
 
-def _conclude(found: list[Finding], *, as_json: bool) -> None:
+def _conclude(found: list[CheckResult], *, as_json: bool) -> None:
     bad = [one for one in found if one.is_bad]
     skipped = [one for one in found if one.state == "skipped"]
     if as_json:
@@ -236,7 +227,7 @@ def _conclude(found: list[Finding], *, as_json: bool) -> None:
         raise PulseError(f"these invariants do not hold: {', '.join(one.check.name for one in bad)}")
 
 
-def _document(finding: Finding) -> dict[str, object]:
+def _document(finding: CheckResult) -> dict[str, object]:
     return {
         "name": finding.check.name,
         "what": finding.check.what,

@@ -6,8 +6,6 @@ import click
 
 from pulse.cli.lazy import examples
 
-__all__ = ["completion"]
-
 
 @click.command(
     epilog=examples(

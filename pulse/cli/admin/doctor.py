@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from pulse.cli.lazy import examples
-from pulse.cli.options import POSITIVE_S, with_config
+from pulse.cli.options import POSITIVE_S, with_config, with_dsn
 from pulse.cli.output.render import Cell, Line, Screen, foreign, write_document
 from pulse.errors import ConfigError, PulseError
 
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from pulse.config import Settings
     from pulse.ops.doctor.finding import Finding
     from pulse.protocol.answers import StatusAnswer
-
-__all__ = ["RunningSystem", "doctor", "judge_workers"]
 
 _STYLES: Final = {"ok": "green", "warning": "yellow", "wrong": "bold red", "skipped": "dim"}
 _STATE_WIDTH: Final = 9
@@ -47,12 +45,7 @@ class RunningSystem:
 @click.command(
     epilog=examples("pulse doctor", "pulse doctor --strict --json | jq '.checks[] | select(.state != \"ok\")'")
 )
-@click.option(
-    "--dsn",
-    metavar="DSN",
-    show_default="PULSE_DSN, else dsn in the config file, else that of the running server",
-    help="The database.",
-)
+@with_dsn(", else that of the running server")
 @with_config
 @click.option(
     "--grace",
@@ -187,7 +180,7 @@ def _statements(running: RunningSystem) -> Finding:
     told = next((one for one in running.status.incidents if one.check == "statements"), None)
     if told is None:
         return statements(())
-    return Finding("statements", State.WRONG, told.text, tuple(told.details), tuple(told.advice))
+    return Finding("statements", State.WRONG, told.text, details=tuple(told.details), advice=tuple(told.advice))
 
 
 def judge_workers(running: RunningSystem) -> Finding:
@@ -221,7 +214,7 @@ def _memory(running: RunningSystem) -> Iterator[Finding]:
 
     for one in running.status.incidents or ():
         if one.check == "memory":
-            yield Finding(one.check, State(one.state), one.text, tuple(one.details), tuple(one.advice))
+            yield Finding(one.check, State(one.state), one.text, details=tuple(one.details), advice=tuple(one.advice))
 
 
 def _of_database(settings: Settings, running: RunningSystem, grace_s: float, within_s: float) -> Iterator[Finding]:
@@ -238,13 +231,15 @@ def _of_database(settings: Settings, running: RunningSystem, grace_s: float, wit
         from pulse.store.recovery.timelines import newest_of
     except ModuleNotFoundError as error:
         text = f"{error.name} is missing, so the database cannot be asked"
-        yield Finding("database", State.SKIPPED, text, (), ("pip install 'pulse-supervisor[server]'",))
+        yield Finding("database", State.SKIPPED, text, details=(), advice=("pip install 'pulse-supervisor[server]'",))
         return
     database = running.status.database
     try:
         dsn = choose_dsn(settings, os.environ, None if database is None else database.dsn or None)
     except click.UsageError as error:
-        yield Finding("database", State.SKIPPED, error.format_message(), (), ("PULSE_DSN=… pulse doctor",))
+        yield Finding(
+            "database", State.SKIPPED, error.format_message(), details=(), advice=("PULSE_DSN=… pulse doctor",)
+        )
         return
     seen = asyncio.run(look(dsn, max(1.0, within_s)))
     newest = newest_of(server_state_dir(os.environ, settings.state_dir), database_of(dsn))

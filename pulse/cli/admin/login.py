@@ -1,4 +1,4 @@
-"""``pulse ctl login`` and ``logout``: where to connect over TCP, and as whom, in a file for its owner alone."""
+"""``pulse ctl login`` and ``logout``: where and by which name to log in over TCP, in a file for its owner alone."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from pulse.client.client import Client
 from pulse.client.discovery import TLS, Remote, parse_address, refuse_to_show_password, told_to_show
 from pulse.client.login import Login, Saved, forget, save
 from pulse.errors import BadRequestError
-
-__all__ = ["login", "logout"]
 
 _WAIT_S = 10.0
 

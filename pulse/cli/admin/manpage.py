@@ -13,8 +13,6 @@ from collections.abc import Iterator
 
 import click
 
-__all__ = ["manpage"]
-
 _HEAD = r""".\" Made by: python -m pulse.cli.admin.manpage
 .TH PULSE 1 "" "pulse" "User Commands"
 .SH NAME

@@ -15,8 +15,6 @@ from pulse.errors import PulseError
 if TYPE_CHECKING:
     from pulse.config import Settings
 
-__all__ = ["metrics"]
-
 STOPS: Final = frozenset({signal.SIGTERM, signal.SIGINT})
 
 

@@ -11,14 +11,12 @@ from typing import TYPE_CHECKING
 import click
 
 from pulse.cli.lazy import examples
-from pulse.cli.options import with_config
+from pulse.cli.options import with_config, with_dsn
 from pulse.errors import ConfigError, PulseError
 
 if TYPE_CHECKING:
     from pulse.store.admin.roles import Made
     from pulse.store.store import Store
-
-__all__ = ["migrate", "what_was_done"]
 
 
 @click.command(
@@ -29,7 +27,7 @@ __all__ = ["migrate", "what_was_done"]
         "pulse migrate --roles --print | psql shop",
     )
 )
-@click.option("--dsn", metavar="DSN", show_default="PULSE_DSN, else dsn in the config file", help="The database.")
+@with_dsn("")
 @with_config
 @click.option(
     "--roles",
@@ -91,7 +89,6 @@ def what_was_done(found: int, newest: int) -> str:
     Args:
         found: The version of the schema that was there, 0 for none.
         newest: The version that is there now.
-
     """
     if found == newest:
         return f"schema pulse is at version {newest}: nothing to do"

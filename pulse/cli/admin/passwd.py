@@ -11,8 +11,6 @@ from pulse.cli.lazy import examples
 from pulse.errors import BadRequestError, ConfigError
 from pulse.security.credentials import hash_password
 
-__all__ = ["passwd"]
-
 
 @click.command(epilog=examples("pulse passwd alice", 'printf %s "$PASSWORD" | pulse passwd alice'))
 @click.argument("user", required=False)

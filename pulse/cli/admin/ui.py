@@ -20,8 +20,6 @@ from pulse.system.directories import CLIENT_SOCKET
 if TYPE_CHECKING:
     from pulse.ui.auth.address import ListenAddress
 
-__all__ = ["ui"]
-
 DEFAULT: Final = "127.0.0.1:8470"
 _NEEDED: Final = ("starlette", "uvicorn", "jinja2", "sse_starlette", "bcrypt")
 _REMOTE: Final = """\
@@ -77,7 +75,7 @@ def ui(listen: str | None, socket: Path | None, names: tuple[str, ...], *, read_
     listening, address = bind(wanted)
     if not address.is_local:
         click.echo(_REMOTE.format(where=address.url), err=True)
-    options = SiteOptions(address, frozenset(names), users if address.path is None else None, read_only)
+    options = SiteOptions(address, frozenset(names), users if address.path is None else None, read_only=read_only)
     site = Site(options, Questions(socket), lambda text: click.echo(text, err=True))
     click.get_current_context().exit(run(site, listening, address))
 
@@ -88,7 +86,6 @@ def _check_remote(address: ListenAddress, users: Credentials | None, *, force_re
 
     Raises:
         ConfigError: It is not, or there are none.
-
     """
     if address.is_local:
         return

@@ -17,8 +17,6 @@ from pulse.common.text import ago, count, duration, printable, shell_word
 from pulse.errors import PulseError
 from pulse.protocol.answers import Gate, PauseInfo, read
 
-__all__ = ["dispatch", "gate_lines"]
-
 _ASIDE_S: Final = 2.0
 _MOST: Final = 1000  # topics that `stats` tells by themselves
 
@@ -92,7 +90,7 @@ def _warn_of_open(topic: str) -> None:
 def gate_lines(gate: Gate, now_s: float, *, most: int | None = None) -> Iterator[Line]:
     """The gate in words: a line for the whole, one for each paused topic or the first *most*, and how many more."""
     if gate.paused:
-        whole = PauseInfo(gate.reason, gate.paused_at, gate.paused_by, gate.paused_until)
+        whole = PauseInfo(gate.reason, gate.paused_at, gate.paused_by, paused_until=gate.paused_until)
         yield _pause_line("all topics paused", whole, now_s)
     elif not gate.topics:
         yield [Cell("open", "green")]

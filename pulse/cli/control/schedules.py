@@ -22,8 +22,6 @@ from pulse.ops.job_text import pretty
 from pulse.protocol.answers import Identity, PreviewAnswer, ScheduleInfo, SchedulePageAnswer, part, read
 from pulse.security.codec import shown_instead
 
-__all__ = ["TimingOptions", "facts", "schedules", "schedules_table", "when_body", "when_words"]
-
 _LABEL_WIDTH: Final = 11
 _COLUMNS: Final = (
     Column("id"),
@@ -276,7 +274,6 @@ def when_body(when: TimingOptions) -> dict[str, object]:
 
     Raises:
         click.UsageError: Not exactly one of the kinds is given, or a time zone without a cron expression.
-
     """
     kinds = {"--cron": when["cron"], "--every": when["every"], "--at": when["at"]}
     given = [option for option, value in kinds.items() if value is not None]

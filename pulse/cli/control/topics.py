@@ -26,8 +26,6 @@ from pulse.common.text import count, iso, shell_word
 from pulse.protocol.answers import Gate, Option, Retention, Topic, TopicPage, part, read
 from pulse.protocol.stats import Stats
 
-__all__ = ["topic_lines", "topics"]
-
 _UNSET: Final = {  # what it means that nobody has set it
     "backoff": "quadratic",
     "timeout_s": "no limit",

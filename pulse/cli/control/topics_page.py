@@ -10,8 +10,6 @@ from pulse.common.text import count, duration, one_line
 from pulse.protocol.answers import Gate
 from pulse.protocol.stats import OtherTopics, Stats, TopicStats
 
-__all__ = ["SERVER", "WORDS", "Policy", "left_out", "merged", "others_words", "policy_words", "shown", "topics_table"]
-
 Policy: TypeAlias = Mapping[str, int | float | str | None]
 
 WORDS: Final = {  # options by the names that the wire gives them
@@ -53,7 +51,7 @@ def merged(policies: Sequence[Policy], stats: Stats, gate: Gate, *, most: int | 
     if most is not None:
         for name in [*[one.topic for one in stats.topics][:most], *list(gate.topics)[:most]]:
             found.setdefault(name, {})
-    is_whole = stats.exact and not stats.others.topics  # then one that is not told of has nothing in it
+    is_whole = stats.exact and not stats.others.topics  # then a topic that is not listed is empty
     return [
         _document(name, found[name], known.get(name) or (TopicStats(name) if name and is_whole else None), gate)
         for name in sorted(found)

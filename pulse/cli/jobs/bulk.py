@@ -42,8 +42,6 @@ if TYPE_CHECKING:
 
     from pulse.client.client import Client
 
-__all__ = ["BulkOptions", "change", "check"]
-
 MOST_PER_REQUEST: Final = 1000  # ids of one statement, which stays short
 _EXAMPLES: Final = 3
 _MOST_GROUPS: Final = 20  # of what is counted, in a table for people
@@ -86,7 +84,6 @@ def check(action: BulkAction, job_ids: Sequence[bytes], filters: Mapping[str, ob
 
     Raises:
         UsageError: Both ids and filters are given, or neither, or a status that it is not done to.
-
     """
     if job_ids and filters:
         raise click.UsageError("ids and options that choose jobs cannot be given together; one of them is allowed.")
@@ -169,7 +166,6 @@ def _ask(action: BulkAction, found: _Found, options: BulkOptions) -> None:
     Raises:
         UsageError: Nobody can be asked.
         Exit: The answer is no.
-
     """
     if options.as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise click.UsageError(

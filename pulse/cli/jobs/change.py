@@ -14,8 +14,6 @@ from pulse.cli.lazy import examples
 from pulse.cli.options import ID, PRIORITY, TOPIC
 from pulse.ops.bulk import ACTIONS
 
-__all__ = ["cancel", "change", "delete", "retry"]
-
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 
 
@@ -109,4 +107,4 @@ def change(
     if priority is None and to_topic is None:
         raise click.UsageError("neither --priority nor --to-topic is given; one of them, or both, is needed.")
     more = {key: value for key, value in (("priority", priority), ("topic", to_topic)) if value is not None}
-    bulk.change(ACTIONS["change"], job_ids, filters_of(given), BulkOptions(dry_run, yes, as_json, more))
+    bulk.change(ACTIONS["change"], job_ids, filters_of(given), BulkOptions(dry_run, yes, as_json, more=more))

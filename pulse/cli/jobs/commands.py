@@ -26,8 +26,6 @@ from pulse.protocol.answers import JobInfo, JobPageAnswer, Stack, WhyAnswer, par
 if TYPE_CHECKING:
     from pulse.client.client import Client
 
-__all__ = ["jobs", "jobs_table"]
-
 _ERROR_CHARACTERS: Final = 200  # of an error in a piped table
 _COLUMNS: Final = (
     Column("id"),

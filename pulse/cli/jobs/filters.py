@@ -13,8 +13,6 @@ from pulse.cli.output.progress import ProgressLine
 from pulse.client.client import Client
 from pulse.common.text import duration, shell_word
 
-__all__ = ["FILTERS", "chosen", "filters_of", "found_of", "in_words", "job_filters"]
-
 _STATUS_HELP: Final = f"Only jobs of this status ({', '.join(STATUSES)}); may be repeated."
 _TEXT: Final = TextParam("text", 200)
 _LONG_CHARACTERS: Final = 1024 * 1024  # of a page that is short because its jobs are long

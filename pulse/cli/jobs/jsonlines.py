@@ -9,8 +9,6 @@ from typing import Final
 from pulse.cli.args_input import check_args
 from pulse.errors import BadRequestError, PulseError
 
-__all__ = ["BadLineError", "LineBatch", "batches"]
-
 MOST_JOBS: Final = 1000  # one statement inserts them in about 20 ms: progress moves, and nothing waits behind it
 MOST_BYTES: Final = 1024 * 1024  # an eighth of a frame; a job that is larger goes alone
 MOST_LINE_BYTES: Final = 64 * 1024 * 1024  # far beyond any frame: input that has no lines at all
@@ -25,7 +23,6 @@ class LineBatch:
         first: Number of the line of the first, from 1.
         last: Number of the line of the last.
         args: A JSON text for each.
-
     """
 
     first: int
@@ -47,7 +44,6 @@ def batches(
 
     Raises:
         BadLineError: A line is not a JSON object that can be stored. All lines before it have been returned.
-
     """
     number = 0
     for lines in _whole_lines(chunks):

@@ -13,8 +13,6 @@ from pulse.ops.job_text import pretty
 from pulse.protocol.answers import JobInfo
 from pulse.security.codec import shown_instead
 
-__all__ = ["CONCEALED", "facts", "moment", "show_job"]
-
 CONCEALED: Final = "not shown: that needs the role client"
 _LABEL_WIDTH: Final = 13
 _MARGIN: Final = 2

@@ -11,8 +11,6 @@ from pulse.common.text import count, cut, duration, iso, one_line, printable
 from pulse.ops.job_text import outcome_of, pretty
 from pulse.protocol.answers import AttemptInfo, JobInfo
 
-__all__ = ["story", "used", "where"]
-
 _MARGIN: Final = " " * 22  # the width of a time, and two
 _SHORT_STACK_LINES: Final = 4
 _HELD_S: Final = 253402128000.0  # 9999-12-30: due when an earlier job of its schedule is finished
@@ -31,7 +29,6 @@ def story(job: JobInfo, now_s: float, *, whole_stacks: bool = False, most: int |
         now_s: For what is still going on.
         whole_stacks: All lines of stacks, not only the last.
         most: Characters of an error; None: all.
-
     """
     if job.submitted_at is not None:
         yield [*_at(job.submitted_at), Cell(_submitted(job))]

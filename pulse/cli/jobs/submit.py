@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from pulse.client.client import Client
 
-__all__ = ["SubmitOptions", "job_body", "submit"]
-
 _READ_BYTES: Final = 1024 * 1024
 _PROGRESS_S: Final = 0.1  # between two updates of the line on the terminal
 
@@ -111,7 +109,6 @@ class _SubmitProgress:
 
     Args:
         is_shown: Whether nothing else is written to the terminal.
-
     """
 
     def __init__(self, *, is_shown: bool) -> None:
@@ -154,7 +151,7 @@ def _submit_lines(name: str, options: SubmitOptions, *, as_json: bool) -> None:
         except PulseError as error:
             kind = NobodyAnswersError if isinstance(error, NobodyAnswersError) else PulseError
             failure = kind(f"{where}{error.message}; submitted before: {count(progress.jobs, 'job')}")
-        finally:  # also when interrupted: what was sent is told
+        finally:  # also when interrupted: print what was sent
             progress.end()
             if as_json:
                 _show(ids, as_json=True)

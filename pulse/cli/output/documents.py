@@ -15,8 +15,6 @@ import msgspec
 
 from pulse.common.text import iso
 
-__all__ = ["document", "encoded"]
-
 Body = Mapping[str, object]
 
 _ID_BYTES: Final = 16
@@ -37,7 +35,6 @@ def encoded(value: object, *, indented: bool) -> bytes:
     Args:
         value: What ``document`` returned, or anything JSON can say.
         indented: On several lines, for people; else on one.
-
     """
     text = msgspec.json.encode(value)
     return (msgspec.json.format(text, indent=_INDENT) if indented else text) + b"\n"

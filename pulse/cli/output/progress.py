@@ -7,8 +7,6 @@ import time
 from types import TracebackType
 from typing import Final, Self
 
-__all__ = ["ProgressLine"]
-
 _ERASE: Final = "\r\x1b[K"
 
 
@@ -19,7 +17,6 @@ class ProgressLine:
     Args:
         every_s: Least time between two texts; those that come sooner are left out.
         is_shown: Whether it may be shown at all.
-
     """
 
     def __init__(self, every_s: float = 0.0, *, is_shown: bool = True) -> None:

@@ -12,28 +12,15 @@ import os
 import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TextIO
+
+import msgspec
 
 from pulse.cli.output.documents import document, encoded
 from pulse.common.text import cut, printable, width_of
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-__all__ = [
-    "ACTOR_STYLES",
-    "STATUS_STYLES",
-    "Cell",
-    "Column",
-    "Line",
-    "Screen",
-    "Table",
-    "fit",
-    "foreign",
-    "plain_table",
-    "write_document",
-]
 
 STATUS_STYLES: Final = {
     "PENDING": "cyan",
@@ -48,8 +35,7 @@ _GAP: Final = "  "
 _MIN_WIDTH: Final = 20  # columns; narrower windows exist only while they are being dragged
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
+class Cell(msgspec.Struct, frozen=True):
     """A text and its style in rich's words; the style never carries what the text does not say."""
 
     text: str
@@ -64,8 +50,7 @@ def foreign(text: str, style: str = "") -> Cell:
     return Cell(printable(text), style)
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(msgspec.Struct, frozen=True):
     """
     A column of a table.
 
@@ -74,7 +59,6 @@ class Column:
         least: Columns of the terminal that it may be cut to; None: it is never cut.
         leave_out: Columns with a higher number are left out first where space is short; 0: never.
         right: Align to the right, as numbers are.
-
     """
 
     title: str
@@ -83,8 +67,7 @@ class Column:
     right: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(msgspec.Struct, frozen=True):
     """Rows of cells, one for each column."""
 
     columns: Sequence[Column]
@@ -98,7 +81,6 @@ def fit(table: Table, width: int | None) -> dict[int, int] | None:
     Args:
         table: The table.
         width: What there is; None: as much as is needed.
-
     """
     natural = {
         index: max([width_of(column.title), *(width_of(row[index].text) for row in table.rows)])
@@ -135,7 +117,6 @@ class Screen:
 
     Attributes:
         width: Columns of the terminal; None when this is none.
-
     """
 
     def __init__(self, stream: TextIO | None = None, env: Mapping[str, str] | None = None) -> None:

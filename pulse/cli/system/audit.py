@@ -17,8 +17,6 @@ from pulse.cli.server import current_server
 from pulse.common.text import ago, count, cut, iso, one_line
 from pulse.protocol.answers import Action, ActionPage, read
 
-__all__ = ["audit", "audit_table"]
-
 _COLUMNS: Final = (
     Column("when"),
     Column("ago", right=True, leave_out=3),

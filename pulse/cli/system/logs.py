@@ -20,8 +20,6 @@ from pulse.errors import NobodyAnswersError
 from pulse.protocol.answers import LogPage, read
 from pulse.system.log_forward import LEVELS
 
-__all__ = ["log_lines", "logs"]
-
 _STYLES: Final = {"debug": "dim", "info": "green", "warning": "yellow", "error": "bold red", "critical": "bold red"}
 _WAIT_S: Final = 5.0  # of one question for lines that are yet to come
 _RETRY_S: Final = 0.5
@@ -76,7 +74,7 @@ class Tail:
     The log, from its newest lines on.
 
     Args:
-        server: Whom to ask.
+        server: The server to ask.
         chosen: Level and actor.
     """
 

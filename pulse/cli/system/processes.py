@@ -15,8 +15,6 @@ from pulse.cli.server import ServerHandle, current_server
 from pulse.common.text import count, printable
 from pulse.protocol.answers import StatusAnswer, WorkerList, read
 
-__all__ = ["actors", "drain", "ping"]
-
 _POLL_S: Final = 0.2
 
 

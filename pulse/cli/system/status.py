@@ -16,8 +16,6 @@ from pulse.ops.status import DISPATCHER_S, SUPERVISOR_S, StatusAnswers, TimedCal
 from pulse.protocol.answers import StatusAnswer, read
 from pulse.system import processes
 
-__all__ = ["ask_both", "status"]
-
 WHOLE_S: Final = 1.65  # of the 2 s from the start of the interpreter, which may take half a second, to its end
 LEAST_S: Final = 1.0  # where that takes longer: an answer that comes late is worth more than none
 

@@ -11,8 +11,6 @@ from pulse.common.text import count, duration
 from pulse.ops.problems import Problem, live_problems, problems
 from pulse.protocol.answers import Database, Process, StatusAnswer, SupervisorInfo, Worker
 
-__all__ = ["overview", "show_status"]
-
 _LABEL_WIDTH: Final = 12
 _PAUSED_SHOWN: Final = 5  # topics; there may be thousands
 _UNKNOWN: Final = Cell("unknown", "dim")
@@ -23,11 +21,10 @@ def show_status(status: StatusAnswer, silent: Mapping[str, str], screen: Screen,
     Show *status* on *screen*.
 
     Args:
-        status: What is known.
+        status: The answers so far.
         silent: Who did not answer, and why: ``supervisor``, ``dispatcher``.
         screen: Where.
         now_s: Unix seconds.
-
     """
     screen.lines(overview(status, now_s))
     found = [*map(Problem, problems(status, silent)), *live_problems(status)]

@@ -35,12 +35,10 @@ if TYPE_CHECKING:
     from rich.live import Live
     from rich.text import Text
 
-__all__ = ["top"]
-
 Body = Mapping[str, object]
 
 _INTERVAL_S: Final = 1.0
-_ANSWER_S: Final = 0.8  # with the interval, a silence is told within two seconds
+_ANSWER_S: Final = 0.8  # with the interval, a silence shows within two seconds
 _STATUS_EVERY_S: Final = 5.0  # it counts jobs, which is no work for every second
 _KEY_S: Final = 0.1
 _TOPICS: Final = 200
@@ -53,7 +51,7 @@ class TopSource:
     Asks supervisor and dispatcher, and remembers what it need not ask again.
 
     Args:
-        server: Whom to ask.
+        server: The server to ask.
     """
 
     def __init__(self, server: ServerHandle) -> None:
@@ -64,7 +62,7 @@ class TopSource:
         self.bodies: dict[str, object] = {}
 
     def look(self) -> TopSnapshot:
-        """How it stands now; a dispatcher that is silent is told in less than a second."""
+        """How it stands now; a silent dispatcher shows in less than a second."""
         was_silent = "dispatcher" in self._silent
         is_due = was_silent or time.monotonic() - self._status_s >= _STATUS_EVERY_S
         asked = TimedCall(self._ask_dispatcher, _ANSWER_S)

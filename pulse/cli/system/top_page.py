@@ -16,8 +16,6 @@ from pulse.ops.problems import problems
 from pulse.protocol.answers import JobInfo, StatusAnswer, Worker
 from pulse.protocol.stats import Percentiles, Stats, TopicStats
 
-__all__ = ["TopSnapshot", "TopView", "page", "pressed"]
-
 _GAP: Final = "  "
 _KEYS: Final = "q quit  p pause  t w s order  arrows scroll"
 _NARROW: Final = 40
@@ -63,7 +61,7 @@ JOB_ORDERS: Final = ("longest", "topic")
 @dataclass(frozen=True, slots=True)
 class TopSnapshot:
     """
-    What is known at one moment.
+    The answers of one moment.
 
     Attributes:
         at: Unix seconds.
@@ -119,7 +117,7 @@ def page(shot: TopSnapshot, view: TopView, width: int | None, height: int | None
     The lines of the screen.
 
     Args:
-        shot: What is known.
+        shot: The answers of one moment.
         view: How it is wanted.
         width: Columns there are; None: as many as it takes.
         height: Lines there are; None: the same.

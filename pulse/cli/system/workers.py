@@ -12,8 +12,6 @@ from pulse.cli.output.render import Cell, Column, Line, Screen, Table, foreign, 
 from pulse.cli.server import current_server
 from pulse.protocol.answers import Worker, WorkerList, read
 
-__all__ = ["workers", "workers_table"]
-
 _COLUMNS: Final = (
     Column("name", least=8),
     Column("pid", right=True),

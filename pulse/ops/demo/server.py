@@ -69,7 +69,7 @@ def _supervisor(
 ) -> Generator[subprocess.Popen[bytes]]:
     env = {key: value for key, value in os.environ.items() if not key.startswith("PULSE_")} | dict(settings)
     env["PYTHONPATH"] = os.pathsep.join(filter(None, (str(Path.cwd()), env.get("PYTHONPATH"))))
-    # Should this process be killed, the supervisor is told by the kernel.
+    # Should this process be killed, the kernel sends the supervisor a signal.
     command = [
         sys.executable,
         "-m",

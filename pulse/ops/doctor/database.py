@@ -7,11 +7,9 @@ from typing import Final
 
 from pulse.ops.doctor.finding import Finding, Row, State, list_some, shown_bytes, verdict_of
 
-__all__ = ["additions", "clock", "connections", "indexes", "pooler", "rights", "role", "schema", "server", "settings"]
-
 OLDEST: Final = 150_000
 NEWEST: Final = 189_999
-SKEW_S: Final = 1.0  # `--at` and `--until` are reckoned here, and compared there
+SKEW_S: Final = 1.0  # `--at` and `--until` are computed here, and compared there
 WRONG_SKEW_S: Final = 60.0
 FEW_FREE: Final = 10  # four actors and their pools, a restart of each, and an operator
 NONE_FREE: Final = 3
@@ -75,7 +73,7 @@ def clock(rows: Sequence[Row], _grace_s: float) -> Finding:
 
 
 def pooler(rows: Sequence[Row], _grace_s: float) -> Finding:
-    """Whether a pooler stands in between, and of which kind."""
+    """Whether there is a pooler, and of which kind."""
     (row,) = rows
     if not row["is_between"]:
         return Finding("pooler", State.OK, "nothing stands between pulse and the database")
@@ -90,8 +88,8 @@ def pooler(rows: Sequence[Row], _grace_s: float) -> Finding:
         "pooler",
         State.WRONG,
         "a pooler stands in between, and gives each transaction another session",
-        ("settings of the session, prepared statements and LISTEN do not work through it",),
-        ("Let pulse connect directly, or by a pool in session mode; SQL `pulse.submit` works through any.",),
+        details=("settings of the session, prepared statements and LISTEN do not work through it",),
+        advice=("Let pulse connect directly, or by a pool in session mode; SQL `pulse.submit` works through any.",),
     )
 
 

@@ -11,12 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pulse.errors import PlaceError
+from pulse.errors import PathError
 from pulse.ops.doctor.finding import Finding, State, verdict_of
 from pulse.system.directories import CLIENT_SOCKET, SUPERVISOR_SOCKET, check_client_dir, check_socket_path
 from pulse.system.peer_credentials import credentials_of, user_name
-
-__all__ = ["Directory", "Socket", "both_sockets", "directory_at", "runtime_dir", "socket_at", "sockets", "state_dir"]
 
 CONNECT_S: Final = 0.5
 LITTLE_BYTES: Final = 1024**3
@@ -67,13 +65,17 @@ def runtime_dir(chosen: Directory | None, looked: Sequence[Path]) -> Finding:
             "runtime-dir",
             State.WRONG,
             text,
-            tuple(map(str, looked)),
-            ("Start pulse-supervisor, or set PULSE_RUNTIME_DIR.",),
+            details=tuple(map(str, looked)),
+            advice=("Start pulse-supervisor, or set PULSE_RUNTIME_DIR.",),
         )
     shown = f"{chosen.path} of {chosen.owner}, mode {chosen.mode:04o}"
     if chosen.problem is not None:
         return Finding(
-            "runtime-dir", State.WRONG, chosen.problem, (), ("Nobody else may be able to put a socket there.",)
+            "runtime-dir",
+            State.WRONG,
+            chosen.problem,
+            details=(),
+            advice=("Nobody else may be able to put a socket there.",),
         )
     return Finding("runtime-dir", State.OK, shown)
 
@@ -98,8 +100,8 @@ def state_dir(found: Directory, *, is_used: bool) -> Finding:
             "state-dir",
             State.WARNING,
             f"{found.path} is not there yet",
-            (),
-            ("pulse-supervisor makes it at its start.",),
+            details=(),
+            advice=("pulse-supervisor makes it at its start.",),
         )
     free = f"{found.free_bytes / 1024**3:.1f} GiB free"
     shown = f"{found.path} of {found.owner}, mode {found.mode:04o}, {free}"
@@ -117,13 +119,13 @@ def directory_at(path: Path, *, named: bool, is_shared: bool) -> Directory:
     try:
         found = path.lstat()
     except OSError:
-        return Directory(path, None, 0, None)
+        return Directory(path, None, 0, problem=None)
     problem = None
     if is_shared:
         try:
             check_client_dir(path, named=named)
             check_socket_path(path / SUPERVISOR_SOCKET)
-        except PlaceError as error:
+        except PathError as error:
             problem = error.message
     elif stat.S_ISLNK(found.st_mode):
         problem = f"{path} is a symlink: name the directory that it points to"
@@ -131,8 +133,8 @@ def directory_at(path: Path, *, named: bool, is_shared: bool) -> Directory:
         problem = f"{path} is writable by everybody (mode {stat.S_IMODE(found.st_mode):04o}): chmod o-w {path}"
     disk = os.statvfs(path)
     return Directory(
-        path, user_name(found.st_uid) or f"uid {found.st_uid}", stat.S_IMODE(found.st_mode), problem,
-        disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize,
+        path, user_name(found.st_uid) or f"uid {found.st_uid}", stat.S_IMODE(found.st_mode), problem=problem,
+        free_bytes=disk.f_bavail * disk.f_frsize, all_bytes=disk.f_blocks * disk.f_frsize,
     )  # fmt: skip
 
 

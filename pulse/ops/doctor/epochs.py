@@ -1,4 +1,4 @@
-"""What is thought of a database that has gone back, or stands on an older timeline than was seen. Pure."""
+"""The verdict on a database that has gone back, or has an older timeline than was seen. Pure."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from typing import Final
 
 from pulse.ops.doctor.finding import Finding, Row, State, shown_s, verdict_of
 
-__all__ = ["epochs", "memory", "refused", "timeline"]
-
-NEW_S: Final = 86_400.0  # whoever restored it, or let it fail over, has a day to look what is missing
+NEW_S: Final = 86_400.0  # after a restore or failover an operator has a day to look what is missing
 _OLD: Final = (
     "Stop the old primary, or take it out of PULSE_DSN: whatever it is given is lost.",
     "Was it restored on purpose? docs/recovery.md, When the database goes back, says how to have it used.",
@@ -46,12 +44,12 @@ def timeline(rows: Sequence[Row], _grace_s: float, *, newest: Mapping[str, int])
         shown = "a standby, which takes no writes" if now is None else f"timeline {now}"
         return Finding("timeline", State.OK, f"it is {shown}, and this host has seen no newer one")
     text = f"it is timeline {now}, and this host has seen timeline {seen}: an old primary, or an old copy"
-    return Finding("timeline", State.WRONG, text, (), _OLD)
+    return Finding("timeline", State.WRONG, text, details=(), advice=_OLD)
 
 
 def refused(message: str) -> Finding:
     """A server was refused, as *message* says."""
-    return Finding("timeline", State.WRONG, message, (), _OLD)
+    return Finding("timeline", State.WRONG, message, details=(), advice=_OLD)
 
 
 def memory(problem: str) -> Finding:
@@ -60,4 +58,4 @@ def memory(problem: str) -> Finding:
     advice = (
         "A restore while it does not run would not be noticed: PULSE_STATE_DIR names a directory that it may write to."
     )
-    return Finding("memory", State.WARNING, text, (), (advice,))
+    return Finding("memory", State.WARNING, text, details=(), advice=(advice,))

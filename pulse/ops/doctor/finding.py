@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, TypeAlias
 
-__all__ = ["Finding", "Row", "State", "Verdict", "is_well", "list_some", "shown_bytes", "shown_s", "verdict_of"]
+import msgspec
 
 Row: TypeAlias = Mapping[str, Any]
-MAX_SHOWN: Final = 5  # lines below a finding: the rest is told as a number
+MAX_SHOWN: Final = 5  # lines below a finding: the rest is a number
 _UNITS_S: Final = ((172_800.0, 86_400, "d"), (7_200.0, 3_600, "h"), (120.0, 60, "min"))
 _BYTES_PER_UNIT: Final = 1024
 
@@ -24,8 +23,7 @@ class State(StrEnum):
     SKIPPED = "skipped"
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(msgspec.Struct, frozen=True):
     """
     What became of one check.
 
@@ -58,7 +56,7 @@ def verdict_of(check: str, wrong: Sequence[str], warnings: Sequence[str], text: 
     if not wrong and not warnings:
         return Finding(check, State.OK, text)
     first, *rest = (*wrong, *warnings)
-    return Finding(check, State.WRONG if wrong else State.WARNING, first, tuple(rest), advice)
+    return Finding(check, State.WRONG if wrong else State.WARNING, first, details=tuple(rest), advice=advice)
 
 
 def list_some(lines: Sequence[str]) -> tuple[str, ...]:

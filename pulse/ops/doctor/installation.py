@@ -17,20 +17,6 @@ from typing import Final
 
 from pulse.ops.doctor.finding import Finding, State, verdict_of
 
-__all__ = [
-    "DISTRIBUTION",
-    "Abilities",
-    "DescriptorLimits",
-    "abilities",
-    "configuration",
-    "installation",
-    "installed",
-    "kernel",
-    "limits",
-    "limits_of",
-    "required",
-]
-
 DISTRIBUTION: Final = "pulse-supervisor"
 OLDEST_PYTHON: Final = (3, 11)
 FDS_AROUND: Final = 64  # of an actor: the database, the bus, the log, what Python opens
@@ -52,7 +38,7 @@ _SO_PEERPIDFD: Final = 77
 
 
 @dataclass(frozen=True, slots=True)
-class Needed:
+class Requirement:
     """A library: what it is called, its oldest version that will do, the extra that wants it ('' for all)."""
 
     name: str
@@ -78,7 +64,9 @@ class Abilities:
     peer_pidfd: bool
 
 
-def installation(version: str, python: tuple[int, ...], needed: Sequence[Needed], there: Mapping[str, str]) -> Finding:
+def installation(
+    version: str, python: tuple[int, ...], needed: Sequence[Requirement], there: Mapping[str, str]
+) -> Finding:
     """
     Whether all libraries are there, and none is too old.
 
@@ -106,7 +94,7 @@ def installation(version: str, python: tuple[int, ...], needed: Sequence[Needed]
     verdict = verdict_of("installation", wrong, [], text, f"pip install --upgrade '{DISTRIBUTION}[server]'")
     if wrong or not absent:
         return verdict
-    return Finding("installation", State.OK, text, tuple(absent))
+    return Finding("installation", State.OK, text, details=tuple(absent))
 
 
 def configuration(problem: str | None, file: Path | None, env: Mapping[str, str], known: Sequence[str]) -> Finding:
@@ -174,16 +162,16 @@ def kernel(facts: Abilities) -> Finding:
     return Finding("kernel", State.OK, "the kernel tells of deaths by pidfd, and whose a connection is")
 
 
-def required() -> list[Needed]:
+def required() -> list[Requirement]:
     """What this distribution asks for, of the extras that a server has; nothing where it is not installed as one."""
     with contextlib.suppress(metadata.PackageNotFoundError):
         matches = [_REQUIREMENT.match(text) for text in metadata.requires(DISTRIBUTION) or []]
-        found = [Needed(match[1], match[2] or "", match[3] or "") for match in matches if match is not None]
+        found = [Requirement(match[1], match[2] or "", match[3] or "") for match in matches if match is not None]
         return [one for one in found if one.extra not in {"dev", "all", "bench"} and one.name != DISTRIBUTION]
     return []
 
 
-def installed(needed: Sequence[Needed]) -> dict[str, str]:
+def installed(needed: Sequence[Requirement]) -> dict[str, str]:
     """The versions of those that are there."""
     found: dict[str, str] = {}
     for one in needed:
@@ -196,11 +184,11 @@ def limits_of(pid: int | None, peers: int | None) -> DescriptorLimits | None:
     """Of the dispatcher where there is one, else of what would be started from here; None: not to be seen."""
     if pid is None:
         return DescriptorLimits(
-            "a server started from here", None, resource.getrlimit(resource.RLIMIT_NOFILE)[0], peers
+            "a server started from here", None, resource.getrlimit(resource.RLIMIT_NOFILE)[0], peers=peers
         )
     try:
         most = resource.prlimit(pid, resource.RLIMIT_NOFILE)[0]
-        return DescriptorLimits(f"dispatcher, pid {pid}", len(os.listdir(f"/proc/{pid}/fd")), most, peers)  # noqa: PTH208 - only their number counts
+        return DescriptorLimits(f"dispatcher, pid {pid}", len(os.listdir(f"/proc/{pid}/fd")), most, peers=peers)  # noqa: PTH208 - only their number counts
     except OSError:
         return None
 

@@ -7,8 +7,6 @@ from typing import Final
 
 from pulse.ops.doctor.finding import Finding, Row, State, list_some, shown_s, verdict_of
 
-__all__ = ["crashes", "dead_letters", "gate", "hosts", "hung", "leases", "running", "schedules", "topics", "watchdog"]
-
 UNSEEN_S: Final = 60.0  # a watchdog notes its host every few seconds
 MANY_CRASHES: Final = 3
 _RESUME: Final = "pulse ctl dispatch resume [--topic TOPIC]"
@@ -27,8 +25,8 @@ def watchdog(rows: Sequence[Row], grace_s: float) -> Finding:
         "watchdog",
         State.WRONG,
         words,
-        ("what a dead worker of another host held stays RUNNING",),
-        ("Start pulse-supervisor, or look why its watchdog does not work: pulse ctl logs --actor watchdog",),
+        details=("what a dead worker of another host held stays RUNNING",),
+        advice=("Start pulse-supervisor, or look why its watchdog does not work: pulse ctl logs --actor watchdog",),
     )
 
 
@@ -86,7 +84,9 @@ def gate(rows: Sequence[Row], grace_s: float) -> Finding:
     shown = [_pause(row) for row in rows if row["age_s"] >= grace_s]
     if rows and not shown:
         told = list_some([_pause(row) for row in rows])
-        return Finding("gate", State.OK, f"{len(rows)} paused, for less than {shown_s(grace_s)}", told, (_RESUME,))
+        return Finding(
+            "gate", State.OK, f"{len(rows)} paused, for less than {shown_s(grace_s)}", details=told, advice=(_RESUME,)
+        )
     return verdict_of("gate", [], list(list_some(shown)), "nothing is paused", _RESUME)
 
 
@@ -241,5 +241,5 @@ def _where(row: Row) -> str:
 
 
 def _example(rows: Sequence[Row]) -> str:
-    """An id that can be copied, of the first that is told."""
+    """An id that can be copied, of the first one listed."""
     return str(rows[0]["job"]) if rows else "ID"

@@ -8,12 +8,10 @@ from uuid import UUID
 
 from pulse.ops.doctor.finding import Finding, Row, list_some, shown_s, verdict_of
 
-__all__ = ["Refusal", "set_aside", "statements"]
-
 _TRIED: Final = "It is tried again by itself, each second; all other jobs go on."
 
 
-class Refusal(NamedTuple):
+class StatementFailure(NamedTuple):
     """
     A statement that the database refuses now.
 
@@ -33,7 +31,7 @@ class Refusal(NamedTuple):
     for_s: float
 
 
-def statements(refusals: Iterable[Refusal]) -> Finding:
+def statements(refusals: Iterable[StatementFailure]) -> Finding:
     """Statements of a running server that fail again and again, for another reason than an absent database."""
     wrong = [
         f"the database refuses {one.statement} of the {one.actor}, {one.times} times in {shown_s(one.for_s)}: "

@@ -1,4 +1,4 @@
-"""Which verdict is about which question to the database, in the order in which they are told."""
+"""Which verdict is about which question to the database, in the order of the report."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ from pulse.ops.doctor import blockers, database, epochs, queue, refusals
 from pulse.ops.doctor.finding import Finding, Row, State, Verdict
 
 if TYPE_CHECKING:
-    from pulse.store.admin.doctor import Seen
-
-__all__ = ["QUESTIONS", "judge"]
+    from pulse.store.admin.doctor import DatabaseAnswers
 
 # Check -> the statement that it is about, in pulse/store/admin/doctor.sql.
 QUESTIONS: Final[Mapping[str, str]] = {
@@ -56,7 +54,7 @@ _PREFIXES: Final = ("unsupported startup parameter",)  # what a pooler says to s
 
 
 def judge(
-    seen: Seen,
+    seen: DatabaseAnswers,
     *,
     grace_s: float,
     expected: Iterable[str],
@@ -79,7 +77,7 @@ def judge(
             if any(map(seen.away.__contains__, _PREFIXES))
             else ()
         )
-        yield Finding("database", State.WRONG, seen.away, (), (*hint, *_AWAY))
+        yield Finding("database", State.WRONG, seen.away, details=(), advice=(*hint, *_AWAY))
         return
     verdicts = _verdicts(seen.shown, expected, served) | {
         "timeline": functools.partial(epochs.timeline, newest=newest),

@@ -28,15 +28,15 @@ class Metric:
     Attributes:
         name: As it is exported, a counter's with ``_total``.
         help: One sentence.
-        labels: Their names, in the order in which ``read`` has their values.
         read: The values by labels.
+        labels: Their names, in the order in which ``read`` has their values.
     """
 
     name: str
-    kind: Literal["gauge", "counter"]
     help: str
-    labels: tuple[str, ...]
     read: Read
+    labels: tuple[str, ...] = ()
+    kind: Literal["gauge", "counter"] = "gauge"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +45,8 @@ class Durations:
 
     name: str
     help: str
-    labels: tuple[str, ...]
     read: Callable[[MetricsSnapshot], Iterable[tuple[tuple[str, ...], Buckets]]]
+    labels: tuple[str, ...] = ()
 
 
 def _of(read: Callable[[Stats], float | None]) -> Read:
@@ -128,48 +128,37 @@ def _is_running(row: Mapping[str, object]) -> bool:
 
 
 METRICS: Final = (
-    Metric("pulse_up", "gauge", "Whether dispatcher, supervisor and database answer.", ("part",), _up),
-    Metric("pulse_jobs", "gauge", "Jobs that wait (ready: due; scheduled: later) or run.", ("state",), _each(_jobs)),
-    Metric(
-        "pulse_oldest_job_seconds", "gauge", "How long the longest waiting due job has been due.", (), _of(_oldest_s)
-    ),
-    Metric("pulse_topics", "gauge", "Topics that are known.", (), _of(lambda s: len(s.topics) + s.others.topics)),
-    Metric(
-        "pulse_depth_exact", "gauge", "Whether jobs that wait are counted (1) or estimated.", (), _of(lambda s: s.exact)
-    ),
-    Metric(
-        "pulse_depth_age_seconds", "gauge", "How old the figures of what waits are.", (), _of(lambda s: s.depth_age_s)
-    ),
-    Metric("pulse_paused", "gauge", "Whether everything is paused.", (), _of(lambda s: s.paused)),
+    Metric("pulse_up", "Whether dispatcher, supervisor and database answer.", _up, labels=("part",)),
+    Metric("pulse_jobs", "Jobs that wait (ready: due; scheduled: later) or run.", _each(_jobs), labels=("state",)),
+    Metric("pulse_oldest_job_seconds", "How long the longest waiting due job has been due.", _of(_oldest_s)),
+    Metric("pulse_topics", "Topics that are known.", _of(lambda s: len(s.topics) + s.others.topics)),
+    Metric("pulse_depth_exact", "Whether jobs that wait are counted (1) or estimated.", _of(lambda s: s.exact)),
+    Metric("pulse_depth_age_seconds", "How old the figures of what waits are.", _of(lambda s: s.depth_age_s)),
+    Metric("pulse_paused", "Whether everything is paused.", _of(lambda s: s.paused)),
     Metric(
         "pulse_topic_jobs",
-        "gauge",
         "The same by topic, of the largest.",
-        ("topic", "state"),
         _topics(lambda one: {"ready": one.ready, "scheduled": one.scheduled, "running": one.running}),
+        labels=("topic", "state"),
     ),
     Metric(
         "pulse_topic_oldest_job_seconds",
-        "gauge",
         "How long the first due job of a topic has been due.",
-        ("topic",),
         _topics(lambda one: {"": one.oldest_s or 0.0}),
+        labels=("topic",),
     ),
     Metric(
         "pulse_topic_workers",
-        "gauge",
         "Handler processes that serve a topic here.",
-        ("topic",),
         _topics(lambda one: {"": one.workers}),
+        labels=("topic",),
     ),
     Metric(
-        "pulse_topic_paused", "gauge", "Whether a topic is paused.", ("topic",), _topics(lambda one: {"": one.paused})
+        "pulse_topic_paused", "Whether a topic is paused.", _topics(lambda one: {"": one.paused}), labels=("topic",)
     ),
     Metric(
         "pulse_topic_attempts_total",
-        "counter",
         "Attempts by topic: started, completed, failed, retried.",
-        ("topic", "event"),
         _topics(
             lambda one: {
                 "started": one.counts.started,
@@ -178,150 +167,136 @@ METRICS: Final = (
                 "retried": one.counts.retried,
             }
         ),
+        labels=("topic", "event"),
+        kind="counter",
     ),
     Metric(
         "pulse_topic_jobs_submitted_total",
-        "counter",
         "Jobs submitted by clients of this server (not by SQL, schedules), by topic.",
-        ("topic",),
         _topics(lambda one: {"": one.counts.submitted}),
+        labels=("topic",),
+        kind="counter",
     ),
     Metric(
         "pulse_jobs_submitted_total",
-        "counter",
         "Jobs submitted by clients of this server; not by SQL, nor by schedules.",
-        (),
         _of(lambda s: s.counters.submitted),
+        kind="counter",
     ),
-    Metric("pulse_attempts_started_total", "counter", "Jobs handed to workers.", (), _of(lambda s: s.counters.started)),
+    Metric(
+        "pulse_attempts_started_total", "Jobs handed to workers.", _of(lambda s: s.counters.started), kind="counter"
+    ),
     Metric(
         "pulse_attempts_ended_total",
-        "counter",
         "Attempts by their outcome.",
-        ("outcome",),
         _each(lambda s: s.counters.outcomes),
+        labels=("outcome",),
+        kind="counter",
     ),
     Metric(
         "pulse_attempts_failed_total",
-        "counter",
         "Attempts that failed, and were charged.",
-        (),
         _of(lambda s: s.counters.failed),
+        kind="counter",
     ),
     Metric(
-        "pulse_retries_total", "counter", "Failed attempts that are tried again.", (), _of(lambda s: s.counters.retried)
+        "pulse_retries_total",
+        "Failed attempts that are tried again.",
+        _of(lambda s: s.counters.retried),
+        kind="counter",
     ),
     Metric(
         "pulse_jobs_dead_lettered_total",
-        "counter",
         "Jobs that became dead letters.",
-        (),
         _of(lambda s: s.counters.dead_lettered),
+        kind="counter",
     ),
     Metric(
         "pulse_attempts_reaped_total",
-        "counter",
         "Attempts that the server ended for their workers, by why.",
-        ("reason",),
         _each(lambda s: s.counters.reaped),
+        labels=("reason",),
+        kind="counter",
     ),
     Metric(
         "pulse_worker_deaths_total",
-        "counter",
         "Ends of worker processes of this host, by cause.",
-        ("cause",),
         _each(lambda s: s.counters.worker_deaths),
+        labels=("cause",),
+        kind="counter",
     ),
-    Metric("pulse_workers", "gauge", "Handler processes that are connected.", (), _of(lambda s: s.workers.connected)),
-    Metric("pulse_worker_capacity", "gauge", "Jobs that they can hold.", (), _of(lambda s: s.workers.capacity)),
-    Metric("pulse_worker_jobs", "gauge", "Jobs that they hold.", (), _of(lambda s: s.workers.held)),
-    Metric("pulse_actor_up", "gauge", "Whether an actor runs.", ("actor",), _rows("actors", _is_running)),
+    Metric("pulse_workers", "Handler processes that are connected.", _of(lambda s: s.workers.connected)),
+    Metric("pulse_worker_capacity", "Jobs that they can hold.", _of(lambda s: s.workers.capacity)),
+    Metric("pulse_worker_jobs", "Jobs that they hold.", _of(lambda s: s.workers.held)),
+    Metric("pulse_actor_up", "Whether an actor runs.", _rows("actors", _is_running), labels=("actor",)),
     Metric(
         "pulse_actor_restarts_total",
-        "counter",
         "Restarts of an actor.",
-        ("actor",),
         _rows("actors", lambda row: row["restarts"]),
+        labels=("actor",),
+        kind="counter",
     ),
-    Metric("pulse_pool_up", "gauge", "Whether a pool of the supervisor runs.", ("pool",), _rows("pools", _is_running)),
+    Metric("pulse_pool_up", "Whether a pool of the supervisor runs.", _rows("pools", _is_running), labels=("pool",)),
     Metric(
         "pulse_pool_restarts_total",
-        "counter",
         "Restarts of a pool.",
-        ("pool",),
         _rows("pools", lambda row: row["restarts"]),
+        labels=("pool",),
+        kind="counter",
     ),
     Metric(
         "pulse_supervisor_uptime_seconds",
-        "gauge",
         "Since the start of the supervisor.",
-        (),
         lambda snapshot: _uptime(snapshot.status),
     ),
     Metric(
         "pulse_database_away_seconds",
-        "gauge",
         "How long the database has not answered the dispatcher; 0: it does.",
-        (),
         _of(lambda s: s.database.away_s),
     ),
     Metric(
         "pulse_database_connections",
-        "gauge",
         "Connections of the dispatcher in use, by kind.",
-        ("pool",),
         _each(lambda s: {name: pool.in_use for name, pool in s.database.pools.items()}),
+        labels=("pool",),
     ),
     Metric(
         "pulse_database_connections_max",
-        "gauge",
         "Most connections of the dispatcher, by kind.",
-        ("pool",),
         _each(lambda s: {name: pool.size for name, pool in s.database.pools.items()}),
+        labels=("pool",),
     ),
     Metric(
         "pulse_database_failures_total",
-        "counter",
         "Statements that failed because the database was away.",
-        ("pool",),
         _each(lambda s: {name: pool.failures for name, pool in s.database.pools.items()}),
+        labels=("pool",),
+        kind="counter",
     ),
     Metric(
-        "pulse_dispatcher_resident_memory_bytes",
-        "gauge",
-        "Memory of the dispatcher.",
-        (),
-        _of(lambda s: s.dispatcher.rss_bytes),
+        "pulse_dispatcher_resident_memory_bytes", "Memory of the dispatcher.", _of(lambda s: s.dispatcher.rss_bytes)
     ),
     Metric(
         "pulse_dispatcher_cpu_seconds_total",
-        "counter",
         "Processor time of the dispatcher.",
-        (),
         _of(lambda s: s.dispatcher.cpu_s),
+        kind="counter",
     ),
-    Metric(
-        "pulse_dispatcher_start_time_seconds",
-        "gauge",
-        "Unix time at which it began to count.",
-        (),
-        _of(lambda s: s.since),
-    ),
+    Metric("pulse_dispatcher_start_time_seconds", "Unix time at which it began to count.", _of(lambda s: s.since)),
 )
 DURATIONS: Final = (
-    Durations("pulse_wait_seconds", "From due to handed to a worker.", (), _histogram("wait_s")),
+    Durations("pulse_wait_seconds", "From due to handed to a worker.", _histogram("wait_s")),
     Durations(
-        "pulse_start_seconds", "From the submit to the handler's call, of jobs due at once.", (), _histogram("start_s")
+        "pulse_start_seconds", "From the submit to the handler's call, of jobs due at once.", _histogram("start_s")
     ),
-    Durations("pulse_run_seconds", "From the handler's call to its result.", (), _histogram("run_s")),
-    Durations("pulse_recovery_seconds", "From a worker's death to its job's next claim.", (), _histogram("recovery_s")),
+    Durations("pulse_run_seconds", "From the handler's call to its result.", _histogram("run_s")),
+    Durations("pulse_recovery_seconds", "From a worker's death to its job's next claim.", _histogram("recovery_s")),
     Durations(
-        "pulse_lease_margin_seconds",
-        "What was left of leases when they were extended.",
-        (),
-        _histogram("lease_margin_s"),
+        "pulse_lease_margin_seconds", "What was left of leases when they were extended.", _histogram("lease_margin_s")
     ),
-    Durations("pulse_statement_seconds", "Uses of connections to the database, by kind.", ("pool",), _statements),
+    Durations(
+        "pulse_statement_seconds", "Uses of connections to the database, by kind.", _statements, labels=("pool",)
+    ),
 )
 
 

@@ -22,7 +22,7 @@ class Exported(Collector):
     All metrics, asked for anew at each scrape.
 
     Args:
-        source: Whom to ask.
+        source: Asks the servers.
     """
 
     def __init__(self, source: MetricsSource) -> None:

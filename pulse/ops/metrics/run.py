@@ -1,4 +1,4 @@
-"""The endpoint's life: get the address, serve, and end when told to."""
+"""The endpoint's life: get the address, serve, and end at a signal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Final, cast
 
 import structlog
 
-from pulse.errors import ConfigError, PlaceError
+from pulse.errors import ConfigError, PathError
 from pulse.ops.metrics.server import MetricsAddress, MetricsServer
 from pulse.ops.metrics.snapshot import MetricsSource
 from pulse.system import addresses
@@ -55,7 +55,7 @@ def _listen(address: MetricsAddress, stops: AbstractSet[signal.Signals], *, insi
     while True:
         try:
             return address.listen()
-        except PlaceError as error:
+        except PathError as error:
             if not insists:
                 raise ConfigError(error.message) from None
             log.warning("metrics_address_taken", address=address.text, error=error.message)

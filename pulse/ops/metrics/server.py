@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, MetricsHandler
 
-from pulse.errors import PlaceError
+from pulse.errors import PathError
 from pulse.ops.metrics.collector import Exported
 from pulse.ops.metrics.snapshot import MetricsSource
 from pulse.system import addresses, listeners
@@ -51,7 +51,7 @@ class MetricsAddress:
                 return listeners.unix(self.path, SCRAPES)
             return listeners.tcp(self.host, self.port, SCRAPES)
         except OSError as error:
-            raise PlaceError(f"cannot listen on {self.text}: {listeners.reason(error)}") from None
+            raise PathError(f"cannot listen on {self.text}: {listeners.reason(error)}") from None
 
 
 class ScrapeHandler(MetricsHandler):
@@ -89,7 +89,7 @@ class MetricsServer(ThreadingMixIn, BaseServer):
 
     Args:
         sock: Listens.
-        source: Whom to ask.
+        source: Asks the servers.
     """
 
     daemon_threads = True

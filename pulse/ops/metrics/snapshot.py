@@ -41,7 +41,8 @@ class MetricsSnapshot:
         told = None if self.status is None else self.status.get("database")
         if isinstance(told, Mapping):
             return cast("Mapping[str, object]", told).get("ok") is True
-        return self.stats is not None and self.stats.database.away_s == 0
+        stats = self.stats
+        return stats is not None and stats.database.away_s == 0
 
     def rows(self, part: str) -> list[Mapping[str, object]]:
         """What the supervisor says of its ``actors``, ``pools`` or ``services``."""
@@ -55,7 +56,7 @@ class MetricsSource:
 
     Args:
         socket: The dispatcher's; None: it is looked for, each time.
-        topics: How many topics are told by themselves.
+        topics: How many topics have series of their own.
     """
 
     def __init__(self, socket: Path | None, topics: int) -> None:
@@ -67,7 +68,7 @@ class MetricsSource:
         self._last = MetricsSnapshot(None, None)
 
     def take(self) -> MetricsSnapshot:
-        """What is known now."""
+        """The answers of this moment."""
         with self._lock:
             if time.monotonic() - self._taken_s > FRESH_S:
                 stats, status = self._threads.submit(self._stats), self._threads.submit(self._status)

@@ -12,10 +12,11 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import asyncpg
+import msgspec
+from msgspec.structs import replace
 
 from pulse.errors import ConflictError, NotFoundError, PulseError, SchemaError, UnavailableError
 from pulse.store.admin.schema import SCHEMA_VERSION, installed_version
@@ -32,9 +33,9 @@ __all__ = [
     "AUDIT_SQL",
     "TABLES",
     "Check",
+    "CheckResult",
     "Examination",
     "Example",
-    "Finding",
     "install_audit",
     "remove_audit",
 ]
@@ -52,8 +53,7 @@ _DEAD: Final = "dead-processes"
 READING: Final = {"default_transaction_read_only": "on", "jit": "off", "work_mem": "64MB"}
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(msgspec.Struct, frozen=True):
     """
     One invariant.
 
@@ -61,7 +61,7 @@ class Check:
         name: What it is called in the output.
         what: What must hold, a sentence; it begins with the invariant's number where it has one.
         statement: What asks for violations; None: it is not asked of the database alone.
-        needs_watchdog: It holds only while somebody sees to it.
+        needs_watchdog: It holds only while a watchdog works.
     """
 
     name: str
@@ -70,21 +70,19 @@ class Check:
     needs_watchdog: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Example:
+class Example(msgspec.Struct, frozen=True):
     """One violation: of which row, and what is wrong with it."""
 
     id: str
     detail: str
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class CheckResult(msgspec.Struct, frozen=True):
     """
     What became of one check.
 
     Attributes:
-        state: Whether it holds; ``skipped``: it cannot be told now; ``unfinished``: it took too long.
+        state: Whether it holds; ``skipped``: that is not clear now; ``unfinished``: it took too long.
         violations: How many there are.
         examples: Some of them.
         reason: Why it was skipped or is unfinished.
@@ -107,7 +105,7 @@ class Finding:
 def _checks(prefix: str, needs_watchdog: Sequence[str] = ()) -> list[Check]:
     found = [one for one in _STATEMENTS.values() if one.name.startswith(prefix) and "violations" in one.sql]
     names = {one.name: one.name.removeprefix(prefix).replace("_", "-") for one in found}
-    return [Check(names[one.name], _what(one), one, names[one.name] in needs_watchdog) for one in found]
+    return [Check(names[one.name], _what(one), one, needs_watchdog=names[one.name] in needs_watchdog) for one in found]
 
 
 def _what(statement: Statement) -> str:
@@ -131,7 +129,7 @@ class Examination:
         grace_s: How long what lapsed or is due may wait for whom it concerns; a watchdog that has not swept for so long
             is not there.
         timeout_s: Longest time for one check.
-        examples: Most violations of a check that are told.
+        examples: Most violations of a check that are listed.
     """
 
     def __init__(self, target: Target, *, audit: bool, grace_s: float, timeout_s: float, examples: int) -> None:
@@ -142,7 +140,7 @@ class Examination:
         self._examples = examples
         self.checks: Final = (*TABLES, *AUDIT) if audit else TABLES
 
-    async def findings(self) -> AsyncGenerator[Finding]:
+    async def findings(self) -> AsyncGenerator[CheckResult]:
         """
         What becomes of each check, in order, as soon as it is known.
 
@@ -159,25 +157,25 @@ class Examination:
             for check in self.checks:
                 yield await self.examine(connection, check)
 
-    async def examine(self, connection: Connection[Record], check: Check) -> Finding:
+    async def examine(self, connection: Connection[Record], check: Check) -> CheckResult:
         """What becomes of one check."""
         started_s = time.monotonic()
         finding = await self._examine(connection, check)
         return replace(finding, took_s=round(time.monotonic() - started_s, 3))
 
-    async def _examine(self, connection: Connection[Record], check: Check) -> Finding:
+    async def _examine(self, connection: Connection[Record], check: Check) -> CheckResult:
         try:
             if check.needs_watchdog and (reason := await self._absence(connection)):
-                return Finding(check, "skipped", reason=reason)
+                return CheckResult(check, "skipped", reason=reason)
             if check.statement is None:
                 return _finding(check, await _held_by_dead(connection), self._examples)
             rows = await self._fetch(connection, check.statement)
         except asyncpg.PostgresError as error:
             if meaning_of(error) is not Meaning.CONTESTED:
                 raise
-            return Finding(check, "unfinished", reason=f"not done in time: {error}")
+            return CheckResult(check, "unfinished", reason=f"not done in time: {error}")
         examples = tuple(Example(row["id"], row["detail"]) for row in rows)
-        return Finding(check, "violated" if rows else "ok", rows[0]["violations"] if rows else 0, examples)
+        return CheckResult(check, "violated" if rows else "ok", rows[0]["violations"] if rows else 0, examples=examples)
 
     async def _fetch(self, connection: Connection[Record], statement: Statement) -> list[Record]:
         more = () if "$2" not in statement.sql else (IDLE_S if statement.name == "check_sessions" else self._grace_s,)
@@ -271,5 +269,5 @@ def _is_dead(worker: str) -> bool:
     return processes.start_time(pid) != start_time or processes.state(pid) in {"Z", "X", ""}
 
 
-def _finding(check: Check, found: Sequence[Example], limit: int) -> Finding:
-    return Finding(check, "violated" if found else "ok", len(found), tuple(found[:limit]))
+def _finding(check: Check, found: Sequence[Example], limit: int) -> CheckResult:
+    return CheckResult(check, "violated" if found else "ok", len(found), examples=tuple(found[:limit]))

@@ -1,5 +1,5 @@
 """
-Asks a database what `pulse doctor` wants to know, whatever state it is in, and comes to an end in time.
+Asks a database what `pulse doctor` wants to know, whatever state it is in, and ends in time.
 
 Nothing is set for the session but what one transaction needs: a pooler in between can be looked at, too, and settings
 are seen as the role has them.
@@ -12,10 +12,10 @@ import contextlib
 import re
 import time
 from collections.abc import AsyncGenerator, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import asyncpg
+import msgspec
 
 from pulse.errors import PulseError, UnavailableError
 from pulse.store.admin.schema import SCHEMA_VERSION, is_development, schema_sql
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from asyncpg import Connection, Record
 
     from pulse.store.connections.pool import Pool
-
-__all__ = ["ASKED", "QUESTIONS", "IncidentStore", "Seen", "expected_indexes", "look", "pooler_between"]
 
 STATEMENT_S: Final = 2.0  # of a statement on a server that is in trouble already
 LOCK_S: Final = 0.5
@@ -46,8 +44,7 @@ SERVER_CHECKS: Final = (
 QUEUE_CHECKS: Final = tuple(name for name in QUESTIONS if name.startswith(_QUEUE))
 
 
-@dataclass(slots=True)
-class Seen:
+class DatabaseAnswers(msgspec.Struct):
     """
     What a database said.
 
@@ -55,13 +52,13 @@ class Seen:
         away: Why it said nothing; None: it did.
         shown: Its DSN without the password.
         rows: What was asked, by name.
-        failed: Why something could not be told, by name.
+        failed: Why a question had no answer, by name.
     """
 
     shown: str
     away: str | None = None
-    rows: dict[str, list[Mapping[str, Any]]] = field(default_factory=dict[str, list[Mapping[str, Any]]])
-    failed: dict[str, str] = field(default_factory=dict[str, str])
+    rows: dict[str, list[Mapping[str, Any]]] = msgspec.field(default_factory=dict[str, list[Mapping[str, Any]]])
+    failed: dict[str, str] = msgspec.field(default_factory=dict[str, str])
 
 
 def expected_indexes() -> list[str]:
@@ -69,7 +66,7 @@ def expected_indexes() -> list[str]:
     return _INDEX.findall(schema_sql())
 
 
-async def look(dsn: str, within_s: float) -> Seen:
+async def look(dsn: str, within_s: float) -> DatabaseAnswers:
     """
     Ask everything that can be asked.
 
@@ -78,7 +75,7 @@ async def look(dsn: str, within_s: float) -> Seen:
         within_s: Longest time for the whole, seconds.
     """
     target = Target(dsn, "pulse doctor")
-    seen = Seen(target.shown)
+    seen = DatabaseAnswers(target.shown)
     reason = "there was no time left to ask"
     deadline_s = time.monotonic() + within_s
     try:
@@ -98,7 +95,7 @@ async def look(dsn: str, within_s: float) -> Seen:
     return seen
 
 
-async def _ask_all(seen: Seen, target: Target, connection: Connection[Record], deadline_s: float) -> None:
+async def _ask_all(seen: DatabaseAnswers, target: Target, connection: Connection[Record], deadline_s: float) -> None:
     before_s = time.time()
     await _ask(seen, connection, "identity")
     after_s = time.time()
@@ -118,7 +115,7 @@ async def _ask_all(seen: Seen, target: Target, connection: Connection[Record], d
         seen.failed |= dict.fromkeys(QUEUE_CHECKS, "the schema is of another version, or not there")
 
 
-async def _ask(seen: Seen, connection: Connection[Record], name: str) -> None:
+async def _ask(seen: DatabaseAnswers, connection: Connection[Record], name: str) -> None:
     """The rows of one statement, or why there are none; what it says of itself is not doubted."""
     try:
         async with _transaction(connection):
@@ -133,7 +130,7 @@ async def _ask(seen: Seen, connection: Connection[Record], name: str) -> None:
         seen.failed[name] = str(error)
 
 
-async def _schema(seen: Seen, connection: Connection[Record]) -> Mapping[str, Any]:
+async def _schema(seen: DatabaseAnswers, connection: Connection[Record]) -> Mapping[str, Any]:
     """The version that is installed (0: none), that of this program, and whether the former was never released."""
     await _ask(seen, connection, "schema_there")
     if any(row["is_there"] for row in seen.rows.get("schema_there", [])):
@@ -146,7 +143,7 @@ async def _schema(seen: Seen, connection: Connection[Record]) -> Mapping[str, An
 
 async def pooler_between(connection: Connection[Record], pid: int, target: Target) -> Mapping[str, Any]:
     """
-    Whether a pooler stands in between (``is_between``), and whether it keeps sessions apart (``keeps_session``).
+    Whether there is a pooler (``is_between``), and whether it keeps sessions apart (``keeps_session``).
 
     A pooler gives each client a process number of its own making. Whether a session keeps its process is tried by a
     mark that is left while another client keeps the first process busy.

@@ -8,28 +8,16 @@ ends with ``owner``, and the three others of that prefix may use it.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import asyncpg
+import msgspec
 
 from pulse.errors import ConfigError, SchemaError
 from pulse.store.statements import STATEMENTS, texts
 
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
-
-__all__ = [
-    "PREFIX",
-    "Made",
-    "Standing",
-    "checked_prefix",
-    "grants_sql",
-    "make_roles",
-    "names_of",
-    "roles_script",
-    "standing",
-]
 
 PREFIX: Final = "pulse_"
 KINDS: Final = ("owner", "server", "submit", "read")
@@ -48,8 +36,7 @@ SET LOCAL search_path = pg_catalog, pg_temp;
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
+class ConnectedRole(msgspec.Struct, frozen=True):
     """
     Who is connected, and what that role is to the schema.
 
@@ -68,9 +55,8 @@ class Standing:
     prefix: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Made:
-    """What was done: names of new *roles*, and who is a *member* of the owner, and so may upgrade."""
+class Made(msgspec.Struct, frozen=True):
+    """What was done: names of new *roles*, and the *member* of the owner, which may upgrade."""
 
     roles: tuple[str, ...]
     members: tuple[str, ...]
@@ -110,12 +96,12 @@ def roles_script(prefix: str) -> str:
     return "".join((_HEAD, *(_filled_in(part, prefix) for part in _PARTS), "\nCOMMIT;\n"))
 
 
-async def standing(connection: Connection[Record]) -> Standing:
+async def standing(connection: Connection[Record]) -> ConnectedRole:
     """Who is connected."""
     row = await connection.fetchrow(STATEMENTS["schema_standing"].sql)
     if row is None:
         raise SchemaError("the role that is connected was dropped")
-    return Standing(*row)
+    return ConnectedRole(*row)
 
 
 async def become(connection: Connection[Record], role: str) -> None:
@@ -150,7 +136,7 @@ async def make_roles(connection: Connection[Record], prefix: str) -> Made:
     return Made(tuple(new), tuple(row["name"] for row in members))
 
 
-def _refuse(me: Standing, prefix: str, new: list[str], mighty: list[str]) -> None:
+def _refuse(me: ConnectedRole, prefix: str, new: list[str], mighty: list[str]) -> None:
     if me.owner is None:
         raise SchemaError("the schema pulse is not there: pulse migrate")
     if me.prefix not in {None, prefix}:

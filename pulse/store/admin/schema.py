@@ -7,7 +7,6 @@ version, is refused and left as it is.
 
 from __future__ import annotations
 
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -20,26 +19,28 @@ from pulse.store.statements import STATEMENTS
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
 
-# Each version of the schema, and the release of pulse that brought it. Whoever changes schema.sql before it is released
+# Each version of the schema, and the release of pulse that brought it. A change of schema.sql before the release
 # gives its version the next .dev number: databases with another one are refused (docs/adr/0047-one-schema-version.md).
 RELEASES: Final = {1: "0.1.0.dev1"}
 SCHEMA_VERSION: Final = max(RELEASES)
 MIN_SERVER: Final = 150000
 LOCK_TIMEOUT_S: Final = 30  # how long to wait for somebody else's migration
+_PULSE: Final = Path(__file__).parents[2]
+_UPGRADES: Final = _PULSE / "store/upgrades"
 _NOT_INSTALLED: Final = (asyncpg.UndefinedTableError, asyncpg.InvalidSchemaNameError)
 
 
 def schema_sql() -> str:
     """The text of schema.sql: beside the packages in a checkout, inside ``pulse`` in an installation."""
-    packaged = files("pulse") / "schema.sql"
+    packaged = _PULSE / "schema.sql"
     if packaged.is_file():
         return packaged.read_text("utf-8")
-    return (Path(str(files("pulse"))).parent / "schema.sql").read_text("utf-8")
+    return (_PULSE.parent / "schema.sql").read_text("utf-8")
 
 
 def _step_sql(version: int) -> str:
     """What leads from the version before to *version*."""
-    return (files("pulse.store") / "upgrades" / f"{version}.sql").read_text("utf-8")
+    return (_UPGRADES / f"{version}.sql").read_text("utf-8")
 
 
 async def ensure_schema(connection: Connection[Record], *, install: bool = True) -> int:
@@ -48,7 +49,7 @@ async def ensure_schema(connection: Connection[Record], *, install: bool = True)
 
     Args:
         connection: Of a role that may do that.
-        install: False: only look. Whoever is restarted may meet a restore that is half done, and must not spoil it.
+        install: False: only look. A process that restarts may meet a half-done restore, and must not spoil it.
 
     Returns:
         The version that was found; 0 when there was none. Equal to SCHEMA_VERSION: nothing was done.

@@ -14,20 +14,20 @@ import contextlib
 import socket
 import time
 from collections.abc import AsyncGenerator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
 import asyncpg
+import msgspec
 from asyncpg.connect_utils import SessionAttribute
 
 from pulse.common.dsn import as_url, hosts_of, redact_dsn
 from pulse.common.fair_queue import Turns
-from pulse.errors import ConfigError, ContestedError, StatementError, UnavailableError
+from pulse.errors import ConfigError, StatementError, StatementTimeoutError, UnavailableError
 from pulse.store.connections.session import Session
 from pulse.store.connections.usage import Usage
 from pulse.store.failures import FAILURES, Failing, error_of, is_safe_after
-from pulse.store.recovery.timelines import Standing, Timelines
+from pulse.store.recovery.timelines import ServerTimeline, Timelines
 
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
@@ -41,7 +41,7 @@ SERVER_SETTINGS: Final[Mapping[str, str]] = {
     "lock_timeout": "2000",
     "idle_in_transaction_session_timeout": "10000",
     "timezone": "UTC",
-    "search_path": "pg_catalog, pg_temp",  # whoever may make functions in another schema must not stand before these
+    "search_path": "pg_catalog, pg_temp",  # functions that somebody made in another schema must not hide these
 }
 # Plans that do not depend on when ANALYZE last ran: on the hot path every access is a probe or a short range of an
 # index.
@@ -57,7 +57,7 @@ HOT_SETTINGS: Final[Mapping[str, str]] = {
 }
 # A lost heartbeat is sent again by the next one; nothing that opens or closes an attempt runs here.
 BEAT_SETTINGS: Final[Mapping[str, str]] = {**HOT_SETTINGS, "synchronous_commit": "off", "lock_timeout": "500ms"}
-# What waits is told a little later rather than at the cost of those who wait.
+# What waits is counted a little later rather than at the cost of those who wait.
 COUNT_SETTINGS: Final[Mapping[str, str]] = {
     "enable_seqscan": "off",
     "enable_bitmapscan": "off",
@@ -71,10 +71,9 @@ COUNT_SETTINGS: Final[Mapping[str, str]] = {
 REFUSED_SQLSTATES: Final = frozenset({"28000", "28P01", "3D000", "42501"})
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(msgspec.Struct, frozen=True):
     """
-    Where and as whom to connect.
+    Where to connect, and as which user.
 
     Attributes:
         dsn: A libpq URL; several hosts are allowed, then the one that takes writes is chosen.
@@ -184,7 +183,7 @@ class Pool:
         self.usage = Usage(size)
         self._turns = Turns(size)
         self._idle: list[Session] = []
-        self._standings: WeakKeyDictionary[Session, Standing] = WeakKeyDictionary()
+        self._standings: WeakKeyDictionary[Session, ServerTimeline] = WeakKeyDictionary()
         self._closed = False
         self._proved = proved
 
@@ -206,7 +205,7 @@ class Pool:
             async with asyncio.timeout(deadline_s):
                 async with self._turns.turn():
                     waited = False
-                    self.usage.in_use += 1
+                    self.usage.taken()
                     try:
                         connection = self._take() or await self._connect()
                         yield connection
@@ -215,7 +214,7 @@ class Pool:
                         clean = is_safe_after(error)
                         raise
                     finally:
-                        self.usage.in_use -= 1
+                        self.usage.given_back()
                         if connection is not None:
                             self._give_back(connection, clean=clean)
             self.usage.answered(began_s, time.monotonic())
@@ -231,7 +230,7 @@ class Pool:
             meant = error_of(error, self.failing, self.target.shown, deadline_s)
             if meant is None:
                 raise
-            if not isinstance(meant, (ContestedError, StatementError)):
+            if not isinstance(meant, (StatementTimeoutError, StatementError)):
                 self.usage.failed(time.monotonic())
             raise meant from error
 
@@ -288,7 +287,7 @@ class Pool:
             connection.terminate()
 
     async def open(self) -> None:
-        """Make the first connection now, so that a wrong DSN is told at start."""
+        """Make the first connection now, so that a wrong DSN shows at start."""
         async with self.connection():
             pass
 

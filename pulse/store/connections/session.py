@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import asyncpg
 
-from pulse.store.failures import FAILURES, UnreadableError
+from pulse.store.failures import FAILURES, UnreadableAnswerError
 from pulse.store.statements import name_of
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class Session(_Connection):
         except UNREADABLE as error:
             if isinstance(error, FAILURES):  # some of asyncpg's are ValueErrors, too
                 raise
-            unreadable = UnreadableError(str(error))
+            unreadable = UnreadableAnswerError(str(error))
             vars(unreadable)["statement"] = name_of(query)
             raise unreadable from error
         if self.failing is not None:

@@ -36,6 +36,14 @@ class Usage:
         self.failed_s = _NEVER
         self.failing_s: float | None = None
 
+    def taken(self) -> None:
+        """Somebody has one connection more."""
+        self.in_use += 1
+
+    def given_back(self) -> None:
+        """Somebody has one connection less."""
+        self.in_use -= 1
+
     def answered(self, began_s: float, now_s: float) -> None:
         """The database did what it was asked for."""
         self.took.add(now_s - began_s)
@@ -54,7 +62,7 @@ class Usage:
 
 
 def away_s(usages: Iterable[Usage], now_s: float) -> float:
-    """For how long the database has not answered whoever asked it; 0: it answered last."""
+    """For how long the database has not answered; 0: it answered last."""
     known = list(usages)
     answered_s = max((one.answered_s for one in known), default=_NEVER)
     failing = [one.failing_s for one in known if one.failing_s is not None and one.failed_s > answered_s]

@@ -1,4 +1,4 @@
-"""What operators do to jobs; each change is guarded by the status, and whoever is first has the job."""
+"""What operators do to jobs; each change is guarded by the status, and the first one has the job."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Connections(Protocol):
         ...
 
 
-class Moved(NamedTuple):
+class ChangedJob(NamedTuple):
     """Where a job was, and (None: it was there already) what to wake where it is now."""
 
     topic: str
@@ -58,7 +58,7 @@ class Operations(ABC):
             return bool(await connection.fetch(STATEMENTS["set_aside_for_good"].sql, UUID(identity), *words))
 
     async def lift(self, ids: Sequence[bytes]) -> None:
-        """These could be changed: they are set aside no more, whoever did that."""
+        """These could be changed: they are set aside no more."""
         async with self.lender.connection() as connection:
             await connection.execute(STATEMENTS["lift_jobs"].sql, uuids(ids))
 
@@ -82,7 +82,7 @@ class Operations(ABC):
         topic: str | None = None,
         priority: int | None = None,
         now: datetime | None = None,
-    ) -> dict[bytes, Moved]:
+    ) -> dict[bytes, ChangedJob]:
         """
         Move jobs that wait to another topic or priority.
 
@@ -97,7 +97,7 @@ class Operations(ABC):
         """
         async with self.lender.connection() as connection:
             rows = await connection.fetch(STATEMENTS["change_jobs"].sql, uuids(ids), topic, priority, now)
-        return {row["id"]: Moved(row["old_topic"], row["old_priority"], _wake(row)) for row in rows}
+        return {row["id"]: ChangedJob(row["old_topic"], row["old_priority"], _wake(row)) for row in rows}
 
     async def statuses(self, ids: Sequence[bytes]) -> dict[bytes, tuple[str, int]]:
         """Status and attempt of each of *ids* that exists."""

@@ -1,15 +1,15 @@
-"""Policy per topic in the database: what is set, what comes of it, and the defaults behind it."""
+"""Policy per topic in the database: what is set, what results, and the defaults behind it."""
 
 from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import isfinite
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import asyncpg
+import msgspec
 
 from pulse.errors import BadRequestError
 from pulse.store.statements import STATEMENTS
@@ -17,8 +17,6 @@ from pulse.store.statements import STATEMENTS
 if TYPE_CHECKING:
     from pulse.protocol import HandlerInfo
     from pulse.store.operators.jobs import Connections
-
-__all__ = ["OPTIONS", "SERVER_OPTIONS", "Defaults", "LivePolicy", "Policy", "TopicStore", "effective"]
 
 Policy: TypeAlias = Mapping[str, object]
 OPTIONS: Final = (
@@ -35,8 +33,7 @@ OPTIONS: Final = (
 SERVER_OPTIONS: Final = ("timeout_s", "stall_s")  # those of the row '' that are no settings
 
 
-@dataclass(frozen=True, slots=True)
-class LivePolicy:
+class LivePolicy(msgspec.Struct, frozen=True):
     """What servers keep in memory of a topic's policy; None: it says nothing of that."""
 
     stall_s: float | None = None

@@ -10,7 +10,7 @@ from asyncpg.pgproto.pgproto import UUID
 
 from pulse.store.reading.jobs import cut_page, decode_cursor, wire_row
 from pulse.store.reading.page_size import Row, fit_row
-from pulse.store.rows import Due, Fired, Firing, Level, NewSchedule, Reckoned, Work, from_us, to_us
+from pulse.store.rows import Due, Fired, Firing, Level, NewSchedule, NextOccurrences, Work, from_us, to_us
 from pulse.store.statements import STATEMENTS
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class ScheduleStore:
         return [_due(row) for row in rows]
 
     async def unreckoned(self, limit: int, *, now: datetime | None = None) -> list[Due]:
-        """Schedules of which something is to be reckoned: the cursor where there is none, else what follows it."""
+        """Schedules of which something must be computed: the cursor where there is none, else what follows it."""
         async with self._pool.connection() as connection:
             rows = await connection.fetch(STATEMENTS["unreckoned_schedules"].sql, limit, now)
         return [_due(row) for row in rows]
@@ -108,7 +108,7 @@ class ScheduleStore:
         return Work(None, reckon=False, waiting=False) if row is None else Work(*row)
 
     async def fire(self, firings: Sequence[Firing], *, now: datetime | None = None) -> list[Fired]:
-        """Move cursors and insert the jobs; what became of each whose cursor stood where it was expected."""
+        """Move cursors and insert the jobs; what became of each whose cursor was where it was expected."""
         ordered = sorted(firings, key=lambda firing: firing.schedule_id)
         async with self._pool.connection() as connection:
             rows = await connection.fetch(
@@ -126,7 +126,7 @@ class ScheduleStore:
         levels = {row["id"]: Level(row["topic"], row["priority"]) for row in rows if row["topic"] is not None}
         canceled = {row["id"]: row["canceled"] for row in rows if row["canceled"] is not None}
         return [
-            Fired(row["id"], row["verdict"], levels.get(row["id"]), canceled.get(row["id"]))
+            Fired(row["id"], row["verdict"], levels.get(row["id"]), canceled=canceled.get(row["id"]))
             for row in rows
             if row["verdict"] is not None
         ]
@@ -141,8 +141,8 @@ class ScheduleStore:
                 return []
         return [Level(row["topic"], row["priority"]) for row in rows]
 
-    async def reckon(self, reckoned: Sequence[Reckoned]) -> int:
-        """Note what was reckoned; of how many it still holds."""
+    async def reckon(self, reckoned: Sequence[NextOccurrences]) -> int:
+        """Note what was computed; of how many it still holds."""
         ordered = sorted(reckoned, key=lambda one: one.schedule_id)
         async with self._pool.connection() as connection:
             rows = await connection.fetch(

@@ -38,7 +38,7 @@ class Operator:
         user: The name of that, or of the credentials.
         host: Of the server that was asked.
         pid: Of the process, where this host sees it.
-        behalf: For whom it asks, by its own word.
+        behalf: The person that it names as the one who asks.
     """
 
     uid: int | None = None
@@ -53,7 +53,7 @@ class Operator:
         return peer_credentials.shown(self.uid, self.user)
 
 
-class _Lent:
+class _SharedConnection:
     """The one connection of a transaction, lent to each statement in it."""
 
     def __init__(self, connection: Connection[Record]) -> None:
@@ -61,7 +61,7 @@ class _Lent:
 
     @contextlib.asynccontextmanager
     async def connection(self, deadline_s: float = STATEMENT_DEADLINE_S) -> AsyncGenerator[Connection[Record]]:
-        """The same for everybody; its own deadline is that of the whole transaction."""
+        """The same for everybody; the whole transaction has one deadline."""
         del deadline_s
         yield self._connection
 
@@ -75,7 +75,7 @@ class Acting(Operations):
     """
 
     def __init__(self, connection: Connection[Record]) -> None:
-        self._lent = _Lent(connection)
+        self._lent = _SharedConnection(connection)
         self.gate = GateStore(self._lent)
         self.schedules = ScheduleStore(self._lent)
         self.topics = TopicStore(self._lent)

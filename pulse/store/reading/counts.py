@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
 
 from pulse.errors import UnavailableError
 from pulse.store.statements import STATEMENTS
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 ROWS: Final = 20_000  # that are counted one by one; more are sampled
 PAGES: Final = 1000.0  # of the table, 8 MiB, whatever its size; how many they really are differs by 3 %, as do the sums
-TOPICS: Final = 100  # that are told by themselves, where jobs are sampled, and as many that are named
+TOPICS: Final = 100  # with rows of their own, where jobs are sampled, and as many that are named
 TOPIC_ROWS: Final = 100  # of each of them that are counted
 RECOUNT_S: Final = 60.0  # after a count that took too long
 DEADLINE_S: Final = 2.0  # of which the server takes a quarter for each of two statements
@@ -47,8 +48,7 @@ class Depth(NamedTuple):
     oldest_s: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class Depths:
+class Depths(msgspec.Struct, frozen=True):
     """
     What waits.
 
@@ -80,7 +80,7 @@ class DepthStore:
         What waits now.
 
         Args:
-            most: How many topics are told by themselves, beside those that are named.
+            most: How many topics have rows of their own, beside those that are named.
             names: Topics of interest, where not all can be counted.
             now: Instead of the database's clock.
 
@@ -90,7 +90,7 @@ class DepthStore:
         if time.monotonic() >= self._count_at_s:
             try:
                 depths = await self.count(most, now=now)
-            except UnavailableError:  # dead rows are in the way, or the database is
+            except UnavailableError:  # dead rows slow it down, or the database is away
                 depths = None
             if depths is not None:
                 return depths

@@ -47,7 +47,7 @@ async def legible_history(connection: Connection[Record], identity: UUID) -> lis
 async def legible_jobs(
     connection: Connection[Record], ids: Sequence[UUID], statement: str
 ) -> list[Mapping[str, object]]:
-    """The rows of *statement*; those of which it cannot read all, one by one."""
+    """The rows of *statement*; one by one where some cannot be read."""
     rows: list[Mapping[str, object]] = []
 
     async def read() -> None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pulse.store.connections.pool import Pool
 
 EXACT_ROWS: Final = 500_000  # counting that many takes about 0.1 s; beyond, terminal statuses are estimated
-COUNT_S: Final = 0.5  # then all are: a status is to be told within a second
+COUNT_S: Final = 0.5  # then all are: a status must be there within a second
 STATUSES: Final = tuple(status.value for status in Status)
 DATABASE_DEADLINE_S: Final = 0.6  # the supervisor waits 0.8 s for the answer: "it is away" has to be heard within that
 ATTEMPT: Final[tuple[str, ...]] = (  # one of a job's history, in the order of the statement `get_job`
@@ -48,7 +48,7 @@ BEFORE_MAX: Final = 1000  # jobs before one are counted up to so many: more tell
 _CURSOR: Final = struct.Struct(">q16s")
 
 
-class Standing(msgspec.Struct, frozen=True, kw_only=True):
+class StoredFacts(msgspec.Struct, frozen=True, kw_only=True):
     """
     A job, and what of the database can be in its way: what `why_job` returns. Times are Unix seconds of its clock.
 
@@ -154,7 +154,7 @@ def decode_cursor(text: str | None) -> tuple[datetime | None, UUID | None]:
         raise BadRequestError(message) from None
 
 
-class Reads:
+class JobReader:
     """
     Reading statements on the query connections.
 
@@ -180,11 +180,11 @@ class Reads:
         history: list[dict[str, object]] = [dict(zip(ATTEMPT, one, strict=True)) for one in job.pop("history")]
         return fit_job(wire_row(job), [wire_row(one) for one in history])
 
-    async def why(self, identity: bytes, host: str, now: datetime | None = None) -> Standing | None:
+    async def why(self, identity: bytes, host: str, now: datetime | None = None) -> StoredFacts | None:
         """What the database knows of why a job does not run, for the server of *host*; None: there is no such job."""
         async with self._pool.connection() as connection:
             row = await connection.fetchrow(STATEMENTS["why_job"].sql, UUID(identity), BEFORE_MAX, host, now)
-        return None if row is None else msgspec.convert(wire_row(row), Standing)
+        return None if row is None else msgspec.convert(wire_row(row), StoredFacts)
 
     async def last_workers(self, ids: Sequence[bytes]) -> dict[bytes, str]:
         """Who had the last attempt of those of *ids* where it was canceled, or has it still."""
@@ -217,11 +217,12 @@ class Reads:
         """``{"ok": true, "dsn", "server_version"}``; raises UnavailableError when it is not there."""
         async with self._pool.connection(deadline_s=DATABASE_DEADLINE_S) as connection:
             row = await connection.fetchrow(STATEMENTS["server_now"].sql)
-        return {"ok": True, "dsn": self._pool.target.shown, "server_version": row["server_version"] if row else None}
+        target = self._pool.target
+        return {"ok": True, "dsn": target.shown, "server_version": row["server_version"] if row else None}
 
 
 async def _legible(connection: Connection[Record], identity: UUID) -> Row | None:
-    """As ``Reads.job``, of a job of which not everything can be read."""
+    """As ``JobReader.job``, of a job of which not everything can be read."""
     job = await legible_job(connection, identity)
     if job is None:
         return None

@@ -1,5 +1,5 @@
 """
-Where a job stands in lists, and how several walks make one list. Pure: no IO, no clock.
+Where a job is in lists, and how several walks make one list. Pure: no IO, no clock.
 
 A job stands by the millisecond in its id, where that is of version 7, else by submitted_at; among equals by its id.
 Both never change, so a list that is read in pages shows each job once, whatever happens meanwhile (ADR 0035).
@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple
+
+import msgspec
 
 _VERSION_BYTE: Final = 6
 _TIMED_VERSION: Final = 7
@@ -19,20 +20,24 @@ _LAST_ID: Final = (1 << 128) - 1
 TIMED_END: Final = bytes.fromhex("04" + 15 * "00")  # as idx_jobs_other_ids has it
 
 
-class Place(NamedTuple):
+class ListPosition(NamedTuple):
     """A place in a list: microseconds since the epoch, and the id."""
 
     at_us: int
     id: bytes
 
-    def following(self) -> Place:
+    def following(self) -> ListPosition:
         """The very next place."""
         number = int.from_bytes(self.id) + 1
-        return Place(self.at_us + 1, bytes(16)) if number > _LAST_ID else Place(self.at_us, number.to_bytes(16))
+        return (
+            ListPosition(self.at_us + 1, bytes(16))
+            if number > _LAST_ID
+            else ListPosition(self.at_us, number.to_bytes(16))
+        )
 
 
-FIRST: Final = Place(-(1 << 62), bytes(16))
-LAST: Final = Place(1 << 62, b"\xff" * 16)
+FIRST: Final = ListPosition(-(1 << 62), bytes(16))
+LAST: Final = ListPosition(1 << 62, b"\xff" * 16)
 
 
 def is_timed(identity: bytes) -> bool:
@@ -40,15 +45,15 @@ def is_timed(identity: bytes) -> bool:
     return identity[_VERSION_BYTE] >> 4 == _TIMED_VERSION and identity < TIMED_END
 
 
-def place_of(identity: bytes, submitted_at_us: int) -> Place:
+def place_of(identity: bytes, submitted_at_us: int) -> ListPosition:
     """The place of a job."""
     if is_timed(identity):
-        return Place(int.from_bytes(identity[:6]) * _US_PER_MS, identity)
-    return Place(submitted_at_us, identity)
+        return ListPosition(int.from_bytes(identity[:6]) * _US_PER_MS, identity)
+    return ListPosition(submitted_at_us, identity)
 
 
-def first_id(place: Place) -> bytes:
-    """The least id of which a job with a timed id stands at *place* or behind it."""
+def first_id(place: ListPosition) -> bytes:
+    """The least id of a job with a timed id at *place* or behind it."""
     milliseconds, rest_us = divmod(place.at_us, _US_PER_MS)
     start = _id_at(milliseconds + (rest_us > 0))
     return start if rest_us else min(max(place.id, start), _id_at(milliseconds + 1))
@@ -60,8 +65,7 @@ def _id_at(milliseconds: int) -> bytes:
     return min((min(milliseconds, (1 << 48) - 1)).to_bytes(6) + bytes(10), TIMED_END)
 
 
-@dataclass(slots=True)
-class Walk:
+class ListWalk(msgspec.Struct):
     """
     One of the walks through the table that make up a list.
 
@@ -73,21 +77,21 @@ class Walk:
     """
 
     kind: str
-    to: Place | None = None
-    found: deque[Place] = field(default_factory=deque[Place])
+    to: ListPosition | None = None
+    found: deque[ListPosition] = msgspec.field(default_factory=deque[ListPosition])
     done: bool = False
 
-    def took(self, found: Iterable[Place], to: Place | None) -> None:
+    def took(self, found: Iterable[ListPosition], to: ListPosition | None) -> None:
         """Take in a step: what it found, and how far it went; None: to the end."""
         self.found.extend(found)
         self.done = to is None
         self.to = to or self.to
 
 
-def merged(walks: Sequence[Walk], limit: int, *, oldest: bool) -> list[Place]:
+def merged(walks: Sequence[ListWalk], limit: int, *, oldest: bool) -> list[ListPosition]:
     """Take from *walks* what is certain to come next in the list, *limit* at most."""
-    page: list[Place] = []
-    before: Callable[[Place, Place], bool] = _is_before if oldest else _is_behind
+    page: list[ListPosition] = []
+    before: Callable[[ListPosition, ListPosition], bool] = _is_before if oldest else _is_behind
     while len(page) < limit:
         ahead = [walk for walk in walks if walk.found]
         if not ahead:
@@ -102,7 +106,7 @@ def merged(walks: Sequence[Walk], limit: int, *, oldest: bool) -> list[Place]:
     return page
 
 
-def reached(walks: Sequence[Walk], *, oldest: bool) -> Place | None:
+def reached(walks: Sequence[ListWalk], *, oldest: bool) -> ListPosition | None:
     """How far all of *walks* have got: up to there nothing is missing. None: one of them is nowhere yet."""
     places = [walk.to for walk in walks if not walk.done]
     if None in places:
@@ -111,7 +115,7 @@ def reached(walks: Sequence[Walk], *, oldest: bool) -> Place | None:
     return min(certain, default=LAST) if oldest else max(certain, default=FIRST)
 
 
-def hungriest(walks: Sequence[Walk], *, oldest: bool) -> Walk | None:
+def hungriest(walks: Sequence[ListWalk], *, oldest: bool) -> ListWalk | None:
     """The walk that the list waits for: of those that have found nothing, the one that is least far; None: none is."""
     waiting = [walk for walk in walks if not walk.found and not walk.done]
     if not waiting:
@@ -120,13 +124,13 @@ def hungriest(walks: Sequence[Walk], *, oldest: bool) -> Walk | None:
     return min(waiting, key=_far) if oldest else max(waiting, key=lambda walk: walk.to or start)
 
 
-def _far(walk: Walk) -> Place:
+def _far(walk: ListWalk) -> ListPosition:
     return walk.to or FIRST
 
 
-def _is_before(one: Place, other: Place) -> bool:
+def _is_before(one: ListPosition, other: ListPosition) -> bool:
     return one < other
 
 
-def _is_behind(one: Place, other: Place) -> bool:
+def _is_behind(one: ListPosition, other: ListPosition) -> bool:
     return one > other

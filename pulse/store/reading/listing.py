@@ -3,7 +3,7 @@ Lists of jobs: what is looked for, and pages of it within a bounded time, howeve
 
 Where an index knows a small part of the table that must hold all of it (what runs, what waits, what a schedule fired),
 that is read whole. Else the table is walked in the order of the list, window by window, until the page is full or its
-time is over: then it ends early, and whoever asks for the next one goes on from there.
+time is over: then it ends early, and the next one goes on from there.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from pulse.store.reading.list_position import (
     FIRST,
     LAST,
     TIMED_END,
-    Place,
-    Walk,
+    ListPosition,
+    ListWalk,
     first_id,
     hungriest,
     merged,
     place_of,
     reached,
 )
-from pulse.store.reading.page_size import Filling, Row
+from pulse.store.reading.page_size import PageRows, Row
 from pulse.store.rows import from_us, to_us
 from pulse.store.statements import STATEMENTS
 
@@ -60,7 +60,7 @@ _ENDED_BADLY: Final = frozenset({"DEAD_LETTERED", "CANCELED"})
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class JobFilter:
     """
     Which jobs are looked for; None: any.
 
@@ -115,17 +115,17 @@ class Wanted:
             return ["prefix"]
         return sorted({_PARTS[one] for one in self.statuses or ()}) if set(self.statuses or ()) <= set(_PARTS) else []
 
-    def walks(self) -> list[Walk]:
-        """What is to be walked through where they are not small."""
+    def walks(self) -> list[ListWalk]:
+        """What to walk through where they are not small."""
         kinds = [_PARTS[one] for one in self.statuses or ()] if set(self.statuses or ("",)) <= _ENDED_BADLY else ["ids"]
-        return [Walk(kind) for kind in (*dict.fromkeys(kinds), "others")]
+        return [ListWalk(kind) for kind in (*dict.fromkeys(kinds), "others")]
 
 
 class Range(NamedTuple):
     """From a place on, to before another."""
 
-    start: Place
-    end: Place
+    start: ListPosition
+    end: ListPosition
 
     def columns(self) -> tuple[object, ...]:
         """The arguments of walk_jobs."""
@@ -154,7 +154,7 @@ class Listing:
 
     async def page(
         self,
-        wanted: Wanted,
+        wanted: JobFilter,
         limit: int,
         after: str | None = None,
         *,
@@ -175,14 +175,14 @@ class Listing:
         """
         until_s = time.monotonic() + budget_s
         moment, identity = decode_cursor(after)
-        cursor = None if moment is None or identity is None else Place(to_us(moment), identity.bytes)
+        cursor = None if moment is None or identity is None else ListPosition(to_us(moment), identity.bytes)
         async with (
             self._pool.connection() as connection,
             connection.transaction(isolation="repeatable_read", readonly=True),
         ):
             now_us = to_us(await connection.fetchval(STATEMENTS["list_limits"].sql))
             scope = _scope(wanted, cursor, now_us, oldest=oldest)
-            search = _Search(connection, wanted, scope, limit, oldest=oldest)
+            search = _Search(connection, wanted, scope, limit=limit, oldest=oldest)
             places, until, ends = await search.run(until_s)
             page = await _filled(connection, places, "jobs_in_brief" if brief else "jobs_by_ids")
         if len(page) < len(places):
@@ -192,37 +192,37 @@ class Listing:
         return _told(page, None if ends else until, now_us)
 
 
-def _told(page: list[Row], until: Place | None, now_us: int) -> Page:
+def _told(page: list[Row], until: ListPosition | None, now_us: int) -> Page:
     if until is None:
         return Page(page, None, None)
     reached_us = min(max(until.at_us, to_us(_OLDEST_AT)), now_us)
     return Page(page, encode_cursor(_moment(until), until.id), reached_us / 1e6)
 
 
-def _scope(wanted: Wanted, cursor: Place | None, now_us: int, *, oldest: bool) -> Range:
+def _scope(wanted: JobFilter, cursor: ListPosition | None, now_us: int, *, oldest: bool) -> Range:
     """Which part of the list is left."""
-    start = FIRST if wanted.newer_s is None else Place(now_us - round(wanted.newer_s * 1e6), bytes(16))
-    end = LAST if wanted.older_s is None else Place(now_us - round(wanted.older_s * 1e6), bytes(16))
+    start = FIRST if wanted.newer_s is None else ListPosition(now_us - round(wanted.newer_s * 1e6), bytes(16))
+    end = LAST if wanted.older_s is None else ListPosition(now_us - round(wanted.older_s * 1e6), bytes(16))
     if cursor is None:
         return Range(start, end)
     return Range(max(start, cursor.following()), end) if oldest else Range(start, min(end, cursor))
 
 
 async def _collect(
-    connection: Connection[Record], wanted: Wanted, scope: Range, limit: int, *, oldest: bool
-) -> list[Place] | None:
+    connection: Connection[Record], wanted: JobFilter, scope: Range, limit: int, *, oldest: bool
+) -> list[ListPosition] | None:
     """The first places of what is wanted, one more than *limit*; None: there is no small part that holds all of it."""
     parts = wanted.parts()
     if not parts:
         return None
-    timed, others = list[bytes](), list[Place]()
+    timed, others = list[bytes](), list[ListPosition]()
     for part in parts:
         row = await connection.fetchrow(STATEMENTS["collect_jobs"].sql, part, SMALL, *wanted.columns())
         if row is None or row["walked"] == SMALL:
             return None
         timed += _pieces(row["timed"], _ID_BYTES)
         others += [
-            Place(int.from_bytes(one[_ID_BYTES:], signed=True), one[:_ID_BYTES])
+            ListPosition(int.from_bytes(one[_ID_BYTES:], signed=True), one[:_ID_BYTES])
             for one in _pieces(row["others"], _ID_BYTES + _TIME_BYTES)
         ]
     low, high = first_id(scope.start), first_id(scope.end)
@@ -239,7 +239,7 @@ class _Search:
     """The search for one page of places, in one transaction."""
 
     def __init__(
-        self, connection: Connection[Record], wanted: Wanted, scope: Range, limit: int, *, oldest: bool
+        self, connection: Connection[Record], wanted: JobFilter, scope: Range, limit: int, *, oldest: bool
     ) -> None:
         self._connection = connection
         self._wanted = wanted
@@ -247,9 +247,9 @@ class _Search:
         self._limit = limit
         self._oldest = oldest
         self._walks = wanted.walks()
-        self._page: list[Place] = []
+        self._page: list[ListPosition] = []
 
-    async def run(self, until_s: float) -> tuple[list[Place], Place | None, bool]:
+    async def run(self, until_s: float) -> tuple[list[ListPosition], ListPosition | None, bool]:
         """The places, how far everything was looked at (None: to the last of them), and whether that is the end."""
         window = max(FIRST_WINDOW, self._limit)
         for walk in self._walks:  # each at least once: then the page gets somewhere, however little time there is
@@ -266,19 +266,19 @@ class _Search:
             window = max(min(window * GROWTH, round(window * left_s / took_s), MAX_WINDOW), 1)
         return self._result()
 
-    def _take(self) -> Walk | None:
+    def _take(self) -> ListWalk | None:
         """Take what is certain; the walk to go on with, None: the page is full, or there is no more."""
         self._page += merged(self._walks, self._limit - len(self._page), oldest=self._oldest)
         return None if len(self._page) >= self._limit else hungriest(self._walks, oldest=self._oldest)
 
-    def _result(self) -> tuple[list[Place], Place | None, bool]:
+    def _result(self) -> tuple[list[ListPosition], ListPosition | None, bool]:
         if all(walk.done and not walk.found for walk in self._walks):
             return self._page, None, True
         if len(self._page) >= self._limit:
             return self._page, self._page[-1], False
         return self._page, reached(self._walks, oldest=self._oldest), False
 
-    async def _step(self, walk: Walk, window: int) -> None:
+    async def _step(self, walk: ListWalk, window: int) -> None:
         """Let *walk* look at so many rows more."""
         scope = self._scope
         if walk.to is not None:
@@ -291,17 +291,17 @@ class _Search:
         walk.took(found, _walked_to(walk.kind, rows, places) if more else None)
 
 
-def _walked_to(kind: str, rows: Sequence[Record], places: Sequence[Place]) -> Place:
+def _walked_to(kind: str, rows: Sequence[Record], places: Sequence[ListPosition]) -> ListPosition:
     """The place of the last row, which may be of an id that is not timed: then where it would stand if it were."""
     if kind == "others":
         return places[-1]
     identity = rows[-1]["id"]
-    return Place(int.from_bytes(identity[:6]) * 1000, identity)
+    return ListPosition(int.from_bytes(identity[:6]) * 1000, identity)
 
 
-async def _filled(connection: Connection[Record], places: Sequence[Place], statement: str) -> list[Row]:
+async def _filled(connection: Connection[Record], places: Sequence[ListPosition], statement: str) -> list[Row]:
     """A page of the rows at *places*, piece by piece: others are served in between."""
-    page = Filling()
+    page = PageRows()
     for at in range(0, len(places), PIECE):
         page.take(map(wire_row, await _rows(connection, places[at : at + PIECE], statement)))
         if page.is_full:
@@ -309,7 +309,9 @@ async def _filled(connection: Connection[Record], places: Sequence[Place], state
     return page.rows
 
 
-async def _rows(connection: Connection[Record], places: Iterable[Place], statement: str) -> list[Mapping[str, object]]:
+async def _rows(
+    connection: Connection[Record], places: Iterable[ListPosition], statement: str
+) -> list[Mapping[str, object]]:
     """The rows at *places*, in that order."""
     ids = [place.id for place in places]
     found = await legible_jobs(connection, [UUID(one) for one in ids], statement)
@@ -317,7 +319,7 @@ async def _rows(connection: Connection[Record], places: Iterable[Place], stateme
     return [by_id[one] for one in ids]
 
 
-def _moment(place: Place) -> datetime:
+def _moment(place: ListPosition) -> datetime:
     if place.at_us <= to_us(_OLDEST_AT):
         return _OLDEST_AT
     return from_us(place.at_us) if place.at_us < to_us(_NEWEST_AT) else _NEWEST_AT

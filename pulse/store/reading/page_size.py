@@ -2,7 +2,7 @@
 Cuts what people ask for to what one frame can carry.
 
 Neither args nor results are bounded as the database prints them: SQL submits args of any length, and jsonb puts a space
-behind each comma. A row that is too long is told without its longest texts, rather than not at all.
+behind each comma. A row that is too long comes without its longest texts, rather than not at all.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def fit_job(row: Row, history: Sequence[Row], max_bytes: int = ROW_BYTES) -> Row
     return {**fitted, "history": list(history[len(history) - kept :]), "omitted": omitted}
 
 
-class Filling:
+class PageRows:
     """
     A page that is filled piece by piece.
 
@@ -98,6 +98,6 @@ class Filling:
 
 def fit_page(rows: Iterable[Row], max_bytes: int = PAGE_BYTES) -> list[Row]:
     """The first of *rows* that have *max_bytes* of text together; at least one, if there is one."""
-    page = Filling(max_bytes)
+    page = PageRows(max_bytes)
     page.take(rows)
     return page.rows

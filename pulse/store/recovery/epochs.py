@@ -29,27 +29,11 @@ if TYPE_CHECKING:
     from pulse.store.connections.pool import Pool
     from pulse.store.rows import Claim, Fence
 
-__all__ = [
-    "CLOSED",
-    "FIRST_HIGHEST",
-    "NO_WITNESS",
-    "UNWITNESSED",
-    "WENT_BACK",
-    "Coming",
-    "EpochStore",
-    "Held",
-    "Knowledge",
-    "Mark",
-    "Raised",
-    "Seen",
-    "Witnessed",
-]
-
 FIRST_HIGHEST: Final = 1000  # attempts up to there are handed out before anything has to be remembered of them
 APART_S: Final = 10.0  # hosts that were seen so long apart were both alive
 AHEAD_S: Final = 3600.0  # ids of clocks that are so far ahead were still made before an epoch
 WENT_BACK: Final = "the database went back: what it does not know any more is over"  # the error of such attempts
-SHOWN: Final = 20  # jobs that are told with an epoch
+SHOWN: Final = 20  # jobs that are listed with an epoch
 _CHUNK: Final = 20_000  # ids of one statement
 
 
@@ -76,7 +60,7 @@ class Mark(NamedTuple):
     highest: int = 0
 
 
-class Coming(NamedTuple):
+class HostContact(NamedTuple):
     """A host that has come: its witness, its id, how far it has counted, and the bound of its attempts."""
 
     instance: UUID
@@ -85,7 +69,7 @@ class Coming(NamedTuple):
     highest: int
 
 
-class Raised(NamedTuple):
+class NewEpoch(NamedTuple):
     """A new epoch."""
 
     epoch: int
@@ -93,7 +77,7 @@ class Raised(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class DatabaseState:
     """
     What the database says of itself and of this host.
 
@@ -126,7 +110,7 @@ class Seen:
     newest: int | None
 
 
-class Knowledge(Protocol):
+class ClaimWitness(Protocol):
     """What a dispatcher knows of the database; the store asks it before a claim, and tells it what came of it."""
 
     witnessed: Witnessed
@@ -152,7 +136,7 @@ class EpochStore:
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
 
-    async def look(self, instance: UUID, back_to: datetime | None, wait_s: float) -> Seen:
+    async def look(self, instance: UUID, back_to: datetime | None, wait_s: float) -> DatabaseState:
         """
         What the database says of itself and of *instance*.
 
@@ -166,7 +150,7 @@ class EpochStore:
         if row is None or row["lineage"] is None:
             raise UnavailableError("pulse.epochs is empty: somebody has deleted what was installed with the schema")
         said: Mapping[str, Any] = dict(row)
-        return Seen(**{"floor" if name == "attempts_floor" else name: value for name, value in said.items()})
+        return DatabaseState(**{"floor" if name == "attempts_floor" else name: value for name, value in said.items()})
 
     async def tick(self, known: Witnessed, highest: int, place: str) -> Mark | None:
         """Count; None: *known* is not true any more."""
@@ -176,13 +160,13 @@ class EpochStore:
 
     async def begin(
         self,
-        seen: Seen,
-        coming: Coming,
+        seen: DatabaseState,
+        coming: HostContact,
         *,
         epoch: int | None = None,
         known_until: datetime | None = None,
         held: Held | None = None,
-    ) -> tuple[Raised | None, Mark | None]:
+    ) -> tuple[NewEpoch | None, Mark | None]:
         """
         Accept the newest epoch, or raise a new one; what this host's workers held before it is over.
 
@@ -199,7 +183,7 @@ class EpochStore:
         Returns:
             The new epoch; and how far it has counted, None: another host was faster, look again.
         """
-        raised: Raised | None = None
+        raised: NewEpoch | None = None
         is_lost = True
         async with self._pool.connection() as connection, connection.transaction():
             if epoch is not None:
@@ -210,7 +194,7 @@ class EpochStore:
                 )
                 if row is None:
                     return None, None
-                raised = Raised(*row)
+                raised = NewEpoch(*row)
             number = seen.epoch if raised is None else raised.epoch
             row = await connection.fetchrow(
                 STATEMENTS["accept_epoch"].sql,

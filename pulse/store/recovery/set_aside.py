@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import msgspec
 from asyncpg.pgproto.pgproto import UUID
 
 from pulse.store.arguments import MAX_ERROR_CHARS, level_columns, uuids
@@ -15,8 +15,6 @@ from pulse.store.statements import STATEMENTS
 if TYPE_CHECKING:
     from pulse.errors import StatementError
     from pulse.store.connections.pool import Pool
-
-__all__ = ["SetAside", "SetAsideStore", "Suspect"]
 
 WAITING: Final = frozenset({"PENDING", "RETRYING"})
 
@@ -29,9 +27,8 @@ class Suspect(NamedTuple):
     due_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class SetAside:
-    """A job whose turn it is to be tried again; ``suspect`` None: no claim waits for it any more."""
+class SetAside(msgspec.Struct, frozen=True):
+    """A job that is due for another try; ``suspect`` None: no claim waits for it any more."""
 
     id: bytes
     suspect: Suspect | None
@@ -91,7 +88,7 @@ class SetAsideStore:
             return None
         waits = row["status"] in WAITING and not row["expired"]
         suspect = Suspect(row["id"], Level(row["topic"], row["priority"]), row["due_s"]) if waits else None
-        return SetAside(row["id"], suspect, row["statement"], row["sqlstate"], row["status"])
+        return SetAside(row["id"], suspect, row["statement"], sqlstate=row["sqlstate"], status=row["status"])
 
     async def readmit_like(self, sqlstate: str) -> None:
         """What was refused at its claim as one was that can be handed out now may have the same cause."""

@@ -51,7 +51,7 @@ class Sweeps(ABC):
             now: Instead of the database's clock.
 
         Returns:
-            Seconds since the sweep before it, whoever made it; the database's time in Unix seconds; how long to wait.
+            Seconds since the sweep before it, of any watchdog; the database's time in Unix seconds; how long to wait.
         """
         async with self.lender.connection() as connection:
             row = await connection.fetchrow(STATEMENTS["mark_sweep"].sql, gap_s, wait_s, now)
@@ -97,4 +97,4 @@ class Sweeps(ABC):
             row = await connection.fetchrow(
                 STATEMENTS["forget_jobs"].sql, UUID(first), window, keep_s, keep_dead_s, now
             )
-        return Forgotten(*row) if row is not None else Forgotten(False, 0, 0, None, None)
+        return Forgotten(*row) if row is not None else Forgotten(False, 0, 0, last=None, first_left=None)

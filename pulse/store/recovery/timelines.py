@@ -1,5 +1,5 @@
 """
-Which timeline of PostgreSQL each cluster was seen on, so that an older one is told from a newer.
+Which timeline of PostgreSQL each cluster was seen on, to tell an older one from a newer.
 
 A standby that is promoted begins a new timeline. An old primary that comes back, and takes writes again because nobody
 fenced it, stays on the old one: what it is given is lost, and what it hands out is handed out twice. All processes of a
@@ -22,17 +22,15 @@ from pulse.store.statements import STATEMENTS
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
 
-__all__ = ["REMEMBERED", "Standing", "Timelines", "newest_of", "remembered"]
-
 REMEMBERED: Final = "database-*.json"  # one for each database, in the state directory
 
 
-class Standing(NamedTuple):
+class ServerTimeline(NamedTuple):
     """
     Where a server stands.
 
     Attributes:
-        system_id: The cluster's; a standby has that of its primary.
+        system_id: The cluster's; a standby has its primary's.
         timeline: None: it is a standby, and takes no writes.
     """
 
@@ -59,16 +57,16 @@ class Timelines:
         self.directory: Path | None = None
         self.refused: tuple[str, float] | None = None
 
-    def learn(self, standing: Standing) -> None:
-        """A server that is used stands there."""
+    def learn(self, standing: ServerTimeline) -> None:
+        """A server that is used has that timeline."""
         if standing.timeline is not None:
             self._newest[standing.system_id] = max(standing.timeline, self._newest.get(standing.system_id, 0))
 
-    def is_old(self, standing: Standing) -> bool:
+    def is_old(self, standing: ServerTimeline) -> bool:
         """Whether a newer timeline of that cluster was seen."""
         return standing.timeline is not None and standing.timeline < self._newest.get(standing.system_id, 0)
 
-    async def admit(self, connection: Connection[Record], shown: str, *, writable: bool = False) -> Standing:
+    async def admit(self, connection: Connection[Record], shown: str, *, writable: bool = False) -> ServerTimeline:
         """
         Look where a new connection leads to.
 
@@ -81,7 +79,7 @@ class Timelines:
             UnavailableError: To a server on an older timeline, or to a standby.
         """
         row = await connection.fetchrow(STATEMENTS["server_standing"].sql)
-        standing = Standing(*row) if row is not None else Standing("", None)
+        standing = ServerTimeline(*row) if row is not None else ServerTimeline("", None)
         if writable and standing.timeline is None:
             raise UnavailableError(f"the database {shown} is a standby: it takes no writes")
         for one in remembered(self.directory, self.database):
@@ -106,14 +104,14 @@ def newest_of(directory: Path | None, database: str) -> dict[str, int]:
     return newest
 
 
-def remembered(directory: Path | None, database: str) -> list[Standing]:
+def remembered(directory: Path | None, database: str) -> list[ServerTimeline]:
     """What dispatchers of this host have kept in *directory* of *database*; what cannot be read says nothing."""
-    found: list[Standing] = []
+    found: list[ServerTimeline] = []
     for path in () if directory is None else directory.glob(REMEMBERED):
         try:
             kept = json.loads(path.read_bytes())
             if may_be_same(database, str(kept["database"])):
-                found.append(Standing(str(kept["system_id"]), int(kept["timeline"])))
+                found.append(ServerTimeline(str(kept["system_id"]), int(kept["timeline"])))
         except (OSError, ValueError, TypeError, KeyError):
             continue
     return found

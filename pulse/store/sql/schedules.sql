@@ -71,7 +71,7 @@ SELECT pulse.delete_schedule($1) AS done;
 -- What:    schedules whose occurrence is to fire.
 -- Args:    $1 limit int, $2 now
 -- Guard:   none: reads; fire_schedules compares the cursor.
--- Returns: id, the cursor, what the next occurrences are reckoned from, and the database's time.
+-- Returns: id, the cursor, what the next occurrences are computed from, and the database's time.
 SELECT s.id, s.kind, s.cron, s.timezone, s.every_s, s.run_at, s.starts_at, s.ends_at, s.jitter_s, s.catch_up, s.next_run_at,
     s.following_run_at, s.reckon, s.revision, coalesce($2, clock_timestamp()) AS now
 FROM pulse.schedules s
@@ -81,7 +81,7 @@ ORDER BY s.due_at LIMIT $1;
 
 -- name: next_schedule :one
 -- What:    when there is something to do.   Args: $1 now.   Guard: none: reads.
--- Returns: due_s: seconds until the next occurrence fires, NULL when none will; whether something is to be reckoned; whether jobs are held back.
+-- Returns: due_s: seconds until the next occurrence fires, NULL when none will; whether something must be computed; whether jobs are held back.
 SELECT (SELECT extract(epoch FROM min(s.due_at) - coalesce($1, clock_timestamp()))::float8 FROM pulse.schedules s
         WHERE s.next_run_at IS NOT NULL AND NOT s.paused AND s.error IS NULL) AS due_s,
     EXISTS (SELECT FROM pulse.schedules s WHERE s.reckon) AS reckon,
@@ -95,11 +95,11 @@ SELECT (SELECT extract(epoch FROM min(s.due_at) - coalesce($1, clock_timestamp()
 --          From/to: PENDING, RETRYING, RUNNING -> CANCELED
 -- Args:    $1 schedule ids uuid[], $2 expected cursors timestamptz[], $3 expected revisions int[], $4 occurrences timestamptz[] (NULL: none,
 --          they are passed over), $5 next cursors timestamptz[] (NULL: no more), $6 the ones after those timestamptz[] (NULL: not
---          reckoned, or none; all of the same length, sorted by schedule id), $7 most jobs that one schedule holds back int, $8 the same
+--          computed, or none; all of the same length, sorted by schedule id), $7 most jobs that one schedule holds back int, $8 the same
 --          of one that makes up for all that it missed, $9 now
 -- Guard:   compare-and-set on the cursor, locked in id order first: of two that fire the same occurrence one finds it moved; the
---          revision, for what was reckoned by another rule; and no job of that occurrence yet: not even a cursor that was set back
---          fires twice. Its id is a new one: one that could be reckoned whoever may submit could take beforehand, and keep the
+--          revision, for what was computed by another rule; and no job of that occurrence yet: not even a cursor that was set back
+--          fires twice. Its id is a new one: one that could be computed whoever may submit could take beforehand, and keep the
 --          occurrence back, or for as long as his transaction lasts all that are due with it.
 -- Returns: id and verdict (fired, held, skipped, full, passed) of each that was moved; and by themselves, since a join of what no
 --          statistics tell of would be a loop in a loop: id, topic and priority of each job inserted; id and the job canceled.
@@ -189,19 +189,19 @@ RETURNING j.topic, j.priority;
 
 
 -- name: unreckoned_schedules :many
--- What:    schedules of which something is to be reckoned.   Args: $1 limit int, $2 now.   Guard: none: reads.
--- Returns: what it is reckoned from, and the database's time.
+-- What:    schedules of which something must be computed.   Args: $1 limit int, $2 now.   Guard: none: reads.
+-- Returns: what it is computed from, and the database's time.
 SELECT s.id, s.kind, s.cron, s.timezone, s.every_s, s.run_at, s.starts_at, s.ends_at, s.jitter_s, s.catch_up, s.next_run_at,
     s.following_run_at, s.reckon, s.revision, coalesce($2, clock_timestamp()) AS now
 FROM pulse.schedules s WHERE s.reckon ORDER BY s.id LIMIT $1;
 
 
 -- name: reckon_schedules :many
--- What:    note what was reckoned: the next occurrence where there was none, and the one after it.
+-- What:    note what was computed: the next occurrence where there was none, and the one after it.
 -- Args:    $1 ids uuid[] (sorted), $2 cursors that were read timestamptz[], $3 revisions int[], $4 next timestamptz[],
 --          $5 following timestamptz[], $6 errors text[] (same length; NULL: it can be followed)
--- Guard:   the cursor and the revision that it was reckoned from; locked in id order. One that could not be followed is no
---          exception: it would be reckoned again without an end.   Returns: id.
+-- Guard:   the cursor and the revision that it was computed from; locked in id order. One that could not be followed is no
+--          exception: it would be computed again without an end.   Returns: id.
 WITH mine AS (
     SELECT s.id, d.next_at, d.following_at, d.error
     FROM unnest($1::uuid[], $2::timestamptz[], $3::int[], $4::timestamptz[], $5::timestamptz[], $6::text[])

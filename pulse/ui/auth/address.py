@@ -8,10 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pulse.errors import ConfigError, PlaceError
+from pulse.errors import ConfigError, PathError
 from pulse.system import addresses, listeners
-
-__all__ = ["ListenAddress", "bind", "file_of", "parse_listen", "remove"]
 
 _ALLOWED: Final = "HOST:PORT or unix:/path is allowed, as in 127.0.0.1:8470 or [::1]:8470"
 _BACKLOG: Final = 128
@@ -49,7 +47,6 @@ def parse_listen(text: str) -> ListenAddress:
 
     Raises:
         ConfigError: It is no address.
-
     """
     if text.startswith("unix:"):
         path = Path(text.removeprefix("unix:"))
@@ -68,14 +65,13 @@ def bind(address: ListenAddress) -> tuple[socket.socket, ListenAddress]:
 
     Raises:
         PlaceError: It cannot be had; the message says why.
-
     """
     try:
         if address.path is not None:
             return listeners.unix(address.path, _BACKLOG), address
         made = listeners.tcp(address.host, address.port, _BACKLOG)
     except OSError as error:
-        raise PlaceError(f"cannot listen on {_shown(address)}: {listeners.reason(error)}") from None
+        raise PathError(f"cannot listen on {_shown(address)}: {listeners.reason(error)}") from None
     return made, ListenAddress(address.host, int(made.getsockname()[1]))
 
 

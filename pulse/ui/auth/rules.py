@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from typing import Final
 from urllib.parse import urlsplit
 
-__all__ = ["HEADERS", "host_name", "is_own_page", "is_same", "own_path"]
-
 _CONTENT: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; font-src 'self'; "
     "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
@@ -49,7 +47,6 @@ def is_own_page(host: str, origin: str | None, fetch_site: str | None) -> bool:
         host: The Host header.
         origin: The Origin header, if there is one.
         fetch_site: ``Sec-Fetch-Site``, if there is one; browsers send it to this machine and to https.
-
     """
     if fetch_site is not None and fetch_site != "same-origin":
         return False

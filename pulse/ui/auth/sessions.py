@@ -1,4 +1,4 @@
-"""Who is logged in: sessions in the memory of this process, bounded in number and in time."""
+"""Logins: sessions in the memory of this process, bounded in number and in time."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from pulse.protocol.roles import EVERYTHING, Rights
-
-__all__ = ["BrowserSession", "BrowserSessions", "Flash", "Undo", "UndoStep"]
 
 LIFETIME_S: Final = 12 * 3600.0  # a shift
 MOST: Final = 500
@@ -66,7 +64,9 @@ class BrowserSession:
             self.undos[key] = undo
             while len(self.undos) > _MOST_UNDOS:
                 self.undos.popitem(last=False)
-            flash = Flash(flash.text, flash.is_error, key, undo.label, flash.link, flash.link_label)
+            flash = Flash(
+                flash.text, flash.is_error, key, undo_label=undo.label, link=flash.link, link_label=flash.link_label
+            )
         self.flashes = [*self.flashes, flash][-_MOST_FLASHES:]
 
     def told(self) -> list[Flash]:

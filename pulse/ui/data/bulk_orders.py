@@ -15,8 +15,6 @@ from pulse.ui.auth.sessions import Undo, UndoStep
 from pulse.ui.data.filters import Filters
 from pulse.ui.view import formatting
 
-__all__ = ["BulkOrder", "ordered", "past_of", "undo_of"]
-
 _MOST_PRIORITY: Final = 100
 _PAST: Final = {"retry": "started anew"}  # what the dashboard calls otherwise than the command line
 
@@ -36,7 +34,6 @@ class BulkOrder:
         only: None but these are meant, of those that the filters find: those that were counted. None: all.
         parts: Ids as one text of 16 bytes each, and what the request takes beside them: an undo.
         fields: What says the same order in a form.
-
     """
 
     action: BulkAction
@@ -64,7 +61,6 @@ def ordered(form: Mapping[str, list[str]], now_s: float, *, is_final: bool) -> B
 
     Raises:
         BadRequestError: It is none.
-
     """
     verb = form.get("verb", [""])[0]
     if verb not in ACTIONS:

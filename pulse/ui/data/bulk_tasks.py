@@ -22,8 +22,6 @@ from pulse.protocol import answers
 from pulse.ui.data.bulk_orders import BulkOrder
 from pulse.ui.data.queries import Questions
 
-__all__ = ["BulkTask", "BulkTasks"]
-
 PAGE: Final = 500  # jobs per step: one short statement
 STEP_S: Final = 15.0
 MOST_RUNNING: Final = 4
@@ -50,13 +48,12 @@ class BulkTask:
     error: str | None = None
     ended_s: float | None = None
     runner: asyncio.Task[None] | None = None
-    back: dict[Former, bytearray] = field(default_factory=dict[Former, bytearray])
-    is_forgotten: bool = False
+    back: dict[Former, bytearray] | None = field(default_factory=dict[Former, bytearray])  # None: forgotten
 
     @property
     def undoable(self) -> int:
         """Jobs that can be taken back, of those that it has changed: all of them, or none."""
-        return sum(len(ids) for ids in self.back.values()) // ID_BYTES
+        return sum(len(ids) for ids in (self.back or {}).values()) // ID_BYTES
 
     def keep(self, changed: answers.ChangedAnswer) -> None:
         """Remember what it has changed: how many, what was refused, their ids, and of a change where they were."""
@@ -64,14 +61,14 @@ class BulkTask:
         self.refused.update(code for _, code in changed.refused)
         left = max(0, _EXAMPLES - len(self.examples))
         self.examples += [(str(UUID(bytes=one)), code) for one, code in changed.refused[:left]]
-        if self.is_forgotten or self.order.parts:
+        if self.back is None or self.order.parts:
             return
         for former, ids in former_of(self.order.action, changed).items():
             self.back.setdefault(former, bytearray()).extend(b"".join(ids))
 
     def forget(self) -> None:
         """It cannot be taken back any more: it has been, or others need the room."""
-        self.back, self.is_forgotten = {}, True
+        self.back = None
 
     def start(self, work: Callable[[], Awaitable[None]]) -> None:
         """Run *work*, which is this task's, in the background."""
@@ -99,7 +96,6 @@ class BulkTask:
 
         Raises:
             ConflictError: Nothing is known of it any more.
-
         """
         if self.state == "running" or not self.back:
             raise ConflictError("that cannot be undone any more")
@@ -136,11 +132,10 @@ class BulkTasks:
 
         Raises:
             ConflictError: Too many are under way.
-
         """
         if self.running >= MOST_RUNNING:
             raise ConflictError(f"{self.running} such tasks are under way; wait for one of them, or stop it")
-        task = BulkTask(secrets.token_urlsafe(8), order, user, time.time())
+        task = BulkTask(secrets.token_urlsafe(8), order, user, began_s=time.time())
         self._tasks[task.key] = task
         while len(self._tasks) > MOST_KEPT:
             oldest = next(key for key, one in self._tasks.items() if one.state != "running")
@@ -154,7 +149,6 @@ class BulkTasks:
 
         Raises:
             ConflictError: Nothing is known of it any more, or too many are under way.
-
         """
         begun = self.begin(task.undo(), user)
         task.forget()

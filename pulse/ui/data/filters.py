@@ -18,8 +18,6 @@ from pulse.job import Status
 from pulse.protocol import answers
 from pulse.ui.view.formatting import foreign
 
-__all__ = ["Filters", "seconds"]
-
 LIMIT: Final = 50
 MOST: Final = 1000
 _TEXTS: Final = ("q", "topic", "name", "worker", "older", "newer", "schedule")
@@ -90,7 +88,6 @@ class Filters:
 
         Raises:
             BadRequestError: A value cannot be meant.
-
         """
         body: dict[str, object] = {key: getattr(self, key) for key in ("topic", "name", "worker") if getattr(self, key)}
         for one in self.status:
@@ -166,7 +163,6 @@ def seconds(label: str, text: str) -> float:
 
     Raises:
         BadRequestError: It is none; the message calls it *label*.
-
     """
     unit = _UNITS_S.get(text[-1:].lower())
     try:

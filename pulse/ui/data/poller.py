@@ -11,22 +11,22 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Final
+from typing import Final, TypeVar
 
+import msgspec
 import structlog
 
 from pulse.errors import PulseError
 from pulse.ops.problems import Problem
 from pulse.ops.status import DISPATCHER_S, StatusAnswers
 from pulse.protocol import answers as views
+from pulse.protocol.stats import Stats
 from pulse.ui.data.problems import wrongs
 from pulse.ui.data.queries import Questions
 from pulse.ui.view.charts import Chart, charts_of
-from pulse.ui.view.series import StatsView, read_stats
-
-__all__ = ["Poller", "SystemSnapshot"]
 
 _log = structlog.get_logger()
+KindT = TypeVar("KindT", bound=msgspec.Struct)
 
 EVERY_S: Final = 2.0
 FRESH_S: Final = 2 * EVERY_S  # an older one is asked for anew before a page shows it
@@ -42,22 +42,16 @@ class SystemSnapshot:
     Attributes:
         status: As in ``pulse ctl status``; what nobody told is None.
         silent: Who did not answer, and why.
-        told: The answer to ``stats``, where the server knows that request.
+        stats: The dispatcher's; None: it does not answer.
         at_s: When, Unix seconds.
         number: Which round.
-
     """
 
     status: views.StatusAnswer
     silent: Mapping[str, str]
-    told: Mapping[str, object] | None
+    stats: Stats | None
     at_s: float
     number: int
-
-    @cached_property
-    def stats(self) -> StatsView | None:
-        """Topics, and the last hour."""
-        return read_stats(self.told)
 
     @cached_property
     def charts(self) -> list[Chart]:
@@ -67,7 +61,7 @@ class SystemSnapshot:
     @cached_property
     def problems(self) -> list[Problem]:
         """What is not as it should be."""
-        return wrongs(self.status, self.silent, self.stats)
+        return wrongs(self.status, self.silent, self.stats.topics if self.stats else ())
 
     def about(self, page: str) -> list[Problem]:
         """What of that is shown in full on *page*."""
@@ -77,7 +71,8 @@ class SystemSnapshot:
     @property
     def is_paused(self) -> bool:
         """Whether everything is paused."""
-        return self.status.gate is not None and self.status.gate.paused
+        gate = self.status.gate
+        return gate is not None and gate.paused
 
     @property
     def health(self) -> str:
@@ -118,11 +113,11 @@ class Poller:
 
     @property
     def newest(self) -> SystemSnapshot | None:
-        """What is known without waiting, None where it is old."""
+        """The newest answer, without waiting; None where it is old."""
         return self._standing if self._is_fresh() else None
 
     def touch(self) -> None:
-        """Somebody looks: where what is known is old, it is asked for now, beside what the page itself asks."""
+        """Somebody looks: where the newest answer is old, ask for another now, beside what the page itself asks."""
         self._wanted_s = time.monotonic()
         self._wake.set()
         if not self._is_fresh():
@@ -144,7 +139,7 @@ class Poller:
         self._round = None
 
     async def watch(self) -> AsyncIterator[SystemSnapshot]:
-        """Each new standing; whoever is slow sees the newest, not all."""
+        """Each new standing; a slow reader sees the newest, not all."""
         if self._watchers >= MOST_WATCHERS:
             return
         self._watchers += 1
@@ -183,11 +178,17 @@ class Poller:
         )
         answers = StatusAnswers(supervisor, dispatcher)
         silent = answers.silent
-        status, puzzle = _read(answers.merged)
-        if puzzle is not None:
-            silent["dispatcher"] = puzzle
-        told = None if isinstance(stats, PulseError) else stats
-        standing = SystemSnapshot(status, silent, told, time.time(), self._number + 1)
+        status = _read(views.StatusAnswer, answers.merged)
+        if isinstance(status, PulseError):
+            silent["dispatcher"], status = status.message, views.StatusAnswer()
+        counted = _read(Stats, stats)
+        standing = SystemSnapshot(
+            status=status,
+            silent=silent,
+            stats=None if isinstance(counted, PulseError) else counted,
+            at_s=time.time(),
+            number=self._number + 1,
+        )
         if asked_s < self._asked_s:
             return standing  # a younger round was faster
         self._number += 1
@@ -204,8 +205,8 @@ async def _answer(question: Awaitable[dict[str, object]]) -> dict[str, object] |
         return error
 
 
-def _read(body: dict[str, object]) -> tuple[views.StatusAnswer, str | None]:
+def _read(kind: type[KindT], body: dict[str, object] | PulseError) -> KindT | PulseError:
     try:
-        return views.read(views.StatusAnswer, body), None
+        return body if isinstance(body, PulseError) else views.read(kind, body)
     except PulseError as error:
-        return views.StatusAnswer(), error.message
+        return error

@@ -3,36 +3,33 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from urllib.parse import urlencode
 
 from pulse.common.text import count, duration
 from pulse.ops.problems import Problem, live_problems, paused_by, problems
 from pulse.protocol import answers
+from pulse.protocol.stats import TopicStats
 from pulse.ui.view.formatting import foreign
-from pulse.ui.view.series import StatsView, TopicView
-
-__all__ = ["wrongs"]
 
 _MOST: int = 10  # sentences about topics, or workers; their pages have all
 
 
-def wrongs(status: answers.StatusAnswer, silent: Mapping[str, str], stats: StatsView | None) -> list[Problem]:
+def wrongs(status: answers.StatusAnswer, silent: Mapping[str, str], topics: Sequence[TopicStats]) -> list[Problem]:
     """
     What is wrong, the worst first.
 
     Args:
         status: What supervisor and dispatcher told.
         silent: Who did not answer, and why.
-        stats: Of the topics; None: nobody told.
-
+        topics: What the dispatcher counts of each.
     """
     is_paused = status.gate is not None and status.gate.paused
-    topics = [] if stats is None or is_paused else list(_topics(stats, status.gate, has_workers=bool(status.workers)))
+    stuck = [] if is_paused else list(_topics(topics, status.gate, has_workers=bool(status.workers)))
     return [
         *map(Problem, problems(status, silent)),
         *_some(list(live_problems(status)), "more: see Workers", "/workers"),
-        *_some(topics, "more topics: see Topics", "/topics"),
+        *_some(stuck, "more topics: see Topics", "/topics"),
     ]
 
 
@@ -42,9 +39,9 @@ def _some(found: list[Problem], others: str, page: str) -> list[Problem]:
     return found if more <= 0 else [*found[:_MOST], Problem(f"and {more} {others}", page=page)]
 
 
-def _topics(stats: StatsView, gate: answers.Gate | None, *, has_workers: bool) -> Iterator[Problem]:
+def _topics(topics: Sequence[TopicStats], gate: answers.Gate | None, *, has_workers: bool) -> Iterator[Problem]:
     pauses = {} if gate is None else gate.topics
-    for topic in stats.topics:
+    for topic in topics:
         if not topic.ready:
             continue
         name, quoted = foreign(topic.topic, 60), foreign(shlex.quote(topic.topic), 200)
@@ -54,11 +51,13 @@ def _topics(stats: StatsView, gate: answers.Gate | None, *, has_workers: bool) -
             pause = pauses.get(topic.topic)
             by = "" if pause is None else paused_by(pause)
             resume = (f"pulse ctl dispatch resume --topic {quoted}",)
-            yield Problem(f"topic “{name}” is paused{by}: {waits}", "A topic is paused", (), resume, page)
+            yield Problem(f"topic “{name}” is paused{by}: {waits}", "A topic is paused", (), advice=resume, page=page)
         elif topic.workers == 0 and has_workers:
             start = (f"pulse worker MODULE:APP --topic {quoted}",)
-            yield Problem(f"no worker serves topic “{name}”: {waits}", "A topic has no worker", (), start, page)
+            yield Problem(
+                f"no worker serves topic “{name}”: {waits}", "A topic has no worker", (), advice=start, page=page
+            )
 
 
-def _since(topic: TopicView) -> str:
+def _since(topic: TopicStats) -> str:
     return "" if topic.oldest_s is None else f", the first for {duration(topic.oldest_s)}"

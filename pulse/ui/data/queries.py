@@ -23,8 +23,6 @@ from pulse.errors import NobodyAnswersError, PulseError
 from pulse.ops.status import SUPERVISOR_S
 from pulse.system.directories import SUPERVISOR_SOCKET
 
-__all__ = ["ANSWER_S", "LazyConnection", "Questions"]
-
 Body = Mapping[str, object]
 
 ANSWER_S: Final = 1.2  # the rest of the two seconds is for the page
@@ -40,10 +38,9 @@ class LazyConnection:
     A connection that is made when it is first needed, and given up at the first trouble: the next question makes one.
 
     Args:
-        who: Whom it leads to, as messages call them.
+        who: The server, as messages call it.
         find: Finds the socket; None leaves it to the client.
-        behalf: For whom it asks.
-
+        behalf: The user who asks.
     """
 
     def __init__(self, who: str, find: Callable[[], Path | None], behalf: str | None = None) -> None:
@@ -60,7 +57,6 @@ class LazyConnection:
         Raises:
             NobodyAnswersError: No answer within *within_s*; what is not repeatable may have been done.
             RefusedError: The server says no.
-
         """
         client = self._client
         if client is None:
@@ -104,7 +100,6 @@ class Questions:
 
     Args:
         socket: The dispatcher's socket that the user named; None looks for it.
-
     """
 
     def __init__(self, socket: Path | None) -> None:
@@ -175,6 +170,6 @@ class Questions:
 
 
 def _look_at(task: asyncio.Task[dict[str, object]]) -> None:
-    """Whoever asked may have gone: an error that nobody takes is no news."""
+    """The asker may have gone: an error that nobody takes is no news."""
     if not task.cancelled():
         task.exception()

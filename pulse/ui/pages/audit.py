@@ -16,8 +16,6 @@ from pulse.errors import BadRequestError, PulseError
 from pulse.ui.pages.common import ask, trouble
 from pulse.ui.rendering import page
 
-__all__ = ["listing"]
-
 _FILTERS: Final = ("action", "topic")
 _FEW: Final = 3
 

@@ -21,8 +21,6 @@ from pulse.ui.pages.common import back, do, field, found_pages, id_of, permit, s
 from pulse.ui.rendering import page
 from pulse.ui.site import FORM
 
-__all__ = ["act", "preview", "start", "stop", "task", "tasks", "undo"]
-
 PREVIEW: Final = 1000  # jobs that are looked at before; beyond that the count is a least one
 _EXAMPLES: Final = 5
 _NOW_S: Final = 5.0  # for ticked jobs, a page at most

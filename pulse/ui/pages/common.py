@@ -22,22 +22,6 @@ from pulse.ui.data.queries import ANSWER_S, CHANGE_S
 from pulse.ui.rendering import page
 from pulse.ui.site import BEGAN, FORM, SESSION, Site
 
-__all__ = [
-    "ask",
-    "back",
-    "change",
-    "do",
-    "field",
-    "found_pages",
-    "id_of",
-    "permit",
-    "say_next",
-    "session_of",
-    "site_of",
-    "standing_of",
-    "trouble",
-]
-
 _STATUS_OF = {
     "bad_request": HTTPStatus.UNPROCESSABLE_ENTITY,
     "not_found": HTTPStatus.NOT_FOUND,
@@ -77,7 +61,6 @@ def id_of(text: str) -> bytes:
 
     Raises:
         NotFoundError: It is none, so nothing can be there.
-
     """
     try:
         return UUID(text).bytes
@@ -86,7 +69,7 @@ def id_of(text: str) -> bytes:
 
 
 async def trouble(request: Request, error: PulseError, template: str = "trouble.html", **context: Any) -> Response:
-    """The page that tells what is in the way, with the code that belongs to it."""
+    """The page that says what went wrong, with the code that belongs to it."""
     status = _STATUS_OF.get(error.code, HTTPStatus.BAD_GATEWAY)
     return await page(request, template, context, error=error, status=status)
 
@@ -121,7 +104,7 @@ async def found_pages(request: Request, body: Mapping[str, object]) -> AsyncIter
 async def ask(
     request: Request, kind: str, body: Mapping[str, object] | None = None, *, within_s: float = ANSWER_S
 ) -> Mapping[str, object]:
-    """Ask the dispatcher, as far as whoever is logged in may know."""
+    """Ask the dispatcher, as far as the user may know."""
     permit(request, kind)
     answer = await site_of(request).questions.ask(kind, body, within_s=within_s)
     sees = CONTENTS in session_of(request).rights or not is_about_contents(kind)
@@ -130,11 +113,10 @@ async def ask(
 
 def permit(request: Request, kind: str) -> None:
     """
-    Refuse what takes a role that whoever is logged in does not have.
+    Refuse what takes a role that the user does not have.
 
     Raises:
         ForbiddenError: It does.
-
     """
     session = session_of(request)
     if ACCESS_OF[kind] not in session.rights:
@@ -144,7 +126,7 @@ def permit(request: Request, kind: str) -> None:
 async def do(
     request: Request, kind: str, body: Mapping[str, object], *, within_s: float = CHANGE_S
 ) -> dict[str, object]:
-    """Let the dispatcher do something, for whoever is logged in."""
+    """Let the dispatcher do something, for the user."""
     permit(request, kind)
     return await site_of(request).questions.change(kind, body, behalf=session_of(request).user, within_s=within_s)
 
@@ -168,7 +150,6 @@ async def change(
 
     Returns:
         The answer; None when it failed.
-
     """
     site = site_of(request)
     try:

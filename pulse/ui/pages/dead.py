@@ -16,8 +16,6 @@ from pulse.ui.pages.common import found_pages, trouble
 from pulse.ui.rendering import page
 from pulse.ui.view import formatting
 
-__all__ = ["DeadGroup", "group", "listing"]
-
 LOOKED: Final = 250  # the newest: what was grouped in a blink
 MOST_LOOKED: Final = 5000  # by ?look=5000, as far as the time of a page reaches
 

@@ -1,4 +1,4 @@
-"""The gate: what is paused, by whom and until when; pausing and resuming, of everything or of a topic."""
+"""The gate: what is paused, who did that and until when; pausing and resuming, of everything or of a topic."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ from pulse.ui.pages.common import ask, back, change, field, say_next, trouble
 from pulse.ui.rendering import page
 from pulse.ui.site import FORM
 from pulse.ui.view.formatting import foreign
-
-__all__ = ["pause", "resume", "show"]
 
 
 async def show(request: Request) -> Response:

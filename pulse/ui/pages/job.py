@@ -18,8 +18,6 @@ from pulse.protocol.answers import AttemptInfo, JobInfo
 from pulse.ui.pages.common import ask, id_of, permit, site_of, trouble
 from pulse.ui.rendering import page
 
-__all__ = ["TimelineMoment", "document", "show", "stack", "timeline"]
-
 _WAITING = frozenset({"PENDING", "RETRYING"})
 _PARTS = ("args", "result", "progress", "last_error")
 
@@ -97,7 +95,7 @@ def timeline(job: JobInfo) -> Iterator[TimelineMoment]:
     for attempt in job.history:
         tone = {"released": "calm", "snoozed": "calm", "canceled": "calm"}.get(attempt.outcome, "bad")
         title = f"attempt {attempt.attempt}: {outcome_of(attempt)}" if attempt.attempt else outcome_of(attempt)
-        yield TimelineMoment(attempt.ended_at, title, tone, attempt)
+        yield TimelineMoment(attempt.ended_at, title, tone, attempt=attempt)
     if job.status == "RUNNING":
         yield TimelineMoment(job.started_at, f"attempt {job.attempts} is running", "now", note=job.locked_by or "")
     elif job.status in _WAITING:

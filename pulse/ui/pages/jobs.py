@@ -15,8 +15,6 @@ from pulse.ui.data.filters import Filters
 from pulse.ui.pages.common import ask, trouble
 from pulse.ui.rendering import page
 
-__all__ = ["listing"]
-
 
 async def listing(request: Request) -> Response:
     """A page of jobs; a whole id leads to its job."""

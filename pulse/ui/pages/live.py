@@ -11,8 +11,6 @@ from starlette.responses import Response
 
 from pulse.ui.pages.common import session_of, site_of
 
-__all__ = ["stream"]
-
 PING_S = 15
 SEND_S = 5.0  # a reader that takes no event within it is let go; its browser comes back when it can
 

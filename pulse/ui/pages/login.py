@@ -18,8 +18,6 @@ from pulse.ui.pages.common import site_of
 from pulse.ui.rendering import hop, render, theme
 from pulse.ui.site import FORM
 
-__all__ = ["ask", "check", "leave"]
-
 _WRONG = "User and password do not fit together."
 _USED = "That link has been used, or is of another start. The newest one stands where pulse ui runs."
 
@@ -30,7 +28,7 @@ async def ask(request: Request) -> Response:
     token = request.query_params.get("token")
     if token is None or site.options.credentials is not None:
         return _form(request, "")
-    # Nobody is slowed down for a wrong one: 192 bits are not guessed, and any page in the browser could send some.
+    # A wrong one costs no delay: 192 bits are not guessed, and any page in the browser could send some.
     if not site.link_token or not rules.is_same(site.link_token, token):
         return _form(request, _USED, HTTPStatus.FORBIDDEN)
     site.new_link()

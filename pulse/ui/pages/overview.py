@@ -14,15 +14,13 @@ from pulse.protocol import answers
 from pulse.ui.pages.common import ask, site_of, standing_of
 from pulse.ui.rendering import page
 
-__all__ = ["show"]
-
 _SHOWN: Final = 6
 _LOOKED: Final = 50  # of what runs: the longest running one is mostly among the oldest
 _WAITING: Final = ("PENDING", "RETRYING")
 
 
 async def show(request: Request) -> Response:
-    """The overview; what cannot be told is left out, and the reason stands on top."""
+    """The overview; what is not known is left out, and the reason is on top."""
     waits = {"status": list(_WAITING), "oldest": True, "limit": _SHOWN}
     runs = {"status": ["RUNNING"], "oldest": True, "limit": _LOOKED}
     standing, failed, oldest, running = await asyncio.gather(
@@ -48,7 +46,7 @@ async def show(request: Request) -> Response:
 
 
 async def _jobs(request: Request, body: Mapping[str, Any]) -> list[answers.JobInfo] | PulseError:
-    """Some jobs, or why there are none: that stands on top of the page. None are asked for where none are known."""
+    """Some jobs, or why there are none: that is on top of the page. None are asked for where none are known."""
     newest = site_of(request).poller.newest
     counts = None if newest is None else newest.status.jobs
     if counts is not None and not any(counts.get(status) for status in body["status"]):

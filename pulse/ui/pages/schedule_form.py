@@ -14,8 +14,6 @@ from pulse.errors import BadRequestError
 from pulse.protocol.answers import ScheduleInfo
 from pulse.ui.site import FORM
 
-__all__ = ["FIELDS", "body_of", "values_from", "values_of"]
-
 KINDS: Final = ("cron", "every", "at")
 FIELDS: Final = (
     "name", "kind", "cron", "timezone", "every", "at", "args", "topic", "priority", "max_attempts", "timeout_s",
@@ -59,11 +57,10 @@ def body_of(given: Mapping[str, str], before: Mapping[str, str] | None = None) -
 
     Args:
         given: What was typed.
-        before: What stood there: only what differs is asked for, and what was emptied is unset.
+        before: What was there: only what differs is asked for, and what was emptied is unset.
 
     Raises:
         BadRequestError: A field is not understood.
-
     """
     kind = given.get("kind", "")
     if kind not in KINDS:

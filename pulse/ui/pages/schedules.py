@@ -24,8 +24,6 @@ from pulse.ui.pages.schedule_form import body_of, values_from, values_of
 from pulse.ui.rendering import page
 from pulse.ui.view.formatting import foreign, zone_of
 
-__all__ = ["act", "confirm_delete", "create", "edit", "form", "listing", "save", "show"]
-
 PREVIEW: Final = 10
 
 
@@ -67,7 +65,7 @@ async def form(request: Request) -> Response:
 
 
 async def create(request: Request) -> Response:
-    """Make it; what is wrong is told above the form, which keeps what was typed."""
+    """Make it; what is wrong is shown above the form, which keeps what was typed."""
     given = values_of(request)
     site = site_of(request)
     try:

@@ -13,8 +13,6 @@ from pulse.protocol import answers
 from pulse.ui.pages.common import back, do, permit, say_next, session_of, site_of, standing_of, trouble
 from pulse.ui.rendering import page, theme
 
-__all__ = ["actors", "confirm_restart", "restart", "set_theme", "undo", "workers"]
-
 
 async def workers(request: Request) -> Response:
     """The handler processes that are connected."""

@@ -20,9 +20,6 @@ from pulse.ui.data.poller import SystemSnapshot
 from pulse.ui.pages.common import ask, change, field, say_next, standing_of, trouble
 from pulse.ui.rendering import page
 from pulse.ui.site import FORM
-from pulse.ui.view.series import TopicView
-
-__all__ = ["listing", "save", "show"]
 
 MOST: Final = 500  # rows of a page that renews itself
 _WHOLE: Final = frozenset({"max_attempts", "max_crashes"})
@@ -62,13 +59,13 @@ async def listing(request: Request) -> Response:
 
 def _least_wanted(row: Mapping[str, Any]) -> tuple[bool, bool, str]:
     """What waits or is paused comes first, where there are too many."""
-    return not row["stats"].ready, not row["paused"], row["topic"]
+    return not (row["stats"] and row["stats"].ready), not row["paused"], row["topic"]
 
 
 def _rows(
     standing: SystemSnapshot, policies: Mapping[str, Mapping[str, object]], *, others: bool
 ) -> list[dict[str, object]]:
-    """A row for each topic, with what is known of it; *others*: those without a policy, too."""
+    """A row for each topic, with its counts; *others*: those without a policy, too."""
     known = {} if standing.stats is None else {one.topic: one for one in standing.stats.topics}
     workers = standing.status.workers or []
     paused = {} if standing.status.gate is None else standing.status.gate.topics
@@ -82,7 +79,7 @@ def _rows(
             "policy": policies.get(name, {}),
             "paused": paused.get(name),
             "workers": serving[name],
-            "stats": known.get(name, TopicView(name)),
+            "stats": known.get(name),
         }
         for name in sorted(names)
     ]
@@ -108,7 +105,7 @@ async def show(request: Request) -> Response:
 
 
 async def save(request: Request) -> Response:
-    """Set what was typed, unset what was emptied; what stands as it stood is left alone."""
+    """Set what was typed, unset what was emptied; what is unchanged is left alone."""
     topic = request.scope[FORM].get("topic", [""])[0]
     here = f"/topics/view?{urlencode({'topic': topic})}"
     try:

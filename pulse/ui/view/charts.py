@@ -10,10 +10,8 @@ from typing import Final
 
 from markupsafe import Markup, escape
 
+from pulse.protocol.stats import Stats
 from pulse.ui.view.formatting import duration, number
-from pulse.ui.view.series import StatsView
-
-__all__ = ["Chart", "ChartLine", "charts_of", "draw", "nice_top"]
 
 WIDTH: Final = 600
 HEIGHT: Final = 160
@@ -38,22 +36,22 @@ class ChartLine:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A chart as it stands in a page: title, legend of name, tone and newest value, and the drawing."""
+    """A chart as a page has it: title, legend of name, tone and newest value, and the drawing."""
 
     title: str
     legend: Sequence[tuple[str, str, str]]
     svg: Markup
 
 
-def charts_of(stats: StatsView | None) -> list[Chart]:
+def charts_of(stats: Stats | None) -> list[Chart]:
     """Rate, wait and depth of the last hour; none where the server has no history."""
-    series = None if stats is None else stats.series
-    if series is None or len(series.times) < 2:  # noqa: PLR2004 - a line has two ends
+    if stats is None or len(stats.series.times) < 2:  # noqa: PLR2004 - a line has two ends
         return []
+    series = stats.series
+    counts = {"submitted": series.submitted, "completed": series.completed, "failed": series.failed}
     rate = [
-        ChartLine("submitted", series.rate(series.submitted), "a"),
-        ChartLine("completed", series.rate(series.completed), "b"),
-        ChartLine("failed", series.rate(series.failed), "c"),
+        ChartLine(name, [jobs / series.step_s for jobs in counted], tone)
+        for (name, counted), tone in zip(counts.items(), "abc", strict=True)
     ]
     wait = [ChartLine("wait p50", series.wait_p50_s, "a"), ChartLine("wait p99", series.wait_p99_s, "c")]
     return [
@@ -77,7 +75,6 @@ def draw(title: str, times: Sequence[float], lines: Sequence[ChartLine], show: C
         times: Unix seconds, rising.
         lines: Their values at these times.
         show: A value in words, with its unit.
-
     """
     lines = [line for line in lines if len(line.values) == len(times)]
     most = max((value for line in lines for value in line.values if value is not None), default=0.0)

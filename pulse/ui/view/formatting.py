@@ -139,7 +139,7 @@ def pill(status: str) -> Markup:
 
 
 def stamp(moment_s: float | None, now_s: float, zone: tzinfo = UTC) -> Markup:
-    """A time, relative; its exact value for whoever points at it, and for machines."""
+    """A time, relative; its exact value below the pointer, and for machines."""
     if moment_s is None:
         return Markup("–")
     try:

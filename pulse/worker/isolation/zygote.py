@@ -25,7 +25,6 @@ from dataclasses import dataclass
 from typing import Final
 
 import msgspec
-import structlog
 
 from pulse.app.app import App
 from pulse.app.tracing import preload
@@ -89,6 +88,8 @@ def _prepare(options: ZygoteOptions) -> None:
         importlib.import_module("uvloop")
     threads = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
     if threads:
+        import structlog  # not above: pulse.logs comes first
+
         log = structlog.get_logger("pulse.worker").bind(worker=options.name)
         log.warning("app_started_threads", threads=threads)
     processes.adopt_orphans()

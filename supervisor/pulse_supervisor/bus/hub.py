@@ -44,7 +44,6 @@ class Hub:
         report: Called with a child's name and what it says about itself.
         describe: The supervisor's own part of ``status``, for an actor that asks.
         log: Called with an event and fields.
-
     """
 
     def __init__(

@@ -25,7 +25,7 @@ class _PendingRequest:
         self.answer: Frame | None = None
 
     def settle(self, answer: Frame | None) -> None:
-        """Wake whoever waits."""
+        """Wake the waiters."""
         self.answer = answer
         self.answered.set()
 
@@ -42,7 +42,6 @@ class BusLink:
     Attributes:
         greeted: Whether it said hello.
         briefed: Whether it was sent its settings; before that it expects nothing else.
-
     """
 
     def __init__(self, name: str, pid: int, sock: socket.socket) -> None:
@@ -105,7 +104,7 @@ class BusLink:
         return question.answer
 
     def take_answer(self, frame: Frame) -> None:
-        """Hand ``ok`` or ``error`` to whoever asked; nobody may be waiting any more."""
+        """Hand ``ok`` or ``error`` to the asker; nobody may be waiting any more."""
         question = self._questions.get(frame.request if frame.request is not None else -1)
         if question is not None:
             question.settle(frame if frame.kind == "ok" else None)
@@ -117,7 +116,6 @@ class BusLink:
         Args:
             handle: Called with each frame.
             broken: Called once when nothing more can be read.
-
         """
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._write_late)
@@ -160,7 +158,7 @@ class BusLink:
                 return
 
     def close(self) -> None:
-        """Close our end; whoever waits on it is woken."""
+        """Close our end; waiters are woken."""
         if self._sock.fileno() >= 0:
             trio.lowlevel.notify_closing(self._sock)
             self._sock.close()

@@ -3,73 +3,62 @@
 from __future__ import annotations
 
 import signal
-from dataclasses import dataclass
+
+import msgspec
 
 
-class Event:
+class Event(msgspec.Struct, frozen=True):
     """Something that happened to a child."""
 
-    __slots__ = ()
 
-
-@dataclass(frozen=True, slots=True)
-class StartAsked(Event):
+class StartAsked(Event, frozen=True):
     """It is this child's turn to start."""
 
 
-@dataclass(frozen=True, slots=True)
-class SpawnOk(Event):
+class SpawnOk(Event, frozen=True):
     """A process was spawned."""
 
     pid: int
 
 
-@dataclass(frozen=True, slots=True)
-class SpawnFailed(Event):
-    """No process could be spawned; ``passes``: for want of descriptors, processes or memory, which comes to an end."""
+class SpawnFailed(Event, frozen=True):
+    """No process could be spawned; ``passes``: for want of descriptors, processes or memory, which ends."""
 
     reason: str
     passes: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class HelloReceived(Event):
+class HelloReceived(Event, frozen=True):
     """It said hello on the bus."""
 
 
-@dataclass(frozen=True, slots=True)
-class Briefed(Event):
+class Briefed(Event, frozen=True):
     """Its settings were sent."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReadyReceived(Event):
+class ReadyReceived(Event, frozen=True):
     """It can do its work."""
 
 
-@dataclass(frozen=True, slots=True)
-class PongReceived(Event):
+class PongReceived(Event, frozen=True):
     """It answered a ping; its unfinished turn is *turn_age_s* old."""
 
     turn_age_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class RefusalReceived(Event):
+class RefusalReceived(Event, frozen=True):
     """It said why it is about to give up."""
 
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class BusBroken(Event):
+class BusBroken(Event, frozen=True):
     """It sent what is not the protocol."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Exited(Event):
+class Exited(Event, frozen=True):
     """Its process ended: by an exit code, or by a signal; *hopeless* says why starting it again cannot help."""
 
     code: int | None = None
@@ -83,69 +72,57 @@ class Exited(Event):
         return signal.Signals(self.signal).name if known else f"signal {self.signal}"
 
 
-@dataclass(frozen=True, slots=True)
-class StopAsked(Event):
+class StopAsked(Event, frozen=True):
     """It is to stop for good, in its own time."""
 
 
-@dataclass(frozen=True, slots=True)
-class StopNow(Event):
+class StopNow(Event, frozen=True):
     """It is to stop for good, at once; or at *not_before_s*, when it is needed until then."""
 
     not_before_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class RestartAsked(Event):
+class RestartAsked(Event, frozen=True):
     """An operator wants it stopped and started again."""
 
 
-@dataclass(frozen=True, slots=True)
-class Deadline(Event):
+class Deadline(Event, frozen=True):
     """``deadline_s`` has come."""
 
 
-@dataclass(frozen=True, slots=True)
-class Slept(Event):
+class Slept(Event, frozen=True):
     """The supervisor itself did not run for *slept_s*: nobody else is to blame for the silence."""
 
     slept_s: float
 
 
-class Effect:
+class Effect(msgspec.Struct, frozen=True):
     """Something to be done about a child."""
 
-    __slots__ = ()
 
-
-@dataclass(frozen=True, slots=True)
-class Spawn(Effect):
+class Spawn(Effect, frozen=True):
     """Start a process."""
 
 
-@dataclass(frozen=True, slots=True)
-class SendStart(Effect):
+class SendStart(Effect, frozen=True):
     """Send the settings as soon as there are any, then report Briefed."""
 
     boot: bool
 
 
-@dataclass(frozen=True, slots=True)
-class SendStop(Effect):
+class SendStop(Effect, frozen=True):
     """Ask on the bus to stop within *grace_s*."""
 
     grace_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class Signal(Effect):
+class Signal(Effect, frozen=True):
     """Send a signal to the process."""
 
     signal: signal.Signals
 
 
-@dataclass(frozen=True, slots=True)
-class StopAll(Effect):
+class StopAll(Effect, frozen=True):
     """This child cannot be helped: stop every child and exit with *exit_code*, saying *message*."""
 
     exit_code: int

@@ -5,7 +5,7 @@ Theory of operation
 -------------------
 ``TABLE`` says, for each phase, which events can happen and what is done about them; a missing key is the error.
 Nothing here reads a clock, sends a byte or touches a process: effects say what is to be done, ``runner`` does it, and
-what comes of it returns as an event. So every history, however unlikely, is a list in a test.
+the result returns as an event. So every history, however unlikely, is a list in a test.
 
     STOPPED --StartAsked--> SPAWNING --SpawnOk--> SPAWNED --HelloReceived--> GREETED
     GREETED --Briefed--> PRIMING --ReadyReceived--> RUNNING
@@ -26,8 +26,10 @@ from __future__ import annotations
 import enum
 import signal
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from typing import Final, TypeAlias, TypeVar, cast
+
+import msgspec
+from msgspec.structs import replace
 
 from pulse.system.restart_policy import RestartLog
 from pulse_supervisor.children.events import (
@@ -92,10 +94,9 @@ SHOWN: Final[Mapping[ChildPhase, str]] = {
 PINGED: Final = frozenset({ChildPhase.PRIMING, ChildPhase.RUNNING})  # before its settings an actor only waits for them
 
 
-@dataclass(frozen=True, slots=True)
-class ChildState:
+class ChildState(msgspec.Struct, frozen=True):
     """
-    What is known of one child.
+    The state of one child.
 
     Attributes:
         phase: Where it is in its life.
@@ -110,7 +111,6 @@ class ChildState:
         boot: Whether its present start, else its next one, is its first.
         restarts: How often it was started after the first time.
         log: The restarts that count against the intensity.
-
     """
 
     phase: ChildPhase = ChildPhase.STOPPED
@@ -159,7 +159,6 @@ def step(child: ChildSpec, state: ChildState, event: Event, now_s: float) -> Out
 
     Raises:
         IllegalEventError: The event cannot happen in this phase.
-
     """
     handler = TABLE[state.phase].get(type(event))
     if handler is None:
@@ -188,7 +187,7 @@ def _spawned(child: ChildSpec, state: ChildState, event: SpawnOk, now_s: float) 
 
 
 def _spawn_failed(child: ChildSpec, state: ChildState, event: SpawnFailed, now_s: float) -> Outcome:
-    if event.passes:  # not counted, however often: whoever gives up because of it is not there when it is over
+    if event.passes:  # not counted, however often: a supervisor that gave up would not be there when it is over
         return _later(child, state, event.reason, now_s)
     return _restart(child, state, event.reason, now_s)
 
@@ -240,7 +239,7 @@ def _silent_or_overdue(child: ChildSpec, state: ChildState, _event: Deadline, no
 
 
 def _overdue(child: ChildSpec, state: ChildState, what: str, now_s: float) -> Outcome:
-    """At boot somebody waits for an answer, so it is told; later it is one more fault."""
+    """At boot somebody waits for an answer, so it is a message; later it is one more fault."""
     after = f"{what} {now_s - state.spawned_s:.0f} s after its start"
     stopped, effects = _kill(state, after, now_s, child)
     if state.boot:

@@ -45,9 +45,8 @@ class ChildProcess:
     A running child process that this process has spawned.
 
     Attributes:
-        pid: Its pid, also that of its session and process group.
+        pid: Its pid, also of its session and process group.
         bus: Our end of its socketpair, None when it does not speak on the bus.
-
     """
 
     __slots__ = ("_pidfd", "_popen", "bus", "pid")
@@ -92,7 +91,6 @@ def spawn(child: ChildSpec, shared: Mapping[Placeholder, int]) -> ChildProcess:
 
     Raises:
         OSError: The program cannot be executed, or the system has no room for it.
-
     """
     values = {**shared, Placeholder.PARENT_PID: os.getpid()}
     ours, theirs = socket.socketpair() if Placeholder.BUS_FD in child.argv else (None, None)

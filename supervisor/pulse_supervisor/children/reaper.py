@@ -3,36 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import signal
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import msgspec
 import trio
 
-_PR_SET_CHILD_SUBREAPER: Final = 36
 _POLITE_S: Final = 1.0  # for what a handler left running on purpose; nobody waits for its result any more
 _FORCED_S: Final = 2.0
 _POLL_S: Final = 0.02
 
 
-def become_subreaper() -> None:
-    """
-    Have the kernel give orphaned descendants to this process instead of to pid 1.
-
-    Raises:
-        OSError: The kernel refuses.
-    """
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
-
-
-@dataclass(frozen=True, slots=True)
-class LeftBehind:
+class Orphan(msgspec.Struct, frozen=True):
     """A process that was still there when all children had stopped."""
 
     pid: int
@@ -45,7 +30,6 @@ class Reaper:
 
     Args:
         is_child: Whether a pid belongs to a child; those are reaped where their exit status is wanted.
-
     """
 
     def __init__(self, is_child: Callable[[int], bool]) -> None:
@@ -76,21 +60,21 @@ class Reaper:
                     return
                 os.waitid(os.P_PID, dead.si_pid, os.WEXITED)
 
-    async def end_all(self) -> list[LeftBehind]:
+    async def end_all(self) -> list[Orphan]:
         """
         End every process that is still below this one: SIGTERM, then SIGKILL, with a bound each.
 
         Returns:
             What was found, the first time each was seen.
         """
-        found: dict[int, LeftBehind] = {}
+        found: dict[int, Orphan] = {}
         for number, wait_s in ((signal.SIGTERM, _POLITE_S), (signal.SIGKILL, _FORCED_S)):
             told: set[int] = set()
             with trio.move_on_after(wait_s):
                 # A process that ends leaves its own children to us, so look until there are none.
                 while pids := self._living():
                     for pid in pids - told:
-                        found.setdefault(pid, LeftBehind(pid, _command(pid)))
+                        found.setdefault(pid, Orphan(pid, _command(pid)))
                         _send(pid, number)
                     told |= pids
                     await trio.sleep(_POLL_S)

@@ -11,9 +11,10 @@ import enum
 import signal
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from pulse.config import Settings
 from pulse.system.restart_policy import Delay, Intensity, Restart
@@ -40,15 +41,13 @@ class ChildKind(enum.Enum):
     SERVICE = "service"
 
 
-@dataclass(frozen=True, slots=True)
-class StopStep:
+class StopStep(msgspec.Struct, frozen=True):
     """
     One rung of the ladder by which a child is stopped.
 
     Attributes:
         signal: What to send; None: a ``stop`` frame on the bus.
         wait_s: How long to wait for the end before the next rung.
-
     """
 
     signal: signal.Signals | None
@@ -79,8 +78,7 @@ POSTGRES_AT_ONCE: Final = (
 _POOL_REPORT_S: Final = 5.0  # what a pool may take beyond the drain to have its last results acknowledged
 
 
-@dataclass(frozen=True, slots=True)
-class LivenessLimits:
+class LivenessLimits(msgspec.Struct, frozen=True):
     """
     How long an actor may keep silent, in seconds.
 
@@ -91,7 +89,6 @@ class LivenessLimits:
         pong_s: Since the last sign of life: three pings. A loop that blocks for so long fails all who wait for it.
         priming_pong_s: The same before ready, where imports and large first results block the loop legitimately.
         turn_s: Age of an unfinished turn: every statement is bounded by 5 s, so nothing sound takes this long.
-
     """
 
     hello_s: float = 30.0
@@ -102,8 +99,7 @@ class LivenessLimits:
     turn_s: float = 30.0
 
 
-@dataclass(frozen=True, slots=True)
-class ChildSpec:
+class ChildSpec(msgspec.Struct, frozen=True):
     """
     One process to keep alive.
 
@@ -118,7 +114,6 @@ class ChildSpec:
         at_once: The ladder of the impatient.
         limits: How long it may keep silent; None: it does not speak on the bus.
         env: Variables on top of the supervisor's own environment.
-
     """
 
     name: str
@@ -146,7 +141,6 @@ def actors(*, tcp: bool = False) -> list[ChildSpec]:
 
     Args:
         tcp: Whether it listens on TCP, too.
-
     """
     doors = (Placeholder.LISTEN_FD, Placeholder.TCP_FD) if tcp else (Placeholder.LISTEN_FD,)
     return [actor("watchdog"), actor("pause"), actor("scheduler"), actor("dispatcher", *doors)]
@@ -160,7 +154,6 @@ def pool(app: str, settings: Settings, socket_path: Path) -> ChildSpec:
         app: ``MODULE:APP``.
         settings: Its sizes and drain; what else it is to know goes into its environment, and no secret.
         socket_path: Where the dispatcher listens.
-
     """
     counts = {"processes": settings.processes, "concurrency": settings.concurrency, "spares": settings.spares}
     sizes = [word for name, count in counts.items() for word in (f"--{name}", str(count))]
@@ -213,7 +206,7 @@ def command_line(child: ChildSpec, values: Mapping[Placeholder, int]) -> list[st
 
 def stop_order(children: Sequence[ChildSpec]) -> list[list[ChildSpec]]:
     """
-    Who is stopped after whom, given the order of starting: the reverse, but all pools at once.
+    The order of stopping, given the order of starting: the reverse, but all pools at once.
 
     Pools come first because their last results need the dispatcher; they would add up their drains one by one.
     """

@@ -1,5 +1,5 @@
 """
-The newest log lines of the supervisor and its children, for `pulse ctl logs`: bounded in bytes, whoever logs how much.
+The newest log lines of the supervisor and its children, for `pulse ctl logs`: bounded in bytes, however much is logged.
 
 Lines come as datagrams (``pulse.system.log_forward``), which nobody waits for; a reader asks for what is behind a
 number, and waits a while for more. So neither who writes nor who reads can keep the supervisor from its work.
@@ -13,7 +13,6 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -24,8 +23,6 @@ from msgspec import Struct
 from pulse.protocol import LogsRequest
 from pulse.system.listeners import owner_only
 from pulse.system.log_forward import LEVELS, MAX_LINE_BYTES, SOCKET_VARIABLE, TAP
-
-__all__ = ["MAX_RING_BYTES", "LogRing", "serve_ring"]
 
 SOCKET_NAME: Final = "logs.sock"
 MAX_RING_BYTES: Final = 2 * 1024**2  # some ten thousand lines: hours of a quiet system, minutes of one in trouble
@@ -40,8 +37,7 @@ class _LineFields(Struct):
     actor: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class LogEntry:
+class LogEntry(msgspec.Struct, frozen=True):
     """A line, its number, and what it is chosen by."""
 
     number: int
@@ -75,7 +71,7 @@ class LogRing:
         except (msgspec.MsgspecError, UnicodeDecodeError):
             return
         level = LEVELS.index(told.level) if told.level in LEVELS else 1
-        self._entries.append(LogEntry(self._next, text, level, told.actor))
+        self._entries.append(LogEntry(self._next, text, level, actor=told.actor))
         self._next += 1
         self._bytes += len(line)
         while self._bytes > self._max_bytes:

@@ -1,7 +1,7 @@
 """
 ``supervisor.sock``: status and control, answered while the dispatcher or the database is down.
 
-Whoever can open the socket may speak, so nothing that is said here may cost more than one connection: each has a bound
+Everybody who can open the socket may speak, so nothing said here may cost more than one connection: each has a bound
 on time, bytes and requests under way, each error is an answer, and the supervisor goes on. What an account may ask is a
 matter of its roles.
 """
@@ -12,11 +12,12 @@ import errno
 import socket
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
+import msgspec
 import trio
 from msgspec import Struct
+from msgspec.structs import replace
 
 from pulse.errors import (
     BadRequestError,
@@ -58,9 +59,8 @@ _NO_ROOM_PAUSE_S: Final = 0.5  # accept fails at once while there is no room, so
 Answer: TypeAlias = Callable[[Struct], Awaitable[dict[str, object]]]
 
 
-@dataclass(frozen=True, slots=True)
-class Requester:
-    """Who asks: uid and pid of the process, by the kernel; and for whom, by its own word."""
+class Requester(msgspec.Struct, frozen=True):
+    """Who asks: uid and pid of the process, by the kernel; and the user that it names."""
 
     uid: int
     pid: int
@@ -78,7 +78,6 @@ class ControlServer:
         grants: Which accounts may do what.
         did: Called with what was carried out, and who asked.
         forbade: Called with the kind that somebody asked for, the role that it takes, and who lacks it.
-
     """
 
     def __init__(
@@ -133,7 +132,7 @@ class ControlServer:
         finally:
             self._connections -= 1
             self._of_account[peer.requester.uid] -= 1
-            self._of_account += Counter()  # those of whom none is left
+            self._of_account += Counter()  # without counts of 0
 
     async def _converse(self, peer: _ControlConnection) -> None:
         try:
@@ -169,7 +168,7 @@ class ControlServer:
             return encode("ok", frame.request, answer)
         except (RefusedError, ProtocolError) as error:
             return encode_error(frame.request, error.code, error.message)
-        except Exception as error:  # noqa: BLE001 - the requester is told, the log says why, the others go on
+        except Exception as error:  # noqa: BLE001 - the requester gets an error, the log says why, the others go on
             self._log("request_failed", kind=frame.kind, error=repr(error))
             return encode_error(frame.request, PulseError.code, f"{frame.kind} failed; the supervisor's log says why")
 
@@ -216,11 +215,11 @@ class _ControlConnection:
         self._broken: BrokenStreamError | None = None
 
     def identify(self, requester: Requester, rights: Rights) -> None:
-        """Who is at the other end, and what that account may ask."""
+        """Note the peer, and what that account may ask."""
         self.requester, self.rights = requester, rights
 
     def speak_for(self, behalf: str | None) -> None:
-        """For whom it asks, by its own word."""
+        """Note the user that the peer names."""
         self.requester = replace(self.requester, behalf=behalf)
 
     async def receive(self, first_byte_s: float | None) -> Frame | None:
@@ -232,7 +231,6 @@ class _ControlConnection:
 
         Raises:
             ProtocolError: The bytes are not the protocol, or a frame was begun and not ended in time.
-
         """
         scope = trio.CancelScope(deadline=_in(first_byte_s))
         with scope:
@@ -255,7 +253,6 @@ class _ControlConnection:
 
         Raises:
             trio.TooSlowError: The peer does not read.
-
         """
         with trio.fail_after(_SEND_S):
             await self.stream.send_all(data)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -39,8 +38,7 @@ class ActorStatus(Struct, frozen=True):
         return msgspec.structs.replace(other, **{name: value for name, value in mine.items() if value is not None})
 
 
-@dataclass(frozen=True, slots=True)
-class _LastGate:
+class _LastGate(msgspec.Struct, frozen=True):
     gate: Mapping[str, object]
     as_of: float
 
@@ -52,7 +50,6 @@ class StatusCollector:
     Args:
         describe: The supervisor's own part: ``supervisor``, ``actors``, ``pools``.
         listeners: The actors that can be asked now.
-
     """
 
     def __init__(self, describe: Callable[[], dict[str, object]], listeners: Callable[[], Sequence[BusLink]]) -> None:
@@ -66,7 +63,6 @@ class StatusCollector:
 
         Returns:
             The document of ``status``; what nobody told is None, the gate then the last known with ``as_of``.
-
         """
         told = ActorStatus()
         links = self._listeners()

@@ -3,7 +3,7 @@ The system user that the embedded PostgreSQL runs under when pulse runs as root.
 
 initdb and postgres refuse root and want a passwd entry, so there must be another user: the one that the administrator
 names, else ``pulse``, made once. Nothing here changes the permissions of anything: where that user may not go is asked
-of the kernel, by going there as that user, and the answer is told to the administrator.
+of the kernel, by going there as that user, and the administrator gets the answer.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ import pwd
 import shutil
 import subprocess
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from pulse.errors import EmbeddedError
 
@@ -26,8 +27,7 @@ _RUN_S: Final = 30.0  # what runs here takes milliseconds; this bounds a hung NS
 _ENTER_EACH: Final = 'while [ $# -gt 0 ]; do cd -P -- "$1" 2>/dev/null || { echo $#; exit 0; }; shift; done; echo 0'
 
 
-@dataclass(frozen=True, slots=True)
-class Account:
+class Account(msgspec.Struct, frozen=True):
     """A user of this system, other than root, as the kernel wants it: name and numbers."""
 
     name: str
@@ -61,7 +61,7 @@ def account_for(embedded_user: str | None, log: Callable[..., object]) -> Accoun
         log("system_user_made", user=name, uid=entry.pw_uid)
     if entry.pw_uid == 0:
         raise EmbeddedError(f'PostgreSQL refuses to run as root, and the user "{name}" has uid 0')
-    return Account(name, entry.pw_uid, entry.pw_gid, tuple(os.getgrouplist(name, entry.pw_gid)))
+    return Account(name, entry.pw_uid, entry.pw_gid, groups=tuple(os.getgrouplist(name, entry.pw_gid)))
 
 
 def make_system_user(name: str) -> pwd.struct_passwd:

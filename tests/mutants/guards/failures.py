@@ -21,9 +21,9 @@ FAILURES: Final = Guarded(
             ("is_safe_after", '(error.sqlstate or "")[:2] not in UNSAFE_CLASSES', "True"),
         ],
         _POOL + "test_an_answer_that_cannot_be_read": [
-            ("is_safe_after", " and not isinstance(error, UnreadableError)", ""),
-            ("meaning_of", "if isinstance(error, UnreadableError):", "if False:"),
-            ("error_of", "is_done = isinstance(error, UnreadableError)", "is_done = False"),
+            ("is_safe_after", " and not isinstance(error, UnreadableAnswerError)", ""),
+            ("meaning_of", "if isinstance(error, UnreadableAnswerError):", "if False:"),
+            ("error_of", "is_done = isinstance(error, UnreadableAnswerError)", "is_done = False"),
         ],
         _POOL + "test_away_of_one_statement_alone": [
             ("error_of", "failure.times < STUBBORN", "True"),

@@ -137,7 +137,7 @@ SINK: Final = Guarded(
             ("Sink.isatty", "os.isatty(self._fd)", "False"),
         ],
         _PROGRAMS + "test_last_words": [
-            ("Sink", '"""Nothing: the other stream may write here, too, and nobody is to fail."""', "super().close()"),
+            ("Sink", '"""Nothing: the other stream may write here, too, and must not fail."""', "super().close()"),
             ("last_words", "stream.flush()", "pass"),
         ],
         _PROGRAMS + "test_the_last_phase": [

@@ -17,7 +17,7 @@ DOOR: Final = Guarded(
     "pulse.ui.guard",
     {
         _DOOR + "test_names_that_it_may_be_called_by": [
-            ("Guard._check_host", "not in self._site.options.known_hosts", "is None"),
+            ("Guard._check_host", "not in self._options.known_hosts", "is None"),
         ],
         _DOOR + "test_pages_need_a_session": [
             ("Guard._checked", "elif session is None:", "elif False:"),
@@ -53,7 +53,7 @@ DOOR: Final = Guarded(
             ("_read_body", 'if message["type"] == "http.disconnect":', "if False:"),
         ],
         _DOOR + "test_read_only": [
-            ("Guard._checked", " and self._site.options.read_only:", " and False:"),
+            ("Guard._checked", " and self._options.read_only:", " and False:"),
             ("Guard._checked", "path not in _HARMLESS and ", 'not path.startswith("/login") and '),
             ("Guard._checked", "path not in _HARMLESS and ", ""),
         ],
@@ -189,11 +189,11 @@ TASKS: Final = Guarded(
         _BULK + "test_a_task_is_taken_back": [
             ("BulkTask.undo", " or not self.back", ""),
             ("BulkTasks.undo", "        task.forget()\n", ""),
-            ("BulkTask.keep", "self.is_forgotten or self.order.parts", "self.is_forgotten"),
+            ("BulkTask.keep", "self.back is None or self.order.parts", "self.back is None"),
         ],
         _BULK + "test_what_undoes_is_bounded": [
             ("BulkTasks._change", "self._forget_some(task)", "pass"),
-            ("BulkTask.keep", "self.is_forgotten or ", ""),
+            ("BulkTask.keep", "self.back is None or ", ""),
         ],
         _BULK + "test_it_ends_where_all_were_met": [
             ("BulkTasks._walk", "if left == 0:", "if False:"),

@@ -10,7 +10,7 @@ from typing import Final
 import anyio
 import structlog
 
-from pulse.errors import ContestedError, UnavailableError
+from pulse.errors import StatementTimeoutError, UnavailableError
 from pulse.store.failures import ran_too_long
 from pulse.store.rows import Claim
 from pulse.store.store import Store
@@ -195,7 +195,7 @@ class ClaimLoop:
                 return True, 0.0
             self._bar(plan, error.error, lasts=True, full=is_full)
             return False, 0.0
-        except ContestedError as error:
+        except StatementTimeoutError as error:
             if not ran_too_long(error):
                 raise
             self._bar(plan, error, lasts=False, full=is_full)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from pulse.ops.doctor.finding import Finding
-from pulse.store.reading.jobs import Standing
+from pulse.store.reading.jobs import StoredFacts
 from pulse_actors.dispatcher.claims.handout import is_unended
 from pulse_actors.dispatcher.context import RequestContext
 from pulse_actors.dispatcher.diagnosis.reasons import Candidate, Holder, JobFacts
@@ -16,7 +16,7 @@ from pulse_actors.shared import identity as identities
 CALL_S: Final = 0.1  # from the frame that told of a call to the reckoning of its limits
 
 
-def facts_of(on: RequestContext, job: Standing, now_s: float, slow: Finding | None = None) -> JobFacts:
+def facts_of(on: RequestContext, job: StoredFacts, now_s: float, slow: Finding | None = None) -> JobFacts:
     """What is known here of *job*; *now_s*: the monotonic clock; *slow*: who keeps dead rows from being removed."""
     workers = on.services.registry.workers()
     return JobFacts(
@@ -56,7 +56,7 @@ def stopped_by(worker: RegisteredWorker) -> str | None:
     return "not reading what it was sent" if worker.link.backlog_bytes > BACKLOG_BYTES else None
 
 
-def _holder(on: RequestContext, job: Standing, now_s: float) -> Holder | None:
+def _holder(on: RequestContext, job: StoredFacts, now_s: float) -> Holder | None:
     worker = None if job.locked_by is None else on.services.registry.find(job.locked_by)
     if worker is None:
         return None
@@ -89,7 +89,7 @@ def _slow(found: Finding) -> tuple[str, str]:
     return text, f"If nobody needs it: {found.advice[-1]}"
 
 
-def _earlier(on: RequestContext, job: Standing) -> str | None:
+def _earlier(on: RequestContext, job: StoredFacts) -> str | None:
     """The worker that may be running an earlier attempt: the claim gives the job back as long as it does."""
     if job.status == "RUNNING":
         return None

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from pulse.common.text import ago, count, cut, duration
-from pulse.store.reading.jobs import BEFORE_MAX, Standing
+from pulse.store.reading.jobs import BEFORE_MAX, StoredFacts
 from pulse_actors.dispatcher.claims.handout import ISOLATE_AT_CRASHES
 from pulse_actors.dispatcher.claims.quarantine import LONGEST_S
 from pulse_actors.dispatcher.diagnosis.reasons import Cause, JobFacts, job_id, moment, short
@@ -29,10 +29,10 @@ _SHOWN: Final = 5  # names in a sentence
 _DETAILED: Final = 50  # in the details
 _NAME_COLUMNS: Final = 200
 
-Rule: TypeAlias = Callable[[Standing, JobFacts], Cause | None]
+Rule: TypeAlias = Callable[[StoredFacts, JobFacts], Cause | None]
 
 
-def explain(job: Standing, facts: JobFacts) -> list[Cause]:
+def explain(job: StoredFacts, facts: JobFacts) -> list[Cause]:
     """Why *job* does not run: at least one reason, the decisive one first."""
     if job.status in ENDED:
         return [_ended(job)]
@@ -47,7 +47,7 @@ def explain(job: Standing, facts: JobFacts) -> list[Cause]:
     return [*found, *_slow(facts)]
 
 
-def _ended(job: Standing) -> Cause:
+def _ended(job: StoredFacts) -> Cause:
     at = "" if job.completed_at is None else f" since {moment(job.completed_at, job.now)}"
     error = f": {short(job.last_error)}" if job.last_error and job.status == "DEAD_LETTERED" else "."
     details = {"completed_at": job.completed_at, "last_error": job.last_error, "crashes": job.crashes}
@@ -58,7 +58,7 @@ def _ended(job: Standing) -> Cause:
     return Cause("ended", text, f"Its attempts: pulse ctl jobs get {job_id(job.id)}{again}", details=details)
 
 
-def _set_aside(job: Standing, since: float) -> Cause:
+def _set_aside(job: StoredFacts, since: float) -> Cause:
     details = {
         "since": since,
         "sqlstate": job.aside_sqlstate,
@@ -73,7 +73,7 @@ def _set_aside(job: Standing, since: float) -> Cause:
     return Cause("set_aside", text + again, advice, details=details)
 
 
-def _expires_first(job: Standing, expires_at: float) -> Cause:
+def _expires_first(job: StoredFacts, expires_at: float) -> Cause:
     details = {"expires_at": expires_at, "next_run_at": job.next_run_at}
     when = moment(expires_at, job.now)
     if expires_at <= job.now:
@@ -88,7 +88,7 @@ def _expires_first(job: Standing, expires_at: float) -> Cause:
     )
 
 
-def _held(job: Standing, _facts: JobFacts) -> Cause | None:
+def _held(job: StoredFacts, _facts: JobFacts) -> Cause | None:
     if not job.held:
         return None
     wait = "waits" if job.held_before == 1 else "wait"
@@ -114,16 +114,16 @@ class _PauseState:
     reason: str | None
 
 
-def _all_paused(job: Standing, _facts: JobFacts) -> Cause | None:
+def _all_paused(job: StoredFacts, _facts: JobFacts) -> Cause | None:
     pause = _PauseState(job.all_paused_at, job.all_paused_until, job.all_paused_by, reason=job.all_reason)
     return _paused(job, "", pause)
 
 
-def _topic_paused(job: Standing, _facts: JobFacts) -> Cause | None:
+def _topic_paused(job: StoredFacts, _facts: JobFacts) -> Cause | None:
     return _paused(job, job.topic, _PauseState(job.paused_at, job.paused_until, job.paused_by, reason=job.reason))
 
 
-def _paused(job: Standing, topic: str, pause: _PauseState) -> Cause | None:
+def _paused(job: StoredFacts, topic: str, pause: _PauseState) -> Cause | None:
     """A pause that ends before the job is due is in nobody's way."""
     since, until = pause.since, pause.until
     if since is None or (until is not None and until <= job.next_run_at):
@@ -138,7 +138,7 @@ def _paused(job: Standing, topic: str, pause: _PauseState) -> Cause | None:
     return Cause("paused", text, f"pulse ctl dispatch resume{option}", details={**details, "reason": pause.reason})
 
 
-def _stopping(_job: Standing, facts: JobFacts) -> Cause | None:
+def _stopping(_job: StoredFacts, facts: JobFacts) -> Cause | None:
     if not facts.is_stopping:
         return None
     return Cause(
@@ -146,7 +146,7 @@ def _stopping(_job: Standing, facts: JobFacts) -> Cause | None:
     )
 
 
-def _unreadable(job: Standing, facts: JobFacts) -> Cause | None:
+def _unreadable(job: StoredFacts, facts: JobFacts) -> Cause | None:
     if not facts.is_unreadable:
         return None
     text = (
@@ -157,7 +157,7 @@ def _unreadable(job: Standing, facts: JobFacts) -> Cause | None:
     return Cause("claim_failed", text, advice, details={"topic": job.topic})
 
 
-def _nobody(job: Standing, facts: JobFacts) -> Cause | None:
+def _nobody(job: StoredFacts, facts: JobFacts) -> Cause | None:
     if facts.candidates:
         return None
     served = f"Served here: {_listed(facts.topics)}." if facts.topics else "No worker is connected at all."
@@ -171,7 +171,7 @@ def _nobody(job: Standing, facts: JobFacts) -> Cause | None:
     )
 
 
-def _no_handler(job: Standing, facts: JobFacts) -> Cause | None:
+def _no_handler(job: StoredFacts, facts: JobFacts) -> Cause | None:
     if not facts.candidates or any(one.is_able for one in facts.candidates):
         return None
     names = sorted({name for one in facts.candidates for name in one.names})
@@ -188,7 +188,7 @@ def _no_handler(job: Standing, facts: JobFacts) -> Cause | None:
     return Cause("no_handler", text + _elsewhere(job), advice, details={**details, "other_hosts": job.other_hosts})
 
 
-def _held_back(_job: Standing, facts: JobFacts) -> Cause | None:
+def _held_back(_job: StoredFacts, facts: JobFacts) -> Cause | None:
     able = [one for one in facts.candidates if one.is_able]
     if not able or any(one.stopped is None for one in able):
         return None
@@ -199,7 +199,7 @@ def _held_back(_job: Standing, facts: JobFacts) -> Cause | None:
     return Cause("held_back", text, advice, details={"stopped": [list(pair) for pair in causes.most_common()]})
 
 
-def _full(job: Standing, facts: JobFacts) -> Cause | None:
+def _full(job: StoredFacts, facts: JobFacts) -> Cause | None:
     able = [one for one in facts.candidates if one.is_able and one.stopped is None]
     if not able or any(len(one.held) < one.capacity for one in able):
         return None
@@ -224,14 +224,14 @@ def _full(job: Standing, facts: JobFacts) -> Cause | None:
     )
 
 
-def _earlier(_job: Standing, facts: JobFacts) -> Cause | None:
+def _earlier(_job: StoredFacts, facts: JobFacts) -> Cause | None:
     if facts.earlier is None:
         return None
     text = f'An earlier attempt of it may not have ended yet: its worker "{facts.earlier}" lives. Until then it waits.'
     return Cause("earlier_attempt", text, "That worker is being ended; wait.", details={"worker": facts.earlier})
 
 
-def _not_due(job: Standing, _facts: JobFacts) -> Cause | None:
+def _not_due(job: StoredFacts, _facts: JobFacts) -> Cause | None:
     if job.is_due or job.held:
         return None
     when = moment(job.next_run_at, job.now)
@@ -253,7 +253,7 @@ def _not_due(job: Standing, _facts: JobFacts) -> Cause | None:
     return Cause("back_off", text, f"Its attempts: pulse ctl jobs get {job_id(job.id)}", details=details)
 
 
-def _where(job: Standing) -> str:
+def _where(job: StoredFacts) -> str:
     """Of a lapsed lease: at whom; that was frozen or cut off, or its host died."""
     named = identities.parse(job.worker or "") if job.outcome == "lease_expired" else None
     if named is None:
@@ -262,7 +262,7 @@ def _where(job: Standing) -> str:
     return f' at worker "{named.name}", pid {named.pid} of host {named.host} (which was {seen})'
 
 
-def _behind(job: Standing, facts: JobFacts) -> Cause | None:
+def _behind(job: StoredFacts, facts: JobFacts) -> Cause | None:
     if not job.before:
         return None
     number = f"{BEFORE_MAX:,} jobs or more" if job.before >= BEFORE_MAX else count(job.before, "job")
@@ -275,7 +275,7 @@ def _behind(job: Standing, facts: JobFacts) -> Cause | None:
     )
 
 
-def _expires(job: Standing, _facts: JobFacts) -> Cause | None:
+def _expires(job: StoredFacts, _facts: JobFacts) -> Cause | None:
     if job.expires_at is None:
         return None
     text = (
@@ -284,7 +284,7 @@ def _expires(job: Standing, _facts: JobFacts) -> Cause | None:
     return Cause("expires", text, "", details={"expires_at": job.expires_at})
 
 
-def _ready(job: Standing, facts: JobFacts) -> Cause:
+def _ready(job: StoredFacts, facts: JobFacts) -> Cause:
     free = sum(one.capacity - len(one.held) for one in facts.candidates if one.is_able and one.stopped is None)
     details = {"next_run_at": job.next_run_at, "free": free}
     text = (
@@ -326,7 +326,7 @@ def _workers(number: int) -> str:
     return f"{count(number, 'worker')} {'serves' if number == 1 else 'serve'}"
 
 
-def _elsewhere(job: Standing) -> str:
+def _elsewhere(job: StoredFacts) -> str:
     if not job.other_hosts:
         return ""
     use = "uses" if job.other_hosts == 1 else "use"

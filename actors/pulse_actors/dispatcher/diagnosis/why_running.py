@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from pulse.common.text import ago, count, duration
-from pulse.store.reading.jobs import Standing
+from pulse.store.reading.jobs import StoredFacts
 from pulse_actors.dispatcher.claims.handout import ISOLATE_AT_CRASHES
 from pulse_actors.dispatcher.diagnosis.reasons import Cause, Holder, JobFacts, job_id, moment
 from pulse_actors.dispatcher.workers.health import Condition
@@ -17,7 +17,7 @@ UNSEEN_S: Final = 60.0  # a watchdog notes its host every few seconds; as the do
 _SHOWN: Final = 5
 
 
-def running(job: Standing, facts: JobFacts) -> Cause:
+def running(job: StoredFacts, facts: JobFacts) -> Cause:
     """Where it is."""
     named = identities.parse(job.locked_by or "")
     details: dict[str, object] = {"worker": job.locked_by, "attempt": job.attempts}
@@ -35,7 +35,7 @@ def running(job: Standing, facts: JobFacts) -> Cause:
     return _here(job, who + started, 0 if named is None else named.pid, holder, details)
 
 
-def _here(job: Standing, where: str, pid: int, holder: Holder, details: Mapping[str, object]) -> Cause:
+def _here(job: StoredFacts, where: str, pid: int, holder: Holder, details: Mapping[str, object]) -> Cause:
     """At a worker that this server knows."""
     heard = "not heard of yet" if holder.heard_ago_s is None else f"heard of {duration(holder.heard_ago_s)} ago"
     if holder.condition is Condition.STOPPED:
@@ -61,7 +61,7 @@ def _here(job: Standing, where: str, pid: int, holder: Holder, details: Mapping[
     return Cause("running", text, f"Where it is now: pulse ctl jobs stack {job_id(job.id)}", details=details)
 
 
-def _elsewhere(job: Standing, where: str, details: Mapping[str, object]) -> Cause:
+def _elsewhere(job: StoredFacts, where: str, details: Mapping[str, object]) -> Cause:
     """At a worker of another host, of which the lease is known, and when that host was there."""
     seen_at = job.host_seen_at
     details = {**details, "host_seen_at": seen_at}
@@ -74,7 +74,7 @@ def _elsewhere(job: Standing, where: str, details: Mapping[str, object]) -> Caus
     return Cause("running", text, f"That host was last seen {seen}; ask its server for more.", details=details)
 
 
-def _blocked(job: Standing, where: str, pid: int, holder: Holder, details: Mapping[str, object]) -> Cause:
+def _blocked(job: StoredFacts, where: str, pid: int, holder: Holder, details: Mapping[str, object]) -> Cause:
     """Its worker cannot say a word: this handler does that, or another one there."""
     called = Counter(holder.calls).most_common(_SHOWN)
     names = ", ".join(f"{number} {name or '(not known yet)'}" for name, number in called) or "nothing"
@@ -104,7 +104,7 @@ def _limits(holder: Holder) -> str:
     return f" No limit ends it if it hangs, neither timeout_s nor stall_s; it {progress}."
 
 
-def _assigned(job: Standing, who: str, holder: Holder, details: Mapping[str, object]) -> Cause:
+def _assigned(job: StoredFacts, who: str, holder: Holder, details: Mapping[str, object]) -> Cause:
     details = {**details, "waiting": holder.waiting, "crashes": job.crashes}
     if job.crashes >= ISOLATE_AT_CRASHES:
         text = (
@@ -117,7 +117,7 @@ def _assigned(job: Standing, who: str, holder: Holder, details: Mapping[str, obj
     return Cause("assigned", text, f"What that worker does now: pulse ctl jobs stack {job_id(job.id)}", details=details)
 
 
-def _lease(job: Standing) -> str:
+def _lease(job: StoredFacts) -> str:
     if job.lease_until is None:
         return ""
     return f"Its lease {'ended' if job.lease_until <= job.now else 'ends'} {ago(job.lease_until, job.now)}."

@@ -25,8 +25,8 @@ import structlog
 from pulse.errors import UnavailableError
 from pulse.ops.doctor import epochs
 from pulse.ops.doctor.finding import Finding
-from pulse.store.recovery.epochs import CLOSED, NO_WITNESS, Coming, Held, Mark, Raised, Seen, Witnessed
-from pulse.store.recovery.timelines import Standing
+from pulse.store.recovery.epochs import CLOSED, NO_WITNESS, DatabaseState, Held, Mark, NewEpoch, Witnessed
+from pulse.store.recovery.timelines import ServerTimeline
 from pulse.store.rows import Claim, Fence
 from pulse.store.store import Store
 from pulse_actors.dispatcher.claims.doubts import InDoubtClaims
@@ -202,7 +202,7 @@ class Witness:
         pairs = self._before | self._handed_out
         return bool(pairs) and await self._epochs.gone_back(pairs, self._forgotten)
 
-    async def _come(self, memory: Memory, seen: Seen) -> bool:
+    async def _come(self, memory: Memory, seen: DatabaseState) -> bool:
         """To a database, or a place, that is new here: other hosts may know more of it."""
         self.witnessed = CLOSED
         _, mark = await self._epochs.begin(seen, self._coming(memory))
@@ -217,7 +217,7 @@ class Witness:
     def _coming(self, memory: Memory) -> Coming:
         return Coming(memory.instance, self._host, memory.counter, highest=memory.highest)
 
-    async def _tick(self, memory: Memory, seen: Seen) -> bool:
+    async def _tick(self, memory: Memory, seen: DatabaseState) -> bool:
         self._before |= self._handed_out
         self._handed_out = {}
         witnessed = Witnessed(
@@ -232,7 +232,7 @@ class Witness:
         await self._counted(memory, seen, mark, memory.epoch)
         return True
 
-    async def _begin(self, memory: Memory, seen: Seen, *, is_new: bool) -> None:
+    async def _begin(self, memory: Memory, seen: DatabaseState, *, is_new: bool) -> None:
         """Raise the epoch, or accept it; what was held from before is lost."""
         self.witnessed = CLOSED
         async with self._in_doubt.no_claim_under_way():  # what was claimed before is in the registry then
@@ -252,7 +252,7 @@ class Witness:
             for worker in everybody:
                 if worker.held:
                     worker.link.send("stop", None, {"jobs": [(*pair, "lost") for pair in worker.held]})
-        epoch = raised or Raised(seen.epoch, seen.floor)
+        epoch = raised or NewEpoch(seen.epoch, seen.floor)
         self._before, self._handed_out, self._forgotten, self._back_to = {}, {}, set(), None
         self._behind_s = float("inf")
         if not self._was_open:
@@ -261,7 +261,7 @@ class Witness:
         await self._counted(memory, seen, mark, epoch.epoch)
         await self._tell(epoch, seen, memory, len(self._registry.lost))
 
-    async def _tell(self, epoch: Raised, seen: Seen, memory: Memory, held: int) -> None:
+    async def _tell(self, epoch: NewEpoch, seen: DatabaseState, memory: Memory, held: int) -> None:
         """Look which jobs were known to be finished, and say it all."""
         reopened: list[bytes] = []
         try:
@@ -280,7 +280,7 @@ class Witness:
             jobs=[str(UUID(bytes=job)) for job in reopened[:3]],
         )
 
-    async def _counted(self, memory: Memory, seen: Seen, mark: Mark, epoch: int) -> None:
+    async def _counted(self, memory: Memory, seen: DatabaseState, mark: Mark, epoch: int) -> None:
         if memory.lineage != seen.lineage:  # another database under the same name
             await self._opened(seen.lineage)
         await self._remember(
@@ -317,14 +317,14 @@ class Witness:
         with anyio.move_on_after(OPEN_S):
             opened = await anyio.to_thread.run_sync(self._file.open, lineage, abandon_on_cancel=True)
             if opened.database in {"", timelines.database}:  # "": from before that was kept; nobody else learns from it
-                timelines.learn(Standing(opened.system_id, opened.timeline))
+                timelines.learn(ServerTimeline(opened.system_id, opened.timeline))
             return msgspec.structs.replace(opened, database=timelines.database)
         self._file.hangs()
         problem, self._file = self._file.problem, MemoryFile(None)  # what lies there unread is not written over
         self._file.problem = problem
         return Memory(lineage, uuid4())
 
-    def _may_open(self, seen: Seen) -> bool:
+    def _may_open(self, seen: DatabaseState) -> bool:
         """Whether all are there who must be, or were waited for: by this clock; the database's may be set back."""
         now_s = time.monotonic()
         self._behind_s = min(self._behind_s, now_s) if seen.behind else float("inf")
@@ -332,7 +332,7 @@ class Witness:
             return False
         return not seen.elsewhere or now_s >= self._others_until_s
 
-    def _open(self, seen: Seen) -> None:
+    def _open(self, seen: DatabaseState) -> None:
         memory, was_closed = self._memory, self.witnessed is CLOSED
         if memory is not None:
             self.witnessed = Witnessed(

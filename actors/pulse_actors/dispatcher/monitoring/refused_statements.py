@@ -9,7 +9,7 @@ import msgspec
 
 from pulse.ops.doctor import refusals as failing
 from pulse.ops.doctor.finding import Finding, State
-from pulse.ops.doctor.refusals import Refusal
+from pulse.ops.doctor.refusals import StatementFailure
 from pulse.store.failures import Failing
 from pulse_actors.runtime.actor import DISPATCHER, refusal
 
@@ -27,12 +27,12 @@ class RefusedStatements:
 
     def __init__(self, own: Failing) -> None:
         self._own = own
-        self._reported: dict[str, tuple[float, list[Refusal]]] = {}
+        self._reported: dict[str, tuple[float, list[StatementFailure]]] = {}
 
     def heard(self, actor: str, statements: object) -> None:
         """What another actor tells; a later version may tell it otherwise, then it is left alone."""
         try:
-            refused = [msgspec.convert(one, Refusal) for one in cast("list[object]", statements)]
+            refused = [msgspec.convert(one, StatementFailure) for one in cast("list[object]", statements)]
         except (TypeError, msgspec.ValidationError):
             return
         self._reported[actor] = time.monotonic(), refused

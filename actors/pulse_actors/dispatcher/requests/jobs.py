@@ -16,7 +16,7 @@ from pulse.errors import BadRequestError, ConflictError, NotFoundError, Statemen
 from pulse.job import Status
 from pulse.store.operators.transaction import Acting
 from pulse.store.reading.jobs import STATUSES
-from pulse.store.reading.listing import Wanted
+from pulse.store.reading.listing import JobFilter
 from pulse.store.rows import Canceled, Level, Wake
 from pulse.system import processes
 from pulse_actors.dispatcher.context import Answer, RequestContext, no_such
@@ -42,7 +42,7 @@ async def list_jobs(on: RequestContext, body: protocol.JobsList) -> Answer:
     if body.prefix is not None and not ID_PREFIX.fullmatch(body.prefix.replace("-", "")):
         message = f"prefix is {body.prefix!r:.60}; 1 to {ID_DIGITS} hexadecimal digits are allowed"
         raise BadRequestError(message)
-    wanted = Wanted(
+    wanted = JobFilter(
         tuple(statuses) if statuses else None,
         body.topic,
         body.name,
