@@ -13,7 +13,7 @@ from typing import Any, Final
 import asyncpg
 import pytest
 
-from pulse.errors import StatementError
+from pulse.errors import StatementError, StatementTimeoutError
 from pulse.store.failures import explain
 from pulse.store.rows import Completion, Ending, EndingKind, Renewal
 from pulse.store.store import Store
@@ -148,7 +148,7 @@ async def test_other_errors_are_not_bad_rows(store: Store, connection: Sql) -> N
             await hot.fetch("SELECT FROM nowhere")
     assert (caught.value.is_value, caught.value.code) == (False, "unavailable")
     assert (caught.value.sqlstate, caught.value.statement) == ("42P01", "SELECT FROM nowhere")
-    with pytest.raises(ContestedError, match="statement timeout"):
+    with pytest.raises(StatementTimeoutError, match="statement timeout"):
         async with store.hot.connection() as hot:
             await hot.execute("SET statement_timeout = 10; SELECT pg_sleep(5)")
 

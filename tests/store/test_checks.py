@@ -15,7 +15,7 @@ from pulse.common.ids import uuid7
 from pulse.errors import ConflictError, NotFoundError, PulseError, SchemaError
 from pulse.job import TRANSITIONS
 from pulse.store.admin import checks
-from pulse.store.admin.checks import AUDIT, TABLES, Check, Examination, install_audit, remove_audit
+from pulse.store.admin.checks import AUDIT, TABLES, Check, CheckResult, Examination, install_audit, remove_audit
 from pulse.store.connections.pool import Target
 from pulse.store.recovery.epochs import Held
 from pulse.store.rows import Ending, EndingKind, Fence
@@ -54,7 +54,7 @@ def examination(dsn: str = "", *, audit: bool = True, grace_s: float = 60.0, tim
     return Examination(Target(dsn, "pulse check"), audit=audit, grace_s=grace_s, timeout_s=timeout_s, examples=3)
 
 
-async def examine(connection: Sql, name: str, grace_s: float = 60.0) -> Finding:
+async def examine(connection: Sql, name: str, grace_s: float = 60.0) -> CheckResult:
     """What becomes of one check."""
     return await examination(grace_s=grace_s).examine(connection, BY_NAME[name])
 

@@ -360,7 +360,7 @@ async def test_a_job_that_cannot_be_read_in_time(bench: Bench) -> None:
     assert len(failed._full) == 1
     failed._pauses.clear()
     bench.claims.signal.wake_level(Level(TOPIC, 0))
-    with pytest.raises(ContestedError, match="waited too long"):
+    with pytest.raises(StatementTimeoutError, match="waited too long"):
         await bench.claims.loop.pass_once()
 
     failed._pauses = {frozenset({TOPIC}): (0.0, 0.5, False)}

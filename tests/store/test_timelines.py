@@ -88,7 +88,7 @@ async def test_idle_connections_to_an_older_timeline(pools: Pools, connection: S
         pass
     async with pool.connection() as again:
         assert again is first
-    timelines.learn(Standing(await system_of(connection), 2))
+    timelines.learn(ServerTimeline(await system_of(connection), 2))
     with pytest.raises(UnavailableError, match="is on timeline 1"):
         await pool.open()
     assert first.is_closed()
@@ -103,7 +103,7 @@ async def test_other_hosts_are_tried(pools: Pools, connection: Sql, monkeypatch:
     timelines = ahead(await system_of(connection))
     admit, asked = timelines.admit, list[str]()
 
-    async def second_is_newer(connection: Sql, shown: str, *, writable: bool) -> Standing:
+    async def second_is_newer(connection: Sql, shown: str, *, writable: bool) -> ServerTimeline:
         asked.append(shown)
         assert writable == (len(asked) > 1)
         return ServerTimeline("another", 1) if len(asked) == 3 else await admit(connection, shown, writable=writable)

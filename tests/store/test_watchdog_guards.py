@@ -10,6 +10,7 @@ from typing import Final
 import pytest
 from structlog.testing import capture_logs
 
+from pulse.errors import StatementTimeoutError
 from pulse.store.store import Store
 from pulse.system import processes
 from pulse_actors.runtime.actor import Turn, TurnResult
@@ -100,7 +101,7 @@ async def test_no_sweep_begins_while_nobody_can_beat(watchdog: Watchdog, connect
     """CREATE INDEX lets everybody read and nobody extend a lease: a mark would say that somebody could."""
     before = await connection.fetchval("SELECT swept_at FROM pulse.sweep_mark")
     async with holding(dsn, "LOCK TABLE pulse.jobs IN SHARE MODE"):
-        with pytest.raises(ContestedError, match="lock timeout"):
+        with pytest.raises(StatementTimeoutError, match="lock timeout"):
             await turn(watchdog)
     assert await connection.fetchval("SELECT swept_at FROM pulse.sweep_mark") == before
     await turn(watchdog)

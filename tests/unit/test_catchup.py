@@ -194,7 +194,7 @@ def test_reckoning() -> None:
 def test_what_cannot_be_reckoned_says_why(rule: dict[str, Any], error: str) -> None:
     """The reason is noted, and the cursor stays where it is."""
     found = reckoned_of(due(30.0, cursor_us=None, **rule))
-    assert found == Reckoned(ID.bytes, None, 0, None, None, error)
+    assert found == NextOccurrences(ID.bytes, None, 0, None, None, error)
     with pytest.raises(BadRequestError, match="has no cursor yet"):
         firing_of(due(30.0, cursor_us=None))
 

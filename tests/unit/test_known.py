@@ -11,6 +11,7 @@ import pytest
 from msgspec import structs
 
 from pulse.ops.doctor.finding import Finding, State
+from pulse.store.reading.jobs import StoredFacts
 from pulse.system import processes
 from pulse_actors.dispatcher.claims.quarantine import LONGEST_S
 from pulse_actors.dispatcher.context import RequestContext, ServerInfo, Services
@@ -28,7 +29,7 @@ OTHER: Final = bytes(15) + b"2"
 HOST: Final = identities.this_host("here")
 ME: Final = f"{HOST.id}/{HOST.boot}/{HOST.pidns}/{os.getpid()}.{processes.start_time(os.getpid())}/w"
 NOTHING: Final = cast("Any", SimpleNamespace(aside=None))  # not asked
-BASE: Final = Standing(
+BASE: Final = StoredFacts(
     id=JOB,
     topic="a",
     name="red",

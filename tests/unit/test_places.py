@@ -31,7 +31,7 @@ class Check(Protocol):
     """The check of the server or of the client."""
 
     def __call__(self, path: Path, *, named: bool) -> None:
-        """Raise PlaceError if *path* is not to be used."""
+        """Raise PathError if *path* is not to be used."""
 
 
 @pytest.fixture
@@ -109,7 +109,7 @@ class TestServerStateDir:
     def test_named(self) -> None:
         """What the user names wins over everything; a user without any home is told which variable to set."""
         assert server_state_dir({"PULSE_STATE_DIR": "/a"}, Path("/n"), uid=USER) == Path("/n")
-        with pytest.raises(PlaceError, match=r"user 4000000001 has no home directory.*PULSE_STATE_DIR"):
+        with pytest.raises(PathError, match=r"user 4000000001 has no home directory.*PULSE_STATE_DIR"):
             server_state_dir({}, uid=4_000_000_001)
 
 
@@ -134,7 +134,7 @@ class TestBothSides:
         for number, target in enumerate((place, place / "not-there")):
             link = place.parent / f"link{number}"
             link.symlink_to(target)
-            with pytest.raises(PlaceError, match="is a symlink"):
+            with pytest.raises(PathError, match="is a symlink"):
                 check(link, named=named)
         assert list(place.iterdir()) == []
 
@@ -226,5 +226,5 @@ class TestSocketPath:
         """107 bytes fit; of more the message says how many there are: bytes, not letters."""
         check_socket_path(Path("/" + "s" * 106))
         for name, said in (("s" * 107, "has 108 bytes, at most 107"), ("ü" * 60, "has 121 bytes")):
-            with pytest.raises(PlaceError, match=said):
+            with pytest.raises(PathError, match=said):
                 check_socket_path(Path("/" + name))

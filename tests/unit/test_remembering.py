@@ -16,6 +16,7 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from pulse.store.connections.pool import Target
+from pulse.store.recovery.timelines import ServerTimeline
 from pulse.store.rows import Claim
 from pulse.store.store import Store
 from pulse_actors.dispatcher.epochs import witness as module
@@ -172,6 +173,6 @@ async def test_which_database_it_was(tmp_path: Path) -> None:
         first._file.close()
         witness = witness_of(tmp_path)
         assert (await witness._opened(LINEAGE)).database == "a:5432,b:1/d"
-        assert witness._timelines.is_old(Standing("7", 1)) is is_old
+        assert witness._timelines.is_old(ServerTimeline("7", 1)) is is_old
         witness._file.close()
         first._file.open(LINEAGE)

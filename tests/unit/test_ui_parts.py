@@ -241,15 +241,13 @@ def test_what_is_wrong_is_told_of_topics_and_workers() -> None:
         "topic “a” is paused since 2030-03-17T17:46:40Z by uid 0 (root) (fire): 3 jobs wait, the first for 60 s",
         "no worker serves topic “b”: 1 job waits",
     ]
-    assert wrongs(answers.StatusAnswer(), {}, None) == []
+    assert wrongs(answers.StatusAnswer(), {}, ()) == []
 
 
 def test_what_is_wrong_says_what_to_do_and_where_more_stands() -> None:
     """Commands are quoted for a shell; an incident of several sentences has its advice below the last, and a page."""
     incident = answers.Incident("hosts", "wrong", "host a is gone", ["host b is gone"], ["start it"])
-    told = wrongs(
-        answers.StatusAnswer(workers=[], incidents=[incident]), {}, StatsView([TopicView("a b", ready=1, paused=True)])
-    )
+    told = wrongs(answers.StatusAnswer(workers=[], incidents=[incident]), {}, [TopicStats("a b", ready=1, paused=True)])
     resume = ("pulse ctl dispatch resume --topic 'a b'",)
     paused = "topic “a b” is paused: 1 job waits"
     assert told == [
@@ -258,7 +256,7 @@ def test_what_is_wrong_says_what_to_do_and_where_more_stands() -> None:
     ]
     assert [*map(formatting.is_command, (*resume, "start it"))] == [True, False]
     many = answers.StatusAnswer(workers=[answers.Worker(name="w", silent=True)] * 30)
-    assert [one.text for one in wrongs(many, {}, None)][10:] == ["and 20 more: see Workers"]
+    assert [one.text for one in wrongs(many, {}, ())][10:] == ["and 20 more: see Workers"]
 
 
 def test_dead_letters_are_grouped() -> None:

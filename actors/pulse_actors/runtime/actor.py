@@ -312,7 +312,7 @@ class Runtime:
 
 def refusal(actor: str, one: Failure, now_s: float) -> StatementFailure:
     """What is told of a statement that is refused."""
-    return Refusal(
+    return StatementFailure(
         actor, one.statement, one.sqlstate, error=one.error[:MOST_ERROR], times=one.times, for_s=now_s - one.first_s
     )
 

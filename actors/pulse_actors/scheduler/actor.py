@@ -94,7 +94,7 @@ class Scheduler:
                 firings.append(firing_of(one))
             except BadRequestError as error:  # a row made by hand, a zone that tzdata lost: it must not stop the others
                 stuck.append(
-                    Reckoned(
+                    NextOccurrences(
                         one.id,
                         one.cursor_us,
                         one.revision,

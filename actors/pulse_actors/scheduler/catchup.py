@@ -76,10 +76,10 @@ def reckoned_of(due: Due) -> NextOccurrences:
         next_us = rule.first(due.now_us) if due.cursor_us is None else due.cursor_us
         following_us = None if next_us is None else rule.after(next_us)
     except BadRequestError as error:
-        return Reckoned(
+        return NextOccurrences(
             due.id, due.cursor_us, due.revision, next_us=due.cursor_us, following_us=None, error=error.message
         )
-    return Reckoned(due.id, due.cursor_us, due.revision, next_us=next_us, following_us=following_us)
+    return NextOccurrences(due.id, due.cursor_us, due.revision, next_us=next_us, following_us=following_us)
 
 
 def _of_missed(due: Due, rule: Recurrence, cursor_us: int) -> int:

@@ -25,7 +25,7 @@ import structlog
 from pulse.errors import UnavailableError
 from pulse.ops.doctor import epochs
 from pulse.ops.doctor.finding import Finding
-from pulse.store.recovery.epochs import CLOSED, NO_WITNESS, DatabaseState, Held, Mark, NewEpoch, Witnessed
+from pulse.store.recovery.epochs import CLOSED, NO_WITNESS, DatabaseState, Held, HostContact, Mark, NewEpoch, Witnessed
 from pulse.store.recovery.timelines import ServerTimeline
 from pulse.store.rows import Claim, Fence
 from pulse.store.store import Store
@@ -214,8 +214,8 @@ class Witness:
         await self._counted(memory, seen, mark, seen.epoch)
         return True
 
-    def _coming(self, memory: Memory) -> Coming:
-        return Coming(memory.instance, self._host, memory.counter, highest=memory.highest)
+    def _coming(self, memory: Memory) -> HostContact:
+        return HostContact(memory.instance, self._host, memory.counter, highest=memory.highest)
 
     async def _tick(self, memory: Memory, seen: DatabaseState) -> bool:
         self._before |= self._handed_out
