@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.mutants import operators, sql_operators, tabled
-from tests.mutants.source import ROOT, Mutant, modules, path_of, statements
+from tests.mutants.source import ROOT, Mutant, modules, numbered, path_of, statements
 from tests.mutants.trial import Trial
 from tests.mutants.warm import Judges, start
 from tests.support import postgres
@@ -41,8 +41,7 @@ def mutants_of(where: Sequence[str]) -> list[Mutant]:
     found = []
     for one in where:
         made = sql_operators.mutants_of(one) if one in statements() else operators.mutants_of(one)
-        seen = {(mutant.span, mutant.instead) for mutant in made}
-        found += [*made, *(other for other in tabled.mutants().get(one, []) if (other.span, other.instead) not in seen)]
+        found += numbered([*made, *tabled.mutants().get(one, [])])
     random.Random(1).shuffle(found)
     return found
 

@@ -146,7 +146,7 @@ class _Maker:
         yield from self._without_one(node, "values")
         *values, last = node.values
         if isinstance(node.op, ast.And) or isinstance(last, ast.BoolOp | ast.Compare | ast.UnaryOp):
-            values.append(last)  # else it is what stands in for what is not there
+            values.append(last)  # else it is a default
         for value in values:
             yield from self._condition(value)
 

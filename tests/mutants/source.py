@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -34,7 +34,7 @@ class Mutant:
         where: Name of a module, or of a statement, or SCHEMA.
         scope: The function or class that is changed; of SQL "".
         span: What is replaced, in the whole text.
-        instead: What stands there instead.
+        instead: What is there then.
         lines: First and last line of the statement that is changed.
         number: Of those with the same scope, text and replacement, from 1.
         and_also: A second change, where two guards stand for each other.
@@ -72,15 +72,15 @@ class Mutant:
         return text
 
 
-def numbered(mutants: Iterator[Mutant]) -> list[Mutant]:
+def numbered(mutants: Iterable[Mutant]) -> list[Mutant]:
     """Each change once, and a number for those that look alike."""
     seen: dict[str, int] = {}
-    found: dict[tuple[Span, str], Mutant] = {}
-    for one in mutants:
-        if (one.span, one.instead) in found or one.mutated() == text_of(one.where):
-            continue
-        seen[one.key] = seen.get(one.key, 0) + 1
-        found[one.span, one.instead] = replace(one, number=seen[one.key])
+    found: dict[tuple[object, ...], Mutant] = {}
+    for given in mutants:
+        one = replace(given, number=1)
+        if (one.span, one.instead, one.and_also) not in found and one.mutated() != text_of(one.where):
+            seen[one.key] = seen.get(one.key, 0) + 1
+            found[one.span, one.instead, one.and_also] = replace(one, number=seen[one.key])
     return list(found.values())
 
 

@@ -9,19 +9,24 @@ from pathlib import Path
 from typing import Final
 
 from tests.mutants import judges
-from tests.mutants.source import SCHEMA, Mutant, path_of
+from tests.mutants.source import SCHEMA, Mutant, path_of, statements
 from tests.mutants.warm import KILLED, SURVIVED, UNFIT, Judges
 from tests.support.postgres import Postgres
 
 _LISTS: Final = tomllib.loads((Path(__file__).parent / "lists.toml").read_text("utf-8"))
 EQUIVALENT: Final[dict[str, str]] = _LISTS["equivalent"]
 OPEN: Final[dict[str, int]] = _LISTS["open"]
-UNTRIED: Final[tuple[str, ...]] = tuple(_LISTS["untried"])
+UNTRIED: Final[tuple[str, ...]] = tuple(f"{name}." for name in _LISTS["untried"])
 _RECORDING: Final = 0.5  # of the time, at most
 
 
+def home_of(where: str) -> str:
+    """What the list of the untried names: a module, or the file of a statement."""
+    return statements()[where].name if where in statements() else where
+
+
 def is_equivalent(key: str) -> bool:
-    """Whether no test can see it: it is listed, or all that stand in its place are."""
+    """Whether no test can see it: it is listed, or all of its place are."""
     return key in EQUIVALENT or key.rpartition(" -> ")[0] in EQUIVALENT
 
 
@@ -69,7 +74,7 @@ class Trial:
         survived = {key for key, (status, _) in self._ended.items() if status == SURVIVED}
         unlisted = sorted(key for key in survived if not is_equivalent(key))
         of = Counter(_where(key) for key in unlisted)
-        untried = {where for where in of if where.startswith(UNTRIED)}
+        untried = {where for where in of if f"{home_of(where)}.".startswith(UNTRIED)}
         for where, number in sorted(of.items()):
             if number > OPEN.get(where, 0) and where not in untried:
                 keys = "\n    ".join(key for key in unlisted if _where(key) == where)

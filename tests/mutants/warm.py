@@ -244,7 +244,7 @@ class Judges:
         _SLOT.pack_into(self._board, slot * _SLOT.size, time.monotonic() + limit_s, number)
 
     def _fork(self, run: Callable[[int], int], ended: Callable[[int, int, int], None]) -> None:
-        """Have a fork do something; the end is told with its exit code, and the number of the test that it was at."""
+        """Have a fork do something; *ended* gets its exit code, the number of the test that it was at, and its slot."""
         while len(self._forks) >= self.side_by_side:
             self._wait()
         slot = min(set(range(self.side_by_side)) - {one.slot for one in self._forks})

@@ -12,7 +12,7 @@ import pytest
 from pulse.common.text import cut
 from tests.mutants import force, operators, source, sql_operators, tabled, trial
 from tests.mutants.source import Mutant, Span, modules, statements
-from tests.mutants.trial import EQUIVALENT, OPEN, Trial
+from tests.mutants.trial import EQUIVALENT, OPEN, UNTRIED, Trial
 from tests.mutants.warm import KILLED, SURVIVED
 from tests.support.every import every
 
@@ -114,6 +114,8 @@ def test_what_is_listed_is_there() -> None:
     ]
     assert [key for key in EQUIVALENT if not any(one == key or one.startswith(f"{key} -> ") for one in made)] == []
     assert OPEN.keys() - {*modules(), *statements()} == set()
+    homes = {f"{trial.home_of(one)}." for one in (*modules(), *statements())}
+    assert [name for name in UNTRIED if not any(home.startswith(name) for home in homes)] == []
 
 
 def test_a_function_gets_other_code(tmp_path: Path) -> None:
