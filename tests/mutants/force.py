@@ -1,8 +1,8 @@
 """
 Puts a mutant in force in this process, which has imported everything: its functions get other code.
 
-A function stays the object that it was, so every module that imported or wrapped it has the mutant as well. A constant of a
-module is made anew. Processes that are started from now on get the mutant by ``hook``.
+A function stays the object that it was, so every module that imported or wrapped it has the mutant as well. A constant
+of a module is made anew. Processes that are started from now on get the mutant by ``hook``.
 """
 
 from __future__ import annotations

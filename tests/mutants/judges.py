@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from typing import Final
 
 from pulse.store.statements import STATEMENTS
-from tests.mutants.source import ROOT, modules, path_of
+from tests.mutants.source import ROOT, SCHEMA, modules, path_of, text_of
+from tests.mutants.sql_operators import FUNCTION
 
 FOLDERS: Final = ("tests/unit", "tests/store")
 _FAR: Final = 4  # steps, from one module to what it imports
@@ -33,9 +34,23 @@ def files_for(wanted: Iterable[str]) -> list[str]:
 
 
 def names(file: str, function: str) -> bool:
-    """Whether a test file names a function of the schema, or a statement of the store that calls it."""
+    """Whether a test file names a function of the schema, one that calls it, or a statement of the store that does."""
     text = _text(file)
-    return function in text or any(f"pulse.{function}(" in one.sql and one.name in text for one in STATEMENTS.values())
+    return any(
+        one in text or any(f"pulse.{one}(" in known.sql and known.name in text for known in STATEMENTS.values())
+        for one in _callers(function)
+    )
+
+
+@functools.cache
+def _callers(function: str) -> frozenset[str]:
+    """A function of the schema, and those that call it, directly or not."""
+    bodies = {match[1]: match[0] for match in FUNCTION.finditer(text_of(SCHEMA))}
+    found, new = set[str](), {function}
+    while new:
+        found |= new
+        new = {name for name, body in bodies.items() if any(f"pulse.{one}(" in body for one in new)} - found
+    return frozenset(found)
 
 
 @functools.cache

@@ -18,7 +18,7 @@ from tests.mutants.source import SCHEMA, Mutant, Span, numbered, text_of
 _TOKEN: Final = re.compile(
     r"--[^\n]*|'(?:[^']|'')*'|\$\$|\$\d+|[A-Za-z_][\w.]*|\d[\d.e]*|<=|>=|<>|::|\|\||:=|->>|->|\S"
 )
-_FUNCTION: Final = re.compile(r"CREATE FUNCTION pulse\.(\w+)\(.*?\n\$\$;", re.DOTALL)
+FUNCTION: Final = re.compile(r"CREATE FUNCTION pulse\.(\w+)\(.*?\n\$\$;", re.DOTALL)
 _BEGINS: Final = {"WHERE", "ON", "AND", "OR", "WHEN", "IF", "ELSIF", "HAVING", "CHECK"}
 _ENDS: Final = {
     *("AND", "OR", "THEN", "GROUP", "ORDER", "LIMIT", "FOR", "RETURNING", "ON", "UNION", "JOIN", "LEFT", "CROSS", "AS"),
@@ -56,7 +56,7 @@ def mutants_of(where: str) -> list[Mutant]:
 
 def _all(where: str) -> Iterator[Mutant]:
     text = text_of(where)
-    functions = [(match[1], match.span()) for match in _FUNCTION.finditer(text)] if where == SCHEMA else []
+    functions = [(match[1], match.span()) for match in FUNCTION.finditer(text)] if where == SCHEMA else []
     for span, instead in _changes(text):
         scope = next((name for name, (start, end) in functions if start <= span.start and span.end <= end), "")
         yield Mutant(where, scope, span, instead)

@@ -10,7 +10,7 @@ from typing import Final
 
 from tests.mutants import judges
 from tests.mutants.source import SCHEMA, Mutant, path_of, statements
-from tests.mutants.warm import KILLED, SURVIVED, UNFIT, Judges
+from tests.mutants.warm import HUNG, KILLED, SURVIVED, UNFIT, Judges
 from tests.support.postgres import Postgres
 
 _LISTS: Final = tomllib.loads((Path(__file__).parent / "lists.toml").read_text("utf-8"))
@@ -85,6 +85,7 @@ class Trial:
         told = [
             f"{len(self._ended)} mutants tried in {time.monotonic() - self._begun_s:.0f} s",
             f"{counts[KILLED]} found",
+            f"{counts[HUNG]} hung",
             f"{counts[UNFIT]} unfit",
             f"{len(survived)} survived",
             f"of these {len(survived) - len(unlisted)} cannot be seen",

@@ -33,13 +33,14 @@ from tests.mutants.force import force, functions
 from tests.mutants.source import SCHEMA, Mutant, statement_of, statements
 from tests.support.postgres import GIVEN_DSN, GIVEN_TEMPLATE, Postgres
 
-SURVIVED, KILLED, UNFIT = 0, 1, 2  # what a fork ends with
+SURVIVED, KILLED, UNFIT, HUNG = 0, 1, 2, 3  # what becomes of a fork
 _ALWAYS: Final = ("-q", "-s", "--no-header", "-p", "no:cacheprovider", "--hypothesis-seed=0", "--assert=plain")
 _MARKS: Final = "not long and not systemd and not chaos"
 _OFTEN: Final = 60  # calls of a function in one test, of which the lines are noted
 _PR_SET_PDEATHSIG: Final = 1
-_FILE_LIMIT_S: Final = 300.0
-_LIMIT_S: Final = 4.0  # for one test, beside ten times what it takes
+_FILE_LIMIT_S: Final = 300.0  # for all tests of a file
+_FILE_LEAST_S: Final = 10.0
+_LIMIT_S: Final = 6.0  # for one test, beside ten times what it takes
 _ALL_LIMIT_S: Final = 60.0  # for the tests of one mutant: those beyond are not run
 _SLOT: Final = struct.Struct("di")  # until when it must have got on; the test that failed
 
@@ -128,7 +129,8 @@ class Judges:
                     end = (self.directory / f"output-{slot}").read_text("utf-8", errors="replace")[-1000:]
                     said.append(f"{name} judges nothing: it did not come to its end:\n{end}")
 
-            self._fork(lambda slot: self._note(slot, items, frozenset(paths), output), ended)
+            limit_s = max(_FILE_LEAST_S, min(_FILE_LIMIT_S, until_s - time.monotonic()))
+            self._fork(lambda slot: self._note(slot, items, frozenset(paths), output, limit_s), ended)
 
         for number, (name, items) in enumerate(files.items()):
             if time.monotonic() > until_s:
@@ -141,14 +143,14 @@ class Judges:
             f"{name} judges nothing: it fails, or skips" for name, one in self.reached.items() if not one.passed
         ]
 
-    def _note(self, slot: int, items: list[pytest.Item], paths: frozenset[str], output: Path) -> int:
+    def _note(self, slot: int, items: list[pytest.Item], paths: frozenset[str], output: Path, limit_s: float) -> int:
         found: dict[str, Reached] = {}
         sent = _watch_statements()
-        self._get_on(slot, _FILE_LIMIT_S)
+        self._get_on(slot, limit_s)
         for item, following in zip(items, [*items[1:], None], strict=True):
             lines: defaultdict[CodeType, set[int]] = defaultdict(set)
             sent.clear()
-            trace = _tracer(paths, lines)
+            trace = _tracer(paths, lines) if paths else None
             begun_s = time.perf_counter()
             threading.settrace(trace)
             sys.settrace(trace)
@@ -187,7 +189,7 @@ class Judges:
             chosen = self._in_order(names)
 
             def ended(status: int, failed: int, _: int) -> None:
-                killer = chosen[failed] if status == KILLED and failed >= 0 else ""
+                killer = chosen[failed] if status in {KILLED, HUNG} and failed >= 0 else ""
                 self.kills[killer] += 1
                 tell(mutant, status, killer)
 
@@ -269,7 +271,7 @@ class Judges:
             self._forks.remove(one)
             if self.server is not None:
                 self.server.drop_of(one.pid)
-            one.ended(KILLED if is_late else os.waitstatus_to_exitcode(status), number, one.slot)
+            one.ended(HUNG if is_late else os.waitstatus_to_exitcode(status), number, one.slot)
             print(".", end="", flush=True)  # noqa: T201 - progress
 
     def _drain(self) -> None:

@@ -13,7 +13,7 @@ from pulse.common.text import cut
 from tests.mutants import force, operators, source, sql_operators, tabled, trial
 from tests.mutants.source import Mutant, Span, modules, statements
 from tests.mutants.trial import EQUIVALENT, OPEN, UNTRIED, Trial
-from tests.mutants.warm import KILLED, SURVIVED
+from tests.mutants.warm import HUNG, KILLED, SURVIVED
 from tests.support.every import every
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ def test_a_function_gets_other_code(tmp_path: Path) -> None:
     assert cut("four", 3) != "four"
 
 
-@pytest.mark.parametrize(("status", "is_wrong"), [(SURVIVED, True), (KILLED, False)])
+@pytest.mark.parametrize(("status", "is_wrong"), [(SURVIVED, True), (KILLED, False), (HUNG, False)])
 def test_a_survivor_is_wrong(status: int, is_wrong: bool, server: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that is listed nowhere makes the run fail."""
     monkeypatch.setattr(trial, "UNTRIED", ())

@@ -170,6 +170,7 @@ class TestStart:
             early, late = play(ACTOR, history), play(ACTOR, history, now_s=1000.0)
             for before_s, after_s in ((early.due_s, late.due_s), (early.silent_by_s, late.silent_by_s)):
                 assert after_s == (None if before_s is None else before_s + 1000)
+        assert running().due_s is None
         first, second, *_ = ACTOR.stop
         assert (play(ACTOR, stopped).due_s, play(ACTOR, [*stopped, Deadline()]).due_s) == (first.wait_s, second.wait_s)
 
