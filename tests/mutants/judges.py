@@ -12,6 +12,29 @@ from tests.mutants.source import ROOT, SCHEMA, modules, path_of, text_of
 from tests.mutants.sql_operators import FUNCTION
 
 FOLDERS: Final = ("tests/unit", "tests/store")
+# What runs in processes of its own is judged by these, too: files of tests/process.
+PROCESSES: Final[dict[str, tuple[str, ...]]] = {
+    "pulse.client.login": ("test_tcp.py",),
+    "pulse.logs": ("test_logging.py",),
+    "pulse.security.grants": ("test_access.py",),
+    "pulse.security.hide_password": ("test_commandline.py",),
+    "pulse.security.tls": ("test_tcp.py",),
+    "pulse.store.connections.pooler": ("test_poolers.py",),
+    "pulse.worker.isolation.child": ("test_worker_cells.py",),
+    "pulse.worker.pool.proxy_heartbeat": ("test_worker_beats.py",),
+    "pulse.worker.service": ("test_worker_jobs.py",),
+    "pulse_actors.dispatcher.main": ("test_reconcile.py", "test_silence.py", "test_overdue.py"),
+    "pulse_actors.dispatcher.net.connection": ("test_tcp.py",),
+    "pulse_actors.dispatcher.net.listener": ("test_tcp.py", "test_access.py"),
+    "pulse_actors.dispatcher.net.peer": ("test_tcp.py",),
+    "pulse_actors.dispatcher.net.session": ("test_access.py", "test_system_secrets.py"),
+    "pulse_actors.dispatcher.requests.jobs": ("test_dispatcher_requests.py",),
+    "pulse_actors.dispatcher.requests.schedules": ("test_system_secrets.py",),
+    "pulse_actors.runtime.actor": ("test_poolers.py",),
+    "pulse_supervisor.control.server": ("test_access.py",),
+    "pulse_supervisor.preflight": ("test_tcp.py",),
+    "pulse_supervisor.sockets": ("test_access.py", "test_supervisor_places.py"),
+}
 _FAR: Final = 4  # steps, from one module to what it imports
 
 
@@ -30,7 +53,13 @@ def files_for(wanted: Iterable[str]) -> list[str]:
         for file, way in ways.items():
             if module in way and way[module] <= max(1, steps):
                 near[file] = min(way[module], near.get(file, _FAR))
-    return sorted(near, key=lambda file: (near[file], file))
+    started = {file for module in wanted for file in processes_for(module)}
+    return [*sorted(near, key=lambda file: (near[file], file)), *sorted(started)]
+
+
+def processes_for(module: str) -> list[str]:
+    """Those that see a mutant of it in a process that they start."""
+    return [f"tests/process/{file}" for file in PROCESSES.get(module, ())]
 
 
 def names(file: str, function: str) -> bool:

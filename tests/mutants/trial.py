@@ -107,7 +107,9 @@ class Trial:
         path, (first, last) = str(path_of(mutant.where)), mutant.lines
         bits = (1 << (last + 1)) - (1 << first)
         near = [name for name, lines in good.items() if lines.get(path, 0) & bits]
-        return near or [name for name, lines in good.items() if path in lines]
+        near = near or [name for name, lines in good.items() if path in lines]
+        started = judges.processes_for(mutant.where)
+        return list(dict.fromkeys([*near, *(name for name in good if name.partition("::")[0] in started)]))
 
     def _tell(self, mutant: Mutant, status: int, test: str) -> None:
         self._ended[mutant.key] = status, test

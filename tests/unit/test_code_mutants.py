@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from pulse.common.text import cut
-from tests.mutants import force, operators, source, sql_operators, tabled, trial
+from tests.mutants import force, judges, operators, source, sql_operators, tabled, trial
 from tests.mutants.source import Mutant, Span, modules, statements
 from tests.mutants.trial import EQUIVALENT, OPEN, UNTRIED, Trial
 from tests.mutants.warm import HUNG, KILLED, SURVIVED
@@ -103,6 +103,8 @@ def test_the_tabled_fit() -> None:
         file = mutant.killer.partition("::")[0].removesuffix("@oldest")
         assert not file or (source.ROOT / "tests" / file).is_file()
 
+    started = {file for module in judges.PROCESSES for file in judges.processes_for(module)}
+    assert [file for file in started if not (source.ROOT / file).is_file()] == []
     every([one for some in tabled.mutants().values() for one in some], check)
 
 
