@@ -69,7 +69,7 @@ def _changes(text: str) -> Iterator[tuple[Span, str]]:
             yield word.span, _BOUNDS[word.text]
         if word.text.upper() in _BEGINS or _opens_condition(words, at):
             yield from _conditions(text, words, at)
-        if word.text == "SET" and words[at - 1].text != "FUNCTION":
+        if word.text == "SET" and words[at + 1].text != "search_path":
             yield from _items(text, words, at + 1, {"WHERE", "FROM", "RETURNING", ";"})
         if word.text == "LIMIT" and words[at + 1].text != "1":
             end = _end_of(words, at + 1)

@@ -101,7 +101,8 @@ class Trial:
             return [name for name in good if name.startswith(begin)]
         if mutant.where == SCHEMA:
             files = {file for file in judges.files() if judges.names(file, mutant.scope or "schema_sql")}
-            return [name for name in good if name.partition("::")[0] in files]
+            near = [name for name in good if name.partition("::")[0] in files]
+            return near or list(good)  # a trigger is named by nobody
         if not mutant.is_code:
             return [name for name, lines in good.items() if mutant.where in lines]
         path, (first, last) = str(path_of(mutant.where)), mutant.lines
