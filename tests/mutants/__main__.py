@@ -1,49 +1,49 @@
 """
-Takes the guards out of the statements and out of the code one by one; for each its own test must fail.
+Changes the product in thousands of small ways, one at a time; for each change a test must fail.
 
-All take some minutes. Exit code 0: no survivor.
+Exit code 0: no mutant survived but those that ``lists.toml`` names.
 """
 
 from __future__ import annotations
 
-import asyncio
+import os
+import random
+import subprocess
 import sys
+import tempfile
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Sequence
 from contextlib import closing
-from typing import TypeVar
+from pathlib import Path
+from typing import Final
 
-from tests.mutants import code_run, sql_run
-from tests.mutants.code import CodeMutant
-from tests.mutants.code_table import CODE_MUTANTS
-from tests.mutants.equivalent import EQUIVALENT
-from tests.mutants.mutant import Mutant
-from tests.mutants.table import MUTANTS
+from tests.mutants import operators, sql_operators, tabled
+from tests.mutants.source import ROOT, Mutant, modules, numbered, path_of, statements
+from tests.mutants.trial import Trial
+from tests.mutants.warm import Judges, start
 from tests.support import postgres
-from tests.support.postgres import GIVEN_DSN, Servers
+from tests.support.postgres import GIVEN_DSN, GIVEN_TEMPLATE, Servers
 
-M = TypeVar("M", Mutant, CodeMutant)
-
-
-def chosen(mutants: Sequence[M], words: Sequence[str]) -> list[M]:
-    """Those whose description, or test, holds one of *words*; all, if there are none."""
-    return [one for one in mutants if not words or any(word in f"{one} {one.killer}" for word in words)]
+SIDE_BY_SIDE: Final = 2 * len(os.sched_getaffinity(0))  # half of them wait for something
+FOREVER_S: Final = 1e9
 
 
-def try_sql(mutants: list[Mutant], servers: Servers, expected: int) -> list[str]:
-    """What is not as it should be."""
-    found = postgres.installations()
-    newest, oldest = servers.get(found[0]), servers.get(min(found, key=lambda one: one.major))
-    with newest.database(installed=False) as empty:
-        wrong = asyncio.run(sql_run.misspelt(mutants, empty))
-    return wrong or asyncio.run(sql_run.run(mutants, newest, oldest, expected))
+def changed_since(revision: str) -> list[str]:
+    """The modules and statements whose files are not as they are in *revision*."""
+    git = ["git", "diff", "--name-only", revision, "--"]
+    said = subprocess.run(git, cwd=ROOT, check=True, capture_output=True, text=True)
+    changed = {ROOT / line for line in said.stdout.splitlines()}
+    return [one for one in [*modules(), *statements()] if (statements().get(one) or path_of(one)) in changed]
 
 
-def try_code(mutants: list[CodeMutant], servers: Servers) -> list[str]:
-    """What is not as it should be."""
-    needs_server = any(not mutant.killer.startswith("unit/") for mutant in mutants)
-    environment = {GIVEN_DSN: servers.get(postgres.installations()[0]).dsn} if needs_server else {}
-    return asyncio.run(code_run.run(mutants, environment))
+def mutants_of(where: Sequence[str]) -> list[Mutant]:
+    """All mutants of these modules and statements, in an order that is always the same, and without a system."""
+    found = []
+    for one in where:
+        made = sql_operators.mutants_of(one) if one in statements() else operators.mutants_of(one)
+        found += numbered([*made, *tabled.mutants().get(one, [])])
+    random.Random(1).shuffle(found)
+    return found
 
 
 def main() -> int:
@@ -51,23 +51,26 @@ def main() -> int:
     parser = ArgumentParser(
         prog="python -m tests.mutants", description=__doc__, formatter_class=RawDescriptionHelpFormatter
     )
-    kinds = parser.add_mutually_exclusive_group()
-    kinds.add_argument("--sql", action="store_true", help="only those of the statements and the schema")
-    kinds.add_argument("--code", action="store_true", help="only those of the code")
-    kinds.add_argument("--equivalent", action="store_true", help="those that cannot be seen: all tests must pass")
-    parser.add_argument("words", nargs="*", metavar="TEXT", help="only those whose description, or test, holds one")
+    parser.add_argument("--since", metavar="REVISION", help="only those of files that have changed since")
+    parser.add_argument(
+        "--seconds", type=float, default=FOREVER_S, help="end by then; the rest is counted, and left out"
+    )
+    parser.add_argument("words", nargs="*", metavar="NAME", help="only those of modules and statements that begin so")
     asked = parser.parse_args()
-    sql = [] if asked.code else chosen(list(EQUIVALENT) if asked.equivalent else MUTANTS, asked.words)
-    code = [] if asked.sql or asked.equivalent else chosen(CODE_MUTANTS, asked.words)
-    wrong: list[str] = []
-    with closing(Servers()) as servers:
-        if code:
-            wrong += try_code(code, servers)
-        if sql:
-            wrong += try_sql(sql, servers, sql_run.PASSED if asked.equivalent else sql_run.TESTS_FAILED)
-    print("\n".join(wrong))  # noqa: T201 - the report
-    print(f"{len(sql) + len(code)} mutants, {len(wrong)} not as they should be")  # noqa: T201
-    return min(len(wrong), 1)
+    where = changed_since(asked.since) if asked.since else [*modules(), *statements()]
+    where = [one for one in where if not asked.words or one.startswith(tuple(asked.words))]
+    mutants = mutants_of(where)
+    if not mutants:
+        print("nothing that has mutants was changed")  # noqa: T201
+        return 0
+    found = postgres.to_test_on()
+    with closing(Servers()) as servers, tempfile.TemporaryDirectory(prefix="pulse-mutants-") as directory:
+        server, oldest = servers.get(found[0]), servers.get(found[-1])
+        trial = Trial(mutants, server, oldest.dsn, asked.seconds)
+        os.environ |= {GIVEN_DSN: server.dsn, GIVEN_TEMPLATE: server.template(), "HYPOTHESIS_PROFILE": "mutants"}
+        code = start(Judges(trial.work, Path(directory), SIDE_BY_SIDE, server), trial.files())
+    print(trial.report())  # noqa: T201
+    return 1 if trial.wrong or code else 0
 
 
 if __name__ == "__main__":

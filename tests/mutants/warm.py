@@ -1,101 +1,368 @@
 """
-Runs pytest again and again, each time in a fork of a process that has imported what all tests need.
+One pytest that has imported and collected everything, and forks.
 
-    python -m tests.mutants.warm       takes orders as lines of JSON, and answers each with an exit code on a line
-
-To start pytest costs ten times what a unit test does. Nothing of the product is imported before the fork, so that a
-mutant comes in time.
+First for each file of tests, to see what they reach; then for each mutant, to see one of the tests fail that reach it.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import ctypes
-import importlib
-import json
+import mmap
 import os
+import pickle
 import select
 import signal
+import struct
 import sys
+import threading
+import time
 import traceback
-from dataclasses import asdict, dataclass
-from typing import Final
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any, Final, NamedTuple
 
+import asyncpg
 import pytest
 
-from tests.mutants import hook
+from tests.mutants.force import force, functions
+from tests.mutants.source import SCHEMA, Mutant, statement_of, statements
+from tests.support.postgres import GIVEN_DSN, GIVEN_TEMPLATE, Postgres
 
-_LIBRARIES: Final = (
-    *("anyio._backends._asyncio", "asyncpg", "croniter", "hypothesis.stateful", "msgpack", "msgspec", "psutil"),
-    *("rich.console", "structlog", "trio"),
-)
-_ALWAYS: Final = ("-x", "-q", "--no-header", "-p", "no:cacheprovider", "--hypothesis-seed=0", "--assert=plain")
+SURVIVED, KILLED, UNFIT, HUNG = 0, 1, 2, 3  # what becomes of a fork
+_ALWAYS: Final = ("-q", "-s", "--no-header", "-p", "no:cacheprovider", "--hypothesis-seed=0", "--assert=plain")
+_MARKS: Final = "not long and not systemd and not chaos"
+_OFTEN: Final = 60  # calls of a function in one test, of which the lines are noted
 _PR_SET_PDEATHSIG: Final = 1
-TIMED_OUT: Final = 1000  # beside the exit codes of pytest
+_FILE_LIMIT_S: Final = 300.0  # for all tests of a file
+_FILE_LEAST_S: Final = 10.0
+_LIMIT_S: Final = 6.0  # for one test, beside ten times what it takes
+_ALL_LIMIT_S: Final = 60.0  # for the tests of one mutant: those beyond are not run
+_SLOT: Final = struct.Struct("di")  # until when it must have got on; the test that failed
+
+
+class Reached(NamedTuple):
+    """
+    What one test did without any mutant.
+
+    Attributes:
+        took_s: Its time.
+        passed: Whether it passed, and was not skipped.
+        lines: Path -> bits, one for each line that it reached; the names of the statements that it sent, as well.
+    """
+
+    took_s: float
+    passed: bool
+    lines: dict[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class Fork:
+    """A process at work, and what to do with its end."""
+
+    pid: int
+    pidfd: int
+    slot: int
+    ended: Callable[[int, int, int], None]
+
+
+@dataclass(slots=True, eq=False)
+class Judges:
     """
-    One run.
+    The tests, as a plugin of pytest, and what they have to judge.
 
-    Attributes:
-        tests: For pytest.
-        environment: On top of this process's own.
-        output: File for all that is printed.
-        limit_s: For the whole.
+    Args:
+        work: Called when all is collected.
+        directory: For files.
+        side_by_side: How many processes work at once.
+        server: Where databases are made; None: no test makes one.
     """
 
-    tests: list[str]
-    environment: dict[str, str]
-    output: str
-    limit_s: float
+    work: Callable[[Judges], None]
+    directory: Path
+    side_by_side: int
+    server: Postgres | None
+    items: list[pytest.Item] = field(default_factory=list[pytest.Item])
+    reached: dict[str, Reached] = field(default_factory=dict[str, Reached])
+    kills: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
+    _forks: list[Fork] = field(default_factory=list[Fork])
+    _board: mmap.mmap = field(default_factory=lambda: mmap.mmap(-1, 4096))
+    _failed: bool = False
 
-    def line(self) -> bytes:
-        """As it is sent."""
-        return json.dumps(asdict(self)).encode() + b"\n"
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        """Instead of running the tests."""
+        self.items = session.items
+        functions()
+        self.work(self)
+        return True
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """One phase of a test is over."""
+        self._failed = self._failed or report.failed or report.skipped
+
+    # What the tests reach.
+
+    def record(self, paths: Sequence[str], until_s: float) -> list[str]:
+        """
+        Note what each test reaches of the files *paths*.
+
+        Returns:
+            What did not go well: the tests that judge nothing because they fail by themselves, or for want of time.
+        """
+        files: defaultdict[str, list[pytest.Item]] = defaultdict(list)
+        for item in self.items:
+            files[item.nodeid.partition("::")[0]].append(item)
+        said: list[str] = []
+
+        def one(number: int, name: str, items: list[pytest.Item]) -> None:
+            output = self.directory / f"reached-{number}"
+
+            def ended(status: int, _: int, slot: int) -> None:
+                if status == SURVIVED:
+                    self.reached.update(pickle.loads(output.read_bytes()))  # noqa: S301 - of a fork of ours
+                    output.unlink()
+                else:
+                    end = (self.directory / f"output-{slot}").read_text("utf-8", errors="replace")[-1000:]
+                    said.append(f"{name} judges nothing: it did not come to its end:\n{end}")
+
+            limit_s = max(_FILE_LEAST_S, min(_FILE_LIMIT_S, until_s - time.monotonic()))
+            self._fork(lambda slot: self._note(slot, items, frozenset(paths), output, limit_s), ended)
+
+        for number, (name, items) in enumerate(files.items()):
+            if time.monotonic() > until_s:
+                said.append(f"{name} judges nothing, for want of time")
+            else:
+                one(number, name, items)
+        self._drain()
+        print()  # noqa: T201
+        return said + [
+            f"{name} judges nothing: it fails, or skips" for name, one in self.reached.items() if not one.passed
+        ]
+
+    def _note(self, slot: int, items: list[pytest.Item], paths: frozenset[str], output: Path, limit_s: float) -> int:
+        found: dict[str, Reached] = {}
+        sent = _watch_statements()
+        self._get_on(slot, limit_s)
+        for item, following in zip(items, [*items[1:], None], strict=True):
+            lines: defaultdict[CodeType, set[int]] = defaultdict(set)
+            sent.clear()
+            trace = _tracer(paths, lines) if paths else None
+            begun_s = time.perf_counter()
+            threading.settrace(trace)
+            sys.settrace(trace)
+            passed = self._run(item, following)
+            sys.settrace(None)
+            threading.settrace(None)
+            bits: defaultdict[str, int] = defaultdict(int, dict.fromkeys(sent, 1))
+            for code, numbers in lines.items():
+                for number in numbers:
+                    bits[code.co_filename] |= 1 << number
+            found[item.nodeid] = Reached(time.perf_counter() - begun_s, passed, dict(bits))
+        output.write_bytes(pickle.dumps(found))
+        return SURVIVED
+
+    # Mutants.
+
+    def judge(
+        self,
+        mutants: Iterable[tuple[Mutant, list[str]]],
+        tell: Callable[[Mutant, int, str], None],
+        until_s: float,
+        oldest_dsn: str,
+    ) -> None:
+        """
+        Run the tests of each mutant until one fails.
+
+        Args:
+            mutants: With the names of their tests.
+            tell: Called with a mutant, what became of it, and the test that failed.
+            until_s: When to begin no more of them (time.monotonic).
+            oldest_dsn: Of the server for those that show only on the oldest PostgreSQL.
+        """
+        by_name = {item.nodeid: item for item in self.items}
+
+        def one(mutant: Mutant, names: list[str]) -> None:
+            chosen = self._in_order(names)
+
+            def ended(status: int, failed: int, _: int) -> None:
+                killer = chosen[failed] if status in {KILLED, HUNG} and failed >= 0 else ""
+                self.kills[killer] += 1
+                tell(mutant, status, killer)
+
+            self._fork(lambda slot: self._try(slot, mutant, [by_name[name] for name in chosen], oldest_dsn), ended)
+
+        for mutant, names in mutants:
+            if time.monotonic() > until_s:
+                break
+            one(mutant, names)
+        self._drain()
+
+    def _in_order(self, names: list[str]) -> list[str]:
+        """Those that found most, then the fastest; those of one file together, since they share a database."""
+        best = sorted(names, key=lambda name: (-self.kills[name], self.reached[name].took_s))
+        places: dict[str, int] = {}
+        for name in best:
+            places.setdefault(name.partition("::")[0], len(places))
+        left_s, chosen = _ALL_LIMIT_S, list[str]()
+        for name in best[:3] + sorted(best[3:], key=lambda name: places[name.partition("::")[0]]):
+            left_s -= self.reached[name].took_s
+            if left_s > 0 or not chosen:
+                chosen.append(name)
+        return chosen
+
+    def _try(self, slot: int, mutant: Mutant, items: list[pytest.Item], oldest_dsn: str) -> int:
+        if not items:
+            return SURVIVED
+        directory = self.directory / f"slot-{slot}"
+        directory.mkdir(exist_ok=True)
+        try:
+            force(mutant, directory)
+            if mutant.killer.endswith("@oldest"):
+                os.environ[GIVEN_DSN] = oldest_dsn
+            if not mutant.is_code:
+                _prepare(mutant)
+        except (LookupError, asyncpg.PostgresError) as error:
+            print(error)  # noqa: T201
+            return UNFIT
+        for number, (item, following) in enumerate(zip(items, [*items[1:], None], strict=True)):
+            self._get_on(slot, _LIMIT_S + 10 * self.reached[item.nodeid].took_s, number)
+            if not self._run(item, following):
+                return KILLED
+        return SURVIVED
+
+    def _run(self, item: pytest.Item, following: pytest.Item | None) -> bool:
+        """Whether it passed."""
+        self._failed = False
+        item.ihook.pytest_runtest_protocol(item=item, nextitem=following)
+        return not self._failed
+
+    # Processes.
+
+    def _get_on(self, slot: int, limit_s: float, number: int = -1) -> None:
+        _SLOT.pack_into(self._board, slot * _SLOT.size, time.monotonic() + limit_s, number)
+
+    def _fork(self, run: Callable[[int], int], ended: Callable[[int, int, int], None]) -> None:
+        """Have a fork do something; *ended* gets its exit code, the number of the test that it was at, and its slot."""
+        while len(self._forks) >= self.side_by_side:
+            self._wait()
+        slot = min(set(range(self.side_by_side)) - {one.slot for one in self._forks})
+        self._get_on(slot, _LIMIT_S)
+        sys.stdout.flush()
+        pid = os.fork()
+        if pid == 0:
+            _child(lambda: run(slot), self.directory / f"output-{slot}")
+        self._forks.append(Fork(pid, os.pidfd_open(pid), slot, ended))
+
+    def _wait(self) -> None:
+        ready, _, _ = select.select([one.pidfd for one in self._forks], [], [], 0.2)
+        now_s = time.monotonic()
+        for one in list(self._forks):
+            until_s, number = _SLOT.unpack_from(self._board, one.slot * _SLOT.size)
+            is_late = one.pidfd not in ready and until_s < now_s
+            if not is_late and one.pidfd not in ready:
+                continue
+            _kill_group(one.pid)  # what hangs, or what the tests of a mutant have left
+            _, status = os.waitpid(one.pid, 0)
+            os.close(one.pidfd)
+            self._forks.remove(one)
+            if self.server is not None:
+                self.server.drop_of(one.pid)
+            one.ended(HUNG if is_late else os.waitstatus_to_exitcode(status), number, one.slot)
+            print(".", end="", flush=True)  # noqa: T201 - progress
+
+    def _drain(self) -> None:
+        while self._forks:
+            self._wait()
 
 
-def run(order: Order) -> int:
-    """Run pytest in a fork; its exit code."""
-    child = os.fork()
-    if child == 0:
-        _test(order)
-    pidfd = os.pidfd_open(child)
-    in_time = bool(select.select([pidfd], [], [], order.limit_s)[0])
-    os.close(pidfd)
-    if not in_time:
-        os.killpg(child, signal.SIGKILL)  # with the systems that it has started
-    _, status = os.waitpid(child, 0)
-    return os.waitstatus_to_exitcode(status) if in_time else TIMED_OUT
+def start(judges: Judges, files: Sequence[str]) -> int:
+    """Collect the tests of *files*, and do the work; the exit code of pytest."""
+    return int(pytest.main([*_ALWAYS, "-m", _MARKS, *files], plugins=[judges]))
 
 
-def _test(order: Order) -> None:
-    code: int = pytest.ExitCode.INTERNAL_ERROR
+def _child(run: Callable[[], int], output: Path) -> None:
+    code = UNFIT
     try:
         os.setsid()
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # by hand: nothing of the product is imported yet
-        with open(order.output, "wb") as output:  # noqa: PTH123 - pathlib opens no faster
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        with output.open("wb") as file:
             for stream in (1, 2):
-                os.dup2(output.fileno(), stream)
-        os.environ.update(order.environment)
-        hook.install()
-        code = pytest.main([*_ALWAYS, *order.tests])
-    except BaseException:  # noqa: BLE001 - whatever it is, the fork must not go on as its parent
+                os.dup2(file.fileno(), stream)
+        code = run()
+    except BaseException:  # noqa: BLE001 - a mutant may raise whatever there is
+        code = KILLED
         traceback.print_exc()
     finally:
         sys.stdout.flush()
-        sys.stderr.flush()
         os._exit(code)
 
 
-def main() -> None:
-    """Answer until there are no more orders."""
-    for name in _LIBRARIES:
-        importlib.import_module(name)
-    for line in sys.stdin:
-        sys.stdout.write(f"{run(Order(**json.loads(line)))}\n")
-        sys.stdout.flush()
+def _prepare(mutant: Mutant) -> None:
+    """
+    Make the databases of this process copies of one with the schema of a mutant.
+
+    Raises:
+        asyncpg.PostgresError: It is no SQL.
+    """
+    if mutant.where == SCHEMA:
+        del os.environ[GIVEN_TEMPLATE]
+        os.environ[GIVEN_TEMPLATE] = Postgres(os.environ[GIVEN_DSN]).template()
+    else:
+        with Postgres(os.environ[GIVEN_DSN]).database() as dsn:
+            asyncio.run(_look_at(dsn, mutant.mutated()))
 
 
-if __name__ == "__main__":
-    main()
+async def _look_at(dsn: str, sql: str) -> None:
+    connection = await asyncpg.connect(dsn)
+    await connection.prepare(sql)
+    await connection.close()
+
+
+def _watch_statements() -> set[str]:
+    """Where the names of the statements come that are sent from now on."""
+    names = {statement_of(name).sql: name for name in statements() if name != SCHEMA}
+    sent: set[str] = set()
+    connection: Any = asyncpg.Connection
+
+    def watched(method: Any) -> Any:
+        def call(self: Any, query: str, *words: Any, **options: Any) -> Any:
+            if query in names:
+                sent.add(names[query])
+            return method(self, query, *words, **options)
+
+        return call
+
+    for name in ("_get_statement", "execute"):
+        setattr(connection, name, watched(getattr(connection, name)))
+    return sent
+
+
+def _kill_group(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)
+
+
+def _tracer(paths: frozenset[str], lines: defaultdict[CodeType, set[int]]) -> Any:
+    calls: defaultdict[CodeType, int] = defaultdict(int)
+
+    def call(frame: FrameType, event: str, _: object) -> Any:
+        code = frame.f_code
+        if event != "call" or code.co_filename not in paths:
+            return None
+        calls[code] += 1
+        if calls[code] > _OFTEN:
+            return None
+        add = lines[code].add
+
+        def line(inner: FrameType, event: str, _: object) -> Any:
+            if event == "line":
+                add(inner.f_lineno)
+            return line
+
+        return line
+
+    return call

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from asyncpg import Connection, Record
 
 GIVEN_DSN: Final = "PULSE_TEST_DSN"  # a server to use instead of starting any: its super-user's DSN
+GIVEN_TEMPLATE: Final = "PULSE_TEST_TEMPLATE"  # a database with the schema there, to copy instead of installing it
 PASSWORD_ROLE: Final = "with_password"  # logs in by password; everyone else who reaches the socket is let in
 _PREFIX: Final = "pulse-tests-"
 _MEMORY: Final = Path("/dev/shm")
@@ -109,7 +110,7 @@ class Postgres:
             installed: With pulse's schema; else it is empty.
         """
         name = next(self._names)
-        source = f"TEMPLATE {self._installed()} STRATEGY file_copy" if installed else ""
+        source = f"TEMPLATE {self.template()} STRATEGY file_copy" if installed else ""
         self._execute(f"CREATE DATABASE {name} {source}")
         if installed:
             self._runner.run(_freshen(self._dsn_of(name)))
@@ -125,7 +126,18 @@ class Postgres:
                 self._drop(self._template)
             self._runner.run(self._admin.close())
 
-    def _installed(self) -> str:
+    def drop_of(self, pid: int) -> None:
+        """Drop what a process has made that was killed."""
+        pattern = rf"pulse\_test\_{pid}\_%"
+        for (name,) in self._runner.run(
+            self._admin.fetch("SELECT datname FROM pg_database WHERE datname LIKE $1", pattern)
+        ):
+            self._drop(name)
+
+    def template(self) -> str:
+        """A database with the schema, without anybody's session."""
+        if GIVEN_TEMPLATE in os.environ:
+            return os.environ[GIVEN_TEMPLATE]
         if self._template is None:
             self._template = next(self._names)
             self._execute(f"CREATE DATABASE {self._template}")

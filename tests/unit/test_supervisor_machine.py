@@ -162,6 +162,18 @@ class TestStart:
         assert state.phase is ChildPhase.STOPPING
         assert effects[-1] == StopAll(EXIT_REFUSED, "dispatcher does not start: no hello 30 s after its start")
 
+    def test_every_deadline_counts_from_now(self) -> None:
+        """The same history a thousand seconds later has the same deadlines, a thousand seconds later."""
+        again: list[Event] = [*TO_RUNNING, Exited(signal=9), SpawnOk(2), Exited(signal=9)]
+        stopped: list[Event] = [*TO_RUNNING, StopAsked()]
+        for history in (TO_RUNNING[:2], TO_RUNNING[:4], TO_RUNNING, again, stopped, [*stopped, Deadline()]):
+            early, late = play(ACTOR, history), play(ACTOR, history, now_s=1000.0)
+            for before_s, after_s in ((early.due_s, late.due_s), (early.silent_by_s, late.silent_by_s)):
+                assert after_s == (None if before_s is None else before_s + 1000)
+        assert running().due_s is None
+        first, second, *_ = ACTOR.stop
+        assert (play(ACTOR, stopped).due_s, play(ACTOR, [*stopped, Deadline()]).due_s) == (first.wait_s, second.wait_s)
+
     def test_not_ready_at_boot_stops_everything_with_a_reason(self) -> None:
         """An actor that answers pings and never gets ready is a failed start."""
         state = play(ACTOR, [StartAsked(), SpawnOk(1), HelloReceived(), Briefed()])
@@ -299,6 +311,7 @@ class TestRestart:
         assert state.phase is ChildPhase.FAILED
         message = "dispatcher died 6 times within 60 s (the last time: exit code 1); giving up"
         assert effects == (StopAll(EXIT_RESTART_LIMIT, message),)
+        assert (len(state.log.at_s), state.fault) == (6, "exit code 1")
 
     def test_deaths_that_are_far_apart_never_stop_anything(self) -> None:
         """A death every 13 s is five in a minute, for ever."""
@@ -481,6 +494,7 @@ class TestStop:
         """A process stuck in the kernel ends the ladder, not the shutdown."""
         state, effects = step(ACTOR, play(ACTOR, [StopNow()], running()), Deadline(), 5.0)
         assert (state.phase, state.pid, state.shown, effects) == (ChildPhase.FAILED, 1, "failed", ())
+        assert (state.deadline_s, state.fault) == (None, "it does not die of SIGKILL")
 
     def test_nothing_is_started_beside_a_process_that_cannot_be_killed(self) -> None:
         """A restart that would make two of them stops everything instead."""

@@ -1,0 +1,122 @@
+"""What becomes of mutants: who judges them, who survives, and whether that is known."""
+
+from __future__ import annotations
+
+import time
+import tomllib
+from collections import Counter
+from pathlib import Path
+from typing import Final
+
+from tests.mutants import judges
+from tests.mutants.source import SCHEMA, Mutant, path_of, statements
+from tests.mutants.warm import HUNG, KILLED, SURVIVED, UNFIT, Judges
+from tests.support.postgres import Postgres
+
+_LISTS: Final = tomllib.loads((Path(__file__).parent / "lists.toml").read_text("utf-8"))
+EQUIVALENT: Final[dict[str, str]] = _LISTS["equivalent"]
+OPEN: Final[dict[str, int]] = _LISTS["open"]
+UNTRIED: Final[tuple[str, ...]] = tuple(f"{name}." for name in _LISTS["untried"])
+_RECORDING: Final = 0.5  # of the time, at most
+
+
+def home_of(where: str) -> str:
+    """What the list of the untried names: a module, or the file of a statement."""
+    return statements()[where].name if where in statements() else where
+
+
+def is_equivalent(key: str) -> bool:
+    """Whether no test can see it: it is listed, or all of its place are."""
+    return key in EQUIVALENT or key.rpartition(" -> ")[0] in EQUIVALENT
+
+
+class Trial:
+    """
+    Judges mutants, and keeps what became of them.
+
+    Args:
+        mutants: In the order in which they are tried.
+        server: Where databases are made.
+        oldest_dsn: Of the oldest PostgreSQL, for those that show only there.
+        seconds: For all of them.
+    """
+
+    def __init__(self, mutants: list[Mutant], server: Postgres, oldest_dsn: str, seconds: float) -> None:
+        self.wrong: list[str] = []
+        self._mutants = mutants
+        self._server = server
+        self._oldest_dsn = oldest_dsn
+        self._seconds = seconds
+        self._begun_s = time.monotonic()
+        self._ended: dict[str, tuple[int, str]] = {}
+
+    def files(self) -> list[str]:
+        """The files of tests that may judge them."""
+        code = {one.where for one in self._mutants if one.is_code}
+        named = {
+            "tests/" + one.killer.partition("::")[0].removesuffix("@oldest") for one in self._mutants if one.killer
+        }
+        has_sql = any(not one.is_code for one in self._mutants)
+        sql = [file for file in judges.files() if has_sql and file.startswith("tests/store/")]
+        return list(dict.fromkeys([*judges.files_for(code), *sorted(named), *sql]))
+
+    def work(self, warm: Judges) -> None:
+        """See what the tests reach, and try the mutants."""
+        paths = {str(path_of(one.where)) for one in self._mutants if one.is_code}
+        said = warm.record(sorted(paths), self._begun_s + _RECORDING * self._seconds)
+        print("\n".join([*said, f"{len(warm.reached)} tests judge {len(self._mutants)} mutants"]), flush=True)  # noqa: T201
+        chosen = ((one, self._tests(warm, one)) for one in self._mutants)
+        warm.judge(chosen, self._tell, self._begun_s + self._seconds, self._oldest_dsn)
+
+    def report(self) -> str:
+        """For people; what is not as it should be comes first, and is kept in ``wrong``."""
+        counts = Counter(status for status, _ in self._ended.values())
+        survived = {key for key, (status, _) in self._ended.items() if status == SURVIVED}
+        unlisted = sorted(key for key in survived if not is_equivalent(key))
+        of = Counter(_where(key) for key in unlisted)
+        untried = {where for where in of if f"{home_of(where)}.".startswith(UNTRIED)}
+        for where, number in sorted(of.items()):
+            if number > OPEN.get(where, 0) and where not in untried:
+                keys = "\n    ".join(key for key in unlisted if _where(key) == where)
+                self.wrong.append(f"{where}: {number} survived, {OPEN.get(where, 0)} may:\n    {keys}")
+        for key, (status, test) in self._ended.items():
+            if status == KILLED and key in EQUIVALENT:
+                self.wrong.append(f"listed as equivalent, but {test} sees it: {key}")
+        told = [
+            f"{len(self._ended)} mutants tried in {time.monotonic() - self._begun_s:.0f} s",
+            f"{counts[KILLED]} found",
+            f"{counts[HUNG]} hung",
+            f"{counts[UNFIT]} unfit",
+            f"{len(survived)} survived",
+            f"of these {len(survived) - len(unlisted)} cannot be seen",
+            f"{sum(of[where] for where in untried)} are of what lists.toml calls untried",
+            f"{len(self._mutants) - len(self._ended)} left out for want of time",
+        ]
+        return "\n".join([*self.wrong, ", ".join(told)])
+
+    def _tests(self, warm: Judges, mutant: Mutant) -> list[str]:
+        good = {name: one.lines for name, one in warm.reached.items() if one.passed}
+        if mutant.killer:
+            begin = "tests/" + mutant.killer.removesuffix("@oldest")
+            return [name for name in good if name.startswith(begin)]
+        if mutant.where == SCHEMA:
+            files = {file for file in judges.files() if judges.names(file, mutant.scope or "schema_sql")}
+            near = [name for name in good if name.partition("::")[0] in files]
+            return near or list(good)  # a trigger is named by nobody
+        if not mutant.is_code:
+            return [name for name, lines in good.items() if mutant.where in lines]
+        path, (first, last) = str(path_of(mutant.where)), mutant.lines
+        bits = (1 << (last + 1)) - (1 << first)
+        near = [name for name, lines in good.items() if lines.get(path, 0) & bits]
+        near = near or [name for name, lines in good.items() if path in lines]
+        started = judges.processes_for(mutant.where)
+        return list(dict.fromkeys([*near, *(name for name in good if name.partition("::")[0] in started)]))
+
+    def _tell(self, mutant: Mutant, status: int, test: str) -> None:
+        self._ended[mutant.key] = status, test
+        if status == SURVIVED and not is_equivalent(mutant.key):
+            print(f"\nsurvived: {mutant.key}", flush=True)  # noqa: T201
+
+
+def _where(key: str) -> str:
+    return key.partition(":")[0]
