@@ -81,16 +81,10 @@ _WARM: Final = 2  # connections: one claims, one writes; there may be no more to
 
 @dataclass(frozen=True, slots=True)
 class HeldCommit:
-    """
-    A statement that is carried out while something else is done, and committed behind it.
+    """A statement that runs while something else is done, and is committed after it."""
 
-    Attributes:
-        sent: Set when PostgreSQL has the statement, or will not get it.
-        may_commit: Set when the other thing is done.
-    """
-
-    sent: anyio.Event = field(default_factory=anyio.Event)
-    may_commit: anyio.Event = field(default_factory=anyio.Event)
+    sent: anyio.Event = field(default_factory=anyio.Event)  # PostgreSQL has the statement, or will not get it
+    may_commit: anyio.Event = field(default_factory=anyio.Event)  # the other thing is done
 
 
 class Store(Operations, Defaults, Sweeps):

@@ -44,7 +44,7 @@ class SubmitWriter:
     Collects submits and inserts them; each is answered after its commit.
 
     Args:
-        batch: Most jobs of one claim.
+        batch: How many jobs are claimed at once, at most.
     """
 
     def __init__(
