@@ -21,11 +21,11 @@ KILLS: Final = 5  # of each: one more within a minute, and its supervisor gives 
 
 
 @pytest.fixture
-def hosts(dsn: str) -> Iterator[tuple[System, System]]:
+def hosts(own_database: str) -> Iterator[tuple[System, System]]:
     """Two supervisors on one database."""
     with (
-        running(dsn, {**SETTINGS, "PULSE_HOST_ID": "a"}) as one,
-        running(dsn, {**SETTINGS, "PULSE_HOST_ID": "b"}) as two,
+        running(own_database, {**SETTINGS, "PULSE_HOST_ID": "a"}) as one,
+        running(own_database, {**SETTINGS, "PULSE_HOST_ID": "b"}) as two,
     ):
         yield one, two
 
@@ -66,9 +66,9 @@ def test_a_submit_while_nobody_listens_is_begun(hosts: tuple[System, System]) ->
 
 
 @pytest.fixture
-def plain_hosts(dsn: str) -> Iterator[tuple[System, System]]:
+def plain_hosts(own_database: str) -> Iterator[tuple[System, System]]:
     """Two supervisors as users have them."""
-    with running(dsn, {"PULSE_HOST_ID": "a"}) as one, running(dsn, {"PULSE_HOST_ID": "b"}) as two:
+    with running(own_database, {"PULSE_HOST_ID": "a"}) as one, running(own_database, {"PULSE_HOST_ID": "b"}) as two:
         yield one, two
 
 
