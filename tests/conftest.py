@@ -1,9 +1,9 @@
 """
 Fixtures of the whole suite.
 
-``own_database`` is a database for one test alone, with pulse's schema, on a real PostgreSQL started once in a session
-(the newest that is found; PULSE_TEST_DSN names a running one to be used instead). Tests in ``tests/store`` run on a
-second version as well, where the system has one. Async tests run on asyncio: ``pytestmark = pytest.mark.anyio``.
+``own_database`` is a test's own, with pulse's schema, on a real PostgreSQL started once in a session (the newest that
+is found; PULSE_TEST_DSN names a running one to be used instead). Tests in ``tests/store`` run on a second version as
+well, where the system has one. Async tests run on asyncio: ``pytestmark = pytest.mark.anyio``.
 """
 
 from __future__ import annotations
