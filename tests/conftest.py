@@ -1,7 +1,7 @@
 """
 Fixtures of the whole suite.
 
-``dsn`` is a database of one's own with pulse's schema, on a real PostgreSQL started once in a session (the newest that
+``own_database`` is a test's own, with pulse's schema, on a real PostgreSQL started once in a session (the newest that
 is found; PULSE_TEST_DSN names a running one to be used instead). Tests in ``tests/store`` run on a second version as
 well, where the system has one. Async tests run on asyncio.
 """
@@ -80,24 +80,24 @@ def server(newest_server: Postgres) -> Postgres:
 
 
 @pytest.fixture
-def dsn(server: Postgres) -> Iterator[str]:
-    """A fresh database with pulse's schema."""
+def own_database(server: Postgres) -> Iterator[str]:
+    """A fresh database with pulse's schema, for this test alone."""
     with server.database() as made:
         yield made
 
 
 @pytest.fixture
-async def store(dsn: str) -> AsyncIterator[Store]:
+async def store(own_database: str) -> AsyncIterator[Store]:
     """A store on that database."""
-    opened = Store(Target(dsn, "pulse-tests"))
+    opened = Store(Target(own_database, "pulse-tests"))
     yield opened
     opened.close()
     await checkpoint()  # the loop closes the sockets at its next turn
 
 
 @pytest.fixture
-async def connection(dsn: str) -> AsyncIterator[Connection[Record]]:
+async def connection(own_database: str) -> AsyncIterator[Connection[Record]]:
     """A plain connection to that database."""
-    opened = await asyncpg.connect(dsn)
+    opened = await asyncpg.connect(own_database)
     yield opened
     await opened.close(timeout=5)

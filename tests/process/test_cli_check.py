@@ -22,15 +22,15 @@ BROKEN = "UPDATE pulse.jobs SET uncharged = attempts, started_at = now() WHERE n
 
 
 @pytest.fixture
-def odd(dsn: str) -> str:
+def odd(own_database: str) -> str:
     """A database with seven jobs whose counters do not fit."""
     execute(
-        dsn,
+        own_database,
         "SELECT count(*) FROM (SELECT pulse.submit('odd') FROM generate_series(1, 7)) AS made",
         BROKEN,
         "UPDATE pulse.sweep_mark SET swept_at = clock_timestamp()",
     )
-    return dsn
+    return own_database
 
 
 def execute(dsn: str, *statements: str) -> None:
@@ -50,10 +50,10 @@ def check(dsn: str, *words: str) -> Done:
     return run(["check", "--dsn", dsn, *words], environment())
 
 
-def test_a_sound_database(dsn: str) -> None:
+def test_a_sound_database(own_database: str) -> None:
     """A line for each invariant, and in the end that all hold."""
-    execute(dsn, "UPDATE pulse.sweep_mark SET swept_at = clock_timestamp()")
-    done = check(dsn)
+    execute(own_database, "UPDATE pulse.sweep_mark SET swept_at = clock_timestamp()")
+    done = check(own_database)
     assert (done.code, done.err) == (0, "")
     *lines, last = done.out.splitlines()
     assert all(line.startswith("ok ") for line in lines)
@@ -61,10 +61,10 @@ def test_a_sound_database(dsn: str) -> None:
     assert last == f"{len(lines)} invariants hold"
 
 
-def test_a_stopped_system(dsn: str) -> None:
+def test_a_stopped_system(own_database: str) -> None:
     """What only a running system repairs is skipped, and said so; that alone is no failure."""
-    execute(dsn, "UPDATE pulse.sweep_mark SET swept_at = clock_timestamp() - interval '1 h'")
-    done = check(dsn)
+    execute(own_database, "UPDATE pulse.sweep_mark SET swept_at = clock_timestamp() - interval '1 h'")
+    done = check(own_database)
     assert done.code == 0
     assert re.search(r"\nskipped   lapsed: I13: a lapsed lease is reaped: no watchdog has swept for 36\d\d s", done.out)
     assert done.out.endswith("invariants hold, 3 could not be told\n")
@@ -112,24 +112,24 @@ def test_on_a_terminal(odd: str) -> None:
     assert "\x1b[1;31mviolated" in done.out
 
 
-def test_the_audit(dsn: str) -> None:
+def test_the_audit(own_database: str) -> None:
     """Installed, it writes down what happens; --audit checks that; removed, it is gone."""
-    assert check(dsn, "--audit").err == "pulse: no audit is installed; `pulse check --install-audit` does it\n"
-    first = check(dsn, "--install-audit")
+    assert check(own_database, "--audit").err == "pulse: no audit is installed; `pulse check --install-audit` does it\n"
+    first = check(own_database, "--install-audit")
     assert (first.code, first.err) == (0, "")
     assert first.out.startswith("audit installed")
-    assert check(dsn, "--install-audit").err == "pulse: an audit is installed already\n"
-    execute(dsn, "SELECT pulse.submit('x')", "UPDATE pulse.jobs SET args = '{\"changed\": true}'")
-    assert check(dsn).code == 0
-    done = check(dsn, "--audit")
+    assert check(own_database, "--install-audit").err == "pulse: an audit is installed already\n"
+    execute(own_database, "SELECT pulse.submit('x')", "UPDATE pulse.jobs SET args = '{\"changed\": true}'")
+    assert check(own_database).code == 0
+    done = check(own_database, "--audit")
     assert done.err.endswith("do not hold: unchanged\n")
-    assert check(dsn, "--remove-audit").out == "audit removed\n"
-    assert check(dsn, "--remove-audit").out == "there was no audit\n"
+    assert check(own_database, "--remove-audit").out == "audit removed\n"
+    assert check(own_database, "--remove-audit").out == "there was no audit\n"
 
 
-def test_bad_usage(dsn: str, tmp_path: Path) -> None:
+def test_bad_usage(own_database: str, tmp_path: Path) -> None:
     """What cannot be meant is refused, and so is a database that nobody named and nobody runs."""
-    done = check(dsn, "--audit", "--remove-audit")
+    done = check(own_database, "--audit", "--remove-audit")
     assert (done.code, done.err.count("\n")) == (2, 1)
     with RuntimeDir() as nothing:
         done = run(["check"], environment(nothing.path, PULSE_STATE_DIR=str(tmp_path)))

@@ -69,12 +69,12 @@ def test_what_is_behind_two_dashes_stays() -> None:
 
 
 @pytest.mark.postgres
-def test_a_supervisor_hides_it(dsn: str) -> None:
+def test_a_supervisor_hides_it(own_database: str) -> None:
     """And so do all that it starts."""
-    with running(f"{dsn}&password={SECRET}") as system:
+    with running(f"{own_database}&password={SECRET}") as system:
         assert system.process is not None
         supervisor = psutil.Process(system.process.pid)
-        assert Path(until_hidden(supervisor, f"{dsn}&password={SECRET}")[1]).name == "pulse-supervisor"
+        assert Path(until_hidden(supervisor, f"{own_database}&password={SECRET}")[1]).name == "pulse-supervisor"
         titles = [" ".join(one.cmdline()) for one in (supervisor, *supervisor.children(recursive=True))]
         assert len(titles) >= 5
         assert SECRET not in "\n".join(titles)

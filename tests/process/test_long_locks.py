@@ -30,9 +30,12 @@ HELD: Final = {
 
 
 @pytest.fixture
-def hosts(dsn: str) -> Iterator[tuple[Whole, Whole]]:
+def hosts(own_database: str) -> Iterator[tuple[Whole, Whole]]:
     """Two supervisors on one database; the pool is at the first."""
-    with place(dsn, **SHORT_LEASE, PULSE_HOST_ID="a") as home, place(dsn, **SHORT_LEASE, PULSE_HOST_ID="b") as away:
+    with (
+        place(own_database, **SHORT_LEASE, PULSE_HOST_ID="a") as home,
+        place(own_database, **SHORT_LEASE, PULSE_HOST_ID="b") as away,
+    ):
         home.start()
         away.start()
         home.pool("--processes", "2", "--concurrency", str(JOBS // 2))

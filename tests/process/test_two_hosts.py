@@ -68,12 +68,12 @@ def test_a_submit_while_nobody_listens_is_begun(hosts: tuple[System, System], to
 
 
 @pytest.fixture
-def plain_hosts(dsn: str) -> Iterator[tuple[System, System]]:
+def plain_hosts(own_database: str) -> Iterator[tuple[System, System]]:
     """Two supervisors that poll as users have it; the tests, their workers, never beat, and are not to be killed."""
     lease = {"PULSE_LEASE_S": "600"}
     with (
-        running(dsn, {"PULSE_HOST_ID": "a", **lease}) as one,
-        running(dsn, {"PULSE_HOST_ID": "b", **lease}) as two,
+        running(own_database, {"PULSE_HOST_ID": "a", **lease}) as one,
+        running(own_database, {"PULSE_HOST_ID": "b", **lease}) as two,
     ):
         yield one, two
 

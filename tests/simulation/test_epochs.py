@@ -21,7 +21,7 @@ from tests.store.model import FINISHED
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
 
-pytestmark = [pytest.mark.postgres, pytest.mark.anyio]
+pytestmark = [pytest.mark.postgres, pytest.mark.anyio, pytest.mark.usefixtures("own_database")]
 
 HOSTS: Final = {"h0": UUID(int=10), "h1": UUID(int=11)}
 WORKERS: Final = ("h0/w0", "h1/w1")

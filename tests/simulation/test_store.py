@@ -17,7 +17,7 @@ from pulse.store.store import Store
 from tests.simulation.rows import Rows
 from tests.store.helpers import LEASE_S, NOW
 
-pytestmark = [pytest.mark.postgres, pytest.mark.anyio]
+pytestmark = [pytest.mark.postgres, pytest.mark.anyio, pytest.mark.usefixtures("own_database")]
 
 TOPICS: Final = ("a", "b")
 WORKERS: Final = ("w0", "w1", "w2")
