@@ -11,29 +11,29 @@ from pulse.store.statements import STATEMENTS
 from tests.mutants.source import ROOT, SCHEMA, modules, path_of, text_of
 from tests.mutants.sql_operators import FUNCTION
 
-FOLDERS: Final = ("tests/unit", "tests/store")
-# What runs in processes of its own is judged by these, too: files of tests/process.
+FOLDERS: Final = ("tests/actors", "tests/pulse", "tests/schema", "tests/supervisor")
+# Code that runs in processes of its own is judged by these files, too.
 PROCESSES: Final[dict[str, tuple[str, ...]]] = {
-    "pulse.client.login": ("test_tcp.py",),
-    "pulse.logs": ("test_logging.py",),
-    "pulse.security.grants": ("test_access.py",),
-    "pulse.security.hide_password": ("test_commandline.py",),
-    "pulse.security.tls": ("test_tcp.py",),
-    "pulse.store.connections.pooler": ("test_poolers.py",),
-    "pulse.worker.isolation.child": ("test_worker_cells.py",),
-    "pulse.worker.pool.proxy_heartbeat": ("test_worker_beats.py",),
-    "pulse.worker.service": ("test_worker_jobs.py",),
-    "pulse_actors.dispatcher.main": ("test_reconcile.py", "test_silence.py", "test_overdue.py"),
-    "pulse_actors.dispatcher.net.connection": ("test_tcp.py",),
-    "pulse_actors.dispatcher.net.listener": ("test_tcp.py", "test_access.py"),
-    "pulse_actors.dispatcher.net.peer": ("test_tcp.py",),
-    "pulse_actors.dispatcher.net.session": ("test_access.py", "test_system_secrets.py"),
-    "pulse_actors.dispatcher.requests.jobs": ("test_dispatcher_requests.py",),
-    "pulse_actors.dispatcher.requests.schedules": ("test_system_secrets.py",),
-    "pulse_actors.runtime.actor": ("test_poolers.py",),
-    "pulse_supervisor.control.server": ("test_access.py",),
-    "pulse_supervisor.preflight": ("test_tcp.py",),
-    "pulse_supervisor.sockets": ("test_access.py", "test_supervisor_places.py"),
+    "pulse.client.login": ("tests/process/test_tcp.py",),
+    "pulse.logs": ("tests/process/test_logging.py",),
+    "pulse.security.grants": ("tests/process/test_access.py",),
+    "pulse.security.hide_password": ("tests/process/test_commandline.py",),
+    "pulse.security.tls": ("tests/process/test_tcp.py",),
+    "pulse.store.connections.pooler": ("tests/process/test_poolers.py",),
+    "pulse.worker.isolation.child": ("tests/process/test_worker_cells.py",),
+    "pulse.worker.pool.proxy_heartbeat": ("tests/process/test_worker_beats.py",),
+    "pulse.worker.service": ("tests/process/test_worker_jobs.py",),
+    "pulse_actors.dispatcher.main": ("tests/process/test_reconcile.py", "tests/process/test_silence.py", "tests/process/test_overdue.py"),
+    "pulse_actors.dispatcher.net.connection": ("tests/process/test_tcp.py",),
+    "pulse_actors.dispatcher.net.listener": ("tests/process/test_tcp.py", "tests/process/test_access.py"),
+    "pulse_actors.dispatcher.net.peer": ("tests/process/test_tcp.py",),
+    "pulse_actors.dispatcher.net.session": ("tests/process/test_access.py", "tests/process/test_system_secrets.py"),
+    "pulse_actors.dispatcher.requests.jobs": ("tests/process/test_dispatcher_requests.py",),
+    "pulse_actors.dispatcher.requests.schedules": ("tests/process/test_system_secrets.py",),
+    "pulse_actors.runtime.actor": ("tests/process/test_poolers.py",),
+    "pulse_supervisor.control.server": ("tests/process/test_access.py",),
+    "pulse_supervisor.preflight": ("tests/process/test_tcp.py",),
+    "pulse_supervisor.sockets": ("tests/process/test_access.py", "tests/process/test_supervisor_places.py"),
 }
 _FAR: Final = 4  # steps, from one module to what it imports
 
@@ -41,7 +41,8 @@ _FAR: Final = 4  # steps, from one module to what it imports
 @functools.cache
 def files() -> tuple[str, ...]:
     """All files of tests that run in one process, from the root."""
-    return tuple(sorted(str(path.relative_to(ROOT)) for one in FOLDERS for path in (ROOT / one).glob("**/test_*.py")))
+    found = (path.relative_to(ROOT) for one in FOLDERS for path in (ROOT / one).glob("**/test_*.py"))
+    return tuple(sorted(str(path) for path in found if not path.name.endswith("_system.py")))
 
 
 def files_for(wanted: Iterable[str]) -> list[str]:
@@ -59,7 +60,7 @@ def files_for(wanted: Iterable[str]) -> list[str]:
 
 def processes_for(module: str) -> list[str]:
     """Those that see a mutant of it in a process that they start."""
-    return [f"tests/process/{file}" for file in PROCESSES.get(module, ())]
+    return [*PROCESSES.get(module, ())]
 
 
 def names(file: str, function: str) -> bool:

@@ -54,10 +54,10 @@ class Trial:
         """The files of tests that may judge them."""
         code = {one.where for one in self._mutants if one.is_code}
         named = {
-            "tests/" + one.killer.partition("::")[0].removesuffix("@oldest") for one in self._mutants if one.killer
+            one.killer.partition("::")[0].removesuffix("@oldest") for one in self._mutants if one.killer
         }
         has_sql = any(not one.is_code for one in self._mutants)
-        sql = [file for file in judges.files() if has_sql and file.startswith("tests/store/")]
+        sql = [file for file in judges.files() if has_sql and file.endswith("_pg.py")]
         return list(dict.fromkeys([*judges.files_for(code), *sorted(named), *sql]))
 
     def work(self, warm: Judges) -> None:
@@ -97,7 +97,7 @@ class Trial:
     def _tests(self, warm: Judges, mutant: Mutant) -> list[str]:
         good = {name: one.lines for name, one in warm.reached.items() if one.passed}
         if mutant.killer:
-            begin = "tests/" + mutant.killer.removesuffix("@oldest")
+            begin = mutant.killer.removesuffix("@oldest")
             return [name for name in good if name.startswith(begin)]
         if mutant.where == SCHEMA:
             files = {file for file in judges.files() if judges.names(file, mutant.scope or "schema_sql")}
