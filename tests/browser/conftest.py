@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.browser.kit import PASSWORD, USER, Dashboard, dashboard
-from tests.process.system_kit import Whole, place
-from tests.support.postgres import Postgres
+from tests.support.servers.postgres import Postgres
+from tests.support.systems.system_kit import Whole, place
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

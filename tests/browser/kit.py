@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
-from tests.process.system_kit import END_S, Whole
 from tests.support.confidential import confidential, search
-from tests.support.system import until
+from tests.support.systems.system import until
+from tests.support.systems.system_kit import END_S, Whole
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

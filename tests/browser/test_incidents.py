@@ -20,9 +20,9 @@ import asyncpg
 import pytest
 
 import pulse
-from tests.process.system_kit import SHORT_LEASE, Pool, Whole, place
-from tests.support.postgres import Postgres
-from tests.support.system import until
+from tests.support.servers.postgres import Postgres
+from tests.support.systems.system import until
+from tests.support.systems.system_kit import SHORT_LEASE, Pool, Whole, place
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

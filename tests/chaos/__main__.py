@@ -9,7 +9,7 @@ from argparse import ArgumentParser, ArgumentTypeError
 from pathlib import Path
 from typing import Final
 
-from tests.chaos.faults import FAULTS
+from tests.chaos.faults.faults import FAULTS
 from tests.chaos.nemesis import Nemesis
 
 UNITS_S: Final = {"s": 1.0, "m": 60.0, "h": 3600.0}

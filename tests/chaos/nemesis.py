@@ -15,17 +15,17 @@ from typing import Final
 import asyncpg
 
 from tests.chaos import plan
-from tests.chaos.database_faults import FillTablespace
-from tests.chaos.fault import Fault
-from tests.chaos.faults import FAULTS
-from tests.chaos.load import Load
-from tests.chaos.operators import staff
+from tests.chaos.faults.database_faults import FillTablespace
+from tests.chaos.faults.fault import Fault
+from tests.chaos.faults.faults import FAULTS
+from tests.chaos.faults.process_faults import GAVE_UP
+from tests.chaos.load.load import Load
+from tests.chaos.load.operators import staff
 from tests.chaos.plan import Blow, Epoch
-from tests.chaos.process_faults import GAVE_UP
 from tests.chaos.site import Site, site
 from tests.chaos.summary import Summary
-from tests.process.system_kit import is_alive
-from tests.support.system import until
+from tests.support.systems.system import until
+from tests.support.systems.system_kit import is_alive
 
 EPOCH_S: Final = 180.0
 RECOVER_S: Final = 60.0  # beyond that it has not recovered

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tests.chaos.faults import FAULTS
-from tests.chaos.load import WILD, Shape
+from tests.chaos.faults.faults import FAULTS
+from tests.chaos.load.load import WILD, Shape
 
 STEPS: Final = 100  # more than an epoch has time for
 BETWEEN_S: Final = (0.0, 4.0)

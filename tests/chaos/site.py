@@ -21,16 +21,17 @@ from pulse.store.admin.checks import CheckResult, Examination
 from pulse.store.connections.pool import Target
 from pulse.system import processes
 from pulse_actors.shared.identity import parse
-from tests.chaos import evidence, ledger, verdict
 from tests.chaos.database import Database, Embedded, Sql, own_database
-from tests.chaos.ledger import Ledger
-from tests.chaos.policing import Police
-from tests.chaos.reckoning import Reckoned
-from tests.chaos.verdict import Row, Verdict
-from tests.process.system_kit import ACTORS, Pool, Whole, place
-from tests.support.system import short_directory, until
+from tests.chaos.load import ledger
+from tests.chaos.load.ledger import Ledger
+from tests.chaos.verdicts import evidence, verdict
+from tests.chaos.verdicts.policing import Police
+from tests.chaos.verdicts.reckoning import Reckoned
+from tests.chaos.verdicts.verdict import Row, Verdict
+from tests.support.systems.system import short_directory, until
+from tests.support.systems.system_kit import ACTORS, Pool, Whole, place
 
-APP: Final = "tests.chaos.app:app"
+APP: Final = "tests.chaos.load.app:app"
 # A lease is a tenth of the default, so that nobody has to wait for it.
 SETTINGS: Final = {
     "PULSE_LEASE_S": "3",

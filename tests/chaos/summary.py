@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from tests.chaos.fault import Fault
-from tests.chaos.faults import FAULTS
+from tests.chaos.faults.fault import Fault
+from tests.chaos.faults.faults import FAULTS
 
 _WIDTH: Final = 24
 

@@ -12,13 +12,13 @@ from typing import Final
 import pytest
 
 from tests.chaos.__main__ import chosen, duration_s
-from tests.chaos.fault import Fault
-from tests.chaos.faults import FAULTS
-from tests.chaos.ledger import Ledger
-from tests.chaos.load import Load, Shape
+from tests.chaos.faults.fault import Fault
+from tests.chaos.faults.faults import FAULTS
+from tests.chaos.load.ledger import Ledger
+from tests.chaos.load.load import Load, Shape
 from tests.chaos.plan import Epoch, epochs
 from tests.chaos.summary import Summary, quantile
-from tests.process.system_kit import PATHS, ROOT, clean_environment
+from tests.support.systems.system_kit import PATHS, ROOT, clean_environment
 
 pytestmark = [pytest.mark.chaos, pytest.mark.system]
 

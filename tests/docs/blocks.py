@@ -20,9 +20,9 @@ from sybil.typing import Evaluator
 ROOT: Final = Path(__file__).resolve().parents[2]
 # What other tests hold against the code, and what is no code.
 ELSEWHERE: Final[Mapping[str, str]] = {
-    "frames": "tests/unit/test_protocol_docs.py",
-    "hex": "tests/unit/test_protocol_docs.py",
-    "mermaid": "tests/unit/test_state_machine_docs.py",
+    "frames": "tests/pulse/protocol/test_protocol_page.py",
+    "hex": "tests/pulse/protocol/test_protocol_page.py",
+    "mermaid": "tests/docs/test_state_machine.py",
     "text": "not code",
 }
 LANGUAGES: Final = ("console", "json", "python", "sh", "sql", "toml")

@@ -26,10 +26,10 @@ from tests.docs.way import (
     said_on,
     shown_on,
 )
-from tests.process.system_kit import ROOT
-from tests.support.every import every
-from tests.support.markdown import blocks, section
-from tests.support.postgres import Postgres
+from tests.support.checking.every import every
+from tests.support.checking.markdown import blocks, section
+from tests.support.servers.postgres import Postgres
+from tests.support.systems.system_kit import ROOT
 
 TEXT: Final = PAGE.read_text("utf-8")
 HOMES: Final = (ROOT, ROOT / "actors" / "pulse_actors")

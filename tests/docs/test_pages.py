@@ -14,11 +14,11 @@ import pytest
 import pulse
 from tests.docs.blocks import ELSEWHERE, LANGUAGES, Block, blocks, name_of, pages, parsed
 from tests.docs.running import Page, importable
-from tests.process.system_kit import Whole, place
-from tests.support import postgres
-from tests.support.every import every
-from tests.support.postgres import Postgres
-from tests.support.system import short_directory
+from tests.support.checking.every import every
+from tests.support.servers import postgres
+from tests.support.servers.postgres import Postgres
+from tests.support.systems.system import short_directory
+from tests.support.systems.system_kit import Whole, place
 
 pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system]
 

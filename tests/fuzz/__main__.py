@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from tests.chaos.database import Embedded
-from tests.fuzz.gauges import percentile
-from tests.fuzz.scene import SETTINGS, Plan, Scene
-from tests.fuzz.verdict import Measured, Rule, judge
-from tests.process.system_kit import place
+from tests.fuzz.live.gauges import percentile
+from tests.fuzz.live.scene import SETTINGS, Plan, Scene
+from tests.fuzz.live.verdict import Measured, Rule, judge
+from tests.support.systems.system_kit import place
 
 
 def count(text: str) -> int:

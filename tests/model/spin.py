@@ -1,4 +1,4 @@
-"""Runs the models in this folder through Spin: to the verifier's C code, to a program, to a verdict."""
+"""Runs the models in promela/ through Spin: to the verifier's C code, to a program, to a verdict."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-HERE: Final = Path(__file__).resolve().parent
+HERE: Final = Path(__file__).resolve().parent / "promela"
 DEPTH: Final = 100_000
 MEMORY_MB: Final = 900
 OPTIMIZE_FROM: Final = 200_000  # states

@@ -18,8 +18,8 @@ from _pytest.mark import ParameterSet
 from pulse.store.statements import STATEMENTS
 from tests.model.spin import FOR_EVER, HERE, Variant, Verdict, missing, properties, verify
 from tests.model.variants import BREAK, HOLD
-from tests.support.every import every
-from tests.support.markdown import DOCS, section, table
+from tests.support.checking.every import every
+from tests.support.checking.markdown import DOCS, section, table
 
 _ASKED: Final = re.compile(r"^#(?:ifdef|ifndef) (\w+)|defined\((\w+)\)", re.MULTILINE)
 _COMMENT: Final = re.compile(r"/\*.*?\*/", re.DOTALL)

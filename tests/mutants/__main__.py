@@ -21,8 +21,8 @@ from tests.mutants import operators, sql_operators, tabled
 from tests.mutants.source import ROOT, Mutant, modules, numbered, path_of, statements
 from tests.mutants.trial import Trial
 from tests.mutants.warm import Judges, start
-from tests.support import postgres
-from tests.support.postgres import GIVEN_DSN, GIVEN_TEMPLATE, Servers
+from tests.support.servers import postgres
+from tests.support.servers.postgres import GIVEN_DSN, GIVEN_TEMPLATE, Servers
 
 SIDE_BY_SIDE: Final = 2 * len(os.sched_getaffinity(0))  # half of them wait for something
 FOREVER_S: Final = 1e9

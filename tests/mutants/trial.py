@@ -11,7 +11,7 @@ from typing import Final
 from tests.mutants import judges
 from tests.mutants.source import SCHEMA, Mutant, path_of, statements
 from tests.mutants.warm import HUNG, KILLED, SURVIVED, UNFIT, Judges
-from tests.support.postgres import Postgres
+from tests.support.servers.postgres import Postgres
 
 _LISTS: Final = tomllib.loads((Path(__file__).parent / "lists.toml").read_text("utf-8"))
 EQUIVALENT: Final[dict[str, str]] = _LISTS["equivalent"]
@@ -53,9 +53,7 @@ class Trial:
     def files(self) -> list[str]:
         """The files of tests that may judge them."""
         code = {one.where for one in self._mutants if one.is_code}
-        named = {
-            one.killer.partition("::")[0].removesuffix("@oldest") for one in self._mutants if one.killer
-        }
+        named = {one.killer.partition("::")[0].removesuffix("@oldest") for one in self._mutants if one.killer}
         has_sql = any(not one.is_code for one in self._mutants)
         sql = [file for file in judges.files() if has_sql and file.endswith("_pg.py")]
         return list(dict.fromkeys([*judges.files_for(code), *sorted(named), *sql]))

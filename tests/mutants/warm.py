@@ -31,7 +31,7 @@ import pytest
 
 from tests.mutants.force import force, functions
 from tests.mutants.source import SCHEMA, Mutant, statement_of, statements
-from tests.support.postgres import GIVEN_DSN, GIVEN_TEMPLATE, Postgres
+from tests.support.servers.postgres import GIVEN_DSN, GIVEN_TEMPLATE, Postgres
 
 SURVIVED, KILLED, UNFIT, HUNG = 0, 1, 2, 3  # what becomes of a fork
 _ALWAYS: Final = ("-q", "-s", "--no-header", "-p", "no:cacheprovider", "--hypothesis-seed=0", "--assert=plain")

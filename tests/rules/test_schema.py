@@ -15,7 +15,7 @@ def tree(releases: str, upgrades: Iterable[int] = (), frozen: Iterable[int] = ()
     return {
         schema.HOME: f"RELEASES: Final = {releases}\n",
         **{f"pulse/store/upgrades/{version}.sql": "" for version in upgrades},
-        **{f"tests/store/schema_v{version}.sql": "" for version in frozen},
+        **{f"tests/pulse/store/admin/schema_v{version}.sql": "" for version in frozen},
     }
 
 

@@ -16,7 +16,7 @@ from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Sequence
 from typing import Final
 
-from tests.simulation import patches
+from tests.simulation.machine import patches
 from tests.simulation.many import Report, hunt, run_many, run_one
 from tests.simulation.nemesis import EVIL
 from tests.simulation.variants import VARIANTS

@@ -11,8 +11,8 @@ from pulse.client.async_transport import dial
 from pulse.client.discovery import Target
 from pulse.errors import PulseError
 from pulse.protocol import Frame, decode_any, encode
-from tests.simulation.patches import SOCKET
-from tests.simulation.process import Process
+from tests.simulation.machine.patches import SOCKET
+from tests.simulation.machine.process import Process
 from tests.simulation.scenario import Job
 
 if TYPE_CHECKING:

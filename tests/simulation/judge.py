@@ -16,12 +16,12 @@ import trio
 
 from pulse.job import TRANSITIONS, Status
 from pulse.protocol import Result
-from tests.simulation.process import Process
-from tests.store.model import FINISHED, ModelJob
+from tests.simulation.machine.process import Process
+from tests.support.store.model import FINISHED, ModelJob
 
 if TYPE_CHECKING:
-    from tests.simulation.machine import Machine
-    from tests.simulation.wire import Link
+    from tests.simulation.machine.machine import Machine
+    from tests.simulation.machine.wire import Link
     from tests.simulation.world import World
 
 T = TypeVar("T")

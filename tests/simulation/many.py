@@ -11,7 +11,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from typing import Final
 
-from tests.simulation import patches
+from tests.simulation.machine import patches
 from tests.simulation.variants import VARIANTS, applied
 from tests.simulation.world import simulate
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from tests.simulation.clients import Operator
-from tests.simulation.process import PROCESS, Process
+from tests.simulation.machine.process import PROCESS, Process
 from tests.simulation.scenario import LEASE_S
 
 if TYPE_CHECKING:

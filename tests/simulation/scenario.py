@@ -7,7 +7,7 @@ import random
 from dataclasses import dataclass
 from typing import Final
 
-from tests.simulation.worker import Act
+from tests.simulation.machine.worker import Act
 
 LEASE_S: Final = 8.0
 HEARTBEAT_S: Final = 2.0

@@ -12,15 +12,15 @@ from pulse_actors.dispatcher.main import dispatcher
 from pulse_actors.runtime.actor import ActorMain, Runtime
 from pulse_actors.runtime.bus import Bus, Hint
 from pulse_actors.watchdog.actor import watchdog
-from tests.simulation.machine import OWN_UID
-from tests.simulation.parent import Parent
-from tests.simulation.process import Process
+from tests.simulation.machine.machine import OWN_UID
+from tests.simulation.machine.parent import Parent
+from tests.simulation.machine.process import Process
+from tests.simulation.machine.worker import Worker
+from tests.simulation.rows.store import FakeStore
 from tests.simulation.scenario import Slot
-from tests.simulation.store import FakeStore
-from tests.simulation.worker import Worker
 
 if TYPE_CHECKING:
-    from tests.simulation.machine import Machine
+    from tests.simulation.machine.machine import Machine
     from tests.simulation.world import World
 
 LOST_HINTS: Final = 0.1

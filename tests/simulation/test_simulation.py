@@ -15,9 +15,9 @@ from typing import Any, cast
 import pytest
 import trio
 
-from tests.simulation import clockwork
 from tests.simulation.__main__ import HASH_SEED
-from tests.simulation.process import PROCESS, Process
+from tests.simulation.machine import clockwork
+from tests.simulation.machine.process import PROCESS, Process
 from tests.simulation.variants import VARIANTS
 from tests.support.whole import WHOLE
 

@@ -25,8 +25,8 @@ from pulse_actors.dispatcher.requests import jobs
 from pulse_actors.dispatcher.workers import deadlines
 from pulse_actors.dispatcher.writes import report, report_rows, unwritten
 from pulse_actors.watchdog import actor, sweep_guard
-from tests.simulation import database, epochs, rows
-from tests.store.model import ModelJob
+from tests.simulation.rows import database, epochs, rows
+from tests.support.store.model import ModelJob
 
 Change = tuple[object, str, object]
 

@@ -11,15 +11,16 @@ from typing import Any, Final
 import trio
 
 from pulse.config import Settings
-from tests.simulation import clockwork, scenario
+from tests.simulation import scenario
 from tests.simulation.clients import Producer
-from tests.simulation.database import Database
 from tests.simulation.judge import Judge
-from tests.simulation.machine import OWN_UID, Machine
+from tests.simulation.machine import clockwork
+from tests.simulation.machine.machine import OWN_UID, Machine
+from tests.simulation.machine.process import Gated, Process
+from tests.simulation.machine.worker import Act, Worker
 from tests.simulation.nemesis import Nemesis
-from tests.simulation.process import Gated, Process
+from tests.simulation.rows.database import Database
 from tests.simulation.site import Site
-from tests.simulation.worker import Act, Worker
 
 LOOK_S: Final = 1.0  # whether all is over
 PEACE_S: Final = 600.0  # then everything must be over: all leases, back-offs and budgets

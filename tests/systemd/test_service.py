@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import pytest
 
-from tests.support.certificates import Authority
 from tests.support.confidential import confidential
-from tests.support.system import until
+from tests.support.servers.certificates import Authority
+from tests.support.systems.system import until
 from tests.systemd.machine import PULSE, VERSIONS, Machine, booted, why_not
 
 pytestmark = [

@@ -1,0 +1,352 @@
+"""Work that nobody here has room for is told to other hosts, rarely; what they tell is looked for."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import re
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any, Final
+from unittest.mock import AsyncMock
+
+import asyncpg
+import pytest
+
+from pulse.common.ids import uuid7
+from pulse.errors import ConfigError, UnavailableError
+from pulse.ops.doctor.finding import State
+from pulse.store.connections.pool import Target, connect
+from pulse.store.rows import Level
+from pulse.store.store import WORK_CHANNEL, Store
+from pulse_actors.dispatcher.claims.cross_host import PAUSE_S, CrossHostHints
+from pulse_actors.dispatcher.claims.work_signal import WorkSignal
+from pulse_actors.dispatcher.workers.registry import WorkerRegistry
+from pulse_actors.runtime.pg_listen import listen
+from tests.support.admin.doctor_kit import Patient, said
+from tests.support.servers import postgres
+from tests.support.servers.postgres import Postgres, started
+from tests.support.store.claim_parts import claim_parts
+from tests.support.store.helpers import TOPIC, Patch, Sql, forge
+from tests.support.store.notify_queue import SETTINGS, NotifyQueue
+from tests.support.store.recovery_kit import HOST, new_worker
+
+pytestmark = pytest.mark.heavy
+
+DEADLINE_S: Final = 10.0
+PAST: Final = datetime(2020, 1, 1, tzinfo=UTC)
+
+
+class Ear:
+    """What is heard, in order; ``marks`` of the test end a look at it."""
+
+    def __init__(self, connection: Sql) -> None:
+        self._connection = connection
+        self.heard: asyncio.Queue[str] = asyncio.Queue()
+
+    async def until_mark(self) -> list[str]:
+        """What has come until now."""
+        await self._connection.execute(f"NOTIFY {WORK_CHANNEL}, 'mark'")
+        found: list[str] = []
+        while (text := await asyncio.wait_for(self.heard.get(), DEADLINE_S)) != "mark":
+            found.append(text)
+        return found
+
+
+@pytest.fixture
+async def ear(connection: Sql) -> Ear:
+    """Somebody who listens."""
+    made = Ear(connection)
+    await connection.add_listener(WORK_CHANNEL, lambda *message: made.heard.put_nowait(str(message[3])))
+    return made
+
+
+@asynccontextmanager
+async def listening(
+    target: Target, channels: Mapping[str, Callable[[str], None]], began: Callable[[], None]
+) -> AsyncIterator[None]:
+    """Somebody listens meanwhile."""
+    task = asyncio.create_task(listen(target, channels, began))
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+@asynccontextmanager
+async def telling_it(news: CrossHostHints) -> AsyncIterator[None]:
+    """Its loop runs."""
+    task = asyncio.create_task(news.run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+def test_work_is_told_where_nobody_has_room() -> None:
+    """With room in every topic that has work nobody is told; where one of them has none, all are, once."""
+    told, registry, cross_host = list[str](), WorkerRegistry(), AsyncMock(CrossHostHints)
+    cross_host.work = lambda: told.append("work")
+    signal = WorkSignal(registry, cross_host, poll_s=60.0)
+    worker = new_worker("w", capacity=1)
+    registry.join(worker)
+    for topics, is_told in (([TOPIC], False), ([TOPIC, "elsewhere"], True), (["elsewhere"], True), ([], False)):
+        told.clear()
+        signal.work_left(topics)
+        for _ in range(2):
+            signal.plan_made(registry.plan(1))
+        assert told == ["work"] * is_told
+    worker.draining = True
+    signal.work_left([TOPIC])
+    signal.plan_made(registry.plan(1))
+    assert told == ["work"]
+
+
+async def test_it_is_told_once_in_a_while(store: Store, ear: Ear, monkeypatch: Patch) -> None:
+    """However much there is to tell: what comes during the pause is told after it, once, and then nothing more."""
+    pauses: list[float] = []
+    over = asyncio.Event()
+
+    async def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        await over.wait()
+        over.clear()
+
+    monkeypatch.setattr("pulse_actors.dispatcher.claims.cross_host.anyio.sleep", pause)
+    news = CrossHostHints(store)
+    async with telling_it(news):
+        for _ in range(3):
+            for _ in range(100):
+                news.work()
+            await asyncio.wait_for(ear.heard.get(), DEADLINE_S)
+            for _ in range(100):
+                news.work()
+            assert await ear.until_mark() == []
+            over.set()
+            await asyncio.wait_for(ear.heard.get(), DEADLINE_S)
+            over.set()
+    assert set(pauses) == {PAUSE_S}
+
+
+async def test_a_database_that_is_away(store: Store, ear: Ear, monkeypatch: Patch) -> None:
+    """What cannot be told is not: the others poll. Afterwards it goes on."""
+    notify = store.notify_work
+    asked, tried = list[str](), asyncio.Event()
+
+    async def away(sender: str) -> None:
+        asked.append(sender)
+        tried.set()
+        monkeypatch.setattr(store, "notify_work", notify)
+        message = "away"
+        raise UnavailableError(message)
+
+    monkeypatch.setattr(store, "notify_work", away)
+    news = CrossHostHints(store)
+    news.work()
+    async with telling_it(news):
+        await asyncio.wait_for(tried.wait(), DEADLINE_S)
+        news.work()
+        assert await asyncio.wait_for(ear.heard.get(), DEADLINE_S) == asked[0]
+
+
+async def test_what_is_heard(store: Store) -> None:
+    """It is looked for at once and once more, whoever tells it, but not for the one's own words, nor too often."""
+    news = CrossHostHints(store)
+    assert news.heard(news._name, 10.0) == []
+    assert news.heard("another", 10.0) == [0.0, PAUSE_S]
+    assert news.heard("another", 10.0 + PAUSE_S / 2) == []
+    assert news.heard("", 10.0 + PAUSE_S) == [0.0, PAUSE_S]
+    assert news.heard(None, 20.0) == [0.0, PAUSE_S]
+
+
+async def test_claims_tell_what_they_leave(store: Store, connection: Sql, monkeypatch: Patch) -> None:
+    """A claim that brought all it could says so, one that did not does not; work at a level always."""
+    registry, told = WorkerRegistry(), list[str]()
+    claims = claim_parts(store, registry, HOST, lease_s=30.0, poll_s=60.0, batch=500)
+    monkeypatch.setattr(claims.cross_host, "work", lambda: told.append("work"))
+    registry.join(new_worker("w", capacity=2))
+    for _ in range(3):
+        await forge(connection, next_run_at=PAST)
+    assert await claims.loop.pass_once()
+    assert not told, "it is looked for more here first"
+    await claims.loop.pass_once()
+    assert told == ["work"]
+    registry.join(new_worker("v", capacity=2))
+    claims.signal.wake()
+    await claims.loop.pass_once()
+    claims.signal.wake_level(Level("x", 0), 5.0)
+    await claims.loop.pass_once()
+    assert told == ["work"]
+    claims.signal.wake_level(Level("x", 0))
+    await claims.loop.pass_once()
+    assert told == ["work"] * 2
+
+
+async def test_listening_begins_anew(dsn: str, connection: Sql) -> None:
+    """A connection that breaks is made again, each channel has its own ear, and from when it says so all is heard."""
+    heard, began = asyncio.Queue[tuple[str, str]](), asyncio.Queue[None]()
+    channels = {name: functools.partial(_put, heard, name) for name in ("one", "two")}
+    find = "SELECT pid FROM pg_stat_activity WHERE application_name = 'ear'"
+    async with asyncio.timeout(DEADLINE_S), listening(Target(dsn, "ear"), channels, lambda: began.put_nowait(None)):
+        for _ in range(2):
+            await began.get()
+            await connection.execute("NOTIFY two, 'b'; NOTIFY one, 'a'")
+            assert sorted([await heard.get(), await heard.get()]) == [("one", "a"), ("two", "b")]
+            await connection.execute(f"SELECT pg_terminate_backend(pid) FROM ({find}) AS ears")
+        await began.get()
+        assert heard.empty()
+
+
+def _put(heard: asyncio.Queue[tuple[str, str]], channel: str, text: str) -> None:
+    heard.put_nowait((channel, text))
+
+
+async def test_listening_waits_for_a_server(dsn: str, connection: Sql, monkeypatch: Patch) -> None:
+    """Who refuses a connection is asked again."""
+    answers = [UnavailableError("away"), ConfigError("no such user"), None]
+
+    async def refusing(*args: Any) -> Sql:
+        answer = answers.pop(0)
+        if answer is not None:
+            raise answer
+        return await connect(*args)
+
+    monkeypatch.setattr("pulse_actors.runtime.pg_listen.connect", refusing)
+    began, heard = asyncio.Event(), asyncio.Event()
+    async with (
+        asyncio.timeout(DEADLINE_S),
+        listening(Target(dsn, "ear"), {"one": lambda _text: heard.set()}, began.set),
+    ):
+        await began.wait()
+        await connection.execute("NOTIFY one")
+        await heard.wait()
+    assert answers == []
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        asyncpg.InternalClientError("cannot switch to state 11; another operation (2) is in progress"),
+        asyncpg.ConnectionDoesNotExistError("connection was closed in the middle of operation"),
+        asyncpg.InterfaceError("connection is closed"),
+        ConnectionResetError(),
+    ],
+    ids=repr,
+)
+async def test_a_connection_that_is_cut_before_it_listens(dsn: str, error: Exception, monkeypatch: Patch) -> None:
+    """All the ways in which asyncpg says so, as tried with a server that cuts and cuts: another one is made."""
+    errors = [error]
+    add_listener = asyncpg.Connection.add_listener
+
+    async def cut(*args: Any) -> None:
+        if errors:
+            raise errors.pop()
+        await add_listener(*args)
+
+    monkeypatch.setattr(asyncpg.Connection, "add_listener", cut)
+    began = asyncio.Event()
+    async with asyncio.timeout(DEADLINE_S), listening(Target(dsn, "ear"), {"one": lambda _text: None}, began.set):
+        await began.wait()
+    assert errors == []
+
+
+# A queue of NOTIFY that is full, since a session that listens stays in a transaction: pulse goes on in silence.
+
+
+SCHEDULE: Final = "0199a1b2-c3d4-7e5f-8a0b-1c2d3e4f5a6b"
+# Whatever tells somebody something, and commits.
+TELLING: Final = (
+    "SELECT pulse.submit('n')",
+    """SELECT pulse.submit_many('[{"name": "n"}, {"name": "m"}]')""",
+    "SELECT pulse.notify_work()",
+    """SELECT pulse.set_topic('t', '{"timeout_s": 5}')""",
+    "INSERT INTO pulse.topics (topic, timeout_s) VALUES ('u', 5)",
+    f"SELECT pulse.create_schedule('n', every_s => 15, id => '{SCHEDULE}')",
+    f"SELECT pulse.update_schedule('{SCHEDULE}', every_s => 30)",
+    f"SELECT pulse.resume_schedule('{SCHEDULE}')",
+    f"SELECT pulse.trigger_schedule('{SCHEDULE}')",
+)
+
+
+@pytest.fixture(scope="module")
+def small_server() -> Iterator[Postgres]:
+    """One whose queue of NOTIFY is as small as one can be: no setting of it before PostgreSQL 17."""
+    installation, *_ = postgres.installations()
+    if installation.major < 17:
+        pytest.skip("the queue of NOTIFY is 8 GB before PostgreSQL 17")
+    with started(installation, **SETTINGS) as server:
+        yield server
+
+
+@pytest.fixture
+def database(small_server: Postgres) -> Iterator[str]:
+    """A fresh database of it."""
+    with small_server.database() as made:
+        yield made
+
+
+@pytest.fixture
+async def sql(database: str) -> AsyncIterator[Sql]:
+    """A session of it."""
+    made = await asyncpg.connect(database)
+    yield made
+    await made.close(timeout=5)
+
+
+@pytest.fixture
+async def queue(database: str) -> AsyncIterator[NotifyQueue]:
+    """Somebody who fills it."""
+    made = NotifyQueue(database)
+    yield made
+    await made.close()
+
+
+async def test_all_that_tells_goes_on(database: str, sql: Sql, queue: NotifyQueue) -> None:
+    """Submits, schedules, topics and the gate commit at a full queue, where a plain NOTIFY cannot."""
+    await queue.fill()
+    with pytest.raises(asyncpg.ProgramLimitExceededError, match="too many notifications in the NOTIFY queue"):
+        await sql.execute("NOTIFY somebody, 'something'")
+    for statement in TELLING:
+        await sql.execute(statement)
+    store = Store(Target(database, "test"))
+    try:
+        await store.notify_work("me")
+        await store.gate.pause("t", "why", for_s=1e-6)
+        assert [pause.topic for pause in await store.gate.expire()] == ["t"]
+        await store.gate.pause("t", "why")
+        await store.gate.resume("t")
+        await store.schedules.delete(uuid7().bytes)
+    finally:
+        store.close()
+
+
+async def test_half_full_is_enough_to_be_silent(sql: Sql, queue: NotifyQueue) -> None:
+    """What pulse itself tells never fills it: from a half on it tells nothing, below it does."""
+    for upto, is_told in ((0.3, True), (0.5, False)):
+        await queue.fill(upto)
+        before = await queue.usage()
+        for _ in range(3):
+            await sql.execute("SELECT pulse.tell('pulse_work', $1)", "x" * 7900)
+        assert (await queue.usage() > before) is is_told
+
+
+async def test_the_doctor_names_who_keeps_it_full(database: str, sql: Sql, queue: NotifyQueue) -> None:
+    """How full it is, and the oldest transaction, whatever its database; below a half all is well."""
+    patient = Patient(database, sql)
+    finding = (await patient.found())["notifications"]
+    assert (finding.state, finding.text) == (State.OK, "the queue of NOTIFY is 0% full")
+    await queue.fill(0.6)
+    await sql.execute("BEGIN")
+    younger = await patient.session()
+    await younger.execute("BEGIN")
+    finding = (await patient.found())["notifications"]
+    await younger.close(timeout=5)
+    assert finding.state is State.WARNING
+    assert re.fullmatch(r"the queue of NOTIFY is 6\d% full", finding.text)
+    assert f"session {queue.pid} (" in finding.details[0]
+    assert "is idle in transaction since 0 s" in finding.details[0]
+    assert len(finding.details) == 3
+    assert "pg_terminate_backend" in said(finding) + finding.advice[0]

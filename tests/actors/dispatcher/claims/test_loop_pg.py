@@ -1,0 +1,756 @@
+"""The claim loop by its parts: when it claims, from where, and what it must not hand out."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, cast
+
+import anyio
+import asyncpg
+import pytest
+from structlog.testing import capture_logs
+
+from pulse.errors import StatementError, StatementTimeoutError, UnavailableError
+from pulse.store.connections.pool import Target
+from pulse.store.operators.policies import LivePolicy
+from pulse.store.recovery.epochs import WENT_BACK
+from pulse.store.recovery.set_aside import Suspect
+from pulse.store.rows import Claim, Fence, Level
+from pulse.store.store import Store
+from pulse_actors.dispatcher.claims import handout
+from pulse_actors.dispatcher.claims import loop as claiming
+from pulse_actors.dispatcher.claims.cursors import PRIORITIES, LevelStart
+from pulse_actors.dispatcher.claims.handout import _extra, _parts
+from pulse_actors.dispatcher.claims.quarantine import REFUSED_S
+from pulse_actors.dispatcher.claims.work_signal import FAR_S
+from pulse_actors.dispatcher.workers.policies import TopicPolicies
+from pulse_actors.dispatcher.workers.records import DOUBTFUL_BEATS, HeldJob
+from pulse_actors.dispatcher.workers.registry import WorkerRegistry
+from pulse_actors.runtime.actor import Backoff
+from tests.support.store import recovery_kit
+from tests.support.store.claim_parts import claim_parts
+from tests.support.store.helpers import TOPIC, Patch, Sql, forge, read
+from tests.support.store.recovery_kit import DEADLINE_S, HOST, PAST, identity_of, jobs_of, new_worker, rows_of
+
+pytestmark = pytest.mark.heavy
+
+LEVEL: Final = Level(TOPIC, 3)
+CLAIM: Final = Claim(bytes(16), 1, "n", TOPIC, "{}", None, 0, 0.0, 0, 0)
+
+
+class Bench(recovery_kit.Bench):
+    """
+    One that remembers its claims.
+
+    Attributes:
+        levels: Of the claims that were made: None for a full one.
+    """
+
+    def __init__(self, store: Store, connection: Sql, monkeypatch: Patch) -> None:
+        super().__init__(store, connection, monkeypatch)
+        self.levels: list[object] = []
+        claim = store.claim
+
+        async def recorded(*args: Any, levels: object = None, **more: Any) -> list[Claim]:
+            self.levels.append(levels)
+            return await claim(*args, levels=levels, **more)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(store, "claim", recorded)
+
+    def rest(self) -> None:
+        """The last full claim was made just now, and nothing is wanted."""
+        now_s = time.monotonic()
+        self.claims.signal.cursors.full_begins()
+        self.claims.signal.cursors.full_done(now_s, now_s)
+
+    @property
+    def due(self) -> list[Level | None]:
+        """The levels at which something is known to be due later."""
+        return [level for _, _, level in sorted(self.claims.signal._due._heap)]
+
+    @property
+    def wants_full(self) -> bool:
+        """Whether the next claim is to be a full one."""
+        return self.claims.signal.cursors.is_full_due(time.monotonic())
+
+    async def pauses(self) -> bool:
+        """Whether the loop would now wait until something happens."""
+        over = anyio.Event()
+
+        async def pause() -> None:
+            await self.claims.loop._pause()
+            over.set()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(pause)
+            for _ in range(10):
+                await anyio.wait_all_tasks_blocked()
+            tasks.cancel_scope.cancel()
+        return not over.is_set()
+
+
+@pytest.fixture
+def bench(store: Store, connection: Sql, monkeypatch: Patch) -> Bench:
+    """A claim loop without workers."""
+    return Bench(store, connection, monkeypatch)
+
+
+# When.
+
+
+async def test_a_wake_that_names_no_level(bench: Bench) -> None:
+    """Now: the next claim is a full one. Later: when it is due. Much later: the poll finds it."""
+    bench.rest()
+    bench.claims.signal.wake_recent(5.0)
+    bench.claims.signal.wake_recent(FAR_S)
+    assert bench.due == [None]
+    for wake in (bench.claims.signal.wake, bench.claims.signal.wake_recent):
+        bench.rest()
+        wanted = bench.wants_full
+        wake()
+        assert (wanted, bench.wants_full) == (False, True)
+    assert bench.due == [None]
+
+
+async def test_a_wake_that_names_its_level(bench: Bench) -> None:
+    """The same; what is known of the level is remembered, and a full claim is not needed."""
+    bench.rest()
+    bench.claims.signal.wake_level(LEVEL, 5.0)
+    bench.claims.signal.wake_level(LEVEL, FAR_S)
+    assert bench.due == [LEVEL]
+    assert bench.claims.signal.cursors.starts([TOPIC]) == []
+    bench.claims.signal.wake_level(LEVEL)
+    assert [start.priority for start in bench.claims.signal.cursors.starts([TOPIC])] == [3]
+    assert not bench.wants_full
+    assert bench.due == [LEVEL]
+
+
+async def test_what_became_due_during_a_claim(bench: Bench) -> None:
+    """The claim may have missed it: the next one follows at once, and what is due later stays."""
+    bench.rest()
+    now_s = time.monotonic()
+    later: list[tuple[Level | None, float]] = [(LEVEL, -2), (None, -1), (None, 100)]
+    for level, delay_s in later:
+        bench.claims.signal._due.add(level, delay_s, now_s)
+    assert not await bench.pauses()
+    assert bench.wants_full
+    assert [start.priority for start in bench.claims.signal.cursors.starts([TOPIC])] == [3]
+    assert bench.due == [None]
+    bench.claims.signal._due.add(LEVEL, -1, now_s)
+    assert not await bench.pauses()
+    assert bench.due == [None]
+
+
+async def test_what_is_due_later_is_waited_for(bench: Bench, monkeypatch: Patch) -> None:
+    """Not a moment is spent before, and none is lost after, though nobody has room and nobody polls."""
+    monkeypatch.setattr(claiming, "DOUBT_S", 60.0)
+    bench.rest()
+    bench.claims.signal._due.add(None, 100, time.monotonic())
+    assert await bench.pauses()
+    bench.claims.signal._due.add(None, 0.05, time.monotonic())
+    with anyio.fail_after(DEADLINE_S):
+        await bench.claims.loop._pause()
+
+
+async def test_without_room_nobody_polls(bench: Bench) -> None:
+    """A full claim that is wanted waits until somebody has room, and dispatch is open."""
+    bench.claims.signal.wake()
+    bench.claims.signal._event = anyio.Event()
+    assert await bench.pauses()
+    bench.join()
+    assert not await bench.pauses()
+    bench.registry.closed = True
+    assert await bench.pauses()
+    bench.registry.closed = False
+    for worker in bench.registry.workers():
+        worker.capacity = 0
+    assert await bench.pauses()
+
+
+async def test_a_full_claim_is_followed_by_another(bench: Bench) -> None:
+    """As long as claims bring all that they can; then the loop rests."""
+    jobs = [await bench.waiting(next_run_at=PAST + timedelta(seconds=number)) for number in range(3)]
+    bench.claims.loop._batch = 1
+    worker, rests = bench.join(), anyio.Event()
+
+    async def rest() -> None:
+        rests.set()
+        await anyio.sleep_forever()
+
+    bench.monkeypatch.setattr(bench.claims.loop, "_pause", rest)
+    with anyio.fail_after(DEADLINE_S):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(bench.claims.loop.run)
+            await rests.wait()
+            tasks.cancel_scope.cancel()
+    assert jobs_of(worker) == jobs
+
+
+async def test_an_outage_is_logged_now_and_then(monkeypatch: Patch) -> None:
+    """However often a claim is tried meanwhile."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        away = Store(Target(f"postgresql://pulse@127.0.0.1:{probe.getsockname()[1]}/pulse", "pulse-tests"))
+    pauses: list[float] = []
+
+    def counted(_self: Backoff) -> float:
+        pauses.append(0.0)
+        return 0.0
+
+    monkeypatch.setattr(Backoff, "next_s", counted)
+    registry = WorkerRegistry()
+    registry.join(new_worker("w"))
+    claims = claim_parts(away, registry, HOST, lease_s=30.0, poll_s=60.0, batch=500)
+    with capture_logs() as logs, anyio.fail_after(DEADLINE_S):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(claims.loop.run)
+            while len(pauses) < 4:
+                await anyio.lowlevel.checkpoint()
+            tasks.cancel_scope.cancel()
+    away.close()
+    assert [entry["event"] for entry in logs].count("database_away") == 1
+
+
+# From where.
+
+
+async def test_much_work_behind_the_cursor(bench: Bench) -> None:
+    """A transaction that took long has committed many jobs: one full claim, and the next ones go on where it ended."""
+    worker = bench.join(capacity=2)
+    newest = await bench.waiting(next_run_at=datetime.now(UTC) - timedelta(seconds=1))
+    await bench.claims.loop.pass_once()
+    late = [await bench.waiting(next_run_at=PAST + timedelta(seconds=place)) for place in range(6)]
+    bench.claims.signal.wake()
+    bench.claims.signal.cursors._full_s = float("-inf")
+    for _ in range(4):
+        worker.held.clear()
+        await bench.claims.loop.pass_once()
+    assert jobs_of(worker) == [newest, *late]
+    assert [levels is None for levels in bench.levels] == [True, True, False, False, False]
+    bench.claims.signal.wake_level(Level(TOPIC, 0))
+    worker.held.clear()
+    await bench.claims.loop.pass_once()
+    ((_, _, from_s),) = cast("list[LevelStart]", bench.levels[-1])
+    assert from_s is not None
+    assert from_s > PAST.timestamp() + 60, "it does not walk over what lies behind it again"
+
+
+def broken(topics: Sequence[str]) -> StatementError:
+    """What the database says of a claim of these: not even which jobs there are can be read."""
+    return StatementError(f"invalid page of {topics}", sqlstate="XX001", statement="claim_jobs")
+
+
+def break_topic(bench: Bench) -> None:
+    """From now on nothing of TOPIC can be read: neither claimed, nor looked at one by one."""
+    claim, claimable = bench.store.claim, bench.store.aside.claimable
+
+    async def broken_claim(topics: Sequence[str], *args: Any, levels: Any = None, **more: Any) -> list[Claim]:
+        if TOPIC in topics or TOPIC in {level[0] for level in levels or ()}:
+            raise broken(topics)
+        return await claim(topics, *args, levels=levels, **more)
+
+    async def broken_look(topics: Sequence[str], limit: int, levels: Any) -> list[Suspect]:
+        if TOPIC in topics:
+            raise broken(topics)
+        return await claimable(topics, limit, levels)
+
+    bench.monkeypatch.setattr(bench.store, "claim", broken_claim)
+    bench.monkeypatch.setattr(bench.store.aside, "claimable", broken_look)
+
+
+async def test_a_topic_that_cannot_be_read(bench: Bench) -> None:
+    """A broken page under a whole topic: other topics go on, and its own is tried now and then."""
+    worker, other = bench.join(), bench.join("v", topics=("u",))
+    job, elsewhere = await bench.waiting(), await bench.waiting(topic="u")
+    claim = bench.store.claim
+    break_topic(bench)
+    with capture_logs() as logs:
+        await bench.claims.loop.pass_once()
+        bench.claims.signal.wake()
+        bench.claims.signal.cursors._full_s = float("-inf")
+        await bench.claims.loop.pass_once()
+    assert [entry["topics"] for entry in logs if entry["event"] == "claim_failed"] == [(TOPIC,)]
+    assert (jobs_of(worker), jobs_of(other)) == ([], [elsewhere])
+    bench.monkeypatch.setattr(bench.store, "claim", claim)
+    bench.claims.signal.wake()
+    assert [pause_s for _, pause_s, _ in bench.claims.quarantine._pauses.values()] == [REFUSED_S]
+    bench.claims.quarantine._pauses.clear()
+    bench.claims.signal.cursors._full_s = float("-inf")
+    await bench.claims.loop.pass_once()
+    assert jobs_of(worker) == [job]
+
+
+async def test_topics_that_are_claimed_together_go_on(bench: Bench) -> None:
+    """One worker serves them all, and has room: those of which every job can be read are handed out."""
+    worker = bench.join()
+    worker.facts, worker.capacity = replace(worker.facts, topics=(TOPIC, "u", "v")), 9
+    soon = datetime.now(UTC)
+    await bench.waiting(next_run_at=soon)
+    others = [await bench.waiting(topic=topic, next_run_at=soon) for topic in "uvuv"]
+    break_topic(bench)
+    for _ in range(4):
+        bench.claims.signal.cursors._full_s = float("-inf")
+        await bench.claims.loop.pass_once()
+    assert sorted(jobs_of(worker)) == sorted(others)
+    assert [
+        topic for topic in worker.facts.topics if bench.claims.quarantine.is_quarantined(topic, time.monotonic())
+    ] == [TOPIC]
+
+
+async def test_nothing_is_looked_for_until_a_topic_can_be_read_again(bench: Bench) -> None:
+    """Whoever has room serves that one alone: the loop waits, whatever else it wants to know."""
+    worker = bench.join()
+    bench.claims.quarantine.failed(worker.facts.topics, time.monotonic(), lasts=True)
+    bench.claims.signal.cursors.want_full()
+    assert await bench.claims.loop.pass_once() is False
+    assert bench.claims.signal.cursors._wanted
+    assert await bench.pauses()
+    bench.claims.quarantine.succeeded(worker.facts.topics, full=True)
+    assert not await bench.pauses()
+    worker.facts = replace(worker.facts, topics=())
+    assert await bench.pauses()
+
+
+async def test_a_full_claim_that_failed_is_made_up_for(bench: Bench) -> None:
+    """However long it took: what is due since long is at levels that nobody knows."""
+    worker, now_s = bench.join(), time.monotonic()
+    bench.claims.quarantine.failed(worker.facts.topics, now_s - 11, lasts=True, full=True)
+    bench.claims.signal.cursors.full_begins()
+    bench.claims.signal.cursors.full_done(now_s - 40, now_s - 35)
+    assert not bench.wants_full
+    await bench.pauses()
+    assert bench.wants_full
+
+
+async def test_a_job_that_cannot_be_read_in_time(bench: Bench) -> None:
+    """Others go on as well, and it is tried again soon, then later; but who waits for a lock blames no job for that."""
+    worker, other = bench.join(), bench.join("v", topics=("u",))
+    soon = datetime.now(UTC)
+    await bench.waiting(next_run_at=soon)
+    elsewhere = await bench.waiting(topic="u", next_run_at=soon)
+    claim = bench.store.claim
+    causes: list[asyncpg.PostgresError] = [asyncpg.QueryCanceledError("statement timeout")] * 2
+    failed = bench.claims.quarantine
+
+    async def unreadable(topics: Sequence[str], *args: Any, **more: Any) -> list[Claim]:
+        if TOPIC in topics:
+            raise StatementTimeoutError("a statement waited too long") from (
+                causes or [asyncpg.LockNotAvailableError()]
+            ).pop()
+        return await claim(topics, *args, **more)
+
+    bench.monkeypatch.setattr(bench.store, "claim", unreadable)
+    with capture_logs() as logs:
+        await bench.claims.loop.pass_once()  # a full one
+        assert (jobs_of(worker), jobs_of(other)) == ([], [elsewhere])
+        assert bench.due == [None]
+        assert len(failed._full) == 1
+        bench.rest()
+        failed._pauses = {frozenset({TOPIC}): (0.0, 0.5, False)}
+        bench.claims.signal.wake_level(Level(TOPIC, 0))
+        await bench.claims.loop.pass_once()
+    assert [entry["topics"] for entry in logs if entry["event"] == "claim_failed"] == [(TOPIC,)] * 2
+    assert [pause_s for _, pause_s, _ in failed._pauses.values()] == [1.0]
+    assert len(failed._full) == 1
+    failed._pauses.clear()
+    bench.claims.signal.wake_level(Level(TOPIC, 0))
+    with pytest.raises(StatementTimeoutError, match="waited too long"):
+        await bench.claims.loop.pass_once()
+
+    failed._pauses = {frozenset({TOPIC}): (0.0, 0.5, False)}
+    bench.monkeypatch.setattr(bench.store, "claim", claim)
+    bench.claims.signal.wake()
+    await bench.claims.loop.pass_once()
+    assert jobs_of(worker) != []
+    assert failed._pauses == {}
+
+
+async def test_news_of_what_a_claim_has_passed(bench: Bench) -> None:
+    """A job that is committed while a claim brings later ones is claimed by the next one."""
+    worker = bench.join()
+    bench.rest()
+    now = datetime.now(UTC)
+    later = await bench.waiting(next_run_at=now - timedelta(seconds=1))
+    bench.claims.signal.wake_level(Level(TOPIC, 0), due_s=now.timestamp() - 1)
+    early: list[bytes] = []
+
+    async def commit() -> None:
+        early.append(await bench.waiting(next_run_at=now - timedelta(seconds=3)))
+        bench.claims.signal.wake_level(Level(TOPIC, 0), due_s=now.timestamp() - 3)
+
+    bench.after("claim", commit)
+    await bench.claims.loop.pass_once()
+    await bench.claims.loop.pass_once()
+    assert jobs_of(worker) == [later, *early]
+
+
+async def test_the_first_claim_is_full_and_the_next_is_not(bench: Bench) -> None:
+    """A full claim counts from its end; what it found is known, and claimed from there."""
+    await bench.waiting(priority=3)
+    bench.join()
+    for _ in range(2):
+        assert await bench.claims.loop.pass_once() is False
+        bench.claims.signal.wake_level(LEVEL)
+    assert not bench.claims.signal.cursors.is_full_due(time.monotonic() + 1.0)
+    first, second = bench.levels
+    assert first is None
+    assert isinstance(second, list)
+    ((_, priority, from_s),) = cast("list[LevelStart]", second)
+    assert priority == 3
+    assert from_s is not None
+
+
+async def test_where_full_claims_are_dear_windows_find_the_rest(bench: Bench) -> None:
+    """What lies behind the cursor, or at a level that nobody has told of; then only what is known is asked for."""
+    worker, now_s = bench.join(), time.monotonic()
+    bench.claims.signal.cursors.learn(Level(TOPIC, 3), time.time())
+    bench.claims.signal.cursors.full_begins()
+    bench.claims.signal.cursors.full_done(now_s - 1, now_s)
+    recent = datetime.fromtimestamp(time.time() - 30, UTC)
+    late, elsewhere = [await forge(bench.connection, priority=priority, next_run_at=recent) for priority in (3, -7)]
+    bench.claims.signal.wake_recent()
+    assert await bench.claims.loop.pass_once() is False
+    assert jobs_of(worker) == [late, elsewhere]
+    bench.claims.signal.wake_level(LEVEL)
+    assert await bench.claims.loop.pass_once() is False
+    window, known = bench.levels
+    assert isinstance(window, list)
+    assert isinstance(known, list)
+    assert len(window) == len(PRIORITIES)
+    assert [start.priority for start in known] == [3, -7]
+    assert not bench.claims.signal.cursors._recent
+
+
+async def test_a_window_that_fails_has_its_cost(bench: Bench) -> None:
+    """Else it would be repeated in every pass, and nothing else be claimed."""
+    bench.join()
+    now_s = time.monotonic()
+    bench.claims.signal.cursors.full_done(now_s - 1, now_s)
+
+    async def fail() -> None:
+        raise UnavailableError("away")
+
+    bench.after("claim", fail)
+    with pytest.raises(UnavailableError, match="away"):
+        await bench.claims.loop.pass_once()
+    assert bench.claims.signal.cursors.window_due(time.monotonic()) is None
+
+
+async def test_who_comes_to_topics_that_others_serve_wants_no_full_claim(bench: Bench) -> None:
+    """Their jobs are known, or found by windows; those of a topic that nobody served may have waited for long."""
+    now_s = time.monotonic()
+    for name, wanted in (("first", True), ("second", False)):
+        worker = bench.join(name)
+        bench.claims.signal.cursors.full_begins()
+        bench.claims.signal.cursors.full_done(now_s - 1, now_s)
+        bench.claims.signal.came(worker)
+        assert (bench.claims.signal.cursors._wanted, bench.claims.signal.cursors._recent) == (wanted, not wanted)
+
+
+async def test_a_claim_that_did_not_bring_all_it_could(bench: Bench) -> None:
+    """There is nothing more for now; one that did is followed by another."""
+    await bench.waiting()
+    worker = bench.join(capacity=2)
+    assert await bench.claims.loop.pass_once() is False
+    await bench.waiting()
+    bench.claims.signal.wake_level(Level(TOPIC, 0))
+    assert await bench.claims.loop.pass_once() is True
+    assert worker.credit == 0
+
+
+async def test_where_nothing_is_known_nothing_is_asked(bench: Bench) -> None:
+    """Between two full claims a topic without known levels costs no statement."""
+    bench.rest()
+    bench.join()
+    assert await bench.claims.loop.pass_once() is False
+    assert bench.levels == []
+
+
+async def test_where_nothing_waits_nothing_is_claimed(bench: Bench) -> None:
+    """A place that becomes free costs no statement; work that is told of is claimed by who serves its topic, alone."""
+    worker, _ = bench.join(), bench.join("v", topics=("u",))
+    first = await bench.waiting()
+    await bench.waiting(topic="u")
+    await bench.claims.loop.pass_once()
+    bench.rest()  # it may have been dear, on a busy machine
+    await bench.claims.loop.pass_once()
+    bench.levels.clear()
+    await bench.claims.loop.pass_once()
+    assert bench.levels == []
+    second = await bench.waiting()
+    bench.claims.signal.wake_level(Level(TOPIC, 0), due_s=PAST.timestamp())
+    for _ in range(2):
+        await bench.claims.loop.pass_once()
+    assert jobs_of(worker) == [first, second]
+    assert len(bench.levels) == 1
+
+
+async def test_work_that_nobody_tells_of(bench: Bench) -> None:
+    """Somebody has room after a poll that found the worker full: what is known is looked at, as it was not then."""
+    worker, _ = bench.join(capacity=1), bench.join("v", topics=("u",))
+    await bench.waiting(topic="u")
+    await bench.waiting()
+    await bench.claims.loop.pass_once()  # brings all that it could
+    await bench.claims.loop.pass_once()
+    worker.held.clear()
+    await bench.claims.loop.pass_once()  # nothing is left
+    worker.held[bytes(16), 1] = HeldJob("n", TOPIC)  # by its INSERT
+    job = await bench.waiting(next_run_at=datetime.now(UTC))
+    bench.claims.signal.cursors._full_s = float("-inf")
+    await bench.claims.loop.pass_once()
+    bench.rest()
+    assert job not in jobs_of(worker)
+    worker.held.clear()
+    await bench.claims.loop.pass_once()
+    assert jobs_of(worker)[-1] == job
+
+
+async def test_a_pass_without_workers_is_no_full_claim(bench: Bench) -> None:
+    """What was wanted is still wanted when somebody comes."""
+    job = await bench.waiting()
+    assert await bench.claims.loop.pass_once() is False
+    worker = bench.join()
+    await bench.claims.loop.pass_once()
+    assert jobs_of(worker) == [job]
+
+
+async def test_dispatch_that_closes_while_a_claim_waits_for_its_turn(bench: Bench) -> None:
+    """A plan that was made before the close is not carried out after it."""
+    job = await bench.waiting()
+    bench.join()
+    where = bench.claims.loop._starts
+
+    def closes(*args: Any, **more: Any) -> list[LevelStart] | None:
+        bench.registry.closed = True
+        return where(*args, **more)
+
+    bench.monkeypatch.setattr(bench.claims.loop, "_starts", closes)
+    assert await bench.claims.loop.pass_once() is False
+    assert bench.registry.closed
+    assert bench.levels == []
+    assert (await read(bench.connection, job))["attempts"] == 0
+
+
+# What is handed out.
+
+
+async def test_a_job_that_was_taken_away_while_it_is_passed_on(bench: Bench) -> None:
+    """A claim that its seat lost before it could be passed on is nobody's any more."""
+    bench.join("wrong", names=["m"], capacity=20)
+    heir = bench.join("right", capacity=1)
+    taken, other = [await bench.waiting(priority=priority) for priority in (2, 1)]
+    sql = "UPDATE pulse.jobs SET attempts = 2, locked_by = 'somebody' WHERE id = $1"
+    heir.capacity = 2
+    bench.after("claim", lambda: bench.connection.execute(sql, taken.hex()))
+    await bench.claims.loop.pass_once()
+    assert jobs_of(heir) == [other]
+
+
+async def test_a_job_whose_canceled_attempt_runs_yet(bench: Bench) -> None:
+    """A process of this host that is not connected may be running it: the claim is put back, uncharged."""
+    worker, job = bench.join(), await bench.waiting(attempts=1, uncharged=1)
+    sql = (
+        "INSERT INTO pulse.attempts (job_id, attempt, outcome, worker, started_at, ended_at)"
+        " VALUES ($1, 1, 'canceled', $2, now(), now())"
+    )
+    await bench.connection.execute(sql, job.hex(), identity_of(os.getpid()))
+    await bench.claims.loop.pass_once()
+    assert jobs_of(worker) == []
+    row = await read(bench.connection, job)
+    assert (row["status"], row["attempts"], row["uncharged"]) == ("PENDING", 2, 2)
+
+
+def previous(outcome: str, worker: object, error: str = "why") -> str:
+    """What a claim says of the attempt before."""
+    return json.dumps([outcome, error, worker, None])
+
+
+async def test_which_attempts_may_run_yet(bench: Bench) -> None:
+    """Those that were ended without their process, in one of this host that lives and is not connected."""
+    living, dead = identity_of(os.getpid()), identity_of(2**22 + 1)
+    for outcome in ("canceled", "lease_expired"):
+        assert bench.claims.handout._may_run_yet(previous(outcome, living))
+        assert not bench.claims.handout._may_run_yet(previous(outcome, dead))
+        assert not bench.claims.handout._may_run_yet(previous(outcome, None))
+    assert not bench.claims.handout._may_run_yet(previous("crashed", living))
+    assert not bench.claims.handout._may_run_yet(previous("released", living))
+    assert bench.claims.handout._may_run_yet(previous("released", living, WENT_BACK))
+    by_leases = claim_parts(bench.store, bench.registry, None, lease_s=30.0, poll_s=60.0, batch=500)
+    assert not by_leases.handout._may_run_yet(previous("canceled", living))
+    bench.join(living)
+    assert not bench.claims.handout._may_run_yet(previous("canceled", living))  # it has said what it holds
+
+
+async def test_doubts_about_somebody_who_has_left(bench: Bench) -> None:
+    """Nothing is given back in the name of a worker that cannot be asked, and the doubt is over."""
+    job = await forge(bench.connection, "RUNNING", locked_by="gone")
+    bench.claims.in_doubt.doubt("gone")
+    await bench.claims.loop.pass_once()
+    assert (await read(bench.connection, job))["status"] == "RUNNING"
+    assert bench.claims.in_doubt._doubted == set()
+
+
+async def test_a_lost_claim_may_commit_later(bench: Bench) -> None:
+    """After a claim whose answer was lost heartbeats are looked at again; after a hello they are so anyway."""
+    worker = bench.join()
+    worker.contact.doubtful_beats = 0
+    bench.claims.in_doubt.doubt("w")
+    await bench.claims.loop.pass_once()
+    assert worker.contact.doubtful_beats == 0
+    bench.claims.in_doubt._in_doubt.add("w")
+    await bench.claims.loop.pass_once()
+    assert worker.contact.doubtful_beats == DOUBTFUL_BEATS
+    assert bench.claims.in_doubt._in_doubt == set()
+
+
+async def test_what_is_completed_during_a_doubt_is_not_given_back(bench: Bench, monkeypatch: Patch) -> None:
+    """The database's answer is of a moment ago: what the worker held then is nothing to be given back."""
+    worker = bench.join()
+    held, reporting = [await forge(bench.connection, "RUNNING", locked_by="w") for _ in range(2)]
+    worker.held[held, 1] = HeldJob("n", TOPIC)
+    bench.registry.reporting.add((reporting, 1))
+    leases_of = bench.store.leases_of
+
+    async def late(*args: Any) -> Any:
+        found = await leases_of(*args)
+        worker.held.clear()
+        bench.registry.reporting.clear()
+        return found
+
+    monkeypatch.setattr(bench.store, "leases_of", late)
+    bench.claims.in_doubt.doubt("w")
+    with capture_logs() as logs:
+        await bench.claims.loop.pass_once()
+    assert logs == []
+
+
+async def test_what_a_refused_claim_took(bench: Bench) -> None:
+    """Where its answer cannot be read, what workers do not list goes back without history; else nothing was taken."""
+    worker, gone = bench.join(), bench.join("v")
+    plan = bench.registry.plan(10)[0]
+    assert set(plan.workers) == {"w", "v"}
+    bench.registry.leave(gone)
+    held, reporting, taken = [await forge(bench.connection, "RUNNING", locked_by="w") for _ in range(3)]
+    of_gone = await forge(bench.connection, "RUNNING", locked_by="v")
+    worker.held[held, 1] = HeldJob("n", TOPIC)
+    bench.registry.reporting.add((reporting, 1))
+    for may_be_done in (False, True):
+        bench.claims.in_doubt._in_doubt.update(plan.workers)
+        error = StatementError("no", sqlstate="22021", statement="claim_jobs", may_be_done=may_be_done)
+        await bench.claims.handout._take_back(plan, error)
+        assert bench.claims.in_doubt._in_doubt == set()
+        for one in (held, reporting, of_gone):
+            assert (await read(bench.connection, one))["status"] == "RUNNING"
+        assert (await read(bench.connection, taken))["status"] == ("PENDING" if may_be_done else "RUNNING")
+    assert await bench.connection.fetchval("SELECT count(*) FROM pulse.attempts") == 0
+
+
+async def test_nothing_to_give_back_is_not_told(bench: Bench) -> None:
+    """Where a worker lists all that it holds there is nothing to say."""
+    job = await forge(bench.connection, "RUNNING", locked_by="w")
+    with capture_logs() as logs:
+        assert set(await bench.claims.in_doubt.give_back_unlisted("w", {(job, 1)})) == {(job, 1)}
+    assert logs == []
+
+
+def test_a_frame_holds_one_job_at_least(monkeypatch: Patch) -> None:
+    """A job that is longer than a frame should be is a frame by itself, and none is empty."""
+    monkeypatch.setattr(handout, "ASSIGN_CHARS", 10)
+    long, short = CLAIM._replace(args="x" * 11), CLAIM._replace(args="x" * 5)
+    assert list(_parts([long, long, short, short, short])) == [[long], [long], [short, short], [short]]
+
+
+@pytest.mark.parametrize(
+    ("fields", "extra"),
+    [
+        ({}, None),
+        ({"occurrence_at": 0.0}, {"occurrence": 0.0}),
+        ({"attempt": 2}, None),
+        ({"attempt": 2, "occurrence_at": 0.0}, {"occurrence": 0.0}),
+        ({"attempt": 2, "crashes": 1}, None),
+        ({"attempt": 3, "crashes": 2}, {"isolate": True}),
+        (
+            {"attempt": 2, "checkpoint": "{}"},
+            {"previous": {"outcome": None, "reason": None, "worker": None, "progress": None, "checkpoint": "{}"}},
+        ),
+        (
+            {"attempt": 2, "previous": '["error", "why", "w", 1]'},
+            {"previous": {"outcome": "error", "reason": "why", "worker": "w", "progress": 1, "checkpoint": None}},
+        ),
+        ({"attempt": 5, "uncharged": 2}, {"tries": 3}),
+    ],
+)
+def test_what_a_job_is_told_beside_its_args(fields: dict[str, Any], extra: object) -> None:
+    """Its occurrence, the attempt before, and whether it runs alone; nothing where there is nothing to tell."""
+    assert _extra(CLAIM._replace(**fields)) == extra
+
+
+async def test_a_topic_of_its_own_rules(bench: Bench, monkeypatch: Patch) -> None:
+    """A lease that is longer than the server's is so from the claim on, and told; so is a stall of the topic."""
+    worker = bench.join()
+    worker.facts = replace(worker.facts, topics=("own", "other"))
+    bench.registry.policies = TopicPolicies({"own": LivePolicy(lease_s=90.0, stall_s=5.0)}, 30.0)
+    await bench.store.topics.set("own", {"lease_s": 90.0})
+    own, other = [await bench.waiting(topic=topic) for topic in ("own", "other")]
+    again = await bench.waiting(topic="other", attempts=1, uncharged=1)
+    await bench.claims.loop.pass_once()
+    told = {job[0]: (job[6], job[7]) for job in rows_of(worker)}
+    assert told == {own: (90.0, {"stall_s": 5.0}), other: (30.0, None), again: (30.0, {"tries": 1})}
+    leases = {one: (await read(bench.connection, one)) for one in (own, other)}
+    for one, length_s in ((own, 90), (other, 30)):
+        row = leases[one]
+        assert (row["lease_until"] - row["started_at"]).total_seconds() == pytest.approx(length_s, abs=1)
+
+    async def never(*_: Any) -> set[tuple[bytes, int]]:
+        raise AssertionError
+
+    monkeypatch.setattr(bench.store, "extend", never)
+    third = await bench.waiting(topic="other")
+    bench.claims.signal.wake()
+    await bench.claims.loop.pass_once()
+    assert third in jobs_of(worker)
+
+
+async def test_a_cancel_while_a_lease_is_made_longer(bench: Bench) -> None:
+    """It was answered before its job is handed out, so that is not."""
+    worker = bench.join()
+    bench.registry.policies = TopicPolicies({TOPIC: LivePolicy(lease_s=90.0)}, 30.0)
+    canceled, other = await bench.waiting(), await bench.waiting()
+    extend = bench.store.extend
+
+    async def meanwhile(*args: Any, **more: Any) -> set[tuple[bytes, int]]:
+        extended = await extend(*args, **more)
+        bench.claims.handout.forget((job.id, job.attempt) for job in await bench.store.cancel([canceled]))
+        return extended
+
+    bench.monkeypatch.setattr(bench.store, "extend", meanwhile)
+    await bench.claims.loop.pass_once()
+    assert jobs_of(worker) == [other]
+
+
+async def test_a_topic_that_ages(bench: Bench) -> None:
+    """What has waited for long enough goes before what ranks higher, as its topic's policy has it."""
+    worker = bench.join(capacity=1)
+    old, _new = await bench.waiting(priority=0), await bench.waiting(priority=5, next_run_at=datetime.now(UTC))
+    bench.registry.policies = TopicPolicies({TOPIC: LivePolicy(ageing_s=0.001)})
+    await bench.claims.loop.pass_once()
+    assert jobs_of(worker) == [old]
+
+
+async def test_passing_on_to_nobody_new(bench: Bench, store: Store, monkeypatch: Patch) -> None:
+    """A claim whose seat runs it is neither passed on nor put back."""
+    worker, job = bench.join(), await bench.waiting()
+
+    async def never(_claims: Sequence[tuple[Fence, str]]) -> set[bytes]:
+        raise AssertionError
+
+    monkeypatch.setattr(store, "move", never)
+    monkeypatch.setattr(store, "end", never)
+    await bench.claims.loop.pass_once()
+    assert jobs_of(worker) == [job]

@@ -1,0 +1,527 @@
+"""A dispatcher looks at its database, once at a time: when it may claim, and what it does when that went back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+from uuid import UUID
+
+import pytest
+from structlog.testing import capture_logs
+
+from pulse.common.ids import uuid7
+from pulse.errors import StatementError, UnavailableError
+from pulse.store.connections.pool import Target
+from pulse.store.recovery.epochs import CLOSED, HostContact
+from pulse.store.rows import Claim, Completion, Level
+from pulse.store.store import Store
+from pulse_actors.dispatcher.epochs import witness as module
+from pulse_actors.dispatcher.epochs.witness import OTHERS_S, PUT_OFF_S, REJOIN_S, SOON_S, TICK_S, Witness
+from pulse_actors.dispatcher.workers.records import HeldJob, RegisteredWorker, WorkerFacts
+from pulse_actors.dispatcher.workers.registry import WorkerRegistry
+from pulse_actors.shared.epoch_memory import Memory, MemoryFile
+from tests.support.store.claim_parts import claim_parts
+from tests.support.store.epoch_kit import HOST, LEASE_S, OTHER, clean, come, keep, put_back, raised
+from tests.support.store.helpers import TOPIC, Patch, Sql, forge, found_of, job, read
+from tests.support.store.refusing_kit import refusing
+
+pytestmark = pytest.mark.heavy
+
+FLOOR: Final = 1000
+
+
+class Wire:
+    """Keeps what a worker is told."""
+
+    backlog_bytes = 0
+    unread_bytes = 0
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, Mapping[str, object]]] = []
+
+    def send(self, kind: str, request: int | None, body: Mapping[str, object]) -> None:
+        """Remember."""
+        assert request is None
+        self.told.append((kind, body))
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    @property
+    def lost(self) -> list[tuple[bytes, int]]:
+        """Attempts that it was told are lost."""
+        orders: list[Any] = [order for kind, body in self.told if kind == "stop" for order in body["jobs"]]  # type: ignore[attr-defined]
+        assert {order[2] for order in orders} <= {"lost"}
+        return [(order[0], order[1]) for order in orders]
+
+    @property
+    def jobs(self) -> list[tuple[bytes, int]]:
+        """Attempts that it was given."""
+        rows: list[Any] = [row for kind, body in self.told if kind == "assign" for row in body["jobs"]]  # type: ignore[attr-defined]
+        return [(row[0], row[1]) for row in rows]
+
+
+class Host:
+    """A dispatcher's book, its claims and its witness."""
+
+    def __init__(self, dsn: str, directory: Path | None) -> None:
+        self.store = Store(Target(dsn, "witness"))
+        self.registry = WorkerRegistry()
+        self.claims = claim_parts(self.store, self.registry, None, lease_s=LEASE_S, poll_s=60.0, batch=100)
+        self.witness = Witness(
+            self.store,
+            self.registry,
+            in_doubt=self.claims.in_doubt,
+            signal=self.claims.signal,
+            host=HOST,
+            directory=directory,
+            lease_s=LEASE_S,
+        )
+        self.store.trust(self.witness)
+        self.wire = Wire()
+        self.worker = self.join("w", self.wire)
+
+    def join(self, name: str, wire: Wire, capacity: int = 9) -> RegisteredWorker:
+        """A worker comes."""
+        worker = RegisteredWorker(
+            WorkerFacts(f"{HOST}/b/1/2.3/{name}", name, name.encode(), 2, 0, (TOPIC,), frozenset({"n"})), capacity, wire
+        )
+        self.registry.join(worker)
+        return worker
+
+    async def claim(self) -> list[tuple[bytes, int]]:
+        """One pass; what the worker was given by it."""
+        before = len(self.wire.jobs)
+        self.claims.signal.wake_level(Level(TOPIC, 0), due_s=1.0)
+        await self.claims.loop.pass_once()
+        return self.wire.jobs[before:]
+
+    @property
+    def is_open(self) -> bool:
+        """Whether claims are made."""
+        return self.witness.witnessed is not CLOSED
+
+
+class Clock:
+    """The monotonic clock of the witness."""
+
+    def __init__(self) -> None:
+        self.now_s = time.monotonic()
+
+    def monotonic(self) -> float:
+        """Its time."""
+        return self.now_s
+
+
+@pytest.fixture
+def clock(monkeypatch: Patch) -> Clock:
+    """A clock that stands still until it is set."""
+    made = Clock()
+    monkeypatch.setattr(module, "time", made)
+    return made
+
+
+@pytest.fixture(autouse=True)
+async def at_first(connection: Sql) -> AsyncIterator[None]:
+    """Nobody has seen the database."""
+    await clean(connection)
+    yield
+    await clean(connection)
+
+
+@pytest.fixture
+async def host(dsn: str, tmp_path: Path) -> AsyncIterator[Host]:
+    """A dispatcher with a state directory."""
+    made = Host(dsn, tmp_path)
+    yield made
+    made.store.close()
+
+
+async def due(connection: Sql, **columns: Any) -> bytes:
+    """A job that can be claimed now."""
+    at = await connection.fetchval("SELECT clock_timestamp() - interval '1 second'")
+    return await forge(connection, **{"next_run_at": at, **columns})
+
+
+async def held(host: Host, connection: Sql) -> bytes:
+    """A job that was handed out when it had come; its id."""
+    await host.witness.step()
+    one = await due(connection)
+    assert await host.claim() == [(one, 1)]
+    return one
+
+
+async def test_it_claims_when_it_has_come(host: Host, connection: Sql) -> None:
+    """Not before; then at once, and it counts each second."""
+    one = await due(connection)
+    assert await host.claim() == []
+    assert await host.witness.step() == TICK_S
+    assert await host.claim() == [(one, 1)]
+    before = host.witness.witnessed.counter
+    assert await host.witness.step() == TICK_S
+    assert before is not None
+    assert host.witness.witnessed.counter == before + 1
+
+
+async def test_what_was_kept_is_put_back(host: Host, connection: Sql) -> None:
+    """Nothing is claimed; then the epoch is raised, what is held is lost, and claims go on above it."""
+    one, two = await due(connection), await due(connection)
+    await host.witness.step()
+    await keep(connection)
+    await host.witness.step()
+    assert {job for job, _ in await host.claim()} == {one, two}
+    done = Completion(two, 1, host.worker.identity, None)
+    assert await host.store.complete([done]) == {(two, 1)}
+    host.registry.free(host.worker, [(two, 1)])
+    await put_back(connection)
+    third = await due(connection)
+    assert await host.claim() == []
+    with capture_logs() as logs:
+        assert await host.witness.step() == SOON_S
+    assert host.wire.lost == [(one, 1)]
+    (line,) = [line for line in logs if line["event"] == "database_went_back"]
+    assert (line["epoch"], line["floor"], line["held"], line["reopened"]) == (2, FLOOR, 1, 1)
+    assert line["jobs"] == [str(UUID(bytes=two))]
+    assert line["back_to"] < line["known_until"]
+    assert await connection.fetchval("SELECT reopened FROM pulse.epochs WHERE epoch = 2") == 1
+    assert await host.claim() == []
+    assert await host.witness.step() == TICK_S
+    assert sorted(await host.claim()) == sorted([(two, FLOOR + 1), (third, FLOOR + 1)])
+    assert host.worker.held.keys() >= {(one, 1)}
+    rejected = await host.store.complete([Completion(one, 1, host.worker.identity, None)])
+    assert rejected == set()
+
+
+async def away(*_given: object) -> None:
+    """The database is away."""
+    raise UnavailableError
+
+
+async def test_what_may_run_yet_is_handed_out_to_nobody(host: Host, connection: Sql, monkeypatch: Patch) -> None:
+    """Not by this host, whose book says so, though its worker is not watched; nor by others: it is put off."""
+    one = await due(connection)
+    await host.witness.step()
+    await keep(connection)
+    await host.witness.step()
+    assert await host.claim() == [(one, 1)]
+    await put_back(connection)
+    with monkeypatch.context() as patch:
+        patch.setattr(host.store.epochs, "put_off", away)
+        with pytest.raises(UnavailableError, match="nothing was changed"):
+            await host.witness.step()
+    assert None in host.claims.signal._due.passed(time.monotonic() + PUT_OFF_S)
+    first = (await read(connection, one))["next_run_at"]
+    assert first > await connection.fetchval("SELECT clock_timestamp() + $1 * interval '0.5 seconds'", PUT_OFF_S)
+    await host.witness.step()
+    assert (await read(connection, one))["next_run_at"] > first
+    await connection.execute("UPDATE pulse.jobs SET next_run_at = clock_timestamp() - interval '1 second'")
+    assert await host.claim() == []
+    assert (await read(connection, one))["attempts"] == FLOOR + 1
+    host.registry.free(host.worker, [(one, 1)])
+    await connection.execute("UPDATE pulse.jobs SET next_run_at = clock_timestamp() - interval '1 second'")
+    await host.witness.step()
+    assert host.registry.lost == set()
+    assert None in host.claims.signal._due.passed(time.monotonic() + PUT_OFF_S)
+    assert await host.claim() == [(one, FLOOR + 2)]
+
+
+async def test_it_remembers_beside_the_database(dsn: str, host: Host, connection: Sql, clock: Clock) -> None:
+    """Another process of this host sees that it went back; it lets workers come back before it claims."""
+    one = await due(connection)
+    await host.witness.step()
+    await keep(connection)
+    await host.witness.step()
+    await put_back(connection)
+    host.witness._file.close()
+    again = Host(dsn, host.witness._file.directory)
+    again.worker.held[one, 1] = HeldJob("n", TOPIC)
+    assert await again.witness.step() == SOON_S
+    assert await connection.fetchval("SELECT max(epoch) FROM pulse.epochs") == 2
+    again.registry.lost = set()
+    assert await again.witness.step() == SOON_S
+    assert again.registry.lost == {(one, 1)}
+    assert await again.claim() == []
+    clock.now_s += REJOIN_S
+    assert await again.witness.step() == TICK_S
+    assert again.registry.lost == {(one, 1)}
+    again.store.close()
+
+
+async def test_another_host_has_raised_it(host: Host, connection: Sql) -> None:
+    """What is held here is lost, too, and nothing is claimed in between."""
+    one = await due(connection)
+    await host.witness.step()
+    assert await host.claim() == [(one, 1)]
+    assert await raised(host.store, 2, OTHER) == (2, FLOOR)
+    two = await due(connection)
+    assert await host.claim() == []
+    assert await host.witness.step() == SOON_S
+    assert host.wire.lost == [(one, 1)]
+    assert (await read(connection, one))["status"] == "PENDING"
+    await host.witness.step()
+    assert await host.claim() == [(two, FLOOR + 1)]
+    assert await connection.fetchval("SELECT count(*) FROM pulse.epochs") == 2
+
+
+async def test_an_epoch_that_does_not_cover_all(host: Host, connection: Sql) -> None:
+    """Whoever has handed out more than its floor raises another one."""
+    await host.witness.step()
+    await host.witness.claimed([Claim(uuid7().bytes, 1001, "n", TOPIC, "{}", None, 0, 0.0, 0, 0)])
+    await raised(host.store, 2, OTHER)
+    await host.witness.step()
+    assert await connection.fetchval("SELECT max(attempts_floor) FROM pulse.epochs WHERE epoch = 3") == 2000
+
+
+async def test_a_new_number_is_remembered_before_it_is_handed_out(host: Host, connection: Sql) -> None:
+    """Beside the database; the next tick tells it there, too."""
+    await due(connection, status="RETRYING", attempts=1500)
+    await host.witness.step()
+    assert await host.claim() != []
+    directory = host.witness._file.directory
+    host.witness._file.close()
+    lineage = await connection.fetchval("SELECT lineage FROM pulse.epochs WHERE epoch = 1")
+    assert MemoryFile(directory).open(lineage).highest == 2000
+    await host.witness.step()
+    assert await connection.fetchval("SELECT highest FROM pulse.witnesses") == 2000
+
+
+async def _elsewhere(host: Host) -> None:
+    """As if it had been at another place, a moment ago."""
+    memory: Memory = host.witness._memory  # type: ignore[assignment]
+    host.witness._memory = Memory(**{**_fields(memory), "place": "elsewhere"})
+
+
+def _fields(memory: Memory) -> dict[str, Any]:
+    return {name: getattr(memory, name) for name in memory.__struct_fields__}
+
+
+async def test_a_new_place_that_knows_the_newest_attempts(host: Host, connection: Sql) -> None:
+    """Nothing is lost there: the same epoch, and what is held is held."""
+    await held(host, connection)
+    await _elsewhere(host)
+    assert await host.witness.step() == TICK_S
+    assert host.wire.lost == []
+    assert await connection.fetchval("SELECT max(epoch) FROM pulse.epochs") == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "DELETE FROM pulse.jobs",
+        "UPDATE pulse.jobs SET attempts = 0, status = 'PENDING', locked_by = NULL, lease_until = NULL",
+    ],
+)
+async def test_a_new_place_that_does_not(host: Host, connection: Sql, change: str) -> None:
+    """What was handed out since the last tick, or in the one that is under way, tells that it went back."""
+    one = await held(host, connection)
+    await connection.execute(change)
+    await _elsewhere(host)
+    assert await host.witness.step() == SOON_S
+    assert host.wire.lost == [(one, 1)]
+
+
+async def test_what_a_tick_has_confirmed_is_not_asked_for(host: Host, connection: Sql) -> None:
+    """An operator deletes jobs, and their attempts: only what no tick has counted yet is looked for."""
+    await held(host, connection)
+    await host.witness.step()
+    await connection.execute("DELETE FROM pulse.jobs")
+    await _elsewhere(host)
+    await host.witness.step()
+    assert await connection.fetchval("SELECT max(epoch) FROM pulse.epochs") == 1
+
+
+@pytest.mark.parametrize(("keep", "epoch"), [(True, 2), (False, 1)])
+async def test_what_was_completed_and_is_not_there(host: Host, connection: Sql, keep: bool, epoch: int) -> None:
+    """It proves that the database went back, unless completed jobs are forgotten at once."""
+    one = await held(host, connection)
+    done = [Completion(one, 1, host.worker.identity, None)]
+    assert await host.store.complete(done, keep=keep) == {(one, 1)}
+    host.registry.free(host.worker, [(one, 1)])
+    await connection.execute("DELETE FROM pulse.jobs")
+    await _elsewhere(host)
+    await host.witness.step()
+    assert await connection.fetchval("SELECT max(epoch) FROM pulse.epochs") == epoch
+    await host.witness.step()
+    await host.witness.step()
+    assert host.witness._forgotten == set()
+
+
+async def test_a_report_that_a_new_place_does_not_know(host: Host, connection: Sql) -> None:
+    """The worker does not hold that attempt any more: it is given back, and does not wait for its lease."""
+    one = await held(host, connection)
+    host.registry.free(host.worker, [(one, 1)])
+    await _elsewhere(host)
+    assert await host.witness.step() == TICK_S
+    await host.claims.loop.pass_once()
+    assert (await read(connection, one))["status"] != "RUNNING" or host.wire.jobs[-1] == (one, 2)
+
+
+async def test_a_tick_that_failed_has_confirmed_nothing(host: Host, connection: Sql) -> None:
+    """What was handed out before it is looked for, too."""
+    one = await held(host, connection)
+    known = found_of(host.witness._memory)
+    assert not await host.witness._tick(known, await _seen_of(host, started=False))
+    assert not host.is_open
+    await connection.execute("DELETE FROM pulse.jobs")
+    await _elsewhere(host)
+    await host.witness.step()
+    assert host.wire.lost == [(one, 1)]
+
+
+async def _seen_of(host: Host, *, started: bool) -> Any:
+    """What it sees; not *started*: of a server that is another one by the time of the tick."""
+    memory = found_of(host.witness._memory)
+    seen = await host.store.epochs.look(memory.instance, None, LEASE_S)
+    fields = {name: getattr(seen, name) for name in seen.__slots__}
+    return type(seen)(**{**fields, **({} if started else {"relation": 1})})
+
+
+async def test_hosts_that_have_not_come_to_a_new_place(host: Host, connection: Sql, clock: Clock) -> None:
+    """They are waited for, but not for long."""
+    await host.witness.step()
+    await come(host.store, OTHER)
+    for come_s in (None, OTHERS_S):
+        await connection.execute("UPDATE pulse.witnesses SET place = 'elsewhere' WHERE instance = $1", OTHER)
+        await connection.execute("UPDATE pulse.witnesses SET seen_at = seen_at - interval '1 hour'")
+        await _elsewhere(host)
+        assert await host.witness.step() == SOON_S
+        assert await host.witness.step() == SOON_S
+        assert await host.claim() == []
+        if come_s is None:
+            await come(host.store, OTHER)
+        else:
+            clock.now_s += come_s
+        assert await host.witness.step() == TICK_S
+
+
+async def test_hosts_that_have_not_accepted(host: Host, connection: Sql) -> None:
+    """Nothing is claimed before they have."""
+    await host.witness.step()
+    await come(host.store, OTHER)
+    await keep(connection)
+    await host.witness.step()
+    await put_back(connection)
+    await due(connection)
+    await host.witness.step()
+    assert await host.witness.step() == SOON_S
+    assert await host.claim() == []
+    await come(host.store, OTHER)
+    assert await host.witness.step() == TICK_S
+    assert len(await host.claim()) == 1
+
+
+async def test_hosts_that_never_come_back(host: Host, connection: Sql, clock: Clock) -> None:
+    """They are waited for as long as a lease, by this host's clock, also where the database's was set back since."""
+    await host.witness.step()
+    await come(host.store, OTHER)
+    await keep(connection)
+    await host.witness.step()
+    await put_back(connection)
+    await host.witness.step()
+    await connection.execute("UPDATE pulse.epochs SET began_at = began_at + interval '1 hour' WHERE epoch = 2")
+    assert await host.witness.step() == SOON_S
+    clock.now_s += LEASE_S - 1.0
+    assert await host.witness.step() == SOON_S
+    clock.now_s += 1.0
+    assert await host.witness.step() == TICK_S
+
+
+async def test_another_database_under_the_same_name(host: Host, connection: Sql, tmp_path: Path) -> None:
+    """It does not know what was handed out here either; it is remembered for itself."""
+    await host.witness.step()
+    await connection.execute("UPDATE pulse.epochs SET lineage = gen_random_uuid() WHERE epoch = 1")
+    await host.witness.step()
+    assert await connection.fetchval("SELECT max(epoch) FROM pulse.epochs") == 2
+    assert len(list(tmp_path.glob("*.json"))) == 2
+
+
+async def test_what_is_wrong_beside_the_database(dsn: str, host: Host, clock: Clock) -> None:
+    """Where nothing can be kept, and for a minute when a server was refused."""
+    await host.witness.step()
+    assert host.witness.findings() == []
+    host.store.timelines.refused = "it is old", clock.now_s
+    assert [(one.check, one.text) for one in host.witness.findings()] == [("timeline", "it is old")]
+    clock.now_s += 60
+    assert host.witness.findings() == []
+    nowhere = Host(dsn, None)
+    await nowhere.witness.step()
+    assert [one.check for one in nowhere.witness.findings()] == ["memory"]
+    nowhere.store.close()
+
+
+async def test_a_submit_is_remembered_as_a_claim_is(host: Host, connection: Sql) -> None:
+    """What it handed out is asked for at a new place."""
+    await host.witness.step()
+    one = job(topic=TOPIC)
+    claims, _ = await host.store.submit_and_claim([one], [TOPIC], [host.worker.identity], [0], LEASE_S)
+    host.registry.hand_over(host.worker.identity, claims)
+    await connection.execute("DELETE FROM pulse.jobs")
+    await _elsewhere(host)
+    await host.witness.step()
+    assert host.wire.lost == [(one.id, 1)]
+
+
+async def test_a_row_that_cannot_be_ended(host: Host, connection: Sql) -> None:
+    """The epoch begins all the same: that row waits for its lease, others are ended, and what is new is handed out."""
+    bad, good = await due(connection), await due(connection)
+    await host.witness.step()
+    assert {job for job, _ in await host.claim()} == {bad, good}
+    await keep(connection)
+    await host.witness.step()
+    await put_back(connection)
+    free = await due(connection)
+    async with refusing(connection, {bad: "P0001"}, "PENDING", "RETRYING"):
+        for _ in range(2):
+            with suppress(StatementError):  # what may run yet is put off at each tick
+                await host.witness.step()
+        assert host.is_open
+        assert [(await read(connection, one))["status"] for one in (bad, good)] == ["RUNNING", "PENDING"]
+        assert [job for job, _ in await host.claim()] == [free]
+
+
+async def test_since_when_it_went_back(host: Host, connection: Sql) -> None:
+    """It is the last tick that the database knows which tells, not when it came to its place."""
+    await host.witness.step()
+    await _elsewhere(host)
+    await host.witness.step()
+    assert host.is_open
+    await host.witness.step()
+    await keep(connection)
+    kept_at = await connection.fetchval("SELECT max(seen_at) FROM pulse.witnesses")
+    await host.witness.step()
+    await put_back(connection)
+    await host.witness.step()
+    assert await connection.fetchval("SELECT went_back_to FROM pulse.epochs WHERE epoch = 2") == kept_at
+
+
+async def test_a_completion_whose_answer_is_lost(host: Host, connection: Sql, monkeypatch: Patch) -> None:
+    """That a job is missing which was to be forgotten proves nothing at a new place, whether or not that was told."""
+    await host.witness.step()
+    await due(connection)
+    [(done, attempt)] = await host.claim()
+    connected = host.store.hot.connection
+    monkeypatch.setattr(host.store.hot, "connection", _goes_away)
+    with pytest.raises(UnavailableError, match="gone"):
+        await host.store.complete([Completion(done, attempt, host.worker.identity, None)], keep=False)
+    monkeypatch.setattr(host.store.hot, "connection", connected)
+    await connection.execute("DELETE FROM pulse.jobs WHERE id = $1", UUID(bytes=done))  # it was carried out
+    await _elsewhere(host)
+    await host.witness.step()
+    assert await connection.fetchval("SELECT max(epoch) FROM pulse.epochs") == 1
+
+
+def _goes_away() -> None:
+    raise UnavailableError("gone")
+
+
+async def test_a_clock_that_has_gone_back(host: Host, connection: Sql) -> None:
+    """Jobs that were made before the epoch are told by the newest time that was known, whatever the clock says now."""
+    known_until = await connection.fetchval("SELECT clock_timestamp() + interval '5 hours'")
+    seen = await host.store.epochs.look(UUID(int=9), None, LEASE_S)
+    coming = HostContact(UUID(int=9), HOST, 0, FLOOR)
+    await host.store.epochs.begin(seen, coming, epoch=2, known_until=known_until)
+    first = await connection.fetchval("SELECT first_id FROM pulse.epochs WHERE epoch = 2")
+    assert first.int >> 80 > (known_until.timestamp() + 3500) * 1000

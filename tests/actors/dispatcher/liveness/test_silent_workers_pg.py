@@ -1,0 +1,530 @@
+"""Real processes that fall silent: whom the dispatcher renews, whom it asks, whom it kills, and what lapses."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import anyio
+import pytest
+from anyio.abc import TaskGroup
+from structlog.testing import capture_logs
+
+from pulse.errors import UnavailableError
+from pulse.store.store import Store
+from pulse.system import processes
+from pulse_actors.dispatcher.liveness import silent_workers as looking
+from pulse_actors.dispatcher.liveness.silent_workers import SilentWorkers
+from pulse_actors.dispatcher.workers.records import RegisteredWorker
+from pulse_actors.dispatcher.writes.unwritten import UnwrittenLeases
+from tests.support.store.helpers import TOPIC, Patch, Sql, found_of, history, holding
+from tests.support.store.recovery_kit import (
+    DEADLINE_S,
+    HOST,
+    LEASE_S,
+    Floor,
+    Process,
+    ago,
+    floor,
+    identity_of,
+    is_alive,
+    new_worker,
+    process,
+)
+
+pytestmark = pytest.mark.heavy
+
+LONG_S: Final = 600.0  # no test waits for it
+SHORT_S: Final = 0.05
+WHILE_S: Final = 5.0  # to be asked for; twenty looks are taken meanwhile
+
+
+class Room(Floor):
+    """
+    A floor with somebody who looks after the silent.
+
+    Attributes:
+        signals: What was sent to workers.
+    """
+
+    def __init__(self, store: Store, connection: Sql) -> None:
+        super().__init__(store, connection)
+        unwritten = UnwrittenLeases(store, self.registry, lease_s=LEASE_S)
+        self.silence = SilentWorkers(
+            store,
+            self.registry,
+            self.claims.in_doubt,
+            self.deaths,
+            self.results,
+            HOST,
+            unwritten=unwritten,
+            lease_s=LEASE_S,
+        )
+        self.silence._awake_s = time.monotonic() - LONG_S
+        self.signals: list[signal.Signals] = []
+        send = self.deaths.signal
+
+        def signalled(worker: RegisteredWorker, number: signal.Signals) -> bool:
+            self.signals.append(number)
+            return send(worker, number)
+
+        self.deaths.signal = signalled  # type: ignore[method-assign]
+
+    def silent(self, pid: int, silent_s: float = LEASE_S) -> RegisteredWorker:
+        """A watched worker that has beaten so long ago, and whose leases were extended then."""
+        worker = new_worker(identity_of(pid), pid)
+        worker.contact.beaten_s = worker.contact.extended_s = time.monotonic() - silent_s
+        return self.watch(worker)
+
+    async def until(self, look: Callable[[], bool]) -> None:
+        """Return when it is so."""
+        with anyio.fail_after(DEADLINE_S):
+            while not look():
+                await anyio.lowlevel.checkpoint()
+
+    async def until_done(self) -> None:
+        """Return when nobody is being killed any more."""
+        await self.until(lambda: not self.silence._being_killed)
+
+    async def lease_s(self, job: bytes) -> float:
+        """How long the lease still lasts."""
+        until: datetime = (await self.read(job))["lease_until"]
+        return (until - datetime.now(UTC)) / timedelta(seconds=1)
+
+
+@pytest.fixture
+async def at(store: Store, connection: Sql, monkeypatch: Patch) -> AsyncIterator[Room]:
+    """A room where nobody is waited for."""
+    monkeypatch.setattr(looking, "ASK_S", SHORT_S)
+    monkeypatch.setattr(looking, "TERM_S", SHORT_S)
+    async with floor(Room(store, connection)) as made:
+        yield made
+
+
+@pytest.fixture
+async def tasks() -> AsyncIterator[TaskGroup]:
+    """Where kills run."""
+    async with anyio.create_task_group() as made:
+        yield made
+        made.cancel_scope.cancel()
+
+
+@pytest.fixture
+def deaf() -> Iterator[Process]:
+    """A process that takes no notice of SIGTERM."""
+    with process("sh", "-c", "trap '' TERM; echo; exec sleep 600") as made:
+        assert made.stdout is not None
+        made.stdout.readline()
+        yield made
+
+
+async def look(at: Room, tasks: TaskGroup) -> None:
+    """One look, now."""
+    await at.silence._look(time.monotonic(), tasks)
+
+
+# Looks.
+
+
+@pytest.mark.parametrize(("silent", "is_renewed"), [(0.5, False), (0.8, True)])
+async def test_who_has_missed_beats_is_renewed(
+    at: Room, tasks: TaskGroup, living: Process, silent: float, *, is_renewed: bool
+) -> None:
+    """So that no watchdog ends what may run yet; what a worker that beats does not list must be able to lapse."""
+    job = await at.running(at.silent(living.pid, silent * LEASE_S), lease_until=ago(-5))
+    await look(at, tasks)
+    left_s = await at.lease_s(job)
+    assert (left_s < 5, left_s > LEASE_S - 5) == (not is_renewed, is_renewed)
+    assert not at.silence._being_killed
+
+
+async def test_who_is_silent_for_a_lease_is_killed(at: Room, tasks: TaskGroup, deaf: Process) -> None:
+    """Asked, told, killed; then what it had started is over, and what it had not is given back."""
+    worker = at.silent(deaf.pid)
+    job, queued = await at.running(worker), await at.running(worker, started=False)
+    await look(at, tasks)
+    assert await at.lease_s(job) > 0
+    await at.until_done()
+    assert at.signals == [signal.SIGTERM, signal.SIGKILL]
+    assert deaf.wait(DEADLINE_S) == -signal.SIGKILL
+    await at.wait_buried(worker)
+    (entry,) = await history(at.connection, job)
+    assert (entry["outcome"], entry["error"]) == ("lease_expired", "worker lease expired")
+    assert (await at.read(job))["uncharged"] == 0
+    assert [entry["outcome"] for entry in await history(at.connection, queued)] == ["released"]
+
+
+async def test_a_process_is_killed_once(at: Room, tasks: TaskGroup, monkeypatch: Patch, living: Process) -> None:
+    """However often it is looked at meanwhile, there is one ladder."""
+    monkeypatch.setattr(looking, "ASK_S", LONG_S)
+    with capture_logs() as logs:
+        await at.running(at.silent(living.pid))
+        for _ in range(3):
+            await look(at, tasks)
+            await anyio.wait_all_tasks_blocked()
+    assert [entry["event"] for entry in logs].count("worker_silent_too_long") == 1
+
+
+async def test_a_process_that_does_not_die_is_waited_for(
+    at: Room, tasks: TaskGroup, monkeypatch: Patch, deaf: Process
+) -> None:
+    """One that is stuck in the kernel is not put on the ladder again and again."""
+    killed = anyio.Event()
+    monkeypatch.setattr(at.deaths, "kill", lambda _worker, _why: killed.set())
+    with capture_logs() as logs:
+        await at.running(at.silent(deaf.pid))
+        await look(at, tasks)
+        with anyio.fail_after(DEADLINE_S):
+            await killed.wait()
+        for _ in range(3):
+            await anyio.wait_all_tasks_blocked()
+            await look(at, tasks)
+    assert [entry["event"] for entry in logs].count("worker_silent_too_long") == 1
+
+
+async def test_who_holds_nothing_need_not_beat(at: Room, tasks: TaskGroup, living: Process) -> None:
+    """An idle process has nothing that could run twice."""
+    at.silent(living.pid, LONG_S)
+    await look(at, tasks)
+    assert not at.silence._being_killed
+    assert is_alive(living.pid)
+
+
+# The ladder.
+
+
+@pytest.mark.parametrize("ends", [False, True])
+async def test_who_answers_is_not_told_to_end(
+    at: Room, tasks: TaskGroup, monkeypatch: Patch, living: Process, *, ends: bool
+) -> None:
+    """A heartbeat stops the ladder before its first signal; a process that has gone is somebody else's matter."""
+    monkeypatch.setattr(looking, "ASK_S", WHILE_S)
+    worker = at.silent(living.pid)
+    await at.running(worker)
+    await look(at, tasks)
+    await anyio.wait_all_tasks_blocked()
+    assert at.silence._being_killed
+    if ends:
+        living.kill()
+    else:
+        worker.contact.beaten_s = time.monotonic()
+    await at.until_done()
+    assert at.signals == []
+
+
+async def test_who_answers_late_is_not_killed(at: Room, tasks: TaskGroup, monkeypatch: Patch, deaf: Process) -> None:
+    """A heartbeat after SIGTERM is one; should it die later, that has other reasons."""
+    monkeypatch.setattr(looking, "TERM_S", LONG_S)
+    worker = at.silent(deaf.pid)
+    await at.running(worker)
+    await look(at, tasks)
+    await at.until(lambda: signal.SIGTERM in at.signals)
+    assert worker.jobs.forced_endings
+    worker.contact.beaten_s = time.monotonic()
+    await at.until_done()
+    assert at.signals == [signal.SIGTERM]
+    assert worker.jobs.forced_endings == {}
+
+
+async def test_who_is_stopped_is_not_waited_for(
+    at: Room, tasks: TaskGroup, monkeypatch: Patch, living: Process
+) -> None:
+    """A process that cannot obey is killed without being asked for long."""
+    monkeypatch.setattr(looking, "ASK_S", LONG_S)
+    monkeypatch.setattr(looking, "TERM_S", LONG_S)
+    os.kill(living.pid, signal.SIGSTOP)
+    with anyio.fail_after(DEADLINE_S):
+        while processes.state(living.pid) != "T":  # a signal takes a moment on a busy machine
+            await anyio.lowlevel.checkpoint()
+    worker = at.silent(living.pid)
+    await at.running(worker)
+    await look(at, tasks)
+    await at.until_done()
+    assert at.signals == [signal.SIGTERM, signal.SIGKILL]
+
+
+# Leases that have lapsed.
+
+
+async def test_what_a_speaking_worker_does_not_list_lapses(at: Room, living: Process) -> None:
+    """It beats, and the database took it: what has lapsed all the same it does not hold."""
+    worker = at.silent(living.pid, 0.0)
+    lapsed, lasting, reported = [await at.running(worker, lease_until=ago(by)) for by in (1, -30, 1)]
+    for held in worker.held.values():
+        held.unlisted = 2
+    at.registry.reporting.add((reported, 1))
+    await at.silence.lapsed([worker.identity])
+    row = await at.wait(lapsed, status="RETRYING")
+    assert row["last_error"] == "worker lease expired"
+    assert [(await at.read(job))["status"] for job in (lasting, reported)] == ["RUNNING"] * 2
+
+
+@pytest.mark.parametrize(
+    ("silent_s", "lapsed_s", "unlisted"),
+    [(0.0, 1.0, 1), (LEASE_S, 1.0, 2), (0.0, -LEASE_S, 2)],
+    ids=["may not have been read of", "of who cannot beat", "extended meanwhile"],
+)
+async def test_what_may_run_does_not_lapse(
+    at: Room, living: Process, silent_s: float, lapsed_s: float, unlisted: int
+) -> None:
+    """Only the second heartbeat tells; of who is silent the process comes first; what was extended keeps its place."""
+    worker = at.silent(living.pid, silent_s)
+    job = await at.running(worker, lease_until=ago(lapsed_s))
+    worker.held[job, 1].unlisted = unlisted
+    await at.silence.lapsed([worker.identity])
+    await at.results.batcher.wait_idle()
+    assert (await at.read(job))["status"] == "RUNNING"
+    assert worker.held.keys() == {(job, 1)}
+
+
+async def test_what_a_speaking_worker_was_never_given(at: Room, living: Process) -> None:
+    """A row under its name that it does not hold is looked at before the next claim, and given back then."""
+    worker = at.silent(living.pid, 0.0)
+    job = await at.row(worker.identity, lease_until=ago(1))
+    await at.silence.lapsed([worker.identity])
+    await at.claims.loop.pass_once()
+    row = await at.read(job)
+    assert (row["uncharged"], row["last_error"]) == (1, None)
+
+
+@pytest.mark.parametrize("is_connected", [True, False])
+async def test_what_has_lapsed_for_a_living_worker_is_free(at: Room, living: Process, *, is_connected: bool) -> None:
+    """Connected or not: another attempt may be handed out, and the place is free, as soon as the end is written."""
+    worker = at.silent(living.pid, 0.0)
+    if not is_connected:
+        at.registry.leave(worker)
+    job = await at.running(worker, lease_until=ago(1))
+    worker.held[job, 1].unlisted = 2
+    await at.silence.lapsed([worker.identity])
+    if is_connected:
+        assert at.registry.running_in_hand([job]) == {job}  # not before: it would be given back beside
+    await at.wait(job, status="RETRYING")
+    if is_connected:
+        await at.until(lambda: not worker.held)
+
+
+async def test_who_is_connected_is_no_stranger(at: Room, living: Process) -> None:
+    """A worker that cannot be watched is known all the same."""
+    worker = new_worker(identity_of(living.pid), living.pid)
+    at.registry.join(worker)
+    await at.silence.lapsed([worker.identity])
+    assert at.deaths.in_hand() == []
+
+
+async def test_a_stranger_is_watched_and_renewed(at: Room, living: Process) -> None:
+    """A living process that nobody here has heard of gets a lease's time; one that is gone is left to the watchdog."""
+    job = await at.row(identity_of(living.pid), lease_until=ago(1))
+    await at.silence.lapsed([identity_of(2**22 + 1), identity_of(living.pid)])
+    assert at.deaths.watched(identity_of(living.pid)) is not None
+    assert await at.lease_s(job) > LEASE_S - 5
+
+
+# The loop.
+
+
+async def test_a_dispatcher_that_was_stopped_blames_nobody(
+    at: Room, tasks: TaskGroup, monkeypatch: Patch, living: Process
+) -> None:
+    """What was said to it meanwhile is still unread: everybody gets a lease to be heard again."""
+
+    class Clock:
+        ahead_s = 0.0
+
+        @classmethod
+        def monotonic(cls) -> float:
+            return time.monotonic() + cls.ahead_s
+
+    monkeypatch.setattr(looking, "time", Clock)
+    looks: list[float] = []
+    monkeypatch.setattr(at.deaths, "note_oom_kills", lambda: looks.append(Clock.monotonic()))
+    unwritten = UnwrittenLeases(at.store, at.registry, lease_s=2.0)
+    silence = SilentWorkers(
+        at.store, at.registry, at.claims.in_doubt, at.deaths, at.results, HOST, unwritten=unwritten, lease_s=2.0
+    )
+    worker = at.silent(living.pid, 0.0)
+    worker.contact.beaten_s = time.monotonic() + LONG_S  # as far as this test is concerned it beats
+    await at.running(worker)
+    tasks.start_soon(silence.run, [])
+    await at.until(lambda: len(looks) >= 2)
+    Clock.ahead_s = 2 * LONG_S
+    before = len(looks)
+    await at.until(lambda: len(looks) >= before + 3)
+    assert not silence._being_killed
+    assert at.signals == []
+
+
+async def test_the_living_of_the_start_are_watched(at: Room, tasks: TaskGroup, living: Process) -> None:
+    """Who held jobs before anybody said hello is a stranger from the first moment on."""
+    await at.row(identity_of(living.pid))
+    tasks.start_soon(at.silence.run, [identity_of(living.pid)])
+    await at.until(lambda: at.deaths.watched(identity_of(living.pid)) is not None)
+
+
+async def test_what_a_worker_that_is_not_connected_was_never_given(at: Room, living: Process) -> None:
+    """A claim whose answer was lost as its worker went: nobody holds it, and its process may live for long."""
+    worker = at.silent(living.pid)
+    at.registry.leave(worker)
+    held, reported = await at.running(worker), await at.running(worker)
+    job = await at.row(worker.identity)
+    at.registry.free(worker, [(reported, 1)])
+    at.registry.reporting.add((reported, 1))
+    await at.silence.lapsed([worker.identity])
+    row = await at.read(job)
+    assert (row["status"], row["uncharged"], row["last_error"]) == ("PENDING", 1, None)
+    assert at.claims.signal.cursors.starts([TOPIC])  # it may be claimed again
+    assert [(await at.read(one))["status"] for one in (held, reported)] == ["RUNNING"] * 2
+
+
+# Strangers.
+
+
+async def stranger(at: Room, pid: int) -> RegisteredWorker:
+    """A living process that holds jobs, was adopted, and has not been heard of for a lease."""
+    await at.silence.lapsed([identity_of(pid)])
+    found = found_of(at.deaths.watched(identity_of(pid)))
+    found.contact.beaten_s -= LEASE_S
+    return found
+
+
+async def test_a_stranger_for_whom_somebody_else_beats(at: Room, tasks: TaskGroup, living: Process) -> None:
+    """It works for another supervisor of this host: its lease was moved, and not from here."""
+    job = await at.row(identity_of(living.pid))
+    worker = await stranger(at, living.pid)
+    await look(at, tasks)  # an attempt that nobody extends: the ladder begins
+    assert at.silence._being_killed
+    at.silence._being_killed.clear()
+    await at.connection.execute("UPDATE pulse.jobs SET lease_until = now() + interval '50 s' WHERE id = $1", job.hex())
+    before_s = time.monotonic()
+    await look(at, tasks)
+    assert worker.contact.beaten_s >= before_s
+    assert not at.silence._being_killed
+    assert is_alive(living.pid)
+
+
+@pytest.mark.parametrize("moved_s", [-5, 5])
+async def test_a_lease_that_another_one_has_made_shorter(
+    at: Room, tasks: TaskGroup, moved_s: int, living: Process
+) -> None:
+    """Supervisors may have leases of other lengths: whichever way it was moved, it was moved."""
+    await at.row(identity_of(living.pid))
+    worker = await stranger(at, living.pid)
+    await at.connection.execute("UPDATE pulse.jobs SET lease_until = lease_until + $1 * interval '1 s'", moved_s)
+    await look(at, tasks)
+    assert worker.contact.beaten_s > time.monotonic() - 1
+    assert not at.silence._being_killed
+
+
+async def test_what_a_stranger_holds_is_asked_anew(at: Room, tasks: TaskGroup, living: Process) -> None:
+    """Its supervisor takes results and gives it other jobs."""
+    first = await at.row(identity_of(living.pid))
+    worker = await stranger(at, living.pid)
+    kept = worker.held[first, 1]
+    second = await at.row(identity_of(living.pid), lease_until=ago(-LEASE_S))
+    await look(at, tasks)
+    assert worker.held.keys() == {(first, 1), (second, 1)}
+    assert worker.held[first, 1] is kept
+    assert worker.held[second, 1].started
+    await at.connection.execute(
+        "UPDATE pulse.jobs SET status = 'COMPLETED', locked_by = NULL, lease_until = NULL, "
+        "completed_at = now() WHERE id = $1",
+        first.hex(),
+    )
+    await look(at, tasks)
+    assert worker.held.keys() == {(second, 1)}
+
+
+async def test_a_stranger_that_holds_nothing_any_more(at: Room, tasks: TaskGroup, living: Process) -> None:
+    """It is nobody's business here, until it lets another lease lapse."""
+    await at.row(identity_of(living.pid))
+    await stranger(at, living.pid)
+    await at.connection.execute("DELETE FROM pulse.jobs")
+    await look(at, tasks)
+    await at.until(lambda: at.deaths.watched(identity_of(living.pid)) is None)
+    assert (at.registry.strangers, at.deaths.in_hand(), at.signals) == ({}, [], [])
+    assert not at.silence._being_killed
+    await at.row(identity_of(living.pid))
+    await at.silence.lapsed([identity_of(living.pid)])
+    assert at.deaths.watched(identity_of(living.pid)) is not None
+
+
+async def test_strangers_while_the_database_is_away(
+    at: Room, tasks: TaskGroup, monkeypatch: Patch, living: Process
+) -> None:
+    """Whether somebody beats for them cannot be known: they are not killed, nor at its return. Others are."""
+
+    async def away(_workers: object) -> None:
+        raise UnavailableError("away")
+
+    with process() as known:
+        await at.row(identity_of(living.pid))
+        await stranger(at, living.pid)
+        silent = at.silent(known.pid)
+        await at.running(silent)
+        monkeypatch.setattr(at.store, "leases_of", away)
+        await look(at, tasks)
+        monkeypatch.undo()
+        await look(at, tasks)
+        assert at.silence._being_killed == {silent.identity}
+
+
+@pytest.mark.parametrize("is_away", [True, False])
+async def test_strangers_while_nobody_can_write(
+    at: Room, tasks: TaskGroup, monkeypatch: Patch, living: Process, dsn: str, *, is_away: bool
+) -> None:
+    """Their leases do not move, whoever beats for them, also while CREATE INDEX lets nobody beat: that says nothing."""
+
+    async def away(*_: object) -> None:
+        raise UnavailableError("away")
+
+    await at.row(identity_of(living.pid))
+    worker = await stranger(at, living.pid)
+    worker.contact.beaten_s += 0.2 * LEASE_S
+    worker.contact.extended_s = worker.contact.beaten_s
+    if is_away:
+        monkeypatch.setattr(at.store, "extend", away)
+    async with holding(dsn, "SELECT" if is_away else "LOCK TABLE pulse.jobs IN SHARE MODE"):
+        before_s = time.monotonic()
+        await look(at, tasks)
+    assert worker.contact.beaten_s >= before_s
+    assert not at.silence._being_killed
+
+
+async def test_a_row_that_somebody_has_locked(at: Room, tasks: TaskGroup, dsn: str, living: Process) -> None:
+    """Renewals of all others are written."""
+    worker = at.silent(living.pid, 0.8 * LEASE_S)
+    locked, free = [await at.running(worker, lease_until=ago(-5)) for _ in range(2)]
+    async with holding(dsn, "SELECT FROM pulse.jobs WHERE id = $1 FOR UPDATE", locked.hex()):
+        await look(at, tasks)
+        assert await at.lease_s(free) > LEASE_S - 5
+
+
+async def test_who_dies_of_sigterm_has_let_its_lease_lapse(
+    at: Room, tasks: TaskGroup, monkeypatch: Patch, living: Process
+) -> None:
+    """It was told to end because it was silent: no job of it crashed."""
+    monkeypatch.setattr(looking, "TERM_S", LONG_S)
+    worker = at.silent(living.pid)
+    job, queued = await at.running(worker), await at.running(worker, started=False)
+    await look(at, tasks)
+    await at.until_done()
+    assert at.signals == [signal.SIGTERM]
+    row = await at.wait(job, status="RETRYING")
+    assert (row["crashes"], row["last_error"]) == (0, "worker lease expired")
+    await at.wait(queued, status="PENDING")
+
+
+async def test_renewals_from_here_are_no_beats(at: Room, tasks: TaskGroup, living: Process) -> None:
+    """Else a stranger would never be silent."""
+    job = await at.row(identity_of(living.pid))
+    worker = await stranger(at, living.pid)
+    worker.contact.beaten_s = beaten_s = time.monotonic() - 0.8 * LEASE_S
+    worker.contact.until_s = time.monotonic() + 10
+    await at.connection.execute("UPDATE pulse.jobs SET lease_until = now() + interval '10 s'")
+    await look(at, tasks)
+    assert await at.lease_s(job) > LEASE_S - 5
+    await look(at, tasks)
+    assert worker.contact.beaten_s == beaten_s

@@ -1,0 +1,684 @@
+"""Hellos, and what a worker says of itself and of others: whom the dispatcher believes, and what."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from functools import partial
+from types import SimpleNamespace
+from typing import Any, Final, cast
+
+import anyio
+import msgspec
+import pytest
+
+from pulse import protocol
+from pulse.config import Settings
+from pulse.errors import ProtocolError, UnavailableError
+from pulse.protocol import Beat, Capacity, Frame, Hello, JobRef, Result, Role
+from pulse.protocol.roles import EVERYTHING
+from pulse.security.redaction import Redaction
+from pulse.store.connections.pool import Target
+from pulse.store.operators.transaction import Operator
+from pulse.store.store import Store
+from pulse.system import process_tree
+from pulse_actors.dispatcher.admission.memory_budget import MemoryBudget
+from pulse_actors.dispatcher.admission.refusal_log import RefusalLog
+from pulse_actors.dispatcher.admission.request_limits import MAX_REQUESTS, RequestLimits
+from pulse_actors.dispatcher.context import PeerServices, RequestContext, ServerInfo
+from pulse_actors.dispatcher.liveness.stack_requests import StackRequests
+from pulse_actors.dispatcher.main import Dispatcher
+from pulse_actors.dispatcher.monitoring.answer import StatsReporter
+from pulse_actors.dispatcher.monitoring.incidents import Incidents
+from pulse_actors.dispatcher.net import session as visiting
+from pulse_actors.dispatcher.net.connection import PeerConnection
+from pulse_actors.dispatcher.net.listener import Listener
+from pulse_actors.dispatcher.net.peer import AuthenticatedPeer, LocalPeerAuth
+from pulse_actors.dispatcher.net.session import PeerSession
+from pulse_actors.dispatcher.requests.table import REQUESTS
+from pulse_actors.dispatcher.workers.records import HeldJob, RegisteredWorker
+from pulse_actors.dispatcher.writes.batcher import MAX_WAITING_BATCHES, Batcher
+from pulse_actors.dispatcher.writes.heartbeat import HeartbeatWriter, PendingHeartbeat
+from pulse_actors.dispatcher.writes.submit import BATCH
+from pulse_actors.runtime.actor import Turn
+from pulse_actors.runtime.bus import Hint
+from pulse_actors.shared.identity import Peer, compose
+from tests.support.store.claim_parts import claim_parts
+from tests.support.store.helpers import TOPIC, Patch, Sql, forge, found_of, read
+from tests.support.store.recovery_kit import DEADLINE_S, HOST, LEASE_S, Floor, Wire, floor, new_worker, process, wire_of
+from tests.support.systems.peers import until
+
+pytestmark = pytest.mark.heavy
+
+PEER: Final = Peer(2**22 + 1, 0, 0, 7, HOST.pidns)
+NAME: Final = "w"
+IDENTITY: Final = compose(HOST, PEER, NAME)
+USER: Final = 12345  # a uid that owns nothing here
+
+
+class Line(Wire):
+    """A connection that keeps what is sent."""
+
+    __slots__ = ("begun", "heard_out", "limits", "relieved")
+
+    limits: RequestLimits
+    relieved: Callable[[], None] | None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heard_out = anyio.Event()
+        self.begun: MemoryBudget | None = None
+
+    async def hear_out(self) -> None:
+        """It has said nothing."""
+
+    async def while_alive(self, wait: Callable[[], Awaitable[None]]) -> bool:
+        """It lives."""
+        await wait()
+        return True
+
+    def greeted(
+        self,
+        _max_frame_bytes: int | None = None,
+        begun: MemoryBudget | None = None,
+        relieved: Callable[[], None] | None = None,
+    ) -> None:
+        """Its frames may be long."""
+        self.begun, self.relieved = begun, relieved
+
+
+class Lobby(Floor):
+    """A floor with a door."""
+
+    def services(self, store: Store | None = None) -> PeerServices:
+        """All that is behind it."""
+        claims = (
+            self.claims
+            if store is None
+            else claim_parts(store, self.registry, HOST, lease_s=LEASE_S, poll_s=60.0, batch=1)
+        )
+        store = store or self.store
+        return PeerServices(
+            store=store,
+            registry=self.registry,
+            signal=claims.signal,
+            handout=claims.handout,
+            quarantine=claims.quarantine,
+            bus=cast("Any", None),
+            host=HOST,
+            stacks=StackRequests(self.registry),
+            stats=StatsReporter(self.store, self.registry, self.claims.counters),
+            incidents=Incidents(store.incidents),
+            redaction=Redaction(None),
+            server=ServerInfo("here", 10.0, LEASE_S),
+            in_doubt=claims.in_doubt,
+            reports=self.results,
+            heartbeats=HeartbeatWriter(store, self.registry, HOST, self.claims.counters, lease_s=LEASE_S),
+            submits=claims.submits,
+            process_watch=self.deaths,
+            deadlines=None,
+            counters=claims.counters,
+            refusal_log=RefusalLog(store),
+        )
+
+    def peer_session(
+        self, number: int = 1, *, peer: Peer = PEER, pidfd: int | None = None, store: Store | None = None
+    ) -> tuple[PeerSession, Line]:
+        """Somebody comes."""
+        line = Line()
+        made = PeerSession(
+            self.services(store),
+            cast("PeerConnection", line),
+            LocalPeerAuth(peer, EVERYTHING, HOST.id, lambda: None),
+            pidfd,
+            number,
+        )
+        made._peer = AuthenticatedPeer(Operator(peer.uid), EVERYTHING, peer)
+        return made, line
+
+    async def greet(
+        self, *running: tuple[bytes, int], number: int = 1, **words: Any
+    ) -> tuple[RegisteredWorker, dict[str, Any]]:
+        """A worker says hello; who it is, and its welcome."""
+        peer_session, line = self.peer_session(number)
+        await peer_session._greet_worker(hello(*running, **words), 0)
+        (welcome,) = line.bodies("welcome")
+        worker = found_of(self.registry.get(IDENTITY))
+        return worker, dict(welcome)
+
+
+def hello(*running: tuple[bytes, int], **words: Any) -> Hello:
+    """What a worker says first."""
+    refs = [JobRef(*pair) for pair in running]
+    return Hello(protocol=1, role=Role.WORKER, worker=NAME, **{"topics": [TOPIC], "running": refs, **words})
+
+
+@pytest.fixture
+def lobby(store: Store, connection: Sql) -> Lobby:
+    """One where nobody is."""
+    return Lobby(store, connection)
+
+
+async def test_a_hello_is_held_against_the_database(lobby: Lobby) -> None:
+    """What is listed and held goes on; what is not held any more is lost; what is not listed is given back."""
+    held, unlisted, canceled = [
+        await forge(lobby.connection, status, locked_by=IDENTITY if status == "RUNNING" else None, timeout_s=5.0)
+        for status in ("RUNNING", "RUNNING", "CANCELED")
+    ]
+    reported = await forge(lobby.connection, "RUNNING", locked_by=IDENTITY)
+    lobby.registry.reporting.add((reported, 1))
+    worker, welcome = await lobby.greet((held, 1), (canceled, 1))
+    assert welcome["lost"] == [(canceled, 1)]
+    assert {pair: (one.name, one.timeout_s) for pair, one in worker.held.items()} == {
+        (held, 1): ("n", 5.0),
+        (canceled, 1): ("n", 5.0),  # its handler, too, must end in time
+    }
+    assert [(await read(lobby.connection, job))["status"] for job in (held, unlisted, reported)] == [
+        "RUNNING",
+        "PENDING",
+        "RUNNING",
+    ]
+
+
+@pytest.mark.parametrize("is_away", [False, True])
+async def test_what_had_started_has_started_when_its_worker_comes_back(lobby: Lobby, *, is_away: bool) -> None:
+    """It may die before it has told that again: the crash is that of what it ran."""
+    job, apart, waiting, unknown = [await forge(lobby.connection, "RUNNING", locked_by=IDENTITY) for _ in range(4)]
+    older, _ = await lobby.greet((job, 1), (apart, 1), (waiting, 1))
+    lobby.registry.started(older, [(job, 1), (apart, 1)], {(apart, 1)})
+    if is_away:
+        older.watched = True
+        lobby.registry.leave(older)
+    newer, _ = await lobby.greet((job, 1), (apart, 1), (waiting, 1), (unknown, 1), number=2)
+    held = [newer.held[one, 1] for one in (job, apart, waiting)]
+    assert newer is not older
+    assert [(one.started, one.apart) for one in held] == [(True, False), (True, True), (False, False)]
+
+
+async def test_a_worker_that_has_read_its_backlog_gets_more(lobby: Lobby) -> None:
+    """The claim loop does not wait for its next look."""
+    peer_session, line = lobby.peer_session()
+    frame = Frame("hello", 1, msgspec.Raw(msgspec.msgpack.encode(hello())))
+    async with anyio.create_task_group() as tasks:
+        await peer_session._greet(frame, tasks)
+    assert line.relieved is not None
+    lobby.claims.signal._event = anyio.Event()
+    line.relieved()
+    assert lobby.claims.signal._event.is_set()
+
+
+@pytest.mark.parametrize("kind", ["jobs.list", "jobs.get", "jobs.cancel"])
+async def test_nobody_looks_for_who_is_gone(lobby: Lobby, monkeypatch: Patch, kind: str) -> None:
+    """What a peer had asked before it died is not worked out, thousands of pages of it; what it did is done."""
+    asked = list[str]()
+
+    async def answer(_context: RequestContext, _body: msgspec.Struct) -> dict[str, object]:
+        asked.append(kind)
+        return {}
+
+    monkeypatch.setitem(cast("dict[str, Any]", REQUESTS), kind, answer)
+    body = {"jobs.list": protocol.JobsList(), "jobs.get": protocol.ById(bytes(16)), "jobs.cancel": protocol.ByIds([])}
+    for is_over in (False, True):
+        peer_session, _ = lobby.peer_session()
+        peer_session._connection = connection = PeerConnection(cast("Any", None), 2**20)
+        if is_over:
+            connection.close()
+        connection.owe(1)
+        async with anyio.create_task_group() as tasks:
+            await peer_session._ask(Frame(kind, 1, msgspec.Raw()), body[kind], tasks)
+        assert asked == [kind] * (2 if is_over and kind == "jobs.cancel" else 1)
+        with anyio.fail_after(DEADLINE_S):
+            await connection.wait_answered()
+
+
+async def test_of_all_peers_one_long_page_is_worked_out_at_once(lobby: Lobby, monkeypatch: Patch) -> None:
+    """Others have their turn in between; what is short waits for nobody's page."""
+    under_way, most = list[str](), list[list[str]]()
+
+    async def answer(_context: RequestContext, body: msgspec.Struct) -> dict[str, object]:
+        under_way.append("page" if isinstance(body, protocol.JobsList) else "get")
+        most.append([*under_way])
+        await anyio.wait_all_tasks_blocked()
+        under_way.pop()
+        return {}
+
+    for kind in ("jobs.list", "jobs.get"):
+        monkeypatch.setitem(cast("dict[str, Any]", REQUESTS), kind, answer)
+    async with anyio.create_task_group() as tasks:
+        peer_sessions = [lobby.peer_session()[0] for _ in range(3)]
+        for peer_session in peer_sessions:
+            peer_session._services = peer_sessions[0]._services
+            peer_session._connection = PeerConnection(cast("Any", None), 2**20)
+            await peer_session._ask(Frame("jobs.list", 1, msgspec.Raw()), protocol.JobsList(), tasks)
+        await peer_sessions[0]._ask(Frame("jobs.get", 2, msgspec.Raw()), protocol.ById(bytes(16)), tasks)
+    assert sorted(most) == [["page"], ["page"], ["page"], ["page", "get"]]
+
+
+async def test_who_submits_more_than_is_stored_has_to_wait(lobby: Lobby) -> None:
+    """Nothing more is read of a peer while many jobs of anybody wait: else they would fill the memory."""
+    peer_session, _ = lobby.peer_session()
+    submits = peer_session._services.submits
+    frame, body = Frame("submit", 1, msgspec.Raw()), protocol.Submit([protocol.SubmittedJob("n")])
+    async with anyio.create_task_group() as tasks:
+        await peer_session._ask(frame, body, tasks)
+        submits.batcher._weight += int(MAX_WAITING_BATCHES * BATCH)
+        over = anyio.Event()
+
+        async def ask() -> None:
+            await peer_session._ask(frame, body, tasks)
+            over.set()
+
+        tasks.start_soon(ask)
+        await anyio.wait_all_tasks_blocked()
+        assert (len(submits.batcher), over.is_set()) == (2, False)
+        tasks.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(("kind", "body"), [("submit", {"jobs": [{"name": "n"}]}), ("ping", {})])
+async def test_what_a_dead_worker_asked_holds_up_nothing(lobby: Lobby, kind: str, body: dict[str, Any]) -> None:
+    """The report behind it is heard although the request has no place yet; it is done when it has one."""
+    peer_session, _ = lobby.peer_session()
+    other, own = socket.socketpair()
+    async with await anyio.abc.UNIXSocketStream.from_socket(own) as stream, anyio.create_task_group() as tasks:
+        peer_session._connection = connection = PeerConnection(stream, 2**20)
+        tasks.start_soon(peer_session.run)
+        with other, anyio.fail_after(DEADLINE_S):
+            other.sendall(
+                protocol.encode("hello", 0, {"protocol": 1, "role": "worker", "worker": NAME, "topics": [TOPIC]})
+            )
+            while peer_session._worker is None:
+                await anyio.lowlevel.checkpoint()
+            places, submits, reports = (
+                connection.limits.requests,
+                peer_session._services.submits.batcher,
+                lobby.results.batcher,
+            )
+            for _ in range(MAX_REQUESTS):
+                await places.acquire()
+            submits._weight = int(MAX_WAITING_BATCHES * BATCH)
+            words = protocol.encode("report", 2, {"results": [[bytes(16), 1, "ok", None]]})
+            other.sendall(protocol.encode(kind, 1, body) + words)
+            await anyio.wait_all_tasks_blocked()
+            assert len(reports) == 0
+            await connection.hear_out()
+            assert (len(reports), len(submits)) == (1, int(kind == "submit"))
+            for _ in range(MAX_REQUESTS):
+                places.release()
+            while 1 in connection._owed and kind == "ping":
+                await anyio.lowlevel.checkpoint()
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_worker_that_holds_nothing_has_just_beaten(lobby: Lobby) -> None:
+    """Leases of a claim to come begin with it; of what it came with nobody knows when they were extended."""
+    began_s = time.monotonic()
+    worker, _ = await lobby.greet()
+    assert worker.contact.extended_s >= began_s
+    worker, _ = await lobby.greet((bytes(16), 1), number=2)
+    assert worker.contact.extended_s == float("-inf")
+
+
+async def test_a_newer_hello_takes_the_place_of_an_older_one(lobby: Lobby) -> None:
+    """The older connection is told, and closed."""
+    older, _ = await lobby.greet()
+    newer, _ = await lobby.greet(number=2)
+    assert lobby.registry.get(IDENTITY) is newer
+    assert wire_of(older).bodies("error")[0]["code"] == "conflict"
+    assert wire_of(older).closed
+    assert not wire_of(newer).closed
+
+
+async def test_a_hello_that_came_too_late_is_refused(lobby: Lobby) -> None:
+    """A worker that gave up on it, and came again, would lose what it was given since."""
+    job = await forge(lobby.connection, "RUNNING", locked_by=IDENTITY)
+    worker, _ = await lobby.greet((job, 1), number=2)
+    peer_session, line = lobby.peer_session(1)
+    with pytest.raises(ProtocolError) as refused:
+        await peer_session._greet_worker(hello(), 0)
+    assert refused.value.code == "conflict"
+    assert lobby.registry.get(IDENTITY) is worker
+    assert line.sent == []
+    assert (await read(lobby.connection, job))["status"] == "RUNNING"
+
+
+async def test_a_hello_while_the_database_is_away(lobby: Lobby, monkeypatch: Patch) -> None:
+    """It is welcome with all that it lists; what the database says is looked at before the next claim."""
+    monkeypatch.setattr(visiting, "RECONCILE_S", 0.1)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        away = Store(Target(f"postgresql://pulse@127.0.0.1:{probe.getsockname()[1]}/pulse", "pulse-tests"))
+    peer_session, line = lobby.peer_session(store=away)
+    await peer_session._greet_worker(hello((bytes(16), 1)), 0)
+    away.close()
+    assert [welcome["lost"] for welcome in line.bodies("welcome")] == [None]
+    worker = found_of(lobby.registry.get(IDENTITY))
+    assert list(worker.held) == [(bytes(16), 1)]
+
+
+async def behind_a_claim(lobby: Lobby, peer_session: PeerSession, words: Hello) -> ProtocolError | None:
+    """A hello while a claim is under way that never ends; why it was refused."""
+    refused: list[ProtocolError] = []
+    over = anyio.Event()
+
+    async def greet() -> None:
+        try:
+            await peer_session._greet_worker(words, 0)
+        except ProtocolError as error:
+            refused.append(error)
+        over.set()
+
+    with anyio.fail_after(DEADLINE_S):
+        async with anyio.create_task_group() as tasks, lobby.claims.in_doubt._lock:
+            tasks.start_soon(greet)
+            await over.wait()
+    return refused[0] if refused else None
+
+
+async def test_a_hello_that_takes_too_long(lobby: Lobby, monkeypatch: Patch) -> None:
+    """It does not wait for a claim that hangs: the worker would give up on it; then it is doubted."""
+    monkeypatch.setattr(visiting, "RECONCILE_S", 0.1)
+    peer_session, line = lobby.peer_session()
+    assert await behind_a_claim(lobby, peer_session, hello((bytes(16), 1))) is None
+    assert [welcome["lost"] for welcome in line.bodies("welcome")] == [None]
+    assert lobby.claims.in_doubt._doubted == {IDENTITY}
+    late, _ = lobby.peer_session(0)
+    refused = found_of(await behind_a_claim(lobby, late, hello()))
+    assert refused.code == "conflict"
+
+
+async def test_who_connects_from_here_is_watched(lobby: Lobby) -> None:
+    """By the descriptor of the very process; without one it lives by leases."""
+    async with floor(lobby):
+        with process() as living:
+            peer = Peer(living.pid, 0, 0, 7, HOST.pidns)
+            peer_session, _ = lobby.peer_session(peer=peer, pidfd=os.pidfd_open(living.pid))
+            await peer_session._greet_worker(hello(), 0)
+            assert peer_session._pidfd is None
+            assert lobby.deaths.watched(compose(HOST, peer, NAME)) is peer_session._worker
+        await lobby.greet()
+        assert lobby.deaths.watched(IDENTITY) is None
+
+
+async def test_a_pool_parent_takes_nobody_with_it(lobby: Lobby) -> None:
+    """Its children end by themselves, and drain first: neither its group nor its mark is for killing."""
+    with process(start_new_session=True, env={**os.environ, "PULSE_TREE": "m" * 32}) as leader:
+        until(
+            lambda: process_tree.mark_of(leader.pid), "its environment"
+        )  # exec has begun, and may not be through with that
+        found = []
+        for topics in ([TOPIC], []):
+            peer_session, _ = lobby.peer_session(peer=Peer(leader.pid, 0, 0, 7, HOST.pidns))
+            await peer_session._greet_worker(hello(topics=topics), 0)
+            assert peer_session._worker is not None
+            found.append((peer_session._worker.facts.leads_group, peer_session._worker.facts.mark))
+    assert found == [(True, "m" * 32), (False, None)]
+    with process() as member:
+        peer_session, _ = lobby.peer_session(peer=Peer(member.pid, 0, 0, 7, HOST.pidns))
+        await peer_session._greet_worker(hello(), 0)
+        assert peer_session._worker is not None
+        assert not peer_session._worker.facts.leads_group  # a shell's pipeline would die with it
+
+
+async def test_whose_capacity_may_be_told(lobby: Lobby) -> None:
+    """One's own; another session's by its own user or by root, of whom 0 says that it is about to leave."""
+    parent, child = new_worker("parent", uid=USER), new_worker("child", uid=USER)
+    for one in (parent, child):
+        lobby.registry.join(one)
+
+    def tell(capacity: int, session: bytes | None, uid: int = USER) -> None:
+        peer_session, _ = lobby.peer_session(peer=Peer(1, uid, 0, 7, HOST.pidns))
+        peer_session._resize(parent, Capacity(capacity, session))
+
+    tell(0, child.facts.session, USER + 1)
+    tell(0, bytes(16))
+    assert (parent.capacity, child.capacity, child.leaving) == (10, 10, False)
+    tell(0, child.facts.session)
+    assert (parent.capacity, child.capacity, child.leaving, parent.leaving) == (10, 0, True, False)
+    tell(5, child.facts.session, 0)
+    assert (child.capacity, child.leaving) == (5, False)
+    tell(3, None)
+    assert parent.capacity == 3
+    tell(0, None)  # a handler may have had the process signalled: what it runs then is not excused
+    assert (parent.capacity, parent.leaving) == (0, False)
+
+
+async def test_what_a_heartbeat_does_not_list(lobby: Lobby) -> None:
+    """Is counted, from the last one on that listed it; a parent's heartbeat says nothing of it."""
+    worker = new_worker("w")
+    listed, unlisted = (bytes(16), 1), (bytes(15) + b"x", 1)
+    worker.jobs.held = {listed: HeldJob("n", TOPIC), unlisted: HeldJob("n", TOPIC, unlisted=1)}
+    worker.contact.beaten_s = 0.0
+    peer_session, _ = lobby.peer_session()
+    frame = Frame("heartbeat", 1, cast("Any", b""))
+
+    def beat(session: bytes | None, *jobs: tuple[bytes, int]) -> None:
+        body = protocol.Heartbeat(jobs=[Beat(*job) for job in jobs] if session is None else None, session=session)
+        assert peer_session._hear_worker(worker, frame, body)
+
+    beat(b"session")
+    assert worker.contact.beaten_s == 0.0
+    assert worker.held[unlisted].unlisted == 1
+    for _ in range(2):
+        beat(None, listed)
+    assert (worker.held[listed].unlisted, worker.held[unlisted].unlisted) == (0, 3)
+    beat(None, unlisted)
+    assert worker.held[unlisted].unlisted == 0
+    assert worker.contact.beaten_s > 0.0
+
+
+async def test_a_heartbeat_older_than_the_frame_of_a_job(lobby: Lobby) -> None:
+    """Says nothing of that job: only one that was sent when the frame had been read counts."""
+    worker = new_worker("w")
+    pair = (bytes(16), 1)
+    worker.jobs.held = {pair: HeldJob("n", TOPIC, assign=2)}
+    peer_session, _ = lobby.peer_session()
+    counts = list[int]()
+    for assigns in (0, 1, 2, 3):
+        body = protocol.Heartbeat(jobs=[], assigns=assigns)
+        assert peer_session._hear_worker(worker, Frame("heartbeat", 1, cast("Any", b"")), body)
+        counts.append(worker.held[pair].unlisted)
+    assert counts == [0, 0, 1, 2]
+
+
+async def test_a_checkpoint_is_no_heartbeat(lobby: Lobby) -> None:
+    """It is about one attempt, and says nothing of the others, but that this one has told something."""
+    worker = new_worker("w")
+    saved, other = (bytes(16), 1), (bytes(15) + b"x", 1)
+    worker.jobs.held = {saved: HeldJob("n", TOPIC, unlisted=1), other: HeldJob("n", TOPIC)}
+    worker.facts = replace(worker.facts, stalls={"n": 1.0})
+    worker.contact.beaten_s = 0.0
+    peer_session, _ = lobby.peer_session()
+    body = protocol.Checkpoint(jobs=[Beat(*saved, "1")])
+    for _ in range(3):
+        assert peer_session._hear_worker(worker, Frame("checkpoint", 1, cast("Any", b"")), body)
+    assert (worker.held[saved].unlisted, worker.held[other].unlisted, worker.contact.beaten_s) == (1, 0, 0.0)
+    assert worker.held[saved].progress_s > 0.0
+    assert worker.held[other].progress_s == 0.0
+
+
+async def test_the_first_heartbeats_are_doubted(lobby: Lobby) -> None:
+    """A claim that was committed late shows then; a parent's heartbeat is none of them."""
+    peer_session, _ = lobby.peer_session()
+    worker = new_worker("w")
+    frame = Frame("heartbeat", 1, cast("Any", b""))
+    peer_session._hear_worker(worker, frame, protocol.Heartbeat(jobs=None, session=bytes(16)))
+    assert lobby.claims.in_doubt._doubted == set()
+    for _ in range(2):
+        peer_session._hear_worker(worker, frame, protocol.Heartbeat(jobs=[]))
+        assert lobby.claims.in_doubt._doubted == {"w"}
+        lobby.claims.in_doubt._doubted.clear()
+    peer_session._hear_worker(worker, frame, protocol.Heartbeat(jobs=[]))
+    assert lobby.claims.in_doubt._doubted == set()
+
+
+async def test_a_process_brings_no_more_than_has_room(lobby: Lobby) -> None:
+    """
+    What it brings is kept until a statement takes it, and the next that is too much is refused, on any connection.
+
+    It is to be sent again. A result that is refused came in time, and a heartbeat says at least that its worker lives.
+    """
+    services, worker, budget = lobby.services(), new_worker(IDENTITY), MemoryBudget(1500)
+    lobby.registry.join(worker)
+    worker.facts = replace(worker.facts, stalls={"n": 1.0})
+    saved, told, ended = [(await lobby.running(worker), 1) for _ in range(3)]
+    text = f'"{"x" * 600}"'
+    peer_session, line = lobby.peer_session()
+    other, _ = lobby.peer_session()
+    for one in (peer_session, other):
+        one._services, one._unwritten = services, budget
+
+    def hear(kind: str, body: msgspec.Struct, at: PeerSession = peer_session, size_bytes: int = 600) -> None:
+        assert at._hear_worker(worker, Frame(kind, 1, cast("Any", b"x" * size_bytes)), body)
+
+    async def write(batcher: Batcher[Any]) -> None:
+        await batcher._handle(batcher._take())
+
+    checkpoint = protocol.Checkpoint(jobs=[Beat(*saved, text)])
+    heartbeat = protocol.Heartbeat(jobs=[Beat(*saved), Beat(*told, text)])
+    report = protocol.Report(results=[Result(*ended, "ok", text)])
+    hear("checkpoint", checkpoint)
+    for kind, body in (("checkpoint", checkpoint), ("report", report)):
+        for at in (peer_session, other):
+            with pytest.raises(UnavailableError, match=r"^32 MiB that this process has reported wait for"):
+                hear(kind, body, at)
+    assert len(services.heartbeats.checkpoints) == 1
+    assert (len(services.reports.batcher), ended in lobby.registry.reporting) == (0, False)
+    assert [worker.held[pair].ended for pair in (saved, told, ended)] == [False, False, True]
+    assert worker.held[saved].progress_s > 0.0
+
+    worker.contact.beaten_s, before = 0.0, (await read(lobby.connection, told[0]))["lease_until"]
+    hear("heartbeat", heartbeat)
+    assert worker.contact.beaten_s > 0.0
+    with pytest.raises(UnavailableError, match="wait for the database"):
+        hear("heartbeat", heartbeat)
+    hear("heartbeat", heartbeat, other)
+    await write(services.heartbeats.batcher)
+    row = await read(lobby.connection, told[0])
+    assert row["progress"] is None
+    assert row["lease_until"] != before
+    assert line.bodies("beat") == [{"lost": [], "kept": False}]  # what it told is to be told again
+    hear("heartbeat", heartbeat)
+    for session in (b"a" * 16, b"b" * 16):  # of its children, of which it tells nothing else
+        hear("heartbeat", protocol.Heartbeat(jobs=None, session=session))
+        with pytest.raises(UnavailableError, match="wait for the database"):
+            hear("heartbeat", protocol.Heartbeat(jobs=None, session=session))
+    await write(services.heartbeats.batcher)
+    assert [body.get("kept") for body in line.bodies("beat")] == [False, False, None, None]
+
+    await write(services.heartbeats.checkpoints)
+    hear("heartbeat", heartbeat)
+    await write(services.heartbeats.batcher)
+    assert (await read(lobby.connection, told[0]))["progress"] == text
+    hear("report", report)
+    assert ended in lobby.registry.reporting
+    await write(services.reports.batcher)
+    assert wire_of(worker).bodies("reported") == [{"stale": []}]
+    hear("report", report, size_bytes=1500 - 512)
+
+
+async def test_no_more_brief_heartbeats_wait_than_a_pool_has_children(lobby: Lobby, monkeypatch: Patch) -> None:
+    """However many sessions it makes up."""
+    monkeypatch.setattr(visiting, "MOST_BRIEF", 2)
+    peer_session, _ = lobby.peer_session()
+    assert peer_session._unwritten.try_reserve(2**30)
+    frame, worker = Frame("heartbeat", 1, cast("Any", b"")), new_worker(IDENTITY)
+    beats = [protocol.Heartbeat(jobs=None, session=session * 16) for session in (b"a", b"b", b"c")]
+    for beat in beats[:2]:
+        assert peer_session._hear_worker(worker, frame, beat)
+    with pytest.raises(UnavailableError, match="wait for the database"):
+        peer_session._hear_worker(worker, frame, beats[2])
+
+
+async def test_what_the_database_does_not_take_leaves_its_room(lobby: Lobby) -> None:
+    """A heartbeat is answered with an error then, and is kept no more."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        away = Store(Target(f"postgresql://pulse@127.0.0.1:{probe.getsockname()[1]}/pulse", "pulse-tests"))
+    room = MemoryBudget(1)
+    leases = HeartbeatWriter(away, lobby.registry, HOST, lobby.claims.counters, lease_s=LEASE_S)
+    assert room.try_reserve(5)
+    wire = Wire()
+    await leases._beat([PendingHeartbeat(wire, 1, 0, "w", None, [Beat(bytes(16), 1)], 0.0, partial(room.release, 5))])
+    assert room.try_reserve(2)
+    assert [kind for kind, _, _ in wire.sent] == ["error"]
+
+
+async def test_all_connections_of_a_process_have_one_room(lobby: Lobby) -> None:
+    """With a hundred of them it would have a hundred rooms; another process has its own, and so have its workers."""
+    peer_sessions: list[PeerSession] = []
+    limits: list[object] = []
+    rooms: list[object] = []
+    client = {"protocol": 1, "role": "client"}
+    worker = {"protocol": 1, "role": "worker", "worker": NAME, "topics": [TOPIC], "names": ["n"], "capacity": 1}
+    async with anyio.create_task_group() as tasks:
+        for pid, body in ((1, client), (1, client), (2, client), (1, worker), (2, worker)):
+            peer_session, line = lobby.peer_session(peer=Peer(pid, 0, 0, 7, HOST.pidns))
+            await peer_session._greet(Frame("hello", 1, msgspec.Raw(msgspec.msgpack.encode(body))), tasks)
+            peer_sessions.append(peer_session)
+            limits.append(line.limits)
+            rooms.append(line.begun)
+    first, second, other, working, elsewhere = (peer_session._unwritten for peer_session in peer_sessions)
+    assert first is second
+    assert len({first, other, working, elsewhere}) == 4
+    assert limits[0] is limits[1]
+    assert len({*limits}) == 4
+    assert rooms[:3] == [None] * 3, "they go on with what is their account's or address's"
+    assert rooms[3] is not rooms[4]
+
+
+# The dispatcher as a whole.
+
+
+def dispatcher(lobby: Lobby, **more: Any) -> Dispatcher:
+    """As much of one as is looked at."""
+    return cast("Dispatcher", SimpleNamespace(registry=lobby.registry, services=lobby.services(), **more))
+
+
+@pytest.mark.parametrize("reconnect", [True, False])
+async def test_a_drain(lobby: Lobby, reconnect: bool) -> None:
+    """Towards a successor nothing more is claimed; else each worker is about to leave. Nobody is told twice."""
+    workers = [new_worker(name) for name in "ab"]
+    for worker in workers:
+        lobby.registry.join(worker)
+    workers[0].leaving = True
+    for _ in range(2):
+        Dispatcher.drain(dispatcher(lobby), reconnect=reconnect)
+    assert lobby.registry.closed is reconnect
+    assert [worker.leaving for worker in workers] == [True, not reconnect]
+    assert [wire_of(worker).bodies("drain") for worker in workers] == [[{"reconnect": reconnect}]] * 2
+    Dispatcher.drain(dispatcher(lobby), reconnect=False)
+    assert lobby.registry.closed is reconnect
+
+
+async def test_policies_are_read_once_in_a_turn(lobby: Lobby) -> None:
+    """However many hints there are: a turn that read them for each would last too long while the database is slow."""
+    reads: list[None] = []
+
+    async def read() -> None:
+        reads.append(None)
+
+    actor = dispatcher(lobby, _read_policies=read, drain=lambda **_how: None)
+    changed = (Hint("pause", "policies changed"),)
+    for inbox, expected in (
+        ((), 1),
+        (changed * 5, 1),
+        ((Hint("pause", "drain"), *changed), 1),
+        ((Hint("p", "drain"),), 0),
+    ):
+        reads.clear()
+        await Dispatcher.turn(actor, Turn(1.0, inbox))
+        assert len(reads) == expected
+
+
+async def test_of_whom_the_kernel_can_tell(lobby: Lobby) -> None:
+    """Of processes that it numbers in this namespace, where it is to be asked at all."""
+    here, elsewhere = Peer(7, 0, 0, 7, HOST.pidns), Peer(7, 0, 0, 7, HOST.pidns + 1)
+    reception = Listener(lobby.services(), Settings())
+    assert reception._knows(here)
+    assert not reception._knows(elsewhere)
+    assert not reception._knows(Peer(0, 0, 0, 0, HOST.pidns))
+    by_leases = cast("PeerServices", SimpleNamespace(process_watch=None, host=HOST))
+    assert not Listener(by_leases, Settings())._knows(here)

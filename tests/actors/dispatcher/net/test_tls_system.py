@@ -1,0 +1,526 @@
+"""TCP and TLS, with real certificates and real processes: who comes in, as what, and what a worker elsewhere can do."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import ssl
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, cast
+
+import msgspec
+import psutil
+import pytest
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
+
+import pulse
+from pulse.client.client import Client
+from pulse.client.discovery import Remote
+from pulse.client.login import Login
+from pulse.config import Settings, load
+from pulse.errors import ForbiddenError, NobodyAnswersError, UnauthorizedError, UnavailableError
+from pulse.protocol import encode
+from pulse.security.credentials import hash_password
+from pulse_actors.dispatcher.admission.connection_limits import MOST_BEFORE_HELLO
+from pulse_actors.dispatcher.admission.tls_limits import A_SECOND
+from pulse_actors.dispatcher.net.listener import REMOTE_HELLO_MAX_FRAME_BYTES
+from pulse_supervisor.preflight import check_edge
+from tests.support.confidential import confidential
+from tests.support.servers.certificates import Authority, Pair
+from tests.support.servers.postgres import Postgres
+from tests.support.systems.system import Peer, Refused, new_job, short_directory, until
+from tests.support.systems.system_kit import ROOT, SHORT_LEASE, Whole, place
+
+pytestmark = [pytest.mark.postgres, pytest.mark.process, pytest.mark.system]
+
+SECRETS: Final = {who: confidential(f"Sehr-geheim-{who}", f"password of {who}") for who in ("ann", "vic", "wim")}
+USERS: Final = f"ann:{SECRETS['ann']},vic:{hash_password(SECRETS['vic'])}:viewer,wim:{SECRETS['wim']}:worker"
+
+
+@dataclass(slots=True)
+class Edge:
+    """A system that listens on TCP behind TLS, and who vouches for it."""
+
+    whole: Whole
+    port: int
+    ca: Authority
+    served: Pair
+    directory: Path
+
+    def remote(self, user: str | None = "ann", *, host: str = "localhost", ca: Path | None = None) -> Remote:
+        """Its address, and a login there."""
+        login = Login(user, None if user is None else SECRETS[user], ca or self.ca.file)
+        return Remote("tls", host, self.port, login)
+
+    def client(self, user: str | None = "ann", *, host: str = "localhost", ca: Path | None = None) -> Client:
+        """A client that is connected."""
+        return Client(self.remote(user, host=host, ca=ca), timeout_s=5).__enter__()
+
+    def env(self, user: str = "ann") -> dict[str, str]:
+        """What leads programs there."""
+        inherited = {key: value for key, value in os.environ.items() if not key.startswith("PULSE_")}
+        told = {"PULSE_CONNECT": f"tls://localhost:{self.port}", "PULSE_TLS_CA": str(self.ca.file)}
+        return {**inherited, **told, "PULSE_USER": user, "PULSE_PASSWORD": SECRETS[user]}
+
+    def peer(self, user: str, role: str = "client", **hello: object) -> Peer:
+        """A connection by hand that has said hello."""
+        raw = socket.create_connection(("localhost", self.port), timeout=5)
+        peer = Peer(ssl.create_default_context(cafile=str(self.ca.file)).wrap_socket(raw, server_hostname="localhost"))
+        try:
+            peer.send("hello", 0, protocol=1, role=role, user=user, password=SECRETS[user], **hello)
+            peer.welcome = peer.answer(0)
+            if "session" in peer.welcome:  # who knows it is that worker
+                confidential(peer.welcome["session"].hex(), "session of a worker")
+        except Refused:
+            peer.close()
+            raise
+        return peer
+
+    def serve(self, pair: Pair) -> None:
+        """Another certificate, by SIGHUP."""
+        done = len(self.whole.log("certificate_reloaded"))
+        shutil.copyfile(pair.cert, self.served.cert)
+        shutil.copyfile(pair.key, self.served.key)
+        assert self.whole.process is not None
+        self.whole.process.send_signal(signal.SIGHUP)
+        until(lambda: len(self.whole.log("certificate_reloaded")) > done, "it is taken anew")
+
+
+def port_of(whole: Whole) -> int:
+    """Where it listens, as it says itself."""
+    return int(whole.log("supervisor_ready")[-1]["tcp"].rpartition(":")[2])
+
+
+@pytest.fixture(scope="module")
+def edge(newest_server: Postgres) -> Iterator[Edge]:
+    """One system for all of them."""
+    with short_directory() as directory, newest_server.database() as dsn:
+        ca = Authority(directory)
+        served = ca.issue("served", "localhost", "127.0.0.1")
+        settings = {
+            **SHORT_LEASE,
+            "PULSE_LISTEN": "127.0.0.1:0",
+            "PULSE_TLS_CERT": str(served.cert),
+            "PULSE_TLS_KEY": str(served.key),
+            "PULSE_AUTH_USERS": USERS,
+        }
+        with place(dsn, **settings) as whole:
+            whole.start()
+            yield Edge(whole, port_of(whole), ca, served, directory)
+
+
+def test_who_logs_in_is_served(edge: Edge) -> None:
+    """With TLS of the newest version, and as the user that it is: the audit knows the name."""
+    with edge.client() as client:
+        job = client.submit("nobody", {"a": 1}, topic="tcp", delay_s=3600)
+        assert client.get(job).args == {"a": 1}
+        client.pause("tcp", "because")
+        noted = cast("Any", client.request("audit.list", {"limit": 10})["audit"])[0]
+    assert (noted["user_name"], noted.get("uid")) == ("ann", None)
+    with contextlib.closing(edge.peer("ann")) as peer:
+        assert isinstance(peer._socket, ssl.SSLSocket)
+        assert peer._socket.version() == "TLSv1.3"
+
+
+@pytest.mark.anyio
+async def test_the_async_client_comes_in(edge: Edge, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By what the environment says."""
+    for name, value in edge.env().items():
+        if name.startswith("PULSE_"):
+            monkeypatch.setenv(name, value)
+    async with pulse.connect() as client:
+        assert await client.ping() < 5
+
+
+def test_roles_of_a_login(edge: Edge) -> None:
+    """Those behind the password, of a bcrypt entry too."""
+    with edge.client("vic") as viewer:
+        assert viewer.status()["jobs"] is not None
+        with pytest.raises(ForbiddenError, match=r"^submit needs the role client, which user vic does not have"):
+            viewer.submit("nobody")
+    with pytest.raises(Refused, match=r"^forbidden: hello as worker needs the role worker"):
+        edge.peer("vic", "worker", worker="w", topics=["t"], names=["n"], capacity=1)
+
+
+def test_nobody_comes_in_without_a_password(edge: Edge) -> None:
+    """Neither without one nor with a wrong one; who guesses has to wait, and is told so. A Unix socket asks nobody."""
+    with pytest.raises(UnauthorizedError, match="asks for a user and a password"):
+        edge.client(None)
+    wrong = Remote("tls", "localhost", edge.port, Login("wim", "wrong", edge.ca.file))
+    with pytest.raises(UnauthorizedError, match=r"^user and password do not fit together$"):
+        Client(wrong).__enter__()
+    until(lambda: _message(wrong) == "too many wrong passwords: try again in 1 s", "it has to wait")
+    raw = Remote("tls", "localhost", edge.port, Login(None, SECRETS["ann"], edge.ca.file))
+
+    def is_refused() -> bool:
+        with pytest.raises((UnauthorizedError, UnavailableError)) as caught:
+            Client(raw).__enter__()
+        return isinstance(caught.value, UnauthorizedError)
+
+    until(is_refused, "it may try again")
+    with edge.whole.client() as local:
+        assert local.call("ping") == {}
+    until(lambda: _can_log_in(edge), "ann's own is right again")
+
+
+def _message(server: Remote) -> str:
+    """Why it is not let in."""
+    with pytest.raises((UnauthorizedError, UnavailableError)) as caught:
+        Client(server).__enter__()
+    return caught.value.message
+
+
+def _can_log_in(edge: Edge) -> bool:
+    with contextlib.suppress(UnavailableError), edge.client():
+        return True
+    return False
+
+
+def test_who_speaks_no_tls_is_sent_away(edge: Edge) -> None:
+    """A client that speaks plainly, one of an old version, and one that says nothing at all."""
+    plain = Remote("tcp", "localhost", edge.port, Login("ann", SECRETS["ann"]))
+    with pytest.raises(NobodyAnswersError):
+        Client(plain, timeout_s=5).__enter__()
+    context = ssl.create_default_context(cafile=str(edge.ca.file))
+    context.set_ciphers("DEFAULT@SECLEVEL=0")
+    context.minimum_version = ssl.TLSVersion.MINIMUM_SUPPORTED
+    with pytest.warns(DeprecationWarning, match="TLSv1_1"):
+        context.maximum_version = ssl.TLSVersion.TLSv1_1
+    with socket.create_connection(("localhost", edge.port), timeout=5) as raw, pytest.raises(ssl.SSLError):
+        context.wrap_socket(raw, server_hostname="localhost")
+    with socket.create_connection(("localhost", edge.port), timeout=15) as raw:
+        assert raw.recv(1) == b""  # a slow-loris has five seconds
+    assert edge.whole.log("tls_failed")
+
+
+def test_a_peer_that_is_cut_in_its_first_exchange(edge: Edge) -> None:
+    """It does not hear its answer, its own trouble: one line says so, and no traceback; who leaves is not cut."""
+    edge.peer("ann").close()
+    raw = socket.create_connection(("localhost", edge.port), timeout=15)
+    tls = ssl.create_default_context(cafile=str(edge.ca.file)).wrap_socket(raw, server_hostname="localhost")
+    hello = {"protocol": 1, "role": "client", "user": "ann", "password": SECRETS["ann"]}
+    tls.sendall(encode("hello", 0, hello) + encode("jobs.list", 1, {}))
+    with socket.socket(fileno=tls.detach()) as cut:  # without a word of TLS
+        cut.settimeout(15)
+        host, port = cut.getsockname()
+        cut.shutdown(socket.SHUT_WR)
+        while cut.recv(65536):
+            pass
+    until(lambda: edge.whole.log("peer_cut"), "it is told")
+    (told,) = edge.whole.log("peer_cut")
+    assert (told["level"], told["address"], told["times"]) == ("info", f"{host}:{port}", 1)
+    assert edge.whole.log("visit_failed") == []
+
+
+def test_handshakes_wait_for_their_turn(edge: Edge) -> None:
+    """So many a second begin, however many come at once; all of them end."""
+    context = ssl.create_default_context(cafile=str(edge.ca.file))
+
+    def come(_: int) -> None:
+        with socket.create_connection(("localhost", edge.port), timeout=5) as raw:
+            context.wrap_socket(raw, server_hostname="localhost").close()
+
+    began_s = time.monotonic()
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(come, range(40)))
+    assert time.monotonic() - began_s >= 39 / A_SECOND
+
+
+def test_a_long_hello_is_refused(edge: Edge) -> None:
+    """Before any login nobody may fill the memory: not with a hello that the Unix socket would take."""
+    raw = socket.create_connection(("localhost", edge.port), timeout=5)
+    context = ssl.create_default_context(cafile=str(edge.ca.file))
+    with contextlib.closing(Peer(context.wrap_socket(raw, server_hostname="localhost"))) as peer:
+        peer.send_bytes((REMOTE_HELLO_MAX_FRAME_BYTES + 1).to_bytes(4, "big"))
+        assert peer.expect("error")["code"] == "too_large"
+
+
+def test_a_certificate_is_taken_anew(edge: Edge) -> None:
+    """By SIGHUP; and a client believes neither one that has expired, nor one for another name, nor a stranger's."""
+    with edge.client() as client:
+        assert client.ping() < 5
+    edge.serve(edge.ca.issue("expired", "localhost", expired=True))
+    with pytest.raises(NobodyAnswersError, match="its certificate is not accepted: certificate has expired"):
+        edge.client()
+    edge.serve(edge.ca.issue("other", "queue.example"))
+    with pytest.raises(NobodyAnswersError, match="its certificate is not accepted: Hostname mismatch"):
+        edge.client()
+    good = edge.ca.issue("good", "localhost", "127.0.0.1")
+    edge.serve(good)
+    with pytest.raises(NobodyAnswersError, match="its certificate is not accepted: unable to get local issuer"):
+        edge.client(ca=Authority(edge.directory, "stranger").file)
+    edge.served.key.write_text("no key")
+    assert edge.whole.process is not None
+    edge.whole.process.send_signal(signal.SIGHUP)
+    until(lambda: edge.whole.log("certificate_not_reloaded"), "that is told")
+    with edge.client() as client:  # and the one before goes on
+        assert client.ping() < 5
+    shutil.copyfile(good.key, edge.served.key)
+
+
+def test_a_dispatcher_that_dies_refuses_nobody(edge: Edge) -> None:
+    """Its successor has the same listening socket; who comes meanwhile waits in its backlog."""
+    pid = edge.whole.kill_actor("dispatcher")
+    with edge.client() as client:
+        assert client.ping() < 5
+    edge.whole.wait_actor("dispatcher", not_pid=pid)
+
+
+def test_too_many_of_one_source(edge: Edge) -> None:
+    """Those that have not said hello are bounded; they keep nobody out who comes from elsewhere; that is told once."""
+    with contextlib.ExitStack() as stack:
+        for _ in range(MOST_BEFORE_HELLO):
+            stack.enter_context(socket.create_connection(("127.0.0.1", edge.port), timeout=5))
+
+        def is_closed() -> bool:
+            with socket.create_connection(("127.0.0.1", edge.port), timeout=5) as one, contextlib.suppress(OSError):
+                one.settimeout(0.2)
+                return one.recv(1) == b""
+            return False
+
+        until(is_closed, "one more is closed at once")
+        with edge.whole.client() as local:
+            assert local.call("ping") == {}
+    until(lambda: _can_log_in(edge), "there is room again")
+    assert len(edge.whole.log("connection_refused")) == 1
+
+
+class TestWorkers:
+    """Workers elsewhere."""
+
+    def test_a_pool_runs_jobs(self, edge: Edge) -> None:
+        """Its leases alone recover it."""
+        with edge.client() as client, _pool(edge) as pool:
+            done = client.wait(client.submit("echo", {"a": 1}, topic="images"), timeout_s=20)
+            assert done.status == "COMPLETED", (done, pool)
+            with edge.whole.client() as local:
+                rows = [row for row in local.call("workers.list")["workers"] if row["topics"]]
+        assert [(row["recovery"], row["pid"], row["host"].partition(":")[0]) for row in rows] == [
+            ("lease", 0, "127.0.0.1")
+        ]
+        assert rows[0]["identity"].startswith("tcp:wim/")
+
+    def test_a_worker_comes_back_as_itself(self, edge: Edge) -> None:
+        """By its session: the same identity, with what it holds; another user with that session is somebody else."""
+        words = {"worker": "w", "topics": ["back"], "names": ["n"], "capacity": 1}
+        job = new_job(topic="back")
+        with edge.whole.client() as client, contextlib.closing(edge.peer("wim", "worker", **words)) as first:
+            client.submit(job)
+            ((identity, attempt, *_),) = first.expect("assign")["jobs"]
+            session, held = first.welcome["session"], [[identity, attempt]]
+            before = edge.whole.row(identity)["locked_by"]
+            with contextlib.closing(edge.peer("ann", "worker", **words, running=held, session=session)) as thief:
+                assert thief.welcome["lost"] == held
+                assert thief.call("report", results=[[*held[0], "ok", None]]) == {"stale": held}
+            first.close()
+            with contextlib.closing(edge.peer("wim", "worker", **words, running=held, session=session)) as again:
+                assert (again.welcome["lost"], again.welcome["session"]) == ([], session)
+                assert edge.whole.row(identity)["locked_by"] == before
+                assert again.call("report", results=[[*held[0], "ok", None]]) == {"stale": []}
+        assert edge.whole.row(identity)["status"] == "COMPLETED"
+
+    def test_who_falls_silent_is_recovered_by_its_lease(self, edge: Edge) -> None:
+        """No kernel tells of it; when the lease has ended the job runs elsewhere, and what it says later is stale."""
+        words = {"worker": "w", "topics": ["silent"], "names": ["n"], "capacity": 1}
+        job = new_job(topic="silent")
+        with edge.whole.client() as client, contextlib.closing(edge.peer("wim", "worker", **words)) as first:
+            client.submit(job)
+            ((identity, attempt, *_),) = first.expect("assign")["jobs"]
+            with edge.whole.worker("here", topics=["silent"], names=["n"]) as second:
+                assert second.jobs(1, 20)[0][:2] == [identity, attempt + 1]
+                assert first.call("report", results=[[identity, attempt, "ok", None]])["stale"] == [[identity, attempt]]
+                second.done((identity, attempt + 1))
+        assert edge.whole.row(identity)["attempts"] == attempt + 1
+
+
+@contextlib.contextmanager
+def _pool(edge: Edge) -> Iterator[subprocess.Popen[bytes]]:
+    words = [sys.executable, "-m", "pulse.cli.main", "worker", "tests.support.apps.worker_app:app"]
+    env = {**edge.env("wim"), "PYTHONPATH": str(ROOT)}
+    address = env.pop("PULSE_CONNECT")
+    with subprocess.Popen([*words, "--connect", address], cwd=ROOT, env=env, stderr=subprocess.DEVNULL) as process:
+        try:
+            yield process
+        finally:
+            process.terminate()
+            process.wait(20)
+
+
+class TestCommands:
+    """The command line, as a person has it."""
+
+    def test_login(self, edge: Edge, tmp_path: Path) -> None:
+        """It is tried, saved for its owner alone, used from then on, and forgotten."""
+        env = {key: value for key, value in edge.env().items() if not key.startswith("PULSE_")}
+        env |= {"HOME": str(tmp_path), "XDG_RUNTIME_DIR": str(tmp_path), "TMPDIR": str(tmp_path)}
+        env.pop("XDG_CONFIG_HOME", None)
+        address = f"tls://ann@localhost:{edge.port}"
+        wrong = _ctl(env, "login", address, "--ca", str(edge.ca.file), told="wrong\n")
+        assert (wrong.returncode, wrong.stderr) == (1, "pulse: user and password do not fit together\n")
+        file = tmp_path / ".config" / "pulse" / "login.toml"
+        assert not file.exists()
+
+        def logged_in() -> bool:
+            return _ctl(env, "login", address, "--ca", str(edge.ca.file), told=f"{SECRETS['ann']}\n").returncode == 0
+
+        until(logged_in, "it is let in when it has waited")
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        status = _ctl(env, "status")
+        assert (status.returncode, status.stderr) == (0, "")
+        assert "dispatcher" in status.stdout
+        assert _ctl(env, "ping").returncode == 0
+        elsewhere = _ctl(env, "actors", "restart", "dispatcher")
+        assert "is asked of the supervisor, on its own machine" in elsewhere.stderr
+        file.chmod(0o644)
+        assert "is not for its owner alone: chmod 600" in _ctl(env, "status").stderr
+        assert _ctl(env, "logout").returncode == 0
+        assert not file.exists()
+        assert "nobody answers" in _ctl(env, "status").stderr
+
+    @pytest.mark.parametrize(
+        ("address", "message"),
+        [
+            ("tls://ann:s3cret-word@host:1", "'tls://ann:***@host:1' has a password in it, which others can see"),
+            ("http://host:1", "'http://host:1' is no address of a server"),
+            ("tls://host", "'tls://host' is no address of a server"),
+        ],
+    )
+    def test_addresses_that_are_none(self, address: str, message: str) -> None:
+        """One line that says what is allowed, without the password."""
+        done = _ctl({"PATH": os.environ["PATH"], "HOME": "/nonexistent"}, "--connect", address, "status")
+        assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+        assert message in done.stderr
+        assert "s3cret" not in done.stderr
+
+
+def _ctl(env: Mapping[str, str], *words: str, told: str = "") -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pulse.cli.main", "ctl", *words]
+    return subprocess.run(command, env={**env}, input=told, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_secrets_are_nowhere(edge: Edge) -> None:
+    """Neither in what the server logs, nor in titles of processes, nor in the environment of its children."""
+    assert edge.whole.process is not None
+    family = [psutil.Process(edge.whole.process.pid)]
+    family += family[0].children(recursive=True)
+    said = edge.whole.errors.read_text("utf-8")
+    seen = "\n".join("\0".join(one.cmdline()) for one in family)
+    inherited = "\n".join(repr(one.environ()) for one in family[1:])
+    for secret in SECRETS.values():
+        assert [secret in text for text in (said, seen, inherited)] == [False, False, False]
+
+
+def test_client_certificates(newest_server: Postgres) -> None:
+    """Where they are asked for nobody comes in without one; they stand for a login where there are no users."""
+    with short_directory() as directory, newest_server.database() as dsn:
+        ca, clients = Authority(directory), Authority(directory, "clients")
+        served, mine = ca.issue("served", "localhost"), clients.issue("mine", "client.example")
+        settings = {
+            "PULSE_LISTEN": "localhost:0",
+            "PULSE_TLS_CERT": str(served.cert),
+            "PULSE_TLS_KEY": str(served.key),
+            "PULSE_TLS_CLIENT_CA": str(clients.file),
+        }
+        with place(dsn, **settings) as whole:
+            whole.start()
+            with pytest.raises(NobodyAnswersError):
+                Client(Remote("tls", "localhost", port_of(whole), Login(ca=ca.file)), timeout_s=5).__enter__()
+            login = Login(ca=ca.file, cert=mine.cert, key=mine.key)
+            with Client(Remote("tls", "localhost", port_of(whole), login), timeout_s=5) as client:
+                assert client.ping() < 5
+
+
+class TestMistakes:
+    """What keeps it from starting, each in one line."""
+
+    @pytest.mark.parametrize(
+        ("given", "message"),
+        [
+            ({"PULSE_LISTEN": "host"}, "PULSE_LISTEN is 'host': host:port is allowed"),
+            ({"PULSE_LISTEN": "::1:7420"}, "PULSE_LISTEN is '::1:7420': host:port is allowed"),
+            ({"PULSE_TLS_CERT": "/c"}, "PULSE_TLS_CERT is set and PULSE_TLS_KEY is not"),
+            ({"PULSE_TLS_CLIENT_CA": "/c"}, "PULSE_TLS_CLIENT_CA is set and PULSE_TLS_CERT is not"),
+        ],
+    )
+    def test_settings(self, given: dict[str, str], message: str, tmp_path: Path) -> None:
+        """Each names the setting, the value and what is allowed."""
+        with contextlib.chdir(tmp_path), pytest.raises(pulse.PulseError) as caught:
+            load(given)
+        assert caught.value.message.startswith(message)
+
+    def test_what_other_machines_reach(self, tmp_path: Path) -> None:
+        """Without TLS, or without a login, it has to be meant."""
+        where, tls, users = (
+            "0.0.0.0:7420",
+            "without TLS: set tls_cert and tls_key",
+            "nobody has to log in: set auth_users",
+        )
+        for settings, messages in (
+            (Settings(listen=where), [tls, users]),
+            (Settings(listen=where, auth_users="a:b"), [tls]),
+            (Settings(listen=where, tls_cert=Path("/c"), tls_key=Path("/k")), [users]),
+        ):
+            with pytest.raises(pulse.PulseError) as caught:
+                check_edge(settings)
+            lines = caught.value.message.splitlines()
+            assert [message in line for message, line in zip(messages, lines, strict=True)] == [True] * len(messages)
+        check_edge(Settings(listen="0.0.0.0:7420", listen_insecure=True))
+        check_edge(Settings(listen="localhost:7420"))
+        check_edge(Settings(listen="[::1]:7420", auth_users="a:b"))
+        check_edge(Settings(auth_users="a:b"))
+        ca = Authority(tmp_path)
+        served = ca.issue("served", "localhost")
+        behind_tls = Settings(listen=where, tls_cert=served.cert, tls_key=served.key)
+        check_edge(msgspec.structs.replace(behind_tls, auth_users="a:b"))
+        check_edge(msgspec.structs.replace(behind_tls, tls_client_ca=ca.file))
+
+    def test_hashes_without_bcrypt(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The library is asked for where it is needed."""
+        monkeypatch.setitem(sys.modules, "bcrypt", None)
+        with pytest.raises(pulse.PulseError, match=r"^auth_users has bcrypt entries, which need: pip install "):
+            check_edge(Settings(auth_users=USERS))
+        check_edge(Settings(auth_users="a:b"))
+        check_edge(Settings())
+
+    def test_certificates(self, tmp_path: Path) -> None:
+        """A file that is missing, one that is none, a key of another certificate, and one that asks for a password."""
+        ca = Authority(tmp_path)
+        one, two = ca.issue("one", "localhost"), ca.issue("two", "localhost")
+        junk, missing, locked = tmp_path / "junk", tmp_path / "none", tmp_path / "locked"
+        junk.write_text("junk")
+        locked.write_bytes(
+            load_pem_private_key(one.key.read_bytes(), None).private_bytes(
+                Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"password")
+            )
+        )
+        for cert, key, clients, message in (
+            (missing, one.key, ca.file, f"{missing} cannot be read: no such file or directory"),
+            (junk, one.key, ca.file, f"certificate {junk} and key {one.key} cannot be used: "),
+            (one.cert, two.key, ca.file, f"certificate {one.cert} and key {two.key} cannot be used: key values"),
+            (one.cert, locked, ca.file, f"the key {locked} has a password: one without is allowed"),
+            (one.cert, one.key, missing, f"{missing} cannot be read: no such file or directory"),
+            (one.cert, one.key, junk, f"tls_client_ca is {junk}: a file with certificates in PEM is allowed"),
+        ):
+            env = {key: value for key, value in os.environ.items() if not key.startswith("PULSE_")}
+            env |= {"PULSE_DSN": "postgresql:///none", "PULSE_LISTEN": "127.0.0.1:0"}
+            env |= {"PULSE_RUNTIME_DIR": str(tmp_path / "run"), "PULSE_TLS_CERT": str(cert), "PULSE_TLS_KEY": str(key)}
+            env["PULSE_TLS_CLIENT_CA"] = str(clients)
+            program = Path(sys.executable).with_name("pulse-supervisor")
+            done = subprocess.run([program], env=env, capture_output=True, text=True, timeout=60, check=False)
+            assert (done.returncode, done.stderr.count("\n")) == (1, 1), done
+            assert done.stderr.startswith(f"pulse-supervisor: {message}")

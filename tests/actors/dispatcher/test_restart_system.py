@@ -1,0 +1,214 @@
+"""What a restart costs: workers come back to the same socket with all that they hold, and no attempt is burned."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.support.servers.postgres import Postgres
+from tests.support.systems.system import Peer, Refused, System, Worker, new_job, running, until
+
+pytestmark = [pytest.mark.postgres, pytest.mark.process, pytest.mark.system]
+
+# No poll can help a wake-up that is missing.
+SETTINGS: Final = {"PULSE_POLL_S": "60", "PULSE_SWEEP_S": "0.2"}
+ALLOW: Final = "UPDATE pg_database SET datallowconn = $1 WHERE datname = current_database()"
+CUT: Final = (
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+    " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+)
+
+
+@pytest.fixture
+def client(system: System) -> Iterator[Peer]:
+    """A new client for each test: the dispatcher that the last one spoke to may be dead."""
+    with system.client() as made:
+        yield made
+
+
+def restart(system: System) -> None:
+    """Kill the dispatcher, and wait until there is another one."""
+    system.wait_actor("dispatcher", not_pid=system.kill_actor("dispatcher"))
+
+
+def refused(path: Path) -> bool:
+    """Whether nobody listens at *path*."""
+    try:
+        Peer(path).close()
+    except ConnectionRefusedError:
+        return True
+    return False
+
+
+def hold(worker: Worker, client: Peer, topic: str, count: int) -> list[bytes]:
+    """Submit jobs and have the worker hold them at attempt 1; their ids."""
+    ids = client.submit(*(new_job(topic=topic) for _ in range(count)))
+    assert [tuple(job[:2]) for job in worker.jobs(count)] == [(identity, 1) for identity in ids]
+    return ids
+
+
+def test_running_jobs_are_readopted(system: System, client: Peer, topic: str) -> None:
+    """What a worker lists when it comes back it goes on holding, at the same attempt; what it does not list is free."""
+    with system.worker("back", topics=[topic], capacity=3) as worker:
+        kept, finished, unknown = hold(worker, client, topic, 3)
+        worker.send("started", None, jobs=[[kept, 1]])
+        restart(system)
+        assert worker.expect_end() == []
+    # `finished` ended while nobody was there to hear of it, and `unknown` was assigned in a frame that never arrived.
+    with system.worker("back", topics=[topic], capacity=3, running=[[kept, 1], [finished, 1]]) as worker:
+        assert worker.welcome["lost"] == []
+        assert worker.job() == (unknown, 2)
+        assert worker.report([finished, 1, "ok", '"kept"']) == []
+        assert worker.done((kept, 1), (unknown, 2)) == []
+        for identity, attempts, uncharged in ((kept, 1, 0), (finished, 1, 0), (unknown, 2, 1)):
+            row = system.row(identity)
+            assert (row["status"], row["attempts"], row["uncharged"]) == ("COMPLETED", attempts, uncharged)
+        assert system.row(finished)["result"] == '"kept"'
+
+
+def test_a_report_without_an_answer_is_sent_again(system: System, client: Peer, topic: str) -> None:
+    """A result that may or may not have been written is accepted a second time, whichever it was."""
+    with system.worker("unsure", topics=[topic]) as worker:
+        (identity,) = hold(worker, client, topic, 1)
+        worker.ask("report", results=[[identity, 1, "ok", "1"]])
+        restart(system)
+    with system.worker("unsure", topics=[topic], running=[[identity, 1]]) as worker:
+        assert worker.report([identity, 1, "ok", "1"]) == []
+        row = system.row(identity)
+        assert (row["status"], row["attempts"], row["result"]) == ("COMPLETED", 1, "1")
+
+
+def test_capacity_counts_what_was_readopted(system: System, client: Peer, topic: str) -> None:
+    """A worker that comes back full gets nothing more until it has reported."""
+    with system.worker("full", topics=[topic], capacity=2) as worker:
+        held = hold(worker, client, topic, 2)
+        restart(system)
+    with (
+        system.client() as again,
+        system.worker("full", topics=[topic], capacity=2, running=[[identity, 1] for identity in held]) as worker,
+    ):
+        (waiting,) = again.submit(new_job(topic=topic))
+        assert worker.idle()
+        assert worker.done((held[0], 1)) == []
+        assert worker.job() == (waiting, 1)
+        worker.done((held[1], 1), (waiting, 1))
+
+
+def test_a_pool_parent_beats_for_a_silent_child(system: System, client: Peer, topic: str) -> None:
+    """A worker too busy to come back to a new dispatcher keeps its leases as long as its parent beats for it."""
+    with system.worker("busy", topics=[topic]) as worker:
+        held = hold(worker, client, topic, 2)
+        for identity in held:
+            system.set_lease(identity, 15.0)
+        restart(system)
+        with system.worker("parent", capacity=0, names=[], topics=[]) as parent:
+            assert parent.call("heartbeat", session=worker.session, jobs=None) == {"lost": []}
+        for identity in held:
+            assert system.lease_s(identity) > 20
+            assert (system.row(identity)["status"], system.row(identity)["attempts"]) == ("RUNNING", 1)
+    with system.worker("busy", topics=[topic], running=[[identity, 1] for identity in held]) as worker:
+        assert worker.welcome["lost"] == []
+        assert worker.done(*([identity, 1] for identity in held)) == []
+
+
+def test_a_retry_waits_for_a_worker_that_has_not_come_back(system: System, client: Peer, topic: str) -> None:
+    """A canceled job is not run again while the process that had it lives and the new dispatcher cannot ask it."""
+    with system.worker("deaf", topics=[topic]) as worker:
+        (identity,) = hold(worker, client, topic, 1)
+        restart(system)
+    with system.client() as again:
+        assert again.call("jobs.cancel", ids=[identity])["done"] == [identity]
+        assert again.call("jobs.retry", ids=[identity]) == {"done": [], "refused": [[identity, "conflict"]]}
+        with system.worker("deaf", topics=[topic], running=[[identity, 1]]) as worker:
+            assert again.call("jobs.retry", ids=[identity]) == {"done": [], "refused": [[identity, "conflict"]]}
+            assert worker.done((identity, 1)) == [[identity, 1]]
+            assert again.call("jobs.retry", ids=[identity]) == {"done": [identity], "refused": []}
+            assert worker.job() == (identity, 2)
+            worker.done((identity, 2))
+
+
+@pytest.mark.parametrize("name", ["watchdog", "pause", "scheduler"])
+def test_an_actor_that_dies_is_replaced(system: System, client: Peer, topic: str, name: str) -> None:
+    """Its successor does its work, and neither connections nor running jobs notice."""
+    with system.worker("steady", topics=[topic], capacity=1) as worker:
+        (held,) = hold(worker, client, topic, 1)
+        system.wait_actor(name, not_pid=system.kill_actor(name))
+        assert worker.beat((held, 1)) == []
+        assert worker.done((held, 1)) == []
+        match name:
+            case "watchdog":
+                (lapsing,) = hold(worker, client, topic, 1)
+                move = "UPDATE pulse.jobs SET locked_by = 'elsewhere' WHERE id = $1"  # what lives here is spared
+                system.rows(move, lapsing.hex())
+                system.set_lease(lapsing, 0.0)
+                system.wait_row(lapsing, last_error="worker lease expired")
+                worker.done((lapsing, 1))
+            case "scheduler":
+                client.call("schedules.create", name="n", topic=topic, at=time.time())
+                worker.done(worker.job())
+            case _:
+                client.call("dispatch.pause", topic=topic)
+                (waiting,) = client.submit(new_job(topic=topic))
+                assert worker.idle()
+                client.call("dispatch.resume", topic=topic)
+                assert worker.job() == (waiting, 1)
+                worker.done((waiting, 1))
+
+
+def test_nobody_is_refused_while_the_dispatcher_is_away(newest_server: Postgres) -> None:
+    """The listening socket outlives the dispatcher: who connects meanwhile is served by the next one, pauses kept."""
+    with (
+        newest_server.database() as dsn,
+        running(dsn, {"PULSE_POLL_S": "60"}) as system,
+        contextlib.ExitStack() as stack,
+    ):
+        with system.client() as client:
+            client.call("dispatch.pause", topic="t")
+        old = system.kill_actor("dispatcher")
+        peers = [stack.enter_context(system.peer()) for _ in range(20)]
+        for peer in peers:
+            peer.send("hello", 0, protocol=1, role="client")
+        worker = stack.enter_context(system.worker("early", topics=["t"]))
+        assert {peer.answer(0)["protocol"] for peer in peers} == {1}
+        assert system.wait_actor("dispatcher", not_pid=old)
+        (waiting,) = peers[0].submit(new_job(topic="t"))
+        assert worker.idle()
+        peers[1].call("dispatch.resume", topic="t")
+        assert worker.job() == (waiting, 1)
+        worker.done((waiting, 1))
+
+
+def test_an_outage_of_the_database(system: System, topic: str) -> None:
+    """While it is away requests are refused, results are kept, workers come and go; then all goes on, nothing lost."""
+    with contextlib.ExitStack() as stack:
+        pids = system.pids()
+        client = stack.enter_context(system.client())
+        worker = stack.enter_context(system.worker("kept", topics=[topic]))
+        first, second, third = hold(worker, client, topic, 3)
+        system.rows(ALLOW, False)
+        system.rows(CUT)
+        reported = worker.ask("report", results=[[first, 1, "ok", "1"]])
+        with pytest.raises(Refused, match="unavailable"):
+            client.submit(new_job(topic=topic))
+        with pytest.raises(Refused, match="unavailable"):
+            worker.beat((second, 1))
+        status = client.call("status")
+        assert (status["database"]["ok"], status["jobs"]) == (False, None)
+        with system.worker("kept", topics=[topic], running=[[second, 1], [third, 1]]) as again:
+            assert again.welcome["lost"] is None
+            system.rows(ALLOW, True)
+            assert worker.expect("error")["code"] == "conflict"
+            assert again.beat((second, 1), (third, 1)) == []
+            until(lambda: system.row(first)["status"] == "COMPLETED", "the kept result is written")
+            assert again.done((second, 1), (third, 1)) == []
+            (job,) = client.submit(new_job(topic=topic))
+            assert again.job() == (job, 1)
+            again.done((job, 1))
+        assert reported == 1
+        assert {system.row(identity)["attempts"] for identity in (first, second, third)} == {1}
+        assert system.pids() == pids

@@ -1,0 +1,402 @@
+"""What cannot be written of workers that were heard: when all sweeps are told of it, and when not."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+import anyio
+import asyncpg
+import pytest
+from structlog.testing import capture_logs
+
+from pulse.errors import StatementError, StatementTimeoutError, UnavailableError
+from pulse.store.failures import IN_VAIN
+from pulse.store.rows import Completion, Renewal
+from pulse.store.store import Store
+from pulse_actors.dispatcher.workers.registry import WorkerRegistry
+from pulse_actors.dispatcher.writes import unwritten as unwriting
+from pulse_actors.dispatcher.writes.unwritten import DOUBTED_SHARE, UnwrittenLeases
+from pulse_actors.runtime.actor import Backoff
+from pulse_actors.shared.row_writes import UnwrittenRow, write_merged
+from tests.support.store.helpers import NOW, TOPIC, WORKER, Patch, Sql, forge, holding, read
+from tests.support.store.recovery_kit import DEADLINE_S, LEASE_S
+
+pytestmark = pytest.mark.heavy
+
+LATE_S: Final = DOUBTED_SHARE * LEASE_S
+
+
+class Clock:
+    """The monotonic clock, set forward."""
+
+    def __init__(self) -> None:
+        self.ahead_s = 0.0
+
+    def monotonic(self) -> float:
+        """Its time."""
+        return time.monotonic() + self.ahead_s
+
+
+class Ledge:
+    """One job of a worker, and who extends its lease."""
+
+    def __init__(self, store: Store, connection: Sql, dsn: str, clock: Clock, job: bytes) -> None:
+        self.store, self.connection, self.dsn, self.clock, self.job = store, connection, dsn, clock, job
+        self.registry = WorkerRegistry()
+        self.unwritten = UnwrittenLeases(store, self.registry, lease_s=LEASE_S)
+
+    async def beat(self) -> bool:
+        """A heartbeat; whether it was written."""
+        try:
+            return bool(await self.unwritten.extend([Renewal(self.job, 1, "w", None)]))
+        except (UnavailableError, asyncpg.PostgresError):
+            return False
+
+    async def look(self) -> None:
+        """One look."""
+        await self.unwritten.look(Backoff())
+
+    async def progress_s(self) -> float:
+        """For how long nobody may reap from now on; below zero: it was not told."""
+        until, now = await self.connection.fetchrow(  # type: ignore[misc] # pyright: ignore[reportGeneralTypeIssues]
+            "SELECT nullif(wait_until, '-infinity'), clock_timestamp() FROM pulse.sweep_mark"
+        )
+        return -1.0 if until is None else (until - now) / timedelta(seconds=1)
+
+    async def is_told(self) -> bool:
+        """Whether everybody waits for a lease."""
+        await self.look()
+        return LEASE_S - 5 < await self.progress_s() <= LEASE_S
+
+    def locked(self, *statements: str) -> contextlib.AbstractAsyncContextManager[None]:
+        """While somebody else holds these locks."""
+        return holding(self.dsn, "; ".join(statements))
+
+
+ROW: Final = "SELECT FROM pulse.jobs FOR UPDATE"
+
+
+@pytest.fixture
+async def ledge(store: Store, connection: Sql, dsn: str, monkeypatch: Patch) -> Ledge:
+    """One job whose lease is long."""
+    clock = Clock()
+    monkeypatch.setattr(unwriting, "time", clock)
+    monkeypatch.setattr(unwriting, "AGAIN_S", 0.0)
+    until = datetime.now().astimezone() + timedelta(seconds=LEASE_S)
+    job = await forge(connection, "RUNNING", locked_by="w", lease_until=until)
+    return Ledge(store, connection, dsn, clock, job)
+
+
+async def test_what_can_be_written_is_told_to_nobody(ledge: Ledge) -> None:
+    """Where nothing is wrong, sweeps go on."""
+    assert await ledge.beat()
+    assert not await ledge.is_told()
+
+
+async def test_a_row_that_is_locked_for_a_moment(ledge: Ledge) -> None:
+    """Its lease still runs for long: nobody has to wait."""
+    async with ledge.locked(ROW):
+        assert not await ledge.beat()
+    assert not await ledge.is_told()
+
+
+@pytest.mark.parametrize(
+    "lock", [ROW, "LOCK TABLE pulse.jobs IN SHARE MODE", "LOCK TABLE pulse.jobs IN ACCESS EXCLUSIVE MODE"]
+)
+async def test_what_stays_locked_is_told(ledge: Ledge, lock: str) -> None:
+    """At the heartbeat that finds it locked for a quarter of a lease."""
+    async with ledge.locked(lock):
+        await ledge.beat()
+        ledge.clock.ahead_s += LATE_S
+        assert not await ledge.beat()
+        assert await ledge.is_told()
+        await ledge.connection.execute("UPDATE pulse.sweep_mark SET wait_until = '-infinity'")
+        assert not await ledge.is_told()  # once for each that fails
+        await ledge.beat()
+        assert await ledge.is_told()
+
+
+@pytest.mark.usefixtures("own_database")
+async def test_a_trigger_that_raises(ledge: Ledge) -> None:
+    """Whatever the database's words are: the worker was heard, and its lease is not extended."""
+    await ledge.connection.execute(
+        "CREATE FUNCTION pulse.no() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no'; END $$;"
+        "CREATE TRIGGER no BEFORE UPDATE ON pulse.jobs FOR EACH ROW EXECUTE FUNCTION pulse.no()"
+    )
+    await ledge.beat()
+    ledge.clock.ahead_s += LATE_S
+    assert not await ledge.beat()
+    assert await ledge.is_told()
+
+
+async def test_a_statement_that_takes_long(ledge: Ledge, monkeypatch: Patch) -> None:
+    """Its time counts from its begin: the next one may come too late."""
+
+    async def slow(*_: object) -> None:
+        ledge.clock.ahead_s += LATE_S
+        raise UnavailableError("no answer within 10 s")
+
+    monkeypatch.setattr(ledge.store, "extend", slow)
+    await ledge.beat()
+    assert await ledge.is_told()
+
+
+async def test_what_was_extended_again(ledge: Ledge) -> None:
+    """A lease that was extended in between begins anew."""
+    async with ledge.locked(ROW):
+        await ledge.beat()
+    assert await ledge.beat()
+    ledge.clock.ahead_s += LATE_S
+    async with ledge.locked(ROW):
+        await ledge.beat()
+    assert not await ledge.is_told()
+
+
+async def test_what_failed_long_ago(ledge: Ledge) -> None:
+    """A job that has ended since is forgotten when nothing fails for a lease."""
+    async with ledge.locked(ROW):
+        await ledge.beat()
+        ledge.clock.ahead_s += LEASE_S
+        await ledge.beat()
+    assert not await ledge.is_told()
+
+
+async def test_a_report_that_waits(ledge: Ledge) -> None:
+    """Its job has ended, so nobody beats for it; but who takes its lease for lapsed runs it again."""
+    ledge.registry.reporting.add((ledge.job, 1))
+    assert not await ledge.is_told()
+    ledge.clock.ahead_s += LATE_S
+    assert await ledge.is_told()
+
+
+async def test_a_report_that_was_written(ledge: Ledge) -> None:
+    """Others that have waited less tell nothing."""
+    ledge.registry.reporting.add((ledge.job, 1))
+    await ledge.look()
+    ledge.clock.ahead_s += LATE_S
+    ledge.registry.reporting.clear()
+    ledge.registry.reporting.add((ledge.job, 2))
+    assert not await ledge.is_told()
+
+
+async def test_what_cannot_be_told_is_told_later(ledge: Ledge) -> None:
+    """As soon as the row can be written; until then no mark can be made either."""
+    async with ledge.locked(ROW, "LOCK TABLE pulse.sweep_mark IN ACCESS EXCLUSIVE MODE"):
+        await ledge.beat()
+        ledge.clock.ahead_s += LATE_S
+        await ledge.beat()
+        await ledge.look()
+    assert await ledge.is_told()
+
+
+async def test_it_is_told_at_once_and_again(ledge: Ledge, monkeypatch: Patch) -> None:
+    """A heartbeat that fails too late waits for no look; the log says so now and then."""
+    monkeypatch.setattr(unwriting, "LOOK", 1000.0)
+    with capture_logs() as logs:
+        async with anyio.create_task_group() as tasks, ledge.locked(ROW):
+            tasks.start_soon(ledge.unwritten.run)
+            await ledge.beat()
+            ledge.clock.ahead_s += LATE_S
+            for _ in range(2):
+                await ledge.beat()
+                with anyio.fail_after(DEADLINE_S):
+                    while await ledge.progress_s() < 0:
+                        await anyio.lowlevel.checkpoint()
+                await ledge.connection.execute("UPDATE pulse.sweep_mark SET wait_until = '-infinity'")
+            tasks.cancel_scope.cancel()
+    entries = [entry for entry in logs if entry["event"] == "leases_doubted"]
+    assert [(entry["heartbeats"], entry["reports"]) for entry in entries] == [(1, 0)]
+
+
+async def test_reports_are_looked_at_by_themselves(ledge: Ledge, monkeypatch: Patch) -> None:
+    """Nobody rings for them."""
+    monkeypatch.setattr(unwriting, "LOOK", 0.0001)
+    ledge.registry.reporting.add((ledge.job, 1))
+    await ledge.look()
+    ledge.clock.ahead_s += LATE_S
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(ledge.unwritten.run)
+        with anyio.fail_after(DEADLINE_S):
+            while await ledge.progress_s() < 0:
+                await anyio.lowlevel.checkpoint()
+        tasks.cancel_scope.cancel()
+
+
+# Merged statements: what keeps one row from being written keeps no other row from it.
+
+
+async def never(row: Completion | Renewal, error: StatementError) -> None:
+    """No row of these tests is bad."""
+    raise AssertionError((row, error))
+
+
+async def test_a_locked_row_waits_alone(store: Store, connection: Sql, dsn: str) -> None:
+    """While somebody holds a lock on one job, the others of the same statement are completed without it."""
+    ids = [await forge(connection, "RUNNING") for _ in range(5)]
+    rows = [Completion(one, 1, WORKER, None) for one in ids]
+    done: set[tuple[bytes, int]] = set()
+
+    async def together(some: Sequence[Completion]) -> None:
+        done.update(await store.complete(some))
+
+    stranger = await asyncpg.connect(dsn)
+    try:
+        async with stranger.transaction():
+            await stranger.execute("SELECT FROM pulse.jobs WHERE id = encode($1, 'hex')::uuid FOR UPDATE", ids[2])
+            locked = await write_merged(store, rows, together, never)
+            assert locked == [UnwrittenRow(rows[2])]
+            assert done == {(one, 1) for one in ids if one != ids[2]}
+        assert await write_merged(store, [one.row for one in locked], together, never) == []
+    finally:
+        await stranger.close()
+    assert [(await read(connection, one))["status"] for one in ids] == ["COMPLETED"] * 5
+
+
+async def test_a_locked_row_does_not_stop_heartbeats(store: Store, connection: Sql, dsn: str) -> None:
+    """The leases of the other jobs are extended, and the locked one is told from a lost one."""
+    ids = [await forge(connection, "RUNNING") for _ in range(3)]
+    extended: set[tuple[bytes, int]] = set()
+
+    async def together(some: Sequence[Renewal]) -> None:
+        extended.update(await store.extend(some, LEASE_S))
+
+    async with holding(dsn, "SELECT FROM pulse.jobs WHERE id = encode($1, 'hex')::uuid FOR UPDATE", ids[0]):
+        locked = await write_merged(store, [Renewal(one, 1, WORKER, None) for one in ids], together, never)
+    assert [one.row.id for one in locked] == [ids[0]]
+    assert extended == {(ids[1], 1), (ids[2], 1)}
+
+
+async def test_a_statement_that_takes_too_long_is_halved(store: Store, connection: Sql) -> None:
+    """Where no row is locked, a statement over its time is written in parts."""
+    ids = [await forge(connection, "RUNNING") for _ in range(6)]
+    sizes: list[int] = []
+
+    async def together(some: Sequence[Completion]) -> None:
+        sizes.append(len(some))
+        if len(some) > 2:
+            raise StatementTimeoutError
+        await store.complete(some)
+
+    assert await write_merged(store, [Completion(one, 1, WORKER, None) for one in ids], together, never) == []
+    assert sizes == [6, 3, 1, 2, 3, 1, 2]
+    assert [(await read(connection, one))["status"] for one in ids] == ["COMPLETED"] * 6
+
+
+def refusal(*, is_value: bool = False) -> StatementError:
+    """What the database says of one row."""
+    return StatementError("no", sqlstate="XX001", statement="complete_jobs", is_value=is_value)
+
+
+async def test_what_is_refused_is_found(store: Store) -> None:
+    """By halves, until it is alone; a value that cannot be stored is dealt with, all else is left with its reason."""
+    rows = [Completion(bytes([place]) * 16, 1, WORKER, None) for place in range(16)]
+    bad = {rows[3]: refusal(), rows[9]: refusal(is_value=True), rows[12]: refusal(is_value=True)}
+    written: list[Completion] = []
+    dealt_with: list[Completion] = []
+
+    async def together(some: Sequence[Completion]) -> None:
+        for one in some:
+            if one in bad:
+                raise bad[one]
+        written.extend(some)
+
+    async def alone(row: Completion, error: StatementError) -> None:
+        assert error is bad[row]
+        if row == rows[12]:
+            raise refusal()
+        dealt_with.append(row)
+
+    left = await write_merged(store, rows, together, alone)
+    assert sorted(one.row for one in left) == [rows[3], rows[12]]
+    assert all(one.error is not None for one in left)
+    assert (sorted(written), dealt_with) == ([one for one in rows if one not in bad], [rows[9]])
+
+
+async def test_whatever_row_it_is(store: Store) -> None:
+    """Where each row by itself is refused, and none was written, it is not about rows: the whole is tried later."""
+    rows = [Completion(place.to_bytes(16), 1, WORKER, None) for place in range(1000)]
+    tries: list[int] = []
+
+    async def together(some: Sequence[Completion]) -> None:
+        tries.append(len(some))
+        raise refusal()
+
+    with pytest.raises(StatementError, match="no"):
+        await write_merged(store, rows, together, never)
+    assert tries.count(1) == IN_VAIN
+    assert len(tries) <= 3 * IN_VAIN
+
+
+async def test_those_that_are_refused_stand_beside_each_other(store: Store) -> None:
+    """However many they are, and wherever: the others are written."""
+    rows = [Completion(place.to_bytes(16), 1, WORKER, None) for place in range(100)]
+    written: list[Completion] = []
+
+    async def together(some: Sequence[Completion]) -> None:
+        if not {*some}.isdisjoint(rows[:80]):
+            raise refusal()
+        written.extend(some)
+
+    left = await write_merged(store, rows, together, never)
+    assert sorted(one.row for one in left) == rows[:80]
+    assert sorted(written) == rows[80:]
+
+
+async def test_a_part_that_hears_away(store: Store) -> None:
+    """Where a part was refused, "away" from a server that answered is a refusal, too; without an answer it is not."""
+    rows = [Completion(place.to_bytes(16), 1, WORKER, None) for place in range(4)]
+    causes: list[Exception] = [refusal(), told("terminating"), told("again")]
+
+    async def together(some: Sequence[Completion]) -> None:
+        if rows[0] in some and causes:
+            cause = causes.pop(0)
+            raise cause if isinstance(cause, StatementError) else UnavailableError("away") from cause
+
+    left = await write_merged(store, rows, together, never)
+    assert [(one.row, one.error and one.error.sqlstate) for one in left] == [(rows[0], "57P01")]
+    causes = [UnavailableError("away"), told("terminating")]
+    for _ in range(2):  # nothing was refused before
+        with pytest.raises(UnavailableError, match="away"):
+            await write_merged(store, rows, together, never)
+    for unsaid in (OSError("gone"), told("closed", severity=None), told("starting", statement=None)):
+        causes = [refusal(), unsaid]
+        with pytest.raises(UnavailableError, match="away"):
+            await write_merged(store, rows, together, never)
+
+
+def told(
+    reason: str, *, severity: str | None = "FATAL", statement: str | None = "complete_jobs"
+) -> asyncpg.PostgresError:
+    """What the server says of a statement, or when it is connected to; what the driver says itself has no severity."""
+    error = asyncpg.AdminShutdownError(reason)
+    vars(error).update({"severity": severity, **({"statement": statement} if statement else {})})
+    return error
+
+
+async def test_a_lock_is_told_from_an_outage(store: Store, connection: Sql, dsn: str) -> None:
+    """A statement that waits too long for a lock raises ContestedError; a row that is gone counts as lockable."""
+    job, gone = await forge(connection, "RUNNING"), b"\0" * 16
+    stranger = await asyncpg.connect(dsn)
+    try:
+        async with stranger.transaction():
+            await stranger.execute("SELECT FROM pulse.jobs FOR UPDATE")
+            with pytest.raises(StatementTimeoutError, match="lock timeout"):
+                await store.extend([Renewal(job, 1, WORKER, None)], LEASE_S)
+            assert await store.lockable([job, gone]) == {gone}
+        assert await store.lockable([job, gone]) == {job, gone}
+    finally:
+        await stranger.close()
+
+
+async def test_a_claim_ends_after_so_many_bytes(store: Store, connection: Sql) -> None:
+    """Jobs with long args are claimed a few at a time, small ones in full batches; the first always."""
+    for number in range(6):
+        await forge(connection, args='{"pad": "%s"}' % ("x" * 3_000_000), priority=number)
+    assert len(await store.claim([TOPIC], [WORKER], [0] * 6, LEASE_S, now=NOW)) == 3
+    for _ in range(60):
+        await forge(connection, priority=50)
+    assert len(await store.claim([TOPIC], [WORKER], [0] * 60, LEASE_S, now=NOW)) == 60

@@ -1,0 +1,279 @@
+"""
+A scheduler that dies between any two of its statements, and another one that goes on: each occurrence exactly once.
+
+A history is a handful of moments of the database's clock: one before anything is due, one at which the first occurrence
+is, one after three were missed, one later. It is lived through once undisturbed, and then again for each statement that
+it has: the scheduler is killed before or after it, or is told that the connection broke though it was committed. What
+must have become of each schedule is arithmetic, the same each time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import time
+from collections import defaultdict
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+from uuid import UUID
+
+import asyncpg
+import pytest
+from anyio.lowlevel import checkpoint
+
+from pulse.common.ids import uuid7
+from pulse.errors import UnavailableError
+from pulse.job import CATCH_UPS, OVERLAPS
+from pulse.store.connections.pool import STATEMENT_DEADLINE_S, Pool, Target
+from pulse.store.operators.schedules import ScheduleStore
+from pulse.store.rows import Due, Fired, Firing, Level, NewSchedule, Work, from_us
+from pulse.store.store import Store
+from pulse_actors.runtime.actor import Turn
+from pulse_actors.scheduler.actor import Scheduler
+from tests.support.store.helpers import NOW, TOPIC, Sql, at
+
+pytestmark = pytest.mark.heavy
+
+HOUR_S: Final = 3600.0
+BEFORE: Final = at(-10)
+MOMENTS: Final = (BEFORE, at(0.1), at(3 * HOUR_S + 10), at(4 * HOUR_S + 1))
+MOST_HELD: Final = 4  # of five occurrences the first does not wait
+KINDS: Final[dict[str, dict[str, Any]]] = {
+    "at": {"kind": "at", "run_at": NOW},
+    "every": {"kind": "every", "every_s": HOUR_S},
+    "cron": {"kind": "cron", "cron": "0 * * * *", "timezone": "UTC"},
+    "cron by SQL": {"kind": "cron", "cron": "0 * * * *", "timezone": "UTC", "next_run_at": None},  # no cursor yet
+}
+FIRES: Final = 5  # statements that fire in an undisturbed history: one at 0, three as `all` catches up, one at 4
+HOURS: Final = {"all": [0, 1, 2, 3, 4], "latest": [0, 3, 4], "skip": [0, 4]}  # what fires of each, by its catch-up
+WATCH: Final = """
+    CREATE TABLE made (id uuid, schedule_id uuid, occurrence timestamptz);
+    CREATE FUNCTION note_made() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN INSERT INTO made VALUES (NEW.id, NEW.schedule_id, NEW.occurrence); RETURN NULL; END $$;
+    CREATE TRIGGER note_made AFTER INSERT ON pulse.jobs FOR EACH ROW EXECUTE FUNCTION note_made();
+"""
+# Who is killed before a statement leaves what somebody killed after the one before it does.
+HOWS: Final = (pytest.param("before", marks=pytest.mark.spare), "after", pytest.param("lost", marks=pytest.mark.rest))
+FORGET: Final = "DELETE FROM made; DELETE FROM pulse.jobs; DELETE FROM pulse.schedules"
+UNKNOWN: Final = "UPDATE pulse.schedules SET reckon = true WHERE next_run_at IS NULL"  # as pulse.create_schedule does
+RUN: Final = "DELETE FROM pulse.jobs WHERE next_run_at < '9999-01-01'"  # all that may run did, and is gone
+MOVE: Final = """
+    UPDATE pulse.schedules s SET next_run_at = d.next_at, following_run_at = NULL, reckon = s.kind = 'cron'
+    FROM unnest($1::uuid[], $2::timestamptz[]) AS d(id, next_at) WHERE s.id = d.id"""
+PUT: Final = """
+    INSERT INTO pulse.jobs (id, name, args, topic, submitted_at, next_run_at, max_attempts, schedule_id, occurrence)
+    SELECT d.job_id, 'n', '{}', 't', d.at, d.at, 5, d.id, d.at
+    FROM unnest($1::uuid[], $2::uuid[], $3::timestamptz[]) AS d(id, job_id, at)"""
+LEFT: Final = """SELECT (SELECT count(*) FROM pulse.jobs) + (SELECT count(*) FROM pulse.schedules s
+                         WHERE s.waiting > 0 OR s.reckon OR s.error IS NOT NULL)"""
+
+
+class KilledError(BaseException):
+    """The process is gone: no handler of any Exception sees that."""
+
+
+@dataclass(slots=True)
+class Failpoint:
+    """
+    What befalls one statement of a history.
+
+    Attributes:
+        number: Which one, from 1; 0: none.
+        how: Killed "before" it, or "after" it was committed; "lost": its answer is, and the scheduler lives.
+        seen: How many there were.
+    """
+
+    number: int = 0
+    how: str = "before"
+    seen: int = 0
+
+    def begin(self) -> None:
+        """A statement is about to be sent."""
+        self.seen += 1
+        if self._is_here("before"):
+            raise KilledError
+
+    def end(self) -> None:
+        """It was committed."""
+        if self._is_here("after"):
+            raise KilledError
+        if self._is_here("lost"):
+            raise UnavailableError("the connection broke")
+
+    def _is_here(self, how: str) -> bool:
+        return (self.seen, self.how) == (self.number, how)
+
+
+class FailingPool(Pool):
+    """One connection, a failpoint around each of its statements, and what happens in the database after each."""
+
+    def __init__(self, target: Target, only: Sql, failpoint: Failpoint, then: str | None) -> None:
+        super().__init__(target, size=1)
+        self._only, self._failpoint, self._then = only, failpoint, then
+
+    @contextlib.asynccontextmanager
+    async def connection(self, deadline_s: float = STATEMENT_DEADLINE_S) -> AsyncIterator[Sql]:
+        """The connection, for one statement."""
+        self._failpoint.begin()
+        yield self._only
+        if self._then is not None:
+            await self._only.execute(self._then)
+        self._failpoint.end()
+
+
+class Clocked(ScheduleStore):
+    """The statements about schedules at a moment of the test's own."""
+
+    moment: datetime = BEFORE
+
+    async def due(self, limit: int, *, now: datetime | None = None) -> list[Due]:
+        """At this moment."""
+        return await super().due(limit, now=now or self.moment)
+
+    async def unreckoned(self, limit: int, *, now: datetime | None = None) -> list[Due]:
+        """At this moment."""
+        return await super().unreckoned(limit, now=now or self.moment)
+
+    async def work(self, *, now: datetime | None = None) -> Work:
+        """At this moment."""
+        return await super().work(now=now or self.moment)
+
+    async def fire(self, firings: Sequence[Firing], *, now: datetime | None = None) -> list[Fired]:
+        """At this moment."""
+        return await super().fire(firings, now=now or self.moment)
+
+    async def release(self, limit: int, *, now: datetime | None = None) -> list[Level]:
+        """At this moment."""
+        return await super().release(limit, now=now or self.moment)
+
+
+class TwoSteps(Clocked):
+    """A broken variant: the cursor moves in one statement, and the job is made in the next."""
+
+    async def fire(self, firings: Sequence[Firing], *, now: datetime | None = None) -> list[Fired]:
+        """As no scheduler should."""
+        nexts = [None if one.next_us is None else from_us(one.next_us) for one in firings]
+        async with self._pool.connection() as connection:
+            await connection.execute(MOVE, [UUID(bytes=one.schedule_id) for one in firings], nexts)
+        made = [(one, from_us(one.occurrence_us)) for one in firings if one.occurrence_us is not None]
+        ids = [UUID(bytes=one.schedule_id) for one, _ in made], [uuid7() for _ in made]
+        async with self._pool.connection() as connection:
+            await connection.execute(PUT, *ids, [occurrence for _, occurrence in made])
+        return []
+
+
+@dataclass(slots=True)
+class History:
+    """
+    A database, and one run through all moments.
+
+    Attributes:
+        is_gone: Whether jobs are gone as soon as they may run; else they wait, until all moments have passed.
+        schedules: What is there, and its kind, catch_up and overlap.
+    """
+
+    dsn: str
+    connection: Sql
+    is_gone: bool
+    failpoint: Failpoint = field(default_factory=Failpoint)
+    overlaps: Sequence[str] = OVERLAPS
+    statements: type[Clocked] = Clocked
+    schedules: dict[bytes, tuple[str, str, str]] = field(default_factory=dict)
+
+    async def live(self) -> None:
+        """All of it, until nothing is left to do."""
+        await self.connection.execute(FORGET)
+        target = Target(self.dsn, "pulse-tests")
+        store = Store(target)
+        for kind, catch_up, overlap in itertools.product(KINDS, CATCH_UPS, self.overlaps):
+            words = {"next_run_at": NOW, **KINDS[kind], "catch_up": catch_up, "overlap": overlap}
+            new = NewSchedule(uuid7().bytes, "n", args="{}", topic=TOPIC, **words)
+            self.schedules[new.id] = (kind, catch_up, overlap)
+            assert await ScheduleStore(FailingPool(target, self.connection, Failpoint(), None)).create(new)
+        await self.connection.execute(UNKNOWN)
+        store.schedules = clocked = self.statements(
+            FailingPool(target, self.connection, self.failpoint, RUN if self.is_gone else None)
+        )
+        for clocked.moment in MOMENTS:
+            await self._turn(store)
+        for _ in range(MOST_HELD + 1):
+            await self.connection.execute(RUN)
+            if await self.connection.fetchval(LEFT):
+                await self._turn(store)
+        store.close()
+
+    async def _turn(self, store: Store) -> None:
+        """One turn that ends well, of as many schedulers as it takes."""
+        for _ in range(3):
+            with contextlib.suppress(KilledError):
+                scheduler = Scheduler(store)
+                with contextlib.suppress(UnavailableError):  # the runtime lets it live, and asks again
+                    await scheduler.prime(boot=True)
+                    await scheduler.turn(Turn(time.monotonic()))
+                    return
+                await scheduler.turn(Turn(time.monotonic()))
+                return
+        pytest.fail("more than one failure")
+
+    async def judge(self) -> None:
+        """Each occurrence once, as its schedule says, and nothing held for ever."""
+        made = defaultdict[bytes, list[float]](list)
+        for row in await self.connection.fetch("SELECT schedule_id, occurrence FROM made ORDER BY occurrence"):
+            made[row["schedule_id"].bytes].append((row["occurrence"] - NOW).total_seconds() / HOUR_S)
+        assert {words: made[identity] for identity, words in self.schedules.items()} == {
+            words: self._expected(*words) for words in self.schedules.values()
+        }
+        assert await self.connection.fetchval(LEFT) == 0
+
+    def _expected(self, kind: str, catch_up: str, overlap: str) -> list[int]:
+        if kind == "at" or (overlap == "skip" and not self.is_gone):
+            return [0]
+        return HOURS[catch_up]
+
+
+@pytest.fixture(scope="module")
+async def watched(module_database: str) -> AsyncIterator[Sql]:
+    """A connection to a database that notes each job that is made."""
+    connection = await asyncpg.connect(module_database)
+    await connection.execute(WATCH)
+    yield connection
+    await connection.close(timeout=5)
+    await checkpoint()
+
+
+@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("is_gone", [False, True], ids=["stay", "gone"])
+async def test_killed_at_each_statement(module_database: str, watched: Sql, how: str, *, is_gone: bool) -> None:
+    """Whichever statement it dies at, another one makes of each schedule what would have become of it anyway."""
+    whole = History(module_database, watched, is_gone)
+    await whole.live()
+    await whole.judge()
+    assert whole.failpoint.seen > 30
+    for number in range(1, whole.failpoint.seen + 1):
+        history = History(module_database, watched, is_gone, Failpoint(number, how))
+        await history.live()
+        try:
+            await history.judge()
+        except AssertionError as error:
+            raise AssertionError(f"{how} statement {number}: {error}") from None
+
+
+@pytest.mark.parametrize("how", HOWS[:2])
+async def test_two_steps_would_be_seen(module_database: str, watched: Sql, how: str) -> None:
+    """The test above proves something: where cursor and job are two statements, a kill between them loses a job."""
+    whole = History(module_database, watched, is_gone=False, overlaps=["allow"], statements=TwoSteps)
+    await whole.live()
+    await whole.judge()
+    seen = 0
+    for number in range(1, whole.failpoint.seen + 1):
+        history = History(
+            module_database, watched, False, Failpoint(number, how), overlaps=["allow"], statements=TwoSteps
+        )
+        await history.live()
+        try:
+            await history.judge()
+        except AssertionError:
+            seen += 1
+    assert seen == FIRES

@@ -1,0 +1,293 @@
+"""Jobs that are not worth starting late: never claimed after their time, and dead letters soon."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+from uuid import UUID
+
+import anyio
+import asyncpg
+import pytest
+import structlog
+
+from pulse.store.rows import Claim, Ending, EndingKind, from_s
+from pulse.store.store import Store
+from pulse_actors.watchdog import expiry
+from pulse_actors.watchdog.expiry import expire
+from tests.support.store.helpers import (
+    LEASE_S,
+    NOW,
+    STATUSES,
+    TOPIC,
+    WAITING,
+    WORKER,
+    Patch,
+    Sql,
+    at,
+    claim,
+    forge,
+    history,
+    job,
+    read,
+)
+from tests.support.waiting import until, until_blocked
+
+pytestmark = pytest.mark.heavy
+
+
+async def expires_at(connection: Sql, identity: bytes) -> object:
+    """What its row says."""
+    return await connection.fetchval("SELECT expires_at FROM pulse.jobs WHERE id = $1", UUID(bytes=identity))
+
+
+@pytest.mark.parametrize("status", WAITING)
+@pytest.mark.parametrize("levels", [None, [(TOPIC, 0, NOW.timestamp())]], ids=["full", "known levels"])
+async def test_what_has_expired_is_not_claimed(
+    store: Store, connection: Sql, status: str, levels: list[tuple[str, int, float | None]] | None
+) -> None:
+    """Not from that very moment on, whether or not somebody has swept; one that still has time is."""
+    for _ in range(20):
+        await forge(connection, status, expires_at=at(5))
+    good = await forge(connection, status, next_run_at=at(1), expires_at=at(5.001))
+    found = await store.claim([TOPIC], [WORKER], [0] * 9, LEASE_S, levels=levels, now=at(5))
+    assert [one.id for one in found] == [good]
+
+
+async def test_what_has_expired_is_not_claimed_where_topics_age(store: Store, connection: Sql) -> None:
+    """However long it has waited; until it is swept it lends its age to its level."""
+    for _ in range(3):
+        await forge(connection, topic="a", next_run_at=at(-100), expires_at=at(-1))
+    young, other = await forge(connection, topic="a", next_run_at=at(-5)), await forge(connection, topic="b")
+    claims = await store.claim(["a", "b"], [WORKER], [0] * 9, LEASE_S, ageing_s={"a": 1.0, "b": 1.0}, now=NOW)
+    assert [one.id for one in claims] == [young, other]
+
+
+@pytest.mark.parametrize("ageing", [None, {TOPIC: 1.0}], ids=["strict", "ageing"])
+@pytest.mark.parametrize("levels", [None, [(TOPIC, 0, None)]], ids=["full", "known levels"])
+async def test_what_expires_while_a_claim_waits(
+    store: Store,
+    connection: Sql,
+    dsn: str,
+    levels: list[tuple[str, int, float | None]] | None,
+    ageing: dict[str, float] | None,
+) -> None:
+    """A claim that waited for a lock on the table starts nothing whose time ran out meanwhile, and all else."""
+    await connection.execute(
+        "SELECT pulse.submit(name => 'n', topic => $1, expires_in_s => s) FROM unnest('{0.3,1e6}'::float8[]) AS s",
+        TOPIC,
+    )
+    holder = await asyncpg.connect(dsn)
+    try:
+        await holder.execute("BEGIN; LOCK TABLE pulse.jobs IN EXCLUSIVE MODE")
+        claiming = asyncio.create_task(store.claim([TOPIC], [WORKER], [0] * 9, LEASE_S, levels=levels, ageing_s=ageing))
+        await until_blocked(connection, by=holder.get_server_pid())
+
+        await until(
+            lambda: connection.fetchval("SELECT min(expires_at) < clock_timestamp() FROM pulse.jobs"),
+            "its time is over",
+        )
+    finally:
+        await holder.close()
+    assert [row["started_at"] < row["expires_at"] for row in await _claimed(connection, await claiming)] == [True]
+
+
+@pytest.mark.parametrize("ageing", [None, {TOPIC: 1.0}], ids=["strict", "ageing"])
+async def test_what_expires_while_a_claim_works(store: Store, connection: Sql, ageing: dict[str, float] | None) -> None:
+    """Jobs whose times run out one after the other, within milliseconds: each starts before its time or not at all."""
+    await connection.execute(
+        """INSERT INTO pulse.jobs (id, name, topic, args, max_attempts, timeout_s, expires_at)
+           SELECT gen_random_uuid(), 'n', $1, '{}', 1, 1, now() + n * interval '1 millisecond'
+           FROM generate_series(1, 500) AS n""",
+        TOPIC,
+    )
+    claims = await store.claim([TOPIC], [WORKER], [0] * 500, LEASE_S, ageing_s=ageing)
+    rows = await _claimed(connection, claims)
+    assert 0 < len(rows) < 500
+    assert all(row["started_at"] < row["expires_at"] for row in rows)
+
+
+async def _claimed(connection: Sql, claims: list[Claim]) -> list[Any]:
+    ids = [UUID(bytes=one.id) for one in claims]
+    return await connection.fetch("SELECT started_at, expires_at FROM pulse.jobs WHERE id = ANY($1)", ids)
+
+
+async def test_who_expires(store: Store, connection: Sql) -> None:
+    """Jobs that wait and whose time is over, in whatever topic, paused or not, due or not; no other."""
+    made = {
+        (status, seconds): await forge(connection, status, expires_at=at(seconds), next_run_at=at(100))
+        for status in STATUSES
+        for seconds in (0, 10, 11)
+    }
+    never = await forge(connection)
+    await store.gate.pause("", None)
+    assert await store.expire(100, now=at(10)) == 4
+    assert (await read(connection, never))["status"] == "PENDING"
+    for (status, seconds), identity in made.items():
+        row = await read(connection, identity)
+        dead = status in WAITING and seconds <= 10
+        assert row["status"] == ("DEAD_LETTERED" if dead else status)
+        assert (row["completed_at"] == at(10)) is dead
+    assert await store.expire(100, now=at(10)) == 0
+
+
+async def test_what_an_expired_job_says(store: Store, connection: Sql) -> None:
+    """Its last error names the time, and what it failed of before; its history has an attempt 0: there was none."""
+    fresh = await forge(connection, expires_at=at(5.25))
+    failed = await forge(connection, "RETRYING", expires_at=at(5.25), last_error="boom", progress="1")
+    assert await store.expire(100, now=at(6)) == 2
+    text = "expired: not started by 2030-01-01T00:00:05.250Z"
+    assert (await read(connection, fresh))["last_error"] == text
+    row = await read(connection, failed)
+    assert row["last_error"] == f"{text}\nthe last error was: boom"
+    assert (row["attempts"], row["uncharged"], row["progress"]) == (1, 0, "1")
+    for identity, error in ((fresh, text), (failed, row["last_error"])):
+        (one,) = await history(connection, identity)
+        assert (one["attempt"], one["outcome"], one["worker"], one["ended_at"], one["error"]) == (
+            0,
+            "expired",
+            None,
+            at(6),
+            error,
+        )
+
+
+async def test_some_at_a_time(store: Store, connection: Sql) -> None:
+    """No more than asked for, those that expired first."""
+    ids = [await forge(connection, expires_at=at(-seconds)) for seconds in range(5)]
+    assert await store.expire(2, now=NOW) == 2
+    assert [(await read(connection, one))["status"] for one in ids] == ["PENDING"] * 3 + ["DEAD_LETTERED"] * 2
+
+
+async def test_a_row_that_is_locked_waits_for_the_next_look(store: Store, connection: Sql) -> None:
+    """A sweep waits for nobody."""
+    locked, other = [await forge(connection, expires_at=NOW) for _ in range(2)]
+    async with connection.transaction():
+        await connection.execute("SELECT FROM pulse.jobs WHERE id = $1 FOR UPDATE", UUID(bytes=locked))
+        assert await store.expire(10, now=at(1)) == 1
+    assert (await read(connection, other))["status"] == "DEAD_LETTERED"
+    assert await store.expire(10, now=at(1)) == 1
+
+
+@pytest.mark.parametrize("kind", [EndingKind.ERROR, EndingKind.RELEASED, EndingKind.SNOOZED])
+async def test_what_runs_may_finish_but_not_start_again(store: Store, connection: Sql, kind: EndingKind) -> None:
+    """A handler that was started in time goes on; when it fails, or is given back, after that time, that was it."""
+    identity = await forge(connection, "RUNNING", expires_at=at(1))
+    assert await store.expire(10, now=at(2)) == 0
+    await store.end([_ending(identity, kind)], now=at(2))
+    assert await store.expire(10, now=at(2)) == 1
+    row = await read(connection, identity)
+    assert (row["status"], row["last_error"].split(":")[0]) == ("DEAD_LETTERED", "expired")
+    assert {one["outcome"] for one in await history(connection, identity)} == {kind.value, "expired"}
+
+
+def _ending(identity: bytes, kind: EndingKind) -> Ending:
+    from pulse.store.rows import Ending
+
+    return Ending(identity, 1, WORKER, kind, "boom", 0.0)
+
+
+@pytest.mark.parametrize(("now", "left"), [(at(4), at(5)), (at(5), None)])
+async def test_a_retry_drops_an_expiry_that_is_over(store: Store, connection: Sql, now: Any, left: object) -> None:
+    """Whoever retries what has expired wants it to run; a time that is still to come stays."""
+    identity = await forge(connection, "CANCELED", expires_at=at(5))
+    await store.retry([identity], now=now)
+    assert await expires_at(connection, identity) == left
+    assert await store.expire(10, now=now) == 0
+    assert [one.id for one in await store.claim([TOPIC], [WORKER], [0], LEASE_S, now=now)] == [identity]
+
+
+@pytest.mark.parametrize("again", [False, True])
+async def test_submit(store: Store, connection: Sql, again: bool) -> None:
+    """As a time, or reckoned from the database's now; a submit that is repeated does not move it."""
+    absolute, relative, never = job(expires_at=at(7).timestamp()), job(expires_in_s=2.5, delay_s=1.0), job()
+    jobs = [absolute, relative, never]
+    submit = store.submit_again if again else store.submit
+    await submit(jobs, now=NOW)
+    expected = [at(7), at(2.5), None]
+    assert [await expires_at(connection, one.id or b"") for one in jobs] == expected
+    await store.submit_again(jobs, now=at(1))
+    assert [await expires_at(connection, one.id or b"") for one in jobs] == expected
+
+
+async def test_submit_by_sql(connection: Sql) -> None:
+    """Both functions know both ways; one that is over already is taken as it is: a repeated submit must be."""
+    one = await connection.fetchval(
+        "SELECT pulse.submit(name => 'n', expires_at => '2030-01-01T00:00:09Z', run_at => '2030-01-01')"
+    )
+    two = await connection.fetchval("SELECT pulse.submit(name => 'n', expires_in_s => 60)")
+    many = await connection.fetch(
+        """SELECT pulse.submit_many('[{"name": "n", "expires_in_s": 60}, {"name": "n", "expires_at": "2001-01-01Z"},
+                                      {"name": "n"}]') AS id"""
+    )
+    rows = {row["id"]: row for row in await connection.fetch("SELECT id, submitted_at, expires_at FROM pulse.jobs")}
+    assert rows[one]["expires_at"] == at(9)
+    for identity in (two, many[0]["id"]):
+        row = rows[identity]
+        assert (row["expires_at"] - row["submitted_at"]).total_seconds() == pytest.approx(60, abs=1)
+    assert rows[many[1]["id"]]["expires_at"] == from_s(978307200)
+    assert rows[many[2]["id"]]["expires_at"] is None
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"expires_in_s": -1}, "expires_in_s is -1; seconds above 0, at most 1e9, are allowed"),
+        ({"expires_in_s": 0}, "expires_in_s is 0; seconds above 0, at most 1e9, are allowed"),
+        ({"expires_in_s": 2e9}, "expires_in_s is 2000000000; seconds above 0, at most 1e9, are allowed"),
+        (
+            {"expires_in_s": 1, "expires_at": "2030-01-01Z"},
+            "expires_at and expires_in_s are both given; one of them is allowed",
+        ),
+        (
+            {"expires_at": "2030-01-01T00:00:00+00", "run_at": "2030-01-01T00:00:00+00"},
+            "expires_at is 2030-01-01 00:00:00+00; a time after run_at (2030-01-01 00:00:00+00) is allowed",
+        ),
+    ],
+)
+async def test_what_sql_refuses(connection: Sql, given: dict[str, object], message: str) -> None:
+    """One line that names the option, the value and what is allowed; nothing is submitted."""
+    await connection.execute("SET timezone = 'UTC'")
+    arguments = ", ".join(f"{key} => '{value}'" for key, value in given.items())
+    for sql in (
+        f"SELECT pulse.submit(name => 'n', {arguments})",
+        f"SELECT pulse.submit_many('{json.dumps([{'name': 'n'}, {'name': 'n', **given}])}')",
+    ):
+        with pytest.raises(asyncpg.InvalidParameterValueError) as caught:
+            await connection.execute(sql)
+        assert str(caught.value) == message
+    assert await connection.fetchval("SELECT count(*) FROM pulse.jobs") == 0
+
+
+async def test_the_sweep(store: Store, connection: Sql, monkeypatch: Patch) -> None:
+    """It goes on until nothing is left, and says how many there were."""
+    monkeypatch.setattr(expiry, "LIMIT", 3)
+    ids = [await forge(connection, expires_at=NOW, submitted_at=NOW) for _ in range(7)]
+    await connection.execute("UPDATE pulse.jobs SET expires_at = now()")
+    with structlog.testing.capture_logs() as logs:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(expire, store)
+
+            async def are_dead() -> bool:
+                waiting = await connection.fetchval("SELECT count(*) FROM pulse.jobs WHERE status = 'PENDING'")
+                return waiting == 0 and any(one["event"] == "jobs_expired" for one in logs)
+
+            await until(are_dead, "the sweep")
+            tasks.cancel_scope.cancel()
+    assert [one["count"] for one in logs if one["event"] == "jobs_expired"] == [7]
+    assert {(await read(connection, one))["status"] for one in ids} == {"DEAD_LETTERED"}
+
+
+async def test_an_expiry_meets_a_claim(store: Store, connection: Sql) -> None:
+    """Of a claim and a sweep that meet at one row, each passes the other's by: it is claimed or given up, not both."""
+    for first in ("claim", "expire"):
+        identity = await forge(connection, expires_at=at(5), topic=TOPIC)
+        transaction = connection.transaction()
+        await transaction.start()
+        await connection.execute("SELECT FROM pulse.jobs WHERE id = $1 FOR UPDATE", UUID(bytes=identity))
+        doing = claim(store, seconds=4) if first == "claim" else store.expire(10, now=at(6))
+        assert await asyncio.wait_for(doing, 5) in ([], 0)
+        await transaction.rollback()
+        claimed, expired = await claim(store, seconds=4), await store.expire(10, now=at(6))
+        assert (len(claimed), expired) == (1, 0)

@@ -1,0 +1,79 @@
+"""The bench in its smallest form: what it finds has the shape that it promises. Nothing here is about speed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from tests.support.servers.embedded_kit import needs_postgres
+from tests.support.systems.system_kit import PATHS, ROOT
+
+pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system, pytest.mark.rest]
+
+DEADLINE_S: Final = 100.0
+SCENES: Final = ("drain", "cpu", "submit")
+PROCESSES: Final = ("all together", "postgres", "dispatcher", "worker", "others")
+
+
+def bench(*words: str) -> subprocess.CompletedProcess[str]:
+    """Run it to its end."""
+    env = {**os.environ, "PYTHONPATH": PATHS}
+    command = [sys.executable, "-m", "bench", *words]
+    return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+
+
+@needs_postgres
+def test_smallest_form(tmp_path: Path) -> None:
+    """Every scene that was asked for is there, each figure with all its runs, compared with the yardstick."""
+    path = tmp_path / "result.json"
+    done = bench(*SCENES, "--size", "tiny", "--rounds", "1", "--json", str(path))
+    assert done.returncode == 0, done.stderr
+    found = json.loads(path.read_text("utf-8"))
+    assert found["format"] == 1
+    assert found["failures"] == []
+    assert found["size"]["drain_jobs"] == 3000
+    assert [scene["name"] for scene in found["scenes"]] == list(SCENES)
+    figures = {one["name"]: one for scene in found["scenes"] for one in scene["figures"]}
+    for one in figures.values():
+        check_figure(one)
+    assert figures["drain of 3,000 jobs"]["against"] == "bare SQL loop"
+    assert {f"CPU, {name}" for name in PROCESSES} < set(figures)
+    assert "| drain of 3,000 jobs |" in bench("table", str(path), str(path)).stdout
+
+
+def check_figure(one: dict[str, Any]) -> None:
+    """One run, its median, and its ratio where there is something to compare."""
+    (run,) = one["runs"]
+    assert one["median"] == one["min"] == one["max"] == run["value"] >= 0
+    if one["against"] is None:
+        assert run["reference"] is run["ratio"] is one["ratio_median"] is None
+    else:
+        assert run["ratio"] == one["ratio_median"] == run["value"] / run["reference"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["drian"], "there is no scene 'drian'; there are drain, cpu, submit,"),
+        (["--rounds", "0"], "--rounds 0: must be a whole number from 1 to 100"),
+        (["--size", "huge"], "--size huge: must be one of default, full, tiny"),
+        (["--set", "depht=3"], "--set depht=3: there is no size 'depht'; there are drain_jobs,"),
+        (["--set", "depth=-3"], "--set depth=-3: depth must be a whole number from 1 to 1e+09"),
+        (["--set", "steady_s=nan"], "--set steady_s=nan: steady_s must be a number above 0, to 1e+09"),
+        (["--json", "/nowhere/a.json"], "--json /nowhere/a.json: there is no directory /nowhere"),
+        (["--plot", "a.gif"], "--plot a.gif: the name must end in .svg or .png"),
+        (["table", "/nowhere/a.json"], "/nowhere/a.json: No such file or directory"),
+    ],
+)
+def test_wrong_words(words: list[str], said: str) -> None:
+    """What cannot be measured is refused before anything is started, in one line that says what is allowed."""
+    done = bench(*words)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(f"bench: {said}")
+    assert done.stderr.count("\n") == 1

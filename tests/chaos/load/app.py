@@ -1,0 +1,246 @@
+"""The handlers of the chaos suite: short, long, busy, forking, failing and deadly ones; each call is in the ledger."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import anyio
+
+import pulse
+from pulse.system import processes
+from tests.chaos.load.ledger import GOVERNED_TOPIC, VARIABLE, Ledger
+
+LOOK_S: Final = 0.02
+CHILD_S: Final = 120  # a child that nobody ends by then ends itself
+Answer = dict[str, Any]
+
+app = pulse.App()
+ledger = Ledger(Path(os.environ.get(VARIABLE, "ledger")))
+
+
+@contextmanager
+def noted(ctx: pulse.Context) -> Iterator[Answer]:
+    """Write down the start and the end, and whether somebody else runs the same job at this moment; yields a result."""
+    ledger.write("start", ctx.job_id, ctx.attempt, name=ctx.name)
+    other = ledger.enter(ctx.job_id)
+    if other is not None:
+        ledger.write("overlap", ctx.job_id, ctx.attempt, other=other)
+    how = "ok"
+    try:
+        yield {"attempt": ctx.attempt}
+    except BaseException as error:
+        how = f"{type(error).__name__}{', cancelled' if ctx.cancelled else ''}"
+        raise
+    finally:
+        ledger.leave(ctx.job_id)
+        ledger.write("end", ctx.job_id, ctx.attempt, how=how)
+
+
+# What most jobs are.
+
+
+@app.handler("short")
+async def short(ctx: pulse.Context, seconds: float = 0.0) -> Answer:
+    """Wait for something else, as most jobs do."""
+    with noted(ctx) as result:
+        await anyio.sleep(seconds)
+        return result
+
+
+@app.handler("long")
+async def long(ctx: pulse.Context, seconds: float) -> Answer:
+    """The same for so long that it needs its heartbeats; tells its progress, and resumes where it was."""
+    with noted(ctx) as result:
+        saved = ctx.previous.checkpoint if ctx.previous is not None else None
+        done_s = float(saved) if isinstance(saved, (int, float)) else 0.0
+        while done_s < seconds:
+            await anyio.sleep(0.25)
+            done_s += 0.25
+            await ctx.checkpoint(done_s)
+            await ctx.progress(done_s / seconds)
+        return result
+
+
+@app.handler("busy")
+def busy(ctx: pulse.Context, seconds: float) -> Answer:
+    """Use the processor, in a thread."""
+    with noted(ctx) as result:
+        until_s, digest = time.monotonic() + seconds, b""
+        while time.monotonic() < until_s:
+            digest = hashlib.sha256(digest * 100).digest()
+        return result
+
+
+@app.handler("hold")
+async def hold(ctx: pulse.Context, gate: str) -> Answer:
+    """Run until a file is there."""
+    with noted(ctx) as result:
+        while not Path(gate).exists():  # noqa: ASYNC110 - another process makes it
+            await anyio.sleep(LOOK_S)
+        return result
+
+
+@app.handler("tick", topic="ticks")
+async def tick(ctx: pulse.Context) -> Answer:
+    """An occurrence of a schedule."""
+    with noted(ctx) as result:
+        return result
+
+
+# What goes wrong by itself.
+
+
+@app.handler("flaky", max_attempts=4)
+async def flaky(ctx: pulse.Context, fails: int) -> Answer:
+    """Fail so many times."""
+    with noted(ctx) as result:
+        if ctx.attempt <= fails:
+            raise ValueError(f"attempt {ctx.attempt}")
+        return result
+
+
+@app.handler("doomed", max_attempts=2)
+def doomed(ctx: pulse.Context) -> None:
+    """Fail each time."""
+    with noted(ctx):
+        raise RuntimeError("always")
+
+
+@app.handler("faulty", topic=GOVERNED_TOPIC)
+async def faulty(ctx: pulse.Context, fails: int) -> Answer:
+    """Fail so many times; how often it is tried, and when, its topic says."""
+    with noted(ctx) as result:
+        if ctx.attempt <= fails:
+            raise ValueError(f"attempt {ctx.attempt}")
+        return result
+
+
+@app.handler("perishable", topic=GOVERNED_TOPIC)
+async def perishable(ctx: pulse.Context, seconds: float) -> Answer:
+    """What is not worth starting late."""
+    with noted(ctx) as result:
+        await anyio.sleep(seconds)
+        return result
+
+
+@app.handler("later")
+async def later(ctx: pulse.Context, seconds: float, how: str) -> Answer | pulse.Snooze:
+    """Ask for another try at another time, the first time."""
+    with noted(ctx) as result:
+        if ctx.attempt > 1:
+            return result
+        if how == "snooze":
+            return pulse.Snooze(seconds)
+        raise pulse.RetryAfter(seconds, "later")
+
+
+@app.handler("discarded")
+async def discarded(ctx: pulse.Context) -> None:
+    """Give up for good."""
+    with noted(ctx):
+        raise pulse.Discard("no use")
+
+
+@app.handler("wicked", max_attempts=1)
+def wicked(ctx: pulse.Context, how: str) -> object:
+    """Return, or raise, what PostgreSQL cannot hold."""
+    with noted(ctx):
+        match how:
+            case "nul":
+                return "a\0b"
+            case "surrogate":
+                return "\ud800"
+            case "nan":
+                return float("nan")
+            case "set":
+                return {1}
+            case "deep":
+                value: list[object] = []
+                for _ in range(900):
+                    value = [value]
+                return value
+            case _:
+                raise ValueError("a\0b\ud800c" + "x" * 100_000)
+
+
+# What takes its process along, or gets in its way.
+
+
+def die(how: str) -> None:
+    """End this process."""
+    if how == "exit":
+        os._exit(7)
+    os.kill(os.getpid(), signal.Signals[how])
+    time.sleep(CHILD_S)
+
+
+@app.handler("deadly", max_crashes=3)
+async def deadly(ctx: pulse.Context, how: str, times: int = 100) -> Answer:
+    """Kill its process at each of the first so many attempts."""
+    with noted(ctx) as result:
+        if ctx.attempt <= times:
+            die(how)
+        return result
+
+
+@app.handler("fatal", topic=GOVERNED_TOPIC)
+async def fatal(ctx: pulse.Context, times: int) -> Answer:
+    """The same; how often is too often, its topic says."""
+    with noted(ctx) as result:
+        if ctx.attempt <= times:
+            die("SIGKILL")
+        return result
+
+
+@app.handler("grip")
+def grip(ctx: pulse.Context, seconds: float) -> Answer:
+    """Hold the interpreter, so that nothing else in this process runs; PyDLL does not let it go."""
+    with noted(ctx) as result:
+        ctypes.PyDLL(None).usleep(int(seconds * 1_000_000))
+        return result
+
+
+@app.handler("hung", max_attempts=2, timeout_s=1.0)
+def hung(ctx: pulse.Context) -> Answer:
+    """Go on and on, whoever asks it to end."""
+    with noted(ctx) as result:
+        until_s = time.monotonic() + CHILD_S
+        while time.monotonic() < until_s:
+            time.sleep(LOOK_S)
+        return result
+
+
+@app.handler("forks")
+async def forks(ctx: pulse.Context, how: str, gate: str | None = None) -> Answer:
+    """Leave a child behind that holds every descriptor of this process: plain, in a session of its own, or a daemon."""
+    with noted(ctx) as result:
+        child = os.fork()
+        if child == 0:
+            _be_child(ctx, how)
+        if how == "daemon":
+            os.waitpid(child, 0)  # noqa: ASYNC222 - it ends at once; its own child goes on
+        while gate is not None and not Path(gate).exists():  # noqa: ASYNC110 - another process makes it
+            await anyio.sleep(LOOK_S)
+        return result
+
+
+def _be_child(ctx: pulse.Context, how: str) -> None:
+    signal.set_wakeup_fd(-1)  # the parent's, whose loop would take this process's signals for its own
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    if how != "plain":
+        os.setsid()
+    if how == "daemon" and os.fork():
+        os._exit(0)
+    ledger.write("child", ctx.job_id, ctx.attempt, how=how, start=processes.start_time(os.getpid()))
+    signal.alarm(CHILD_S)
+    while True:
+        signal.pause()

@@ -1,0 +1,202 @@
+"""The load: producers that submit a mix of jobs all the time, beside operators who change things."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+import pulse
+from pulse.common.ids import uuid7
+from tests.chaos.load.ledger import GOVERNED_TOPIC, Ledger
+from tests.chaos.load.operators import Staff
+from tests.chaos.load.turns import PATIENCE_S, Turns
+
+CLIENT_S: Final = 5.0
+DEATHS: Final = ("exit", "SIGKILL", "SIGSEGV", "SIGABRT")
+
+Args = dict[str, Any]
+Choice = tuple[str, Args, Args]  # a handler, its args, options of the submit
+# What a load may consist of.
+KINDS: Final[Mapping[str, Callable[[random.Random], Choice]]] = {
+    "short": lambda rng: ("short", {"seconds": rng.choice([0.0, 0.0, 0.02, 0.1])}, {"priority": rng.randint(-2, 2)}),
+    "medium": lambda rng: ("long", {"seconds": rng.uniform(0.5, 1.5)}, {}),
+    "long": lambda rng: ("long", {"seconds": rng.uniform(1.0, 6.0)}, {}),
+    "busy": lambda rng: ("busy", {"seconds": rng.uniform(0.01, 0.1)}, {}),
+    "flaky": lambda _: ("flaky", {"fails": 1}, {}),
+    "shaky": lambda rng: ("flaky", {"fails": rng.randint(1, 2)}, {}),
+    "doomed": lambda _: ("doomed", {}, {}),
+    "later": lambda rng: ("later", {"seconds": rng.uniform(0.1, 0.5), "how": rng.choice(["snooze", "retry"])}, {}),
+    "discarded": lambda _: ("discarded", {}, {}),
+    "wicked": lambda rng: ("wicked", {"how": rng.choice(["nul", "surrogate", "nan", "set", "deep", "raise"])}, {}),
+    "deadly": lambda rng: ("deadly", {"how": rng.choice(DEATHS), "times": rng.choice([1, 1, 100])}, {}),
+    "forks": lambda rng: ("forks", {"how": rng.choice(["plain", "setsid", "daemon"])}, {}),
+    "hung": lambda _: ("hung", {}, {}),
+    "faulty": lambda rng: ("faulty", {"fails": rng.randint(1, 4)}, {"topic": GOVERNED_TOPIC}),
+    "fatal": lambda rng: ("fatal", {"times": rng.randint(1, 5)}, {"topic": GOVERNED_TOPIC}),
+    "perishable": lambda rng: (
+        "perishable",
+        {"seconds": rng.choice([0.0, 0.1])},
+        {"topic": GOVERNED_TOPIC, "expires_in_s": rng.choice([0.2, 1.0, 3.0, 20.0])},
+    ),
+    "grip": lambda rng: ("grip", {"seconds": rng.uniform(0.1, 2.0)}, {}),
+}
+# Innocent jobs, and some that fail by themselves; nothing that harms others. All of it is over within seconds.
+BRIEF: Final = {"short": 60, "medium": 6, "busy": 6, "flaky": 1, "doomed": 1, "later": 3, "discarded": 1}
+# What the policy of its topic decides about.
+GOVERNED: Final = {"faulty": 3, "fatal": 0.1, "perishable": 4}
+# The same for longer, with jobs that take their process along or get in its way.
+WILD: Final = {
+    **BRIEF,
+    **GOVERNED,
+    "long": 5,
+    "shaky": 2,
+    "wicked": 2,
+    "deadly": 0.2,
+    "forks": 0.2,
+    "grip": 0.2,
+    "hung": 0.1,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """
+    What a load is like.
+
+    Attributes:
+        rate: Jobs per second, of all producers together.
+        producers: How many submit.
+        batch: Most jobs of one submit.
+        mix: Kind -> how often, relative to the others.
+    """
+
+    rate: float
+    producers: int = 1
+    batch: int = 5
+    mix: Mapping[str, float] = field(default_factory=lambda: BRIEF)
+
+    def __str__(self) -> str:
+        return f"{self.rate:.0f} jobs/s of {self.producers} producers, up to {self.batch} at once"
+
+
+class Producer(Turns):
+    """
+    Submits jobs at a steady rate, each until it is acknowledged.
+
+    Args:
+        socket: The server's.
+        ledger: Where it writes what it does.
+        shape: What it submits.
+        rng: Chooses.
+    """
+
+    def __init__(self, socket: Path, ledger: Ledger, shape: Shape, rng: random.Random) -> None:
+        super().__init__()
+        self._socket = socket
+        self._ledger = ledger
+        self._shape = shape
+        self._rng = rng
+        self._kinds = list(shape.mix)
+        self._weights = list(shape.mix.values())
+        self._client = pulse.Client(socket, timeout_s=CLIENT_S)
+        self._next_s = time.monotonic()
+        self._patience_s = PATIENCE_S
+        self.acked = 0
+        self.gave_up = 0
+        self.slowest_s = 0.0
+
+    def turn(self) -> None:
+        """Submit once, and wait for the next time."""
+        jobs = [self._job() for _ in range(self._rng.randint(1, self._shape.batch))]
+        self._submit(jobs)
+        self._next_s = max(self._next_s, time.monotonic() - 1.0) + len(jobs) * self._shape.producers / self._shape.rate
+        self.pause_s(max(0.0, self._next_s - time.monotonic()))
+
+    def end(self) -> None:
+        """Stop for good."""
+        super().end()
+        self._client.close()
+
+    def _job(self) -> dict[str, Any]:
+        [kind] = self._rng.choices(self._kinds, self._weights)
+        name, args, options = KINDS[kind](self._rng)
+        return {"name": name, "args": args, "id": uuid7(), **options}
+
+    def _submit(self, jobs: list[dict[str, Any]]) -> None:
+        for job in jobs:
+            self._ledger.write("intent", job["id"])
+        started_s = time.monotonic()
+        while time.monotonic() < started_s + self._patience_s and not self._over.is_set():
+            try:
+                self._client.submit_many(jobs)  # type: ignore[arg-type]
+            except pulse.PulseError:
+                self.pause_s(self._rng.uniform(0.02, 0.1))
+            else:
+                self.slowest_s = max(self.slowest_s, time.monotonic() - started_s)
+                for job in jobs:
+                    self._ledger.write("acked", job["id"])
+                self.acked += len(jobs)
+                return
+        self.gave_up += not self._over.is_set()
+
+
+class Load:
+    """
+    Everybody who wants something; use it as a context manager.
+
+    Args:
+        socket: The server's.
+        ledger: Where producers write.
+        shape: What is submitted.
+        seed: Of every choice.
+        staff: Operators that are there, too.
+    """
+
+    def __init__(self, socket: Path, ledger: Ledger, shape: Shape, seed: int, staff: Sequence[Staff] = ()) -> None:
+        self.producers = [
+            Producer(socket, ledger, shape, random.Random(f"{seed}/{number}")) for number in range(shape.producers)
+        ]
+        self._staff = staff
+        self._threads: list[Turns] = [*self.producers, *staff]
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for thread in self._threads:
+            thread.rest()
+        for thread in self._threads:
+            thread.end()
+
+    @property
+    def acked(self) -> int:
+        """Jobs that were acknowledged so far."""
+        return sum(producer.acked for producer in self.producers)
+
+    @property
+    def gave_up(self) -> int:
+        """Submits that nobody acknowledged however long it was tried."""
+        return sum(producer.gave_up for producer in self.producers)
+
+    def rest(self) -> None:
+        """Nobody wants anything more for now."""
+        for thread in self._threads:
+            thread.rest()
+        for thread in self._threads:
+            thread.wait_rest()
+        for one in self._staff:
+            one.conclude()
+
+    def go_on(self) -> None:
+        """Everybody again."""
+        for thread in self._threads:
+            thread.go_on()

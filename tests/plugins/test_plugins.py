@@ -1,0 +1,296 @@
+"""What the suite itself does: its lists of skips and costs, its lanes, its search for secrets, and a check of many."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.plugins.times import Cost, read, summary
+from tests.support.checking.every import every
+from tests.support.confidential import confidential
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def run_suite(folder: Path, plugin: str, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run pytest on *folder* with one of our plugins, and no others but xdist: each would take a second."""
+    env = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "PYTEST_PLUGINS": f"xdist.plugin,tests.plugins.{plugin}",
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        **env,
+    }
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--rootdir", str(folder), *arguments]
+    return subprocess.run([*command, str(folder)], env=env, cwd=folder, capture_output=True, check=False, text=True)
+
+
+# Skips.
+
+SKIPPING = """
+import pytest
+
+def test_runs(): pass
+
+def test_skips(): pytest.skip("no moon\\ntonight")
+
+@pytest.mark.skipif(True, reason="never here")
+def test_marked(): pass
+
+@pytest.mark.xfail(strict=True)
+def test_expected_to_fail(): assert False
+"""
+
+
+def skips_of(folder: Path, *arguments: str) -> list[str]:
+    """The lines that the plugin wrote."""
+    run_suite(folder, "skips", "-q", *arguments, PULSE_SKIPS_FILE=str(folder / "skips"))
+    return (folder / "skips").read_text("utf-8").splitlines()
+
+
+def test_skips_are_listed_with_their_reasons(tmp_path: Path) -> None:
+    """A skip by call and one by mark, on a line each, side by side, too; the list is there when it is empty."""
+    (tmp_path / "test_it.py").write_text(SKIPPING)
+    expected = ["test_it.py::test_skips\tno moon tonight", "test_it.py::test_marked\tnever here"]
+    assert skips_of(tmp_path) == expected
+    assert sorted(skips_of(tmp_path, "-n", "2")) == sorted(expected)
+    assert skips_of(tmp_path, "-k", "test_runs") == []
+    (tmp_path / "test_it.py").write_text("import pytest\npytest.skip('no spin', allow_module_level=True)\n")
+    assert skips_of(tmp_path) == ["test_it.py\tno spin"]
+
+
+# Lanes.
+
+LANES = """
+import os, time, pytest
+
+@pytest.mark.system
+def test_system_{0}(): say("system")
+
+@pytest.mark.patient
+def test_patient_{0}(): say("patient")
+
+@pytest.mark.timed
+def test_timed_{0}(): say("timed")
+
+@pytest.mark.parametrize("one", range(3))
+def test_plain_{0}(one): say("{0}")
+
+def say(lane):
+    with open("said", "a") as file:
+        file.write(f"{{lane}} {{os.environ['PYTEST_XDIST_WORKER']}} {{os.nice(0)}}\\n")
+"""
+
+
+def test_lanes(tmp_path: Path) -> None:
+    """A lane has one process whatever files its tests are in; marked lanes are never nice; names stay as they are."""
+    for name in ("a", "b", "c"):
+        (tmp_path / f"test_{name}.py").write_text(LANES.format(name))
+    options = ["-v", "-n", "3", "-o", "markers=system\npatient\ntimed", "--strict-markers"]
+    done = run_suite(tmp_path, "lanes", *options)
+    assert "18 passed" in done.stdout, done.stdout + done.stderr
+    assert "PASSED test_b.py::test_system_b" in done.stdout
+    said = [line.split() for line in (tmp_path / "said").read_text("utf-8").splitlines()]
+    for lane in ("system", "patient", "timed", "a", "b", "c"):
+        assert len({process for one, process, _ in said if one == lane}) == 1
+        assert sum(one == lane for one, _, _ in said) == 3
+    nice = os.nice(0)
+    assert {int(value) for lane, _, value in said if lane in {"system", "patient", "timed"}} == {nice}
+    assert {int(value) for lane, _, value in said if lane in {"a", "b", "c"}} == {min(nice + 10, 19)}
+
+
+# Costs.
+
+BURN = "import time; end_s = time.process_time() + 0.2\nwhile time.process_time() < end_s: pass"
+COSTLY = f"""
+import subprocess, sys, time, pytest
+
+BURN = {BURN!r}
+
+@pytest.fixture(scope="module")
+def server():
+    with subprocess.Popen([sys.executable, "-c", BURN + "\\nprint(flush=True)\\ninput()"], stdin=-1, stdout=-1) as made:
+        yield made
+        made.kill()
+
+def test_itself(): exec(BURN)
+
+def test_child(): subprocess.run([sys.executable, "-c", BURN], check=True)
+
+def test_living_child(server): server.stdout.readline()
+
+def test_nothing(server): pass
+
+def test_fails(): assert False
+"""
+
+
+@pytest.mark.parametrize(
+    "side_by_side", [pytest.param((), marks=pytest.mark.rest), ("-n", "2")], ids=["alone", "side by side"]
+)
+def test_costs_are_written(tmp_path: Path, side_by_side: tuple[str, ...]) -> None:
+    """Wall time, one's own CPU time and that of children, also of those that live on; also of a test that fails."""
+    (tmp_path / "test_it.py").write_text(COSTLY)
+    dist = ["--dist=loadfile"] if side_by_side else []
+    run_suite(tmp_path, "times", "-q", *side_by_side, *dist, PULSE_TIMES_FILE=str(tmp_path / "times"))
+    costs = {test.rpartition("::")[2]: cost for test, cost in read(tmp_path / "times").items()}
+    assert list(costs) == ["test_itself", "test_child", "test_living_child", "test_nothing", "test_fails"]
+    assert costs["test_itself"].own_cpu_s >= 0.2 > costs["test_itself"].child_cpu_s
+    for name in ("test_child", "test_living_child"):
+        assert costs[name].child_cpu_s >= 0.19 > costs[name].own_cpu_s
+        assert costs[name].wall_s >= 0.19
+    for name in ("test_nothing", "test_fails"):
+        assert costs[name].own_cpu_s + costs[name].child_cpu_s < 0.15
+
+
+def test_summary_has_the_slowest_first() -> None:
+    """Tests and folders come with the dearest first, and the folders with their sums."""
+    costs = {"a/test_x.py::one": Cost(1, 2, 3), "b/test_y.py::two": Cost(4, 0, 0), "a/test_x.py::three": Cost(3.5)}
+    lines = [line.split() for line in summary(costs)]
+    assert [line[-1] for line in lines[1:4]] == ["b/test_y.py::two", "a/test_x.py::three", "a/test_x.py::one"]
+    assert [line[:4] for line in lines[5:]] == [
+        ["8.50", "2.00", "3.00", "all"],
+        ["4.50", "2.00", "3.00", "a"],
+        ["4.00", "0.00", "0.00", "b"],
+    ]
+
+
+# Secrets.
+
+# Half of it, so that the text of this file is no leak.
+HALF = "Zq9-tower"
+TELLING = """
+import logging, os, subprocess, sys, threading
+import pytest
+from tests.support.confidential import confidential, search
+
+WHOLE = confidential("Zq9-tower" + "-bridge\\"", "word at the gate")
+SHOUT = [sys.executable, "-c", "import os, sys; sys.stderr.write(os.environ['X'])"]
+ENV = {**os.environ, "X": "", "PULSE_AUTH_USERS": "ann:Zq9-tower" + "-of-ann:viewer+worker,bob:" + "Zq9-tower" + ":x"}
+
+def test_quiet(): print("nothing")
+
+def test_prints(): print("it is", WHOLE)
+
+def test_logs(): logging.getLogger().warning("it is %s", WHOLE)
+
+def test_as_json(): print("Zq9-tower-bridge\\\\\\"")
+
+def test_of_a_program(): subprocess.run(SHOUT, env={**ENV, "X": WHOLE}, capture_output=True, check=True)
+
+def test_of_an_environment(): subprocess.run(SHOUT, env={**ENV, "X": "Zq9-tower" + "-of-ann"}, capture_output=True)
+
+def test_of_a_dsn():
+    dsn = "host=x password=" + "Zq9-tower" + "-door"
+    subprocess.run(SHOUT, env={**ENV, "PULSE_DSN": dsn, "X": "Zq9-tower" + "-door"}, capture_output=True)
+
+@pytest.fixture
+def removed(tmp_path):
+    path = tmp_path / "log"
+    with path.open("wb") as sink:
+        yield path, sink
+    path.unlink()
+
+def test_in_a_file(removed):
+    path, sink = removed
+    subprocess.run(SHOUT, env={**ENV, "X": WHOLE}, stderr=sink, check=True)
+
+@pytest.fixture
+def late(removed):
+    path, sink = removed
+    program = subprocess.Popen([sys.executable, "-c", "input(); print(input())"], stdin=subprocess.PIPE, stdout=sink)
+    program.stdin.write(b"begin\\n")
+    yield program
+    program.communicate(WHOLE.encode() + b"\\n")
+
+def test_in_a_file_afterwards(late): pass
+
+def test_on_a_screen(): search("open " + WHOLE, "a screen")
+
+@pytest.mark.shows_secrets("it is the only time that it is told")
+def test_on_purpose(): print(WHOLE)
+
+def test_fails_and_tells():
+    print(WHOLE)
+    assert not "in the test"
+
+def test_quiet_again(): print("nothing")
+"""
+GOOD = {"test_quiet", "test_on_purpose", "test_quiet_again"}
+
+
+def leaks_of(folder: Path, *arguments: str) -> tuple[int, str]:
+    """The exit code, and what was said."""
+    options = ["-q", "-rA", "--strict-markers", "-o", "markers=shows_secrets(reason)"]
+    done = run_suite(folder, "leaks", *options, *arguments)
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    "side_by_side", [(), pytest.param(("-n", "1"), marks=pytest.mark.rest)], ids=["alone", "side by side"]
+)
+def test_who_tells_fails(tmp_path: Path, side_by_side: tuple[str, ...]) -> None:
+    """Each of them, by its name, with secret and place, and without the secret; the others pass."""
+    (tmp_path / "test_it.py").write_text(TELLING)
+    code, said = leaks_of(tmp_path, *side_by_side)
+    outcomes = [
+        line.split(" - ")[0].split() for line in said.splitlines() if line.startswith(("PASSED", "FAILED", "ERROR"))
+    ]
+    bad = {name.rpartition("::")[2] for how, name in outcomes if how != "PASSED"}
+    every = {line.split("(")[0].removeprefix("def ") for line in TELLING.splitlines() if line.startswith("def test_")}
+    assert (code, every - bad) == (1, GOOD), said
+    for words in (
+        "the secret 'word at the gate' is told in the captured stdout of its call: 'it is ***'",
+        "test_it.py::test_in_a_file_afterwards\n",
+        "/log: '***'",
+        "the secret 'password of ann in PULSE_AUTH_USERS' is told in stderr of ",
+        "the secret 'password in PULSE_DSN' is told in stderr of ",
+        "is told in a screen: 'open ***'",
+        "in the test",
+    ):
+        assert words in said
+    assert f"{HALF}-bridge" not in said
+
+
+def test_exceptions_have_reasons(tmp_path: Path) -> None:
+    """A marker that does not say why is refused."""
+    (tmp_path / "test_it.py").write_text("import pytest\n@pytest.mark.shows_secrets\ndef test_it(): pass\n")
+    code, said = leaks_of(tmp_path)
+    assert code != 0
+    assert "test_it.py::test_it: shows_secrets takes one reason, in words" in said
+
+
+def test_short_ones_are_refused() -> None:
+    """They would be found in words."""
+    with pytest.raises(ValueError, match=r"the secret 'door' has 6 characters: 8 or more are allowed"):
+        confidential("secret", "door")
+
+
+# A check of many things in one test.
+
+
+def test_all_offenders_are_named() -> None:
+    """Whatever is raised for one, the others are looked at, and each that does not pass is named with its reason."""
+
+    def check(number: int) -> None:
+        assert number < 3, "it is too great"
+        assert 1 / number
+
+    with pytest.raises(AssertionError) as caught:
+        every([0, 1, 2, 3, 4], check)
+    said = str(caught.value)
+    assert said.splitlines()[0] == "3 of 5 do not pass"
+    for line in ("0: ZeroDivisionError: division by zero", "3: AssertionError: it is too great", "4: AssertionError:"):
+        assert line in said
+    assert "1: " not in said
+    every([1, 2], check)
+
+
+def test_nothing_to_check_is_a_failure() -> None:
+    """An empty list would make a test that cannot fail."""
+    with pytest.raises(AssertionError, match="nothing to check"):
+        every([], print)

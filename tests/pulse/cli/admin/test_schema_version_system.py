@@ -1,0 +1,44 @@
+"""A database of a development version: every program says so in one line, and what the line says helps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import asyncpg
+import pytest
+
+from tests.support.admin.upgrade_kit import DEVELOPMENT
+from tests.support.commandline.cli import environment, run
+from tests.support.servers.postgres import Postgres
+from tests.support.systems.system import short_directory
+from tests.support.systems.system_kit import clean_environment
+from tests.support.systems.system_kit import run as run_program
+
+pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.anyio]
+
+
+@pytest.fixture
+def empty(newest_server: Postgres) -> Iterator[str]:
+    """A database without pulse's schema."""
+    with newest_server.database(installed=False) as dsn:
+        yield dsn
+
+
+async def test_it_is_refused_until_its_schema_is_dropped(empty: str) -> None:
+    """The supervisor, `pulse migrate` and `pulse check` end with 1 and the same line; then the advice is followed."""
+    connection = await asyncpg.connect(empty)
+    await connection.execute(DEVELOPMENT.format(10))
+    with short_directory() as directory:
+        env = clean_environment(PULSE_DSN=empty, PULSE_RUNTIME_DIR=str(directory / "run"), PULSE_LOG_LEVEL="critical")
+        started = run_program("pulse_supervisor.main", [], env)
+    migrated, checked = (run([word, "--dsn", empty], environment()) for word in ("migrate", "check"))
+    said = {text.partition(": ")[2] for text in (started.stderr, migrated.err, checked.err)}
+    assert (started.returncode, migrated.code, checked.code, len(said)) == (1, 1, 1, 1), said
+    (line,) = said
+    assert "a development version of pulse, which was never released, made the schema pulse (as version 10)" in line
+    assert line.count("\n") == 1
+    assert await connection.fetchval("SELECT to_regclass('pulse.jobs')") is None
+    assert "DROP SCHEMA pulse CASCADE and run pulse migrate" in line
+    await connection.execute("DROP SCHEMA pulse CASCADE")
+    await connection.close(timeout=5)
+    assert run(["migrate", "--dsn", empty], environment()).out == "schema pulse installed, version 1\n"

@@ -1,0 +1,47 @@
+"""Words that say how long to wait after a failed try."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from pulse.common.backoff import PATTERN, backoff_s, is_backoff
+from tests.support.store.backoffs import BACKOFFS, NO_BACKOFFS
+
+
+@pytest.mark.parametrize("word", BACKOFFS)
+def test_good_words(word: str) -> None:
+    """Each can be reckoned, for every try; the wire's pattern knows it as well."""
+    assert is_backoff(word)
+    assert re.search(PATTERN, word)
+    assert all(0 <= backoff_s(word, tries) <= 1e9 for tries in (1, 2, 10, 10_000))
+
+
+@pytest.mark.parametrize("word", [*NO_BACKOFFS, "fixed:\N{ARABIC-INDIC DIGIT ONE}", None, 5])
+def test_bad_words(word: object) -> None:
+    """Each is refused with one line that names it and what is allowed."""
+    assert not is_backoff(word)
+    with pytest.raises(ValueError, match=r"^backoff is .*; allowed are quadratic\[:UNIT\], .* to 999999999$"):
+        backoff_s(word, 1)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize(
+    ("word", "waits"),
+    [
+        ("quadratic", [1, 4, 9, 16]),
+        ("quadratic:0.5", [0.5, 2, 4.5, 8]),
+        ("fixed:2.5", [2.5, 2.5, 2.5, 2.5]),
+        ("list:1,5", [1, 5, 5, 5]),
+    ],
+)
+def test_waits(word: str, waits: list[float]) -> None:
+    """The first tries of each."""
+    assert [backoff_s(word, tries) for tries in (1, 2, 3, 4)] == waits
+
+
+def test_jitter() -> None:
+    """An exponential wait lies between half and the whole, and is not always the same."""
+    for tries, whole_s in ((1, 2.0), (2, 4.0), (3, 8.0), (4, 10.0), (50, 10.0)):
+        waits = {backoff_s("exponential:2:10", tries) for _ in range(100)}
+        assert whole_s / 2 <= min(waits) < max(waits) <= whole_s

@@ -1,0 +1,213 @@
+"""What a real server answers is what ``pulse.protocol.answers`` declares: to the letter, in both directions."""
+
+from __future__ import annotations
+
+import dataclasses
+import uuid
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+import pytest
+from msgspec import Struct
+
+from pulse import protocol
+from pulse.errors import ProtocolError
+from pulse.job import HistoryEntry, Job, Schedule
+from pulse.protocol import answers
+from pulse.protocol.answer_kinds import CLIENT_ANSWERS, SUPERVISOR_ANSWERS
+from tests.support.servers.postgres import Postgres
+from tests.support.systems.system import until
+from tests.support.systems.system_kit import SHORT_LEASE, Whole, place
+
+pytestmark = [pytest.mark.process, pytest.mark.postgres]
+
+# Declared, and told in none of these answers: what was left out of a row, of a gate, or of the asker's sight.
+NOT_TOLD: Final = frozenset({"concealed", "omitted", "topics_omitted", "as_of", "error"})
+
+
+class Heard:
+    """All answers so far: checks each, and remembers which of the declared fields were told."""
+
+    def __init__(self) -> None:
+        self.kinds: set[str] = set()
+        self.told: dict[type[Struct], set[str]] = {}
+
+    def take(self, kind: str, shape: type[Struct], body: object) -> Any:
+        """*body* as what is declared; nothing in it may be unknown there."""
+        read = answers.read(shape, body)
+        self.kinds.add(kind)
+        self._compare(f"${kind}", read, body)
+        return body
+
+    def _compare(self, where: str, read: object, told: object) -> None:
+        if isinstance(read, Struct):
+            assert isinstance(told, Mapping), where
+            unknown = set(told) - set(read.__struct_fields__)
+            assert not unknown, f"{where} has {unknown}, which {type(read).__name__} does not declare"
+            self.told.setdefault(type(read), set()).update(told)
+            for name, value in told.items():
+                self._compare(f"{where}.{name}", getattr(read, name), value)
+        elif isinstance(read, dict):
+            assert isinstance(told, Mapping), where
+            for name, value in told.items():
+                self._compare(f"{where}.{name}", read[name], value)
+        elif isinstance(read, list | tuple):
+            assert isinstance(told, list), where
+            for one, value in zip(read, told, strict=True):
+                self._compare(f"{where}[]", one, value)
+        else:
+            assert read == told, where
+
+
+@pytest.fixture(scope="module")
+def whole(server: Postgres) -> Iterator[Whole]:
+    """A supervisor and a pool of one process."""
+    with server.database() as dsn, place(dsn, **SHORT_LEASE) as whole:
+        whole.start()
+        whole.pool("--processes", "1", "--concurrency", "4")
+        yield whole
+
+
+@pytest.fixture(scope="module")
+def heard(whole: Whole) -> Heard:
+    """The answers of a real dispatcher and a real supervisor, to every request that there is."""
+    heard = Heard()
+    ask_about_jobs(whole, heard)
+    ask_about_schedules(whole, heard)
+    ask_about_topics(whole, heard)
+    ask_about_the_system(whole, heard)
+    return heard
+
+
+def ask_about_jobs(whole: Whole, heard: Heard) -> None:
+    """Jobs that run, fail, wait, are changed, canceled, retried and deleted."""
+    ask = asking(whole, heard)
+    gate = whole.gate("answers")
+    running, failing, waiting = (uuid.uuid4().bytes for _ in range(3))
+    jobs = [
+        {"id": running, "name": "hold", "args": f'{{"gate": "{gate}"}}'},
+        {"id": failing, "name": "fail", "args": '{"text": "boom"}', "max_attempts": 1},
+        {"id": waiting, "name": "mark", "topic": "lonely", "delay_s": 600.0},
+    ]
+    assert ask("submit", jobs=jobs) == {"ids": [running, failing, waiting]}
+    whole.wait_entry(uuid.UUID(bytes=running))
+    until(lambda: ask("jobs.get", id=failing)["job"]["status"] == "DEAD_LETTERED", "it fails")
+    assert ask("jobs.get", id=failing)["job"]["history"]
+    ask("jobs.list", limit=2)
+    ask("jobs.list", brief=True)
+    for job in (running, failing, waiting):
+        assert ask("jobs.why", id=job)["reasons"]
+    ask("jobs.stack", id=running)
+    assert ask("jobs.change", ids=[waiting, running], topic="other", priority=3)["before"]
+    ask("workers.list")
+    assert ask("jobs.cancel", ids=[waiting, uuid.uuid4().bytes])["refused"]
+    assert ask("jobs.retry", ids=[waiting, running])["done"]
+    gate.touch()
+    until(lambda: ask("jobs.get", id=running)["job"]["status"] == "COMPLETED", "it ends")
+    ask("jobs.delete", ids=[failing, waiting])
+
+
+def ask_about_schedules(whole: Whole, heard: Heard) -> None:
+    """A schedule from its making to its end, and one that code declares."""
+    ask = asking(whole, heard)
+    made = ask("schedules.create", name="mark", cron="0 3 * * *", timezone="Europe/Berlin", topic="nightly")
+    schedule = made["schedule"]["id"]
+    ask("schedules.update", id=schedule, priority=1, jitter_s=5.0)
+    for kind in ("schedules.pause", "schedules.resume", "schedules.get", "schedules.trigger"):
+        ask(kind, id=schedule)
+    assert ask("schedules.preview", id=schedule, count=3)["times"]
+    declared = {"key": "k", "name": "mark", "every": 3600.0}
+    assert ask("schedules.declare", by="tests", schedules=[declared])["changed"] == ["k"]
+    assert ask("schedules.declare", by="tests", schedules=[])["not_declared"] == ["k"]
+    assert len(ask("schedules.list", limit=2)["schedules"]) == 2
+    ask("schedules.delete", id=schedule)
+
+
+def ask_about_topics(whole: Whole, heard: Heard) -> None:
+    """The gate, and policies."""
+    ask = asking(whole, heard)
+    assert ask("dispatch.pause", topic="shut", reason="because", for_s=600.0)["topics"]
+    ask("dispatch.status")
+    ask("dispatch.resume", topic="shut")
+    assert ask("topics.set", topic="shut", policy={"max_attempts": 3})["topic"]["policy"]
+    for topic in ("shut", "default", ""):
+        ask("topics.get", topic=topic)
+    ask("topics.list")
+    ask("topics.unset", topic="shut")
+    assert ask("audit.list", limit=100)["audit"]
+
+
+def ask_about_the_system(whole: Whole, heard: Heard) -> None:
+    """What the dispatcher counts, and what the supervisor knows."""
+    ask = asking(whole, heard)
+    ask("ping")
+    until(lambda: ask("stats")["series"]["times"], "a step of the history", 30)
+    until(lambda: ask("topics.get", topic="default")["topic"]["retention"], "the retention has begun", 30)
+    assert ask("status")["jobs"]
+    bodies: dict[str, dict[str, object]] = {"logs": {"lines": 5}, "actors.restart": {"name": "scheduler"}}
+    for kind, shape in SUPERVISOR_ANSWERS.items():
+        heard.take(kind, shape, whole.ask_supervisor(kind, **bodies.get(kind, {})))
+
+
+def asking(whole: Whole, heard: Heard) -> Any:
+    """A function that asks the dispatcher, and has the answer checked."""
+    client = whole.jobs().client
+
+    def ask(kind: str, **body: object) -> Any:
+        return heard.take(kind, CLIENT_ANSWERS[kind], client.request(kind, body))
+
+    return ask
+
+
+def test_every_request_has_its_answer() -> None:
+    """Each kind that a client, or an operator of the supervisor, may send is answered by something declared."""
+    assert CLIENT_ANSWERS.keys() == protocol.CLIENT_KINDS.keys()
+    assert SUPERVISOR_ANSWERS.keys() == protocol.SUPERVISOR_KINDS.keys()
+
+
+def test_every_answer_is_as_declared(heard: Heard) -> None:
+    """A real server was asked everything, and nothing that it told is unknown or of another type."""
+    assert heard.kinds == CLIENT_ANSWERS.keys() | SUPERVISOR_ANSWERS.keys()
+
+
+def test_what_is_declared_is_told(heard: Heard) -> None:
+    """A field that no answer has is stale: nobody could ever read it."""
+    stale = {
+        f"{shape.__name__}.{name}"
+        for shape, told in heard.told.items()
+        for name in set(shape.__struct_fields__) - told - NOT_TOLD
+    }
+    assert not stale
+    untold = set(every_struct()) - set(heard.told) - {answers.Incident}
+    assert not untold
+
+
+def every_struct() -> Iterator[type[Struct]]:
+    """All that an answer may hold."""
+    infos = msgspec.inspect.multi_type_info([*CLIENT_ANSWERS.values(), *SUPERVISOR_ANSWERS.values()])
+    seen, left = set[type[Struct]](), list[Any](infos)
+    while left:
+        info = left.pop()
+        if isinstance(info, msgspec.inspect.StructType) and info.cls not in seen:
+            seen.add(info.cls)
+            yield info.cls
+            left += [field.type for field in info.fields]
+        left += [getattr(info, name) for name in ("item_type", "key_type", "value_type") if hasattr(info, name)]
+        left += getattr(info, "types", ()) or ()
+
+
+def test_a_key_that_is_not_declared_is_found() -> None:
+    """Also deep in an answer; and so is a value of another type."""
+    with pytest.raises(AssertionError, match=r"\$workers.list.workers\[\] has {'mood'}, which Worker does not declare"):
+        Heard().take("workers.list", answers.WorkerList, {"workers": [{"identity": "w", "mood": "good"}]})
+    with pytest.raises(ProtocolError, match=r"Expected `int`, got `str`"):
+        Heard().take("logs", answers.LogPage, {"next": "7"})
+
+
+@pytest.mark.parametrize(
+    ("record", "shape"), [(Job, answers.JobInfo), (HistoryEntry, answers.AttemptInfo), (Schedule, answers.ScheduleInfo)]
+)
+def test_records_have_what_answers_have(record: type[Any], shape: type[Struct]) -> None:
+    """A record of the SDK has no field that no server tells of."""
+    assert {field.name for field in dataclasses.fields(record)} <= set(shape.__struct_fields__)

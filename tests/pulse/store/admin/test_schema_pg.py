@@ -1,0 +1,229 @@
+"""The schema: what its CHECKs refuse, how it is installed, and what no index may hold."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from pulse.errors import SchemaError, UnavailableError
+from pulse.store.admin import schema
+from pulse.store.admin.schema import RELEASES, SCHEMA_VERSION, ensure_schema, schema_sql
+from pulse.store.connections.pool import Target
+from pulse.store.statements import STATEMENTS
+from pulse.store.store import Store
+from tests.support.admin.checks import BASE, CHECKS, Check, Columns
+from tests.support.servers import postgres
+from tests.support.servers.postgres import Postgres
+from tests.support.store.helpers import Patch, Sql, new_id
+from tests.support.waiting import until_blocked
+
+
+@pytest.fixture
+def empty_dsn(server: Postgres) -> Iterator[str]:
+    """A fresh database without pulse's schema."""
+    with server.database(installed=False) as made:
+        yield made
+
+
+async def insert(connection: Sql, table: str, columns: Columns) -> None:
+    """Insert the base row of *table* with *columns* over it, and take it back again."""
+    row = {**BASE[table], **columns}
+    transaction = connection.transaction()
+    await transaction.start()
+    try:
+        await connection.execute(
+            "DELETE FROM pulse.topics; DELETE FROM pulse.dispatch_control; DELETE FROM pulse.sweep_mark;"
+            "DELETE FROM pulse.retention_mark"
+        )
+        await connection.execute(f"INSERT INTO pulse.{table} ({', '.join(row)}) VALUES ({', '.join(row.values())})")
+    finally:
+        await transaction.rollback()
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=str)
+async def test_check(connection: Sql, check: Check) -> None:
+    """Each CHECK allows what lies on the right side of its boundaries, and it alone refuses what lies beyond."""
+    for columns in check.good:
+        await insert(connection, check.table, columns)
+    for columns in check.bad:
+        with pytest.raises(asyncpg.CheckViolationError) as caught:
+            await insert(connection, check.table, columns)
+        assert caught.value.constraint_name == check.name, columns
+
+
+async def test_every_check_is_tested(connection: Sql) -> None:
+    """No CHECK is without rows in the table of the test above."""
+    sql = "SELECT conname FROM pg_constraint WHERE contype = 'c' AND connamespace = 'pulse'::regnamespace"
+    assert {row["conname"] for row in await connection.fetch(sql)} == {check.name for check in CHECKS}
+
+
+@pytest.mark.parametrize(
+    ("table", "key"),
+    [
+        ("jobs", {"id": f"'{new_id().hex()}'"}),
+        ("attempts", {"job_id": f"'{new_id().hex()}'"}),
+        ("schedules", {"id": f"'{new_id().hex()}'"}),
+        ("dispatch_control", {}),
+        ("handlers", {}),
+        ("topics", {}),
+        ("schema_version", {}),
+        ("sweep_mark", {}),
+        ("retention_mark", {}),
+        ("set_aside", {}),
+        ("audit", {"id": "7"}),
+        ("epochs", {}),
+        ("witnesses", {}),
+    ],
+)
+async def test_keys_are_unique(connection: Sql, table: str, key: Columns) -> None:
+    """A second row under the same key is refused."""
+    row = {**BASE[table], **key}
+    sql = f"INSERT INTO pulse.{table} ({', '.join(row)}) VALUES ({', '.join(row.values())})"
+    await connection.execute("DELETE FROM pulse.sweep_mark; DELETE FROM pulse.retention_mark")  # full
+    await connection.execute(sql)
+    with pytest.raises(asyncpg.UniqueViolationError, match="duplicate key"):
+        await connection.execute(sql)
+
+
+async def test_no_index_holds_what_a_heartbeat_writes(connection: Sql) -> None:
+    """lease_until and progress are in no index, neither as column nor in a predicate: beats can stay HOT."""
+    sql = "SELECT pg_get_indexdef(indexrelid) AS text FROM pg_index WHERE indrelid = 'pulse.jobs'::regclass"
+    found = [row["text"] for row in await connection.fetch(sql)]
+    assert len(found) == 8
+    assert [text for text in found if "lease_until" in text or "progress" in text] == []
+
+
+async def test_install(empty_dsn: str) -> None:
+    """Installing tells that there was nothing; again, that all is there, and changes nothing."""
+    store = Store(Target(empty_dsn, "test"))
+    found = [await store.prepare() for _ in range(3)]
+    assert found == [0, SCHEMA_VERSION, SCHEMA_VERSION]
+    assert await store.reads.counts() == (dict.fromkeys(sorted(await _statuses(store)), 0), True)
+    async with store.query.connection() as connection:
+        rows = await connection.fetch("SELECT version, release FROM pulse.schema_version")
+        seeds = await connection.fetchrow(
+            "SELECT (SELECT count(*) FROM pulse.topics), (SELECT count(*) FROM pulse.dispatch_control WHERE NOT paused)"
+        )
+    store.close()
+    assert [tuple(row) for row in rows] == [(SCHEMA_VERSION, RELEASES[SCHEMA_VERSION])]
+    assert tuple(seeds or ()) == (1, 1)
+
+
+async def _statuses(store: Store) -> set[str]:
+    async with store.query.connection() as connection:
+        return {
+            row["status"]
+            for row in await connection.fetch("SELECT unnest(enum_range(NULL::pulse.job_status))::text AS status")
+        }
+
+
+async def test_many_installs_at_once(empty_dsn: str) -> None:
+    """Of eight that start at once one installs, the others wait for it, and all go on."""
+    stores = [Store(Target(empty_dsn, "test")) for _ in range(8)]
+    await asyncio.gather(*(store.query.open() for store in stores))
+    found = await asyncio.gather(*(store.prepare() for store in stores))
+    assert set(found) <= {0, SCHEMA_VERSION}
+    assert await stores[0].prepare() == SCHEMA_VERSION
+    for store in stores:
+        store.close()
+
+
+async def test_a_newer_schema_is_refused(store: Store, connection: Sql) -> None:
+    """A schema that a newer pulse made is left alone, and the message says what to do."""
+    await connection.execute("INSERT INTO pulse.schema_version VALUES ($1, 'newer')", SCHEMA_VERSION + 1)
+    with pytest.raises(
+        SchemaError, match=f"version {SCHEMA_VERSION + 1}; this pulse knows up to {SCHEMA_VERSION}: upgrade"
+    ):
+        await store.prepare()
+
+
+async def test_a_newer_schema_that_came_while_waiting(empty_dsn: str) -> None:
+    """Also when the newer pulse was just installing: who waited for it looks again, and refuses."""
+    newer, older, watcher = [await asyncpg.connect(empty_dsn) for _ in range(3)]
+    async with newer.transaction():
+        await newer.execute(STATEMENTS["schema_lock"].sql)
+        waiting = asyncio.create_task(ensure_schema(older))
+        await until_blocked(watcher, by=newer.get_server_pid())
+        await newer.execute(
+            "CREATE SCHEMA pulse; CREATE TABLE pulse.schema_version AS "
+            f"SELECT {SCHEMA_VERSION + 1} AS version, 'newer' AS release"
+        )
+    with pytest.raises(SchemaError, match=f"this pulse knows up to {SCHEMA_VERSION}: upgrade"):
+        await waiting
+    for connection in (newer, older, watcher):
+        await connection.close(timeout=5)
+
+
+async def test_an_old_server_is_refused(connection: Sql, server: Postgres, monkeypatch: Patch) -> None:
+    """A server that is too old is told before anything is tried."""
+    monkeypatch.setattr(schema, "MIN_SERVER", (server.major + 1) * 10000)
+    with pytest.raises(SchemaError, match=f"the database is PostgreSQL {server.major}; 15 to 18"):
+        await ensure_schema(connection)
+
+
+async def test_waiting_for_a_migration_ends(empty_dsn: str, monkeypatch: Patch) -> None:
+    """Who waits too long for another's migration is told that the database is away, and nothing is installed."""
+    monkeypatch.setattr(schema, "LOCK_TIMEOUT_S", 0.05)
+    holder = await asyncpg.connect(empty_dsn)
+    store = Store(Target(empty_dsn, "test"))
+    async with holder.transaction():
+        await holder.execute(STATEMENTS["schema_lock"].sql)
+        with pytest.raises(UnavailableError, match="lock timeout"):
+            await store.prepare()
+    assert await holder.fetchval("SELECT to_regnamespace('pulse')") is None
+    store.close()
+    await holder.close(timeout=5)
+
+
+async def test_an_install_is_whole_or_nothing(empty_dsn: str) -> None:
+    """An install that fails in the middle leaves nothing behind."""
+    connection = await asyncpg.connect(empty_dsn)
+    await connection.execute("CREATE SCHEMA pulse; CREATE TABLE pulse.hosts ()")
+    with pytest.raises(asyncpg.DuplicateTableError, match='relation "hosts" already exists'):
+        await ensure_schema(connection)
+    assert await connection.fetchval("SELECT to_regclass('pulse.jobs')") is None
+    await connection.close(timeout=5)
+
+
+def test_schema_sql_of_an_installation(monkeypatch: Patch, tmp_path: Path) -> None:
+    """In an installation the file lies inside the package, and is preferred to one beside it."""
+    (tmp_path / "pulse").mkdir()
+    (tmp_path / "schema.sql").write_text("-- beside")
+    monkeypatch.setattr(schema, "_PULSE", tmp_path / "pulse")
+    assert schema_sql() == "-- beside"
+    (tmp_path / "pulse" / "schema.sql").write_text("-- inside")
+    assert schema_sql() == "-- inside"
+
+
+async def test_uuid7(connection: Sql) -> None:
+    """pulse.uuid7 makes version 7, variant 10, a prefix of the milliseconds of its making, and never the same twice."""
+    clock = "floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
+    rows = await connection.fetch(f"SELECT {clock}, pulse.uuid7(), {clock} FROM generate_series(1, 2000)")
+    made = [row[1] for row in rows]
+    assert len(set(made)) == 2000
+    assert {one.version for one in made} == {7}
+    assert {one.bytes[8] >> 6 for one in made} == {0b10}
+    prefixes = [int.from_bytes(one.bytes[:6], "big") for one in made]
+    assert prefixes == sorted(prefixes)
+    assert all(row[0] <= prefix <= row[2] for row, prefix in zip(rows, prefixes, strict=True))
+
+
+async def test_uuid7_is_random(connection: Sql) -> None:
+    """The random part differs in its first bits and in its last byte: no bit of it is fixed."""
+    rows = await connection.fetch("SELECT pulse.uuid7() AS made FROM generate_series(1, 500)")
+    assert {row["made"].bytes[8] >> 4 & 0b11 for row in rows} == {0b00, 0b01, 0b10, 0b11}
+    assert len({row["made"].bytes[15] for row in rows}) > 100
+
+
+@pytest.mark.skipif(
+    len(postgres.installations()) < 2, reason="only one PostgreSQL is installed: the store is tested on that one"
+)
+def test_two_versions(server: Postgres, request: pytest.FixtureRequest) -> None:
+    """The store is tested on the newest PostgreSQL that is here and on the oldest, and each is what it is taken for."""
+    majors = sorted(one.major for one in postgres.installations())
+    assert [one.major for one in postgres.to_test_on()] == [majors[-1], majors[0]]
+    assert server.major == request.node.callspec.params["server"].major

@@ -1,0 +1,176 @@
+"""Submitting through the store: policy is resolved once, ids are identities, order of submit is order of run."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Final
+
+import pytest
+
+from pulse.errors import ConflictError, StatementError
+from pulse.protocol import HandlerInfo, SubmittedJob
+from pulse.store.rows import Wake
+from pulse.store.store import Store
+from tests.support.store.helpers import LEASE_S, NOW, TOPIC, Sql, at, count, forge, job, new_id, read
+
+LEVELS: Final = ("job", "handler", "topic", "server")
+WAYS: Final = ("first", "again", "for workers of other topics")
+POLICY: Final[dict[str, dict[str, Any]]] = {
+    "job": {"max_attempts": 11, "timeout_s": 1.5},
+    "handler": {"max_attempts": 12, "timeout_s": 2.5},
+    "topic": {"max_attempts": 13, "timeout_s": 3.5},
+    "server": {"max_attempts": 14, "timeout_s": 4.5},
+}
+
+
+async def _submit(store: Store, way: str, jobs: list[SubmittedJob], now: datetime | None = None) -> list[Wake]:
+    """Insert *jobs*, one of the WAYS."""
+    if way == "first":
+        return await store.submit(jobs, now=now)
+    if way == "again":
+        return await store.submit_again(jobs, now=now)
+    claims, woken = await store.submit_and_claim(jobs, ["other"], ["w"], [0] * len(jobs), LEASE_S, now=now)
+    assert claims == []
+    return woken
+
+
+async def _set_policy(store: Store, connection: Sql, levels: tuple[str, ...]) -> dict[str, Any]:
+    """Say something different on each of *levels*; returns the fields of the job."""
+    if "handler" in levels:
+        await store.note_handlers({"n": HandlerInfo(**POLICY["handler"])})
+    sql = """INSERT INTO pulse.topics VALUES ($1, $2, 3, $3)
+             ON CONFLICT (topic) DO UPDATE SET max_attempts = $2, timeout_s = $3"""
+    for topic, level in ((TOPIC, "topic"), ("", "server")):
+        if level in levels:
+            await connection.execute(sql, topic, POLICY[level]["max_attempts"], POLICY[level]["timeout_s"])
+    return POLICY["job"] if "job" in levels else {}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("first", range(4), ids=LEVELS)
+async def test_policy_is_resolved(store: Store, connection: Sql, first: int, way: str) -> None:
+    """max_attempts and timeout_s are the job's, else the handler's, else the topic's, else the server's."""
+    one = job(**await _set_policy(store, connection, LEVELS[first:]))
+    await _submit(store, way, [one])
+    found = await read(connection, one.id or b"")
+    assert {name: found[name] for name in ("max_attempts", "timeout_s")} == POLICY[LEVELS[first]]
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_topic_is_resolved(store: Store, connection: Sql, way: str) -> None:
+    """The topic is the job's, else the handler's, else `default`; its policy is that of the topic that was found."""
+    await store.note_handlers({"known": HandlerInfo(topic="its own")})
+    await connection.execute("INSERT INTO pulse.topics VALUES ('its own', 7, 3, 7.5), ('default', 8, 3, 8.5)")
+    jobs = [job(name="known"), job(name="known", topic=None), job(name="unknown", topic=None)]
+    await _submit(store, way, jobs)
+    found = [await read(connection, one.id or b"") for one in jobs]
+    assert [(row["topic"], row["max_attempts"], row["timeout_s"]) for row in found] == [
+        (TOPIC, 5, None),
+        ("its own", 7, 7.5),
+        ("default", 8, 8.5),
+    ]
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["first", "again"])
+async def test_when_it_is_due(store: Store, connection: Sql, again: bool) -> None:
+    """run_at wins over delay_s, delay_s counts from now, and the n-th job of one call is due n microseconds later."""
+    jobs = [
+        job(),
+        job(delay_s=60.0),
+        job(run_at=at(-5).timestamp()),
+        job(run_at=at(7200).timestamp(), delay_s=1.0),
+        job(),
+    ]
+    await (store.submit_again if again else store.submit)(jobs, now=NOW)
+    due = [(await read(connection, one.id or b""))["next_run_at"] for one in jobs]
+    assert due == [NOW, at(60.000001), at(-4.999998), at(7200.000003), at(0.000004)]
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["first", "again"])
+async def test_what_to_wake(store: Store, again: bool) -> None:
+    """The answer names each level that got work, once, with how much, and when it is due; later work wakes nobody."""
+    jobs = [
+        job(topic="a", priority=1),
+        job(topic="a", priority=9),
+        job(topic="a", priority=9),
+        job(topic="a", priority=50, delay_s=60.0),
+        job(topic="b", priority=-3, run_at=at(0.5).timestamp()),
+        job(topic="c", delay_s=1.5),
+    ]
+    woken = await (store.submit_again if again else store.submit)(jobs, now=NOW)
+    assert sorted(woken, key=lambda one: one[:2]) == [
+        Wake("a", 1, NOW.timestamp(), 1),
+        Wake("a", 9, at(0.000001).timestamp(), 2),
+        Wake("a", 50, None, 1),
+        Wake("b", -3, at(0.500004).timestamp(), 1),
+        Wake("c", 0, None, 1),
+    ]
+
+
+async def test_an_id_that_exists_refuses_the_whole_submit(store: Store, connection: Sql) -> None:
+    """A submit with one id that exists already raises and inserts none of its jobs."""
+    known = job()
+    await store.submit([known])
+    with pytest.raises(StatementError, match="duplicate key value"):
+        await store.submit([job(), known, job()])
+    assert await count(connection) == 1
+
+
+async def test_a_repeated_submit_inserts_what_is_missing(store: Store, connection: Sql) -> None:
+    """Asked again, jobs that are there stay as they are, even finished ones, and the missing ones are inserted."""
+    done = await forge(connection, "COMPLETED", result='"x"', attempts=2)
+    await forge(connection, name="m", topic="u")
+    before = await read(connection, done)
+    jobs = [job(), job(id=done), job()]
+    assert await store.submit_again(jobs, now=NOW) == [Wake(TOPIC, 0, NOW.timestamp(), 2)]
+    assert await count(connection) == 4
+    assert await read(connection, done) == before
+    assert await store.submit_again(jobs, now=NOW) == []
+    assert await count(connection) == 4
+
+
+async def test_args_are_compared_as_json(store: Store, connection: Sql) -> None:
+    """White space and the order of keys make no other job."""
+    known = await forge(connection, args='{"a": 1, "b": 2}')
+    await store.submit_again([job(id=known, args='{"b":2,"a":1}')])
+    assert await count(connection) == 1
+
+
+async def test_the_same_job_twice_in_a_repeated_submit(store: Store, connection: Sql) -> None:
+    """The same id with the same content twice is one job; with another content it is a conflict."""
+    one = job()
+    await store.submit_again([one, one])
+    assert await count(connection) == 1
+    other = new_id()
+    with pytest.raises(ConflictError, match="exists already"):
+        await store.submit_again([job(id=other), job(id=other, name="m")])
+    assert await count(connection) == 1
+
+
+@pytest.mark.parametrize("different", [{"name": "m"}, {"topic": "u"}, {"topic": None}, {"args": '{"a": 1}'}], ids=str)
+async def test_another_job_under_the_same_id_is_a_conflict(
+    store: Store, connection: Sql, different: dict[str, Any]
+) -> None:
+    """Another name, topic or args under an id that exists refuses the whole call, and the message names the id."""
+    known = await forge(connection)
+    before = await read(connection, known)
+    with pytest.raises(ConflictError, match=str(before["id"])):
+        await store.submit_again([job(), job(id=known, **different)])
+    assert await count(connection) == 1
+    assert await read(connection, known) == before
+
+
+async def test_other_policy_under_the_same_id_is_no_conflict(store: Store, connection: Sql) -> None:
+    """Priority, due time and budgets do not make another job: the first submit's stay."""
+    known = await forge(connection)
+    before = await read(connection, known)
+    await store.submit_again([job(id=known, priority=5, delay_s=5.0, max_attempts=9, timeout_s=9.0)])
+    assert await read(connection, known) == before
+
+
+async def test_a_topic_that_the_handler_names_is_the_same_job(store: Store, connection: Sql) -> None:
+    """A topic left out is compared as it would be resolved."""
+    await store.note_handlers({"n": HandlerInfo(topic=TOPIC)})
+    known = await forge(connection)
+    await store.submit_again([job(id=known, topic=None)])
+    assert await count(connection) == 1

@@ -1,0 +1,391 @@
+"""
+The store against a model of it: random histories on the real database, and after each step every row as in the model.
+
+More of it: ``HYPOTHESIS_PROFILE=long``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import copy
+import hashlib
+import itertools
+import json
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from typing import Any, Final, TypeAlias, TypeVar
+
+import asyncpg
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from pulse.errors import ConflictError, NotFoundError
+from pulse.protocol import SubmittedJob
+from pulse.store.connections.pool import Target
+from pulse.store.operators.transaction import Acting, Operator
+from pulse.store.rows import Completion, Ending, EndingKind, Fence, Renewal, Wake
+from pulse.store.store import Store
+from tests.plugins.databases import EMPTY
+from tests.support.servers.postgres import Postgres
+from tests.support.store.helpers import EXAMPLES, NOW, Sql, run_histories
+from tests.support.store.model import FINISHED, GIVEN_BACK, WAITING, Model, ModelJob
+
+pytestmark = [pytest.mark.long, pytest.mark.heavy]
+
+T = TypeVar("T")
+LEASE_S: Final = 30.0
+TOPICS: Final = ("a", "b")
+WORKERS: Final = ("w0", "w1", "w2")
+KINDS: Final = tuple(kind for kind in EndingKind if kind != EndingKind.LEASE_EXPIRED)
+_JOBS: Final = """
+    SELECT uuid_send(id) AS id, topic, name, args, priority, max_attempts, submitted_at, next_run_at,
+        status::text AS status, attempts, uncharged, crashes, started_at, lease_until, completed_at, locked_by,
+        progress, result, checkpoint, last_error
+    FROM pulse.jobs"""
+_HISTORY: Final = """
+    SELECT uuid_send(job_id) AS job_id, attempt, worker, started_at, ended_at, outcome, error, exit_code, progress
+    FROM pulse.attempts"""
+_NOTES: Final = "SELECT action, jobs FROM pulse.audit ORDER BY id"
+PRIORITIES: Final = (-1, 0, 1)
+BACK_S: Final = 0.001  # cursors are floats: go on a little before
+Act: TypeAlias = Callable[[Acting], Awaitable[T]]
+
+halves = st.integers(0, 20).map(lambda number: number / 2)
+new_jobs = st.tuples(st.sampled_from(TOPICS), st.sampled_from(PRIORITIES), st.just(0.0) | halves, st.integers(1, 3))
+json_text = st.none() | st.sampled_from(['"half"', "1", "[]"])
+places = st.integers(0, 20)
+picks = st.lists(places, min_size=1, max_size=4)
+fails = st.sampled_from((False, False, False, True))
+seats = st.lists(st.integers(0, 2), max_size=4)
+outcomes = st.lists(st.sampled_from(("", "ok", *(kind.value for kind in KINDS))), max_size=4)
+
+
+@dataclass(frozen=True, slots=True)
+class Database:
+    """The real thing, with the loop that drives it."""
+
+    runner: asyncio.Runner
+    store: Store
+    connection: Sql
+
+    def run(self, doing: Coroutine[Any, Any, T]) -> T:
+        """Do it now."""
+        return self.runner.run(doing)
+
+
+@pytest.fixture
+def server(newest_server: Postgres) -> Postgres:
+    """One version is enough: what the others do differently, the other tests see."""
+    return newest_server
+
+
+@pytest.fixture
+def database(server: Postgres) -> Iterator[Database]:
+    """A database of its own; its connections serve all examples."""
+    with server.database() as dsn, asyncio.Runner() as runner:
+        connection = runner.run(asyncpg.connect(dsn))
+        store = Store(Target(dsn, "model"), hot=1, queries=1)
+        yield Database(runner, store, connection)
+        store.close()
+        runner.run(connection.close())
+
+
+class StoreMachine(RuleBasedStateMachine):
+    """Random histories of a few jobs and three workers that never forget a token."""
+
+    def __init__(self, database: Database) -> None:
+        super().__init__()
+        self.database = database
+        self.store = database.store
+        self.model = Model()
+        self.now = NOW
+        self.tokens: list[Fence] = []  # all that were ever given out, the newest last
+        self.made = 0
+        self.gone: list[bytes] = []  # jobs that were deleted
+        self.notes: list[tuple[str, int]] = []
+        self.cursors: dict[tuple[str, int], float] = {}  # up to when all that was due was claimed
+
+    def do(self, doing: Coroutine[Any, Any, T]) -> T:
+        """Run it on the database."""
+        return self.database.run(doing)
+
+    def some_tokens(self, picks: list[int]) -> list[Fence]:
+        """Tokens for a merged statement: mostly current ones, some that are stale."""
+        pool = [*self.model.held(), *self.model.held(), *self.tokens[-5:]]
+        return sorted({pool[pick % len(pool)] for pick in picks})
+
+    def some_jobs(self, picks: list[int], statuses: Collection[str]) -> list[bytes]:
+        """Ids for an operator's request: mostly of jobs in *statuses*, sometimes the same twice."""
+        every = self.model.jobs
+        pool = [*(one for one, job in every.items() if job.status in statuses), *every, *self.gone[-2:]]
+        return [pool[pick % len(pool)] for pick in picks]
+
+    @initialize(first=st.lists(new_jobs, min_size=3, max_size=6))
+    def begin(self, first: list[tuple[str, int, float, int]]) -> None:
+        """Begin with a few jobs in an empty database."""
+        self.do(self.database.connection.execute(EMPTY))
+        for topic, priority, delay_s, max_attempts in first:
+            self._submit(1, topic, priority, delay_s, max_attempts)
+
+    @rule(seconds=halves | st.just(LEASE_S) | st.just(LEASE_S + 0.5), seats=seats, outcomes=outcomes)
+    def time_passes(self, seconds: float, seats: list[int], outcomes: list[str]) -> None:
+        """The database's clock goes on, and a poll follows."""
+        self.now += timedelta(seconds=seconds)
+        self._work(seats, outcomes)
+
+    @rule(number=st.integers(1, 3), new=new_jobs, seats=seats, outcomes=outcomes)
+    def submit(self, number: int, new: tuple[str, int, float, int], seats: list[int], outcomes: list[str]) -> None:
+        """New jobs, and the claim that follows at once."""
+        self._submit(number, *new)
+        self._work(seats, outcomes)
+
+    def _submit(self, number: int, topic: str, priority: int, delay_s: float, max_attempts: int) -> None:
+        ids = [_nth_id(self.made + place) for place in range(number)]
+        self.made += number
+        fields: dict[str, Any] = {"topic": topic, "priority": priority, "max_attempts": max_attempts}
+        jobs = [SubmittedJob("n", delay_s=delay_s, id=one, **fields) for one in ids]
+        woken = self.do(self.store.submit(jobs, now=self.now))
+        assert [(wake.topic, wake.priority, wake.jobs) for wake in woken] == [(topic, priority, number)]
+        assert [wake.due_s is not None for wake in woken] == [delay_s <= 1]
+        for place, one in enumerate(ids):
+            due = self.now + timedelta(seconds=delay_s, microseconds=place)
+            self.model.jobs[one] = ModelJob(one, topic, "n", "{}", priority, max_attempts, self.now, due)
+
+    @precondition(lambda self: self.model.jobs)
+    @rule(pick=places, name=st.sampled_from(("n", "m")))
+    def submit_again(self, pick: int, name: str) -> None:
+        """A submit whose answer was lost; or another job under the same id."""
+        identity = list(self.model.jobs)[pick % len(self.model.jobs)]
+        again = SubmittedJob(name, topic=self.model.jobs[identity].topic, id=identity)
+        try:
+            assert self.do(self.store.submit_again([again], now=self.now)) == []
+        except ConflictError:
+            assert name == "m"
+        else:
+            assert name == "n"
+
+    @precondition(lambda self: self.gone)
+    @rule(pick=places, topic=st.sampled_from(TOPICS))
+    def submit_what_was_deleted(self, pick: int, topic: str) -> None:
+        """It is another job, whose attempts are counted anew: by then nobody may hold one of the first."""
+        identity = self.gone.pop(pick % len(self.gone))
+        self.tokens = [one for one in self.tokens if one.id != identity]
+        again = SubmittedJob("n", topic=topic, id=identity, max_attempts=2)
+        assert len(self.do(self.store.submit_again([again], now=self.now))) == 1
+        self.model.jobs[identity] = ModelJob(identity, topic, "n", "{}", 0, 2, self.now, self.now)
+
+    @rule(topics=st.permutations(TOPICS), seats=seats)
+    def claim(self, topics: list[str], seats: list[int]) -> None:
+        """A dispatcher fills its workers' places."""
+        self._claim(topics, seats)
+
+    @rule(topics=st.permutations(TOPICS), seats=seats)
+    def claim_from_cursors(self, topics: list[str], seats: list[int]) -> None:
+        """One that looks only behind what was claimed before finds all there is, wherever it came from."""
+        self._claim(
+            topics, seats, [(*level, self.cursors.get(level, 0.0)) for level in itertools.product(topics, PRIORITIES)]
+        )
+
+    def _claim(
+        self, topics: list[str], seats: list[int], levels: list[tuple[str, int, float | None]] | None = None
+    ) -> list[Fence]:
+        candidates = self.model.claimable(topics, self.now)
+        claimed = self.do(self.store.claim(topics, WORKERS, seats, LEASE_S, levels=levels, now=self.now))
+        if len(claimed) < len(seats) and "" not in self.model.paused:
+            reached_s = self.now.timestamp() - BACK_S
+            done = itertools.product({*topics} - self.model.paused, PRIORITIES)
+            self.cursors |= dict.fromkeys(done, reached_s)
+        keys = {identity: key for key, identity in candidates}
+        assert Counter(keys[one.id] for one in claimed) == Counter(key for key, _ in candidates[: len(seats)])
+        given = self.model.seated([one.id for one in claimed], [WORKERS[seat] for seat in seats], LEASE_S, self.now)
+        for one in claimed:
+            job = self.model.jobs[one.id]
+            assert (one.attempt, WORKERS[one.worker], one.uncharged) == (job.attempts, given[one.id], job.uncharged)
+            assert (one.topic, one.priority, one.checkpoint) == (job.topic, job.priority, job.checkpoint)
+            assert one.due_at == job.next_run_at.timestamp()
+            assert (None if one.previous is None else tuple(json.loads(one.previous))) == self.model.before(one.id)
+        fences = [Fence(one.id, one.attempt, WORKERS[one.worker]) for one in claimed]
+        self.tokens += fences
+        return fences
+
+    def _work(self, seats: list[int], outcomes: list[str]) -> None:
+        """Workers get jobs, and are done with some of them at once."""
+        for fence, outcome in zip(self._claim(list(TOPICS), seats), outcomes, strict=False):
+            if outcome == "ok":
+                self._complete([Completion(*fence, '"done"', None)])
+            elif outcome:
+                self._end([Ending(*fence, EndingKind(outcome), outcome)])
+
+    @precondition(lambda self: self.tokens)
+    @rule(picks=picks, result=json_text, progress=json_text)
+    def complete(self, picks: list[int], result: str | None, progress: str | None) -> None:
+        """Workers report success, some of them too late, some again."""
+        held = self.some_tokens(picks)
+        self._complete([Completion(*one, result, progress) for one in held])
+        asked = {(one.id, one.attempt) for one in held}
+        done = {(one.id, one.attempts) for one in self.model.jobs.values() if one.status == "COMPLETED"}
+        assert self.do(self.store.completed_already(sorted(asked))) == done & asked
+
+    def _complete(self, completions: list[Completion]) -> None:
+        closed = self.do(self.store.complete(completions, now=self.now))
+        assert closed == self.model.complete(completions, self.now)
+
+    @precondition(lambda self: self.tokens)
+    @rule(
+        picks=picks,
+        kind=st.sampled_from(KINDS),
+        delay_s=st.none() | halves,
+        progress=json_text,
+        exit_code=st.none() | st.integers(-15, 15),
+    )
+    def end(
+        self, picks: list[int], kind: EndingKind, delay_s: float | None, progress: str | None, exit_code: int | None
+    ) -> None:
+        """Workers fail, give back, snooze, or die provably."""
+        error = None if kind in GIVEN_BACK else kind.value
+        self._end([Ending(*one, kind, error, delay_s, exit_code, progress) for one in self.some_tokens(picks)])
+
+    def _end(self, endings: list[Ending]) -> None:
+        ended = self.do(self.store.end(endings, now=self.now))
+        assert sorted(ended) == sorted(self.model.end(endings, self.now))
+
+    @precondition(lambda self: self.tokens)
+    @rule(picks=picks, progress=json_text)
+    def beat(self, picks: list[int], progress: str | None) -> None:
+        """Workers send heartbeats, also for what they have lost."""
+        renewals = [Renewal(*one, progress) for one in self.some_tokens(picks)]
+        extended = self.do(self.store.extend(renewals, LEASE_S, now=self.now))
+        assert extended == self.model.extend(renewals, LEASE_S, self.now)
+
+    @precondition(lambda self: self.tokens)
+    @rule(picks=picks, saved=st.sampled_from(["1", "[2]"]))
+    def save(self, picks: list[int], saved: str) -> None:
+        """Handlers save checkpoints, also after they have lost their job."""
+        checkpoints = [Renewal(*one, saved) for one in self.some_tokens(picks)]
+        assert self.do(self.store.checkpoint(checkpoints)) == self.model.save(checkpoints)
+
+    @precondition(lambda self: self.tokens)
+    @rule(pick=places, heir=st.sampled_from(WORKERS))
+    def move(self, pick: int, heir: str) -> None:
+        """A dispatcher passes a claim on; the token of the heir may be good or not."""
+        [token] = self.some_tokens([pick])
+        assert self.do(self.store.move([(token, heir)])) == self.model.move(token, heir)
+        self.tokens.append(token._replace(worker=heir))
+
+    @rule(limit=st.integers(1, 5))
+    def sweep(self, limit: int) -> None:
+        """A watchdog ends what has lapsed: workers that died and were not noticed otherwise."""
+        found = self.do(self.store.lapsed(limit, now=self.now))
+        lapsed = self.model.lapsed(self.now)
+        assert len(found) == min(limit, len(lapsed))
+        assert set(found) <= lapsed
+        self._end([Ending(*one, EndingKind.LEASE_EXPIRED, "worker lease expired") for one in found])
+
+    @precondition(lambda self: self.tokens)
+    @rule(picks=picks)
+    def late_sweep(self, picks: list[int]) -> None:
+        """A watchdog ends what it saw lapsed before: only what has lapsed still is ended."""
+        held = self.some_tokens(picks)
+        self._end([Ending(*one, EndingKind.LEASE_EXPIRED, "worker lease expired") for one in held])
+
+    @rule(picks=picks, fails=fails)
+    def cancel(self, picks: list[int], fails: bool) -> None:
+        """An operator cancels."""
+        chosen = self.some_jobs(picks[:2], {"RUNNING", "RETRYING"})
+        with self._operates("cancel", fails=fails) as (act, model):
+            canceled = act(lambda store: store.cancel(chosen, now=self.now))
+            assert {one.id: one for one in canceled} == {one.id: one for one in model.cancel(chosen, self.now)}
+
+    @rule(picks=picks, fails=fails)
+    def retry(self, picks: list[int], fails: bool) -> None:
+        """An operator retries."""
+        chosen = self.some_jobs(picks, FINISHED)
+        with self._operates("retry", fails=fails) as (act, model):
+            retried = act(lambda store: store.retry(chosen, now=self.now))
+            assert set(retried) == model.retry(chosen, self.now)
+
+    @rule(picks=picks, fails=fails)
+    def delete(self, picks: list[int], fails: bool) -> None:
+        """An operator deletes what is finished; what runs stays, and so does what was retried."""
+        chosen = self.some_jobs(picks[:2], FINISHED)
+        with self._operates("delete", fails=fails) as (act, model):
+            gone = act(lambda store: store.delete(chosen))
+            assert gone == model.delete(chosen)
+        if not fails:
+            self.gone += gone
+
+    @rule(
+        picks=picks, topic=st.none() | st.sampled_from(TOPICS), priority=st.none() | st.sampled_from(PRIORITIES),
+        fails=fails,
+    )  # fmt: skip
+    def change(self, picks: list[int], topic: str | None, priority: int | None, fails: bool) -> None:
+        """An operator moves what waits to where it may be claimed sooner, or by others."""
+        chosen = self.some_jobs(picks, WAITING)
+        with self._operates("change", fails=fails) as (act, model):
+            moved = act(lambda store: store.change(chosen, topic=topic, priority=priority, now=self.now))
+            expected = model.change(chosen, topic, priority, self.now)
+            assert {one: (was.topic, was.priority, was.wake is not None) for one, was in moved.items()} == expected
+            for job, wake in ((model.jobs[one], was.wake) for one, was in moved.items()):
+                assert wake in {None, Wake(job.topic, job.priority, job.next_run_at.timestamp())}
+
+    @contextlib.contextmanager
+    def _operates(self, action: str, *, fails: bool) -> Iterator[tuple[Callable[[Act[Any]], Any], Model]]:
+        """An operator's transaction, what he does in it, and its note: all of it is there afterwards, or nothing."""
+        after = copy.deepcopy(self.model)
+
+        async def act(doing: Act[Any]) -> Any:
+            answer: Any = None
+            with contextlib.suppress(*[NotFoundError] * fails):
+                async with self.store.acting(Operator()) as store:
+                    answer = await doing(store)
+                    await store.note(f"jobs.{action}", jobs=len(answer))
+                    if fails:
+                        raise NotFoundError("the second of two requests is refused")
+            if not fails:
+                self.notes.append((f"jobs.{action}", len(answer)))
+            return answer
+
+        yield lambda doing: self.do(act(doing)), after
+        self.model = self.model if fails else after
+
+    @rule(topic=st.sampled_from(("", *TOPICS)), closed=st.sampled_from((False, False, True)))
+    def gate(self, topic: str, closed: bool) -> None:
+        """An operator closes a gate or, more often, opens it."""
+        if closed:
+            self.do(self.store.gate.pause(topic, None, now=self.now))
+            self.model.paused.add(topic)
+        else:
+            assert self.do(self.store.gate.resume(topic)) == (topic in self.model.paused)
+            self.model.paused.discard(topic)
+
+    @invariant()
+    def database_is_as_the_model(self) -> None:
+        """Every row and all history is as the model has it."""
+        jobs, history = self.do(self._rows())
+        assert [tuple(note) for note in self.do(self.database.connection.fetch(_NOTES))] == self.notes
+        assert jobs == {identity: asdict(job) for identity, job in self.model.jobs.items()}
+        assert history == self.model.history
+
+    async def _rows(self) -> tuple[dict[bytes, dict[str, Any]], dict[tuple[bytes, int], dict[str, Any]]]:
+        jobs = {row["id"]: dict(row) for row in await self.database.connection.fetch(_JOBS)}
+        history: dict[tuple[bytes, int], dict[str, Any]] = {}
+        for row in map(dict, await self.database.connection.fetch(_HISTORY)):
+            history[row.pop("job_id"), row.pop("attempt")] = row
+        return jobs, history
+
+
+@EXAMPLES
+@pytest.mark.timeout(1.2 * settings().max_examples)
+def test_the_store_does_what_the_model_does(database: Database, part: int) -> None:
+    """Whatever happens in whatever order, each answer and each row of the database is as the model says."""
+    run_histories(lambda: StoreMachine(database), part)
+
+
+def _nth_id(number: int) -> bytes:
+    """An id that is the same in every run; ids of later jobs are not larger."""
+    return hashlib.md5(str(number).encode(), usedforsecurity=False).digest()

@@ -1,0 +1,291 @@
+"""Jobs that run each in a process of their own: everything is as in the handler process, but for the process."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any, Final
+
+import psutil
+import pytest
+
+from tests.support.servers.fake_server import FakeServer, Peer, job, pair
+from tests.support.systems.peers import until
+from tests.support.systems.worker_kit import WorkerProcess, worker
+from tests.support.whole import WHOLE
+
+pytestmark = [pytest.mark.process, pytest.mark.timed]
+
+APP: Final = "tests.support.apps.cell_app:app"
+both_backends = pytest.mark.parametrize("backend", ["asyncio", "trio"])
+# An async handler on each event loop, and a plain one.
+all_kinds = pytest.mark.parametrize(
+    ("kind", "backend"), [("", "asyncio"), ("-plain", "asyncio"), *([("", "trio")] if WHOLE else [])]
+)
+
+
+def args(**given: object) -> str:
+    """Args as the wire carries them."""
+    return json.dumps({key: str(value) if isinstance(value, Path) else value for key, value in given.items()})
+
+
+def run(child: Peer, one: list[Any]) -> list[Any]:
+    """The result of one job, without id and attempt; held against them."""
+    child.assign([one])
+    (result,) = child.take_results(1)
+    assert result[:2] == pair(one)
+    return result[2:]
+
+
+def zygote_of(pool: WorkerProcess) -> psutil.Process:
+    """The zygote of the only handler process."""
+    (host,) = pool.children()
+    (zygote,) = host.children()
+    return zygote
+
+
+@all_kinds
+def test_each_job_has_a_process_of_its_own(kind: str, backend: str) -> None:
+    """One process per job, made by the zygote, in a group of its own, with no socket of the worker's, one thread."""
+    with FakeServer() as server, worker(server, "--backend", backend, app=APP) as pool:
+        child = server.wait_child()
+        here = json.loads(run(child, job("here"))[1])
+        found = [json.loads(run(child, job(f"who{kind}", args(n=n)))[1]) for n in range(3)]
+        assert [one["given"] for one in found] == [{"n": n} for n in range(3)]
+        assert len({here["pid"], *(one["pid"] for one in found)}) == 4
+        zygote = zygote_of(pool)
+        assert {one["parent"] for one in found} == {zygote.pid}
+        assert here["group"] == here["pid"]
+        assert [one["group"] for one in found] == [one["pid"] for one in found]
+        assert {one["threads"] for one in found} == {1}
+        assert zygote.num_threads() == 1
+        for one in found:
+            assert not set(one["sockets"]) & set(here["sockets"])
+            assert not kind or len(one["sockets"]) == 1, "it has more than its own channel"
+            assert one["inherited"] == [], "what its handler starts would hold its descriptors"
+            assert one["oom_score"] == min(1000, here["oom_score"] + 200)
+        until(lambda: zygote.children() == [], "the end of all cells")
+
+
+@all_kinds
+def test_what_it_used_is_told(kind: str, backend: str) -> None:
+    """The result of an isolated job has its processor time and its peak memory; that of another one does not."""
+    with FakeServer() as server, worker(server, "--backend", backend, app=APP):
+        child = server.wait_child()
+        _, _, used = run(child, job(f"who{kind}"))
+        assert set(used) == {"cpu_s", "peak_rss_bytes"}
+        assert 0 < used["cpu_s"] < 10
+        assert 2**22 < used["peak_rss_bytes"] < 2**30
+        assert len(run(child, job("here"))) == 2
+        failed = run(child, job(f"exit{kind}"))
+        assert failed[2]["cpu_s"] > 0
+
+
+@both_backends
+def test_what_a_handler_may_come_to(backend: str) -> None:
+    """Every way to end is reported as what it is, as in the handler process."""
+    exited = "SystemExit: the handler called sys.exit(3)"
+    unprintable = "UnprintableError: <unprintable: its str() raises RuntimeError>"
+    expected: dict[str, tuple[str, object]] = {
+        "exit": ("error", exited),
+        "exit-plain": ("error", exited),
+        "interrupt": ("error", "KeyboardInterrupt: raised by the handler"),
+        "interrupt-plain": ("error", "KeyboardInterrupt: raised by the handler"),
+        "cancel-itself": ("error", "CancelledError"),
+        "unprintable": ("error", unprintable),
+        "unprintable-plain": ("error", unprintable),
+        "not-json": ("error", "result is not JSON: Object of type set is not JSON serializable"),
+        "coroutine": ("error", "the handler is a plain def that returned a coroutine"),
+        "snooze": ("snooze", 7.0),
+        "discard": ("discard", "no such customer"),
+        "retry-after": ("retry", [9.5, "rate limited"]),
+        "echo": ("error", "TypeError: echo() missing 1 required positional argument: 'text'"),
+        "fork": ("ok", "70"),  # the child may not come back: there is one result
+    }
+    with FakeServer() as server, worker(server, "--backend", backend, app=APP):
+        child = server.wait_child()
+        jobs = [job(name) for name in expected]
+        child.assign(jobs)
+        names = {one[0]: one[2] for one in jobs}
+        found = {names[one[0]]: (one[2], one[3]) for one in child.take_results(len(jobs))}
+    for name, (outcome, detail) in expected.items():
+        assert found[name][0] == outcome, (name, found[name])
+        if outcome == "error":
+            assert str(found[name][1]).startswith(str(detail)), (name, found[name])
+            assert "pulse/worker/" not in str(found[name][1]), name
+        else:
+            assert found[name][1] == detail, name
+
+
+@pytest.mark.parametrize("kind", ["", "-plain"])
+def test_a_lease_that_passes_unanswered(kind: str) -> None:
+    """A cell sees that the lease has passed, while its handler goes on."""
+    with FakeServer(heartbeat_s=0.2, lease_s=0.6, silent_on=["heartbeat"]) as server, worker(server, app=APP):
+        child = server.wait_child()
+        assert run(child, job(f"watch-lease{kind}", lease_s=0.6))[:2] == ["ok", '"lost, cancelled: False"']
+
+
+def test_the_server_may_isolate_any_job() -> None:
+    """With `isolate` in its extra a job of any handler runs apart: what it does to its process hurts nobody."""
+    with FakeServer() as server, worker(server, app=APP):
+        child = server.wait_child()
+        here = json.loads(run(child, job("here-plain"))[1])
+        for name in ("here", "here-plain"):
+            apart = json.loads(run(child, job(name, extra={"isolate": True}))[1])
+            assert apart["group"] == apart["pid"] != here["pid"]
+            assert json.loads(run(child, job(name, extra={"isolate": False}))[1])["pid"] == here["pid"]
+        died = run(child, job("die", extra={"isolate": True}))
+        assert died[:2] == ["crash", ["worker process died: exit code 7", 7]]
+        assert json.loads(run(child, job("here"))[1])["pid"] == here["pid"]
+
+
+def test_an_isolated_job_takes_one_place(tmp_path: Path) -> None:
+    """Isolated jobs and others together are never more than the concurrency, in the order in which they came."""
+    gates = [tmp_path / f"gate-{n}" for n in range(3)]
+    starts = [tmp_path / f"started-{n}" for n in range(3)]
+    jobs = [job("wait", args(gate=gate, started=started)) for gate, started in zip(gates, starts, strict=True)]
+    with FakeServer() as server, worker(server, "--concurrency", "2", app=APP):
+        child = server.wait_child()
+        run(child, job("who"))
+        child.take("started")
+        named = child.count("started")
+        child.assign([*jobs, job("here")])
+        until(lambda: starts[0].exists() and starts[1].exists(), "two cells")
+        assert child.take("started").body["jobs"] == [pair(one) for one in jobs[:2]]
+        assert child.count("started") == named + 1
+        gates[1].touch()
+        assert child.take_results(1)[0][:2] == pair(jobs[1])
+        assert child.take("started").body["jobs"] == [pair(jobs[2])]
+        gates[0].touch()
+        gates[2].touch()
+        assert len(child.take_results(3)) == 3
+
+
+def test_a_slow_import_delays_isolated_jobs_only(tmp_path: Path) -> None:
+    """While the zygote loads the app, others run, and what waits for it is not named as started: no time runs yet."""
+    gate, loading = tmp_path / "gate", tmp_path / "loading"
+    (tmp_path / "slow.py").write_text(
+        "import pathlib, sys, time, pulse\n"
+        "app = pulse.App()\n"
+        f"gate, loading = pathlib.Path({str(gate)!r}), pathlib.Path({str(loading)!r})\n"
+        "if 'zygote' in sys.orig_argv[2]:\n"
+        "    loading.touch()\n"
+        "    while not gate.exists():\n"
+        "        time.sleep(0.01)\n"
+        "@app.handler('apart', isolate=True)\n"
+        "def apart(): return 'apart'\n"
+        "@app.handler('here')\n"
+        "def here(): return 'here'\n"
+    )
+    with FakeServer() as server, worker(server, "--concurrency", "1", app="slow:app", cwd=tmp_path):
+        child = server.wait_child()
+        first, stopped, recalled = (job("apart", timeout_s=0.5) for _ in range(3))
+        child.assign([first, stopped, recalled])
+        until(loading.exists, "the zygote's import")
+        orders = [[*pair(stopped), "canceled"], [*pair(recalled), "recall"]]
+        child.send("stop", None, {"jobs": orders})
+        assert [one[1:3] for one in child.take_results(2)] == [[1, "release"], [1, "release"]]
+        assert [run(child, job("here")) for _ in range(3)] == [["ok", '"here"']] * 3
+        named = [one for heard in child.log if heard.kind == "started" for one in heard.body["jobs"]]
+        assert len(named) == 3
+        assert pair(first) not in named
+        gate.touch()
+        assert child.take_results(1)[0][:4] == [*pair(first), "ok", '"apart"']
+
+
+def test_large_args_and_results() -> None:
+    """What fits into a frame fits through the cell, too; what does not is told as ever."""
+    with FakeServer() as server, worker(server, app=APP):
+        child = server.wait_child()
+        text = "ä" * 1_000_000
+        outcome, detail, _ = run(child, job("echo", args(text=text)))
+        assert (outcome, json.loads(detail)) == ("ok", text)
+    with FakeServer(max_frame_bytes=100_000) as server, worker(server, app=APP):
+        child = server.wait_child()
+        assert run(child, job("echo", args(text="x" * 200_000)))[1].startswith("too large: result of about 200")
+
+
+def test_many_at_once() -> None:
+    """Fifty at a time, two hundred in all: each has one result, and nothing is left of them."""
+    with FakeServer() as server, worker(server, "--concurrency", "50", app=APP) as pool:
+        child = server.wait_child()
+        run(child, job("who"))
+        (host,) = pool.children()
+        before = host.num_fds()
+        jobs = [job("who-plain" if n % 2 else "who", args(n=n)) for n in range(200)]
+        child.assign(jobs)
+        results = {one[0]: json.loads(one[3]) for one in child.take_results(200)}
+        assert [results[one[0]]["given"]["n"] for one in jobs] == list(range(200))
+        assert len({one["pid"] for one in results.values()}) == 200
+        zygote = zygote_of(pool)
+        until(lambda: zygote.children() == [], "the end of all cells")
+        until(lambda: host.num_fds() <= before, "closed descriptors")
+        assert zygote.num_fds() <= 12
+
+
+def test_an_app_that_starts_threads_is_warned_of() -> None:
+    """Threads that the app starts at import are not there after a fork, and their locks may be held for ever."""
+    with FakeServer() as server:
+        (server.directory / "threaded.py").write_text(
+            "import threading, time, pulse\n"
+            "app = pulse.App()\n"
+            "threading.Thread(target=time.sleep, args=(3600,), name='busybody', daemon=True).start()\n"
+            "@app.handler('apart', isolate=True)\n"
+            "def apart(): return [thread.name for thread in threading.enumerate()]\n"
+        )
+        with worker(server, app="threaded:app", cwd=server.directory) as pool:
+            child = server.wait_child()
+            assert run(child, job("apart"))[:2] == ["ok", '["MainThread"]']
+            lines = [json.loads(line) for line in pool.stderr.splitlines() if "app_started_threads" in line]
+            assert [line["threads"] for line in lines] == [["busybody"]]
+
+
+def test_an_app_that_ignores_its_children() -> None:
+    """What the app makes of SIGCHLD for its own processes does not hide from the zygote how a cell ended."""
+    with FakeServer() as server:
+        (server.directory / "careless.py").write_text(
+            "import os, signal, pulse\n"
+            "app = pulse.App()\n"
+            "signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
+            "@app.handler('apart', isolate=True)\n"
+            "def apart(): os._exit(5)\n"
+        )
+        with worker(server, app="careless:app", cwd=server.directory):
+            child = server.wait_child()
+            for _ in range(2):
+                assert run(child, job("apart"))[:2] == ["crash", ["worker process died: exit code 5", 5]]
+
+
+def test_no_zygote_without_isolated_jobs() -> None:
+    """Who isolates nothing has one process per slot, as ever."""
+    with FakeServer() as server, worker(server, app=APP) as pool:
+        child = server.wait_child()
+        run(child, job("here"))
+        (host,) = pool.children()
+        assert host.children() == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signals_to_all_do_not_end_cells(number: int, tmp_path: Path) -> None:
+    """Who stops every process, zygote and cells too, lets isolated jobs finish like others: the worker decides."""
+    gate, started = tmp_path / "gate", tmp_path / "started"
+    with FakeServer() as server, worker(server, app=APP) as pool:
+        child = server.wait_child()
+        one = job("wait", args(gate=gate, started=started))
+        child.assign([one])
+        until(started.exists, "the cell")
+        (host,) = pool.children()
+        os.killpg(int(started.read_text()), number)
+        os.killpg(host.pid, number)
+        child.take("capacity")
+        gate.touch()
+        assert child.take_results(1)[0][:4] == [*pair(one), "ok", '"through"']
+
+
+def test_last_words() -> None:
+    """What a handler has said is there when its process has ended, also what is no line."""
+    with FakeServer() as server, worker(server, app=APP) as pool:
+        assert run(server.wait_child(), job("mumble"))[0] == "ok"
+        until(lambda: "half a line" in pool.stderr, "it is there")

@@ -1,0 +1,158 @@
+"""Zygotes that die with what they had made, and what is done so that the job that kills them is found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.pulse.worker.isolation.test_ending_system import gone, pid_in
+from tests.pulse.worker.isolation.test_run_system import APP, args, run, zygote_of
+from tests.support.servers.fake_server import FakeServer, Peer, job, pair
+from tests.support.systems.peers import until
+from tests.support.systems.worker_kit import WorkerProcess, worker
+
+pytestmark = [pytest.mark.process, pytest.mark.timed]
+
+
+@pytest.fixture
+def careful(tmp_path: Path) -> Iterator[tuple[Peer, WorkerProcess]]:
+    """A worker whose zygote has died with two cells under way."""
+    with FakeServer() as server, worker(server, "--concurrency", "4", app=APP) as pool:
+        child = server.wait_child()
+        jobs = [job("wait", args(gate=tmp_path / "none", started=tmp_path / f"first-{n}")) for n in range(2)]
+        child.assign(jobs)
+        for n in range(2):
+            pid_in(tmp_path / f"first-{n}")
+        zygote_of(pool).kill()
+        assert [one[2] for one in child.take_results(2)] == ["release"] * 2
+        yield child, pool
+
+
+def again(one: list[Any]) -> list[Any]:
+    """The next attempt of a job."""
+    return [one[0], one[1] + 1, *one[2:]]
+
+
+def test_what_cells_had_started_ends_with_their_zygote(tmp_path: Path) -> None:
+    """It must not write beside the next attempt; sessions of its own and forks do not help it, and all others live."""
+    with FakeServer() as server, worker(server, app=APP) as pool:
+        child = server.wait_child()
+        (host,) = pool.children()
+        started = tmp_path / "started"
+        child.assign([job("spawn", args(started=started, end="wait"))])
+        until(lambda: started.exists() and started.read_text(), "the process that it starts")
+        left = psutil.Process(int(started.read_text()))
+        (fork,) = until(left.children, "its fork")
+        zygote_of(pool).kill()
+        (result,) = child.take_results(1)
+        assert result[2] == "crash"
+        assert gone(left.pid)
+        assert gone(fork.pid)
+        assert pool.children() == [host]
+
+
+def test_one_that_kills_its_group(tmp_path: Path) -> None:
+    """It kills itself, as on its own: neither the handler process nor any other job notices."""
+    with FakeServer() as server, worker(server, app=APP) as pool:
+        child = server.wait_child()
+        (host,) = pool.children()
+        gate = tmp_path / "gate"
+        neighbour = job("wait", args(gate=gate, started=tmp_path / "started"))
+        child.assign([neighbour])
+        pid_in(tmp_path / "started")
+        zygote = zygote_of(pool)
+        assert run(child, job("kill-its-group"))[:2] == ["crash", ["worker process died: SIGKILL", -9]]
+        gate.touch()
+        assert child.take_results(1)[0][:4] == [*pair(neighbour), "ok", '"through"']
+        assert pool.children() == [host]
+        assert zygote_of(pool) == zygote
+
+
+def test_orphans_that_end_by_themselves_are_buried(tmp_path: Path) -> None:
+    """A job that runs for days may leave any number: none stays a zombie until some job ends."""
+    with FakeServer() as server, worker(server, app=APP):
+        child = server.wait_child()
+        gate, started = tmp_path / "gate", tmp_path / "started"
+        one = job("orphan", args(gate=gate, started=started))
+        child.assign([one])
+        until(started.exists, "its orphans")
+        pids = [int(pid) for pid in started.read_text().split()]
+        until(lambda: not any(map(psutil.pid_exists, pids)), "their burial")
+        assert child.count("report") == 0
+        gate.touch()
+        assert child.take_results(1)[0][:3] == [*pair(one), "ok"]
+
+
+def test_jobs_that_kill_their_zygote_together_are_charged(tmp_path: Path) -> None:
+    """The first time nobody knows who did it; then each of them is alone, and others go on beside them."""
+    with FakeServer() as server, worker(server, app=APP) as pool:
+        child = server.wait_child()
+        gate = tmp_path / "gate"
+        open_ = [job("kill-its-parent-at", args(gate=gate, started=tmp_path / f"started-{n}")) for n in range(2)]
+        child.assign(open_)
+        for n in range(2):
+            pid_in(tmp_path / f"started-{n}")
+        gate.touch()
+        assert [one[2] for one in child.take_results(2)] == ["release"] * 2
+        charged: list[bytes] = []
+        rounds = 0
+        while len(charged) < 2:
+            rounds += 1
+            open_ = [again(one) for one in open_ if one[0] not in charged]
+            child.assign(open_)
+            charged += [one[0] for one in child.take_results(len(open_)) if one[2] == "crash"]
+        assert rounds <= 2
+        assert '"given_back": 2' in pool.stderr
+        assert pool.stderr.count('"event": "zygote_died"') == 3
+
+
+def test_after_that_one_runs_at_a_time(careful: tuple[Peer, WorkerProcess], tmp_path: Path) -> None:
+    """What was named with one that runs is given back when its turn does not come; what comes later is not named."""
+    child, _ = careful
+    gate = tmp_path / "gate"
+    jobs = [job("wait", args(gate=gate, started=tmp_path / f"started-{n}")) for n in range(4)]
+    child.assign(jobs[:3])
+    pid_in(tmp_path / "started-0")
+    child.send("stop", None, {"jobs": [[*pair(jobs[1]), "canceled"]]})
+    results = {one[0]: one[2:] for one in child.take_results(2)}
+    assert results == {jobs[1][0]: ["release", None, {"stopped": "canceled"}], jobs[2][0]: ["release", None]}
+    assert not (tmp_path / "started-1").exists()
+    assert not (tmp_path / "started-2").exists()
+    child.assign([jobs[3]])
+    assert run(child, job("here"))[0] == "ok"
+    assert pair(jobs[3]) not in [one for heard in child.log if heard.kind == "started" for one in heard.body["jobs"]]
+    gate.touch()
+    assert {one[0] for one in child.take_results(2)} == {jobs[0][0], jobs[3][0]}
+
+
+def test_those_that_end_soon_follow_each_other(careful: tuple[Peer, WorkerProcess], tmp_path: Path) -> None:
+    """Each gets its turn; and after twenty that ended well, several run at once as ever."""
+    child, _ = careful
+    child.assign([job("who") for _ in range(20)])
+    assert [one[2] for one in child.take_results(20)] == ["ok"] * 20
+    gate = tmp_path / "gate"
+    jobs = [job("wait", args(gate=gate, started=tmp_path / f"started-{n}")) for n in range(2)]
+    child.assign(jobs)
+    for n in range(2):
+        pid_in(tmp_path / f"started-{n}")
+    gate.touch()
+    assert [one[2] for one in child.take_results(2)] == ["ok"] * 2
+
+
+def test_a_drain_gives_back_what_waits_for_its_turn(careful: tuple[Peer, WorkerProcess], tmp_path: Path) -> None:
+    """A worker that is to end does not wait for it."""
+    child, pool = careful
+    gate = tmp_path / "gate"
+    jobs = [job("wait", args(gate=gate, started=tmp_path / f"started-{n}")) for n in range(3)]
+    child.assign(jobs)
+    pid_in(tmp_path / "started-0")
+    pool.terminate()
+    child.take("capacity")
+    assert [one[2] for one in child.take_results(2)] == ["release"] * 2
+    gate.touch()
+    assert child.take_results(1)[0][:3] == [*pair(jobs[0]), "ok"]
+    assert pool.wait() == 0

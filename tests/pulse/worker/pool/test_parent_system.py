@@ -1,0 +1,198 @@
+"""The pool parent: children that die, apps that cannot be loaded, servers that refuse."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from pulse.worker.execution.wakeup import SAME_SIGNAL_S, SIGNALED
+from tests.support.servers.fake_server import FakeServer, job
+from tests.support.systems.peers import until
+from tests.support.systems.worker_kit import worker
+
+pytestmark = [pytest.mark.process, pytest.mark.timed]
+
+
+def test_a_killed_child_is_replaced() -> None:
+    """SIGKILL of a handler process: another one takes its place under the same name, and holds nothing."""
+    with FakeServer() as server, worker(server, "--processes", "2") as pool:
+        first, second = server.wait_child(), server.wait_child()
+        assert {first.hello["worker"][-2:], second.hello["worker"][-2:]} == {"-0", "-1"}
+        next(one for one in pool.children() if one.pid == first.pid).kill()
+        first.wait_closed()
+        again = server.wait_child()
+        assert again.hello["worker"] == first.hello["worker"]
+        assert again.hello["running"] == []
+        assert "session" not in again.hello
+        assert not second.closed
+        assert '"signal": "SIGKILL"' in pool.stderr
+
+
+def test_what_a_handler_started_ends_with_its_process(tmp_path: Path) -> None:
+    """A grandchild in the dead process's group is killed by the parent."""
+    app = tmp_path / "spawning.py"
+    app.write_text(
+        "import subprocess, pulse\n"
+        "app = pulse.App()\n"
+        "@app.handler('spawn')\n"
+        "async def spawn() -> int:\n"
+        "    return subprocess.Popen(['sleep', '600']).pid\n"
+    )
+    with FakeServer() as server, worker(server, app="spawning:app", cwd=tmp_path) as pool:
+        child = server.wait_child()
+        child.assign([job("spawn")])
+        grandchild = psutil.Process(int(child.take_results(1)[0][3]))
+        assert grandchild.is_running()
+        pool.children()[0].kill()
+        until(lambda: not grandchild.is_running() or grandchild.status() == psutil.STATUS_ZOMBIE, "its end")
+
+
+def test_a_handler_that_writes_into_the_notes(tmp_path: Path) -> None:
+    """What a child's pipe says then is not believed any more, and said once; everybody works on, and is minded."""
+    app = tmp_path / "scribbling.py"
+    app.write_text(
+        "import json, os, sys, pulse\n"
+        "app = pulse.App()\n"
+        "@app.handler('scribble')\n"
+        "async def scribble(junk: str) -> int:\n"
+        "    return os.write(json.loads(sys.orig_argv[-1])['notes_fd'], junk.encode('latin-1'))\n"
+    )
+    for junk in ("?\0\0\0\0", "S\xff\xff\xff\xff"):
+        with FakeServer() as server, worker(server, "--processes", "2", app="scribbling:app", cwd=tmp_path) as pool:
+            children = [server.wait_child(), server.wait_child()]
+            processes = pool.children()
+            for _ in range(2):
+                children[0].assign([job("scribble", json.dumps({"junk": junk}))])
+                assert children[0].take_results(1)[0][2:] == ["ok", "5"]
+            until(lambda: '"event": "notes_not_understood"' in pool.stderr, "the warning")
+            assert pool.children() == processes
+            name = children[0].hello["worker"]
+            next(one for one in processes if one.pid == children[0].pid).kill()
+            assert server.wait_child().hello["worker"] == name
+            assert not children[1].closed
+            assert pool.stderr.count("notes_not_understood") == 1
+            assert "Traceback" not in pool.stderr
+
+
+def test_a_second_signal_at_the_same_moment(tmp_path: Path) -> None:
+    """A service manager signals all processes, and the supervisor passes it on to its pool: that is one wish."""
+    gate = tmp_path / "gate"
+    with FakeServer() as server, worker(server) as pool:
+        child = server.wait_child()
+        one = job("wait", json.dumps({"gate": str(gate)}))
+        child.assign([one])
+        child.take("started")
+        for number in (signal.SIGTERM, signal.SIGINT):  # two of the same might come as one
+            pool.process.send_signal(number)
+        child.take("capacity")
+        gate.touch()
+        assert child.take_results(1)[0][2] == "ok"
+        assert pool.wait() == 0
+
+
+def test_a_second_signal_later(tmp_path: Path) -> None:
+    """Somebody who asks again means at once."""
+    gate = tmp_path / "gate"
+    with FakeServer() as server, worker(server) as pool:
+        child = server.wait_child()
+        child.assign([job("wait", json.dumps({"gate": str(gate)}))])
+        child.take("started")
+        (process,) = pool.children()
+        pool.terminate()
+        child.take("capacity")
+        heard_s = time.monotonic()
+        until(lambda: time.monotonic() > heard_s + SAME_SIGNAL_S, "another moment")
+        pool.terminate()
+        assert pool.wait() == SIGNALED + signal.SIGTERM
+        assert child.count("report") == 0
+        until(lambda: not psutil.pid_exists(process.pid), "no child")
+
+
+def test_a_crash_loop_ends_the_pool(tmp_path: Path) -> None:
+    """Processes that die again and again end the pool with exit code 70 and one clear line."""
+    app = tmp_path / "dying.py"
+    app.write_text("import os, pulse\napp = pulse.App()\nos._exit(9)\n")
+    with FakeServer() as server, worker(server, app="dying:app", cwd=tmp_path) as pool:
+        assert pool.wait() == 70
+        lines = pool.stderr.splitlines()
+        assert "pulse: handler process 0 died more than 5 times within 60 s; the pool gives up" in lines
+        assert sum('"exit_code": 9' in line for line in lines) == 6
+
+
+def test_an_app_that_cannot_be_loaded(tmp_path: Path) -> None:
+    """An error in the user's module is shown once, with its traceback and one clear line; exit code 1."""
+    (tmp_path / "broken.py").write_text("import pulse\napp = pulse.App()\n1 / 0\n")
+    with FakeServer() as server, worker(server, "--processes", "3", app="broken:app", cwd=tmp_path) as pool:
+        assert pool.wait() == 1
+        assert pool.stderr.count("Traceback") == 1
+        assert pool.stderr.count("pulse: cannot load 'broken:app': ZeroDivisionError: division by zero") == 1
+
+
+def test_an_app_that_is_not_there() -> None:
+    """A module that does not exist is one clear line without a traceback; exit code 1."""
+    with FakeServer() as server, worker(server, app="no_such_module:app") as pool:
+        assert pool.wait() == 1
+        assert "pulse: cannot load 'no_such_module:app': no module 'no_such_module' here (" in pool.stderr
+        assert "Traceback" not in pool.stderr
+
+
+def test_a_server_that_refuses_the_worker() -> None:
+    """Refused for good: one clear line, exit code 1, no tries again and again."""
+    with FakeServer() as server:
+        server.refuse_hello = ("forbidden", "this user may not be a worker")
+        with worker(server, "--processes", "2") as pool:
+            assert pool.wait() == 1
+            line = "pulse: the server refuses this worker: this user may not be a worker"
+            assert pool.stderr.splitlines().count(line) == 1
+
+
+def test_children_die_with_their_parent() -> None:
+    """SIGKILL of the pool parent leaves no handler process."""
+    with FakeServer() as server, worker(server, "--processes", "2") as pool:
+        server.wait_child()
+        server.wait_child()
+        children = pool.children()
+        assert len(children) == 2
+        pool.process.send_signal(signal.SIGKILL)
+        pool.wait()
+        for child in children:
+            until(lambda one=child: not one.is_running() or one.status() == psutil.STATUS_ZOMBIE, "its end")  # type: ignore[misc]
+
+
+def test_settings_of_the_environment() -> None:
+    """What the command line leaves out comes from the environment; what it says wins."""
+    env = {"PULSE_CONCURRENCY": "4", "PULSE_PROCESSES": "2"}
+    with FakeServer() as server, worker(server, "--processes", "1", env=env) as pool:
+        assert server.wait_child().hello["capacity"] == 4
+        assert len(pool.children()) == 1
+
+
+def test_a_wrong_setting_is_one_line() -> None:
+    """A setting that is not allowed is refused before anything starts."""
+    with FakeServer() as server, worker(server, env={"PULSE_DRAIN_S": "soon"}) as pool:
+        assert pool.wait() == 1
+        assert pool.stderr.startswith("pulse: PULSE_DRAIN_S")
+        assert len(pool.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("what", ["directory", "file", "too long"])
+def test_a_socket_that_can_never_be_one(what: str, tmp_path: Path) -> None:
+    """A path that can never be a socket is refused at start, in one line."""
+    with FakeServer() as server:
+        if what == "directory":
+            server.path = server.directory
+        elif what == "file":
+            server.path = tmp_path / "file"
+            server.path.touch()
+        else:
+            server.path = server.directory / ("x" * 100)
+        with worker(server) as pool:
+            assert pool.wait() == 1
+            assert pool.stderr.startswith(f"pulse: socket {'path ' if what == 'too long' else ''}{server.path} ")
+            assert len(pool.stderr.splitlines()) == 1
+        server.path = server.directory / "pulse.sock"

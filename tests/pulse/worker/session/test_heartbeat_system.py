@@ -1,0 +1,185 @@
+"""Heartbeats: those of a handler process, and those of the parent for a child that cannot."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import pytest
+import structlog
+
+from pulse.worker.execution.wakeup import WakeupEvent
+from pulse.worker.pool import proxy_heartbeat
+from pulse.worker.session.reconnect import Dialer
+from tests.support.servers.fake_server import FakeServer, Heard, Peer, job, pair
+from tests.support.systems.peers import until
+from tests.support.systems.worker_kit import worker
+
+pytestmark = [pytest.mark.process, pytest.mark.timed]
+
+
+def beats_for(parent: Peer, session: bytes) -> list[Heard]:
+    """The parent's heartbeats for one child."""
+    return [heard for heard in list(parent.log) if heard.kind == "heartbeat" and heard.body.get("session") == session]
+
+
+def test_a_heartbeat_lists_all_that_is_held(tmp_path: Path) -> None:
+    """Queued and running attempts are listed, until their results were taken; frames of them are counted."""
+    gate = tmp_path / "gate"
+    with FakeServer(heartbeat_s=0.2, lease_s=0.6, silent_on=["report"]) as server, worker(server, "--concurrency", "1"):
+        child = server.wait_child()
+        jobs = [job("wait", json.dumps({"gate": str(gate)})), job("nothing")]
+        child.take("heartbeat", lambda heard: (heard.body["jobs"], heard.body["assigns"]) == ([], 0))
+        child.assign(jobs)
+        held = [[*pair(one), None] for one in jobs]
+        child.take("heartbeat", lambda heard: (heard.body["jobs"], heard.body["assigns"]) == (held, 1))
+        gate.touch()
+        reports = [child.take("report"), child.take("report")]
+        at_s = reports[-1].at_s
+        child.take("heartbeat", lambda heard: heard.at_s > at_s and heard.body["jobs"] == held)
+        for report in reports:
+            child.send("reported", report.request, {"stale": []})
+        child.take("heartbeat", lambda heard: heard.at_s > at_s and heard.body["jobs"] == [])
+
+
+@pytest.mark.parametrize("name", ["hold-interpreter", "block-loop"])
+def test_the_parent_beats_for_a_child_that_cannot(name: str, tmp_path: Path) -> None:
+    """A handler that holds the interpreter, or the loop, for many leases keeps its lease."""
+    started, gate = tmp_path / "started", tmp_path / "gate"
+    given = {"seconds": 4, "started": str(started)} if name == "hold-interpreter" else {"gate": str(gate)}
+    with FakeServer(heartbeat_s=0.3, lease_s=0.9) as server, worker(server):
+        parent, child = server.wait_parent(), server.wait_child()
+        one = job(name, json.dumps({**given, "started": str(started)}), lease_s=0.9)
+        child.assign([one])
+        assigned_s = until(lambda: started.exists() and child.log[-1].at_s, "the handler")
+        until(lambda: len(beats_for(parent, child.session)) >= 8, "heartbeats of the parent")
+        gate.touch()
+        (result,) = child.take_results(1)
+        assert result[2:] == ["ok", '"held, lease lost: False"']
+        ended_s = child.log[-1].at_s
+        extended = [heard for heard in child.log if heard.kind == "heartbeat" and heard.body["jobs"]]
+        extended += beats_for(parent, child.session)
+        times_s = sorted([assigned_s, ended_s, *(heard.at_s for heard in extended if heard.at_s < ended_s)])
+        assert max(later - earlier for earlier, later in pairwise(times_s)) < 0.9
+
+
+def test_the_parent_does_not_beat_for_a_stopped_child() -> None:
+    """A child that was stopped by a signal is not at work: its lease may lapse."""
+    with FakeServer(heartbeat_s=0.2, lease_s=0.6) as server, worker(server) as pool:
+        parent, child = server.wait_parent(), server.wait_child()
+        child.take("heartbeat")
+        (process,) = pool.children()
+        os.kill(process.pid, signal.SIGSTOP)
+        until(lambda: process.status() == "stopped", "a stopped child")
+        before, pings = len(beats_for(parent, child.session)), parent.count("ping")
+        until(lambda: parent.count("ping") >= pings + 8, "the parent's own pings")
+        assert len(beats_for(parent, child.session)) == before
+        os.kill(process.pid, signal.SIGCONT)
+        at_s = parent.log[-1].at_s
+        child.take("heartbeat", lambda heard: heard.at_s > at_s)
+
+
+def test_the_parent_is_silent_while_children_beat() -> None:
+    """As long as a child's own heartbeats are answered, the parent adds none."""
+    with FakeServer(heartbeat_s=0.2, lease_s=0.6) as server, worker(server):
+        parent, child = server.wait_parent(), server.wait_child()
+        until(lambda: child.count("heartbeat") >= 10, "heartbeats of the child")
+        assert beats_for(parent, child.session) == []
+
+
+def test_an_attempt_that_a_beat_calls_lost_is_cancelled(tmp_path: Path) -> None:
+    """A lost async handler is cancelled; a plain one is asked, and knows why; both still report, once."""
+    gate, started = tmp_path / "gate", tmp_path / "started"
+    with FakeServer(heartbeat_s=0.2, lease_s=60.0) as server, worker(server):
+        child = server.wait_child()
+        lost = job("wait", json.dumps({"gate": str(gate)}))
+        asked = job("wait-plain", json.dumps({"gate": str(gate), "started": str(started)}))
+        child.assign([lost, asked])
+        until(started.exists, "the plain handler")
+        server.lost_beats = [tuple(pair(lost)), tuple(pair(asked))]
+        results = {one[0]: one[2:] for one in child.take_results(2)}
+        assert results[lost[0]] == ["release", None, {"stopped": "lost"}]
+        assert results[asked[0]] == ["ok", '"asked to end, lease lost: True"', {"stopped": "lost"}]
+        beats = child.count("heartbeat")
+        until(lambda: child.count("heartbeat") >= beats + 2, "more heartbeats")
+        assert child.count("report") <= 2
+
+
+def test_a_lease_that_passes_unanswered(tmp_path: Path) -> None:
+    """When no heartbeat was answered for a lease, handlers see it and go on; an answer clears it."""
+    with FakeServer(heartbeat_s=0.2, lease_s=0.6, silent_on=["heartbeat"]) as server, worker(server):
+        child = server.wait_child()
+        child.assign([job("watch-lease", lease_s=0.6)])
+        assert child.take_results(1)[0][2:] == ["ok", '"lost, cancelled: False"']
+        server.silent_on.clear()
+        answered = child.count("heartbeat")
+        until(lambda: child.count("heartbeat") > answered + 1, "an answered heartbeat")
+        gate, started = tmp_path / "gate", tmp_path / "started"
+        gate.touch()
+        again = job("block-loop", json.dumps({"gate": str(gate), "started": str(started)}), lease_s=0.0)
+        child.assign([again])
+        assert child.take_results(1)[0][2:] == ["ok", '"held, lease lost: False"']
+
+
+def test_a_server_that_falls_silent_is_left() -> None:
+    """When nothing is heard for three heartbeats, the worker connects anew."""
+    with FakeServer(heartbeat_s=0.1, lease_s=0.3, silent_on=["heartbeat", "ping"]) as server, worker(server) as pool:
+        child = server.wait_child()
+        child.wait_closed()
+        again = server.wait_child()
+        assert again.hello["session"] == child.session
+        assert "nothing was heard for 3 heartbeats" in pool.stderr
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("stable_s", [0.0, 60.0])
+async def test_a_parent_whose_connection_was_good_is_back_soon(
+    stable_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its pauses grow while connections break at once; after one that lasted, the next pause is short again."""
+    monkeypatch.setattr(proxy_heartbeat, "STABLE_S", stable_s)
+    made: list[Dialed] = []
+
+    class Dialed(Dialer):
+        """Counts the connections that were found good."""
+
+        good = 0
+
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
+            made.append(self)
+
+        def proved_good(self) -> None:
+            super().proved_good()
+            self.good += 1
+
+    monkeypatch.setattr(proxy_heartbeat, "Dialer", Dialed)
+    with FakeServer() as server:
+        async with anyio.create_task_group() as group:
+            group.start_soon(
+                proxy_heartbeat.mind,
+                proxy_heartbeat.ProxyHeartbeats(),
+                WakeupEvent(),
+                str(server.path),
+                "parent",
+                structlog.get_logger(),
+            )
+            for _ in range(3):
+                (await anyio.to_thread.run_sync(server.wait_parent)).close()
+            await anyio.to_thread.run_sync(server.wait_parent)
+            group.cancel_scope.cancel()
+    assert [one.good for one in made] == [0 if stable_s else 3]
+
+
+def test_a_server_without_its_database_is_not_left() -> None:
+    """Heartbeats that are not answered do not break a connection on which pings are."""
+    with FakeServer(heartbeat_s=0.1, lease_s=0.3, silent_on=["heartbeat"]) as server, worker(server):
+        child = server.wait_child()
+        until(lambda: child.count("heartbeat") >= 12, "many unanswered heartbeats")
+        assert not child.closed

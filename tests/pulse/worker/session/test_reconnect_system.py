@@ -1,0 +1,163 @@
+"""A worker that loses the server: its handlers go on, and it comes back with all that it holds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support.servers.fake_server import FakeServer, job, pair
+from tests.support.systems.peers import until
+from tests.support.systems.worker_kit import worker
+
+pytestmark = [pytest.mark.process, pytest.mark.timed]
+
+
+def test_a_report_without_answer_is_sent_again() -> None:
+    """A result whose `reported` was lost is held, listed in the next hello under the same session, and sent again."""
+    with FakeServer(silent_on=["report"]) as server, worker(server):
+        child = server.wait_child()
+        jobs = [job("nothing"), job("echo", '{"a": 1}')]
+        child.assign(jobs)
+        before = {one[0]: one for one in child.take_results(2)}
+        server.stop()
+        server.silent_on.clear()
+        server.listen()
+        again = server.wait_child()
+        assert again.hello["session"] == child.session
+        assert sorted(again.hello["running"]) == sorted(pair(one) for one in jobs)
+        assert sorted(again.take("started").body["jobs"]) == sorted(pair(one) for one in jobs)
+        assert {one[0]: one for one in again.take_results(2)} == before
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_handlers_go_on_without_the_server(backend: str, tmp_path: Path) -> None:
+    """A handler that ends while nobody listens is reported after the reconnect; one that waited starts only then."""
+    gate, started, late = tmp_path / "gate", tmp_path / "started", tmp_path / "late"
+    late.touch()
+    with FakeServer() as server, worker(server, "--concurrency", "1", "--backend", backend) as pool:
+        child = server.wait_child()
+        running = job("wait", json.dumps({"gate": str(gate), "started": str(started)}))
+        waiting = job("append", json.dumps({"path": str(late), "line": "called"}))
+        child.assign([running, waiting])
+        until(started.exists, "the handler")
+        server.stop()
+        until(lambda: "waiting_for_server" in pool.stderr, "the loss")
+        gate.touch()
+        server.listen()
+        again = server.wait_child()
+        assert sorted(again.hello["running"]) == sorted([pair(running), pair(waiting)])
+        assert again.take("started").body["jobs"] == [pair(running)]
+        assert again.take("started").body["jobs"] == [pair(waiting)]
+        results = {one[0]: one[2:4] for one in again.take_results(2)}
+        assert results == {running[0]: ["ok", '"through"'], waiting[0]: ["ok", None]}
+    assert late.read_text() == "called\n"
+
+
+def test_nothing_is_started_that_the_server_does_not_know_of(tmp_path: Path) -> None:
+    """While the connection is away no waiting job is started, though there is room for it."""
+    gate, started, late = tmp_path / "gate", tmp_path / "started", tmp_path / "late"
+    late.touch()
+    env = {"PULSE_DRAIN_S": "0.3"}
+    with FakeServer() as server, worker(server, "--concurrency", "1", env=env) as pool:
+        child = server.wait_child()
+        running = job("wait", json.dumps({"gate": str(gate), "started": str(started)}))
+        child.assign([running, job("append", json.dumps({"path": str(late), "line": "called"}))])
+        until(started.exists, "the handler")
+        server.stop()
+        until(lambda: "waiting_for_server" in pool.stderr, "the loss")
+        gate.touch()
+        pool.terminate()
+        assert pool.wait() == 0
+        assert '"unreported": 2' in pool.stderr
+    assert late.read_text() == ""
+
+
+def test_what_the_welcome_calls_lost_is_stopped(tmp_path: Path) -> None:
+    """Attempts that were lost meanwhile are cancelled and still reported; the others go on."""
+    gate, started = tmp_path / "gate", tmp_path / "started"
+    with FakeServer() as server, worker(server):
+        child = server.wait_child()
+        lost = job("wait", json.dumps({"gate": str(tmp_path / "never")}))
+        kept = job("wait", json.dumps({"gate": str(gate), "started": str(started)}))
+        child.assign([lost, kept])
+        until(started.exists, "the handlers")
+        server.lost = [tuple(pair(lost))]
+        server.stop()
+        server.listen()
+        again = server.wait_child()
+        assert again.take_results(1) == [[*pair(lost), "release", None, {"stopped": "lost"}]]
+        gate.touch()
+        assert again.take_results(1) == [[*pair(kept), "ok", '"through"']]
+
+
+def test_a_welcome_that_does_not_know_what_is_lost(tmp_path: Path) -> None:
+    """`lost` nil, the database being away, stops nothing; the next beat tells."""
+    gate, started = tmp_path / "gate", tmp_path / "started"
+    with FakeServer(heartbeat_s=0.2, lease_s=60.0) as server, worker(server):
+        child = server.wait_child()
+        one = job("wait", json.dumps({"gate": str(gate), "started": str(started)}))
+        child.assign([one])
+        until(started.exists, "the handler")
+        server.stop()
+        server.lost = None
+        server.listen()
+        again = server.wait_child()
+        again.take("heartbeat")
+        server.lost_beats = [tuple(pair(one))]
+        assert again.take_results(1) == [[*pair(one), "release", None, {"stopped": "lost"}]]
+
+
+def test_drain_with_reconnect_comes_back(tmp_path: Path) -> None:
+    """After `drain {"reconnect": true}` handlers go on, and the worker returns when the server has closed."""
+    gate, started = tmp_path / "gate", tmp_path / "started"
+    with FakeServer() as server, worker(server) as pool:
+        child = server.wait_child()
+        one = job("wait", json.dumps({"gate": str(gate), "started": str(started)}))
+        child.assign([one])
+        until(started.exists, "the handler")
+        child.send("drain", None, {"reconnect": True})
+        until(lambda: "worker_told_to_drain" in pool.stderr, "the drain")
+        child.close()
+        again = server.wait_child()
+        assert again.hello["running"] == [pair(one)]
+        assert again.hello["capacity"] == 10
+        gate.touch()
+        assert again.take_results(1)[0][2:4] == ["ok", '"through"']
+
+
+def test_waits_for_a_server_that_is_not_there_yet() -> None:
+    """A worker that is started first waits, says so once, and works as soon as somebody listens."""
+    with FakeServer() as server:
+        server.stop()
+        with worker(server) as pool:
+            until(lambda: pool.stderr.count("waiting_for_server") == 2, "a log line of child and parent each")
+            server.listen()
+            child = server.wait_child()
+            child.assign([job("nothing")])
+            child.take_results(1)
+            lines = [json.loads(line) for line in pool.stderr.splitlines()]
+            causes = [line["cause"] for line in lines if line["event"] == "waiting_for_server"]
+            assert causes == [f"nobody answers; looked at {server.path} (no such file or directory)"] * 2
+
+
+def test_schedules_are_declared_on_each_connection() -> None:
+    """What the app declares is told once per connection; what the server refuses of it is logged, and work goes on."""
+    with FakeServer() as server, worker(server) as pool:
+        child = server.wait_child()
+        heard = child.take("schedules.declare")
+        assert heard.body["by"] == "tests.support.apps.worker_app:app"
+        [declared] = heard.body["schedules"]
+        assert (declared["key"], declared["name"], declared["every"]) == ("hourly", "nothing", 3600)
+        child.send("error", heard.request, {"code": "unavailable", "message": "away"})
+        child.assign([job("nothing")])
+        assert len(child.take_results(1)) == 1
+        server.stop()
+        server.listen()
+        again = server.wait_child()
+        heard = again.take("schedules.declare")
+        again.send("error", heard.request, {"code": "bad_request", "message": "no such zone"})
+        until(lambda: "schedules_refused" in pool.stderr, "it is logged")
+        again.assign([job("nothing")])
+        assert len(again.take_results(1)) == 1

@@ -1,0 +1,142 @@
+"""The mutants: each operator makes what it says, the tabled ones fit, and a survivor is a failure."""
+
+from __future__ import annotations
+
+import ast
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from pulse.common.text import cut
+from tests.mutants import force, judges, operators, source, sql_operators, tabled, trial
+from tests.mutants.source import Mutant, Span, modules, statements
+from tests.mutants.trial import EQUIVALENT, OPEN, UNTRIED, Trial
+from tests.mutants.warm import HUNG, KILLED, SURVIVED
+from tests.support.checking.every import every
+
+if TYPE_CHECKING:
+    from tests.support.servers.postgres import Postgres
+
+BODY: Final = """
+def f(self, a, b):
+    if a and not b:
+        self.go(1, loud=b)
+    while a < b:
+        self.x += min(a, b)
+        break
+    with self.lock:
+        self.y = [c for c in a or () if c.d]
+    return a - b
+"""
+CHANGED: Final = {
+    "if True:",
+    "if False:",
+    "if (a):",
+    "if (not b):",
+    "if True and not b:",
+    "if a and not False:",
+    "pass",
+    "self.go(1)",
+    "while a <= b:",
+    "while False:",
+    "self.x += (a)",
+    "self.x += (b)",
+    "self.y = [c for c in (a) if c.d]",
+    "self.y = [c for c in (()) if c.d]",
+    "self.y = [c for c in a or () if False]",
+    "return (a)",
+}
+CUT: Final = "cut: width_of(text) <= width -> True"
+SELECT: Final = """
+UPDATE t SET a = $1, b = 2 WHERE t.x < coalesce($2, t.y) AND (t.z OR t.v BETWEEN 1 AND 2)
+"""
+SELECTED: Final = {
+    "SET b = 2 WHERE",
+    "SET a = $1 WHERE",
+    "t.x <= coalesce",
+    "(t.x < coalesce($2, t.y) OR true) AND",
+    "coalesce(t.y)",
+    "coalesce($2)",
+    "(t.z AND false)",
+    "(t.v BETWEEN 1 AND 2 AND false)",
+}
+
+
+@pytest.fixture
+def text(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """Has texts of a test take the place of the product's."""
+    for module in (operators, sql_operators, source):
+        monkeypatch.setattr(module, "text_of", {"m": BODY, "s": SELECT}.__getitem__)
+    monkeypatch.setattr(operators, "tree_of", lambda _: ast.parse(BODY))
+    source._line_starts.cache_clear()
+    return monkeypatch
+
+
+@pytest.mark.usefixtures("text")
+def test_what_is_made_of_code() -> None:
+    """Each kind of change is made, all of them are Python, and no two are the same."""
+    made = [mutant.mutated() for mutant in operators.mutants_of("m")]
+    for one in made:
+        ast.parse(one)
+    assert len(set(made)) == len(made)
+    lines = {line.strip() for one in made for line in one.splitlines()}
+    assert CHANGED - lines == set()
+
+
+@pytest.mark.usefixtures("text")
+def test_what_is_made_of_sql() -> None:
+    """Each kind of change is made."""
+    made = [mutant.mutated() for mutant in sql_operators.mutants_of("s")]
+    assert {one for one in SELECTED if not any(one in text for text in made)} == set()
+
+
+def test_the_tabled_fit() -> None:
+    """What a tabled mutant takes out is there exactly once, what is left is Python, and its tests are there."""
+    assert tabled.mutants().keys() - {*modules(), *statements()} == set()
+
+    def check(mutant: Mutant) -> None:
+        assert mutant.mutated() != source.text_of(mutant.where)
+        if mutant.is_code:
+            ast.parse(mutant.mutated())
+        file = mutant.killer.partition("::")[0].removesuffix("@oldest")
+        assert not file or (source.ROOT / file).is_file()
+
+    started = {file for module in judges.PROCESSES for file in judges.processes_for(module)}
+    assert [file for file in started if not (source.ROOT / file).is_file()] == []
+    every([one for some in tabled.mutants().values() for one in some], check)
+
+
+def test_what_is_listed_is_there() -> None:
+    """A mutant that is listed as equivalent is one that is made."""
+    where = {key.partition(":")[0] for key in EQUIVALENT}
+    made = [
+        one.key for name in where for one in (sql_operators if name in statements() else operators).mutants_of(name)
+    ]
+    assert [key for key in EQUIVALENT if not any(one == key or one.startswith(f"{key} -> ") for one in made)] == []
+    assert OPEN.keys() - {*modules(), *statements()} == set()
+    homes = {f"{trial.home_of(one)}." for one in (*modules(), *statements())}
+    assert [name for name in UNTRIED if not any(home.startswith(name) for home in homes)] == []
+
+
+def test_a_function_gets_other_code(tmp_path: Path) -> None:
+    """A mutant is in force for those who have imported the function before; it stays in the fork."""
+    (mutant,) = [one for one in operators.mutants_of("pulse.common.text") if one.key.endswith(CUT)]
+    pid = os.fork()
+    if pid == 0:
+        force.force(mutant, tmp_path)
+        os._exit(0 if cut("four", 3) == "four" else 1)
+    assert os.waitpid(pid, 0)[1] == 0
+    assert cut("four", 3) != "four"
+
+
+@pytest.mark.parametrize(("status", "is_wrong"), [(SURVIVED, True), (KILLED, False), (HUNG, False)])
+def test_a_survivor_is_wrong(status: int, is_wrong: bool, server: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is listed nowhere makes the run fail."""
+    monkeypatch.setattr(trial, "UNTRIED", ())
+    mutant = Mutant("pulse.job", "", Span(0, 1), "x")
+    judged = Trial([mutant], server, server.dsn, 1.0)
+    judged._tell(mutant, status, "a test")
+    assert "1 mutants tried" in judged.report()
+    assert bool(judged.wrong) == is_wrong

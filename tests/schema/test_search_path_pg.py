@@ -1,0 +1,120 @@
+"""No function of the schema goes by the caller's search_path: told by the catalogue, and tried with a hostile one."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import asyncpg
+import pytest
+
+from tests.support.store.helpers import Sql
+
+# Parsed once, when it was made: its names are bound, and no search_path counts.
+BOUND: Final = {"resolved_options", "uuid7"}
+_TRAP: Final = "LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''caught by evil''; END'"
+_TRAPPED: Final = """
+    SELECT format('CREATE FUNCTION evil.%I(%s) RETURNS %s ', p.proname, pg_get_function_identity_arguments(p.oid),
+                  pg_get_function_result(p.oid)) AS made
+    FROM pg_proc p
+    WHERE p.pronamespace = 'pg_catalog'::regnamespace AND p.prokind = 'f' AND p.proname = ANY ($1::text[])
+      AND NOT EXISTS (SELECT FROM unnest(p.proargtypes) AS t JOIN pg_type y ON y.oid = t WHERE y.typtype = 'p')
+"""
+_TYPES: Final = "{text,int4,int8,float8,bool,jsonb,timestamptz,interval,uuid}"
+_OPERATORS: Final = """
+    SELECT o.oprname, o.oprleft::regtype::text AS l, o.oprright::regtype::text AS r,
+           o.oprresult::regtype::text AS result
+    FROM pg_operator o
+    WHERE o.oprnamespace = 'pg_catalog'::regnamespace
+      AND o.oprleft = ANY ($1::text[]::regtype[]) AND o.oprright = ANY ($1::text[]::regtype[])
+"""
+_SCHEDULE: Final = "0199a1b2-c3d4-7e5f-8a0b-1c2d3e4f5a6b"
+_JOB: Final = "0199a1b2-c3d4-7e5f-8a0b-1c2d3e4f5a6c"
+# Each function, by itself or from one that calls it.
+_CALLS: Final = (
+    f"SELECT pulse.submit('n', '{{}}', id => '{_JOB}', expires_in_s => 60, run_at => '2040-01-01Z')",
+    f"SELECT pulse.submit('n', '{{}}', id => '{_JOB}')",
+    "SELECT pulse.submit('n', topic => 't', priority => 5)",
+    f"""SELECT pulse.submit_many('[{{"name": "n", "id": "{_JOB}"}}, {{"name": "m", "expires_in_s": 60}}]')""",
+    f"SELECT pulse.is_stored_unseen('{_JOB}', 'n', 'default', '{{}}')",
+    f"SELECT pulse.create_schedule('n', every_s => 15, jitter_s => 5, id => '{_SCHEDULE}')",
+    "SELECT pulse.create_schedule('n', cron => '0 7 * * *', timezone => 'Europe/Berlin')",
+    f"""SELECT pulse.set_schedule('{_SCHEDULE}', '{{"jitter_s": 3, "priority": 3}}')""",
+    f"SELECT pulse.update_schedule('{_SCHEDULE}', every_s => 30)",
+    f"SELECT pulse.pause_schedule('{_SCHEDULE}')",
+    f"SELECT pulse.resume_schedule('{_SCHEDULE}')",
+    f"SELECT pulse.trigger_schedule('{_SCHEDULE}')",
+    f"UPDATE pulse.schedules SET next_run_at = '2040-01-01Z' WHERE id OPERATOR(pg_catalog.=) '{_SCHEDULE}'",
+    f"SELECT pulse.jittered('{_SCHEDULE}', '2040-01-01Z', 5)",
+    f"SELECT pulse.delete_schedule('{_SCHEDULE}')",
+    """SELECT pulse.set_topic('t', '{"timeout_s": 5, "backoff": "exponential:1:60", "max_attempts": 3}')""",
+    """SELECT pulse.set_topic('t', '{"timeout_s": null, "backoff": null, "max_attempts": null}')""",
+    "SELECT pulse.backoff_s('exponential:1:60', 3), pulse.backoff_s('list:1,2', 1), pulse.backoff_s('quadratic', 2)",
+    "SELECT pulse.note('x', topic => 't', detail => '{}'), pulse.uuid7(), pulse.notify_work()",
+    "UPDATE pulse.dispatch_control SET paused = false",
+)  # fmt: skip
+
+
+async def test_every_function_has_its_own(connection: Sql) -> None:
+    """Its search_path is fixed, with pg_temp last, or it was bound when it was made; few have their owner's rights."""
+    rows = await connection.fetch(
+        "SELECT proname, proconfig, prosecdef, prosqlbody IS NOT NULL AS bound"
+        " FROM pg_proc WHERE pronamespace = 'pulse'::regnamespace"
+    )
+    assert {row["proname"] for row in rows if row["bound"]} == BOUND
+    for row in rows:
+        if not row["bound"]:
+            assert row["proconfig"] == ["search_path=pg_catalog, pg_temp"], row["proname"]
+    assert {row["proname"] for row in rows if row["prosecdef"]} == {"note", "is_stored_unseen"}
+
+
+async def _set_traps(connection: Sql) -> None:
+    """A schema in front whose functions, operators and tables have the names of those that pulse means, and fail."""
+    bodies = await connection.fetch(
+        "SELECT proname, pg_get_functiondef(oid) AS text FROM pg_proc WHERE pronamespace = 'pulse'::regnamespace"
+    )
+    used = sorted({name for row in bodies for name in re.findall(r"\b([a-z_0-9]+)\(", row["text"])})
+    made = [row["made"] + _TRAP for row in await connection.fetch(_TRAPPED, used)]
+    assert len(made) > 50
+    for row in await connection.fetch(_OPERATORS, _TYPES[1:-1].split(",")):
+        name = f"evil.op{len(made)}"
+        made.append(f"CREATE FUNCTION {name}({row['l']}, {row['r']}) RETURNS {row['result']} {_TRAP}")
+        made.append(
+            f"CREATE OPERATOR evil.{row['oprname']} (FUNCTION = {name}, LEFTARG = {row['l']}, RIGHTARG = {row['r']})"
+        )
+    for row in await connection.fetch(
+        "SELECT relname FROM pg_class WHERE relnamespace = 'pulse'::regnamespace AND relkind = 'r'"
+    ):
+        made += [f"CREATE TABLE evil.{row['relname']} ()", f"CREATE TEMPORARY TABLE {row['relname']} ()"]
+    for row in bodies:  # pulse's own
+        made.append(f"CREATE FUNCTION evil.{row['proname']}(VARIADIC text[]) RETURNS int {_TRAP}")
+    await connection.execute("CREATE SCHEMA evil")
+    await connection.execute(";".join(made))
+    await connection.execute("SET search_path = evil, pg_catalog, pulse")
+
+
+async def test_functions_put_into_the_schema_itself(own_database: str, connection: Sql) -> None:
+    """Not even there anything stands before what pulse means: who may make functions in it gets no rights by that."""
+    del own_database
+    bodies = await connection.fetch(
+        "SELECT pg_get_functiondef(oid) AS text FROM pg_proc WHERE pronamespace = 'pulse'::regnamespace"
+    )
+    used = sorted({name for row in bodies for name in re.findall(r"\b([a-z_0-9]+)\(", row["text"])})
+    made = [row["made"].replace("evil.", "pulse.", 1) + _TRAP for row in await connection.fetch(_TRAPPED, used)]
+    assert len(made) > 50
+    await connection.execute(";".join(made))
+    for call in _CALLS:
+        await connection.execute(call)
+    assert await connection.fetchval("SELECT count(*) FROM pulse.jobs") == 4
+
+
+async def test_a_hostile_search_path(own_database: str, connection: Sql) -> None:
+    """Nothing of what stands in front is called or read by a function of pulse."""
+    await _set_traps(connection)
+    for trapped in ("SELECT length('a'::text)", "SELECT 1 + 1", "SELECT 'a'::text = 'a'::text", "SELECT uuid7('a')"):
+        with pytest.raises(asyncpg.RaiseError, match="caught by evil"):
+            await connection.execute(trapped)
+    for call in _CALLS:
+        await connection.execute(call)
+    await connection.execute("RESET search_path")
+    assert await connection.fetchval("SELECT count(*) FROM pulse.jobs") == 4

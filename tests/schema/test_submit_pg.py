@@ -1,0 +1,331 @@
+"""pulse.submit and pulse.submit_many: the public API in SQL, for any language, inside the caller's own transaction."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import uuid
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import asyncpg
+import pytest
+
+from pulse.protocol import HandlerInfo
+from pulse.store.store import WORK_CHANNEL, Store
+from tests.support.store.helpers import TOPIC, Row, Sql, at, claim, count, forge, new_id, read
+
+BOTH: Final = pytest.mark.parametrize("many", [False, True], ids=["submit", "submit_many"])
+LEVELS: Final = ("job", "handler", "topic", "server")
+BAD_VALUE: Final = "22023"
+
+
+async def submit(connection: Sql, *, many: bool = False, **fields: Any) -> bytes:
+    """Submit one job by either function; returns its id."""
+    if many:
+        [made] = await submit_many(connection, [fields])
+        return made
+    arguments = ", ".join(f"{name} => {_literal(name, value)}" for name, value in fields.items())
+    found: uuid.UUID = await connection.fetchval(f"SELECT pulse.submit({arguments})")
+    return found.bytes
+
+
+async def submit_many(connection: Sql, jobs: object) -> list[bytes]:
+    """Submit a JSON document; returns the ids."""
+    rows = await connection.fetch("SELECT pulse.submit_many($1) AS id", json.dumps(jobs))
+    return [row["id"].bytes for row in rows]
+
+
+def _literal(name: str, value: Any) -> str:
+    if value is None:
+        return "NULL"
+    text = json.dumps(value) if name == "args" else str(value)
+    return "'" + text.replace("'", "''") + "'"
+
+
+@BOTH
+async def test_only_a_name(store: Store, connection: Sql, many: bool) -> None:
+    """A name is enough: no args, the default topic, priority 0, due now, the server's budgets, a time-ordered id."""
+    identity = await submit(connection, many=many, name="n")
+    found = await read(connection, identity)
+    due = found.pop("next_run_at"), found.pop("submitted_at")
+    assert await connection.fetchval("SELECT clock_timestamp() - $1::timestamptz < interval '5 s'", min(due))
+    assert uuid.UUID(bytes=identity).version == 7
+    assert {name: value for name, value in found.items() if value is not None} == {
+        "id": uuid.UUID(bytes=identity),
+        "attempts": 0,
+        "uncharged": 0,
+        "crashes": 0,
+        "max_attempts": 5,
+        "status": "PENDING",
+        "priority": 0,
+        "topic": "default",
+        "name": "n",
+        "args": "{}",
+    }
+    assert [one.id for one in await store.claim(["default"], ["w"], [0, 0], 1.0)] == [identity]
+
+
+@BOTH
+async def test_all_that_can_be_said(connection: Sql, many: bool) -> None:
+    """Every argument is kept."""
+    identity = new_id()
+    fields = {
+        "name": "n",
+        "args": {"path": "a'b.png"},
+        "topic": "images",
+        "priority": -100,
+        "run_at": at(5.25).isoformat(),
+        "max_attempts": 2,
+        "timeout_s": 0.5,
+        "id": str(uuid.UUID(bytes=identity)),
+    }
+    assert await submit(connection, many=many, **fields) == identity
+    expected = {**fields, "args": '{"path": "a\'b.png"}', "run_at": at(5.25), "id": uuid.UUID(bytes=identity)}
+    expected["next_run_at"] = expected.pop("run_at")
+    found = await read(connection, identity)
+    assert {name: found[name] for name in expected} == expected
+
+
+@BOTH
+@pytest.mark.parametrize("first", range(4), ids=LEVELS)
+async def test_policy_is_resolved(store: Store, connection: Sql, many: bool, first: int) -> None:
+    """max_attempts and timeout_s are the job's, else the handler's, else the topic's, else the server's."""
+    own = {"max_attempts": 11, "timeout_s": 1.5} if first == 0 else {"max_attempts": None, "timeout_s": None}
+    if first <= 1:
+        await store.note_handlers({"n": HandlerInfo(max_attempts=12, timeout_s=2.5)})
+    if first <= 2:
+        await connection.execute("INSERT INTO pulse.topics VALUES ($1, 13, 3, 3.5)", TOPIC)
+    await connection.execute("UPDATE pulse.topics SET max_attempts = 14, timeout_s = 4.5 WHERE topic = ''")
+    found = await read(connection, await submit(connection, many=many, name="n", topic=TOPIC, **own))
+    assert (found["max_attempts"], found["timeout_s"]) == [(11, 1.5), (12, 2.5), (13, 3.5), (14, 4.5)][first]
+
+
+@BOTH
+@pytest.mark.parametrize(("own", "handler", "resolved"), [("x", "y", "x"), (None, "y", "y"), (None, None, "default")])
+async def test_topic_is_resolved(
+    store: Store, connection: Sql, many: bool, own: str | None, handler: str | None, resolved: str
+) -> None:
+    """The topic is the job's, else the handler's, else `default`; its policy is that topic's."""
+    await connection.execute("INSERT INTO pulse.topics VALUES ('x', 1, 3), ('y', 2, 3), ('default', 3, 3)")
+    await store.note_handlers({"n": HandlerInfo(topic=handler)})
+    found = await read(connection, await submit(connection, many=many, name="n", topic=own))
+    assert (found["topic"], found["max_attempts"]) == (resolved, ["", "x", "y", "default"].index(resolved))
+
+
+@BOTH
+async def test_the_same_submit_twice(connection: Sql, many: bool) -> None:
+    """The same id with the same name, topic and args is the same job, whatever became of it and what else is said."""
+    identity = await forge(connection, "COMPLETED", args='{"a": 1, "b": 2}')
+    before = await read(connection, identity)
+    same: Row = {"name": "n", "topic": TOPIC, "args": {"b": 2, "a": 1}, "id": str(uuid.UUID(bytes=identity))}
+    assert await submit(connection, many=many, **same) == identity
+    assert await submit(connection, many=many, **same, priority=5, max_attempts=1) == identity
+    assert await read(connection, identity) == before
+    assert await count(connection) == 1
+
+
+@BOTH
+@pytest.mark.parametrize("different", [{"name": "m"}, {"topic": "u"}, {"topic": None}, {"args": {"a": 1}}], ids=str)
+async def test_another_job_under_the_same_id(connection: Sql, many: bool, different: Row) -> None:
+    """The same id with another name, topic or args is refused, by SQLSTATE 23505 and naming the id."""
+    identity = str(uuid.UUID(bytes=await forge(connection)))
+    fields = {"name": "n", "topic": TOPIC, "id": identity, **different}
+    with pytest.raises(
+        asyncpg.UniqueViolationError, match=f"job {identity} exists already with another name, topic or args"
+    ):
+        await submit(connection, many=many, **fields)
+
+
+@BOTH
+async def test_a_topic_left_out_is_compared_as_resolved(store: Store, connection: Sql, many: bool) -> None:
+    """A repeated submit may leave the topic to the handler, as the first one did."""
+    await store.note_handlers({"n": HandlerInfo(topic=TOPIC)})
+    identity = await submit(connection, many=many, name="n")
+    assert await submit(connection, many=many, name="n", id=str(uuid.UUID(bytes=identity))) == identity
+
+
+@BOTH
+async def test_in_the_callers_transaction(store: Store, connection: Sql, many: bool) -> None:
+    """A job exists when the caller commits, and never when it rolls back."""
+    transaction = connection.transaction()
+    await transaction.start()
+    await submit(connection, many=many, name="n", topic=TOPIC, run_at=at(-9).isoformat())
+    assert await claim(store) == []
+    await transaction.rollback()
+    assert await count(connection) == 0
+    async with connection.transaction():
+        identity = await submit(connection, many=many, name="n", topic=TOPIC, run_at=at(-9).isoformat())
+    assert [one.id for one in await claim(store)] == [identity]
+
+
+REFUSED: Final = [
+    ({"name": None}, "name is NULL; 1 to 200 characters are allowed"),
+    ({"name": ""}, "name is ''; 1 to 200 characters are allowed"),
+    ({"name": "x" * 201}, f"name is '{'x' * 50}'; 1 to 200 characters are allowed"),
+    ({"name": "n", "args": []}, "args must be a JSON object, not array"),
+    ({"name": "n", "args": None}, "args must be a JSON object, not NULL"),
+    ({"name": "n", "priority": 101}, "priority is 101; -100 to 100 is allowed"),
+    ({"name": "n", "priority": -101}, "priority is -101; -100 to 100 is allowed"),
+]
+
+
+@pytest.mark.parametrize(("fields", "message"), REFUSED, ids=str)
+async def test_what_submit_refuses(connection: Sql, fields: Row, message: str) -> None:
+    """A bad argument is named, with its value and what is allowed."""
+    with pytest.raises(asyncpg.PostgresError) as caught:
+        await submit(connection, **fields)
+    assert (caught.value.sqlstate, str(caught.value).split("\n")[0]) == (BAD_VALUE, message)
+
+
+async def test_no_priority_is_the_default(connection: Sql) -> None:
+    """NULL means the default, as for every other argument but name and args."""
+    found = await read(connection, await submit(connection, name="n", priority=None, run_at=None, topic=None))
+    assert (found["priority"], found["topic"]) == (0, "default")
+
+
+@pytest.mark.parametrize(
+    ("jobs", "message"),
+    [
+        (None, "jobs must be a JSON array of objects, not null"),
+        ({}, "jobs must be a JSON array of objects, not object"),
+        ([{"name": "n"}, 1], "jobs must be a JSON array of objects, and one of them is of type number"),
+        (["n"], "jobs must be a JSON array of objects, and one of them is of type string"),
+        (
+            [{"name": "n", "delay_s": 1}],
+            (
+                'unknown key "delay_s" in a job; allowed are '
+                "name, args, topic, priority, run_at, max_attempts, timeout_s, id, expires_at, expires_in_s, "
+                "traceparent"
+            ),
+        ),
+    ],
+    ids=str,
+)
+async def test_what_submit_many_refuses(connection: Sql, jobs: object, message: str) -> None:
+    """A document of another shape is refused, with what is wrong in it."""
+    with pytest.raises(asyncpg.PostgresError) as caught:
+        await submit_many(connection, jobs)
+    assert (caught.value.sqlstate, str(caught.value)) == (BAD_VALUE, message)
+    with pytest.raises(asyncpg.PostgresError, match="not NULL"):
+        await connection.fetch("SELECT pulse.submit_many(NULL)")
+
+
+@pytest.mark.parametrize("bad", [{}, {"name": ""}, {"name": "n", "args": 1}, {"name": "n", "priority": 101}], ids=str)
+async def test_all_or_none(connection: Sql, bad: Row) -> None:
+    """One bad job refuses them all."""
+    with pytest.raises(asyncpg.IntegrityConstraintViolationError, match=r"check constraint|not-null constraint"):
+        await submit_many(connection, [{"name": "n"}, bad, {"name": "n"}])
+    assert await count(connection) == 0
+
+
+async def test_a_document_that_was_half_there(connection: Sql) -> None:
+    """Ids that are there stay, the others are inserted, and all come back in the order of the document."""
+    known = str(uuid.UUID(bytes=await forge(connection)))
+    new = str(uuid.uuid4())
+    jobs = [{"name": "n", "topic": TOPIC, "id": new}, {"name": "n", "topic": TOPIC, "id": known}]
+    for _ in range(2):
+        assert await submit_many(connection, jobs) == [uuid.UUID(new).bytes, uuid.UUID(known).bytes]
+    assert await count(connection) == 2
+
+
+async def test_an_empty_document(connection: Sql) -> None:
+    """No jobs, no ids."""
+    assert await submit_many(connection, []) == []
+
+
+@pytest.mark.parametrize("analysed", [False, True])
+@pytest.mark.usefixtures("own_database")
+async def test_order_of_a_document(store: Store, connection: Sql, analysed: bool) -> None:
+    """The n-th job is due n microseconds after the first, and the ids come back in order, whatever the plan is."""
+    if analysed:
+        await store.note_handlers({f"n{number}": HandlerInfo() for number in range(100)})
+        await connection.execute("ANALYZE pulse.handlers, pulse.topics")
+    made = await submit_many(connection, [{"name": f"n{number % 7}", "topic": TOPIC} for number in range(40)])
+    due = [(await read(connection, identity))["next_run_at"] for identity in made]
+    assert [(moment - due[0]).microseconds for moment in due] == list(range(40))
+    claimed = await store.claim([TOPIC], ["w"], [0] * 40, 1.0)
+    assert [one.id for one in sorted(claimed, key=lambda one: one.due_at)] == made
+
+
+async def test_order_of_a_document_at_one_time(connection: Sql) -> None:
+    """Jobs that name the same time are due in the order of the document too."""
+    made = await submit_many(connection, [{"name": "n", "run_at": at(5).isoformat()} for _ in range(3)])
+    assert [(await read(connection, one))["next_run_at"] for one in made] == [at(5), at(5.000001), at(5.000002)]
+
+
+NOTIFIED: Final = "SELECT last_value FROM pulse.work_notified"
+FORGET: Final = "SELECT setval('pulse.work_notified', 1)"
+
+
+async def heard_of(connection: Sql, *deeds: Callable[[], Awaitable[object]]) -> list[int]:
+    """How many notifications of work each deed sends."""
+    heard: asyncio.Queue[str] = asyncio.Queue()
+
+    def hear(*message: object) -> None:
+        heard.put_nowait(str(message[3]))
+
+    await connection.add_listener(WORK_CHANNEL, hear)
+    found: list[int] = []
+    for deed in deeds:
+        await deed()
+        await connection.execute(f"NOTIFY {WORK_CHANNEL}, 'mark'")
+        texts: list[str] = []
+        while (text := await asyncio.wait_for(heard.get(), 10)) != "mark":
+            texts.append(text)
+        assert set(texts) <= {""}
+        found.append(len(texts))
+    await connection.remove_listener(WORK_CHANNEL, hear)
+    return found
+
+
+@BOTH
+async def test_workers_are_woken(connection: Sql, many: bool) -> None:
+    """A new job is told to all dispatchers; the same one again is no news, nor is one that was not committed."""
+    identity = uuid.uuid4()
+
+    async def put() -> None:
+        await connection.execute(FORGET)
+        await submit(connection, many=many, name="n", id=str(identity))
+
+    async def rolled_back() -> None:
+        await connection.execute(FORGET)
+        transaction = connection.transaction()
+        await transaction.start()
+        await submit(connection, many=many, name="n")
+        await transaction.rollback()
+
+    assert await heard_of(connection, put, put, rolled_back, put) == [1, 0, 0, 0]
+
+
+async def test_workers_are_woken_once_in_a_while(connection: Sql) -> None:
+    """Twenty times a second at most, whoever submits; also when the clock is set back, or the setting says no."""
+    now_ms = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
+
+    def after(last_ms: str, before: str = "SELECT") -> Callable[[], Awaitable[object]]:
+        async def deed() -> None:
+            await connection.execute(f"{before}; SELECT setval('pulse.work_notified', {last_ms})")
+            await connection.execute("SELECT pulse.submit(name => 'n'); RESET pulse.notify")
+
+        return deed
+
+    async def twice() -> None:
+        async with connection.transaction():
+            await connection.execute(FORGET)
+            await connection.execute("SELECT pulse.submit(name => 'n'), pulse.notify_work()")
+
+    off = "SET pulse.notify = off"
+    assert await heard_of(
+        connection,
+        after("1"),
+        after(f"{now_ms} - 1000"),
+        after(f"{now_ms} + 1000"),
+        twice,
+        after("1", off),
+        after("1", "SET pulse.notify = on"),
+    ) == [1, 1, 1, 1, 0, 1]
+    async with connection.transaction():
+        for last_ms, is_told in ((f"{now_ms} - 1000", True), (f"{now_ms} - 10", False)):
+            last = await connection.fetchval(f"SELECT setval('pulse.work_notified', {last_ms})")
+            await connection.execute("SELECT pulse.notify_work()")
+            assert (await connection.fetchval(NOTIFIED) > last) is is_told

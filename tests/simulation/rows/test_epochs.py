@@ -1,0 +1,126 @@
+"""The simulation's epochs and witnesses against PostgreSQL."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+import pytest
+
+from pulse.store.recovery.epochs import DatabaseState, Held, HostContact, Mark, NewEpoch, Witnessed
+from pulse.store.rows import Fence
+from pulse.store.store import Store
+from tests.simulation.rows.epochs import Server, first_ledger
+from tests.simulation.rows.rows import Rows
+from tests.simulation.rows.test_store import Twins
+from tests.support.store.epoch_kit import clean
+from tests.support.store.helpers import LEASE_S, NOW
+from tests.support.store.model import FINISHED
+
+if TYPE_CHECKING:
+    from asyncpg import Connection, Record
+
+pytestmark = [pytest.mark.postgres, pytest.mark.anyio, pytest.mark.usefixtures("own_database")]
+
+HOSTS: Final = {"h0": UUID(int=10), "h1": UUID(int=11)}
+WORKERS: Final = ("h0/w0", "h1/w1")
+STEPS: Final = 40
+OPERATIONS: Final = ("submit", "begin", "tick", "tick", "take", "take", "ask", "complete", "cancel")
+
+
+class Epochs(Twins):
+    """A real store and the simulated one, with two hosts. Epochs go by the real time, which hardly moves here."""
+
+    def __init__(self, store: Store, seed: int) -> None:
+        super().__init__(store, seed)
+        self.rows = Rows(swept_at=NOW, ledger=first_ledger(NOW))
+        self.server = Server(NOW, 1)
+        self.counters = dict.fromkeys(HOSTS, 0)
+        self.epochs = dict.fromkeys(HOSTS, 0)
+
+    async def look(self) -> None:
+        """Both say the same of themselves and of each host."""
+        for instance in HOSTS.values():
+            real, said = await self._seen(instance)
+            assert _plain(real) == _plain(said)
+
+    async def _seen(self, instance: UUID) -> tuple[DatabaseState, DatabaseState]:
+        real = await self.store.epochs.look(instance, None, LEASE_S)
+        return real, self.rows.ledger.look(instance, None, LEASE_S, self.server, NOW)
+
+    async def do_begin(self) -> tuple[object, object]:
+        """A host raises the epoch, or accepts it."""
+        host = self.chance.choice([*HOSTS])
+        real, said = await self._seen(HOSTS[host])
+        epoch = self.chance.choice((None, real.epoch, real.epoch + 1))
+        highest, counter = self.chance.choice((1000, 2500)), self.counters[host]
+        mine = [worker for worker in WORKERS if worker.startswith(host)]
+        held = Held(mine, [Fence(self.some_job(), self.chance.choice((1, 2, 1003)), mine[0])], 0.0)
+        coming = HostContact(HOSTS[host], host, counter, highest)
+        found = await self.store.epochs.begin(real, coming, epoch=epoch, held=held)
+        raised, mark = self.rows.begin_epoch(said, coming, epoch, held, NOW)
+        if mark is not None:
+            self.counters[host], self.epochs[host] = mark.counter, said.epoch if raised is None else raised.epoch
+        return _counted(*found), _counted(raised, mark)
+
+    async def do_tick(self) -> tuple[object, object]:
+        """A host counts, with what it knows, or with something else."""
+        host = self.chance.choice([*HOSTS])
+        real, _ = await self._seen(HOSTS[host])
+        counter = self.counters[host] + self.chance.choice((0, 0, -1, 1))
+        epoch = self.epochs[host] + self.chance.choice((0, 0, 0, 1))
+        known = Witnessed(HOSTS[host], counter, epoch, real.started_at, real.relation)
+        found = await self.store.epochs.tick(known, 1000, real.place)
+        mark = self.rows.ledger.tick(known._replace(started_at=NOW, relation=1), 1000, self.server, NOW)
+        if mark is not None:
+            self.counters[host] = mark.counter
+        return _counted(None, found), _counted(None, mark)
+
+    async def do_take(self) -> tuple[object, object]:
+        """A claim: the numbers of attempts, and what is charged for."""
+        seats = [self.chance.randrange(2) for _ in range(self.chance.randrange(1, 3))]
+        real = await self.store.claim(["a", "b"], WORKERS, seats, LEASE_S, now=self.now)
+        chosen = {one.id: WORKERS[one.worker] for one in real}
+        for job, worker in chosen.items():
+            self.rows.seated([job], [worker], LEASE_S, self.now)
+        jobs = [self.rows.jobs[job] for job in chosen]
+        return [(one.attempt, one.uncharged) for one in real], [(job.attempts, job.uncharged) for job in jobs]
+
+    async def do_ask(self) -> tuple[object, object]:
+        """Whether attempts are known, and what is open again."""
+        pairs = {self.some_job(): self.chance.choice((0, 1, 1001, 2002)) for _ in range(2)}
+        forgotten = set(pairs) if self.chance.random() < 0.5 else set()
+        real = await self.store.epochs.gone_back(pairs, forgotten)
+        is_open = {job for job in pairs if job in self.rows.jobs and self.rows.jobs[job].status not in FINISHED}
+        assert set(await self.store.epochs.open_again([*pairs])) == is_open
+        return real, self.rows.knows_less(pairs, forgotten)
+
+
+def _counted(raised: NewEpoch | None, mark: Mark | None) -> tuple[object, ...]:
+    """What does not depend on the time."""
+    return raised, None if mark is None else (mark.counter, mark.highest)
+
+
+def _plain(seen: DatabaseState) -> dict[str, Any]:
+    """What does not depend on the time, nor on the server."""
+    told = dataclasses.asdict(seen)
+    return {name: told[name] for name in ("epoch", "floor", "counter", "epoch_seen", "elsewhere", "behind", "newest")}
+
+
+@pytest.fixture(autouse=True)
+async def at_first(connection: Connection[Record]) -> Any:
+    """Nobody has seen the database, and it has never gone back."""
+    await clean(connection)
+    yield
+    await clean(connection)
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_both_databases_know_the_same_of_epochs(store: Store, seed: int) -> None:
+    """Whoever raised what before, the simulated database answers as PostgreSQL does."""
+    twins = Epochs(store, seed)
+    await twins.step("submit")
+    for _ in range(STEPS):
+        await twins.step(twins.chance.choice(OPERATIONS))
+        await twins.look()

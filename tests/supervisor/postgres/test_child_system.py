@@ -1,0 +1,119 @@
+"""The supervisor with its own PostgreSQL: first to start, last to stop, and back after a death."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.support.servers.embedded_kit import needs_postgres, reachable_dir
+from tests.support.systems.peers import until
+from tests.support.systems.supervisor_kit import Rig, four, script, supervisor
+from tests.support.systems.system_kit import is_alive
+
+pytestmark = [pytest.mark.process, pytest.mark.postgres, needs_postgres, pytest.mark.system]
+
+
+@pytest.fixture(scope="module")
+def state_dir() -> Iterator[Path]:
+    """One data directory for all, as a user has: made once, used again and again."""
+    with reachable_dir() as place:
+        yield place / "state"
+
+
+def own_database(state_dir: Path) -> dict[str, str]:
+    """The environment without a DSN."""
+    return {"PULSE_DSN": "", "PULSE_STATE_DIR": str(state_dir)}
+
+
+def postmaster(rig: Rig) -> int:
+    """The pid of the PostgreSQL that runs now."""
+    return int(str(rig.wait_log("child_running", name="postgres")["pid"]))
+
+
+def dsn(state_dir: Path) -> str:
+    """The beginning of the DSN that the actors are given."""
+    return f"dsn=postgresql:///postgres?host={state_dir}"
+
+
+def test_actors_get_its_dsn_when_it_is_ready(state_dir: Path) -> None:
+    """PostgreSQL runs before any actor has its settings, and the settings name its socket."""
+    with supervisor(four(), env=own_database(state_dir)) as rig:
+        rig.wait_ready()
+        events = [(entry["event"], entry.get("name")) for entry in rig.log()]
+        assert events.index(("child_running", "postgres")) < events.index(("child_priming", "watchdog"))
+        assert all(dsn(state_dir) in act for act in rig.acts() if " start boot=True " in act)
+        rig.process.terminate()
+        assert rig.wait_exit() == 0
+        events = [(entry["event"], entry.get("name")) for entry in rig.log()]
+        assert events.index(("child_exited", "watchdog")) < events.index(("child_exited", "postgres"))
+        assert rig.log("child_killed") == []
+        assert rig.log("process_left_behind") == []
+
+
+def test_a_killed_postmaster_is_started_again_and_the_actors_live_on(state_dir: Path) -> None:
+    """SIGKILL of the postmaster: a new one runs soon, and no actor was touched."""
+    with supervisor(four(), env=own_database(state_dir)) as rig:
+        rig.wait_ready()
+        actors = rig.pids()
+        killed = postmaster(rig)
+        os.kill(killed, signal.SIGKILL)
+        again = rig.wait_log("child_running", name="postgres", restarts=1)
+        assert again["pid"] != killed
+        assert rig.pids() == actors
+        assert rig.lines() == []
+
+
+def test_a_second_signal_stops_it_at_once_too(state_dir: Path) -> None:
+    """While a pool would drain for a minute, a second SIGTERM ends everything, PostgreSQL last, in a few seconds."""
+    children = [*four(), script("pool", "--stubborn", kind="pool", stop_s=60.0)]
+    with supervisor(children, env=own_database(state_dir)) as rig:
+        rig.wait_ready()
+        rig.wait_act("pool starts")
+        pid = postmaster(rig)
+        rig.process.terminate()
+        rig.wait_act("pool SIGTERM")
+        again_s = time.monotonic()
+        rig.process.terminate()
+        assert rig.wait_exit() == 0
+        assert time.monotonic() - again_s < 6.0
+        assert not psutil.pid_exists(pid)
+
+
+def test_a_stop_in_the_middle_of_initdb_leaves_nothing_half_made() -> None:
+    """SIGTERM while the first data directory is being made: exit 0, nothing runs on, and the next start is good."""
+    with reachable_dir() as place:
+        env = own_database(place / "state")
+        with supervisor(four(), env=env) as rig:
+            until(lambda: "initdb" in rig.programs(), "initdb runs")
+            below = rig.descendants()
+            rig.process.terminate()
+            assert rig.wait_exit() == 0
+            until(lambda: not any(is_alive(process.pid) for process in below), "nothing is left")
+        with supervisor(four(), env=env) as rig:
+            rig.wait_ready()
+            rig.process.terminate()
+            assert rig.wait_exit() == 0
+
+
+def test_one_that_cannot_start_is_one_line_and_exit_1(state_dir: Path) -> None:
+    """When PostgreSQL refuses its own configuration, the line carries its words; the actors never get settings."""
+    broken = state_dir / "postgres" / "data" / "postgresql.auto.conf"
+    if not broken.exists():
+        with supervisor(four(), env=own_database(state_dir)) as rig:
+            rig.wait_ready()
+    broken.write_text("shared_buffers = 'plenty'\n", "utf-8")
+    try:
+        with supervisor(four(), env=own_database(state_dir)) as rig:
+            assert rig.wait_exit() == 1
+            assert len(rig.lines()) == 1
+            assert re.match(r"pulse-supervisor: PostgreSQL does not start: .*postgres\.log", rig.lines()[0])
+            assert not any(" start boot" in act for act in rig.acts())
+    finally:
+        broken.write_text("", "utf-8")

@@ -1,0 +1,334 @@
+"""The runtime directory, the service manager, and the command line, with real processes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pulse_supervisor.sockets import open_sockets
+from tests.support.systems.peers import until
+from tests.support.systems.supervisor_kit import Caller, Rig, four, short_dir, supervisor
+
+pytestmark = [pytest.mark.process, pytest.mark.system]
+
+
+class Manager:
+    """A service manager: a datagram socket that keeps what it is told."""
+
+    def __init__(self, address: str) -> None:
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.bind(address)
+        self._socket.setblocking(False)
+        self.told: list[str] = []
+        self.kept: dict[str, socket.socket] = {}
+
+    def heard(self, text: str) -> list[str]:
+        """The messages so far with *text* in them; what comes with them is kept."""
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                data, fds, _, _ = socket.recv_fds(self._socket, 4096, 4)
+                message = data.decode()
+                self.told.append(message)
+                name = message.partition("FDNAME=")[2]
+                if message.startswith("FDSTOREREMOVE=1") and name in self.kept:
+                    self.kept.pop(name).close()
+                if fds:
+                    self.kept[name] = socket.socket(fileno=fds[0])
+        return [message for message in self.told if text in message]
+
+    def wait(self, text: str) -> str:
+        """The first message with *text* in it."""
+        return until(lambda: self.heard(text), f"the manager is told {text}")[0]
+
+    def close(self) -> None:
+        """Be gone."""
+        self._socket.close()
+        for sock in self.kept.values():
+            sock.close()
+
+
+def command(
+    *words: str, env: dict[str, str] | None = None, cwd: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """The command pulse-supervisor, to its end."""
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith("PULSE_")}
+    return subprocess.run(
+        [sys.executable, "-m", "pulse_supervisor.main", *words],
+        env={**inherited, **(env or {})},
+        cwd=cwd,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+
+
+class TestRuntimeDirectory:
+    """One supervisor per place."""
+
+    def test_a_second_one_is_refused_by_one_line(self) -> None:
+        """The line names the directory and the pid of the holder; the holder and its sockets are untouched."""
+        with supervisor(four()) as first:
+            first.wait_ready()
+            with supervisor(four(), directory=first.directory) as second:
+                assert second.wait_exit() == 1
+                holder = f"another pulse-supervisor (pid {first.pid})"
+                assert second.lines() == [
+                    f"pulse-supervisor: runtime directory {first.directory} is in use by {holder}"
+                ]
+                assert second.acts() == []
+            assert first.ask("ping") == {}
+
+    def test_what_is_not_a_socket_is_not_removed(self) -> None:
+        """A file with the name of a socket is somebody's file."""
+        with short_dir() as place:
+            (place / "pulse.sock").write_text("mine")
+            with supervisor(four(), directory=place) as rig:
+                assert rig.wait_exit() == 1
+                assert rig.lines() == [
+                    f"pulse-supervisor: {place / 'pulse.sock'} is in the way: it is not a socket; move it away"
+                ]
+            assert (place / "pulse.sock").read_text() == "mine"
+
+    def test_a_socket_in_use_is_not_taken_away(self) -> None:
+        """A program that listens on pulse.sock keeps it; the supervisor says so in one line and exits 1."""
+        with short_dir() as directory, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stranger:
+            stranger.bind(f"{directory}/pulse.sock")
+            stranger.listen()
+            command = [
+                sys.executable,
+                "-m",
+                "pulse_supervisor.main",
+                "--runtime-dir",
+                str(directory),
+                "--dsn",
+                "host=x",
+            ]
+            ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=30)
+            assert ended.returncode == 1
+            (line,) = [line for line in ended.stderr.splitlines() if line.startswith("pulse-supervisor: ")]
+            assert line.startswith(f"pulse-supervisor: socket {directory}/pulse.sock is in use")
+            assert Path(f"{directory}/pulse.sock").is_socket()
+
+    def test_a_long_path_is_refused_with_its_length(self) -> None:
+        """A socket path over 107 bytes is told before anything starts."""
+        with short_dir() as place, supervisor(four(), directory=place / ("x" * 120)) as rig:
+            assert rig.wait_exit() == 1
+            assert re.search(r"pulse-supervisor: socket path .* has \d+ bytes", rig.lines()[0])
+
+
+class TestServiceManager:
+    """sd_notify, to a real datagram socket."""
+
+    @pytest.fixture(params=["path", "abstract"])
+    def manager_env(self, request: pytest.FixtureRequest) -> object:
+        """The kind of address."""
+        return request.param
+
+    def listen(self, kind: object, place: Path) -> tuple[Manager, str]:
+        """A manager at an address of that kind, and NOTIFY_SOCKET for it."""
+        if kind == "path":
+            return Manager(str(place / "notify")), str(place / "notify")
+        name = f"pulse-test-{os.getpid()}-{place.name}"
+        return Manager("\0" + name), "@" + name
+
+    def test_it_tells_ready_watchdog_and_stopping(self, manager_env: object) -> None:
+        """READY with the main pid once all are ready, WATCHDOG while all answer, STOPPING when the stop begins."""
+        with short_dir() as place:
+            manager, address = self.listen(manager_env, place)
+            with (
+                contextlib.closing(manager),
+                supervisor(four(), env={"NOTIFY_SOCKET": address, "WATCHDOG_USEC": "1000000"}) as rig,
+            ):
+                ready = manager.wait("READY=1")
+                assert f"MAINPID={rig.pid}" in ready.splitlines()
+                assert "STATUS=ready" in ready.splitlines()
+                manager.wait("WATCHDOG=1")
+                assert manager.heard("STOPPING=1") == []
+                rig.process.terminate()
+                manager.wait("STOPPING=1")
+                assert rig.wait_exit() == 0
+
+    def test_the_watchdog_is_not_fed_while_an_actor_is_away(self) -> None:
+        """From the kill of a frozen actor until its successor answers, WATCHDOG=1 does not come."""
+        with short_dir() as place:
+            manager, address = self.listen("path", place)
+            env = {"NOTIFY_SOCKET": address, "WATCHDOG_USEC": "100000"}
+            with contextlib.closing(manager), supervisor(four(), env=env) as rig:
+                manager.wait("READY=1")
+                manager.wait("WATCHDOG=1")
+                manager.told.clear()
+                os.kill(rig.pids()["scheduler"], signal.SIGKILL)
+                manager.wait("STATUS=scheduler starting")
+                told = manager.told
+                away = told.index("STATUS=scheduler starting")
+                until(lambda: manager.heard("") and "STATUS=ready" in told[away:], "the scheduler is back")
+                assert "WATCHDOG=1" not in told[away : told.index("STATUS=ready", away)]
+
+    def test_children_do_not_speak_to_the_manager(self) -> None:
+        """NOTIFY_SOCKET and the watchdog's variables are the supervisor's alone."""
+        with short_dir() as place:
+            manager, address = self.listen("path", place)
+            with contextlib.closing(manager), supervisor(four(), env={"NOTIFY_SOCKET": address}) as rig:
+                rig.wait_ready()
+                for pid in rig.pids().values():
+                    assert b"NOTIFY_SOCKET" not in Path(f"/proc/{pid}/environ").read_bytes()
+
+    def test_a_restart_refuses_no_client(self) -> None:
+        """Whoever connects while no supervisor runs is let in by the next one, which takes the sockets over."""
+        with short_dir() as place, contextlib.ExitStack() as clients:
+            manager, address = self.listen("path", place)
+            clients.enter_context(contextlib.closing(manager))
+            env = {"NOTIFY_SOCKET": address}
+            with supervisor(four(), directory=place / "run", env=env) as first:
+                manager.wait("READY=1")
+                assert set(manager.kept) == {"pulse.sock", "supervisor.sock"}
+                first.process.terminate()
+                assert first.wait_exit() == 0
+            client = clients.enter_context(socket.socket(socket.AF_UNIX))
+            client.connect(str(place / "run" / "pulse.sock"))
+            operator = clients.enter_context(contextlib.closing(Caller(place / "run" / "supervisor.sock")))
+            manager.told.clear()
+            with supervisor(four(), directory=place / "run", env=env, handed=manager.kept) as second:
+                second.wait_act("dispatcher lets a client in")
+                assert operator.hello()["server"]
+                for pid in (second.pid, *second.pids().values()):
+                    environ = Path(f"/proc/{pid}/environ").read_bytes() if pid != second.pid else b""
+                    assert b"LISTEN_FDS" not in environ
+                assert [path.name for path in (place / "run").iterdir() if path.name == "pulse.sock"]
+
+    @pytest.mark.parametrize("stale", ["elsewhere", "no name", "no socket"])
+    def test_what_was_handed_over_and_is_of_no_use(self, stale: str) -> None:
+        """A socket of another place, or whose name is gone, is closed, and a new one is made: clients find that."""
+        with short_dir() as place, contextlib.ExitStack() as open_things:
+            path = place / ("other" if stale == "elsewhere" else "run") / "pulse.sock"
+            path.parent.mkdir(0o700)
+            given = open_things.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+            if stale != "no socket":
+                given.bind(str(path))
+                given.listen()
+            if stale == "no name":
+                path.unlink()
+            with supervisor(four(), directory=place / "run", handed={"pulse.sock": given}) as rig:
+                rig.wait_ready()
+                with socket.socket(socket.AF_UNIX) as client:
+                    client.connect(str(place / "run" / "pulse.sock"))
+                    rig.wait_act("dispatcher lets a client in")
+
+
+class TestCommand:
+    """The command line."""
+
+    def test_help_shows_examples(self) -> None:
+        """--help exits 0 and shows how to begin."""
+        done = command("--help")
+        assert done.returncode == 0
+        assert "pulse-supervisor --app shop.jobs:app --processes 4" in done.stdout
+
+    def test_version_is_told(self) -> None:
+        """--version exits 0 with one line."""
+        done = command("--version")
+        assert done.returncode == 0
+        assert re.fullmatch(r"pulse-supervisor \d+\.\d+\.\d+\S*\n", done.stdout)
+
+    @pytest.mark.parametrize(
+        "words",
+        [
+            ["--nonsense"],
+            ["--processes", "many"],
+            ["--processes", "2"],
+            ["--spares", "2"],
+            ["--log-level", "loud"],
+            ["extra"],
+        ],
+    )
+    def test_bad_usage_is_one_line_and_exit_2(self, words: list[str]) -> None:
+        """What cannot be meant is said before anything starts."""
+        with short_dir() as place:
+            done = command(*words, cwd=place)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert re.fullmatch(r"pulse-supervisor: .*\n", done.stderr)
+
+    def test_a_bad_setting_is_one_line_and_exit_1(self) -> None:
+        """The line names the setting, the value and what is allowed."""
+        with short_dir() as place:
+            done = command(env={"PULSE_LEASE_S": "soon"}, cwd=place)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert re.fullmatch(r"pulse-supervisor: PULSE_LEASE_S is 'soon': .*\n", done.stderr)
+
+    def test_a_directory_that_cannot_be_made_is_one_line_and_exit_1(self) -> None:
+        """The line names the directory and the reason."""
+        with short_dir() as place:
+            (place / "file").write_text("")
+            done = command("--runtime-dir", str(place / "file" / "run"), cwd=place)
+        assert done.returncode == 1
+        assert re.fullmatch(r"pulse-supervisor: runtime directory .* cannot be (made|used): .*\n", done.stderr)
+
+
+def test_a_log_that_nobody_reads_any_more_stops_nothing() -> None:
+    """When the reader of stderr has gone, the supervisor goes on, answers, and stops cleanly."""
+    with supervisor(four(), pipes_log=True) as rig:
+        close_log(rig)
+        os.kill(rig.pids()["pause"], signal.SIGKILL)
+        until(lambda: rig.actor("pause")["restarts"] == 1, "the actor is back")
+        rig.process.terminate()
+        assert rig.wait_exit() == 0
+
+
+def test_a_failure_that_nobody_reads_keeps_its_exit_code() -> None:
+    """A refusal ends with exit code 1 also when its line has nowhere to go."""
+    with supervisor(four(pause=["--crash", "refuse"]), pipes_log=True) as rig:
+        assert rig.process.stderr is not None
+        rig.process.stderr.close()
+        assert rig.wait_exit() == 1
+
+
+def close_log(rig: Rig) -> None:
+    """Stop reading the supervisor's stderr, once it is ready."""
+    assert rig.process.stderr is not None
+    for line in rig.process.stderr:
+        if b"supervisor_ready" in line:
+            break
+    rig.process.stderr.close()
+
+
+def test_a_socket_whose_name_was_removed(tmp_path: Path) -> None:
+    """The name is given back to the same socket, and nothing is left of both names at the end; another's file stays."""
+    opened = open_sockets(tmp_path)
+    try:
+        assert opened.put_back() == []
+        opened.client_path.unlink()
+        assert opened.nameless() == [opened.client_path]
+        assert opened.put_back() == [opened.client_path]
+        assert opened.nameless() == []
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(str(opened.client_path))
+            opened.client.accept()[0].close()
+        opened.control_path.unlink()
+        opened.control_path.touch()
+        assert opened.put_back() == []
+    finally:
+        opened.close()
+    assert [path.name for path in tmp_path.iterdir()] == ["supervisor.lock"]
+
+
+def test_sockets_whose_directory_was_removed(tmp_path: Path) -> None:
+    """No name is said to be back that is not, and which are gone is known."""
+    directory = tmp_path / "run"
+    directory.mkdir()
+    opened = open_sockets(directory)
+    try:
+        shutil.rmtree(directory)
+        assert opened.put_back() == []
+        assert opened.nameless() == [opened.client_path, opened.control_path]
+    finally:
+        opened.close()

@@ -1,0 +1,171 @@
+"""The supervisor with real processes: starts, deaths, restarts, refusals, silence."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from tests.support.systems.peers import until
+from tests.support.systems.supervisor_kit import NAMES, four, open_files, script, supervisor
+from tests.support.systems.system_kit import is_alive
+
+pytestmark = [pytest.mark.process, pytest.mark.system]
+
+
+def seconds_between(earlier: dict[str, object], later: dict[str, object]) -> float:
+    """The time between two entries of the log."""
+    first, second = (datetime.fromisoformat(str(entry["timestamp"])) for entry in (earlier, later))
+    return (second - first).total_seconds()
+
+
+def test_it_is_ready_when_all_four_are() -> None:
+    """The ready line comes after every actor said ready, names both sockets, and tells how long it took."""
+    with supervisor(four()) as rig:
+        ready = rig.wait_log("supervisor_ready")
+        assert ready["message"] == "pulse is ready"
+        assert ready["pulse_sock"] == str(rig.directory / "pulse.sock")
+        assert ready["supervisor_sock"] == str(rig.directory / "supervisor.sock")
+        assert isinstance(ready["start_ms"], int)
+        assert 0 < ready["start_ms"] < 15_000
+        assert [rig.actor(name)["state"] for name in NAMES] == ["running"] * 4
+
+
+def test_it_is_not_ready_before_the_last_actor_is() -> None:
+    """One actor that is still priming keeps the whole from being ready, and status says which."""
+    with supervisor(four(pause=["--crash", "never"])) as rig:
+        rig.wait_act("pause start boot=True dsn=postgresql://nobody@localhost/nothing")
+        until(lambda: rig.actor("dispatcher")["state"] == "running", "the dispatcher runs")
+        assert rig.actor("pause")["state"] == "starting"
+        assert rig.log("supervisor_ready") == []
+
+
+def test_a_killed_actor_is_back_at_once_and_the_others_never_notice() -> None:
+    """SIGKILL of each actor: a new process half a second after its death, boot false; no other is touched or left."""
+    with supervisor(four()) as rig:
+        rig.wait_ready()
+        for name in NAMES:
+            before = rig.pids()
+            os.kill(before[name], signal.SIGKILL)
+            exited = rig.wait_log("child_exited", name=name, how="SIGKILL")
+            rig.wait_log("child_running", name=name, restarts=1)
+            spawned = rig.log("child_spawned", name=name)[-1]
+            assert {key for key, pid in rig.pids().items() if pid != before[key]} == {name}
+            assert f"{name} start boot=False dsn=postgresql://nobody@localhost/nothing" in rig.acts()
+            assert rig.actor(name)["restarts"] == 1
+            assert seconds_between(exited, spawned) < 0.5
+        below = rig.descendants()
+        assert len(below) == len(NAMES)
+        assert all(is_alive(process.pid) for process in below)
+
+
+def test_a_crash_loop_ends_with_70_and_one_line() -> None:
+    """More than five deaths within a minute stop everything, also the healthy, and the line says who and why."""
+    with supervisor(four(scheduler=["--crash", "primed"])) as rig:
+        assert rig.wait_exit() == 70
+        assert rig.lines() == [
+            "pulse-supervisor: scheduler died 6 times within 60 s (the last time: exit code 70); giving up"
+        ]
+        assert rig.acts().count("scheduler starts") == 6
+        assert rig.log("supervisor_stopped") != []
+
+
+def test_a_child_that_dies_before_hello_is_a_crash_too() -> None:
+    """A module that cannot even be imported loops no longer than any other."""
+    with supervisor([script("pause", "--crash", "early")]) as rig:
+        assert rig.wait_exit() == 70
+        assert rig.lines()[0].startswith(
+            "pulse-supervisor: pause died 6 times within 60 s (the last time: exit code 7)"
+        )
+
+
+def test_a_frozen_actor_is_killed_and_replaced() -> None:
+    """SIGSTOP: no pong for three seconds, SIGKILL, and a new process that works."""
+    with supervisor(four()) as rig:
+        rig.wait_ready()
+        frozen = rig.pids()["watchdog"]
+        stopped_s = time.monotonic()
+        os.kill(frozen, signal.SIGSTOP)
+        faulty = rig.wait_log("child_faulty", name="watchdog")
+        assert 1.5 < time.monotonic() - stopped_s < 6.0
+        assert faulty["reason"] == "silent: no answer to pings"
+        rig.wait_log("child_running", name="watchdog", restarts=1)
+        assert not is_alive(frozen)
+        assert rig.pids()["watchdog"] != frozen
+
+
+def test_an_actor_with_a_stuck_turn_is_killed() -> None:
+    """Pongs that tell of a turn that takes too long are no sign of health."""
+    with supervisor(four(scheduler=["--turn-age-s", "31"])) as rig:
+        faulty = rig.wait_log("child_faulty", name="scheduler")
+        assert faulty["reason"] == "stuck: its turn takes 31 s already"
+
+
+def test_an_actor_that_speaks_nonsense_is_killed_and_only_that_one() -> None:
+    """A broken bus is that child's fault and its end."""
+    with supervisor(four(pause=["--crash", "garbage"])) as rig:
+        faulty = rig.wait_log("child_faulty", name="pause")
+        assert str(faulty["reason"]).startswith("broken bus: ")
+        assert rig.log("child_faulty", name="watchdog") == []
+
+
+def test_a_supervisor_that_was_stopped_itself_blames_nobody() -> None:
+    """SIGSTOP and SIGCONT of the supervisor for longer than the actors may be silent: all live on."""
+    with supervisor(four()) as rig:
+        rig.wait_ready()
+        before = rig.pids()
+        os.kill(rig.pid, signal.SIGSTOP)
+        deadline_s = time.monotonic() + 4.0
+        until(lambda: time.monotonic() > deadline_s, "four seconds pass")
+        os.kill(rig.pid, signal.SIGCONT)
+        rig.wait_log("supervisor_slept")
+        assert rig.pids() == before
+        assert rig.log("child_faulty") == []
+
+
+def test_a_refusal_is_one_line_and_exit_1() -> None:
+    """Exit code 78: everything stops, nothing is restarted, and a person reads the child's own words."""
+    with supervisor(four(pause=["--crash", "refuse"])) as rig:
+        assert rig.wait_exit() == 1
+        assert rig.lines() == ["pulse-supervisor: the database is too new for this pulse"]
+        assert rig.acts().count("pause starts") == 1
+
+
+def test_no_hello_in_time_at_boot_is_one_line_and_exit_1() -> None:
+    """A child that hangs before hello ends the start, with its name."""
+    with supervisor([script("watchdog", "--mute", hello_s=1.0)]) as rig:
+        assert rig.wait_exit() == 1
+        assert rig.lines() == ["pulse-supervisor: watchdog does not start: no hello 1 s after its start"]
+
+
+def test_not_ready_in_time_at_boot_is_one_line_and_exit_1() -> None:
+    """A child that says hello and never gets ready ends the start, with its name."""
+    with supervisor([script("watchdog", "--crash", "never", ready_s=1.0)]) as rig:
+        assert rig.wait_exit() == 1
+        assert rig.lines()[0].startswith("pulse-supervisor: watchdog does not start: not ready ")
+
+
+def test_the_database_is_no_secret_of_the_command_line_or_the_environment() -> None:
+    """Neither /proc/PID/cmdline nor environ of any child shows the DSN, and yet each got it."""
+    with supervisor(four(), env={"PULSE_DSN": "postgresql://u:hunter2-secret@localhost/x"}) as rig:
+        rig.wait_ready()
+        for process in rig.descendants():
+            place = Path(f"/proc/{process.pid}")
+            assert b"hunter2-secret" not in place.joinpath("cmdline").read_bytes()
+            assert b"hunter2-secret" not in place.joinpath("environ").read_bytes()
+        assert "pause start boot=True dsn=postgresql://u:hunter2-secret@localhost/x" in rig.acts()
+        assert "hunter2-secret" not in rig.errors.read_text("utf-8")
+
+
+def test_children_inherit_nothing_that_is_not_theirs() -> None:
+    """An actor has stdin, stdout, stderr, its diary and its bus; only the dispatcher has the listening socket too."""
+    with supervisor(four()) as rig:
+        rig.wait_ready()
+        sockets = {
+            name: sum(file.startswith("socket:") for file in open_files(pid)) for name, pid in rig.pids().items()
+        }
+        assert sockets == {"watchdog": 1, "pause": 1, "scheduler": 1, "dispatcher": 2}

@@ -1,0 +1,68 @@
+"""What the tests of `pulse doctor` ask it, and whom they examine; the fixtures are in conftest.py."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import asyncpg
+
+from pulse.ops.doctor.finding import Finding
+from pulse.ops.doctor.verdicts import judge
+from pulse.store.admin.doctor import expected_indexes, look
+from tests.support.store.helpers import Sql
+
+# As an operator would have it, and able to keep prepared transactions and slots.
+SOUND: Final = {
+    "fsync": "on",
+    "full_page_writes": "on",
+    "synchronous_commit": "on",
+    "autovacuum": "on",
+    "wal_level": "logical",
+    "max_wal_senders": "4",
+    "max_prepared_transactions": "4",
+}
+WITHIN_S: Final = 10.0
+DEADLINE_S: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Patient:
+    """A database, a session of it, and what the doctor thinks."""
+
+    dsn: str
+    sql: Sql
+    sessions: list[Sql] = field(default_factory=list)
+
+    async def found(
+        self, *, grace_s: float = 60.0, served: set[str] | None = None, dsn: str = ""
+    ) -> dict[str, Finding]:
+        """Every finding by its name."""
+        seen = await look(dsn or self.dsn, WITHIN_S)
+        return {one.check: one for one in judge(seen, grace_s=grace_s, expected=expected_indexes(), served=served)}
+
+    async def rows(self, name: str, *, dsn: str = "") -> list[dict[str, Any]]:
+        """What one statement says."""
+        seen = await look(dsn or self.dsn, WITHIN_S)
+        assert name in seen.rows, seen.failed
+        return [dict(row) for row in seen.rows[name]]
+
+    async def session(self, dsn: str = "") -> Sql:
+        """Another session, whose name is easy to find."""
+        made = await asyncpg.connect(dsn or self.dsn, server_settings={"application_name": "night report"})
+        self.sessions.append(made)
+        return made
+
+
+def said(finding: Finding) -> str:
+    """All that it says of the matter."""
+    return "\n".join((finding.text, *finding.details))
+
+
+async def until(connection: Sql, sql: str) -> None:
+    """Wait until *sql* says true."""
+    deadline_s = time.monotonic() + DEADLINE_S
+    while not await connection.fetchval(sql):
+        assert time.monotonic() < deadline_s, sql
+        await connection.execute("SELECT pg_stat_clear_snapshot()")

@@ -1,0 +1,93 @@
+"""What each database role may do, as the tests want it: every object of the schema is here, or a test fails."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+import asyncpg
+
+from tests.support.store.helpers import Sql
+
+# ruff: noqa: E501 - a right is a line
+
+ALL: Final = "SELECT INSERT UPDATE DELETE"
+TABLES: Final = frozenset(
+    {
+        "attempts", "audit", "dispatch_control", "epochs", "handlers", "hosts", "jobs", "retention_mark", "schedules", "schema_version",
+        "set_aside", "sweep_mark", "topics", "witnesses",
+    }
+)  # fmt: skip
+SEQUENCES: Final = frozenset({"audit_id_seq", "work_notified"})
+FUNCTIONS: Final = frozenset(
+    {
+        "backoff_s", "check_schedule", "checked_priority", "create_schedule", "delete_schedule", "expiry_problem", "is_stored",
+        "is_stored_unseen", "jittered", "note", "notify_work", "open_gate", "pause_schedule", "resolved_options",
+        "resume_schedule", "set_schedule", "set_topic", "submit", "submit_many", "tell", "tell_topics", "trigger_schedule", "update_schedule", "uuid7",
+    }
+)  # fmt: skip
+SECRET: Final = {"jobs": {"args", "result", "progress", "checkpoint"}, "attempts": {"progress"}, "schedules": {"args"}}
+# Role -> table -> privilege -> columns; an empty set of columns: the whole table.
+MAY: Final[dict[str, dict[str, dict[str, frozenset[str]]]]] = {
+    "server": {
+        **{name: dict.fromkeys(ALL.split(), frozenset[str]()) for name in ("jobs", "attempts", "schedules", "topics", "set_aside")},
+        **{name: dict.fromkeys(ALL.split()[:3], frozenset[str]()) for name in ("dispatch_control", "handlers", "hosts", "witnesses")},
+        **{name: dict.fromkeys(("SELECT", "UPDATE"), frozenset[str]()) for name in ("sweep_mark", "retention_mark")},
+        "schema_version": {"SELECT": frozenset()},
+        "epochs": {"SELECT": frozenset(), "INSERT": frozenset(), "UPDATE": frozenset({"reopened", "detail"})},
+        "audit": {**dict.fromkeys(("SELECT", "INSERT", "DELETE"), frozenset[str]()), "UPDATE": frozenset({"id"})},
+    },
+    "submit": {
+        "jobs": {
+            "INSERT": frozenset(
+                {"id", "name", "topic", "args", "priority", "next_run_at", "max_attempts", "timeout_s", "expires_at", "traceparent"}
+            )
+        },
+        "handlers": {"SELECT": frozenset({"name", "topic", "max_attempts", "timeout_s"})},
+        "topics": {"SELECT": frozenset({"topic", "max_attempts", "timeout_s"})},
+    },
+    "read": {name: {"SELECT": frozenset()} for name in TABLES - set(SECRET)},  # and columns of the others
+    "public": {},
+}  # fmt: skip
+SETS: Final = {"server": {"work_notified"}, "submit": {"work_notified"}, "read": set[str](), "public": set[str]()}
+CALLS: Final = {
+    "server": {
+        "backoff_s", "delete_schedule", "jittered", "note", "notify_work", "resolved_options", "set_topic", "tell", "trigger_schedule",
+        "uuid7",
+    },
+    "submit": {
+        "submit", "submit_many", "expiry_problem", "is_stored", "is_stored_unseen", "notify_work", "resolved_options", "tell", "uuid7",
+    },
+    "read": set[str](),
+    "public": set[str](),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A database whose schema has roles, and a session of its super-user."""
+
+    dsn: str
+    prefix: str
+    sql: Sql
+
+    def dsn_of(self, user: str) -> str:
+        """The DSN of another user."""
+        return re.sub(r"user=[^&]*", f"user={user}", self.dsn)
+
+    def login(self, kind: str) -> str:
+        """The name of a role that may log in, and has the role *kind* alone."""
+        return f"{self.prefix}login_{kind}"
+
+    async def session(self, kind: str) -> Sql:
+        """A session of it."""
+        return await asyncpg.connect(self.dsn_of(self.login(kind)))
+
+
+async def forget(connection: Sql, prefix: str) -> None:
+    """Drop all roles whose names begin so, with what they own in this database."""
+    for row in await connection.fetch("SELECT rolname FROM pg_roles WHERE starts_with(rolname, $1)", prefix):
+        await connection.execute(f"DROP OWNED BY {row['rolname']} CASCADE")
+    for row in await connection.fetch("SELECT rolname FROM pg_roles WHERE starts_with(rolname, $1)", prefix):
+        await connection.execute(f"DROP ROLE {row['rolname']}")

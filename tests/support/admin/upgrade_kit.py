@@ -1,0 +1,62 @@
+"""Upgrades made up by tests: what later releases may bring, in files of their own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from pulse.store.admin import schema
+from tests.support.store.helpers import Patch, Sql
+
+# The table as development versions made it, up to their version 10: a row for each version, and no release.
+DEVELOPMENT: Final = """
+    CREATE SCHEMA pulse;
+    CREATE TABLE pulse.schema_version (
+        version      int PRIMARY KEY CHECK (version >= 1),
+        installed_at timestamptz NOT NULL DEFAULT clock_timestamp()
+    );
+    INSERT INTO pulse.schema_version SELECT generate_series(1, {});
+"""
+# Every column, constraint, index, table's options, function, trigger and version of the schema.
+_CATALOGUE: Final = """
+    SELECT attrelid::regclass::text || '.' || attname || ' ' || format_type(atttypid, atttypmod) || ' ' || attnotnull
+           || ' ' || coalesce(pg_get_expr(adbin, adrelid), '') AS line
+    FROM pg_attribute JOIN pg_class c ON c.oid = attrelid LEFT JOIN pg_attrdef ON adrelid = attrelid AND adnum = attnum
+    WHERE c.relnamespace = 'pulse'::regnamespace AND attnum > 0 AND NOT attisdropped
+    UNION ALL SELECT conrelid::regclass::text || ' ' || conname || ' ' || pg_get_constraintdef(oid) FROM pg_constraint
+    WHERE connamespace = 'pulse'::regnamespace
+    UNION ALL SELECT indexdef FROM pg_indexes WHERE schemaname = 'pulse'
+    UNION ALL SELECT relname || ' ' || coalesce(reloptions::text, '') FROM pg_class
+    WHERE relnamespace = 'pulse'::regnamespace
+    UNION ALL SELECT pg_get_functiondef(oid) FROM pg_proc WHERE pronamespace = 'pulse'::regnamespace
+    UNION ALL SELECT pg_get_triggerdef(oid) FROM pg_trigger
+    WHERE tgrelid::regclass::text LIKE 'pulse.%' AND NOT tgisinternal
+    UNION ALL SELECT to_jsonb(v)::text FROM pulse.schema_version v
+    ORDER BY line
+"""
+
+
+def make_upgrades(monkeypatch: Patch, folder: Path, *steps: str) -> int:
+    """
+    Let this pulse be a later one, whose releases brought *steps*, SQL each, as files in *folder*.
+
+    Returns:
+        The newest version then.
+    """
+    upgrades = folder / "upgrades"
+    upgrades.mkdir(exist_ok=True)
+    first = max(schema.RELEASES) + 1
+    for version, step in enumerate(steps, first):
+        release = f"made up {version}"
+        end = f"INSERT INTO pulse.schema_version (version, release) VALUES ({version}, '{release}');"
+        (upgrades / f"{version}.sql").write_text(f"{step};\n{end}\n")
+        monkeypatch.setitem(schema.RELEASES, version, release)
+    newest = max(schema.RELEASES)
+    monkeypatch.setattr(schema, "_UPGRADES", upgrades)
+    monkeypatch.setattr(schema, "SCHEMA_VERSION", newest)
+    return newest
+
+
+async def catalogue(connection: Sql) -> list[str]:
+    """What the schema is made of, a line each."""
+    return [row["line"] for row in await connection.fetch(_CATALOGUE)]

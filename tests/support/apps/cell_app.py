@@ -1,0 +1,336 @@
+"""The handlers of the tests that run each in a process of their own; most of them in two kinds: async and plain."""
+# ruff: noqa: ASYNC110 - handlers poll small local files
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+import pulse
+from tests.support.apps.worker_app import serve_ends
+
+app = pulse.App()
+serve_ends(app, isolate=True)
+
+
+def whoami() -> dict[str, Any]:
+    """What this process is."""
+    links = [link for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
+    sockets = [str(link.readlink()) for link in links]
+    return {
+        "oom_score": int(Path("/proc/self/oom_score_adj").read_text()),
+        "inherited": [link.name for link in links if int(link.name) > 2 and os.get_inheritable(int(link.name))],
+        "pid": os.getpid(),
+        "parent": os.getppid(),
+        "group": os.getpgid(0),
+        "threads": threading.active_count(),
+        "sockets": sorted(name for name in sockets if name.startswith("socket:")),
+    }
+
+
+@app.handler("who", isolate=True)
+async def who(**given: Any) -> dict[str, Any]:
+    """Tell what process this is, and the args."""
+    return {**whoami(), "given": given}
+
+
+@app.handler("who-plain", isolate=True)
+def who_plain(**given: Any) -> dict[str, Any]:
+    """The same."""
+    return {**whoami(), "given": given}
+
+
+@app.handler("here")
+async def here() -> dict[str, Any]:
+    """The same, in the handler process."""
+    return whoami()
+
+
+@app.handler("here-plain")
+def here_plain() -> dict[str, Any]:
+    """The same, in a thread of it."""
+    return whoami()
+
+
+@app.handler("wait", isolate=True)
+async def wait(gate: str, started: str) -> str:
+    """End when a file is there; tell by another one, with the pid, that the call began."""
+    tell_pid(started)
+    while not Path(gate).exists():
+        await anyio.sleep(0.005)
+    return "through"
+
+
+@app.handler("wait-plain", isolate=True)
+def wait_plain(gate: str, started: str, ctx: pulse.Context) -> str:
+    """The same, or when asked to end."""
+    tell_pid(started)
+    while not Path(gate).exists():
+        if ctx.cancelled:
+            return f"asked to end, lease lost: {ctx.lease_lost}"
+        time.sleep(0.005)
+    return "through"
+
+
+def tell_pid(path: str) -> None:
+    """Write the pid in one piece."""
+    early = Path(f"{path}-early")
+    early.write_text(str(os.getpid()))
+    early.rename(path)
+
+
+@app.handler("echo", isolate=True)
+async def echo(text: str) -> str:
+    """Give a text back."""
+    return text
+
+
+@app.handler("deaf", isolate=True)
+async def deaf(started: str) -> None:
+    """Take no notice of anything, holding the interpreter."""
+    tell_pid(started)
+    sum(itertools.repeat(0))
+
+
+@app.handler("deaf-plain", isolate=True)
+def deaf_plain(started: str) -> None:
+    """The same, without."""
+    tell_pid(started)
+    while True:
+        pass
+
+
+@app.handler("tell", isolate=True)
+async def tell(gate: str, ctx: pulse.Context) -> dict[str, object]:
+    """Report progress, then tell what the context knows."""
+    await ctx.progress(0.5, "half way")
+    await ctx.checkpoint({"page": 3})
+    while not Path(gate).exists():
+        await anyio.sleep(0.005)
+    return known(ctx)
+
+
+@app.handler("tell-plain", isolate=True)
+def tell_plain(gate: str, ctx: pulse.Context) -> dict[str, object]:
+    """The same."""
+    ctx.progress(0.5, "half way")
+    ctx.checkpoint({"page": 3})
+    while not Path(gate).exists():
+        time.sleep(0.005)
+    return known(ctx)
+
+
+def known(ctx: pulse.Context) -> dict[str, object]:
+    """What a context knows."""
+    previous = ctx.previous
+    return {
+        "job_id": str(ctx.job_id),
+        "attempt": ctx.attempt,
+        "name": ctx.name,
+        "topic": ctx.topic,
+        "deadline": ctx.deadline is not None,
+        "occurrence": ctx.occurrence.isoformat() if ctx.occurrence else None,
+        "previous": None if previous is None else [previous.outcome, previous.reason, previous.checkpoint],
+    }
+
+
+@app.handler("watch-lease", isolate=True)
+async def watch_lease(ctx: pulse.Context) -> str:
+    """End when the lease is lost."""
+    while not ctx.lease_lost:
+        await anyio.sleep(0.005)
+    return f"lost, cancelled: {ctx.cancelled}"
+
+
+@app.handler("watch-lease-plain", isolate=True)
+def watch_lease_plain(ctx: pulse.Context) -> str:
+    """The same."""
+    while not ctx.lease_lost:
+        time.sleep(0.005)
+    return f"lost, cancelled: {ctx.cancelled}"
+
+
+@app.handler("silent", isolate=True, stall_s=0.5)
+async def silent(ctx: pulse.Context) -> None:
+    """Tell progress for a second, then nothing."""
+    for number in range(10):
+        await ctx.progress(number)
+        await anyio.sleep(0.1)
+    await anyio.sleep_forever()
+
+
+@app.handler("silent-plain", isolate=True, stall_s=0.5)
+def silent_plain(ctx: pulse.Context) -> None:
+    """The same, and deaf."""
+    for number in range(10):
+        ctx.progress(number)
+        time.sleep(0.1)
+    sum(itertools.repeat(0))
+
+
+@app.handler("coroutine", isolate=True)
+def coroutine() -> object:
+    """Return a coroutine from a plain def."""
+    return anyio.sleep(1)
+
+
+@app.handler("die")
+def die(code: int = 7) -> None:
+    """End the process without a word; isolated only when the server says so."""
+    os._exit(code)
+
+
+@app.handler("kill-itself", isolate=True)
+async def kill_itself(number: int) -> None:
+    """Die of a signal."""
+    os.kill(os.getpid(), number)
+    await anyio.sleep_forever()
+
+
+@app.handler("fault", isolate=True)
+def fault() -> None:
+    """Read where nothing is."""
+    ctypes.string_at(0)
+
+
+@app.handler("kill-its-parent", isolate=True)
+def kill_its_parent() -> None:
+    """Kill the zygote."""
+    os.kill(os.getppid(), signal.SIGKILL)
+    signal.pause()
+
+
+@app.handler("kill-its-parent-at", isolate=True)
+def kill_its_parent_at(gate: str, started: str) -> None:
+    """Kill the zygote once a file is there."""
+    tell_pid(started)
+    while not Path(gate).exists():
+        time.sleep(0.002)
+    os.kill(os.getppid(), signal.SIGKILL)
+    signal.pause()
+
+
+@app.handler("kill-its-group", isolate=True)
+def kill_its_group() -> None:
+    """Kill all that it takes for its own."""
+    os.killpg(0, signal.SIGKILL)
+
+
+@app.handler("orphan", isolate=True)
+def orphan(gate: str, started: str) -> None:
+    """Start processes that end by themselves, when those are gone that had made them; then wait."""
+    script = "sleep 0.01 >/dev/null & echo $!"
+    pids = [subprocess.check_output(["/bin/sh", "-c", script], text=True).strip() for _ in range(5)]
+    early = Path(f"{started}-early")
+    early.write_text(" ".join(pids))
+    early.rename(started)
+    while not Path(gate).exists():
+        time.sleep(0.005)
+
+
+@app.handler("eat", isolate=True, max_memory_bytes=512 * 2**20)
+async def eat(step: int = 2**20) -> None:
+    """Take memory until there is none."""
+    eaten = []
+    while True:
+        eaten.append(bytes(step))
+
+
+@app.handler("eat-plain", isolate=True, max_memory_bytes=512 * 2**20)
+def eat_plain(step: int = 2**20) -> None:
+    """The same."""
+    eaten = []
+    while True:
+        eaten.append(bytes(step))
+
+
+@app.handler("eat-crumbs", isolate=True, max_memory_bytes=512 * 2**20)
+def eat_crumbs() -> None:
+    """Take the last bit of memory, too."""
+    crumb: tuple[object, ...] = ()
+    while True:
+        crumb = (crumb,)
+
+
+@app.handler("eat-all", isolate=True)
+def eat_all() -> None:
+    """Take memory until the kernel has enough of it."""
+    eaten = []
+    while True:
+        eaten.append(b"x" * 2**20)
+
+
+@app.handler("diet", isolate=True, max_memory_bytes=4096)
+def diet() -> None:
+    """Be allowed less than there is already."""
+
+
+@app.handler("compute", isolate=True, max_cpu_s=1)
+async def compute() -> None:
+    """Use the processor, in C code that holds the interpreter."""
+    sum(itertools.repeat(0))
+
+
+@app.handler("compute-plain", isolate=True, max_cpu_s=0.2)
+def compute_plain() -> None:
+    """The same, after a look at the signal."""
+    signal.signal(signal.SIGXCPU, signal.SIG_IGN)
+    sum(itertools.repeat(0))
+
+
+@app.handler("spawn", isolate=True)
+def spawn(started: str, end: str) -> None:
+    """Leave a process of another session behind, which ignores what it can, and end in one of several ways."""
+    child = subprocess.Popen(
+        [sys.executable, "-c", "import os, time; os.fork() or os.setsid(); time.sleep(600)"], start_new_session=True
+    )
+    Path(started).write_text(str(child.pid))
+    match end:
+        case "return":
+            return
+        case "die":
+            os._exit(3)
+        case _:
+            signal.pause()
+
+
+@app.handler("fork", isolate=True)
+def fork() -> int | str:
+    """Come back twice."""
+    pid = os.fork()
+    if pid:
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    return "the child"
+
+
+@app.handler("write-junk", isolate=True)
+def write_junk() -> None:
+    """Write into all descriptors that are none of its business."""
+    for link in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):
+            if str(link.readlink()).startswith("socket:"):
+                os.write(int(link.name), b"\xff" * 64)
+
+
+@app.handler("close-all", isolate=True)
+def close_all() -> str:
+    """Close all descriptors, as some do who make themselves a daemon."""
+    os.closerange(3, 256)
+    return "done"
+
+
+@app.handler("mumble", isolate=True)
+def mumble() -> None:
+    """Say something that is no line."""
+    sys.stderr.write("half a line")

@@ -1,0 +1,69 @@
+"""Commands of tests that run in a warm process: nobody can tell them from cold ones."""
+
+from __future__ import annotations
+
+import dataclasses
+import signal
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.support.commandline import cli_answers as answers
+from tests.support.commandline import warm
+from tests.support.commandline.cli import PULSE, Done, environment, run, run_on_terminal
+from tests.support.servers.fake_dispatcher import FakeDispatcher, RuntimeDir
+
+pytestmark = pytest.mark.process
+
+COLD = [*PULSE]  # an equal command that is another object
+
+
+def told(done: Done) -> Done:
+    """What was said, whenever."""
+    return dataclasses.replace(done, spent_s=0.0)
+
+
+@pytest.mark.parametrize("words", [["ctl", "status", "--json"], ["ctl", "--help"], ["ctl", "jobs", "list", "--nope"]])
+def test_a_warm_command_says_what_a_cold_one_says(words: list[str]) -> None:
+    """Exit code, output and errors are the same, in pipes and on a terminal; and it was warm."""
+    with answers.system() as server:
+        env = environment(server.directory)
+        assert warm.fits(words, env, b"", environment())
+        assert told(run(words, env)) == told(run(words, env, command=COLD))
+        assert told(run_on_terminal(words, env)) == told(run_on_terminal(words, env, command=COLD))
+
+
+def test_input_environment_and_folder_are_its_own(tmp_path: Path) -> None:
+    """It reads what it is given, in the folder and with the settings that it is given."""
+    (tmp_path / "pulse.toml").write_text("nonsense = 1\n")
+    with answers.system() as server:
+        done = run(["ctl", "submit", "x", "-"], environment(server.directory), stdin=b'{"a": 1}\n{"a": 2}\n')
+        assert done.code == 0, done
+        assert len(server.bodies("submit")[0]["jobs"]) == 2  # type: ignore[arg-type]
+    assert "nonsense" in run(["ctl", "status"], environment(), cwd=tmp_path).err
+    assert "nonsense" not in run(["ctl", "status"], environment()).err
+
+
+def test_two_run_side_by_side_and_a_signal_ends_one(tmp_path: Path) -> None:
+    """The end of each is told to who started it; a signal that it does not take is told as such."""
+    with RuntimeDir() as made, FakeDispatcher(made.path, frozen=True), (tmp_path / "said").open("wb") as sink:
+        options = (environment(made.path), tmp_path, [sink.fileno()] * 3)
+        words = ["ctl", "--timeout", "60", "status"]
+        first, second = (warm.Running(words, *options) for _ in range(2))
+        psutil.Process(second.pid).send_signal(signal.SIGKILL)
+        assert second.wait(10) == -signal.SIGKILL
+        psutil.Process(first.pid).send_signal(signal.SIGINT)
+        assert first.wait(10) == 130
+        with pytest.raises(TimeoutError):
+            warm.Running(words, *options).wait(0.1)
+
+
+def test_what_an_interpreter_sees_first_is_cold() -> None:
+    """Another encoding, other commands, and words that are no text are left to a process of their own."""
+    usual = environment()
+    assert not warm.fits(["ctl", "status"], environment(PYTHONIOENCODING="ascii"), b"", usual)
+    assert not warm.fits(["ctl", "status"], environment(LC_ALL="C"), b"", usual)
+    assert not warm.fits(["migrate"], usual, b"", usual)
+    assert not warm.fits(["ctl", b"\xff"], usual, b"", usual)
+    assert not warm.fits(["ctl", "submit", "x", "-"], usual, b"x" * (warm.PIPE_BYTES + 1), usual)

@@ -1,0 +1,280 @@
+"""What the tests of the supervisor share: a supervisor over scripted children, and ways to look at it from outside."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from pulse.protocol import Frame, FrameReader, decode_any, encode
+from tests.support.servers.streams import JsonLines
+from tests.support.systems.peers import until
+from tests.support.systems.system_kit import is_alive
+
+PROGRAM = Path(__file__).with_name("supervisor_under_test.py")
+ROOT = Path(__file__).parents[3]
+NAMES = ("watchdog", "pause", "scheduler", "dispatcher")
+SOON_S = 15.0  # for what takes milliseconds on a quiet machine
+
+
+def script(name: str, *words: str, **more: object) -> dict[str, object]:
+    """A child for the supervisor under test; the words are options of supervisor_child.py."""
+    return {"name": name, "words": list(words), **more}
+
+
+def four(**words: list[str]) -> list[dict[str, object]]:
+    """The four actors, in order, each with its own words."""
+    return [script(name, *words.get(name, [])) for name in NAMES]
+
+
+def open_files(pid: int) -> list[str]:
+    """What the descriptors of *pid* refer to."""
+    return [str(fd.readlink()) for fd in Path(f"/proc/{pid}/fd").iterdir()]
+
+
+@dataclass(slots=True)
+class Rig:
+    """A supervisor that runs, and its places."""
+
+    process: subprocess.Popen[bytes]
+    directory: Path
+    diary: Path
+    errors: Path
+
+    @property
+    def pid(self) -> int:
+        """Of the supervisor."""
+        return self.process.pid
+
+    def log(self, event: str | None = None, **fields: object) -> list[dict[str, object]]:
+        """The log's entries, those of one event and with these fields where that is asked."""
+        entries = JsonLines(self.errors, dict, bool).read()
+        wanted = fields if event is None else {"event": event, **fields}
+        return [entry for entry in entries if all(entry.get(key) == value for key, value in wanted.items())]
+
+    def lines(self) -> list[str]:
+        """What the supervisor said to a person."""
+        return [line for line in self.errors.read_text("utf-8").splitlines() if line.startswith("pulse-supervisor: ")]
+
+    def acts(self) -> list[str]:
+        """What the children wrote down."""
+        return self.diary.read_text("utf-8").splitlines() if self.diary.exists() else []
+
+    def wait_ready(self) -> None:
+        """Wait until all actors were ready."""
+        self.wait_log("supervisor_ready")
+
+    def wait_log(self, event: str, within_s: float = SOON_S, **fields: object) -> dict[str, object]:
+        """Wait for an entry of the log, and return it."""
+
+        def look() -> list[dict[str, object]]:
+            found = self.log(event, **fields)
+            assert found or self.process.poll() is None, self.errors.read_text("utf-8")
+            return found
+
+        return until(look, f"log {event} {fields}", within_s)[0]
+
+    def wait_act(self, act: str, within_s: float = SOON_S) -> None:
+        """Wait until a child wrote down exactly this."""
+        until(lambda: act in self.acts(), f"{act} in {self.acts()}", within_s)
+
+    def wait_exit(self, within_s: float = SOON_S) -> int:
+        """The exit code, once the supervisor has ended."""
+        return self.process.wait(within_s)
+
+    def descendants(self) -> list[psutil.Process]:
+        """All processes below the supervisor."""
+        try:
+            return psutil.Process(self.pid).children(recursive=True)
+        except psutil.NoSuchProcess:
+            return []
+
+    def programs(self) -> set[str]:
+        """The names of the programs that run below the supervisor."""
+        names: set[str] = set()
+        for process in self.descendants():
+            with contextlib.suppress(psutil.NoSuchProcess):  # it ended meanwhile
+                names.add(process.name())
+        return names
+
+    def pids(self) -> dict[str, int]:
+        """The living children by name, as status tells."""
+        status = self.ask("status")
+        rows = [*as_rows(status["actors"]), *as_rows(status["pools"])]
+        return {str(row["name"]): int(str(row["pid"])) for row in rows if row["pid"] is not None}
+
+    def actor(self, name: str) -> dict[str, object]:
+        """One actor's row of status."""
+        return next(row for row in as_rows(self.ask("status")["actors"]) if row["name"] == name)
+
+    def connect(self) -> Caller:
+        """A connection to supervisor.sock, without hello."""
+        return Caller(self.directory / "supervisor.sock")
+
+    def ask(self, kind: str, **body: object) -> dict[str, object]:
+        """The answer to one request on a new connection."""
+        with contextlib.closing(self.connect()) as caller:
+            caller.hello()
+            answer = caller.ask(kind, **body)
+            assert answer.kind == "ok", decode_any(answer)
+            return decode_any(answer)
+
+
+class Caller:
+    """A blocking client of a socket."""
+
+    def __init__(self, path: Path) -> None:
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.settimeout(SOON_S)
+        self._socket.connect(str(path))
+        self._reader = FrameReader()
+        self._frames: list[Frame] = []
+        self._number = 0
+
+    def send_bytes(self, data: bytes) -> None:
+        """Send anything."""
+        self._socket.sendall(data)
+
+    def send(self, kind: str, request: int | None, **body: object) -> None:
+        """Send a frame."""
+        self.send_bytes(encode(kind, request, body))
+
+    def receive(self) -> Frame | None:
+        """The next frame, None at the end."""
+        while not self._frames:
+            data = self._socket.recv(65536)
+            if not data:
+                return None
+            self._frames += self._reader.feed(data)
+        return self._frames.pop(0)
+
+    def hello(self) -> dict[str, object]:
+        """Say hello as a client, and return the welcome."""
+        self.send("hello", 0, protocol=1, role="client")
+        frame = self.receive()
+        assert frame is not None
+        assert frame.kind == "welcome", decode_any(frame)
+        return decode_any(frame)
+
+    def ask(self, kind: str, **body: object) -> Frame:
+        """The answer to a request."""
+        self._number += 1
+        self.send(kind, self._number, **body)
+        frame = self.receive()
+        assert frame is not None
+        assert frame.request == self._number
+        return frame
+
+    def error(self, kind: str, **body: object) -> tuple[str, str]:
+        """Code and message of a request that is refused."""
+        frame = self.ask(kind, **body)
+        assert frame.kind == "error"
+        told = decode_any(frame)
+        return str(told["code"]), str(told["message"])
+
+    def close(self) -> None:
+        """Hang up."""
+        self._socket.close()
+
+
+def as_rows(value: object) -> list[dict[str, object]]:
+    """A list of maps, as the wire has it."""
+    assert isinstance(value, list)
+    return value
+
+
+@contextmanager
+def short_dir() -> Iterator[Path]:
+    """A new private directory with a short name: a socket's path has 107 bytes."""
+    place = Path(tempfile.mkdtemp(prefix="pulse-s-"))
+    try:
+        yield place
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+@contextmanager
+def supervisor(
+    children: list[dict[str, object]],
+    *,
+    directory: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    pipes_log: bool = False,
+    handed: Mapping[str, socket.socket] | None = None,
+) -> Iterator[Rig]:
+    """
+    A supervisor over these children; whatever it leaves behind is killed.
+
+    Args:
+        children: Scripts for ``supervisor_child.py``.
+        directory: The runtime directory; by default a new one.
+        env: More of the environment.
+        pipes_log: Its log is a pipe to us.
+        handed: Sockets that it is given as a service manager gives them, by their names.
+    """
+    with contextlib.ExitStack() as stack:
+        base = stack.enter_context(short_dir())
+        runtime_dir = directory or base / "run"
+        diary, errors = base / "diary", base / "errors"
+        inherited = {key: value for key, value in os.environ.items() if not key.startswith(("PULSE_", "NOTIFY_"))}
+        environment = {
+            **inherited,
+            "PULSE_RUNTIME_DIR": str(runtime_dir),
+            "PULSE_DSN": "postgresql://nobody@localhost/nothing",
+            "PULSE_LOG_FORMAT": "json",
+            "PULSE_LOG_LEVEL": "debug",
+            "PYTHONPATH": str(ROOT),
+            **(env or {}),
+        }
+        with errors.open("wb") as sink:
+            process = subprocess.Popen(
+                [*_handing(handed), sys.executable, str(PROGRAM), str(diary), json.dumps(children)],
+                env=environment,
+                pass_fds=[sock.fileno() for sock in (handed or {}).values()],
+                stdin=subprocess.DEVNULL,
+                stderr=subprocess.PIPE if pipes_log else sink,
+                cwd=base,
+            )
+        rig = Rig(process, runtime_dir, diary, errors)
+        stack.callback(_bury, rig)
+        yield rig
+
+
+def _handing(handed: Mapping[str, socket.socket] | None) -> list[str]:
+    """The words before a command that let it have these sockets, from descriptor 3 on, with its own pid beside them."""
+    if handed is None:
+        return []
+    fds = [sock.fileno() for sock in handed.values()]
+    code = f"""
+import fcntl, os, sys
+parked = [fcntl.fcntl(fd, fcntl.F_DUPFD, 100) for fd in {fds}]
+for number, fd in enumerate(parked, 3):
+    os.dup2(fd, number)
+    os.close(fd)
+names = {{"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "{len(fds)}", "LISTEN_FDNAMES": {":".join(handed)!r}}}
+os.execve(sys.argv[1], sys.argv[1:], {{**os.environ, **names}})
+"""
+    return [sys.executable, "-c", code]
+
+
+def _bury(rig: Rig) -> None:
+    """End the supervisor at once, and whatever is below it."""
+    below = rig.descendants()
+    if rig.process.poll() is None:
+        rig.process.kill()
+    rig.process.wait(SOON_S)
+    for process in below:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    until(lambda: not any(is_alive(process.pid) for process in below), "all children end")

@@ -1,0 +1,253 @@
+"""
+A whole pulse on a database: a real supervisor with its actors, and raw peers that speak the wire to it.
+
+``System`` starts ``pulse-supervisor`` as a user would, waits until it is ready, and leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import asyncpg
+import psutil
+
+from tests.support.confidential import search_logs
+from tests.support.servers.streams import JsonLines
+from tests.support.systems.peers import DEADLINE_S, Body, Pair, Peer, Refused, Worker, new_job, until
+
+if TYPE_CHECKING:
+    from asyncpg import Connection, Record
+
+__all__ = [
+    "DEADLINE_S",
+    "PROGRAM",
+    "Body",
+    "Pair",
+    "Peer",
+    "Refused",
+    "System",
+    "Worker",
+    "new_job",
+    "running",
+    "short_directory",
+    "until",
+]
+
+PROGRAM: Final = Path(sys.executable).with_name("pulse-supervisor")
+
+
+class System:
+    """
+    A supervisor and what it runs.
+
+    Args:
+        dsn: Its database.
+        directory: A place of its own, with a short name.
+        env: More of its environment.
+        options: More of its command line.
+
+    Attributes:
+        path: The socket of workers and clients.
+        process: The supervisor, once started.
+    """
+
+    def __init__(
+        self, dsn: str, directory: Path, env: Mapping[str, str] | None = None, options: Sequence[str] = ()
+    ) -> None:
+        self.dsn = dsn
+        self.runtime_dir = directory / "run"
+        self.path = self.runtime_dir / "pulse.sock"
+        self._errors = directory / "errors"
+        self._errors.touch()
+        self._log = JsonLines[Body](self._errors, dict, lambda entry: entry.get("event"))
+        inherited = {key: value for key, value in os.environ.items() if not key.startswith(("PULSE_", "NOTIFY_"))}
+        told = {"PULSE_LOG_FORMAT": "json", "PULSE_LOG_LEVEL": "debug", "PULSE_STATE_DIR": str(directory / "state")}
+        self._env = {**inherited, **told, **(env or {})}
+        self._command = [str(PROGRAM), "--dsn", dsn, "--runtime-dir", str(self.runtime_dir), *options]
+        self._runner = asyncio.Runner()
+        self._connection: Connection[Record] | None = None
+        self._left: list[psutil.Process] = []
+        self.process: subprocess.Popen[bytes] | None = None
+
+    # Its life.
+
+    def start(self) -> None:
+        """Start it, and wait until it is ready."""
+        assert self.process is None
+        already = len(self.log("supervisor_ready"))
+        with self._errors.open("ab") as sink:
+            self.process = subprocess.Popen(
+                self._command,
+                env=self._env,
+                stdin=subprocess.DEVNULL,
+                stdout=sink,
+                stderr=sink,
+                cwd=self._errors.parent,
+            )
+
+        def is_ready() -> bool:
+            assert self.process is not None
+            assert self.process.poll() is None, self._errors.read_text("utf-8")
+            return len(self.log("supervisor_ready")) > already
+
+        until(is_ready, "supervisor_ready")
+
+    def stop(self) -> int:
+        """Ask it to stop; its exit code."""
+        return self._end(signal.SIGTERM)
+
+    def kill(self) -> int:
+        """Kill it, and wait until its children have followed it; its exit code."""
+        return self._end(signal.SIGKILL)
+
+    def _end(self, number: signal.Signals) -> int:
+        process, self.process = self.process, None
+        assert process is not None
+        with contextlib.suppress(psutil.NoSuchProcess):
+            self._left = psutil.Process(process.pid).children(recursive=True)
+        process.send_signal(number)
+        code = process.wait(DEADLINE_S)
+        until(lambda: not any(map(_is_alive, self._left)), "its children end")
+        return code
+
+    def close(self) -> None:
+        """Leave nothing behind, whatever happened."""
+        if self._connection is not None:
+            self._runner.run(self._connection.close(timeout=5))
+        self._runner.close()
+        if self.process is not None:
+            self.kill()
+
+    # What it runs.
+
+    def pids(self) -> dict[str, int]:
+        """The actors that run, by name."""
+        with self._supervisor() as peer:
+            return {row["name"]: row["pid"] for row in peer.call("status")["actors"] if row["state"] == "running"}
+
+    def kill_actor(self, name: str) -> int:
+        """Kill an actor; the pid it had."""
+        pid = self.pids()[name]
+        os.kill(pid, signal.SIGKILL)
+        return pid
+
+    def wait_actor(self, name: str, *, not_pid: int) -> int:
+        """Wait until an actor runs as another process; its pid."""
+
+        def new_pid() -> int:
+            pid = self.pids().get(name, 0)
+            return 0 if pid == not_pid else pid
+
+        return until(new_pid, f"{name} runs again")
+
+    def ask_supervisor(self, kind: str, **body: object) -> Body:
+        """The answer to a request on the supervisor's own socket."""
+        with self._supervisor() as peer:
+            return peer.call(kind, **body)
+
+    def _supervisor(self) -> Peer:
+        return _greeted(Peer(self.runtime_dir / "supervisor.sock"))
+
+    # Who speaks to it.
+
+    def peer(self) -> Peer:
+        """A connection that has said nothing yet."""
+        return Peer(self.path)
+
+    @property
+    def tcp_port(self) -> int:
+        """Where it listens for other machines, as it says itself."""
+        return int(self.log("supervisor_ready")[-1]["tcp"].rpartition(":")[2])
+
+    def client(self) -> Peer:
+        """A client that is welcome."""
+        return _greeted(self.peer())
+
+    def worker(self, name: str, **hello: object) -> Worker:
+        """A worker that is welcome."""
+        return Worker(self.path, name, **hello)
+
+    # What it leaves behind.
+
+    def log(self, event: str, **fields: object) -> list[Body]:
+        """The log's entries of one event, with these fields."""
+        found = self._log.read(event)
+        return [entry for entry in found if all(entry.get(key) == value for key, value in fields.items())]
+
+    def rows(self, sql: str, *values: object) -> list[Record]:
+        """What the database says."""
+        if self._connection is None:
+            self._connection = self._runner.run(asyncpg.connect(self.dsn))
+        return self._runner.run(self._connection.fetch(sql, *values))
+
+    def row(self, identity: bytes) -> Body:
+        """A job's columns."""
+        (row,) = self.rows("SELECT *, status::text AS status FROM pulse.jobs WHERE id = $1", identity.hex())
+        return dict(row)
+
+    def set_lease(self, identity: bytes, seconds: float) -> None:
+        """Let a lease end in so many seconds, or have ended."""
+        sql = "UPDATE pulse.jobs SET lease_until = clock_timestamp() + $2::float8 * interval '1 s' WHERE id = $1"
+        self.rows(sql, identity.hex(), seconds)
+
+    def lease_s(self, identity: bytes) -> float:
+        """How long a lease still lasts, seconds."""
+        sql = "SELECT extract(epoch FROM lease_until - clock_timestamp())::float8 AS s FROM pulse.jobs WHERE id = $1"
+        left_s: float = self.rows(sql, identity.hex())[0]["s"]
+        return left_s
+
+    def wait_row(self, identity: bytes, **columns: object) -> Body:
+        """A job's columns as soon as these are as given."""
+        last: list[Body] = []
+
+        def is_there() -> bool:
+            last[:] = [self.row(identity)]
+            return all(last[0][name] == value for name, value in columns.items())
+
+        try:
+            until(is_there, f"{columns}")
+        except AssertionError:
+            raise AssertionError(f"{columns} in vain; last seen {last}") from None
+        return last[0]
+
+
+def _greeted(peer: Peer) -> Peer:
+    peer.send("hello", 0, protocol=1, role="client")
+    peer.welcome = peer.answer(0)
+    return peer
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+@contextlib.contextmanager
+def short_directory() -> Iterator[Path]:
+    """A new private directory with a short name: a socket's path has 107 bytes."""
+    place = Path(tempfile.mkdtemp(prefix="pulse-y-"))
+    try:
+        yield place
+    finally:
+        search_logs(place)
+        shutil.rmtree(place, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def running(dsn: str, env: Mapping[str, str] | None = None, options: Sequence[str] = ()) -> Iterator[System]:
+    """A system that is ready; nothing of it is left afterwards."""
+    with short_directory() as directory, contextlib.closing(System(dsn, directory, env, options)) as system:
+        system.start()
+        yield system

@@ -1,0 +1,198 @@
+"""A database that has gone back: no attempt is handed out twice, and the system says so and goes on."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Final
+from uuid import UUID
+
+import pytest
+
+from tests.support.systems.epoch_kit import (
+    SETTINGS,
+    SPEED_S,
+    Load,
+    ask,
+    overlaps,
+    replicated,
+    restorable,
+    starts,
+    twice,
+)
+from tests.support.systems.system import until
+from tests.support.systems.system_kit import Whole, measured, place
+
+pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.patient]
+
+FLOOR: Final = 1000
+
+
+def runs_again(whole: Whole, back_s: float, within_s: float = SPEED_S) -> None:
+    """Jobs run within the time that is allowed."""
+    first = until(lambda: [one for one in starts(whole) if one.at_s > back_s], "jobs run again")[0]
+    assert measured("until a job runs", first.at_s - back_s) < within_s
+
+
+def more(whole: Whole, count: int) -> None:
+    """So many jobs begin."""
+    before = len(starts(whole))
+    until(lambda: len(starts(whole)) > before + count, "jobs run")
+
+
+def held_jobs(whole: Whole, count: int = 1) -> list[UUID]:
+    """Jobs that run until their gate is open."""
+    jobs = [whole.jobs().submit("hold", {"gate": str(whole.gate("held"))}) for _ in range(count)]
+    for job in jobs:
+        whole.wait_entry(job)
+    return jobs
+
+
+def is_sound(whole: Whole) -> None:
+    """No attempt was handed out twice, and none of a job beside another."""
+    assert twice(whole) == []
+    assert overlaps(whole) == []
+
+
+@pytest.mark.rest
+def test_a_restore_of_a_base_backup_under_running_workers() -> None:
+    """Nothing runs twice under one number, or twice at once; new jobs run within 3 s; it is told."""
+    with restorable() as (whole, backups, sql):
+        whole.pool("--processes", "2", "--concurrency", "5")
+        with Load(whole):
+            more(whole, 50)
+            held = held_jobs(whole, 3)
+            backups.take()
+            more(whole, 100)
+            held_jobs(whole)
+            runs_again(whole, backups.restore())
+            whole.gate("held").touch()
+            for job in held:
+                assert whole.jobs().wait(job).attempts == FLOOR + 1
+        is_sound(whole)
+        (epoch,) = sql.rows("SELECT * FROM pulse.epochs WHERE epoch > 1")
+        assert (epoch["epoch"], epoch["attempts_floor"]) == (2, FLOOR)
+        assert epoch["reopened"] is not None
+        (line,) = whole.log("database_went_back")
+        assert (line["reopened"], line["epoch"]) == (epoch["reopened"], 2)
+        said = whole.command("ctl", "status").stdout
+        assert "the database went back to" in said
+        told = json.loads(whole.command("doctor", "--json").stdout)
+        (found,) = [one for one in told["checks"] if one["name"] == "epochs"]
+        assert found["state"] == "warning"
+        assert "epoch 2 began" in found["text"]
+
+
+@pytest.mark.rest
+def test_a_job_that_was_finished_is_told() -> None:
+    """One that the backup lists as running, and that ended since, runs again above the floor, and is named."""
+    with restorable() as (whole, backups, sql):
+        whole.pool()
+        (job,) = held_jobs(whole)
+        backups.take()
+        whole.gate("held").touch()
+        assert whole.jobs().wait(job).attempts == 1
+        until(lambda: sql.value("SELECT seen_at FROM pulse.witnesses") > whole.jobs().get(job).completed_at, "a tick")  # type: ignore[operator]
+        backups.restore()
+        whole.wait_entry(job, attempt=FLOOR + 1)
+        (line,) = whole.log("database_went_back")
+        assert (line["reopened"], line["jobs"]) == (1, [str(job)])
+        (epoch,) = sql.rows("SELECT reopened, detail FROM pulse.epochs WHERE epoch = 2")
+        assert (epoch["reopened"], json.loads(epoch["detail"])["reopened"]) == (1, [str(job)])
+        assert twice(whole) == []
+
+
+@pytest.mark.rest
+def test_a_restore_while_the_supervisor_does_not_run() -> None:
+    """What it remembers beside the database is enough; what its workers run, who come back, nobody else begins."""
+    with restorable() as (whole, backups, sql):
+        whole.pool("--processes", "2", "--concurrency", "5")
+        with Load(whole):
+            more(whole, 20)
+            backups.take()
+            more(whole, 50)
+            late = held_jobs(whole, 2)
+            whole.stop()
+            backups.restore()
+            whole.start()
+            runs_again(whole, time.monotonic())
+            more(whole, 50)
+            whole.gate("held").touch()
+        is_sound(whole)
+        assert sql.value("SELECT max(attempts_floor) FROM pulse.epochs") == FLOOR
+        for job in late:  # submitted in the time that is lost
+            assert sql.value("SELECT count(*) FROM pulse.jobs WHERE id = $1", job) == 0
+
+
+@pytest.mark.rest
+def test_a_restore_under_two_hosts() -> None:
+    """Both see to their own workers, and nothing is handed out before both have."""
+    with restorable(PULSE_HOST_ID="a") as (one, backups, sql), place(one.dsn, **SETTINGS, PULSE_HOST_ID="b") as two:
+        two.start()
+        for whole in (one, two):
+            whole.pool("--processes", "2", "--concurrency", "3")
+        with Load(one), Load(two):
+            more(one, 30)
+            more(two, 30)
+            held = held_jobs(one, 2)
+            backups.take()
+            more(one, 60)
+            more(two, 60)
+            back_s = backups.restore()
+            for whole in (one, two):
+                runs_again(whole, back_s)
+            one.gate("held").touch()
+            for job in held:
+                one.jobs().wait(job)
+        entries = sorted((*one.entries(), *two.entries()), key=lambda entry: entry.at_s)
+        pairs = [(entry.job, entry.attempt) for entry in entries if entry.event == "start"]
+        assert len(pairs) == len(set(pairs))
+        assert overlaps(one, two) == []
+        assert [row["epoch"] for row in sql.rows("SELECT epoch FROM pulse.epochs ORDER BY epoch")] == [1, 2]
+        assert len(one.log("database_went_back")) == len(two.log("database_went_back")) == 1
+
+
+@pytest.mark.rest
+def test_a_failover_with_a_gap_and_the_old_primary_back() -> None:
+    """The gap begins an epoch; the old primary, which comes back and takes writes, is refused, and that is told."""
+    with replicated() as (whole, pair):
+        whole.pool("--processes", "2", "--concurrency", "5")
+        with Load(whole):
+            more(whole, 50)
+            ask(pair.standby, "ALTER SYSTEM SET primary_conninfo = ''", "SELECT pg_reload_conf()")
+            until(lambda: not pair.streams(), "the standby is cut off")
+            more(whole, 60)
+            runs_again(whole, pair.promote())
+            assert ask(pair.standby, "SELECT max(epoch) FROM pulse.epochs") == 2
+            pair.primary.up()
+            before = ask(pair.primary, "SELECT count(*) FROM pulse.jobs")
+            ask(
+                pair.standby,
+                "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name LIKE 'pulse %'",
+            )
+            more(whole, 100)
+            assert ask(pair.primary, "SELECT count(*) FROM pulse.jobs") == before
+            said = whole.command("ctl", "status").stdout
+        assert "is on timeline 1, and this host has seen timeline 2 of it" in said
+        told = json.loads(whole.command("doctor", "--json", "--dsn", pair.primary.dsn).stdout)
+        (found,) = [one for one in told["checks"] if one["name"] == "timeline"]
+        assert found["state"] == "wrong"
+        is_sound(whole)
+
+
+@pytest.mark.rest
+def test_a_failover_without_a_gap() -> None:
+    """A synchronous one loses nothing: what runs goes on, and no epoch begins."""
+    with replicated() as (whole, pair):
+        ask(pair.primary, "ALTER SYSTEM SET synchronous_standby_names = '*'", "SELECT pg_reload_conf()")
+        whole.pool("--processes", "2", "--concurrency", "5")
+        with Load(whole):
+            more(whole, 30)
+            held = held_jobs(whole, 3)
+            runs_again(whole, pair.promote())
+            whole.gate("held").touch()
+            for job in held:
+                assert whole.jobs().wait(job).attempts == 1
+        is_sound(whole)
+        assert ask(pair.standby, "SELECT max(epoch) FROM pulse.epochs") == 1
+        assert whole.log("database_went_back") == []

@@ -1,0 +1,109 @@
+"""Locks that last longer than a lease, on two hosts: whose heartbeat cannot be written lives, and nobody runs twice."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Sequence
+from typing import Final
+from uuid import UUID
+
+import pytest
+
+from tests.support.systems.system import until
+from tests.support.systems.system_kit import END_S, SHORT_LEASE, Whole, place, since
+
+pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.heavy, pytest.mark.patient, pytest.mark.rest]
+
+JOBS: Final = 12
+LEASE_S: Final = float(SHORT_LEASE["PULSE_LEASE_S"])
+LOCKED_S: Final = 0.4 * LEASE_S  # a gap is half a lease here
+SOME_LAPSED: Final = "SELECT count(*) FROM pulse.jobs WHERE lease_until < clock_timestamp() - interval '3 s'"
+ALL_RUN: Final = "SELECT count(*) FROM pulse.jobs WHERE status = 'RUNNING' AND attempts = 1"
+SWEPT: Final = "SELECT swept_at > wait_until FROM pulse.sweep_mark"
+RENEWED: Final = "SELECT bool_and(lease_until > clock_timestamp()) FROM pulse.jobs WHERE status = 'RUNNING'"
+HELD: Final = {
+    "share": ("LOCK TABLE pulse.jobs IN SHARE MODE",),
+    "exclusive": ("LOCK TABLE pulse.jobs IN ACCESS EXCLUSIVE MODE",),
+    "rows": ("SELECT FROM pulse.jobs ORDER BY id LIMIT 3 FOR UPDATE",),
+}
+
+
+@pytest.fixture
+def hosts(own_database: str) -> Iterator[tuple[Whole, Whole]]:
+    """Two supervisors on one database; the pool is at the first."""
+    with (
+        place(own_database, **SHORT_LEASE, PULSE_HOST_ID="a") as home,
+        place(own_database, **SHORT_LEASE, PULSE_HOST_ID="b") as away,
+    ):
+        home.start()
+        away.start()
+        home.pool("--processes", "2", "--concurrency", str(JOBS // 2))
+        yield home, away
+
+
+@contextlib.contextmanager
+def held(whole: Whole, *statements: str) -> Iterator[None]:
+    """While this lasts, a session that is none of pulse's holds these locks."""
+    whole.rows("BEGIN")
+    for sql in statements:
+        whole.rows(sql)
+    yield
+    whole.rows("COMMIT")
+
+
+def begun(home: Whole) -> list[UUID]:
+    """Jobs that run until the gate opens; all places of the pool."""
+    made = [home.jobs().submit("hold", {"gate": str(home.gate("g"))}) for _ in range(JOBS)]
+    for job in made:
+        home.wait_entry(job)
+    return made
+
+
+def ran_once(hosts: tuple[Whole, Whole], made: Sequence[UUID]) -> None:
+    """All of them complete at their first attempt, and nobody was taken for dead."""
+    home, _ = hosts
+    jobs = home.jobs()
+    for job in made:
+        assert jobs.wait(job).attempts == 1
+    assert len(home.entries(event="start")) == JOBS
+    for host in hosts:
+        assert host.log("leases_expired") == host.log("worker_silent_too_long") == []
+
+
+@pytest.mark.parametrize("kind", HELD)
+def test_a_lock_longer_than_a_lease(hosts: tuple[Whole, Whole], kind: str) -> None:
+    """No lease is believed that nobody could extend: nothing is reaped, nothing runs twice."""
+    home, away = hosts
+    made = begun(home)
+    with held(away, *HELD[kind]):
+        until(lambda: away.rows(SOME_LAPSED)[0][0] >= 3, "leases lapse", END_S)
+    until(lambda: away.rows(SWEPT)[0][0] and away.rows(RENEWED)[0][0], "leases are believed again", END_S)
+    assert away.rows(ALL_RUN)[0][0] == JOBS
+    home.gate("g").touch()
+    ran_once(hosts, made)
+
+
+def test_one_lock_after_the_other(hosts: tuple[Whole, Whole]) -> None:
+    """Each too short for a gap between two sweeps, which come through in between; heartbeats may not."""
+    home, away = hosts
+    made = begun(home)
+    began_s = time.monotonic()
+    while since(began_s) < 2 * LEASE_S:
+        with held(away, *HELD["share"]):
+            locked_s = time.monotonic()
+            until(lambda locked_s=locked_s: since(locked_s) > LOCKED_S, "its time")  # type: ignore[misc]
+    until(lambda: away.rows(SWEPT)[0][0] and away.rows(RENEWED)[0][0], "leases are believed again", END_S)
+    home.gate("g").touch()
+    ran_once(hosts, made)
+
+
+@pytest.mark.parametrize("kind", ["share", "rows"])
+def test_reports_that_wait_longer_than_a_lease(hosts: tuple[Whole, Whole], kind: str) -> None:
+    """Nobody beats for what has ended; it is not run again because that cannot be written."""
+    home, away = hosts
+    made = begun(home)
+    with held(away, *HELD[kind]):
+        home.gate("g").touch()
+        until(lambda: away.rows(SOME_LAPSED)[0][0] >= 3, "leases lapse", END_S)
+    ran_once(hosts, made)
