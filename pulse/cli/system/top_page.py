@@ -131,7 +131,7 @@ def page(shot: TopSnapshot, view: TopView, width: int | None, height: int | None
         if room > 0:
             start = {"topics": view.down, "workers": view.right}.get(name, 0)
             start = max(0, min(start, len(table.rows) - room))
-            lines += [[], *_styled(replace(table, rows=table.rows[start : start + room]), width)]
+            lines += [[], *_styled(structs.replace(table, rows=table.rows[start : start + room]), width)]
     shown = [_cut(line, width) for line in lines]
     return shown if height is None else shown[:height]
 
@@ -257,12 +257,12 @@ def _job_row(job: JobInfo, since_s: float | None, now_s: float) -> Line:
 def _titled(columns: Sequence[Column], order: str) -> Sequence[Column]:
     """*columns*, the first with the order of the rows in its title."""
     first, *rest = columns
-    return [replace(first, title=f"{first.title} ({order})"), *rest]
+    return [structs.replace(first, title=f"{first.title} ({order})"), *rest]
 
 
 def _named(columns: Sequence[Column], title: str) -> Sequence[Column]:
     first, *rest = columns
-    return [replace(first, title=title), *rest]
+    return [structs.replace(first, title=title), *rest]
 
 
 def _rooms(wanted: Mapping[str, int], height: int | None, above: int) -> dict[str, int]:
