@@ -23,7 +23,7 @@ from pulse.system.log_forward import TAP
 
 # structlog imports rich where it is installed, for tracebacks that pulse never draws: 50 ms and 5 MB in every process.
 # Programs import this module before any other that imports structlog.
-_HIDES_RICH: Final = "rich" not in sys.modules
+_HIDES_RICH: Final = sys.modules.keys().isdisjoint({"rich", "structlog"})
 if _HIDES_RICH:
     sys.modules["rich"] = None  # type: ignore[assignment]  # the import system takes it for: not installed
 import structlog  # noqa: E402 - see above

@@ -111,7 +111,7 @@ def find_servers(
 
     Raises:
         ConfigError: An address is none, or what belongs to the login there cannot be used.
-        PlaceError: As ``find_targets``.
+        PathError: As ``find_targets``.
 
     """
     if isinstance(named, Remote):
@@ -227,7 +227,7 @@ def find_targets(
         name: File name of the socket in a runtime directory.
 
     Raises:
-        PlaceError: The named path can never be a socket: too long, a directory, or a file of another kind.
+        PathError: The named path can never be a socket: too long, a directory, or a file of another kind.
 
     """
     if socket is not None:

@@ -5,7 +5,7 @@ What an error of the database means: the one place that decides.
 meaning    what it is                                          what is done, and as what it is raised
 ========== =================================================== ===========================================
 away       going, coming, full of connections, read-only       back off, keep, repeat: UnavailableError
-contested  somebody's lock, or the statement's own time limit  ContestedError: the others without these rows
+contested  somebody's lock, or the statement's own time limit  StatementTimeoutError: the others without these rows
 value      what was given cannot be stored                     StatementError, ``is_value``: refuse that alone
 statement  all else, also what no PostgreSQL of today says     StatementError: find the row, or back off
 unreadable a value in its answer is none: a bad byte on a disk StatementError, ``may_be_done``: as above, and it is done

@@ -77,7 +77,7 @@ def server_state_dir(env: Mapping[str, str], named: Path | None = None, *, uid: 
         uid: Effective user id, by default this process's.
 
     Raises:
-        PlaceError: Nothing is named and this user has no home directory.
+        PathError: Nothing is named and this user has no home directory.
     """
     uid = os.geteuid() if uid is None else uid
     chosen = named or _from_env(env, "PULSE_STATE_DIR") or _from_systemd(env, "STATE_DIRECTORY")
@@ -98,7 +98,7 @@ def prepare_runtime_dir(path: Path, *, named: bool, shared: bool = False) -> Non
         shared: Whether others are to reach the sockets in it (0711); who may then do what is the server's to say.
 
     Raises:
-        PlaceError: It cannot be made, is a symlink or no directory, belongs to another user, or others may write to it.
+        PathError: It cannot be made, is a symlink or no directory, belongs to another user, or others may write to it.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -123,7 +123,7 @@ def check_client_dir(path: Path, *, named: bool) -> None:
         named: Whether the user named it: then it may belong to another user and be shared with a group.
 
     Raises:
-        PlaceError: It is missing, a symlink or no directory, belongs to another user, or others may write to it.
+        PathError: It is missing, a symlink or no directory, belongs to another user, or others may write to it.
     """
     _check(path, named=named)
 
@@ -133,7 +133,7 @@ def check_socket_path(path: Path) -> None:
     Refuse a socket path that the kernel cannot hold.
 
     Raises:
-        PlaceError: It has more than 107 bytes; the message says how many.
+        PathError: It has more than 107 bytes; the message says how many.
     """
     length = len(os.fsencode(path))
     if length > MAX_SOCKET_PATH_BYTES:

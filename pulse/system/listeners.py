@@ -42,7 +42,7 @@ def unix(path: Path, backlog: int) -> socket.socket:
     A socket that listens at *path*; one that nobody listens on any more is replaced.
 
     Raises:
-        PlaceError: Somebody listens there, the path is too long, or something that is no socket has the name.
+        PathError: Somebody listens there, the path is too long, or something that is no socket has the name.
         OSError: It cannot be made.
     """
     check_socket_path(path)
@@ -62,7 +62,7 @@ def free(path: Path) -> bool:
     Whether *path* may be listened on; a socket of the dead that has the name is removed.
 
     Raises:
-        PlaceError: What has the name is no socket, and stays.
+        PathError: What has the name is no socket, and stays.
     """
     try:
         mode = path.lstat().st_mode

@@ -31,6 +31,7 @@ _MARK_BYTES: Final = 16
 _MAX_PASSES: Final = 10  # two are the rule; what forks faster than this can only be held by a cgroup
 _DEATH_S: Final = 1.0  # a process that takes longer to die waits for a disk, or is frozen
 _SLICE: Final = 100  # processes that are looked at before others may go on: less than a millisecond
+_SCARCE_S: Final = 10.0  # then the process that asks must end, and give its own descriptors back
 _SCARCE_PAUSE_S: Final = 0.05
 _EXEC_LOOKS: Final = 4
 _EXEC_PAUSE_S: Final = 0.0005
@@ -94,7 +95,11 @@ async def end_tree(mark: str) -> int:
     Kill as ``kill_tree`` does, while the event loop goes on: to hand it to a thread takes longer than to do it.
 
     While no descriptor is free to look with, it waits for one: what was not looked at may still write.
+
+    Raises:
+        OSError: None was free for 10 s.
     """
+    scarce_until_s = anyio.current_time() + _SCARCE_S
     killed: set[int] = set()
     while True:
         give_up_s = anyio.current_time() + _DEATH_S
@@ -106,7 +111,7 @@ async def end_tree(mark: str) -> int:
                     with anyio.CancelScope(deadline=give_up_s):
                         await anyio.wait_readable(pidfd)
         except OSError as error:
-            if not processes.is_scarce(error):
+            if not processes.is_scarce(error) or anyio.current_time() > scarce_until_s:
                 raise
             await anyio.sleep(_SCARCE_PAUSE_S)
         else:

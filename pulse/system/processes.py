@@ -55,9 +55,9 @@ def die_with_parent(parent_pid: int, death_signal: signal.Signals) -> None:
         sys.exit(f"pulse: the parent {parent_pid} died before this process was set up")
 
 
-def adopt_orphans() -> None:
-    """Have the kernel give orphaned descendants to this process; where it does not, they are somebody else's."""
-    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+def adopt_orphans() -> bool:
+    """Have the kernel give orphaned descendants to this process; whether it will."""
+    return bool(ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
 
 
 def own_children() -> list[int]:

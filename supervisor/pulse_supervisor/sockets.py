@@ -122,7 +122,7 @@ def open_sockets(
         listen: host:port of TCP; None: not.
 
     Raises:
-        PlaceError: Another supervisor lives there, a path is too long, or something that is no socket has its name.
+        PathError: Another supervisor lives there, a path is too long, or something that is no socket has its name.
     """
     client_path, control_path = directory / CLIENT_SOCKET, directory / SUPERVISOR_SOCKET
     check_socket_path(client_path)

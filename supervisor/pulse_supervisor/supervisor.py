@@ -11,6 +11,7 @@ then, as soon as the dispatcher had time to give back what they held, the actors
 
 from __future__ import annotations
 
+import errno
 import functools
 import signal
 from collections.abc import Callable, Mapping, Sequence
@@ -293,7 +294,8 @@ class SupervisorRun:
 
 async def supervise(plan: Plan, notifier: Notifier, log: FilteringBoundLogger) -> ShutdownReason:
     """Run a supervisor from start to end; returns when every process has ended."""
-    processes.adopt_orphans()
+    if not processes.adopt_orphans():
+        raise OSError(errno.EPERM, "the kernel gives no orphans to the supervisor (prctl PR_SET_CHILD_SUBREAPER)")
     async with trio.open_nursery() as nursery:
         reason = await SupervisorRun(plan, nursery, notifier, log=log).run()
         nursery.cancel_scope.cancel()

@@ -260,6 +260,7 @@ def dispatcher(listen_fd: int, tcp_fd: int | None = None) -> ActorMain:
         async with anyio.create_task_group() as tasks:
             for loop in (
                 actor.claims.loop.run,
+                actor.claims.signal.tell_left,
                 actor.claims.refused_jobs.run,
                 actor.witness.run,
                 actor.reports.run,

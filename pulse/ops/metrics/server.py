@@ -44,7 +44,7 @@ class MetricsAddress:
         A listening socket.
 
         Raises:
-            PlaceError: Somebody listens there, it is not ours, or something that is no socket.
+            PathError: Somebody listens there, it is not ours, or something that is no socket.
         """
         try:
             if self.path is not None:

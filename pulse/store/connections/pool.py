@@ -195,7 +195,7 @@ class Pool:
         Raises:
             UnavailableError: The database is away; whether the block's last statement was committed is unknown. Or the
                 role may not do that.
-            ContestedError: A lock is held for too long, or the statement took too long.
+            StatementTimeoutError: A lock is held for too long, or the statement took too long.
             StatementError: The database answers, and refuses the statement; or the answer cannot be read.
             ConfigError: The database refuses to let us in, and never did let us in.
         """

@@ -64,7 +64,7 @@ def bind(address: ListenAddress) -> tuple[socket.socket, ListenAddress]:
     A listening socket, and the address with the port that it got.
 
     Raises:
-        PlaceError: It cannot be had; the message says why.
+        PathError: It cannot be had; the message says why.
     """
     try:
         if address.path is not None:

@@ -49,7 +49,7 @@ _LENGTH_BYTES: Final = 4
 
 
 class _Message(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """The name of the class goes with it."""
+    """The name of the class goes with it, or the name that it had: an upgrade may come between the two processes."""
 
 
 class Fork(_Message, frozen=True):
@@ -75,14 +75,14 @@ class Forked(_Message, frozen=True):
     pid: int
 
 
-class CellRefused(_Message, frozen=True):
+class CellRefused(_Message, frozen=True, tag="Refused"):
     """From the zygote: the cell could not be made."""
 
     number: int
     reason: str
 
 
-class CellEnded(_Message, frozen=True):
+class CellEnded(_Message, frozen=True, tag="Ended"):
     """From the zygote: the cell has ended, and all that it had started; *status* as waitpid tells it."""
 
     number: int
@@ -91,7 +91,7 @@ class CellEnded(_Message, frozen=True):
     peak_rss_bytes: int
 
 
-class CellJob(_Message, frozen=True):
+class CellJob(_Message, frozen=True, tag="Work"):
     """To a cell, first: what to do."""
 
     job: Assignment
@@ -113,25 +113,25 @@ class Begun(_Message, frozen=True):
     """From a cell: the handler is called next."""
 
 
-class CellProgress(_Message, frozen=True):
+class CellProgress(_Message, frozen=True, tag="Progress"):
     """From a cell: how far it is, as JSON text."""
 
     text: str
 
 
-class CellCheckpoint(_Message, frozen=True):
+class CellCheckpoint(_Message, frozen=True, tag="Saved"):
     """From a cell: state for the next attempt, as JSON text."""
 
     text: str
 
 
-class CellStack(_Message, frozen=True):
+class CellStack(_Message, frozen=True, tag="Where"):
     """From a cell that was interrupted: where its handler waited."""
 
     text: str
 
 
-class CellResult(_Message, frozen=True):
+class CellResult(_Message, frozen=True, tag="Result"):
     """From a cell, last: what the handler came to; as in a report."""
 
     outcome: OutcomeName

@@ -17,6 +17,7 @@ from pulse_actors.dispatcher.workers.records import RegisteredWorker
 from pulse_actors.dispatcher.workers.registry import ClaimPlan, WorkerRegistry
 
 FAR_S: Final = 3600.0  # what is due later than that is left to the poll
+UNPLANNED_S: Final = 0.1  # after which work is told to other hosts though no claim was planned since
 MAX_TIMES: Final = 10_000  # likewise what there is no room for
 
 
@@ -70,6 +71,7 @@ class WorkSignal:
         self._due = DueTimes()
         self._event = anyio.Event()
         self._left: set[str] = set()  # topics with work, since the last plan
+        self._has_left = anyio.Event()
         self._is_waiting = False  # all that is known was claimed, and somebody has room
 
     def wake(self) -> None:
@@ -105,19 +107,32 @@ class WorkSignal:
         if delay_s <= 0:
             self.cursors.learn(level, due_s)
             self._event.set()
-            self._left.add(level.topic)
+            self.work_left((level.topic,))
         elif self._due.add(level, delay_s, time.monotonic()):
             self._event.set()
 
     def work_left(self, topics: Iterable[str]) -> None:
         """There is work in *topics* that a claim has not taken."""
         self._left.update(topics)
+        self._has_left.set()
 
     def plan_made(self, plans: Iterable[ClaimPlan]) -> None:
         """Claims are made for *plans*: other hosts may have room for the work in all other topics."""
         if self._left:
             left, self._left = self._left.difference(*(plan.topics for plan in plans)), set()
             if left:
+                self._cross_host.work()
+
+    async def tell_left(self) -> None:
+        """Until cancelled: tell other hosts of work that the claim loop does not reach: a claim takes long, or fails."""
+        while True:
+            await self._has_left.wait()
+            self._has_left = anyio.Event()
+            await anyio.sleep(UNPLANNED_S)
+            with_room = (worker for worker in self._registry.workers() if worker.credit > 0)
+            left = self._left.difference(*(worker.facts.topics for worker in with_room))
+            if left:
+                self._left -= left
                 self._cross_host.work()
 
     def look_again(self) -> None:

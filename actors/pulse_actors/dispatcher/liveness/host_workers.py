@@ -45,7 +45,7 @@ class HostWorkers:
     async def bury_forgotten(self, *, boot: bool, sweep_s: float) -> list[Ending]:
         """End what died while no dispatcher watched; what could not be written, since others have locked the rows."""
         living, locked = await bury_forgotten(self.store, self.host, boot=boot, sweep_s=sweep_s)
-        self.living.extend(living)
+        self.living[:] = living  # it is called again while the database is away
         return locked
 
     async def run(self) -> None:

@@ -137,7 +137,8 @@ class ProcessWatch:
             pidfd = os.pidfd_open(process[0])
         except OSError:
             return None
-        if not processes.lives(*process):  # the pid was used again before it was opened
+        is_same = processes.start_time(process[0]) == process[1] and processes.lives(*process)
+        if not is_same:  # the pid was used again before it was opened, or nobody can tell
             os.close(pidfd)
             return None
         worker = stranger(host, identity, process[0])

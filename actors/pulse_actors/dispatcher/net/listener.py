@@ -240,6 +240,8 @@ def check_descriptors(listener: socket.socket) -> None:
     """
     Check that enough descriptors stay free for what the dispatcher itself opens: /proc, pidfds, the database.
 
+    The lowest free number stands for how many are in use: holes below the others let some more connections in.
+
     Raises:
         OSError: Too few do (EMFILE).
     """

@@ -13,6 +13,7 @@ from unittest.mock import AsyncMock
 
 import asyncpg
 import pytest
+from anyio.lowlevel import checkpoint
 
 from pulse.common.ids import uuid7
 from pulse.errors import ConfigError, UnavailableError
@@ -20,6 +21,7 @@ from pulse.ops.doctor.finding import State
 from pulse.store.connections.pool import Target, connect
 from pulse.store.rows import Level
 from pulse.store.store import WORK_CHANNEL, Store
+from pulse_actors.dispatcher.claims import work_signal
 from pulse_actors.dispatcher.claims.cross_host import PAUSE_S, CrossHostHints
 from pulse_actors.dispatcher.claims.work_signal import WorkSignal
 from pulse_actors.dispatcher.workers.registry import WorkerRegistry
@@ -103,6 +105,27 @@ def test_work_is_told_where_nobody_has_room() -> None:
     signal.work_left([TOPIC])
     signal.plan_made(registry.plan(1))
     assert told == ["work"]
+
+
+async def test_other_hosts_hear_of_work_without_a_claim(monkeypatch: Patch) -> None:
+    """While a claim takes long, or fails each time, other hosts hear of work for which this one has no room."""
+    monkeypatch.setattr(work_signal, "UNPLANNED_S", 0.0)
+    registry, cross_host, told = WorkerRegistry(), AsyncMock(CrossHostHints), asyncio.Event()
+    cross_host.work = told.set
+    signal = WorkSignal(registry, cross_host, poll_s=60.0)
+    worker = new_worker("w", capacity=1)
+    registry.join(worker)
+    telling = asyncio.create_task(signal.tell_left())
+    try:
+        signal.work_left([TOPIC])
+        for _ in range(5):
+            await checkpoint()
+        assert not told.is_set()
+        signal.wake_level(Level("elsewhere", 0))
+        await asyncio.wait_for(told.wait(), DEADLINE_S)
+    finally:
+        telling.cancel()
+        await asyncio.wait([telling])
 
 
 async def test_it_is_told_once_in_a_while(store: Store, ear: Ear, monkeypatch: Patch) -> None:

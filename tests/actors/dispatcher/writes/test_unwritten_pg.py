@@ -378,7 +378,7 @@ def told(
 
 
 async def test_a_lock_is_told_from_an_outage(store: Store, connection: Sql, dsn: str) -> None:
-    """A statement that waits too long for a lock raises ContestedError; a row that is gone counts as lockable."""
+    """A statement that waits too long for a lock raises StatementTimeoutError; a missing row counts as lockable."""
     job, gone = await forge(connection, "RUNNING"), b"\0" * 16
     stranger = await asyncpg.connect(dsn)
     try:
