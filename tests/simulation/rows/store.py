@@ -63,6 +63,7 @@ class FakeStore:
         self.reads = self  # of all that is read there, the dispatcher's own work needs ``last_workers`` alone
         self.topics = self  # of policies, what is kept in memory
         self.depths = self
+        self.gate = self  # never asked: nobody pauses here
         self.incidents = self
         self.epochs = FakeEpochs(database)
         self.timelines = Timelines()

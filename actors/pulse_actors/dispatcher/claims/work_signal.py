@@ -17,7 +17,7 @@ from pulse_actors.dispatcher.workers.records import RegisteredWorker
 from pulse_actors.dispatcher.workers.registry import ClaimPlan, WorkerRegistry
 
 FAR_S: Final = 3600.0  # what is due later than that is left to the poll
-UNPLANNED_S: Final = 0.1  # after which work is told to other hosts though no claim was planned since
+UNPLANNED_S: Final = 0.1  # other hosts hear of work after it, though no claim was planned since
 MAX_TIMES: Final = 10_000  # likewise what there is no room for
 
 

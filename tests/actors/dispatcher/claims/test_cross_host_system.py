@@ -9,7 +9,6 @@ from typing import Final
 import pytest
 
 from pulse.store.rows import to_us
-from tests.support.servers.postgres import Postgres
 from tests.support.systems.peers import Worker, new_job
 from tests.support.systems.system import Pair, System, running, until
 
@@ -21,13 +20,12 @@ EVERY_S: Final = 0.2
 KILLS: Final = 5  # of each: one more within a minute, and its supervisor gives up
 
 
-@pytest.fixture(scope="module")
-def hosts(newest_server: Postgres) -> Iterator[tuple[System, System]]:
+@pytest.fixture
+def hosts(own_database: str) -> Iterator[tuple[System, System]]:
     """Two supervisors on one database."""
     with (
-        newest_server.database() as dsn,
-        running(dsn, {**SETTINGS, "PULSE_HOST_ID": "a"}) as one,
-        running(dsn, {**SETTINGS, "PULSE_HOST_ID": "b"}) as two,
+        running(own_database, {**SETTINGS, "PULSE_HOST_ID": "a"}) as one,
+        running(own_database, {**SETTINGS, "PULSE_HOST_ID": "b"}) as two,
     ):
         yield one, two
 
