@@ -124,7 +124,11 @@ class WorkSignal:
                 self._cross_host.work()
 
     async def tell_left(self) -> None:
-        """Until cancelled: tell other hosts of work that the claim loop does not reach: a claim takes long, or fails."""
+        """
+        Tell other hosts of work that the claim loop does not reach yet, until cancelled.
+
+        A claim may take long, or fail each time.
+        """
         while True:
             await self._has_left.wait()
             self._has_left = anyio.Event()

@@ -111,7 +111,7 @@ class Listener:
         async with anyio.create_task_group() as sessions:
             while True:
                 try:
-                    check_descriptors(listener.extra(anyio.abc.SocketAttribute.raw_socket))
+                    check_descriptors()
                     stream = await listener.accept()
                 except (OSError, anyio.BrokenResourceError) as error:  # anyio makes the one of the other
                     # No descriptor is free: who is in goes on, the others wait in the backlog.
@@ -236,7 +236,7 @@ class Listener:
         return self._services.process_watch is not None and peer.pid != 0 and peer.pidns == self._host.pidns
 
 
-def check_descriptors(listener: socket.socket) -> None:
+def check_descriptors() -> None:
     """
     Check that enough descriptors stay free for what the dispatcher itself opens: /proc, pidfds, the database.
 
@@ -245,7 +245,7 @@ def check_descriptors(listener: socket.socket) -> None:
     Raises:
         OSError: Too few do (EMFILE).
     """
-    lowest_free = os.dup(listener.fileno())
+    lowest_free = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     os.close(lowest_free)
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if lowest_free + OWN_DESCRIPTORS > soft != resource.RLIM_INFINITY:

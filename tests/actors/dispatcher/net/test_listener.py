@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import resource
-import socket
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -25,12 +24,7 @@ class Full:
     def __init__(self) -> None:
         self.errors: list[Exception] = [OSError(errno.EMFILE, "Too many open files"), anyio.BrokenResourceError()] * 2
         self.has_come = False
-        self.socket = socket.socket()
         self.errors[1].__cause__ = OSError(errno.ENFILE, "Too many open files in system")
-
-    def extra(self, _attribute: object) -> socket.socket:
-        """The socket that it listens on."""
-        return self.socket
 
     async def accept(self) -> object:
         """Fail at once, as the kernel does."""
@@ -57,10 +51,9 @@ async def test_accept_does_not_spin(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(anyio, "sleep", sleep)
     reception = Listener(cast("Any", SimpleNamespace(host=None)), Settings())
     monkeypatch.setattr(reception, "_attend_local", attend)
-    full = Full()
-    with capture_logs() as logs, anyio.fail_after(10), full.socket:
+    with capture_logs() as logs, anyio.fail_after(10):
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(reception.serve, cast("Any", full))
+            tasks.start_soon(reception.serve, cast("Any", Full()))
             await came.wait()
             tasks.cancel_scope.cancel()
     assert pauses == [ACCEPT_PAUSE_S] * 4
@@ -73,14 +66,13 @@ async def test_accept_does_not_spin(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_some_descriptors_are_no_connections() -> None:
     """When fewer are left than the dispatcher needs itself, no connection is accepted."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with socket.socket() as listener:
-        lowest_free = os.dup(listener.fileno())
-        os.close(lowest_free)
-        try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free + OWN_DESCRIPTORS, hard))
-            check_descriptors(listener)
-            resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free + OWN_DESCRIPTORS - 1, hard))
-            with pytest.raises(OSError, match=f"{OWN_DESCRIPTORS} of .* are kept"):
-                check_descriptors(listener)
-        finally:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    lowest_free = os.dup(0)
+    os.close(lowest_free)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free + OWN_DESCRIPTORS, hard))
+        check_descriptors()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free + OWN_DESCRIPTORS - 1, hard))
+        with pytest.raises(OSError, match=f"{OWN_DESCRIPTORS} of .* are kept"):
+            check_descriptors()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
