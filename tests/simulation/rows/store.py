@@ -8,7 +8,7 @@ The methods are those of the real one, and their docstrings are there.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from datetime import datetime
 
 from pulse.protocol import HandlerInfo, SubmittedJob
@@ -35,6 +35,7 @@ from pulse.store.rows import (
     Running,
     Wake,
 )
+from pulse.store.store import HeldCommit
 from tests.simulation.rows.database import Database
 from tests.simulation.rows.epochs import FakeEpochs
 
@@ -207,11 +208,12 @@ class FakeStore:
         self,
         endings: Sequence[Ending],
         *,
-        once: Callable[[], Awaitable[None]] | None = None,
+        commit: HeldCommit | None = None,
         now: datetime | None = None,
     ) -> list[Ended]:
-        if once is not None:
-            await once()
+        if commit is not None:
+            commit.sent.set()
+            await commit.may_commit.wait()
         ordered = list(endings)
         if len({(one.id, one.attempt) for one in ordered}) < len(ordered):
             self._database.world.chance.shuffle(ordered)  # of several for one row PostgreSQL takes any
