@@ -70,6 +70,10 @@ def _state(pid: int) -> str:
     return "" if process is None else process.state
 
 
+def _lives(pid: int, start_time_ticks: int) -> bool:
+    return _start_time(pid) == start_time_ticks and _state(pid) not in {"Z", "X", ""}
+
+
 def _parent(pid: int) -> int:
     process = _look_up(pid)
     return 0 if process is None or process.parent is None else process.parent.pid
@@ -236,6 +240,7 @@ def installed() -> Iterator[None]:
     changed: list[tuple[object, str, object]] = [
         (processes, "start_time", _start_time),
         (processes, "state", _state),
+        (processes, "lives", _lives),
         (processes, "parent", _parent),
         (processes, "exit_status", _exit_status),
         (processes, "uptime_s", _uptime_s),
