@@ -197,7 +197,7 @@ def _kill_once(is_condemned: Callable[[int], bool]) -> Generator[int | None, Non
 
 
 @contextmanager
-def _gone_suppressed() -> Iterator[None]:
+def _gone_suppressed() -> Generator[None]:
     """A process that is gone, or may not be signalled, is passed over; want of descriptors is raised."""
     try:
         yield

@@ -48,7 +48,7 @@ class Variant:
     finding: str
     only: tuple[str, ...] = ()
     first: int = 1
-    within: int = 60
+    within: int = 600
 
 
 def _is_running(self: ModelJob, fence: Sequence[object]) -> bool:
@@ -132,7 +132,7 @@ _TICK: Final = witness.Witness._tick
 GOES_BACK: Final = ("database goes back",)
 
 VARIANTS: Final[dict[str, Variant]] = {
-    "fence by the id alone": Variant(((ModelJob, "is_held", _is_running),), " ended as ", ("operator",), first=145),
+    "fence by the id alone": Variant(((ModelJob, "is_held", _is_running),), " ended as ", ("operator",)),
     "obituary before the last reports": Variant(
         ((peers.PeerConnection, "hear_out", _nothing),), "was charged nothing", ("kill a worker", "trap at a word")
     ),
