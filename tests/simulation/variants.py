@@ -146,7 +146,7 @@ VARIANTS: Final[dict[str, Variant]] = {
     "nothing is given back": Variant(
         ((doubts.InDoubtClaims, "_give_back", _gives_nothing_back),),
         "although no worker was told of it",
-        first=383,
+        first=402,
         within=600,
     ),
     "watchdog reaps the living beside it": Variant(
@@ -159,7 +159,7 @@ VARIANTS: Final[dict[str, Variant]] = {
         ((sweep_guard.SweepGuard, "may_reap", lambda _self, _now_s: True),),
         "lives and beats",
         ("database away", "database clock set"),
-        first=171,
+        first=352,
         within=600,
     ),
     "what cannot be written is not told": Variant(
@@ -169,7 +169,7 @@ VARIANTS: Final[dict[str, Variant]] = {
         ((database, "WRITES", database.WRITES - {"mark_sweep"}), (unwritten.UnwrittenLeases, "run", _nothing)),
         "lives and beats",
         ("table locked",),
-        first=83,
+        first=98,
         within=400,
     ),
     "reaped before it is dead": Variant(
@@ -185,7 +185,7 @@ VARIANTS: Final[dict[str, Variant]] = {
         ),
         "it does not come to an end",
         ("trap at a statement",),
-        first=32,
+        first=49,
         within=400,
     ),
     "a death is charged to everybody": Variant(((process_watch, "_end_of", _charged_to_all),), "was charged for"),
@@ -216,7 +216,7 @@ VARIANTS: Final[dict[str, Variant]] = {
         ((witness.Witness, "_knows_less", _knows_all),), "is handed out twice", GOES_BACK, first=28
     ),
     "nobody waits for other hosts": Variant(
-        ((witness.Witness, "_may_open", lambda _self, _seen: True),), " begins in ", GOES_BACK, first=237
+        ((witness.Witness, "_may_open", lambda _self, _seen: True),), " begins in ", GOES_BACK, first=257
     ),
     "what may run yet is not put off": Variant(
         ((rows.Rows, "put_off", lambda _self, _ids, _put_off_s, _now: None),),
