@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import itertools
 import os
-import resource
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import anyio
@@ -18,6 +16,7 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from pulse.system import process_tree, processes
+from tests.support.checking.descriptors import free_descriptors
 from tests.support.systems.peers import until
 
 DAEMON = """
@@ -50,19 +49,6 @@ def test_a_daemon_is_found_by_its_mark() -> None:
         process_tree.kill_tree(other)
 
 
-@contextmanager
-def no_descriptor() -> Iterator[None]:
-    """No file can be opened in this process."""
-    lowest_free = os.dup(0)
-    os.close(lowest_free)
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-
 def test_a_tree_is_not_over_while_nobody_can_look() -> None:
     """Without a descriptor to look with it waits; with one it kills what is there."""
     mark = process_tree.new_mark()
@@ -75,7 +61,7 @@ def test_a_tree_is_not_over_while_nobody_can_look() -> None:
             ended.append(await process_tree.end_tree(mark))
 
         async with anyio.create_task_group() as tasks:
-            with no_descriptor():
+            with free_descriptors(0):
                 tasks.start_soon(end)
                 while next(turns) < 100:
                     await checkpoint()
@@ -93,7 +79,7 @@ def test_what_cannot_be_looked_at_is_not_dead() -> None:
     gone = subprocess.Popen([sys.executable, "-c", ""])
     named = [(pid, processes.start_time(pid)) for pid in (os.getpid(), gone.pid)]
     gone.wait()
-    with no_descriptor():
+    with free_descriptors(0):
         assert [processes.lives(*one) for one in named] == [True, False]
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
-import resource
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -14,6 +12,7 @@ from structlog.testing import capture_logs
 
 from pulse.config import Settings
 from pulse_actors.dispatcher.net.listener import ACCEPT_PAUSE_S, OWN_DESCRIPTORS, Listener, check_descriptors
+from tests.support.checking.descriptors import free_descriptors
 
 pytestmark = pytest.mark.anyio
 
@@ -65,14 +64,10 @@ async def test_accept_does_not_spin(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_some_descriptors_are_no_connections() -> None:
     """When fewer are left than the dispatcher needs itself, no connection is accepted."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    lowest_free = os.dup(0)
-    os.close(lowest_free)
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free + OWN_DESCRIPTORS, hard))
+    with free_descriptors(OWN_DESCRIPTORS):
         check_descriptors()
-        resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free + OWN_DESCRIPTORS - 1, hard))
-        with pytest.raises(OSError, match=f"{OWN_DESCRIPTORS} of .* are kept"):
-            check_descriptors()
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    with (
+        free_descriptors(OWN_DESCRIPTORS - 1),
+        pytest.raises(OSError, match=f"{OWN_DESCRIPTORS} of .* are kept"),
+    ):
+        check_descriptors()
