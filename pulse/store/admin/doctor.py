@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 STATEMENT_S: Final = 2.0  # of a statement on a server that is in trouble already
 LOCK_S: Final = 0.5
 _SLACK_S: Final = 0.5
+_PROBES: Final = 8
 _PROBE_S: Final = 1.0  # a pooler that has one connection only keeps the second one waiting
 QUESTIONS: Final = parse(*texts("admin", "doctor.sql"))
 ASKED: Final = ("xmin", "queue_attempts", "queue_hosts", "queue_epochs", "queue_set_aside")  # by a running server
@@ -146,21 +147,23 @@ async def pooler_between(connection: Connection[Record], pid: int, target: Targe
     Whether there is a pooler (``is_between``), and whether it keeps sessions apart (``keeps_session``).
 
     A pooler gives each client a process number of its own making. Whether a session keeps its process is tried by a
-    mark that is left while another client keeps the first process busy.
+    mark that is left while another client keeps the first process busy. Several rounds, since actors that start
+    together look at the same time: one that takes the first process in between makes a round see nothing.
     """
     is_between = connection.get_server_pid() != pid
     if not is_between:
         return {"is_between": False, "keeps_session": True}
-    keeps = True
+    processes = set[int]()
     try:
         async with asyncio.timeout(_PROBE_S), _connected(target) as other:
-            async with _transaction(connection):
-                await other.fetchrow(QUESTIONS["begin_probe"].sql, str(other.get_server_pid()))
-            found = await other.fetchrow(QUESTIONS["end_probe"].sql)
-            keeps = found is not None and found["mark"] == str(other.get_server_pid())
+            for _ in range(_PROBES):
+                async with _transaction(connection):
+                    begun = await other.fetchrow(QUESTIONS["begin_probe"].sql, str(other.get_server_pid()))
+                ended = await other.fetchrow(QUESTIONS["end_probe"].sql)
+                processes |= {row["pid"] if row["mark"] == str(other.get_server_pid()) else 0 for row in (begun, ended)}
     except (PulseError, *FAILURES):
-        keeps = False  # it let only one of two sessions do something
-    return {"is_between": True, "keeps_session": keeps}
+        processes = set()  # it let only one of two sessions do something
+    return {"is_between": True, "keeps_session": len(processes) == 1}
 
 
 @contextlib.asynccontextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from typing import Any, cast
 
@@ -62,6 +63,17 @@ def test_a_pooler_is_told_at_start(empty: str, mode: str, database: str, ignored
         assert what in line
         assert "let PULSE_DSN name PostgreSQL itself" in line
     assert "installed" in run(["migrate", "--dsn", empty], environment()).out
+
+
+async def test_those_who_look_at_the_same_time_see_it(empty: str) -> None:
+    """Actors start together: where one borrows a session in between, the look of another one sees nothing."""
+    mode, database, ignored, what = POOLERS[-1]
+    with bouncer(empty, mode, database=database, ignored=ignored) as dsn:
+        for _ in range(20):
+            looks = [refuse_pooler(Target(dsn, "test")) for _ in range(4)]
+            for seen in await asyncio.gather(*looks, return_exceptions=True):
+                assert isinstance(seen, PoolerError)
+                assert what in seen.message
 
 
 async def test_what_sets_sessions_otherwise_is_no_pooler(newest_server: Postgres, empty: str) -> None:
