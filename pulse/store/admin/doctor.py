@@ -158,9 +158,10 @@ async def pooler_between(connection: Connection[Record], pid: int, target: Targe
         async with asyncio.timeout(_PROBE_S), _connected(target) as other:
             for _ in range(_PROBES):
                 async with _transaction(connection):
-                    begun = await other.fetchrow(QUESTIONS["begin_probe"].sql, str(other.get_server_pid()))
-                ended = await other.fetchrow(QUESTIONS["end_probe"].sql)
-                processes |= {row["pid"] if row["mark"] == str(other.get_server_pid()) else 0 for row in (begun, ended)}
+                    begun = await other.fetch(QUESTIONS["begin_probe"].sql, str(other.get_server_pid()))
+                ended = await other.fetch(QUESTIONS["end_probe"].sql)
+                own = str(other.get_server_pid())
+                processes |= {row["pid"] if row["mark"] == own else 0 for row in (*begun, *ended)}
     except (PulseError, *FAILURES):
         processes = set()  # it let only one of two sessions do something
     return {"is_between": True, "keeps_session": len(processes) == 1}
