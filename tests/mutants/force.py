@@ -30,6 +30,7 @@ _Place = tuple[str, str, int]
 def functions() -> dict[_Place, list[FunctionType]]:
     """All functions of this process that Python files define; to be called before the first fork."""
     found: defaultdict[_Place, list[FunctionType]] = defaultdict(list)
+    gc.unfreeze()  # an actor that started in this process has frozen what was there, and that is not told
     for one in gc.get_objects():
         if type(one) is FunctionType:
             found[_place(one.__code__)].append(one)
