@@ -10,6 +10,7 @@ lane, ``timed``. A file without one of these markers is a lane by itself, and ge
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from collections.abc import Generator
 from typing import Any, Final, NamedTuple, cast
 
@@ -61,9 +62,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Lanes:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whole systems come first: they take as long as all the rest."""
+    """Whole systems come first: they take as long as all the rest. Then what is given more time than others."""
     order = {name: number for number, name in enumerate(MARKERS)}
-    items.sort(key=lambda item: order.get(lane(item), len(MARKERS)))  # files stay in their order
+    given_s: defaultdict[str, float] = defaultdict(float)
+    for item in items:
+        for marker in item.iter_markers("timeout"):
+            given_s[lane(item)] = max(given_s[lane(item)], *marker.args)
+    items.sort(key=lambda item: (order.get(lane(item), len(MARKERS)), -given_s[lane(item)]))  # else in their order
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
