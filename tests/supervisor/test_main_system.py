@@ -104,16 +104,7 @@ class TestRuntimeDirectory:
         with short_dir() as directory, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stranger:
             stranger.bind(f"{directory}/pulse.sock")
             stranger.listen()
-            command = [
-                sys.executable,
-                "-m",
-                "pulse_supervisor.main",
-                "--runtime-dir",
-                str(directory),
-                "--dsn",
-                "host=x",
-            ]
-            ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=30)
+            ended = command("--runtime-dir", str(directory), "--dsn", "host=x")
             assert ended.returncode == 1
             (line,) = [line for line in ended.stderr.splitlines() if line.startswith("pulse-supervisor: ")]
             assert line.startswith(f"pulse-supervisor: socket {directory}/pulse.sock is in use")
