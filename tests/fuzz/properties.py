@@ -132,7 +132,7 @@ def peer(data: bytes) -> Iterator[str]:
             decode_any(frame)
         except ProtocolError as error:
             check_said(error, frame.request)
-            yield f"ok {error.message}"
+            yield f"ok {error.message.removeprefix(frame.kind)}"
             continue
         for number, read in enumerate(READERS):
             yield f"{number} {check_answer(read, frame)}"

@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.fuzz import corpus
 from tests.fuzz.properties import PARTIES, check
 
-LARGEST_BYTES = 200_000
+LARGEST_BYTES = 60_000
 
 
 def test_every_input_is_borne() -> None:

@@ -31,6 +31,7 @@ from pulse.protocol import (
     encode,
 )
 from tests.fuzz import properties
+from tests.fuzz.coverage import BUS
 from tests.fuzz.frames import OF_WORKERS, Frames, hello, is_harmless
 from tests.fuzz.properties import check, check_cuts, delivered
 from tests.fuzz.shapes import OWN, Maker
@@ -46,16 +47,6 @@ kinds = st.sampled_from(sorted(KINDS))
 rngs = st.randoms(use_true_random=False)
 parties = st.sampled_from(properties.PARTIES)
 MIB: Final = 1024 * 1024
-BUS: Final[Mapping[str, Mapping[str, object]]] = {
-    "hello": {"name": "a", "pid": 0},
-    "ready": {},
-    "pong": {"turn_age_s": 0.5},
-    "hint": {"to": "b", "event": "work", "data": {"n": 1}},
-    "status": {},
-    "failed": {"message": "no"},
-    "ok": {"database": {"ok": True}},
-    "error": {"code": "internal", "message": "no"},
-}
 
 
 def name_of(kind: str) -> str:
