@@ -21,7 +21,7 @@ from pulse.common import json_text
 __all__ = [
     "RELEASED",
     "Discard",
-    "Ending",
+    "Outcome",
     "RetryAfter",
     "Snooze",
     "cause_of",
@@ -43,15 +43,15 @@ OutcomeName: TypeAlias = Literal["ok", "error", "retry", "discard", "snooze", "r
 Detail: TypeAlias = "str | float | tuple[float, str] | tuple[str, int | None] | None"
 
 
-class Ending(NamedTuple):
+class Outcome(NamedTuple):
     """An outcome and its detail, as the ``report`` frame carries them."""
 
     outcome: OutcomeName
     detail: Detail
 
 
-DONE: Final = Ending("ok", None)
-RELEASED: Final = Ending("release", None)
+DONE: Final = Outcome("ok", None)
+RELEASED: Final = Outcome("release", None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ class RetryAfter(Exception):
         self.reason = reason
 
 
-def classify(value: object) -> Ending:
+def classify(value: object) -> Outcome:
     """
     What the attempt came to.
 
@@ -128,35 +128,35 @@ def classify(value: object) -> Ending:
     if isinstance(value, BaseException):
         return _classify_error(value)
     if isinstance(value, Snooze):
-        return Ending("snooze", float(value.seconds))
+        return Outcome("snooze", float(value.seconds))
     if inspect.iscoroutine(value):
         value.close()
-        return Ending("error", "the handler is a plain def that returned a coroutine; declare it with async def")
+        return Outcome("error", "the handler is a plain def that returned a coroutine; declare it with async def")
     return _classify_result(value)
 
 
-def _classify_result(value: object) -> Ending:
+def _classify_result(value: object) -> Outcome:
     try:
-        return Ending("ok", json_text.dumps(value))
+        return Outcome("ok", json_text.dumps(value))
     except json_text.NotStorableError as error:
-        return Ending("error", clean_text(f"result is not storable: {error}"))
+        return Outcome("error", clean_text(f"result is not storable: {error}"))
     except json_text.NotJsonError as error:
-        return Ending("error", clean_text(f"result is not JSON: {error}"))
+        return Outcome("error", clean_text(f"result is not JSON: {error}"))
 
 
-def timed_out(timeout_s: float, error: BaseException | None = None) -> Ending:
+def timed_out(timeout_s: float, error: BaseException | None = None) -> Outcome:
     """The ending of an attempt that was stopped after *timeout_s*; *error*: how the handler took it."""
     return _stopped(f"timed out after {timeout_s:g} s", error)
 
 
-def stalled(stall_s: float, error: BaseException | None = None) -> Ending:
+def stalled(stall_s: float, error: BaseException | None = None) -> Outcome:
     """The ending of an attempt that was stopped after *stall_s* without progress; *error*: how the handler took it."""
     return _stopped(f"stalled: no progress for {stall_s:g} s", error)
 
 
-def crashed(how: str, exit_code: int | None) -> Ending:
+def crashed(how: str, exit_code: int | None) -> Outcome:
     """The ending of an attempt whose own process died; *exit_code* negative: of that signal."""
-    return Ending("crash", (f"worker process died: {how}", exit_code))
+    return Outcome("crash", (f"worker process died: {how}", exit_code))
 
 
 def describe(error: BaseException) -> str:
@@ -187,19 +187,19 @@ def cause_of(error: BaseException) -> BaseException:
     return error
 
 
-def _classify_error(error: BaseException) -> Ending:
+def _classify_error(error: BaseException) -> Outcome:
     error = cause_of(error)
     match error:
         case Discard():
-            return Ending("discard", clean_text(_text(error)) or "discarded by the handler")
+            return Outcome("discard", clean_text(_text(error)) or "discarded by the handler")
         case RetryAfter():
-            return Ending("retry", (float(error.seconds), clean_text(_text(error))))
+            return Outcome("retry", (float(error.seconds), clean_text(_text(error))))
         case _:
-            return Ending("error", describe(error))
+            return Outcome("error", describe(error))
 
 
-def _stopped(text: str, error: BaseException | None) -> Ending:
-    return Ending("error", text if error is None else clean_text(f"{text}\n{describe(error)}"))
+def _stopped(text: str, error: BaseException | None) -> Outcome:
+    return Outcome("error", text if error is None else clean_text(f"{text}\n{describe(error)}"))
 
 
 def _headline(error: BaseException) -> str:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias, cast
 
-from pulse.app.outcome import MAX_SECONDS, Discard, Ending, cause_of, clean_text, describe
+from pulse.app.outcome import MAX_SECONDS, Discard, Outcome, cause_of, clean_text, describe
 from pulse.common.backoff import ALLOWED, backoff_s, is_backoff
 from pulse.errors import HandlerError
 
@@ -39,7 +39,7 @@ def check_retry_on(label: str, retry_on: object) -> None:
             raise HandlerError(f"{label}: retry_on of {kind.__name__} is {delay!r:.100}; allowed are {_DELAYS}")
 
 
-def retried(retry_on: RetryOn, error: BaseException, ending: Ending, tries: int) -> Ending:
+def retried(retry_on: RetryOn, error: BaseException, ending: Outcome, tries: int) -> Outcome:
     """
     What an attempt came to that ended by *error*.
 
@@ -57,14 +57,14 @@ def retried(retry_on: RetryOn, error: BaseException, ending: Ending, tries: int)
     try:
         delay = retry_on(error, tries) if callable(retry_on) else _of_mapping(retry_on, error)
     except Exception as broken:  # noqa: BLE001 - the user's function may raise anything
-        return Ending("error", clean_text(f"{text}\nretry_on failed: {describe(broken)}"))
+        return Outcome("error", clean_text(f"{text}\nretry_on failed: {describe(broken)}"))
     if not _is_delay(delay):
-        return Ending("error", clean_text(f"{text}\nretry_on said {delay!r:.100}; allowed are {_DELAYS}"))
+        return Outcome("error", clean_text(f"{text}\nretry_on said {delay!r:.100}; allowed are {_DELAYS}"))
     if delay is None:
         return ending
     if isinstance(delay, type):
-        return Ending("discard", text)
-    return Ending("retry", (backoff_s(delay, tries) if isinstance(delay, str) else float(delay), text))
+        return Outcome("discard", text)
+    return Outcome("retry", (backoff_s(delay, tries) if isinstance(delay, str) else float(delay), text))
 
 
 def _of_mapping(retry_on: Mapping[type[BaseException], Delay], error: BaseException) -> Delay:

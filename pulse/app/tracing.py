@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.trace import Span, Tracer
 
-    from pulse.app.outcome import Ending
+    from pulse.app.outcome import Outcome
     from pulse.protocol import Assignment
 
 __all__ = ["Spans", "Tracing", "current_traceparent", "for_attempts", "for_cell", "preload", "with_parent"]
@@ -40,7 +40,7 @@ class Tracing(Protocol):
         """Make the attempt's span the current one, in the context that calls."""
         ...
 
-    def end(self, span: Span | None, ending: Ending) -> None:
+    def end(self, span: Span | None, ending: Outcome) -> None:
         """The attempt is over."""
         ...
 
@@ -142,7 +142,7 @@ class Spans:
             f"process {job.topic}", parent, kind=SpanKind.CONSUMER, attributes=attributes, record_exception=False
         )
 
-    def end(self, span: Span | None, ending: Ending) -> None:
+    def end(self, span: Span | None, ending: Outcome) -> None:
         """With the attempt's outcome; all but success, a later call and a release are errors."""
         if span is None:
             return
@@ -164,7 +164,7 @@ class _Inherited:
 
         context.attach(_parent(job.extra) or context.get_current())
 
-    def end(self, span: Span | None, ending: Ending) -> None:  # noqa: ARG002 - as Tracing has it
+    def end(self, span: Span | None, ending: Outcome) -> None:  # noqa: ARG002 - as Tracing has it
         """Send what the handler has made, as far as that is quick: this process ends now, without looking back."""
         flush = getattr(sys.modules["opentelemetry.trace"].get_tracer_provider(), "force_flush", None)
         if flush is not None:

@@ -13,7 +13,7 @@ from typing import Final
 import click
 
 from pulse.client.client import Client
-from pulse.client.discovery import Remote, Target, find_servers, why_not
+from pulse.client.discovery import LocalSocket, Remote, find_servers, why_not
 from pulse.errors import NobodyAnswersError
 from pulse.system.directories import CLIENT_SOCKET, SUPERVISOR_SOCKET
 
@@ -93,12 +93,12 @@ class ServerHandle:
                     return client.request(kind, body)
         raise NobodyAnswersError(LOOKED + "; ".join(looked))
 
-    def _supervisor_targets(self) -> list[Target]:
-        beside = [one for one in self._servers if isinstance(one, Target)]
+    def _supervisor_targets(self) -> list[LocalSocket]:
+        beside = [one for one in self._servers if isinstance(one, LocalSocket)]
         return [replace(one, path=one.path.with_name(SUPERVISOR_SOCKET)) for one in beside]
 
     @functools.cached_property
-    def _servers(self) -> Sequence[Target | Remote]:
+    def _servers(self) -> Sequence[LocalSocket | Remote]:
         return find_servers(self._address if self._address is not None else self._socket())
 
     def _socket(self) -> Path | None:
@@ -115,7 +115,7 @@ def current_server() -> ServerHandle:
     return server
 
 
-def _client_at(target: Target, deadline_s: float, looked: list[str]) -> Client | None:
+def _client_at(target: LocalSocket, deadline_s: float, looked: list[str]) -> Client | None:
     """A connected client; None when there is no server, which is then added to *looked*."""
     reason = why_not(target)
     if reason is not None:

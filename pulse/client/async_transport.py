@@ -19,10 +19,10 @@ from anyio.abc import ByteStream
 from pulse.client.discovery import (
     TLS,
     ConnectionLostError,
+    LocalSocket,
     Refusal,
     Remote,
     Server,
-    Target,
     find_servers,
     nobody_answers,
     reason_of,
@@ -136,7 +136,7 @@ async def _connected(target: Server) -> ByteStream:
         OSError: Nobody accepts, not in time, or not as who was named.
 
     """
-    if isinstance(target, Target):
+    if isinstance(target, LocalSocket):
         return await anyio.connect_unix(target.path)
     context = None
     if target.scheme == TLS:

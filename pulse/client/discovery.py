@@ -1,7 +1,7 @@
 """
 Which servers a client or worker tries, in which order, and what to say when none answers.
 
-A server is a Unix socket of this machine (``Target``), or an address of TCP (``Remote``), which only ever is the one
+A server is a Unix socket of this machine (``LocalSocket``), or an address of TCP (``Remote``), which only is the one
 that was named: by an argument, the environment, or the file that ``pulse ctl login`` wrote.
 """
 
@@ -22,10 +22,10 @@ from pulse.system import addresses, directories
 
 __all__ = [
     "ConnectionLostError",
+    "LocalSocket",
     "Refusal",
     "Remote",
     "Server",
-    "Target",
     "find_servers",
     "find_targets",
     "is_address",
@@ -47,7 +47,7 @@ class ConnectionLostError(NobodyAnswersError):
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class LocalSocket:
     """
     One socket to try.
 
@@ -84,7 +84,7 @@ class Remote:
         return f"{self.scheme}://{addresses.joined(self.host, self.port)}"
 
 
-Server: TypeAlias = Target | Remote
+Server: TypeAlias = LocalSocket | Remote
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +217,7 @@ def find_targets(
     socket: str | os.PathLike[str] | None = None,
     env: Mapping[str, str] | None = None,
     name: str = directories.CLIENT_SOCKET,
-) -> list[Target]:
+) -> list[LocalSocket]:
     """
     The sockets to try, in order.
 
@@ -234,11 +234,11 @@ def find_targets(
         path = Path(socket).absolute()
         directories.check_socket_path(path)
         _refuse_other_kinds(path, name)
-        return [Target(path, named=True)]
+        return [LocalSocket(path, named=True)]
     env = os.environ if env is None else env
     own = env.get("PULSE_RUNTIME_DIR")
     named = Path(own).absolute() if own else None
-    return [Target(path / name, named=path == named) for path in directories.client_candidates(env)]
+    return [LocalSocket(path / name, named=path == named) for path in directories.client_candidates(env)]
 
 
 def why_not(target: Server) -> str | None:

@@ -18,10 +18,10 @@ from typing import Any, Final, TypeVar
 from pulse.client.discovery import (
     TLS,
     ConnectionLostError,
+    LocalSocket,
     Refusal,
     Remote,
     Server,
-    Target,
     find_servers,
     nobody_answers,
     reason_of,
@@ -196,7 +196,7 @@ def _connect(target: Server, timeout_s: float) -> sockets.socket:
 
     """
     with contextlib.ExitStack() as stack:
-        if isinstance(target, Target):
+        if isinstance(target, LocalSocket):
             connection = stack.enter_context(sockets.socket(sockets.AF_UNIX, sockets.SOCK_STREAM))
             connection.settimeout(timeout_s)
             connection.connect(str(target.path))

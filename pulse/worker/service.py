@@ -12,7 +12,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from pulse.app.app import App
-from pulse.app.outcome import Ending
+from pulse.app.outcome import Outcome
 from pulse.app.tracing import for_attempts
 from pulse.system import log_sink, processes
 from pulse.worker.execution import stacks
@@ -101,7 +101,7 @@ class Service:
 
     # What runners call.
 
-    def ended(self, attempt: Attempt, ending: Ending) -> None:
+    def ended(self, attempt: Attempt, ending: Outcome) -> None:
         """The handler has really ended."""
         self._ledger.ended(attempt, ending)
         self._finished += 1
@@ -110,7 +110,7 @@ class Service:
         if self._connection is not None:
             self._connection.wake()
 
-    def ended_apart(self, attempt: Attempt, ending: Ending, used: Mapping[str, object]) -> None:
+    def ended_apart(self, attempt: Attempt, ending: Outcome, used: Mapping[str, object]) -> None:
         """The same, in a process of its own, which has ended, too."""
         self._ledger.ended_apart(attempt, ending, used)
         self._wake()

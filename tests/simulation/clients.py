@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from pulse.client.async_transport import dial
-from pulse.client.discovery import Target
+from pulse.client.discovery import LocalSocket
 from pulse.errors import PulseError
 from pulse.protocol import Frame, decode_any, encode
 from tests.simulation.machine.patches import SOCKET
@@ -26,7 +26,7 @@ async def call(kind: str, body: Mapping[str, object]) -> Frame | None:
     """One request on a connection of its own; None when the answer was lost."""
     with trio.move_on_after(ANSWER_S):
         try:
-            stream, _ = await dial([Target(SOCKET, named=True)], {"protocol": 1, "role": "client"})
+            stream, _ = await dial([LocalSocket(SOCKET, named=True)], {"protocol": 1, "role": "client"})
         except PulseError:
             return None
         try:

@@ -11,7 +11,7 @@ import msgspec
 
 from pulse.app.context import Previous
 from pulse.app.handler import Handler
-from pulse.app.outcome import RELEASED, Discard, Ending, RetryAfter, classify, stalled, timed_out
+from pulse.app.outcome import RELEASED, Discard, Outcome, RetryAfter, classify, stalled, timed_out
 from pulse.app.retry_on import retried
 from pulse.common import json_text
 from pulse.common.json_text import JsonValue
@@ -116,18 +116,18 @@ class Attempt:
         """Whether the server has its newest checkpoint, or there is none."""
         return self.checkpoint is self.checkpoint_saved
 
-    def ending(self, value: object) -> Ending:
+    def ending(self, value: object) -> Outcome:
         """What the attempt came to, *value* being what the handler returned or the exception that ended it."""
         ending = self._ending(value)
         codec = None if self.handler is None else self.handler.codec
         if codec is None or ending.outcome != "ok" or not isinstance(ending.detail, str):
             return ending
         try:
-            return Ending("ok", seal(codec, self.job.name, ending.detail))
+            return Outcome("ok", seal(codec, self.job.name, ending.detail))
         except UnreadableError as error:
-            return Ending("error", f"the result cannot be encrypted: {error}")
+            return Outcome("error", f"the result cannot be encrypted: {error}")
 
-    def _ending(self, value: object) -> Ending:
+    def _ending(self, value: object) -> Outcome:
         if self.stopped is None or not isinstance(value, BaseException) or isinstance(value, Discard | RetryAfter):
             ending = classify(value)
             retry_on = None if self.handler is None else self.handler.retry_on
@@ -137,7 +137,7 @@ class Attempt:
         # It was interrupted, and went: with the cancellation itself, or with what it made of it.
         return self.interrupted(value if isinstance(value, Exception) else None)
 
-    def interrupted(self, error: Exception | None = None) -> Ending:
+    def interrupted(self, error: Exception | None = None) -> Outcome:
         """What it came to because it was stopped; *error*: how the handler took it."""
         if self.stopped == "timeout":
             return timed_out(self.job.timeout_s or 0.0, error)

@@ -24,7 +24,7 @@ from anyio.to_thread import run_sync
 
 from pulse.app.context import Context, Link
 from pulse.app.handler import Handler
-from pulse.app.outcome import RELEASED, Ending
+from pulse.app.outcome import RELEASED, Outcome
 from pulse.app.tracing import Tracing
 from pulse.common import json_text
 from pulse.logs import LOGGED
@@ -55,7 +55,7 @@ class AttemptOwner(Protocol):
 class RunnerOwner(AttemptOwner, Protocol):
     """Whom a runner works for."""
 
-    def ended(self, attempt: Attempt, ending: Ending) -> None:
+    def ended(self, attempt: Attempt, ending: Outcome) -> None:
         """The handler has really ended."""
 
 
@@ -257,7 +257,7 @@ class _Caller:
         self._owner.ended(attempt, ending)
 
 
-def say_failure(ending: Ending, error: BaseException) -> None:
+def say_failure(ending: Outcome, error: BaseException) -> None:
     """A handler has raised: where, once; what it asked for by that, and what interrupted it, is no failure."""
     if ending.outcome == "error" and not isinstance(error, asyncio.CancelledError):
         log.warning("handler_failed", exc_info=error)

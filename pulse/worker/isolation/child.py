@@ -23,7 +23,7 @@ import anyio
 
 from pulse.app.app import App
 from pulse.app.handler import Handler
-from pulse.app.outcome import Ending
+from pulse.app.outcome import Outcome
 from pulse.app.tracing import for_cell
 from pulse.logs import LOGGED
 from pulse.system import log_sink, processes
@@ -123,7 +123,7 @@ class CellProcess:
 
     # The owner of the runner.
 
-    def ended(self, attempt: Attempt, ending: Ending) -> None:  # noqa: ARG002 - there is but one
+    def ended(self, attempt: Attempt, ending: Outcome) -> None:  # noqa: ARG002 - there is but one
         """The handler has really ended, and so does the process."""
         self._send(frame(CellResult(ending.outcome, ending.detail)))
         _leave(0)

@@ -6,7 +6,7 @@ import os
 import signal
 
 from pulse.app.handler import Handler
-from pulse.app.outcome import Ending, crashed
+from pulse.app.outcome import Outcome, crashed
 from pulse.system import processes
 from pulse.worker.isolation.messages import CellEnded
 from pulse.worker.isolation.rlimits import cpu_limit_s
@@ -14,7 +14,7 @@ from pulse.worker.isolation.rlimits import cpu_limit_s
 __all__ = ["death"]
 
 
-def death(ended: CellEnded, handler: Handler | None, oom: processes.OomKills | None, *, has_meddled: bool) -> Ending:
+def death(ended: CellEnded, handler: Handler | None, oom: processes.OomKills | None, *, has_meddled: bool) -> Outcome:
     """
     How an attempt ended whose cell died without a result.
 
@@ -29,7 +29,7 @@ def death(ended: CellEnded, handler: Handler | None, oom: processes.OomKills | N
     if max_cpu_s is not None and (
         code == -signal.SIGXCPU or (code == -signal.SIGKILL and ended.cpu_s >= cpu_limit_s(max_cpu_s))
     ):
-        return Ending("error", f"used more than {max_cpu_s:g} s of CPU time")
+        return Outcome("error", f"used more than {max_cpu_s:g} s of CPU time")
     if code == -signal.SIGKILL and oom is not None and oom.grew():
         return crashed("out of memory (SIGKILL)", code)
     how = processes.describe_exit(ended.status)

@@ -27,7 +27,7 @@ import anyio
 import msgspec
 from anyio.abc import TaskGroup
 
-from pulse.app.outcome import RELEASED, Ending, crashed
+from pulse.app.outcome import RELEASED, Outcome, crashed
 from pulse.app.tracing import Spans
 from pulse.system import process_tree, processes
 from pulse.system.restart_policy import Intensity, RestartLog
@@ -323,5 +323,5 @@ class Cells:
                 pass
 
 
-def _impossible(reason: str) -> Ending:
-    return Ending("error", f"no process could be started for it: {reason}")
+def _impossible(reason: str) -> Outcome:
+    return Outcome("error", f"no process could be started for it: {reason}")

@@ -13,7 +13,7 @@ from uuid import UUID
 
 import anyio
 
-from pulse.app.outcome import RELEASED, Detail, Ending
+from pulse.app.outcome import RELEASED, Detail, Outcome
 from pulse.app.tracing import Spans, with_parent
 from pulse.system import processes
 from pulse.worker.execution import stacks
@@ -51,7 +51,7 @@ class CellRunOwner(AttemptOwner, Protocol):
     def begun(self, attempt: Attempt) -> None:
         """The handler is called now."""
 
-    def ended_apart(self, attempt: Attempt, ending: Ending, used: Mapping[str, object]) -> None:
+    def ended_apart(self, attempt: Attempt, ending: Outcome, used: Mapping[str, object]) -> None:
         """The handler, and the process that it had, have really ended."""
 
 
@@ -102,7 +102,7 @@ class CellRun:
         self._alone: Final = anyio.Event()  # no zygote will tell how it ended
         self._over: Final = anyio.Event()
         self._result: CellResult | None = None
-        self._failure: Ending | None = None  # how it ends that had no end of its own
+        self._failure: Outcome | None = None  # how it ends that had no end of its own
         self._ended: CellEnded | None = None
         self._where = ""
         self._threads: str | None = None
@@ -144,7 +144,7 @@ class CellRun:
         self._pid, self._pidfd = pid, pidfd
         self._made.set()
 
-    def refused(self, ending: Ending) -> None:
+    def refused(self, ending: Outcome) -> None:
         """There will be no cell."""
         self._failure = ending
         self._over.set()
@@ -154,7 +154,7 @@ class CellRun:
         self._ended = message
         self._over.set()
 
-    def orphaned(self, ending: Ending) -> None:
+    def orphaned(self, ending: Outcome) -> None:
         """The zygote has died, and its cells with it. What had begun ends like this; what had not is given back."""
         self._hear_out()  # one that killed the zygote at once had said that it begins
         self._failure = ending if self._began.is_set() else RELEASED
@@ -196,7 +196,7 @@ class CellRun:
             await self._began.wait()
         if not self._began.is_set():
             self._log.warning("cell_stuck", job=self._job, pid=self._pid)
-            self._failure = Ending("error", f"its process had not begun after {BEGIN_S:g} s")
+            self._failure = Outcome("error", f"its process had not begun after {BEGIN_S:g} s")
             if not self._made.is_set():
                 self._zygote_is_stuck()
             await self._kill()
@@ -303,9 +303,9 @@ class CellRun:
 
     # How it ended.
 
-    def _ending(self) -> Ending:
+    def _ending(self) -> Outcome:
         if self._result is not None:
-            return Ending(self._result.outcome, cast("Detail", self._result.detail))
+            return Outcome(self._result.outcome, cast("Detail", self._result.detail))
         if self.attempt.stopped is not None:
             return self.attempt.interrupted()
         if self._failure is not None:
@@ -316,7 +316,7 @@ class CellRun:
             else death(self._ended, self.attempt.handler, self._oom, has_meddled=self._broken)
         )
 
-    def _stack(self, ending: Ending) -> str:
+    def _stack(self, ending: Outcome) -> str:
         """Where it was when it hung, or when it died of a fault or a limit: then it wrote that down itself."""
         if self.attempt.stopped in HUNG:
             return stacks.join(self._where, self._threads)

@@ -22,7 +22,7 @@ from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from pulse.app.handler import Handler
-from pulse.app.outcome import RELEASED, Detail, Ending
+from pulse.app.outcome import RELEASED, Detail, Outcome
 from pulse.protocol import Assignment
 from pulse.worker.execution.attempt import Attempt, Pair, Phase, StopReason, wants_isolation
 from pulse.worker.session.checkpoints import Checkpoints
@@ -88,7 +88,7 @@ class Ledger:
             handler = self._handlers.get(job.name)
             attempt = self._held[pair] = Attempt(job, handler, now_s)
             if handler is None:
-                self._finish(attempt, Ending("error", f'this worker has no handler named "{job.name}"'))
+                self._finish(attempt, Outcome("error", f'this worker has no handler named "{job.name}"'))
             elif self.draining:
                 self._finish(attempt, RELEASED)
             elif handler.isolate or (job.extra is not None and wants_isolation(job.extra)):
@@ -114,7 +114,7 @@ class Ledger:
         aside, self._aside = self._aside, deque()
         for attempt in aside:
             if attempt.phase is Phase.QUEUED:
-                self._finish(attempt, Ending("error", f"no process could be started for it: {reason}"))
+                self._finish(attempt, Outcome("error", f"no process could be started for it: {reason}"))
 
     def take_startable(self) -> list[Attempt]:
         """The attempts to start now, in the order in which they came; they count as running from here on."""
@@ -138,12 +138,12 @@ class Ledger:
             else:
                 self._queue.appendleft(attempt)
 
-    def ended(self, attempt: Attempt, ending: Ending) -> None:
+    def ended(self, attempt: Attempt, ending: Outcome) -> None:
         """The handler of a started attempt has really ended."""
         self._running -= 1
         self._finish(attempt, ending)
 
-    def ended_apart(self, attempt: Attempt, ending: Ending, used: Mapping[str, object]) -> None:
+    def ended_apart(self, attempt: Attempt, ending: Outcome, used: Mapping[str, object]) -> None:
         """The same of an attempt in a process of its own; *used*: more of ``extra``."""
         self._running -= 1
         self._finish_with_extra(attempt, ending, used)
@@ -281,7 +281,7 @@ class Ledger:
         under_way, self._under_way = self._under_way, {}
         self._results[:0] = [result for number in sorted(under_way) for result in under_way[number]]
 
-    def _finish(self, attempt: Attempt, ending: Ending) -> None:
+    def _finish(self, attempt: Attempt, ending: Outcome) -> None:
         attempt.phase = Phase.ENDED
         attempt.task = None
         if attempt.progress is None and attempt.stopped is None and attempt.checkpoint is None:  # nearly every one
@@ -290,7 +290,7 @@ class Ledger:
         else:
             self._finish_with_extra(attempt, ending)
 
-    def _finish_with_extra(self, attempt: Attempt, ending: Ending, used: Mapping[str, object] = _NOTHING) -> None:
+    def _finish_with_extra(self, attempt: Attempt, ending: Outcome, used: Mapping[str, object] = _NOTHING) -> None:
         attempt.phase = Phase.ENDED
         attempt.task = None
         result: WireResult = (*attempt.pair, ending.outcome, ending.detail)

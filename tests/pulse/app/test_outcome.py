@@ -20,7 +20,7 @@ from pulse import Discard, RetryAfter, Snooze
 from pulse.app.handler import make_handler
 from pulse.app.outcome import (
     ERROR_MAX_BYTES,
-    Ending,
+    Outcome,
     classify,
     clean_text,
     crashed,
@@ -57,28 +57,28 @@ def raised(error: BaseException) -> BaseException:
 @pytest.mark.parametrize(
     ("value", "ending"),
     [
-        (None, Ending("ok", None)),
-        ({"ok": True}, Ending("ok", '{"ok":true}')),
-        (0, Ending("ok", "0")),
-        ("", Ending("ok", '""')),
-        (Snooze(5), Ending("snooze", 5.0)),
-        (Discard("no such customer"), Ending("discard", "no such customer")),
-        (Discard(""), Ending("discard", "discarded by the handler")),
-        (RetryAfter(30, "rate limited"), Ending("retry", (30.0, "rate limited"))),
-        (ValueError("boom"), Ending("error", "ValueError: boom")),
-        (SecretlyEmptyError(), Ending("error", "SecretlyEmptyError")),
-        (SystemExit(), Ending("error", "SystemExit: the handler called sys.exit(None)")),
-        (SystemExit("bye"), Ending("error", "SystemExit: the handler called sys.exit('bye')")),
-        (KeyboardInterrupt(), Ending("error", "KeyboardInterrupt: raised by the handler")),
-        (asyncio.CancelledError(), Ending("error", "CancelledError")),
-        (UnprintableError(), Ending("error", "UnprintableError: <unprintable: its str() raises SystemExit>")),
-        (math.nan, Ending("error", "result is not JSON: Out of range float values are not JSON compliant")),
-        (uuid.UUID(int=1), Ending("error", "result is not JSON: Object of type UUID is not JSON serializable")),
-        ("a\0b", Ending("error", "result is not storable: it contains a NUL character")),
-        ("\ud800", Ending("error", "result is not storable: it contains a lone surrogate")),
+        (None, Outcome("ok", None)),
+        ({"ok": True}, Outcome("ok", '{"ok":true}')),
+        (0, Outcome("ok", "0")),
+        ("", Outcome("ok", '""')),
+        (Snooze(5), Outcome("snooze", 5.0)),
+        (Discard("no such customer"), Outcome("discard", "no such customer")),
+        (Discard(""), Outcome("discard", "discarded by the handler")),
+        (RetryAfter(30, "rate limited"), Outcome("retry", (30.0, "rate limited"))),
+        (ValueError("boom"), Outcome("error", "ValueError: boom")),
+        (SecretlyEmptyError(), Outcome("error", "SecretlyEmptyError")),
+        (SystemExit(), Outcome("error", "SystemExit: the handler called sys.exit(None)")),
+        (SystemExit("bye"), Outcome("error", "SystemExit: the handler called sys.exit('bye')")),
+        (KeyboardInterrupt(), Outcome("error", "KeyboardInterrupt: raised by the handler")),
+        (asyncio.CancelledError(), Outcome("error", "CancelledError")),
+        (UnprintableError(), Outcome("error", "UnprintableError: <unprintable: its str() raises SystemExit>")),
+        (math.nan, Outcome("error", "result is not JSON: Out of range float values are not JSON compliant")),
+        (uuid.UUID(int=1), Outcome("error", "result is not JSON: Object of type UUID is not JSON serializable")),
+        ("a\0b", Outcome("error", "result is not storable: it contains a NUL character")),
+        ("\ud800", Outcome("error", "result is not storable: it contains a lone surrogate")),
     ],
 )
-def test_classify(value: object, ending: Ending) -> None:
+def test_classify(value: object, ending: Outcome) -> None:
     """Every value and every exception has one ending."""
     found = classify(value)
     if ending.outcome == "error" and "JSON" in str(ending.detail):
@@ -170,16 +170,16 @@ def test_error_texts_are_storable() -> None:
 
 
 @pytest.mark.parametrize(("end", "said"), [(timed_out, "timed out after"), (stalled, "stalled: no progress for")])
-def test_what_a_limit_says(end: Callable[..., Ending], said: str) -> None:
+def test_what_a_limit_says(end: Callable[..., Outcome], said: str) -> None:
     """The reason comes first, with how long that was; what the handler made of it follows."""
-    assert end(60.0) == Ending("error", f"{said} 60 s")
+    assert end(60.0) == Outcome("error", f"{said} 60 s")
     text = str(end(0.5, ValueError("cleanup failed")).detail)
     assert text.splitlines() == [f"{said} 0.5 s", "ValueError: cleanup failed"]
 
 
 def test_crashed_says_how() -> None:
     """The reason begins as that of every proven death."""
-    assert crashed("SIGSEGV", -11) == Ending("crash", ("worker process died: SIGSEGV", -11))
+    assert crashed("SIGSEGV", -11) == Outcome("crash", ("worker process died: SIGSEGV", -11))
 
 
 @pytest.mark.parametrize("seconds", [-1, math.nan, math.inf, 1e10])

@@ -19,7 +19,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from pulse import logs
 from pulse.app import tracing
-from pulse.app.outcome import RELEASED, Ending
+from pulse.app.outcome import RELEASED, Outcome
 from pulse.app.tracing import Spans, current_traceparent, with_parent
 from pulse.client import requests
 from pulse.protocol import Assignment
@@ -57,17 +57,17 @@ def _job(**extra: object) -> Assignment:
 @pytest.mark.parametrize(
     ("ending", "error", "words"),
     [
-        (Ending("ok", '{"secret": 1}'), None, None),
-        (Ending("snooze", 5.0), None, None),
+        (Outcome("ok", '{"secret": 1}'), None, None),
+        (Outcome("snooze", 5.0), None, None),
         (RELEASED, None, None),
-        (Ending("error", "KeyError: 'x'\nTraceback ..."), "error", "KeyError: 'x'"),
-        (Ending("retry", (5.0, "busy")), "retry", "busy"),
-        (Ending("discard", "x" * 1000), "discard", "x" * tracing.MAX_STATUS),
-        (Ending("crash", ("SIGKILL", -9)), "crash", "SIGKILL"),
+        (Outcome("error", "KeyError: 'x'\nTraceback ..."), "error", "KeyError: 'x'"),
+        (Outcome("retry", (5.0, "busy")), "retry", "busy"),
+        (Outcome("discard", "x" * 1000), "discard", "x" * tracing.MAX_STATUS),
+        (Outcome("crash", ("SIGKILL", -9)), "crash", "SIGKILL"),
     ],
 )
 def test_a_span_ends_as_its_attempt(
-    exporter: InMemorySpanExporter, spans: Spans, ending: Ending, error: str | None, words: str | None
+    exporter: InMemorySpanExporter, spans: Spans, ending: Outcome, error: str | None, words: str | None
 ) -> None:
     """Its status is an error where the attempt is one, with the first line of it; args and results are not in it."""
     spans.end(spans.detached(_job(traceparent=PARENT)), ending)

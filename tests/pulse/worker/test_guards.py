@@ -13,7 +13,7 @@ import pytest
 from anyio.abc import SocketStream
 
 from pulse.app.handler import make_handler
-from pulse.app.outcome import RELEASED, Ending
+from pulse.app.outcome import RELEASED, Outcome
 from pulse.client.async_transport import FrameStream
 from pulse.client.discovery import ConnectionLostError
 from pulse.protocol import Frame, decode_any, encode
@@ -75,7 +75,7 @@ def test_who_was_stopped_says_why() -> None:
     one = Ledger(app.handlers, 2)
     (attempt,) = running_of(one)
     one.stop(attempt.pair, "timeout")
-    one.ended(attempt, Ending("error", "late"))
+    one.ended(attempt, Outcome("error", "late"))
     assert one.take_report(1, ROOM) == [(*attempt.pair, "error", "late", {"stopped": "timeout"})]
 
 
@@ -153,7 +153,7 @@ def test_progress_that_the_server_has_is_not_sent_again() -> None:
     (attempt,) = running_of(one)
     attempt.progress = "1"
     one.beat_sheet(0.0).answered()
-    one.ended(attempt, Ending("ok", None))
+    one.ended(attempt, Outcome("ok", None))
     assert one.take_report(1, ROOM) == [(*attempt.pair, "ok", None)]
 
 

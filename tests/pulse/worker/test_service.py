@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 import pulse
-from pulse.app.outcome import RELEASED, Ending
+from pulse.app.outcome import RELEASED, Outcome
 from pulse.protocol import Assignment, Welcome
 from pulse.worker import service
 from pulse.worker.execution import stacks
@@ -134,9 +134,9 @@ class Wing:
     """Hears of the end."""
 
     def __init__(self) -> None:
-        self.endings: list[Ending] = []
+        self.endings: list[Outcome] = []
 
-    def ended_apart(self, attempt: Attempt, ending: Ending, used: object) -> None:
+    def ended_apart(self, attempt: Attempt, ending: Outcome, used: object) -> None:
         """Keep it."""
         self.endings.append(ending)
 

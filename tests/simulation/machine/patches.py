@@ -25,7 +25,7 @@ import structlog
 import trio
 
 from pulse.client import async_transport
-from pulse.client.discovery import Target
+from pulse.client.discovery import LocalSocket
 from pulse.system import process_tree, processes
 from pulse.worker.session import reconnect
 from pulse_actors.dispatcher import main
@@ -262,7 +262,7 @@ def installed() -> Iterator[None]:
         (anyio, "connect_unix", _connect_unix),
         (anyio.abc.SocketListener, "from_socket", _from_socket),
         (async_transport, "why_not", lambda _target: None),
-        (reconnect, "find_servers", lambda _socket: [Target(SOCKET, named=True)]),
+        (reconnect, "find_servers", lambda _socket: [LocalSocket(SOCKET, named=True)]),
     ]
     logging = structlog.get_config()
     structlog.configure(processors=[_record], wrapper_class=structlog.make_filtering_bound_logger(0))

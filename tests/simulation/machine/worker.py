@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from pulse.app.handler import make_handler
-from pulse.app.outcome import RELEASED, Discard, Ending, RetryAfter, Snooze, crashed
+from pulse.app.outcome import RELEASED, Discard, Outcome, RetryAfter, Snooze, crashed
 from pulse.worker.execution.attempt import Attempt, Pair, Phase, StopReason
 from pulse.worker.session.connection import Connection
 from pulse.worker.session.ledger import Ledger
@@ -152,7 +152,7 @@ class Worker:
             attempt.task = _Task(scope)
             value = await self._do(act, attempt)
         self._world.judge.finished(self.process, attempt.pair)
-        self.ended(attempt, value if isinstance(value, Ending) else attempt.ending(value))
+        self.ended(attempt, value if isinstance(value, Outcome) else attempt.ending(value))
 
     async def _do(self, act: Act, attempt: Attempt) -> object:
         if (
@@ -185,7 +185,7 @@ class Worker:
                 pass
         return "done"
 
-    def ended(self, attempt: Attempt, ending: Ending) -> None:
+    def ended(self, attempt: Attempt, ending: Outcome) -> None:
         """The handler has really ended."""
         self.desk.ended(attempt, ending)
         self._wake()

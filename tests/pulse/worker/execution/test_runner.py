@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 from pulse.app.handler import make_handler
-from pulse.app.outcome import Ending
+from pulse.app.outcome import Outcome
 from pulse.protocol import Assignment
 from pulse.worker.execution import runner, stacks
 from pulse.worker.execution.attempt import Attempt
@@ -33,16 +33,16 @@ class Office:
     """Hears of ends."""
 
     def __init__(self) -> None:
-        self.endings: list[Ending] = []
+        self.endings: list[Outcome] = []
         self._news = asyncio.Event()
 
-    def ended(self, attempt: Attempt, ending: Ending) -> None:
+    def ended(self, attempt: Attempt, ending: Outcome) -> None:
         """Keep it."""
         attempt.task = None
         self.endings.append(ending)
         self._news.set()
 
-    async def wait(self, count: int) -> list[Ending]:
+    async def wait(self, count: int) -> list[Outcome]:
         """So many ends."""
         while len(self.endings) < count:
             self._news.clear()

@@ -16,7 +16,7 @@ import anyio.to_thread
 import pytest
 
 from pulse.app.handler import make_handler
-from pulse.app.outcome import RELEASED, Ending, crashed
+from pulse.app.outcome import RELEASED, Outcome, crashed
 from pulse.protocol import Assignment
 from pulse.system import processes
 from pulse.worker.execution.attempt import Attempt, Phase
@@ -54,7 +54,7 @@ class Office:
 
     def __init__(self) -> None:
         self.said: list[object] = []
-        self.ending: Ending | None = None
+        self.ending: Outcome | None = None
         self.used: Mapping[str, object] = {}
         self.lost = False
 
@@ -66,7 +66,7 @@ class Office:
         """The handler is called."""
         self.said.append("begun")
 
-    def ended_apart(self, attempt: Attempt, ending: Ending, used: Mapping[str, object]) -> None:
+    def ended_apart(self, attempt: Attempt, ending: Outcome, used: Mapping[str, object]) -> None:
         """It has ended."""
         assert self.ending is None, "it ended twice"
         self.ending, self.used = ending, used
@@ -172,7 +172,7 @@ async def test_from_work_to_result() -> None:
         assert it.office.said == ["begun", ("progress", "1"), ("checkpoint", "2")]
         assert not it.office.has_heard_of_the_end(), "its process has not ended"
         it.end()
-    assert it.office.ending == Ending("retry", (9.5, "later"))
+    assert it.office.ending == Outcome("retry", (9.5, "later"))
     assert it.office.used == {"cpu_s": 0.25, "peak_rss_bytes": 4096}
     assert it.attempt.stack is None
 
@@ -183,7 +183,7 @@ async def test_last_words_are_heard() -> None:
         await it.heard(CellJob)
         it.say(Begun(), CellResult("ok", "1"))
         it.end(signal.SIGSEGV)
-    assert it.office.ending == Ending("ok", "1")
+    assert it.office.ending == Outcome("ok", "1")
     assert it.office.said == ["begun"]
 
 
@@ -196,7 +196,7 @@ async def test_last_words_are_heard() -> None:
         (signal.SIGXCPU, crashed("SIGXCPU", -24)),
     ],
 )
-async def test_death_without_result(status: int, ending: Ending) -> None:
+async def test_death_without_result(status: int, ending: Outcome) -> None:
     """It is a crash, which names signal or exit code."""
     async with play() as it:
         it.say(Begun())
@@ -244,11 +244,11 @@ async def test_death_by_want_of_memory(kills: str, how: str, tmp_path: Any) -> N
     [
         ("canceled", RELEASED),
         ("drain", RELEASED),
-        ("timeout", Ending("error", "timed out after 2.5 s")),
-        ("stalled", Ending("error", "stalled: no progress for 1.5 s")),
+        ("timeout", Outcome("error", "timed out after 2.5 s")),
+        ("stalled", Outcome("error", "stalled: no progress for 1.5 s")),
     ],
 )
-async def test_one_that_does_not_obey_ends_as_what_stopped_it(reason: Any, ending: Ending) -> None:
+async def test_one_that_does_not_obey_ends_as_what_stopped_it(reason: Any, ending: Outcome) -> None:
     """It is asked first, then killed; how it died does not matter then, but where it was does."""
     async with play(stall_s=1.5) as it:
         it.say(Begun())
@@ -304,7 +304,7 @@ async def test_a_zygote_that_dies_beside_the_cell() -> None:
         it.run.orphaned(crashed("SIGKILL", -9))
         it.cell.close()
     it.run.orphaned(crashed("SIGKILL", -9))
-    assert it.office.ending == Ending("ok", None)
+    assert it.office.ending == Outcome("ok", None)
 
 
 async def test_a_living_orphan_is_killed() -> None:
@@ -328,7 +328,7 @@ async def test_one_that_obeys() -> None:
         await it.heard(Interrupt)
         it.say(Begun(), CellResult("ok", '"all the same"'))
         it.end()
-    assert it.office.ending == Ending("ok", '"all the same"')
+    assert it.office.ending == Outcome("ok", '"all the same"')
     assert it.log.events == []
 
 
@@ -351,8 +351,8 @@ async def test_a_lost_lease_is_told_once() -> None:
 async def test_no_cell() -> None:
     """When the zygote cannot make a cell, the attempt ends with that reason; it used nothing."""
     async with play() as it:
-        it.run.refused(Ending("error", "no process"))
-    assert it.office.ending == Ending("error", "no process")
+        it.run.refused(Outcome("error", "no process"))
+    assert it.office.ending == Outcome("error", "no process")
     assert it.office.used == {}
 
 
@@ -392,7 +392,7 @@ async def test_one_that_stays_after_its_result(monkeypatch: pytest.MonkeyPatch) 
         code = await anyio.to_thread.run_sync(victim.wait)
         it.end(-code)
     assert code == -signal.SIGKILL
-    assert it.office.ending == Ending("ok", None)
+    assert it.office.ending == Outcome("ok", None)
 
 
 async def test_junk_in_the_channel() -> None:

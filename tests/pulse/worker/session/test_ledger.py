@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 import pulse
-from pulse.app.outcome import RELEASED, Ending
+from pulse.app.outcome import RELEASED, Outcome
 from pulse.protocol import Assignment
 from pulse.worker.execution.attempt import Attempt, Phase
 from pulse.worker.session.ledger import Ledger
@@ -71,7 +71,7 @@ def test_from_assignment_to_reported() -> None:
     first, second = one.take_startable()
     assert [first.job, second.job] == jobs[:2]
     assert one.take_startable() == []
-    one.ended(first, Ending("ok", None))
+    one.ended(first, Outcome("ok", None))
     assert [attempt.job for attempt in one.take_startable()] == jobs[2:]
     assert reported(one) == [(jobs[0].id, 1, "ok")]
     assert reported(one, 2) == []
@@ -201,7 +201,7 @@ def test_reports_fit_into_frames() -> None:
     one = desk(4)
     one.assign([job() for _ in range(4)], 0.0)
     for attempt, text in zip(one.take_startable(), ["x" * 500, "x" * 500, "ä" * 600, "x" * 2000], strict=True):
-        one.ended(attempt, Ending("ok", f'"{text}"'))
+        one.ended(attempt, Outcome("ok", f'"{text}"'))
     reports = [one.take_report(number, 1500) for number in range(1, 5)]
     assert [[result[2] for result in report] for report in reports] == [["ok", "ok"], ["ok"], ["error"], []]
     assert str(reports[2][0][3]).startswith("too large: result of about 2")
@@ -220,7 +220,7 @@ def test_progress_is_told_once() -> None:
     sheet.answered()
     assert one.beat_sheet(0.0).jobs == [(told.id, 1, None)]
     attempt.progress = "2"
-    one.ended(attempt, Ending("ok", None))
+    one.ended(attempt, Outcome("ok", None))
     assert one.take_report(1, ROOM) == [(told.id, 1, "ok", None, {"progress": "2"})]
 
 
@@ -264,7 +264,7 @@ def test_a_result_waits_for_its_checkpoint() -> None:
     one.checkpoints.save(attempt, "1")
     one.checkpoints.take(1, ROOM)
     one.checkpoints.save(attempt, "2")
-    one.ended(attempt, Ending("error", "boom"))
+    one.ended(attempt, Outcome("error", "boom"))
     one.checkpoints_answered(1)
     assert reported(one, 2) == []  # the newest one is still to be sent
     assert one.checkpoints.take(3, ROOM) == [(*attempt.pair, "2")]
@@ -389,7 +389,7 @@ def test_what_an_isolated_one_used_goes_with_its_result() -> None:
     one.stop((told.id, 1), "timeout")
     assert one.running_attempt((told.id, 1)) is None
     attempt.stack = "there"
-    one.ended_apart(attempt, Ending("error", "late"), {"cpu_s": 1.5})
+    one.ended_apart(attempt, Outcome("error", "late"), {"cpu_s": 1.5})
     extra = {"cpu_s": 1.5, "stopped": "timeout", "stack": "there"}
     assert one.take_report(1, ROOM) == [(told.id, 1, "error", "late", extra)]
     assert one.running == 0
@@ -402,7 +402,7 @@ def test_a_stack_is_left_out_before_a_result_is() -> None:
     for attempt, text in zip(attempts, ["late", "x" * 2000], strict=True):
         one.stop(attempt.pair, "timeout")
         attempt.stack = "ä" * 1000
-        one.ended(attempt, Ending("error", text))
+        one.ended(attempt, Outcome("error", text))
     assert one.take_report(1, 1500) == [(*attempts[0].pair, "error", "late", {"stopped": "timeout"})]
     ((_, _, outcome, detail),) = one.take_report(2, 1500)  # type: ignore[misc]
     assert outcome == "error"
@@ -412,22 +412,22 @@ def test_a_stack_is_left_out_before_a_result_is() -> None:
 @pytest.mark.parametrize(
     ("stopped", "value", "ending"),
     [
-        (None, None, Ending("ok", None)),
-        (None, ValueError("x"), Ending("error", "ValueError: x")),
+        (None, None, Outcome("ok", None)),
+        (None, ValueError("x"), Outcome("error", "ValueError: x")),
         ("canceled", KeyboardInterrupt(), RELEASED),
         ("lost", ValueError("closed under me"), RELEASED),
         ("drain", ValueError("closed under me"), RELEASED),
-        ("drain", pulse.Discard("hopeless"), Ending("discard", "hopeless")),
-        ("drain", {"done": 1}, Ending("ok", '{"done":1}')),
-        ("timeout", BaseException(), Ending("error", "timed out after 2.5 s")),
-        ("timeout", ValueError("late"), Ending("error", "timed out after 2.5 s\nValueError: late")),
-        ("timeout", 7, Ending("ok", "7")),
-        ("stalled", BaseException(), Ending("error", "stalled: no progress for 1.5 s")),
-        ("stalled", ValueError("late"), Ending("error", "stalled: no progress for 1.5 s\nValueError: late")),
-        ("stalled", pulse.RetryAfter(3, "why"), Ending("retry", (3.0, "why"))),
+        ("drain", pulse.Discard("hopeless"), Outcome("discard", "hopeless")),
+        ("drain", {"done": 1}, Outcome("ok", '{"done":1}')),
+        ("timeout", BaseException(), Outcome("error", "timed out after 2.5 s")),
+        ("timeout", ValueError("late"), Outcome("error", "timed out after 2.5 s\nValueError: late")),
+        ("timeout", 7, Outcome("ok", "7")),
+        ("stalled", BaseException(), Outcome("error", "stalled: no progress for 1.5 s")),
+        ("stalled", ValueError("late"), Outcome("error", "stalled: no progress for 1.5 s\nValueError: late")),
+        ("stalled", pulse.RetryAfter(3, "why"), Outcome("retry", (3.0, "why"))),
     ],
 )
-def test_how_a_stopped_attempt_ended(stopped: Any, value: object, ending: Ending) -> None:
+def test_how_a_stopped_attempt_ended(stopped: Any, value: object, ending: Outcome) -> None:
     """What the handler did counts; how it took its interruption does not."""
     attempt = Attempt(job(timeout_s=2.5), app.handlers["restless"], 0.0)
     attempt.stopped = stopped
@@ -471,7 +471,7 @@ class DeskMachine(RuleBasedStateMachine):
     def end(self, data: st.DataObject) -> None:
         attempt = data.draw(st.sampled_from(self.running))
         self.running.remove(attempt)
-        self.desk.ended(attempt, Ending("ok", None))
+        self.desk.ended(attempt, Outcome("ok", None))
 
     @precondition(lambda self: self.open)
     @rule(data=st.data(), reason=st.sampled_from(["canceled", "lost", "timeout", "drain", "recall"]))
@@ -560,6 +560,6 @@ def test_what_waits_behind_long_ones_goes_back() -> None:
     assert one.running == 2
     assert not one.give_back_waiting()
     one.assign([job()], 0.0)
-    one.ended(running[0], Ending("ok", None))
+    one.ended(running[0], Outcome("ok", None))
     assert not one.give_back_waiting()
     assert len(one.take_startable()) == 1
