@@ -163,7 +163,7 @@ async def pooler_between(connection: Connection[Record], pid: int, target: Targe
                 own = str(other.get_server_pid())
                 processes |= {row["pid"] if row["mark"] == own else 0 for row in (*begun, *ended)}
     except (PulseError, *FAILURES):
-        processes = set()  # it let only one of two sessions do something
+        processes.clear()  # it let only one of two sessions do something
     return {"is_between": True, "keeps_session": len(processes) == 1}
 
 
