@@ -14,7 +14,7 @@ from tests.support.servers.postgres import GIVEN_DSN, PASSWORD_ROLE
 from tests.support.systems.system import short_directory
 from tests.support.systems.system_kit import clean_environment, run
 
-pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system]
+pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system, pytest.mark.rest]
 
 SECRET = confidential("geh31m-and-wrong", "password of a DSN")
 

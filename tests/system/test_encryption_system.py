@@ -18,7 +18,7 @@ from tests.support.systems.site_kit import Site
 from tests.support.systems.system import until
 from tests.support.systems.system_kit import END_S, SHORT_LEASE, Whole, place
 
-pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system]
+pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system, pytest.mark.rest]
 
 SECRET: Final = confidential("4242-4242-4242-4242", "card number")
 APP: Final = "tests.support.apps.secret_app:app"

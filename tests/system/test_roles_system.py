@@ -23,7 +23,7 @@ from tests.support.systems.system_kit import SHORT_LEASE, Whole, place
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
 
-pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system]
+pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system, pytest.mark.rest]
 
 PREFIX: Final = f"w{os.getpid()}_"
 MARK: Final = "mark-of-a-secret"  # in every password and key here; nothing that anybody sees may have it

@@ -19,7 +19,7 @@ from tests.support.servers.postgres import Postgres
 from tests.support.systems.system import short_directory, until
 from tests.support.systems.system_kit import APP, Whole, clean_environment, cpu_s, is_alive, measured, place, since
 
-pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system]
+pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system, pytest.mark.rest]
 
 READY_NEW_S = 8.0  # the promise, on a quiet machine
 READY_AGAIN_S = 2.0

@@ -28,7 +28,7 @@ from tests.support.servers.postgres import Postgres
 from tests.support.systems.system import until
 from tests.support.systems.system_kit import SHORT_LEASE, Whole, place
 
-pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system]
+pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system, pytest.mark.rest]
 
 ALLOW: Final = "UPDATE pg_database SET datallowconn = $1 WHERE datname = current_database()"
 CUT: Final = (

@@ -17,7 +17,7 @@ from tests.support.systems.peers import until
 from tests.support.systems.supervisor_kit import Rig, four, script, supervisor
 from tests.support.systems.system_kit import is_alive
 
-pytestmark = [pytest.mark.process, pytest.mark.postgres, needs_postgres, pytest.mark.system]
+pytestmark = [pytest.mark.process, pytest.mark.postgres, needs_postgres, pytest.mark.system, pytest.mark.rest]
 
 
 @pytest.fixture(scope="module")

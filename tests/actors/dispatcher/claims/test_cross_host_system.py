@@ -12,7 +12,7 @@ from pulse.store.rows import to_us
 from tests.support.systems.peers import Worker, new_job
 from tests.support.systems.system import Pair, System, running, until
 
-pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system]
+pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system, pytest.mark.rest]
 
 # With such a poll, and nobody listening, no test would end.
 SETTINGS: Final[Mapping[str, str]] = {"PULSE_POLL_S": "60"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Final
 
@@ -37,6 +37,7 @@ from tests.support.store.recovery_kit import (
     process,
     wire_of,
 )
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.heavy
 
@@ -72,15 +73,9 @@ class Hall(Floor):
         self.hung_handlers._due(one, now_s, tasks)
         return id(one.worker) in self.hung_handlers._closing
 
-    async def until(self, look: Callable[[], bool]) -> None:
-        """Return when it is so."""
-        with anyio.fail_after(DEADLINE_S):
-            while not look():
-                await anyio.lowlevel.checkpoint()
-
     async def until_closed(self) -> None:
         """Return when nobody is being closed any more."""
-        await self.until(lambda: not self.hung_handlers._closing)
+        await until(lambda: not self.hung_handlers._closing, "nobody is being closed")
 
     async def outcome(self, job: bytes) -> tuple[str, str | None]:
         """How the only attempt in its history ended."""
@@ -286,7 +281,7 @@ async def test_a_handler_that_ends_after_all(
     job, sibling = await at.limited(worker), await at.running(worker)
     at.start(worker)
     assert at.due(tasks)
-    await at.until(lambda: (job, 1) in worker.jobs.forced_endings)
+    await until(lambda: (job, 1) in worker.jobs.forced_endings, "its ending is forced")
     assert worker.closing
     if is_written:
         at.registry.free(worker, [(job, 1), (sibling, 1)])
@@ -327,7 +322,7 @@ async def test_siblings_may_finish(at: Hall, tasks: TaskGroup, monkeypatch: Patc
     worker.held[queued, 1].started = False
     at.start(worker)
     assert at.due(tasks)
-    await at.until(lambda: bool(wire_of(worker).bodies("stop")))
+    await until(lambda: bool(wire_of(worker).bodies("stop")), "a stop")
     assert wire_of(worker).bodies("stop") == [{"jobs": [(queued, 1, "recall")]}]
     await anyio.wait_all_tasks_blocked()
     assert not worker.leaving
@@ -397,7 +392,7 @@ async def test_stacks_come_from_the_pool_parent(
     job = await at.limited(worker)
     at.start(worker)
     assert at.due(tasks)
-    await at.until(lambda: bool(wire_of(parent).sent))
+    await until(lambda: bool(wire_of(parent).sent), "a frame to the parent")
     ((kind, number, body),) = wire_of(parent).sent
     assert (kind, body) == ("stack", {"session": worker.facts.session})
     assert number is not None
@@ -442,7 +437,7 @@ async def test_a_worker_that_answers_knows_best(
         await anyio.wait_all_tasks_blocked()
         if first is not None:
             at.stacks.answer(worker, number, first)
-        await at.until(lambda: bool(shown))
+        await until(lambda: bool(shown), "a stack is shown")
         assert shown.pop() == best
 
 
@@ -460,7 +455,7 @@ async def test_without_a_pool_parent_only_the_worker_can_tell(
     tasks.start_soon(take)
     await anyio.wait_all_tasks_blocked()
     at.stacks.answer(worker, wire_of(worker).sent[-1][1], StackAnswer("here"))
-    await at.until(lambda: bool(shown))
+    await until(lambda: bool(shown), "a stack is shown")
     assert shown.pop() == HandlerStack("here", living.pid)
     monkeypatch.setattr(looking, "ANSWER_S", 0.0)
     assert await at.stacks.take(worker, (b"1" * 16, 2)) is None

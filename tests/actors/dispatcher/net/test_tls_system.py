@@ -46,7 +46,7 @@ from tests.support.servers.postgres import Postgres
 from tests.support.systems.system import Peer, Refused, new_job, short_directory, until
 from tests.support.systems.system_kit import ROOT, SHORT_LEASE, Whole, place
 
-pytestmark = [pytest.mark.postgres, pytest.mark.process, pytest.mark.system]
+pytestmark = [pytest.mark.postgres, pytest.mark.process, pytest.mark.system, pytest.mark.rest]
 
 SECRETS: Final = {who: confidential(f"Sehr-geheim-{who}", f"password of {who}") for who in ("ann", "vic", "wim")}
 USERS: Final = f"ann:{SECRETS['ann']},vic:{hash_password(SECRETS['vic'])}:viewer,wim:{SECRETS['wim']}:worker"

@@ -15,7 +15,7 @@ from tests.support.commandline.tmux import Screen, screen
 from tests.support.systems.site_kit import Site
 from tests.support.systems.system import new_job, until
 
-pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system]
+pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system, pytest.mark.rest]
 
 MANY: Final = 1500  # more than a request holds
 LOTS: Final = 40_000

@@ -23,7 +23,7 @@ from tests.support.servers.postgres import Postgres
 from tests.support.systems.system import until
 from tests.support.systems.system_kit import END_S, SHORT_LEASE, Whole, place
 
-pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system]
+pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system, pytest.mark.rest]
 
 ANSWER_S: Final = 4.0  # of which it promises two
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]

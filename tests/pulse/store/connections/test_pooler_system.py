@@ -21,7 +21,7 @@ from tests.support.systems.system import short_directory
 from tests.support.systems.system_kit import clean_environment
 from tests.support.systems.system_kit import run as run_program
 
-pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.anyio, pytest.mark.patient]
+pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.anyio, pytest.mark.patient, pytest.mark.rest]
 
 IGNORED = ", ".join(SERVER_SETTINGS)
 SET = "; ".join(f"SET {name} = {value}" for name, value in SERVER_SETTINGS.items())

@@ -6,7 +6,7 @@ import os
 import signal
 import socket
 import subprocess
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -39,6 +39,7 @@ from pulse.worker.isolation.messages import (
     to_cell,
 )
 from pulse.worker.isolation.run import CellRun
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -137,13 +138,6 @@ class Play:
                 self.orders += self.reader.feed(self.cell.recv(65536))
 
 
-async def until(look: Callable[[], object]) -> None:
-    """Let the others run until *look* is true."""
-    with anyio.fail_after(5):
-        while not look():
-            await anyio.lowlevel.checkpoint()
-
-
 @asynccontextmanager
 async def play(**options: Any) -> AsyncIterator[Play]:
     """A run that is seen through to its end, which the test must bring about."""
@@ -168,7 +162,7 @@ async def test_from_work_to_result() -> None:
         work = await it.heard(CellJob)
         assert work.job == it.attempt.job
         it.say(Begun(), CellProgress("1"), CellCheckpoint("2"), CellResult("retry", (9.5, "later")))
-        await until(lambda: len(it.office.said) == 3)
+        await until(lambda: len(it.office.said) == 3, "three words")
         assert it.office.said == ["begun", ("progress", "1"), ("checkpoint", "2")]
         assert not it.office.has_heard_of_the_end(), "its process has not ended"
         it.end()
@@ -232,7 +226,7 @@ async def test_death_by_want_of_memory(kills: str, how: str, tmp_path: Any) -> N
     async with anyio.create_task_group() as group:
         group.start_soon(played.run.run, processes.OomKills(counts, 1))
         played.say(Begun())
-        await until(lambda: played.office.said)
+        await until(lambda: bool(played.office.said), "a word")
         counts.write_text(kills)
         played.end(signal.SIGKILL)
     assert played.office.ending == crashed(how, -9)
@@ -252,11 +246,11 @@ async def test_one_that_does_not_obey_ends_as_what_stopped_it(reason: Any, endin
     """It is asked first, then killed; how it died does not matter then, but where it was does."""
     async with play(stall_s=1.5) as it:
         it.say(Begun())
-        await until(lambda: it.office.said)
+        await until(lambda: bool(it.office.said), "a word")
         it.attempt.stopped = reason
         it.run.cancel()
         assert (await it.heard(Interrupt)).reason == reason
-        await until(lambda: "cell_killed" in it.log.events)
+        await until(lambda: "cell_killed" in it.log.events, "cell_killed")
         it.say(CellStack("here"))
         it.end(signal.SIGKILL)
     assert it.office.ending == ending
@@ -285,7 +279,7 @@ async def test_one_that_is_made_late() -> None:
     async with play() as it:
         it.attempt.stopped = "canceled"
         it.run.cancel()
-        await until(lambda: "cell_killed" in it.log.events)
+        await until(lambda: "cell_killed" in it.log.events, "cell_killed")
         it.run.forked(process.pid, os.pidfd_open(process.pid))
         code = await anyio.to_thread.run_sync(process.wait)
         it.end(-code)
@@ -313,9 +307,9 @@ async def test_a_living_orphan_is_killed() -> None:
     async with play() as it:
         it.run.forked(process.pid, os.pidfd_open(process.pid))
         it.say(Begun())
-        await until(lambda: it.office.said)
+        await until(lambda: bool(it.office.said), "a word")
         it.run.orphaned(crashed("SIGKILL", -9))
-        await until(it.office.has_heard_of_the_end)
+        await until(it.office.has_heard_of_the_end, "the end is told")
         assert process.wait() == -signal.SIGKILL
     assert it.office.ending == crashed("SIGKILL", -9)
 
@@ -339,7 +333,7 @@ async def test_a_lost_lease_is_told_once() -> None:
         it.office.lost = True
         it.run.look_at_lease()
         it.say(Begun())
-        await until(lambda: it.office.said)
+        await until(lambda: bool(it.office.said), "a word")
         for lost in (True, True, False):
             it.office.lost = lost
             it.run.look_at_lease()
@@ -363,7 +357,7 @@ async def test_a_zygote_that_dies(began: bool) -> None:
         await it.heard(CellJob)
         if began:
             it.say(Begun())
-            await until(lambda: it.office.said)
+            await until(lambda: bool(it.office.said), "a word")
         it.run.orphaned(crashed("SIGKILL", -9))
         await anyio.wait_all_tasks_blocked()
         assert not it.office.has_heard_of_the_end(), "it may live yet"
@@ -375,7 +369,7 @@ async def test_a_zygote_that_is_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that makes no cell for too long is to be killed; nothing waits for it for ever."""
     monkeypatch.setattr(run, "BEGIN_S", 0.02)
     async with play() as it:
-        await until(lambda: it.stuck)
+        await until(lambda: bool(it.stuck), "it is stuck")
         it.cell.close()
         it.run.orphaned(crashed("SIGKILL", -9))
     assert it.office.ending == RELEASED
@@ -401,7 +395,7 @@ async def test_junk_in_the_channel() -> None:
         it.say(Begun())
         it.cell.send(b"\0\0\0\4junk")
         it.say(CellResult("ok", None))
-        await until(lambda: it.log.events)
+        await until(lambda: bool(it.log.events), "a line in the log")
         it.end()
     assert it.log.events == ["cell_not_understood"]
     how = "exit code 0 (it wrote into a descriptor that was not its own)"

@@ -15,7 +15,7 @@ from tests.support.servers.fake_server import FakeServer, Peer, job
 from tests.support.systems.peers import until
 from tests.support.systems.worker_kit import ROOT, WorkerProcess, worker
 
-pytestmark = [pytest.mark.process, pytest.mark.timed]
+pytestmark = [pytest.mark.process, pytest.mark.timed, pytest.mark.rest]
 
 WAITING = (  # tells by files which processes have loaded it
     "import os, pathlib, sys, pulse\n"
