@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import time
 import uuid
 from typing import Final
@@ -16,10 +17,10 @@ pytestmark = [pytest.mark.postgres, pytest.mark.process, pytest.mark.system]
 SETTINGS: Final = {"PULSE_POLL_S": "60"}
 MIB: Final = 1024 * 1024
 BAD_JOBS: Final[dict[str, Body]] = {
-    "NUL in args": {"args": '{"a":"\\u0000"}'},
-    "1 MiB of args": {"args": '{"a":"' + "x" * MIB + '"}'},
-    "two times": {"run_at": 1.0, "delay_s": 1.0},
-    "a time before our calendar": {"run_at": -1e11},
+    "one of 2 jobs cannot be stored: ": {"args": '{"a":"\\u0000"}'},
+    "job 1 (n): args have ": {"args": '{"a":"' + "x" * MIB + '"}'},
+    "job 1 (n): run_at and delay_s are both given; ": {"run_at": 1.0, "delay_s": 1.0},
+    "job 1 (n): run_at is -1e+11; ": {"run_at": -1e11},
 }
 
 
@@ -65,12 +66,13 @@ def test_a_submit_may_be_repeated(system: System, client: Peer, topic: str) -> N
     assert exists(system, fresh) == [True]
 
 
-@pytest.mark.parametrize("what", BAD_JOBS)
-def test_a_bad_job_is_refused(system: System, client: Peer, topic: str, what: str) -> None:
+@pytest.mark.parametrize("said", BAD_JOBS)
+def test_a_bad_job_is_refused(system: System, client: Peer, topic: str, said: str) -> None:
     """One short line; of the request nothing is inserted; the next request is served."""
-    good, bad = new_job(topic=topic), new_job(**{"topic": topic, **BAD_JOBS[what]})
+    good, bad = new_job(topic=topic), new_job(**{"topic": topic, **BAD_JOBS[said]})
     code, message = client.refusal("submit", jobs=[good, bad])
     assert code == "bad_request"
+    assert message.startswith(said)
     assert "\n" not in message
     assert len(message) < 500
     assert exists(system, good, bad) == [False, False]
@@ -259,3 +261,16 @@ def test_drain_sends_workers_home(system: System, client: Peer, topic: str) -> N
     with system.worker("next", topics=[topic]) as worker:
         assert worker.job() == (waiting, 1)
         worker.done((waiting, 1))
+
+
+def test_who_reads_many_long_pages_late_gets_them_all(system: System, topic: str) -> None:
+    """They are worked out one after the other, as far as they are read; nobody is cut off, and others are served."""
+    asked = 16  # together more than a connection may leave unread
+    with system.client() as slow, system.client() as other:
+        for _ in range(4):
+            other.submit(*(new_job(topic=topic, args=json.dumps({"pad": "x" * 4000})) for _ in range(250)))
+        for number in range(1, asked + 1):
+            slow.send("jobs.list", number, topic=topic, limit=1000)
+        for _ in range(2 * asked):
+            assert len(other.call("jobs.list", topic=topic, limit=100)["jobs"]) == 100
+        assert [len(slow.answer(number)["jobs"]) > 900 for number in range(1, asked + 1)] == [True] * asked
