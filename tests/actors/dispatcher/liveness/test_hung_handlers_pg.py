@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Final
 
@@ -71,12 +71,6 @@ class Hall(Floor):
         one = self.deadlines._heap.pop(0)
         self.hung_handlers._due(one, now_s, tasks)
         return id(one.worker) in self.hung_handlers._closing
-
-    async def until(self, look: Callable[[], bool]) -> None:
-        """Return when it is so."""
-        with anyio.fail_after(DEADLINE_S):
-            while not look():
-                await anyio.lowlevel.checkpoint()
 
     async def until_closed(self) -> None:
         """Return when nobody is being closed any more."""

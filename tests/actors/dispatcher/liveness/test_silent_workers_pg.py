@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -79,12 +79,6 @@ class Room(Floor):
         worker = new_worker(identity_of(pid), pid)
         worker.contact.beaten_s = worker.contact.extended_s = time.monotonic() - silent_s
         return self.watch(worker)
-
-    async def until(self, look: Callable[[], bool]) -> None:
-        """Return when it is so."""
-        with anyio.fail_after(DEADLINE_S):
-            while not look():
-                await anyio.lowlevel.checkpoint()
 
     async def until_done(self) -> None:
         """Return when nobody is being killed any more."""
