@@ -112,14 +112,6 @@ async def test_a_lapsed_lease_is_ended_through_the_retry_path(store: Store, conn
     ]
 
 
-async def test_a_lease_that_has_not_lapsed_is_left_alone(store: Store, connection: Sql) -> None:
-    """Nothing is reaped early, and nobody is woken for nothing."""
-    held = await forge(connection, "RUNNING", lease_until=ago(-30))
-    before = await read(connection, held)
-    assert await turn(await watchdog(store)) == TurnResult(SWEEP_S)
-    assert await read(connection, held) == before
-
-
 async def test_more_than_one_statement_can_take(store: Store, connection: Sql, monkeypatch: Patch) -> None:
     """All lapsed rows are reaped in one turn, however many statements that takes."""
     monkeypatch.setattr(watching, "SWEEP_LIMIT", 3)
@@ -204,25 +196,6 @@ async def test_the_scheduler_sleeps_to_the_next_due_time(store: Store) -> None:
     result = await turn(Scheduler(store))
     assert result.hints == ()
     assert 0 < result.next_s <= 0.5
-
-
-async def test_a_paused_schedule_does_not_fire(store: Store, connection: Sql) -> None:
-    """A schedule that is paused fires nothing and wakes nobody."""
-    identity = await schedule(store)
-    await connection.execute("UPDATE pulse.schedules SET paused = true WHERE id = $1", identity.hex())
-    assert await turn(Scheduler(store)) == TurnResult(LOOK_S)
-    assert await count(connection) == 0
-
-
-async def test_a_cursor_that_was_set_back_does_not_fire_twice(store: Store, connection: Sql) -> None:
-    """An occurrence that has fired does not fire again, even when a restored cursor names it again."""
-    cursor = ago(1)
-    identity = await schedule(store, next_run_at=cursor)
-    await turn(Scheduler(store))
-    await move_cursor(connection, identity, cursor)
-    assert await turn(Scheduler(store)) == TurnResult(LOOK_S)
-    assert await count(connection) == 1
-    assert await cursor_of(connection, identity) == cursor + timedelta(hours=1)
 
 
 async def test_more_schedules_than_one_statement_can_fire(store: Store, connection: Sql, monkeypatch: Patch) -> None:

@@ -71,34 +71,6 @@ def test_running_jobs_are_readopted(system: System, client: Peer, topic: str) ->
         assert system.row(finished)["result"] == '"kept"'
 
 
-def test_a_report_without_an_answer_is_sent_again(system: System, client: Peer, topic: str) -> None:
-    """A result that may or may not have been written is accepted a second time, whichever it was."""
-    with system.worker("unsure", topics=[topic]) as worker:
-        (identity,) = hold(worker, client, topic, 1)
-        worker.ask("report", results=[[identity, 1, "ok", "1"]])
-        restart(system)
-    with system.worker("unsure", topics=[topic], running=[[identity, 1]]) as worker:
-        assert worker.report([identity, 1, "ok", "1"]) == []
-        row = system.row(identity)
-        assert (row["status"], row["attempts"], row["result"]) == ("COMPLETED", 1, "1")
-
-
-def test_capacity_counts_what_was_readopted(system: System, client: Peer, topic: str) -> None:
-    """A worker that comes back full gets nothing more until it has reported."""
-    with system.worker("full", topics=[topic], capacity=2) as worker:
-        held = hold(worker, client, topic, 2)
-        restart(system)
-    with (
-        system.client() as again,
-        system.worker("full", topics=[topic], capacity=2, running=[[identity, 1] for identity in held]) as worker,
-    ):
-        (waiting,) = again.submit(new_job(topic=topic))
-        assert worker.idle()
-        assert worker.done((held[0], 1)) == []
-        assert worker.job() == (waiting, 1)
-        worker.done((held[1], 1), (waiting, 1))
-
-
 def test_a_pool_parent_beats_for_a_silent_child(system: System, client: Peer, topic: str) -> None:
     """A worker too busy to come back to a new dispatcher keeps its leases as long as its parent beats for it."""
     with system.worker("busy", topics=[topic]) as worker:
@@ -114,22 +86,6 @@ def test_a_pool_parent_beats_for_a_silent_child(system: System, client: Peer, to
     with system.worker("busy", topics=[topic], running=[[identity, 1] for identity in held]) as worker:
         assert worker.welcome["lost"] == []
         assert worker.done(*([identity, 1] for identity in held)) == []
-
-
-def test_a_retry_waits_for_a_worker_that_has_not_come_back(system: System, client: Peer, topic: str) -> None:
-    """A canceled job is not run again while the process that had it lives and the new dispatcher cannot ask it."""
-    with system.worker("deaf", topics=[topic]) as worker:
-        (identity,) = hold(worker, client, topic, 1)
-        restart(system)
-    with system.client() as again:
-        assert again.call("jobs.cancel", ids=[identity])["done"] == [identity]
-        assert again.call("jobs.retry", ids=[identity]) == {"done": [], "refused": [[identity, "conflict"]]}
-        with system.worker("deaf", topics=[topic], running=[[identity, 1]]) as worker:
-            assert again.call("jobs.retry", ids=[identity]) == {"done": [], "refused": [[identity, "conflict"]]}
-            assert worker.done((identity, 1)) == [[identity, 1]]
-            assert again.call("jobs.retry", ids=[identity]) == {"done": [identity], "refused": []}
-            assert worker.job() == (identity, 2)
-            worker.done((identity, 2))
 
 
 @pytest.mark.parametrize("name", ["watchdog", "pause", "scheduler"])

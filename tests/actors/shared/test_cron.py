@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pulse.errors import BadRequestError
-from pulse_actors.shared.cron import ALIASES, ALLOWED_CRON, checked_cron, cron_after
+from pulse_actors.shared.cron import ALLOWED_CRON, checked_cron, cron_after
 from tests.support.whole import WHOLE
 
 NOW: Final = datetime(2024, 2, 28, 12, 0, tzinfo=UTC)
@@ -330,9 +330,3 @@ def test_bad_zones_are_refused(zone: str) -> None:
     """What is no name of a zone is refused, paths and directories too."""
     with pytest.raises(BadRequestError, match=r"^timezone is .* an IANA name such as Europe/Berlin is allowed$"):
         checked_cron("* * * * *", zone)
-
-
-def test_aliases_are_five_fields() -> None:
-    """An alias stands for an expression that could be given in its place."""
-    for alias, fields in ALIASES.items():
-        assert next_of(alias, NOW, BERLIN) == next_of(fields, NOW, BERLIN)

@@ -175,17 +175,11 @@ async def test_what_runs_may_finish_but_not_start_again(store: Store, connection
     """A handler that was started in time goes on; when it fails, or is given back, after that time, that was it."""
     identity = await forge(connection, "RUNNING", expires_at=at(1))
     assert await store.expire(10, now=at(2)) == 0
-    await store.end([_ending(identity, kind)], now=at(2))
+    await store.end([Ending(identity, 1, WORKER, kind, "boom", 0.0)], now=at(2))
     assert await store.expire(10, now=at(2)) == 1
     row = await read(connection, identity)
     assert (row["status"], row["last_error"].split(":")[0]) == ("DEAD_LETTERED", "expired")
     assert {one["outcome"] for one in await history(connection, identity)} == {kind.value, "expired"}
-
-
-def _ending(identity: bytes, kind: EndingKind) -> Ending:
-    from pulse.store.rows import Ending
-
-    return Ending(identity, 1, WORKER, kind, "boom", 0.0)
 
 
 @pytest.mark.parametrize(("now", "left"), [(at(4), at(5)), (at(5), None)])

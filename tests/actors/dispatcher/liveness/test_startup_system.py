@@ -19,28 +19,17 @@ pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system]
 
 HERE: Final = this_host("here")
 MY_PID: Final = os.getpid()
+BOOT: Final = "0123456789abcdef"
 GONE_PID: Final = 2**22 + 1  # above the largest pid_max
-
-
-def held_by(host: Host, pid: int = GONE_PID, start_time: int = 7, pidns: int | None = None) -> str:
-    """The identity of a worker of *host*."""
-    return compose(host, Peer(pid, 0, 0, start_time, HERE.pidns if pidns is None else pidns), "w")
 
 
 @pytest.fixture
 def started(newest_server: Postgres) -> Iterator[tuple[System, dict[str, bytes]]]:
-    """A system that was started on RUNNING rows of all sorts of workers, with the rows by what they are."""
-    boot = "0123456789abcdef"
+    """A system that was started on RUNNING rows of this host, with the rows by what they are."""
     workers = {
-        "dead here": held_by(HERE),
-        "pid used again": held_by(HERE, MY_PID, 7),
-        "alive here": held_by(HERE, MY_PID, processes.start_time(MY_PID)),
-        "before the restart": held_by(Host("here", boot, 1), 1),
-        "twin": held_by(Host("here", "t" * 16, 1), 1),
-        "never seen": held_by(Host("here", "n" * 16, 1), 1),
-        "other host": held_by(Host("there", boot, 1), 1),
-        "other namespace": held_by(HERE, pidns=1),
-        "other form": "somebody",
+        "dead here": compose(HERE, Peer(GONE_PID, 0, 0, 7, HERE.pidns), "w"),
+        "alive here": compose(HERE, Peer(MY_PID, 0, 0, processes.start_time(MY_PID), HERE.pidns), "w"),
+        "before the restart": compose(Host("here", BOOT, 1), Peer(1, 0, 0, 7, HERE.pidns), "w"),
     }
     rows = {what: uuid7().bytes for what in workers}
     with newest_server.database() as dsn, running(dsn, {"PULSE_HOST_ID": "here"}) as system:
@@ -52,13 +41,7 @@ def started(newest_server: Postgres) -> Iterator[tuple[System, dict[str, bytes]]
                 rows[what].hex(),
                 worker,
             )
-        for host, one, ago in (("here", boot, "100 years"), ("here", "t" * 16, "3 s"), ("there", boot, "100 years")):
-            system.rows(
-                "INSERT INTO pulse.hosts (host, boot, pidns, seen_at) VALUES ($1, $2, 1, now() - $3::text::interval)",
-                host,
-                one,
-                ago,
-            )
+        system.rows("INSERT INTO pulse.hosts VALUES ('here', $1, 1, now() - interval '100 years')", BOOT)
         system.start()
         yield system, rows
 
@@ -66,12 +49,11 @@ def started(newest_server: Postgres) -> Iterator[tuple[System, dict[str, bytes]]
 def test_what_cannot_be_running_is_given_back(started: tuple[System, dict[str, bytes]]) -> None:
     """Of this host's dead and ended boots, uncharged, before the system is ready; of all others nothing is touched."""
     system, rows = started
-    given_back = {"dead here", "pid used again", "before the restart"}
     for what, identity in rows.items():
         row = system.row(identity)
-        assert (row["status"], row["uncharged"]) == (("PENDING", 1) if what in given_back else ("RUNNING", 0)), what
+        assert (row["status"], row["uncharged"]) == (("PENDING", 1) if what != "alive here" else ("RUNNING", 0)), what
     ready_at = datetime.fromisoformat(system.log("supervisor_ready")[-1]["timestamp"])
-    assert [row["ended_at"] < ready_at for row in system.rows("SELECT ended_at FROM pulse.attempts")] == [True] * 3
+    assert [row["ended_at"] < ready_at for row in system.rows("SELECT ended_at FROM pulse.attempts")] == [True] * 2
     errors = "SELECT DISTINCT error FROM pulse.attempts ORDER BY error"
     assert [row["error"] for row in system.rows(errors)] == [
         "worker process died: its machine was restarted",

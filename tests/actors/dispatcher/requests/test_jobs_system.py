@@ -17,20 +17,10 @@ pytestmark = [pytest.mark.postgres, pytest.mark.process, pytest.mark.system]
 SETTINGS: Final = {"PULSE_POLL_S": "60"}
 MIB: Final = 1024 * 1024
 BAD_JOBS: Final[dict[str, Body]] = {
-    "NUL in args": {"args": '{"a":"\\u0000"}'},
-    "NUL in name": {"name": "a\0b"},
-    "NUL in topic": {"topic": "a\0b"},
-    "lone surrogate": {"args": '{"a":"\\ud800"}'},
-    "NaN": {"args": '{"a":NaN}'},
-    "not JSON": {"args": "{"},
-    "an array": {"args": "[1]"},
-    "null": {"args": "null"},
-    "20k deep": {"args": '{"a":' + "[" * 20_000 + "]" * 20_000 + "}"},
-    "a number too large": {"args": '{"a":1e200000}'},
-    "1 MiB of args": {"args": '{"a":"' + "x" * MIB + '"}'},
-    "1 MiB of wide args": {"args": '{"a":"' + "é" * (MIB // 2) + '"}'},
-    "two times": {"run_at": 1.0, "delay_s": 1.0},
-    "a time before our calendar": {"run_at": -1e11},
+    "one of 2 jobs cannot be stored: ": {"args": '{"a":"\\u0000"}'},
+    "job 1 (n): args have ": {"args": '{"a":"' + "x" * MIB + '"}'},
+    "job 1 (n): run_at and delay_s are both given; ": {"run_at": 1.0, "delay_s": 1.0},
+    "job 1 (n): run_at is -1e+11; ": {"run_at": -1e11},
 }
 
 
@@ -76,25 +66,13 @@ def test_a_submit_may_be_repeated(system: System, client: Peer, topic: str) -> N
     assert exists(system, fresh) == [True]
 
 
-@pytest.mark.parametrize("change", [{"name": "other"}, {"args": '{"a":2}'}, {"topic": "other"}])
-def test_an_id_that_is_taken_is_a_conflict(system: System, client: Peer, topic: str, change: Body) -> None:
-    """The same id with other words is refused, together with the rest of the request, and changes nothing."""
-    job = new_job(topic=topic, args='{"a":1}')
-    client.submit(job)
-    before, fresh = system.row(job["id"]), new_job(topic=topic)
-    code, message = client.refusal("submit", jobs=[fresh, {**job, **change}])
-    assert code == "conflict"
-    assert str(uuid.UUID(bytes=job["id"])) in message
-    assert system.row(job["id"]) == before
-    assert exists(system, fresh) == [False]
-
-
-@pytest.mark.parametrize("what", BAD_JOBS)
-def test_a_bad_job_is_refused(system: System, client: Peer, topic: str, what: str) -> None:
+@pytest.mark.parametrize("said", BAD_JOBS)
+def test_a_bad_job_is_refused(system: System, client: Peer, topic: str, said: str) -> None:
     """One short line; of the request nothing is inserted; the next request is served."""
-    good, bad = new_job(topic=topic), new_job(**{"topic": topic, **BAD_JOBS[what]})
+    good, bad = new_job(topic=topic), new_job(**{"topic": topic, **BAD_JOBS[said]})
     code, message = client.refusal("submit", jobs=[good, bad])
     assert code == "bad_request"
+    assert message.startswith(said)
     assert "\n" not in message
     assert len(message) < 500
     assert exists(system, good, bad) == [False, False]
@@ -234,37 +212,6 @@ def test_a_gate_that_sql_opens_wakes_too(system: System, client: Peer, topic: st
 # Schedules.
 
 
-def test_a_schedule_of_one_time(system: System, client: Peer, topic: str) -> None:
-    """The job of an ``at`` comes when it is due, and knows for which time."""
-    with system.worker("at", topics=[topic]) as worker:
-        when_s = round(time.time() + 0.3, 3)
-        made = client.call("schedules.create", name="n", topic=topic, args='{"a":1}', at=when_s)["schedule"]
-        assert (made["kind"], made["next_run_at"], made["args"]) == ("at", when_s, '{"a": 1}')
-        ((identity, attempt, _, _, args, _, _, extra),) = worker.jobs(1)
-        assert (attempt, args, extra) == (1, '{"a": 1}', {"occurrence": when_s})
-        assert time.time() >= when_s
-        worker.done((identity, 1))
-        shown = client.call("schedules.get", id=made["id"])["schedule"]
-        assert (shown["next_run_at"], shown["last_run_at"]) == (None, when_s)
-        assert system.row(identity)["schedule_id"].bytes == made["id"]
-
-
-def test_a_schedule_of_every_so_often(system: System, client: Peer, topic: str) -> None:
-    """Occurrences follow each other on their grid until the schedule is deleted."""
-    with system.worker("every", topics=[topic]) as worker:
-        made = client.call("schedules.create", name="n", topic=topic, every=0.25)["schedule"]
-        first, second = worker.jobs(2)
-        times = [job[7]["occurrence"] for job in (first, second)]
-        assert times[0] == made["next_run_at"]
-        steps = (times[1] - times[0]) / 0.25
-        assert steps >= 1
-        assert abs(steps - round(steps)) < 1e-3
-        assert client.call("schedules.delete", id=made["id"]) == {"id": made["id"]}
-        assert client.refusal("schedules.get", id=made["id"])[0] == "not_found"
-        assert client.refusal("schedules.delete", id=made["id"])[0] == "not_found"
-        worker.done(first, second)
-
-
 def test_a_cron_schedule_is_kept(client: Peer, topic: str) -> None:
     """Its zone and its next time are told; it stands in the list; the same id with the same words is the same."""
     words = {"id": uuid.uuid4().bytes, "name": "n", "topic": topic, "cron": "0 3 * * *", "timezone": "Europe/Berlin"}
@@ -299,32 +246,6 @@ def test_pages_of_jobs(client: Peer, topic: str) -> None:
         "bad_request",
         "status is 'RUNING'; allowed are PENDING, RUNNING, COMPLETED, RETRYING, DEAD_LETTERED, CANCELED",
     )
-
-
-def test_pages_of_large_jobs(client: Peer, topic: str) -> None:
-    """A page ends where a frame would be too long, and the next one goes on there: none is refused."""
-    args = '{"a":"' + "x" * (MIB - 100) + '"}'
-    ids = [client.submit(new_job(topic=topic, args=args))[0] for _ in range(9)]
-    pages: list[list[bytes]] = []
-    after = None
-    while after is not None or not pages:
-        page = client.call("jobs.list", topic=topic, after=after)
-        pages.append([job["id"] for job in page["jobs"]])
-        after = page["next"]
-    assert [len(page) for page in pages] == [4, 4, 1]
-    assert [identity for page in pages for identity in page] == ids[::-1]
-
-
-def test_a_job_that_no_frame_can_carry(system: System, client: Peer, topic: str) -> None:
-    """A job whose texts are longer than a frame is told without the longest of them, and says which."""
-    (identity,) = client.submit(new_job(topic=topic))
-    system.rows(
-        "UPDATE pulse.jobs SET args = $2::text::jsonb WHERE id = $1", identity.hex(), '{"a":"' + "x" * 9 * MIB + '"}'
-    )
-    job = client.call("jobs.get", id=identity)["job"]
-    assert (job["id"], job["args"], job["omitted"], job["history"]) == (identity, None, ["args"], [])
-    assert client.call("jobs.list", topic=topic)["jobs"][0]["omitted"] == ["args"]
-    client.call("jobs.cancel", ids=[identity])
 
 
 def test_drain_sends_workers_home(system: System, client: Peer, topic: str) -> None:

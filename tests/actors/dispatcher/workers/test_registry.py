@@ -407,14 +407,6 @@ def test_busy_names_come_back_later_and_later(uncharged: int, delay_s: float) ->
     assert (ending.kind, ending.delay_s) == (EndingKind.UNASSIGNED, delay_s)
 
 
-def test_an_idle_worker_need_not_speak() -> None:
-    """Who holds nothing can lose nothing by its silence, however long it lasts."""
-    idle = worker("idle")
-    idle.contact.hear(0.0)
-    assert desk_of(idle).note_silence(10.0) == []
-    assert idle.credit == 10
-
-
 def test_who_is_known() -> None:
     """A worker that is connected, else one that lives here and holds jobs; the connection counts before the other."""
     connected, older, stranger = worker("w"), worker("w"), worker("s")

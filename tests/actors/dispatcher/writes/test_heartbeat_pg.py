@@ -145,6 +145,19 @@ async def test_a_text_that_prints_too_long_is_not_kept(ward: Ward) -> None:
     assert [tuple(row or ()) for row in rows] == [(None, None), (131_074, "2"), (None, None)]
 
 
+async def test_a_text_that_cannot_be_stored_is_not_kept(ward: Ward) -> None:
+    """Progress is left out of the renewal, a checkpoint is dropped; neither is lost to its worker, others are kept."""
+    worker, wire = ward.join("w"), Wire()
+    bad, good = await ward.job("w"), await ward.job("w")
+    beats = [Beat(bad, 1, "NaN"), Beat(good, 1, "0.5")]
+    assert await ward.beat(worker.identity, beats) == []
+    await ward.leases._save([PendingHeartbeat(wire, 1, 0, worker.identity, None, beats, AT_S)])
+    assert [body["lost"] for _, _, body in wire.sent] == [[]]
+    assert [await ward.extended(job) for job in (bad, good)] == [True, True]
+    rows = [await read(ward.connection, job) for job in (bad, good)]
+    assert [(row["progress"], row["checkpoint"]) for row in rows] == [(None, None), ("0.5", "0.5")]
+
+
 async def test_a_worker_that_lists_nothing_at_all(ward: Ward) -> None:
     """Without a list, all that it was given is extended; of somebody who is not there, nothing."""
     worker, job, gone = ward.join("w"), await ward.job("w"), await ward.job("gone")

@@ -100,13 +100,14 @@ async def test_what_is_stale_is_told(tray: Tray) -> None:
     done, failed, foreign = await tray.held(), await tray.held(), await forge(tray.connection, "RUNNING")
     tray.worker.held[foreign, 1] = HeldJob("n", TOPIC)
     with capture_logs() as logs:
-        tray.report(1, ok(done), error(failed), ok(foreign))
-        assert tray.registry.reporting == {(done, 1), (failed, 1), (foreign, 1)}
+        tray.report(1, ok(done, 2), ok(done), error(failed), ok(foreign))
+        assert tray.registry.reporting == {(done, 2), (done, 1), (failed, 1), (foreign, 1)}
         await tray.write()
-    assert tray.answers() == [(1, [(foreign, 1)])]
+    assert tray.answers() == [(1, [(done, 2), (foreign, 1)])]
     assert tray.worker.held == {}
     assert tray.registry.reporting == set()
-    assert [entry["count"] for entry in logs if entry["event"] == "results_stale"] == [1]
+    assert [entry["count"] for entry in logs if entry["event"] == "results_stale"] == [2]
+    assert (await read(tray.connection, done))["status"] == "COMPLETED"
     assert (await read(tray.connection, foreign))["status"] == "RUNNING"
 
 
