@@ -149,12 +149,6 @@ class Floor:
                 await anyio.lowlevel.checkpoint()
         return row
 
-    async def until(self, look: Callable[[], bool]) -> None:
-        """Return when it is so."""
-        with anyio.fail_after(DEADLINE_S):
-            while not look():
-                await anyio.lowlevel.checkpoint()
-
     async def wait_buried(self, worker: RegisteredWorker) -> None:
         """Return when its burial is over, and all that comes of it is written."""
         with anyio.fail_after(DEADLINE_S):
