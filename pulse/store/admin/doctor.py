@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 STATEMENT_S: Final = 2.0  # of a statement on a server that is in trouble already
 LOCK_S: Final = 0.5
 _SLACK_S: Final = 0.5
-_PROBES: Final = 8
+_PROBES: Final = 8  # of one alone, every twentieth misses a pooler while three others look
 _PROBE_S: Final = 1.0  # a pooler that has one connection only keeps the second one waiting
 QUESTIONS: Final = parse(*texts("admin", "doctor.sql"))
 ASKED: Final = ("xmin", "queue_attempts", "queue_hosts", "queue_epochs", "queue_set_aside")  # by a running server
@@ -153,18 +153,18 @@ async def pooler_between(connection: Connection[Record], pid: int, target: Targe
     is_between = connection.get_server_pid() != pid
     if not is_between:
         return {"is_between": False, "keeps_session": True}
-    processes = set[int]()
+    seen = set[tuple[object, ...]]()  # the process and the mark in it, at each look
     try:
-        async with asyncio.timeout(_PROBE_S), _connected(target) as other:
+        async with asyncio.timeout(_PROBE_S) as limit, _connected(target) as other:
             for _ in range(_PROBES):
                 async with _transaction(connection):
                     begun = await other.fetch(QUESTIONS["begin_probe"].sql, str(other.get_server_pid()))
                 ended = await other.fetch(QUESTIONS["end_probe"].sql)
-                own = str(other.get_server_pid())
-                processes |= {row["pid"] if row["mark"] == own else 0 for row in (*begun, *ended)}
+                seen.update(map(tuple, (*begun, *ended)))
+                limit.reschedule(asyncio.get_running_loop().time() + _PROBE_S)  # a distant database is not refused
     except (PulseError, *FAILURES):
-        processes.clear()  # it let only one of two sessions do something
-    return {"is_between": True, "keeps_session": len(processes) == 1}
+        seen.clear()  # it let only one of two sessions do something
+    return {"is_between": True, "keeps_session": len(seen) == 1}
 
 
 @contextlib.asynccontextmanager

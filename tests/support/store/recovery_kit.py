@@ -24,6 +24,7 @@ from pulse_actors.dispatcher.writes.report import ReportWriter
 from pulse_actors.shared.identity import Host, Peer, compose, session_of, this_host
 from tests.support.store.claim_parts import claim_parts
 from tests.support.store.helpers import TOPIC, Patch, Row, Sql, forge, read
+from tests.support.waiting import until
 
 LEASE_S: Final = 30.0
 HOST: Final = this_host("here")
@@ -151,9 +152,8 @@ class Floor:
 
     async def wait_buried(self, worker: RegisteredWorker) -> None:
         """Return when its burial is over, and all that comes of it is written."""
+        await until(lambda: self.deaths.watched(worker.identity) is not worker, "it is buried")
         with anyio.fail_after(DEADLINE_S):
-            while self.deaths.watched(worker.identity) is worker:
-                await anyio.lowlevel.checkpoint()
             await self.results.batcher.wait_idle()
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from pulse.config import Settings
 from pulse.errors import SchemaError, UnavailableError
+from pulse.store.admin import doctor
 from pulse.store.connections.pool import SERVER_SETTINGS, Target, connect
 from pulse.store.connections.pooler import PoolerError, refuse_pooler
 from pulse_actors.runtime.actor import Runtime
@@ -107,6 +108,13 @@ async def test_only_the_first_start_looks_for_a_pooler() -> None:
         runtime = Runtime("pause", cast("Any", None), Settings(), cast("Any", Pooled()), boot=boot)
         with pytest.raises(error):
             await runtime.prime(cast("Any", None))
+
+
+async def test_a_distant_pooler_that_keeps_sessions_is_let_be(empty: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long all rounds take together: each has its own time."""
+    monkeypatch.setattr(doctor, "_PROBES", 1000)
+    with bouncer(empty, "session", database=AS_ASKED, ignored=IGNORED) as dsn:
+        await refuse_pooler(Target(dsn, "test"))
 
 
 async def test_a_pooler_that_keeps_sessions_is_let_be(empty: str) -> None:
