@@ -1,5 +1,8 @@
 """
-Changes the product in thousands of small ways, one at a time; for each change a test must fail.
+Takes the guards of the product away, one at a time; for each a test must fail.
+
+A guard is a condition that ends a function or the turn of a loop, one of a statement that writes, or one of a table of
+mutants (``code.toml``, ``sql.toml``). ``--fine`` changes all other conditions, bounds, operands and calls, as well.
 
 Exit code 0: no mutant survived but those that ``lists.toml`` names.
 """
@@ -36,12 +39,12 @@ def changed_since(revision: str) -> list[str]:
     return [one for one in [*modules(), *statements()] if (statements().get(one) or path_of(one)) in changed]
 
 
-def mutants_of(where: Sequence[str]) -> list[Mutant]:
-    """All mutants of these modules and statements, in an order that is always the same, and without a system."""
+def mutants_of(where: Sequence[str], *, fine: bool) -> list[Mutant]:
+    """Those of these modules and statements, in an order that is always the same, and without a system."""
     found = []
     for one in where:
         made = sql_operators.mutants_of(one) if one in statements() else operators.mutants_of(one)
-        found += numbered([*made, *tabled.mutants().get(one, [])])
+        found += [kept for kept in numbered([*tabled.mutants().get(one, []), *made]) if fine or kept.is_guard]
     random.Random(1).shuffle(found)
     return found
 
@@ -55,11 +58,12 @@ def main() -> int:
     parser.add_argument(
         "--seconds", type=float, default=FOREVER_S, help="end by then; the rest is counted, and left out"
     )
+    parser.add_argument("--fine", action="store_true", help="all mutants, not only those that take a guard away")
     parser.add_argument("words", nargs="*", metavar="NAME", help="only those of modules and statements that begin so")
     asked = parser.parse_args()
     where = changed_since(asked.since) if asked.since else [*modules(), *statements()]
     where = [one for one in where if not asked.words or one.startswith(tuple(asked.words))]
-    mutants = mutants_of(where)
+    mutants = mutants_of(where, fine=asked.fine)
     if not mutants:
         print("nothing that has mutants was changed")  # noqa: T201
         return 0

@@ -5,6 +5,8 @@ A condition, or a part of it, holds always or never. A part of ``and`` and ``or`
 (``<`` and ``<=``). Of a sum, difference, product or quotient, and of ``min`` and ``max``, one operand is left out. A
 call that stands alone, a ``break`` or ``continue``, an assignment to an attribute, a lock that is taken, and an
 argument given by its name, are left out. Assertions, exceptions and what is only logged stay.
+
+A condition is a guard when what it holds for ends with ``return``, ``raise``, ``break`` or ``continue``.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 import ast
 import copy
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 from tests.mutants.source import Mutant, Span, numbered, span_of, text_of, tree_of
@@ -23,6 +26,7 @@ _BOUNDS: Final[dict[type[ast.cmpop], ast.cmpop]] = {
     ast.GtE: ast.Gt(),
 }
 _ARITHMETIC: Final = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.BitOr, ast.BitAnd)
+_LEAVES: Final = (ast.Return, ast.Raise, ast.Break, ast.Continue)
 _KEPT: Final = (ast.Assert, ast.Import, ast.ImportFrom, ast.Raise, ast.Global, ast.Nonlocal)
 _QUIET: Final = {"debug", "info", "warning", "error", "print", "super"}  # calls that only tell somebody
 
@@ -76,6 +80,7 @@ class _Maker:
                 case ast.match_case(guard=guard, body=body):
                     if guard is not None:
                         self._scope, self._lines = scope, (guard.lineno, guard.end_lineno or guard.lineno)
+                        yield self._guard(guard)
                         yield from self._condition(guard)
                         yield from self._of_expression(guard)
                     yield from self._of_block(body, scope)
@@ -98,6 +103,8 @@ class _Maker:
     def _of_whole(self, node: ast.stmt) -> Iterator[Mutant]:
         match node:
             case ast.If(test=test) | ast.While(test=test):
+                if isinstance(node, ast.If) and isinstance(node.body[-1], _LEAVES):
+                    yield self._guard(test)
                 yield from self._condition(test)
             case ast.Expr(value=ast.Call() | ast.Await() as value) if not _is_quiet(value):
                 yield self._instead(node, "pass")
@@ -164,6 +171,9 @@ class _Maker:
                 other = copy.deepcopy(node)
                 del other.keywords[place]
                 yield self._instead(node, ast.unparse(other))
+
+    def _guard(self, test: ast.expr) -> Mutant:
+        return replace(self._instead(test, "False"), is_guard=True)
 
     def _condition(self, test: ast.expr) -> Iterator[Mutant]:
         yield from self._constants(test)

@@ -38,6 +38,7 @@ class Mutant:
         lines: First and last line of the statement that is changed.
         number: Of those with the same scope, text and replacement, from 1.
         and_also: A second change, where two guards stand for each other.
+        is_guard: Whether a guard is taken away, so that it is tried without ``--fine``.
         killer: The tests that judge it, as the beginning of ``folder/file.py::test``; "": all that reach its line.
     """
 
@@ -49,6 +50,7 @@ class Mutant:
     number: int = 1
     killer: str = ""
     and_also: tuple[Span, str] | None = None
+    is_guard: bool = False
 
     @property
     def is_code(self) -> bool:

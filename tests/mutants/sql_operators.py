@@ -5,6 +5,8 @@ A condition holds always, or never. A bound is passed by one. ``FOR UPDATE``, ``
 the outer side of a join, ``ON CONFLICT DO NOTHING``, a limit, an order, an item of SET, an argument of coalesce,
 greatest and least, a value of IN, the right side of a sum, difference, product or quotient, and a call or an assignment
 of PL/pgSQL are left out.
+
+A condition of the schema, or of a statement that writes, is a guard.
 """
 
 from __future__ import annotations
@@ -38,6 +40,7 @@ _LEFT_OUT: Final = (
     r"\s+ORDER BY [\w.]+(?: DESC)?(?:, [\w.]+(?: DESC)?)*",
     r"\s+FILTER \(WHERE [^()]*(?:\([^()]*(?:\([^()]*\)[^()]*)*\)[^()]*)*\)",
 )
+_WRITES: Final = re.compile(r"\b(?:INSERT INTO|UPDATE|DELETE FROM) \w")
 _CHOICES: Final = {"coalesce", "greatest", "least", "num_nonnulls", "in"}
 
 
@@ -57,9 +60,10 @@ def mutants_of(where: str) -> list[Mutant]:
 def _all(where: str) -> Iterator[Mutant]:
     text = text_of(where)
     functions = [(match[1], match.span()) for match in FUNCTION.finditer(text)] if where == SCHEMA else []
+    writes = where == SCHEMA or _WRITES.search(text) is not None
     for span, instead in _changes(text):
         scope = next((name for name, (start, end) in functions if start <= span.start and span.end <= end), "")
-        yield Mutant(where, scope, span, instead)
+        yield Mutant(where, scope, span, instead, is_guard=writes and instead.endswith("OR true)"))
 
 
 def _changes(text: str) -> Iterator[tuple[Span, str]]:
