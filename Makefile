@@ -79,7 +79,7 @@ simulation-test: setup ## what the simulation finds, and that it finds what was 
 simulation: setup ## run a thousand simulated worlds, or more (SEEDS=100000, SEEDS=5000-6000; docs/simulation.md)
 	@$(PY) -m tests.simulation --seeds $(or $(SEEDS),1-1000) $(ARGS)
 
-mutants: setup ## change code and SQL in thousands of small ways, and see a test fail for each (ARGS="pulse.ui --seconds 600")
+mutants: setup ## take the guards of code and SQL away, one after the other, and see a test fail for each (ARGS="pulse.ui --fine --seconds 600")
 	@$(PY) -m tests.mutants $(ARGS)
 
 lock: ## pin all dependencies in locks/ with their hashes (ARGS=--upgrade: the newest; needs the network)

@@ -1,10 +1,10 @@
 """
 A pytest plugin for ``pytest -n 3``: no test runs beside another of its lane.
 
-Tests of whole systems mostly wait, and have bars that a machine with too much to do would break. So they have two
-lanes, and begin first: ``system`` for those whose bars are milliseconds; ``patient`` for those that make a fault, let
-it last, and measure in seconds, and for those of the browser. Single programs with bars of milliseconds are the third
-lane, ``timed``. A file without one of these markers is a lane by itself, and gets what these leave of the processors.
+Tests of whole systems mostly wait, and have bars that a machine with too much to do would break. So they begin first:
+``system`` are those whose bars are milliseconds, all of them one lane; ``patient`` those that make a fault, let it
+last, and measure in seconds, and those of the browser. Single programs with bars of milliseconds are a lane, too:
+``timed``. All other files are lanes by themselves, and those without a marker get what these leave of the processors.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pytest
 from xdist.remote import Producer  # type: ignore[import-untyped]
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
-MARKERS: Final = ("system", "patient", "timed")  # their lanes begin in this order
+MARKERS: Final = ("system", "patient", "timed")  # what has them begins in this order
 NICE: Final = 10
 HAS_YIELDED: Final = pytest.StashKey[bool]()
 
@@ -36,15 +36,21 @@ class Told(NamedTuple):
     nodeid: str
 
 
+def marker(item: pytest.Item) -> str | None:
+    """The one that decides when it runs."""
+    return next((name for name in MARKERS if item.get_closest_marker(name)), None)
+
+
 def lane(item: pytest.Item) -> str:
     """Which it belongs to."""
-    return next((name for name in MARKERS if item.get_closest_marker(name)), item.nodeid.partition("::")[0])
+    found, file = marker(item), item.nodeid.partition("::")[0]
+    return file if found is None else f"{found} {file}" if found == "patient" else found
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> None:
-    """Who is done with the marked lanes, or never had any, lets them go first."""
-    if lane(item) not in MARKERS and not item.config.stash.setdefault(HAS_YIELDED, False):
+    """A process whose marked tests are done, or that never had any, lets those of others go first."""
+    if marker(item) is None and not item.config.stash.setdefault(HAS_YIELDED, False):
         item.config.stash[HAS_YIELDED] = True
         os.nice(NICE)
 
@@ -66,9 +72,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     order = {name: number for number, name in enumerate(MARKERS)}
     given_s: defaultdict[str, float] = defaultdict(float)
     for item in items:
-        for marker in item.iter_markers("timeout"):
-            given_s[lane(item)] = max(given_s[lane(item)], *marker.args)
-    items.sort(key=lambda item: (order.get(lane(item), len(MARKERS)), -given_s[lane(item)]))  # else in their order
+        for timeout in item.iter_markers("timeout"):
+            given_s[lane(item)] = max(given_s[lane(item)], *timeout.args)
+    items.sort(key=lambda item: (order.get(marker(item) or "", len(MARKERS)), -given_s[lane(item)]))  # else as it was
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
