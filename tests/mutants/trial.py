@@ -8,7 +8,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Final
 
-from tests.mutants import judges
+from tests.mutants import judges, tabled
 from tests.mutants.source import SCHEMA, Mutant, path_of, statements
 from tests.mutants.warm import HUNG, KILLED, SURVIVED, UNFIT, Judges
 from tests.support.servers.postgres import Postgres
@@ -77,9 +77,12 @@ class Trial:
             if number > OPEN.get(where, 0) and where not in untried:
                 keys = "\n    ".join(key for key in unlisted if _where(key) == where)
                 self.wrong.append(f"{where}: {number} survived, {OPEN.get(where, 0)} may:\n    {keys}")
+        by_hand = {one.key for rows in tabled.mutants().values() for one in rows}
         for key, (status, test) in self._ended.items():
             if status == KILLED and key in EQUIVALENT:
                 self.wrong.append(f"listed as equivalent, but {test} sees it: {key}")
+            if status == UNFIT and key in by_hand:
+                self.wrong.append(f"in the tables, but nothing that runs: {key}")
         told = [
             f"{len(self._ended)} mutants tried in {time.monotonic() - self._begun_s:.0f} s",
             f"{counts[KILLED]} found",

@@ -224,6 +224,7 @@ class Judges:
             force(mutant, directory)
             if mutant.killer.endswith("@oldest"):
                 os.environ[GIVEN_DSN] = oldest_dsn
+                os.environ.pop(GIVEN_TEMPLATE)
             if not mutant.is_code:
                 _prepare(mutant)
         except (LookupError, asyncpg.PostgresError) as error:
@@ -310,7 +311,7 @@ def _prepare(mutant: Mutant) -> None:
         asyncpg.PostgresError: It is no SQL.
     """
     if mutant.where == SCHEMA:
-        del os.environ[GIVEN_TEMPLATE]
+        os.environ.pop(GIVEN_TEMPLATE, None)
         os.environ[GIVEN_TEMPLATE] = Postgres(os.environ[GIVEN_DSN]).template()
     else:
         with Postgres(os.environ[GIVEN_DSN]).database() as dsn:

@@ -138,7 +138,7 @@ class Postgres:
 
     def template(self) -> str:
         """A database with the schema, without anybody's session."""
-        if GIVEN_TEMPLATE in os.environ:
+        if self.dsn == os.environ.get(GIVEN_DSN) and GIVEN_TEMPLATE in os.environ:
             return os.environ[GIVEN_TEMPLATE]
         if self._template is None:
             self._template = next(self._names)
