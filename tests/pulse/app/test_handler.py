@@ -1,5 +1,5 @@
 """Handlers and the schedules that code declares: what is refused, and what is found out about the rest."""
-# ruff: noqa: D102, D103 - the functions at the top are specimens; their signatures say all
+
 
 from __future__ import annotations
 

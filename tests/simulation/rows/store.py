@@ -3,7 +3,6 @@ What ``pulse.store.store.Store`` is to an actor, on the simulated database.
 
 The methods are those of the real one, and their docstrings are there.
 """
-# ruff: noqa: D102
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """The desk: what a worker holds, and what it still has to tell."""
-# ruff: noqa: D102, D103 - the rules of the machine are named after what happens
+
 
 from __future__ import annotations
 
