@@ -1,6 +1,5 @@
 """Handlers and the schedules that code declares: what is refused, and what is found out about the rest."""
 
-
 from __future__ import annotations
 
 import functools

@@ -1,6 +1,5 @@
 """The desk: what a worker holds, and what it still has to tell."""
 
-
 from __future__ import annotations
 
 import itertools
