@@ -11,23 +11,27 @@ from pulse.store.statements import STATEMENTS
 from tests.mutants.source import ROOT, SCHEMA, modules, path_of, text_of
 from tests.mutants.sql_operators import FUNCTION
 
-FOLDERS: Final = ("tests/actors", "tests/pulse", "tests/schema", "tests/supervisor")
-# Code that runs in processes of its own is judged by the system tests of its folder and of the one above, and by these.
-PROCESSES: Final[dict[str, str]] = {
-    "pulse.client.login": "tests/actors/dispatcher/net/test_tls_system.py",
-    "pulse.logs": "tests/system/faults/test_logs_system.py",
-    "pulse.security.grants": "tests/actors/dispatcher/net/test_access_system.py",
-    "pulse.security.tls": "tests/actors/dispatcher/net/test_tls_system.py",
-    "pulse.worker.pool.proxy_heartbeat": "tests/pulse/worker/session/test_heartbeat_system.py",
-    "pulse_actors.dispatcher.main": "tests/actors/dispatcher/liveness/test_silent_workers_system.py",
-    "pulse_actors.dispatcher.net.session": "tests/system/test_encryption_system.py",
-    "pulse_actors.dispatcher.requests.schedules": "tests/system/test_encryption_system.py",
-    "pulse_actors.runtime.actor": "tests/pulse/store/connections/test_pooler_system.py",
-    "pulse_supervisor.control.server": "tests/actors/dispatcher/net/test_access_system.py",
-    "pulse_supervisor.preflight": "tests/actors/dispatcher/net/test_tls_system.py",
-    "pulse_supervisor.sockets": "tests/actors/dispatcher/net/test_access_system.py",
-}
 _MIRRORS: Final = {"pulse": "tests/pulse", "pulse_supervisor": "tests/supervisor", "pulse_actors": "tests/actors"}
+FOLDERS: Final = (*_MIRRORS.values(), "tests/schema")
+# Code that runs in processes of its own is judged by the system tests of its folder and of the one above, and by these.
+PROCESSES: Final[dict[str, tuple[str, ...]]] = {
+    "pulse.client.login": ("tests/actors/dispatcher/net/test_tls_system.py",),
+    "pulse.logs": ("tests/system/faults/test_logs_system.py",),
+    "pulse.security.grants": ("tests/actors/dispatcher/net/test_access_system.py",),
+    "pulse.security.tls": ("tests/actors/dispatcher/net/test_tls_system.py",),
+    "pulse.worker.pool.proxy_heartbeat": ("tests/pulse/worker/session/test_heartbeat_system.py",),
+    "pulse_actors.dispatcher.main": (
+        "tests/actors/dispatcher/liveness/test_startup_system.py",
+        "tests/actors/dispatcher/liveness/test_silent_workers_system.py",
+        "tests/actors/dispatcher/liveness/test_hung_handlers_system.py",
+    ),
+    "pulse_actors.dispatcher.net.session": ("tests/system/test_encryption_system.py",),
+    "pulse_actors.dispatcher.requests.schedules": ("tests/system/test_encryption_system.py",),
+    "pulse_actors.runtime.actor": ("tests/pulse/store/connections/test_pooler_system.py",),
+    "pulse_supervisor.control.server": ("tests/actors/dispatcher/net/test_access_system.py",),
+    "pulse_supervisor.preflight": ("tests/actors/dispatcher/net/test_tls_system.py",),
+    "pulse_supervisor.sockets": ("tests/actors/dispatcher/net/test_access_system.py",),
+}
 _FAR: Final = 4  # steps, from one module to what it imports
 
 
@@ -59,7 +63,7 @@ def processes_for(module: str) -> tuple[str, ...]:
         ROOT.joinpath(_MIRRORS[package], *inner[:depth]) for depth in (len(inner) - 1, len(inner) - 2) if depth >= 0
     ]
     found = [str(path.relative_to(ROOT)) for one in folders for path in sorted(one.glob("test_*_system.py"))]
-    return (*found, PROCESSES[module]) if module in PROCESSES else (*found,)
+    return (*found, *PROCESSES.get(module, ()))
 
 
 def names(file: str, function: str) -> bool:

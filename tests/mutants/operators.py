@@ -202,7 +202,7 @@ class _Maker:
         return self._mutant(span_of(self._module, node), instead)
 
     def _mutant(self, span: Span, instead: str) -> Mutant:
-        return Mutant(self._module, self._scope, span, instead, self._lines)
+        return Mutant(self._module, self._scope, span, instead, self._lines, is_guard=False)
 
 
 def _is_quiet(node: ast.AST) -> bool:

@@ -50,7 +50,7 @@ class Mutant:
     number: int = 1
     killer: str = ""
     and_also: tuple[Span, str] | None = None
-    is_guard: bool = False
+    is_guard: bool = True
 
     @property
     def is_code(self) -> bool:

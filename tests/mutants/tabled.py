@@ -32,7 +32,7 @@ def _mutant(where: str, scope: str, text: str, instead: str, killer: str = "", *
     whole = text_of(where)
     first, last = (whole.count("\n", 0, place) + 1 for place in (span.start, span.start + len(text.rstrip())))
     and_also = (_place(where, more[0], more[1]), more[2]) if more else None
-    return Mutant(where, scope, span, instead, (first, last), killer=killer, and_also=and_also, is_guard=True)
+    return Mutant(where, scope, span, instead, (first, last), killer=killer, and_also=and_also)
 
 
 def _place(where: str, scope: str, text: str) -> Span:
@@ -85,7 +85,7 @@ def _of_machine() -> Iterator[Mutant]:
         start, _ = span_of(MACHINE, rows.elts[0])
         for event in events:
             if event not in present:
-                yield Mutant(MACHINE, "TABLE", Span(start, start), f"({event}, _stay), ", is_guard=True)
+                yield Mutant(MACHINE, "TABLE", Span(start, start), f"({event}, _stay), ")
 
 
 def _of_rows(scope: str, rows: list[ast.expr]) -> Iterator[Mutant]:
@@ -98,7 +98,7 @@ def _of_rows(scope: str, rows: list[ast.expr]) -> Iterator[Mutant]:
 
 
 def _row(scope: str, row: ast.expr, instead: str) -> Mutant:
-    return Mutant(MACHINE, scope, span_of(MACHINE, row), instead, is_guard=True)
+    return Mutant(MACHINE, scope, span_of(MACHINE, row), instead)
 
 
 def _events(rows: list[ast.expr]) -> list[str]:

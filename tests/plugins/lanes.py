@@ -43,8 +43,8 @@ def marker(item: pytest.Item) -> str | None:
 
 def lane(item: pytest.Item) -> str:
     """Which it belongs to."""
-    found, file = marker(item), item.nodeid.partition("::")[0]
-    return file if found is None else f"{found} {file}" if found == "patient" else found
+    found = marker(item)
+    return found if found in {"system", "timed"} else f"{found} {item.nodeid.partition('::')[0]}"
 
 
 @pytest.hookimpl(tryfirst=True)
