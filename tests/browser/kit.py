@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
 from tests.support.confidential import confidential, search
-from tests.support.systems.system import until
 from tests.support.systems.system_kit import END_S, Whole
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

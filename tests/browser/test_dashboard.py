@@ -16,8 +16,8 @@ import pytest
 
 import pulse
 from tests.browser.kit import PASSWORD, USER, Dashboard, axe, dashboard
-from tests.support.systems.system import until
 from tests.support.systems.system_kit import Whole
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

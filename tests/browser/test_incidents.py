@@ -21,8 +21,8 @@ import pytest
 
 import pulse
 from tests.support.servers.postgres import Postgres
-from tests.support.systems.system import until
 from tests.support.systems.system_kit import SHORT_LEASE, Pool, Whole, place
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

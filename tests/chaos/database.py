@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 import asyncpg
 
 from pulse_supervisor.postgres import embedded
-from tests.support.systems.system import until
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from asyncpg import Connection, Record

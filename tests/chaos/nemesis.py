@@ -24,8 +24,7 @@ from tests.chaos.load.operators import staff
 from tests.chaos.plan import Blow, Epoch
 from tests.chaos.site import Site, site
 from tests.chaos.summary import Summary
-from tests.support.systems.system import until
-from tests.support.systems.system_kit import is_alive
+from tests.support.waiting import is_alive, until
 
 EPOCH_S: Final = 180.0
 RECOVER_S: Final = 60.0  # beyond that it has not recovered

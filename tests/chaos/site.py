@@ -28,8 +28,9 @@ from tests.chaos.verdicts import evidence, verdict
 from tests.chaos.verdicts.policing import Police
 from tests.chaos.verdicts.reckoning import Reckoned
 from tests.chaos.verdicts.verdict import Row, Verdict
-from tests.support.systems.system import short_directory, until
+from tests.support.systems.system import short_directory
 from tests.support.systems.system_kit import ACTORS, Pool, Whole, place
+from tests.support.waiting import until
 
 APP: Final = "tests.chaos.load.app:app"
 # A lease is a tenth of the default, so that nobody has to wait for it.

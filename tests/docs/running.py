@@ -19,7 +19,7 @@ import pulse
 from pulse import config
 from tests.docs.shown import Known, compare, plain, with_known
 from tests.docs.terminal import Terminal
-from tests.support.systems.peers import until
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from asyncpg import Connection, Record

@@ -26,8 +26,9 @@ from typing import Final, NamedTuple
 
 from tests.docs import profile_hook
 from tests.support.checking.markdown import table
-from tests.support.systems.system import short_directory, until
+from tests.support.systems.system import short_directory
 from tests.support.systems.system_kit import END_S, ROOT, Jobs, Whole, place
+from tests.support.waiting import until
 
 PAGE: Final = ROOT / "docs" / "architecture.md"
 MARKERS: Final = ("<!-- the way, measured: python -m tests.docs.way -->", "<!-- end of the way -->")

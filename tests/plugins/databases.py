@@ -27,7 +27,7 @@ from tests.support.servers import postgres
 from tests.support.servers.postgres import END_SESSIONS, Installation, Postgres, Servers, started
 from tests.support.store.helpers import Sql
 from tests.support.store.recovery_kit import Process, process
-from tests.support.waiting import until
+from tests.support.waiting import until_async
 from tests.support.whole import WHOLE
 
 EMPTY: Final = f"""
@@ -140,7 +140,7 @@ async def shared(module_shared: Shared) -> Shared:
     async def are_gone() -> bool:
         return not await module_shared.connection.fetchval(END_SESSIONS, None, kept)
 
-    await until(are_gone, "the end of other sessions")
+    await until_async(are_gone, "the end of other sessions")
     await module_shared.connection.execute(EMPTY)
     return module_shared
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from pulse_supervisor.sockets import open_sockets
-from tests.support.systems.peers import until
 from tests.support.systems.supervisor_kit import Caller, Rig, four, short_dir, supervisor
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.process, pytest.mark.system]
 

@@ -10,8 +10,8 @@ from datetime import datetime
 import psutil
 import pytest
 
-from tests.support.systems.peers import until
 from tests.support.systems.supervisor_kit import NAMES, Rig, four, script, supervisor
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.process, pytest.mark.system]
 

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.systems.peers import until
 from tests.support.systems.supervisor_kit import NAMES, four, open_files, script, supervisor
-from tests.support.systems.system_kit import is_alive
+from tests.support.waiting import is_alive, until
 
 pytestmark = [pytest.mark.process, pytest.mark.system]
 

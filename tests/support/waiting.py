@@ -1,32 +1,49 @@
-"""Waiting for the database to be in a certain state: asked again until a deadline."""
+"""Waiting for something: a test looks again and again until a deadline, and never sleeps a fixed time."""
 
 from __future__ import annotations
 
+import select
 import time
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import anyio
+
+from pulse.system import processes
 
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
 
-DEADLINE_S: Final = 10.0
-_POLL_S: Final = 0.002  # other tests need the processor meanwhile
+DEADLINE_S: Final = 20.0  # for what takes milliseconds on a quiet machine
+_FIRST_PAUSE_S: Final = 0.002  # between two looks; other tests need the processor meanwhile
+_LONGEST_PAUSE_S: Final = 0.025
 _BLOCKED: Final = "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE $1 = ANY (pg_blocking_pids(pid)))"
 
 
-async def until(condition: Callable[[], Awaitable[object] | bool], what: str, deadline_s: float = DEADLINE_S) -> None:
+T = TypeVar("T")
+
+
+def until(look: Callable[[], T], what: str, within_s: float = DEADLINE_S) -> T:
     """
-    Return when *condition* holds.
+    What *look* returns as soon as that is true.
 
     Raises:
-        AssertionError: It did not within *deadline_s*; names *what* was waited for.
+        AssertionError: It was not within *within_s*; names *what* was waited for.
     """
-    until_s = time.monotonic() + deadline_s
-    while not await _holds(condition()):
-        await anyio.sleep(_POLL_S)
-        assert time.monotonic() < until_s, f"waited in vain for: {what}"
+    deadline_s, pause_s = time.monotonic() + within_s, _FIRST_PAUSE_S
+    while not (seen := look()):
+        assert time.monotonic() < deadline_s, f"not within {within_s} s: {what}"
+        select.select([], [], [], pause_s)
+        pause_s = min(pause_s * 1.2, _LONGEST_PAUSE_S)
+    return seen
+
+
+async def until_async(look: Callable[[], Awaitable[object] | bool], what: str, within_s: float = DEADLINE_S) -> None:
+    """The same on a loop: return when *look*, or what it awaits, is true."""
+    deadline_s = time.monotonic() + within_s
+    while not await _holds(look()):
+        assert time.monotonic() < deadline_s, f"not within {within_s} s: {what}"
+        await anyio.sleep(_FIRST_PAUSE_S)
 
 
 async def _holds(found: Awaitable[object] | bool) -> bool:
@@ -35,4 +52,9 @@ async def _holds(found: Awaitable[object] | bool) -> bool:
 
 async def until_blocked(connection: Connection[Record], *, by: int) -> None:
     """Return when some session waits for a lock that the backend *by* holds."""
-    await until(lambda: connection.fetchval(_BLOCKED, by), f"a session that waits for {by}")
+    await until_async(lambda: connection.fetchval(_BLOCKED, by), f"a session that waits for {by}")
+
+
+def is_alive(pid: int) -> bool:
+    """Whether there is such a process, and it has not ended."""
+    return processes.state(pid) not in {"", "Z", "X"}

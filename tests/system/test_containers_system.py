@@ -16,8 +16,9 @@ import pytest
 
 from tests.support.servers.containers import Container, enter, start, why_not
 from tests.support.servers.postgres import Postgres
-from tests.support.systems.system import Body, until
+from tests.support.systems.system import Body
 from tests.support.systems.system_kit import APP, ROOT, SHORT_LEASE, Whole, clean_environment, place
+from tests.support.waiting import until
 
 pytestmark = [
     pytest.mark.process,

@@ -15,8 +15,8 @@ from pulse.security.codec import sealed_by
 from tests.support.confidential import confidential, new_key
 from tests.support.servers.postgres import Postgres
 from tests.support.systems.site_kit import Site
-from tests.support.systems.system import until
 from tests.support.systems.system_kit import END_S, SHORT_LEASE, Whole, place
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system, pytest.mark.rest]
 

@@ -10,8 +10,8 @@ import pytest
 
 from pulse.job import Job, Status
 from tests.support.servers.postgres import Postgres
-from tests.support.systems.system import until
 from tests.support.systems.system_kit import Jobs, Whole, measured, place
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.support.servers.postgres import Postgres
-from tests.support.systems.system import until
 from tests.support.systems.system_kit import Whole, place
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system, pytest.mark.rest]
 

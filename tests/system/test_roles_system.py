@@ -17,8 +17,8 @@ from tests.support.admin.roles_kit import forget
 from tests.support.commandline.cli import environment, run
 from tests.support.servers.postgres import Postgres
 from tests.support.systems.site_kit import Site
-from tests.support.systems.system import until
 from tests.support.systems.system_kit import SHORT_LEASE, Whole, place
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from asyncpg import Connection, Record

@@ -16,8 +16,9 @@ from pulse.job import Status
 from tests.support.confidential import confidential
 from tests.support.servers.embedded_kit import needs_postgres
 from tests.support.servers.postgres import Postgres
-from tests.support.systems.system import short_directory, until
-from tests.support.systems.system_kit import APP, Whole, clean_environment, cpu_s, is_alive, measured, place, since
+from tests.support.systems.system import short_directory
+from tests.support.systems.system_kit import APP, Whole, clean_environment, cpu_s, measured, place, since
+from tests.support.waiting import is_alive, until
 
 pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system, pytest.mark.rest]
 

@@ -24,7 +24,7 @@ from typing import Final
 import psutil
 
 from tests.support.confidential import search
-from tests.support.systems.system import until
+from tests.support.waiting import until
 
 ROOT: Final = Path(__file__).parents[2]
 DEPLOY: Final = ROOT / "deploy"

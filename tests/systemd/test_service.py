@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.confidential import confidential
 from tests.support.servers.certificates import Authority
-from tests.support.systems.system import until
+from tests.support.waiting import until
 from tests.systemd.machine import PULSE, VERSIONS, Machine, booted, why_not
 
 pytestmark = [

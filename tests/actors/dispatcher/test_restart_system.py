@@ -11,7 +11,8 @@ from typing import Final
 import pytest
 
 from tests.support.servers.postgres import Postgres
-from tests.support.systems.system import Peer, Refused, System, Worker, new_job, running, until
+from tests.support.systems.system import Peer, Refused, System, Worker, new_job, running
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.postgres, pytest.mark.process, pytest.mark.system]
 

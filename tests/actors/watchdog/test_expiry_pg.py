@@ -32,7 +32,7 @@ from tests.support.store.helpers import (
     job,
     read,
 )
-from tests.support.waiting import until, until_blocked
+from tests.support.waiting import until_async, until_blocked
 
 pytestmark = pytest.mark.heavy
 
@@ -84,7 +84,7 @@ async def test_what_expires_while_a_claim_waits(
         claiming = asyncio.create_task(store.claim([TOPIC], [WORKER], [0] * 9, LEASE_S, levels=levels, ageing_s=ageing))
         await until_blocked(connection, by=holder.get_server_pid())
 
-        await until(
+        await until_async(
             lambda: connection.fetchval("SELECT min(expires_at) < clock_timestamp() FROM pulse.jobs"),
             "its time is over",
         )
@@ -267,7 +267,7 @@ async def test_the_sweep(store: Store, connection: Sql, monkeypatch: Patch) -> N
                 waiting = await connection.fetchval("SELECT count(*) FROM pulse.jobs WHERE status = 'PENDING'")
                 return waiting == 0 and any(one["event"] == "jobs_expired" for one in logs)
 
-            await until(are_dead, "the sweep")
+            await until_async(are_dead, "the sweep")
             tasks.cancel_scope.cancel()
     assert [one["count"] for one in logs if one["event"] == "jobs_expired"] == [7]
     assert {(await read(connection, one))["status"] for one in ids} == {"DEAD_LETTERED"}

@@ -6,8 +6,8 @@ import pytest
 
 from pulse.errors import NotFoundError
 from tests.support.servers.postgres import Postgres
-from tests.support.systems.system import until
 from tests.support.systems.system_kit import APP, Whole, place
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system]
 

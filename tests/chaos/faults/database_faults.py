@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from tests.chaos.database import AWAY, Own, Sql, postmaster
 from tests.chaos.faults.fault import Fault, found, send
 from tests.chaos.site import LEASE_S, Site
-from tests.support.systems.system import until
-from tests.support.systems.system_kit import is_alive
+from tests.support.waiting import is_alive, until
 
 if TYPE_CHECKING:
     from asyncpg import Connection, Record

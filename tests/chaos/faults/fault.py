@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import ClassVar, Final, TypeVar
 
 from tests.chaos.site import Site
-from tests.support.systems.system import until
+from tests.support.waiting import until
 
 T = TypeVar("T")
 FIND_S: Final = 5.0  # for a victim

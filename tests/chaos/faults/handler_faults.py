@@ -10,7 +10,7 @@ from uuid import UUID
 from tests.chaos.faults.fault import Fault, send
 from tests.chaos.load.load import DEATHS
 from tests.chaos.site import LEASE_S, WAIT_S, Site
-from tests.support.systems.system import until
+from tests.support.waiting import until
 
 FORKS: Final = ("plain", "setsid", "daemon")
 WICKED: Final = ("nul", "surrogate", "nan", "set", "deep", "raise")

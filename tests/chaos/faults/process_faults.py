@@ -12,8 +12,8 @@ from pulse.system import processes
 from tests.chaos.faults.fault import Fault, actors, found, send
 from tests.chaos.load import ledger
 from tests.chaos.site import APP, LEASE_S, SETTINGS, Site
-from tests.support.systems.system import until
-from tests.support.systems.system_kit import ACTORS, Whole, is_alive, place
+from tests.support.systems.system_kit import ACTORS, Whole, place
+from tests.support.waiting import is_alive, until
 
 END_S: Final = 20.0
 GAVE_UP: Final = 70  # the supervisor's exit code

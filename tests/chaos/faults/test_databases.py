@@ -18,8 +18,8 @@ from tests.chaos.faults.database_faults import (
 from tests.chaos.faults.fault import Fault
 from tests.chaos.faults.trial import Trial, standing
 from tests.chaos.site import site
-from tests.support.systems.system import until
 from tests.support.systems.system_kit import measured, since
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.chaos, pytest.mark.process, pytest.mark.postgres, pytest.mark.system, pytest.mark.rest]
 

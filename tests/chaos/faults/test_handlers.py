@@ -16,8 +16,8 @@ from tests.chaos.faults.trial import Trial, standing
 from tests.chaos.load.ledger import Line
 from tests.chaos.load.load import DEATHS
 from tests.chaos.site import LEASE_S, Site, site
-from tests.support.systems.system import until
-from tests.support.systems.system_kit import is_alive, measured, since
+from tests.support.systems.system_kit import measured, since
+from tests.support.waiting import is_alive, until
 
 pytestmark = [pytest.mark.chaos, pytest.mark.process, pytest.mark.postgres, pytest.mark.system, pytest.mark.rest]
 

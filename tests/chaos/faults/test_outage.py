@@ -11,8 +11,8 @@ from tests.chaos.faults.database_faults import StopDatabase
 from tests.chaos.faults.trial import Trial, standing
 from tests.chaos.site import LEASE_S, Site, site
 from tests.support.servers import postgres
-from tests.support.systems.system import until
 from tests.support.systems.system_kit import cpu_s, measured, since
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.chaos, pytest.mark.process, pytest.mark.postgres, pytest.mark.system, pytest.mark.rest]
 

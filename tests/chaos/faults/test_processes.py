@@ -12,8 +12,8 @@ import pytest
 from tests.chaos.faults.process_faults import CrashLoop, FullStderr, KillSupervisor, KillWorkerWithChild
 from tests.chaos.faults.trial import Trial, standing
 from tests.chaos.site import LEASE_S, site
-from tests.support.systems.system import until
-from tests.support.systems.system_kit import ACTORS, is_alive, measured, since
+from tests.support.systems.system_kit import ACTORS, measured, since
+from tests.support.waiting import is_alive, until
 
 pytestmark = [pytest.mark.chaos, pytest.mark.process, pytest.mark.postgres, pytest.mark.system, pytest.mark.rest]
 

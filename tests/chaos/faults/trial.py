@@ -14,7 +14,7 @@ from tests.chaos.faults.fault import Fault
 from tests.chaos.load.ledger import Line
 from tests.chaos.load.load import Load, Shape
 from tests.chaos.site import WAIT_S, Site
-from tests.support.systems.system import until
+from tests.support.waiting import until
 
 RATE: Final = 30.0  # jobs per second: two busy cores have time for the fault as well
 ENOUGH: Final = 15  # jobs before the fault, and after it

@@ -29,7 +29,7 @@ from tests.chaos.load.ledger import GOVERNED_TOPIC
 from tests.chaos.load.turns import PATIENCE_S, Turns
 from tests.chaos.verdicts.calls import ASKED, DONE, GATE, POLICY, QUIET_S
 from tests.chaos.verdicts.timetable import Rule
-from tests.support.systems.system import until
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from tests.chaos.site import Site

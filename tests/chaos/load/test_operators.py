@@ -16,8 +16,7 @@ from tests.chaos.load.ledger import GOVERNED_TOPIC
 from tests.chaos.load.load import BRIEF, GOVERNED, Load, Shape
 from tests.chaos.load.operators import Governor, Planner, Staff
 from tests.chaos.site import Report, Site, site
-from tests.support.systems.system import until
-from tests.support.systems.system_kit import is_alive
+from tests.support.waiting import is_alive, until
 from tests.support.whole import WHOLE
 
 pytestmark = [pytest.mark.chaos, pytest.mark.process, pytest.mark.postgres, pytest.mark.system, pytest.mark.rest]

@@ -24,8 +24,8 @@ from tests.fuzz.live.app import TOPIC
 from tests.fuzz.live.attacker import ID_BYTES, Orders
 from tests.fuzz.live.gauges import Turns, Window, latencies, settled, use, uses
 from tests.fuzz.live.verdict import MORE_FDS, UNFORESEEN, Measured
-from tests.support.systems.system import until
 from tests.support.systems.system_kit import ACTORS, ROOT, Whole
+from tests.support.waiting import until
 
 APP: Final = "tests.fuzz.live.app:app"
 SETTINGS: Final = {"PULSE_LOG_LEVEL": "info", "PULSE_OBEY_S": "1"}

@@ -25,8 +25,8 @@ from pulse.common.text import width_of
 from tests.support.commandline.cli import PULSE, Done, run, run_on_terminal
 from tests.support.commandline.tmux import Screen, screen
 from tests.support.servers.postgres import Postgres
-from tests.support.systems.system import until
 from tests.support.systems.system_kit import SHORT_LEASE, Whole, place
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system, pytest.mark.rest]
 

@@ -17,8 +17,8 @@ from pulse.job import HistoryEntry, Job, Schedule
 from pulse.protocol import answers
 from pulse.protocol.answer_kinds import CLIENT_ANSWERS, SUPERVISOR_ANSWERS
 from tests.support.servers.postgres import Postgres
-from tests.support.systems.system import until
 from tests.support.systems.system_kit import SHORT_LEASE, Whole, place
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.process, pytest.mark.postgres]
 

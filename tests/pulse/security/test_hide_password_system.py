@@ -14,7 +14,8 @@ import psutil
 import pytest
 
 from pulse.security.hide_password import without_dsn
-from tests.support.systems.system import running, until
+from tests.support.systems.system import running
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.process, pytest.mark.system]
 

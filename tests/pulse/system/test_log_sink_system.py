@@ -14,7 +14,7 @@ from typing import Final
 import pytest
 
 from tests.support.servers.streams import DEADLINE_S, PIPE_BYTES, Reader
-from tests.support.systems.peers import until
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.timeout(30)  # what blocks for ever has failed
 

@@ -17,7 +17,7 @@ from anyio.lowlevel import checkpoint
 
 from pulse.system import process_tree, processes
 from tests.support.checking.descriptors import free_descriptors
-from tests.support.systems.peers import until
+from tests.support.waiting import until
 
 DAEMON = """
 import os, sys, time

@@ -10,8 +10,8 @@ from uuid import UUID
 import pytest
 
 from tests.support.servers.fake_server import FakeServer, Heard, job, pair
-from tests.support.systems.peers import until
 from tests.support.systems.worker_kit import APP, worker
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.process, pytest.mark.timed]
 

@@ -12,8 +12,8 @@ import psutil
 import pytest
 
 from tests.support.servers.fake_server import FakeServer, Peer, job, pair
-from tests.support.systems.peers import until
 from tests.support.systems.worker_kit import worker
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.process, pytest.mark.timed]
 

@@ -7,9 +7,8 @@ import signal
 
 import pytest
 
-from tests.support.systems.peers import until
 from tests.support.systems.supervisor_kit import four, supervisor
-from tests.support.systems.system_kit import is_alive
+from tests.support.waiting import is_alive, until
 
 pytestmark = [pytest.mark.process, pytest.mark.system]
 

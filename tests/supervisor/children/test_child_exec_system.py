@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from pulse_supervisor.children import child_exec
-from tests.support.servers.embedded_kit import alive, needs_root
-from tests.support.systems.peers import until
+from tests.support.servers.embedded_kit import needs_root
+from tests.support.waiting import is_alive, until
 
 pytestmark = [pytest.mark.process, pytest.mark.timed]
 WRAPPER = [sys.executable, "-I", "-S", str(child_exec.__file__)]
@@ -52,7 +52,7 @@ def test_the_program_dies_with_its_parent(death: str) -> None:
         child = int(children.read_text().split()[0])
         until(lambda: Path(f"/proc/{child}/comm").read_text() == "sleep\n", "the program runs", 10)
         parent.kill()
-        until(lambda: not alive(child), "the program is dead", 5)
+        until(lambda: not is_alive(child), "the program is dead", 5)
 
 
 def test_a_parent_that_is_gone_already() -> None:

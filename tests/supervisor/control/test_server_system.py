@@ -15,8 +15,8 @@ import pytest
 
 from pulse.protocol import decode_any
 from pulse_supervisor.control.server import MAX_CONNECTIONS, MAX_FRAME_BYTES
-from tests.support.systems.peers import until
 from tests.support.systems.supervisor_kit import Caller, Rig, as_rows, four, script, supervisor
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.process, pytest.mark.system]
 

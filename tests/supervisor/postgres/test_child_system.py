@@ -13,9 +13,8 @@ import psutil
 import pytest
 
 from tests.support.servers.embedded_kit import needs_postgres, reachable_dir
-from tests.support.systems.peers import until
 from tests.support.systems.supervisor_kit import Rig, four, script, supervisor
-from tests.support.systems.system_kit import is_alive
+from tests.support.waiting import is_alive, until
 
 pytestmark = [pytest.mark.process, pytest.mark.postgres, needs_postgres, pytest.mark.system, pytest.mark.rest]
 

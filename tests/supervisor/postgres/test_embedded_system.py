@@ -22,7 +22,6 @@ from tests.support.servers.embedded_kit import (
     SYSTEM,
     WHEEL,
     Events,
-    alive,
     copy_made,
     needs_postgres,
     needs_wheel,
@@ -33,7 +32,7 @@ from tests.support.servers.embedded_kit import (
     this_account,
     values,
 )
-from tests.support.systems.peers import until
+from tests.support.waiting import is_alive, until
 from tests.support.whole import WHOLE
 
 pytestmark = [pytest.mark.process, pytest.mark.postgres, needs_postgres, pytest.mark.rest]
@@ -119,7 +118,7 @@ def test_the_server_dies_with_its_owner(state: Path) -> None:
     with owner(state) as process:
         pid = ready_pid(process)
         process.kill()
-        until(lambda: not alive(pid), "the postmaster is gone", 5.0)
+        until(lambda: not is_alive(pid), "the postmaster is gone", 5.0)
     with running(state) as (server, _):
         assert values(server, "SELECT 1") == ["1"]
     assert server.log_file.read_text().count("received fast shutdown request") == 2
@@ -166,7 +165,7 @@ def test_an_orphaned_backend_is_ended(state: Path, binaries: Path) -> None:
         process.wait()
         events = Events()
         postmaster.settle(server.cluster, events, own_end_s=0.05)
-        assert not alive(backend)
+        assert not is_alive(backend)
         assert events.seen[-1][1]["signal"] == "SIGKILL"
         second = embedded.run(server, events)
         embedded.stop(second)
@@ -275,7 +274,7 @@ def test_one_owner_at_a_time(state: Path) -> None:
         pid = ready_pid(process)
         with pytest.raises(EmbeddedError, match=rf"in use by another pulse \(pid {process.pid}\)"):
             embedded.prepare(state, embedded_user=None, log=Events())
-        assert alive(pid)
+        assert is_alive(pid)
 
 
 def test_a_log_that_grew_too_large_is_put_aside(state: Path) -> None:

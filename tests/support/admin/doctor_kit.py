@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -12,6 +11,7 @@ from pulse.ops.doctor.finding import Finding
 from pulse.ops.doctor.verdicts import judge
 from pulse.store.admin.doctor import expected_indexes, look
 from tests.support.store.helpers import Sql
+from tests.support.waiting import until_async
 
 # As an operator would have it, and able to keep prepared transactions and slots.
 SOUND: Final = {
@@ -24,7 +24,6 @@ SOUND: Final = {
     "max_prepared_transactions": "4",
 }
 WITHIN_S: Final = 10.0
-DEADLINE_S: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +59,6 @@ def said(finding: Finding) -> str:
     return "\n".join((finding.text, *finding.details))
 
 
-async def until(connection: Sql, sql: str) -> None:
+async def until_true(connection: Sql, sql: str) -> None:
     """Wait until *sql* says true."""
-    deadline_s = time.monotonic() + DEADLINE_S
-    while not await connection.fetchval(sql):
-        assert time.monotonic() < deadline_s, sql
-        await connection.execute("SELECT pg_stat_clear_snapshot()")
+    await until_async(lambda: connection.fetchval(sql), sql)

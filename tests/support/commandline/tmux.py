@@ -14,7 +14,7 @@ from typing import Final
 
 import pytest
 
-from tests.support.systems.peers import until
+from tests.support.waiting import until
 
 _CODE: Final = "the command ended with "
 

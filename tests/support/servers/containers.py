@@ -18,7 +18,7 @@ from typing import Final
 import psutil
 
 from pulse.system import processes
-from tests.support.systems.peers import until
+from tests.support.waiting import until
 
 ENDS_S: Final = 20.0
 _AS_ROOT: Final = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child=SIGKILL")

@@ -153,12 +153,3 @@ def permissions(*paths: Path) -> dict[str, tuple[int, int, int]]:
 def this_account() -> Account | None:
     """The account that a server runs under here."""
     return account_for(None, Events())
-
-
-def alive(pid: int) -> bool:
-    """Whether *pid* is a process that has not ended."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
-    except OSError:
-        return False
-    return text[text.rindex(")") + 2] not in "ZX"

@@ -24,7 +24,7 @@ from pulse_actors.dispatcher.writes.report import ReportWriter
 from pulse_actors.shared.identity import Host, Peer, compose, session_of, this_host
 from tests.support.store.claim_parts import claim_parts
 from tests.support.store.helpers import TOPIC, Patch, Row, Sql, forge, read
-from tests.support.waiting import until
+from tests.support.waiting import is_alive, until_async
 
 LEASE_S: Final = 30.0
 HOST: Final = this_host("here")
@@ -89,16 +89,9 @@ def identity_of(pid: int, name: str = "w") -> str:
     return compose(HOST, Peer(pid, 0, 0, processes.start_time(pid), HOST.pidns), name)
 
 
-def is_alive(pid: int) -> bool:
-    """Whether the process is there, and no zombie."""
-    return processes.state(pid) not in {"", "Z", "X"}
-
-
 async def dead(pid: int) -> None:
     """Return when the process has ended."""
-    with anyio.fail_after(DEADLINE_S):
-        while is_alive(pid):
-            await anyio.lowlevel.checkpoint()
+    await until_async(lambda: not is_alive(pid), f"the end of {pid}")
 
 
 class Floor:
@@ -152,7 +145,7 @@ class Floor:
 
     async def wait_buried(self, worker: RegisteredWorker) -> None:
         """Return when its burial is over, and all that comes of it is written."""
-        await until(lambda: self.deaths.watched(worker.identity) is not worker, "it is buried")
+        await until_async(lambda: self.deaths.watched(worker.identity) is not worker, "it is buried")
         with anyio.fail_after(DEADLINE_S):
             await self.results.batcher.wait_idle()
 

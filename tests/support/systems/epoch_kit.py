@@ -21,8 +21,8 @@ import asyncpg
 import pulse
 from pulse.common.ids import uuid7
 from tests.chaos.database import Own, Sql, own_database
-from tests.support.systems.system import until
 from tests.support.systems.system_kit import Entry, Whole, place
+from tests.support.waiting import until
 
 SETTINGS: Final = {"PULSE_LEASE_S": "6", "PULSE_HEARTBEAT_S": "2", "PULSE_SWEEP_S": "2"}
 SERVER: Final = {"fsync": "off", "max_wal_size": "256MB"}

@@ -16,8 +16,9 @@ from pulse_supervisor.postgres import binaries
 from tests.chaos.database import Own, Sql, own_database
 from tests.support.store import notify_queue
 from tests.support.systems.epoch_kit import Load, overlaps, starts, twice
-from tests.support.systems.system import Body, until
-from tests.support.systems.system_kit import END_S, Pool, Whole, is_alive, measured, place, since
+from tests.support.systems.system import Body
+from tests.support.systems.system_kit import END_S, Pool, Whole, measured, place, since
+from tests.support.waiting import is_alive, until
 
 SETTINGS: Final = {"PULSE_LEASE_S": "6", "PULSE_HEARTBEAT_S": "2", "PULSE_SWEEP_S": "2"}
 SERVER: Final = {

@@ -21,21 +21,10 @@ from pulse.common.ids import uuid7
 from pulse.protocol import Frame, FrameReader, decode_any, encode
 
 DEADLINE_S: Final = 20.0  # for what takes milliseconds on a quiet machine
-LONGEST_PAUSE_S: Final = 0.025  # between two looks; the first ones follow each other faster
 LARGE_FRAME_BYTES: Final = 64 * 1024 * 1024  # a test reads whatever comes
 Body = dict[str, Any]
 Pair = tuple[bytes, int]
 T = TypeVar("T")
-
-
-def until(look: Callable[[], T], what: str, within_s: float = DEADLINE_S) -> T:
-    """What *look* returns as soon as that is true; fails when it is not in time."""
-    deadline_s, pause_s = time.monotonic() + within_s, 0.002
-    while not (seen := look()):
-        assert time.monotonic() < deadline_s, f"not within {within_s} s: {what}"
-        select.select([], [], [], pause_s)  # leaves the processor to those who are waited for
-        pause_s = min(pause_s * 1.2, LONGEST_PAUSE_S)
-    return seen
 
 
 class Refused(Exception):

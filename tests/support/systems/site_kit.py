@@ -7,8 +7,9 @@ import uuid
 from dataclasses import dataclass
 from typing import Any
 
-from tests.support.systems.system import Body, Peer, new_job, until
+from tests.support.systems.system import Body, Peer, new_job
 from tests.support.systems.system_kit import Whole
+from tests.support.waiting import until
 
 
 @dataclass(frozen=True, slots=True)

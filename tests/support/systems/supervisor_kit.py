@@ -19,8 +19,7 @@ import psutil
 
 from pulse.protocol import Frame, FrameReader, decode_any, encode
 from tests.support.servers.streams import JsonLines
-from tests.support.systems.peers import until
-from tests.support.systems.system_kit import is_alive
+from tests.support.waiting import is_alive, until
 
 PROGRAM = Path(__file__).with_name("supervisor_under_test.py")
 ROOT = Path(__file__).parents[3]

@@ -23,7 +23,8 @@ import psutil
 
 from tests.support.confidential import search_logs
 from tests.support.servers.streams import JsonLines
-from tests.support.systems.peers import DEADLINE_S, Body, Pair, Peer, Refused, Worker, new_job, until
+from tests.support.systems.peers import DEADLINE_S, Body, Pair, Peer, Refused, Worker, new_job
+from tests.support.waiting import is_alive, until
 
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
@@ -40,7 +41,6 @@ __all__ = [
     "new_job",
     "running",
     "short_directory",
-    "until",
 ]
 
 PROGRAM: Final = Path(sys.executable).with_name("pulse-supervisor")
@@ -117,7 +117,7 @@ class System:
             self._left = psutil.Process(process.pid).children(recursive=True)
         process.send_signal(number)
         code = process.wait(DEADLINE_S)
-        until(lambda: not any(map(_is_alive, self._left)), "its children end")
+        until(lambda: not any(is_alive(process.pid) for process in self._left), "its children end")
         return code
 
     def close(self) -> None:
@@ -225,13 +225,6 @@ def _greeted(peer: Peer) -> Peer:
     peer.send("hello", 0, protocol=1, role="client")
     peer.welcome = peer.answer(0)
     return peer
-
-
-def _is_alive(process: psutil.Process) -> bool:
-    try:
-        return process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 @contextlib.contextmanager

@@ -22,7 +22,8 @@ from pulse.job import Job
 from tests.support.apps.system_app import LEDGER
 from tests.support.servers.streams import JsonLines
 from tests.support.systems import system
-from tests.support.systems.system import Body, until
+from tests.support.systems.system import Body
+from tests.support.waiting import is_alive, until
 
 ROOT: Final = Path(__file__).parents[3]
 APP: Final = "tests.support.apps.system_app:app"
@@ -273,14 +274,6 @@ def run(
         timeout=within_s,
         check=False,
     )
-
-
-def is_alive(pid: int) -> bool:
-    """Whether *pid* is a process that is not dead yet."""
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 def rows_of(value: object) -> list[Body]:

@@ -25,8 +25,8 @@ from pulse.common.ids import uuid7
 from pulse.system.restart_policy import Intensity
 from tests.chaos.database import Own, Sql, own_database
 from tests.support.systems.epoch_kit import SPEED_S, Load, starts, twice
-from tests.support.systems.system import until
 from tests.support.systems.system_kit import SHORT_LEASE, Pool, Whole, measured, place
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.patient, pytest.mark.rest]
 

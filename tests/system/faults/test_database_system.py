@@ -14,8 +14,8 @@ from pulse.common.ids import uuid7
 from tests.support.store.notify_queue import NotifyQueue
 from tests.support.systems.epoch_kit import Load
 from tests.support.systems.fault_kit import Trial, trial
-from tests.support.systems.system import until
 from tests.support.systems.system_kit import ACTORS
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.heavy, pytest.mark.patient]
 

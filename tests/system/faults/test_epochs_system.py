@@ -20,8 +20,8 @@ from tests.support.systems.epoch_kit import (
     starts,
     twice,
 )
-from tests.support.systems.system import until
 from tests.support.systems.system_kit import Whole, measured, place
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.patient]
 

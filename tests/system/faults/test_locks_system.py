@@ -10,8 +10,8 @@ from uuid import UUID
 
 import pytest
 
-from tests.support.systems.system import until
 from tests.support.systems.system_kit import END_S, SHORT_LEASE, Whole, place, since
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.heavy, pytest.mark.patient, pytest.mark.rest]
 

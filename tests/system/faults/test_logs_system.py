@@ -19,8 +19,8 @@ import pytest
 
 from pulse.client.requests import NewJob
 from tests.support.servers.postgres import Postgres
-from tests.support.systems.system import until
-from tests.support.systems.system_kit import APP, END_S, ROOT, SHORT_LEASE, Pool, Whole, is_alive, measured, place
+from tests.support.systems.system_kit import APP, END_S, ROOT, SHORT_LEASE, Pool, Whole, measured, place
+from tests.support.waiting import is_alive, until
 
 pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.patient, pytest.mark.rest]
 

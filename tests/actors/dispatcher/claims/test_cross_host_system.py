@@ -10,7 +10,8 @@ import pytest
 
 from pulse.store.rows import to_us
 from tests.support.systems.peers import Worker, new_job
-from tests.support.systems.system import Pair, System, running, until
+from tests.support.systems.system import Pair, System, running
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system, pytest.mark.rest]
 

@@ -26,18 +26,8 @@ from pulse_actors.dispatcher.workers.deadlines import HandlerDeadlines
 from pulse_actors.dispatcher.workers.records import HeldJob, RegisteredWorker
 from tests.support.store.claim_parts import claim_parts
 from tests.support.store.helpers import TOPIC, Patch, Sql, history
-from tests.support.store.recovery_kit import (
-    DEADLINE_S,
-    HOST,
-    Floor,
-    Process,
-    floor,
-    is_alive,
-    new_worker,
-    process,
-    wire_of,
-)
-from tests.support.waiting import until
+from tests.support.store.recovery_kit import DEADLINE_S, HOST, Floor, Process, floor, new_worker, process, wire_of
+from tests.support.waiting import is_alive, until_async
 
 pytestmark = pytest.mark.heavy
 
@@ -75,7 +65,7 @@ class Hall(Floor):
 
     async def until_closed(self) -> None:
         """Return when nobody is being closed any more."""
-        await until(lambda: not self.hung_handlers._closing, "nobody is being closed")
+        await until_async(lambda: not self.hung_handlers._closing, "nobody is being closed")
 
     async def outcome(self, job: bytes) -> tuple[str, str | None]:
         """How the only attempt in its history ended."""
@@ -281,7 +271,7 @@ async def test_a_handler_that_ends_after_all(
     job, sibling = await at.limited(worker), await at.running(worker)
     at.start(worker)
     assert at.due(tasks)
-    await until(lambda: (job, 1) in worker.jobs.forced_endings, "its ending is forced")
+    await until_async(lambda: (job, 1) in worker.jobs.forced_endings, "its ending is forced")
     assert worker.closing
     if is_written:
         at.registry.free(worker, [(job, 1), (sibling, 1)])
@@ -322,7 +312,7 @@ async def test_siblings_may_finish(at: Hall, tasks: TaskGroup, monkeypatch: Patc
     worker.held[queued, 1].started = False
     at.start(worker)
     assert at.due(tasks)
-    await until(lambda: bool(wire_of(worker).bodies("stop")), "a stop")
+    await until_async(lambda: bool(wire_of(worker).bodies("stop")), "a stop")
     assert wire_of(worker).bodies("stop") == [{"jobs": [(queued, 1, "recall")]}]
     await anyio.wait_all_tasks_blocked()
     assert not worker.leaving
@@ -392,7 +382,7 @@ async def test_stacks_come_from_the_pool_parent(
     job = await at.limited(worker)
     at.start(worker)
     assert at.due(tasks)
-    await until(lambda: bool(wire_of(parent).sent), "a frame to the parent")
+    await until_async(lambda: bool(wire_of(parent).sent), "a frame to the parent")
     ((kind, number, body),) = wire_of(parent).sent
     assert (kind, body) == ("stack", {"session": worker.facts.session})
     assert number is not None
@@ -437,7 +427,7 @@ async def test_a_worker_that_answers_knows_best(
         await anyio.wait_all_tasks_blocked()
         if first is not None:
             at.stacks.answer(worker, number, first)
-        await until(lambda: bool(shown), "a stack is shown")
+        await until_async(lambda: bool(shown), "a stack is shown")
         assert shown.pop() == best
 
 
@@ -455,7 +445,7 @@ async def test_without_a_pool_parent_only_the_worker_can_tell(
     tasks.start_soon(take)
     await anyio.wait_all_tasks_blocked()
     at.stacks.answer(worker, wire_of(worker).sent[-1][1], StackAnswer("here"))
-    await until(lambda: bool(shown), "a stack is shown")
+    await until_async(lambda: bool(shown), "a stack is shown")
     assert shown.pop() == HandlerStack("here", living.pid)
     monkeypatch.setattr(looking, "ANSWER_S", 0.0)
     assert await at.stacks.take(worker, (b"1" * 16, 2)) is None

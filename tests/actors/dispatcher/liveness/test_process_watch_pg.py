@@ -36,11 +36,11 @@ from tests.support.store.recovery_kit import (
     dead,
     floor,
     identity_of,
-    is_alive,
     new_worker,
     process,
     wire_of,
 )
+from tests.support.waiting import is_alive
 
 pytestmark = pytest.mark.heavy
 

@@ -11,8 +11,8 @@ from uuid import UUID
 import pytest
 
 from pulse.job import Job
-from tests.support.systems.system import until
-from tests.support.systems.system_kit import Pool, Whole, is_alive, measured, since
+from tests.support.systems.system_kit import Pool, Whole, measured, since
+from tests.support.waiting import is_alive, until
 
 pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system]
 

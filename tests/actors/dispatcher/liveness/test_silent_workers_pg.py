@@ -31,11 +31,10 @@ from tests.support.store.recovery_kit import (
     ago,
     floor,
     identity_of,
-    is_alive,
     new_worker,
     process,
 )
-from tests.support.waiting import until
+from tests.support.waiting import is_alive, until_async
 
 pytestmark = pytest.mark.heavy
 
@@ -83,7 +82,7 @@ class Room(Floor):
 
     async def until_done(self) -> None:
         """Return when nobody is being killed any more."""
-        await until(lambda: not self.silence._being_killed, "nobody is being killed")
+        await until_async(lambda: not self.silence._being_killed, "nobody is being killed")
 
     async def lease_s(self, job: bytes) -> float:
         """How long the lease still lasts."""
@@ -217,7 +216,7 @@ async def test_who_answers_late_is_not_killed(at: Room, tasks: TaskGroup, monkey
     worker = at.silent(deaf.pid)
     await at.running(worker)
     await look(at, tasks)
-    await until(lambda: signal.SIGTERM in at.signals, "SIGTERM")
+    await until_async(lambda: signal.SIGTERM in at.signals, "SIGTERM")
     assert worker.jobs.forced_endings
     worker.contact.beaten_s = time.monotonic()
     await at.until_done()
@@ -299,7 +298,7 @@ async def test_what_has_lapsed_for_a_living_worker_is_free(at: Room, living: Pro
         assert at.registry.running_in_hand([job]) == {job}  # not before: it would be given back beside
     await at.wait(job, status="RETRYING")
     if is_connected:
-        await until(lambda: not worker.held, "it holds nothing")
+        await until_async(lambda: not worker.held, "it holds nothing")
 
 
 async def test_who_is_connected_is_no_stranger(at: Room, living: Process) -> None:
@@ -344,10 +343,10 @@ async def test_a_dispatcher_that_was_stopped_blames_nobody(
     worker.contact.beaten_s = time.monotonic() + LONG_S  # as far as this test is concerned it beats
     await at.running(worker)
     tasks.start_soon(silence.run, [])
-    await until(lambda: len(looks) >= 2, "two looks")
+    await until_async(lambda: len(looks) >= 2, "two looks")
     Clock.ahead_s = 2 * LONG_S
     before = len(looks)
-    await until(lambda: len(looks) >= before + 3, "three more looks")
+    await until_async(lambda: len(looks) >= before + 3, "three more looks")
     assert not silence._being_killed
     assert at.signals == []
 
@@ -356,7 +355,7 @@ async def test_the_living_of_the_start_are_watched(at: Room, tasks: TaskGroup, l
     """Who held jobs before anybody said hello is a stranger from the first moment on."""
     await at.row(identity_of(living.pid))
     tasks.start_soon(at.silence.run, [identity_of(living.pid)])
-    await until(lambda: at.deaths.watched(identity_of(living.pid)) is not None, "it is watched")
+    await until_async(lambda: at.deaths.watched(identity_of(living.pid)) is not None, "it is watched")
 
 
 async def test_what_a_worker_that_is_not_connected_was_never_given(at: Room, living: Process) -> None:
@@ -438,7 +437,7 @@ async def test_a_stranger_that_holds_nothing_any_more(at: Room, tasks: TaskGroup
     await stranger(at, living.pid)
     await at.connection.execute("DELETE FROM pulse.jobs")
     await look(at, tasks)
-    await until(lambda: at.deaths.watched(identity_of(living.pid)) is None, "it is not watched")
+    await until_async(lambda: at.deaths.watched(identity_of(living.pid)) is None, "it is not watched")
     assert (at.registry.strangers, at.deaths.in_hand(), at.signals) == ({}, [], [])
     assert not at.silence._being_killed
     await at.row(identity_of(living.pid))

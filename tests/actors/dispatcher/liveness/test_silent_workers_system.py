@@ -14,8 +14,9 @@ import psutil
 import pytest
 
 from tests.support.systems.lone_worker import Manner, lone_worker
-from tests.support.systems.peers import Body, Pair, new_job, until
+from tests.support.systems.peers import Body, Pair, new_job
 from tests.support.systems.system import System
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system]
 

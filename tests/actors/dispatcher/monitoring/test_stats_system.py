@@ -14,8 +14,8 @@ import pulse
 from pulse.client.requests import NewJob
 from pulse.protocol.stats import Rates, Series
 from tests.support.servers.postgres import Postgres
-from tests.support.systems.system import until
 from tests.support.systems.system_kit import SHORT_LEASE, Whole, place
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system]
 

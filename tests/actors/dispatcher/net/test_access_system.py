@@ -22,7 +22,8 @@ from pulse_supervisor.control.server import MOST_OF_ONE
 from tests.support.checking.markdown import DOCS, section, table
 from tests.support.servers.accounts import account, needs_root, stranger
 from tests.support.servers.postgres import Postgres
-from tests.support.systems.system import Peer, Refused, System, new_job, running, until
+from tests.support.systems.system import Peer, Refused, System, new_job, running
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.postgres, pytest.mark.process, needs_root, pytest.mark.system]
 

@@ -13,7 +13,8 @@ import pytest
 
 from pulse import protocol
 from tests.support.servers.postgres import Postgres
-from tests.support.systems.system import System, running, until
+from tests.support.systems.system import System, running
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.postgres, pytest.mark.process, pytest.mark.system, pytest.mark.rest]
 

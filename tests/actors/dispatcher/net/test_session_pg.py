@@ -49,7 +49,7 @@ from pulse_actors.shared.identity import Peer, compose
 from tests.support.store.claim_parts import claim_parts
 from tests.support.store.helpers import TOPIC, Patch, Sql, forge, found_of, read
 from tests.support.store.recovery_kit import DEADLINE_S, HOST, LEASE_S, Floor, Wire, floor, new_worker, process, wire_of
-from tests.support.systems.peers import until
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.heavy
 

@@ -43,8 +43,9 @@ from pulse_supervisor.preflight import check_edge
 from tests.support.confidential import confidential
 from tests.support.servers.certificates import Authority, Pair
 from tests.support.servers.postgres import Postgres
-from tests.support.systems.system import Peer, Refused, new_job, short_directory, until
+from tests.support.systems.system import Peer, Refused, new_job, short_directory
 from tests.support.systems.system_kit import ROOT, SHORT_LEASE, Whole, place
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.postgres, pytest.mark.process, pytest.mark.system, pytest.mark.rest]
 

@@ -10,7 +10,8 @@ from typing import Final
 
 import pytest
 
-from tests.support.systems.system import Body, Peer, System, new_job, until
+from tests.support.systems.system import Body, Peer, System, new_job
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.postgres, pytest.mark.process, pytest.mark.system]
 

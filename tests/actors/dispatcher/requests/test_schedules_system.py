@@ -8,7 +8,8 @@ from typing import Any, Final
 
 import pytest
 
-from tests.support.systems.system import Body, Peer, System, until
+from tests.support.systems.system import Body, Peer, System
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.postgres, pytest.mark.process, pytest.mark.system]
 

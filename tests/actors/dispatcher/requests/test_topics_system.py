@@ -9,7 +9,8 @@ from typing import Any, Final
 
 import pytest
 
-from tests.support.systems.system import Peer, System, new_job, until
+from tests.support.systems.system import Peer, System, new_job
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.postgres, pytest.mark.process, pytest.mark.system]
 

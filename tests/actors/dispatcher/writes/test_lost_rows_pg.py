@@ -16,7 +16,7 @@ from pulse_actors.dispatcher.writes.submit import PendingSubmit
 from pulse_actors.runtime import actor
 from tests.support.store.helpers import TOPIC, Patch, Sql, job
 from tests.support.store.recovery_kit import Floor, Wire, new_worker, wire_of
-from tests.support.waiting import until
+from tests.support.waiting import until_async
 
 pytestmark = pytest.mark.heavy
 
@@ -86,7 +86,7 @@ async def test_a_constraint_that_is_not_pulses(store: Store, connection: Sql, mo
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(floor.results.run)
-        await until(is_kept, "it is known to be refused")
+        await until_async(is_kept, "it is known to be refused")
         assert (await floor.read(one))["status"] == "RUNNING"
         await connection.execute("ALTER TABLE pulse.jobs DROP CONSTRAINT strange")
         await floor.wait(one, status="COMPLETED", attempts=1, last_error=None)

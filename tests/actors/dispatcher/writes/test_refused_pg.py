@@ -31,7 +31,7 @@ from pulse_actors.watchdog import expiry
 from tests.support.store.helpers import TOPIC, Patch, Sql, forge, found_of, job, read
 from tests.support.store.recovery_kit import DEADLINE_S, HOST, LEASE_S, Floor, Wire, new_worker, wire_of
 from tests.support.store.refusing_kit import refusing, spoil, sqlstates
-from tests.support.waiting import until as until_within
+from tests.support.waiting import until_async
 
 if TYPE_CHECKING:
     from pulse_actors.dispatcher.workers.records import RegisteredWorker
@@ -41,7 +41,7 @@ pytestmark = pytest.mark.heavy
 DEAD: Final = "SELECT count(*) FROM pulse.jobs WHERE status = 'DEAD_LETTERED'"
 STATES: Final = sqlstates()
 PAST: Final = datetime(2020, 1, 1, tzinfo=UTC)
-until = partial(until_within, deadline_s=60.0)  # of many statements that are refused, on a busy machine
+until = partial(until_async, within_s=60.0)  # of many statements that are refused, on a busy machine
 WAITED: Final = frozenset({"55P03", "57014"})  # a claim that had to wait, or took too long, blames no job
 AT_ONCE: Final = ("08006", "53300", "55P03", "57014", "57P01")  # said without a wait, of one job, they are about it
 RUNNING: Final = "SELECT count(*) FROM pulse.jobs WHERE status = 'RUNNING'"
@@ -293,7 +293,7 @@ async def test_what_is_let_go_with_another(counter: Counter, connection: Sql) ->
         await counter.claims.loop.pass_once()
         return counter.assigned() == {*jobs}
 
-    await until_within(all_of_them, "all of them", deadline_s=10.0)
+    await until_async(all_of_them, "all of them", within_s=10.0)
 
 
 @pytest.mark.rest

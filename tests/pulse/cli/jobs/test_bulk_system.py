@@ -13,7 +13,8 @@ import pulse
 from tests.support.commandline.cli import PULSE
 from tests.support.commandline.tmux import Screen, screen
 from tests.support.systems.site_kit import Site
-from tests.support.systems.system import new_job, until
+from tests.support.systems.system import new_job
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system, pytest.mark.rest]
 

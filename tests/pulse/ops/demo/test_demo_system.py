@@ -21,8 +21,8 @@ import psutil
 import pytest
 
 from tests.support.servers.embedded_kit import IS_ROOT, needs_postgres, reachable_dir
-from tests.support.systems.system import until
 from tests.support.systems.system_kit import clean_environment, measured, since
+from tests.support.waiting import until
 from tests.support.whole import WHOLE
 
 pytestmark = [pytest.mark.process, pytest.mark.postgres, needs_postgres, pytest.mark.patient, pytest.mark.rest]

@@ -16,7 +16,7 @@ from anyio.lowlevel import checkpoint
 from pulse.ops.doctor.finding import State
 from pulse.ops.doctor.verdicts import judge
 from pulse.store.admin.doctor import QUESTIONS, expected_indexes, look
-from tests.support.admin.doctor_kit import WITHIN_S, Patient, said, until
+from tests.support.admin.doctor_kit import WITHIN_S, Patient, said, until_true
 from tests.support.confidential import confidential
 from tests.support.servers.bouncer import bouncer
 from tests.support.servers.postgres import Postgres
@@ -80,7 +80,7 @@ async def test_locks(patient: Patient) -> None:
     holder, waiter = await patient.session(), await patient.session()
     await holder.execute("BEGIN; LOCK TABLE pulse.schedules IN ACCESS EXCLUSIVE MODE")
     waiting = asyncio.ensure_future(waiter.execute("UPDATE pulse.schedules SET paused = true"))
-    await until(
+    await until_true(
         patient.sql,
         "SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()",
     )
@@ -142,7 +142,7 @@ async def test_tables(patient: Patient) -> None:
     await patient.sql.execute(
         "SELECT count(pulse.submit('x')) FROM generate_series(1, 50); UPDATE pulse.jobs SET priority = 1"
     )
-    await until(patient.sql, "SELECT n_dead_tup = 50 FROM pg_stat_user_tables WHERE relname = 'jobs'")
+    await until_true(patient.sql, "SELECT n_dead_tup = 50 FROM pg_stat_user_tables WHERE relname = 'jobs'")
     finding = (await patient.found(served={"default"}))["tables"]
     assert (finding.state, finding.text) == (State.WRONG, "autovacuum is off for pulse.jobs")
     seen = await look(patient.dsn, WITHIN_S)

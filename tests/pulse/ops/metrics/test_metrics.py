@@ -23,7 +23,7 @@ from pulse.ops.metrics.snapshot import MetricsSnapshot, MetricsSource
 from pulse.protocol.answers import read
 from pulse.protocol.stats import Stats
 from tests.support.checking.markdown import DOCS, section, table
-from tests.support.systems.peers import until
+from tests.support.waiting import until
 
 HOSTILE: Final = [
     'a"b', "a\nb", "a\\b", "\ud800", "\u202eabc", "x" * 200, "x" * 199 + "y", "é", "", "{}", "a\0b", "\x1b[2J",

@@ -20,8 +20,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from pulse.client.requests import NewJob
 from tests.support.servers.postgres import Postgres
-from tests.support.systems.system import until
 from tests.support.systems.system_kit import END_S, SHORT_LEASE, Whole, place
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system, pytest.mark.rest]
 

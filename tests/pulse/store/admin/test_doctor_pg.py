@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.support.admin.doctor_kit import Patient, until
+from tests.support.admin.doctor_kit import Patient, until_true
 from tests.support.admin.roles_kit import CALLS, MAY, SETS
 from tests.support.servers.postgres import Postgres
 
@@ -58,7 +58,7 @@ async def test_connections_are_counted(patient: Patient, empty: str) -> None:
     try:
         others = await patient.sql.fetchval(BACKENDS)
         (mine,) = await patient.rows("connections")
-        await until(patient.sql, f"SELECT ({BACKENDS}) = {others}")
+        await until_true(patient.sql, f"SELECT ({BACKENDS}) = {others}")
         (theirs,) = await patient.rows("connections", dsn=re.sub(r"user=[^&]*", f"user={role}", patient.dsn))
     finally:
         await patient.sql.execute(f"DROP ROLE {role}")
@@ -158,9 +158,9 @@ async def test_locks_that_matter(patient: Patient, empty: str) -> None:
         asyncio.ensure_future(other.execute("UPDATE made SET a = 3")),
         asyncio.ensure_future(asking.execute("SELECT pg_advisory_lock(1)")),
     ]
-    await until(patient.sql, WAITING.format(3))
+    await until_true(patient.sql, WAITING.format(3))
     waiting.append(asyncio.ensure_future(third.execute("UPDATE pulse.topics SET max_attempts = 2")))
-    await until(patient.sql, WAITING.format(4))
+    await until_true(patient.sql, WAITING.format(4))
     found = {(row["pid"], row["what"], *row["blockers"]) for row in await patient.rows("locks")}
     for session in (holder, writer, elsewhere):
         await session.execute("ROLLBACK; SELECT pg_advisory_unlock_all()")

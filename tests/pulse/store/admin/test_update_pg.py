@@ -19,7 +19,7 @@ from pulse.store.statements import STATEMENTS
 from tests.support.admin.upgrade_kit import DEVELOPMENT, catalogue, make_upgrades
 from tests.support.servers.postgres import Postgres
 from tests.support.store.helpers import Patch, Sql
-from tests.support.waiting import until
+from tests.support.waiting import until_async
 
 STEP: Final = "CREATE TABLE pulse.later (id int); INSERT INTO pulse.later VALUES (1)"
 _BOTH_WAIT: Final = "SELECT count(*) = 2 FROM pg_stat_activity WHERE $1 = ANY (pg_blocking_pids(pid))"
@@ -78,7 +78,7 @@ async def test_two_upgrade_at_once(installed: Sql, empty_dsn: str, monkeypatch: 
         upgrades = [asyncio.create_task(ensure_schema(one)) for one in both]
         watcher = await asyncpg.connect(empty_dsn)
 
-        await until(
+        await until_async(
             lambda: watcher.fetchval(_BOTH_WAIT, installed.get_server_pid()),
             "two sessions that wait for the lock of migrations",
         )

@@ -21,7 +21,7 @@ from tests.support.confidential import confidential
 from tests.support.servers.postgres import PASSWORD_ROLE
 from tests.support.servers.proxy import Proxy, socket_of, through
 from tests.support.store.helpers import Patch, Sql
-from tests.support.waiting import until
+from tests.support.waiting import until_async
 
 pytestmark = [pytest.mark.timed, pytest.mark.heavy]
 
@@ -153,7 +153,7 @@ async def test_a_statement_that_is_cut_short(pool: Pool, connection: Sql, *, is_
             await used.fetch(FOREVER)
 
     task = asyncio.create_task(use())
-    await until(lambda: is_running(connection, FOREVER), "the statement to run")
+    await until_async(lambda: is_running(connection, FOREVER), "the statement to run")
     if is_terminated:
         await connection.execute("SELECT pg_terminate_backend($1)", before)
     else:
@@ -184,7 +184,7 @@ async def test_a_backend_that_was_terminated_while_idle(pool: Pool, connection: 
         await checkpoint()
         return idle.is_closed()
 
-    await until(is_seen, "the loop to see the end of the connection")
+    await until_async(is_seen, "the loop to see the end of the connection")
     assert await pid_of(pool) != before
 
 
@@ -333,7 +333,7 @@ async def test_close(pool: Pool, connection: Sql) -> None:
         pool.close()
         assert not used.is_closed()
     assert used.is_closed()
-    await until(lambda: is_gone(connection, pid), "the backend to end")
+    await until_async(lambda: is_gone(connection, pid), "the backend to end")
 
 
 @pytest.mark.parametrize(

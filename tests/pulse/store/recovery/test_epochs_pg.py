@@ -19,7 +19,7 @@ from pulse.store.statements import STATEMENTS
 from pulse.store.store import Store
 from tests.support.store.epoch_kit import HOST, LEASE_S, ME, OTHER, clean, come, raised
 from tests.support.store.helpers import NOW, TOPIC, WORKER, Patch, Sql, forge, found_of, history, holding, job, read
-from tests.support.waiting import until
+from tests.support.waiting import until_async
 
 FLOOR: Final = 1000
 
@@ -185,7 +185,7 @@ async def test_two_hosts_raise_at_once(
     async def is_met() -> bool:
         return task.done() or bool(await connection.fetchval(waits))
 
-    await until(is_met, "the second to finish or to wait")
+    await until_async(is_met, "the second to finish or to wait")
     await (transaction.commit() if commit else transaction.rollback())
     made = await task
     assert (made is None) == (commit and first == second)

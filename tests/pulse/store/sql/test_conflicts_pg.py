@@ -20,7 +20,7 @@ from anyio.lowlevel import checkpoint
 from tests.support.store import audit
 from tests.support.store.helpers import Sql
 from tests.support.store.ops import CLAIM, EXPIRE, OPS, SET_TOPIC, STAGES, Op, Session, made, said, state
-from tests.support.waiting import until
+from tests.support.waiting import until_async
 
 pytestmark = pytest.mark.heavy
 
@@ -72,7 +72,7 @@ class Arena:
         async def is_met() -> bool:
             return meeting.done() or bool(await self.watcher.fetchval(blocking, pid))
 
-        await until(is_met, f"{op} to finish or to wait")
+        await until_async(is_met, f"{op} to finish or to wait")
         return not meeting.done()
 
 

@@ -15,8 +15,8 @@ import pytest
 
 from tests.pulse.worker.isolation.test_run_system import APP, all_kinds, args, both_backends, run, zygote_of
 from tests.support.servers.fake_server import FakeServer, job, pair
-from tests.support.systems.peers import until
 from tests.support.systems.worker_kit import worker
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.process, pytest.mark.timed]
 

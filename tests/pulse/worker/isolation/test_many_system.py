@@ -13,8 +13,8 @@ import pytest
 
 from tests.pulse.worker.isolation.test_run_system import APP, args
 from tests.support.servers.fake_server import FakeServer, Peer, job, pair
-from tests.support.systems.peers import until
 from tests.support.systems.worker_kit import WorkerProcess, worker
+from tests.support.waiting import until
 from tests.support.whole import WHOLE
 
 pytestmark = [pytest.mark.process, pytest.mark.timed, pytest.mark.rest]

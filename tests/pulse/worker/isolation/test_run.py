@@ -39,7 +39,7 @@ from pulse.worker.isolation.messages import (
     to_cell,
 )
 from pulse.worker.isolation.run import CellRun
-from tests.support.waiting import until
+from tests.support.waiting import until_async
 
 pytestmark = pytest.mark.anyio
 
@@ -162,7 +162,7 @@ async def test_from_work_to_result() -> None:
         work = await it.heard(CellJob)
         assert work.job == it.attempt.job
         it.say(Begun(), CellProgress("1"), CellCheckpoint("2"), CellResult("retry", (9.5, "later")))
-        await until(lambda: len(it.office.said) == 3, "three words")
+        await until_async(lambda: len(it.office.said) == 3, "three words")
         assert it.office.said == ["begun", ("progress", "1"), ("checkpoint", "2")]
         assert not it.office.has_heard_of_the_end(), "its process has not ended"
         it.end()
@@ -226,7 +226,7 @@ async def test_death_by_want_of_memory(kills: str, how: str, tmp_path: Any) -> N
     async with anyio.create_task_group() as group:
         group.start_soon(played.run.run, processes.OomKills(counts, 1))
         played.say(Begun())
-        await until(lambda: bool(played.office.said), "a word")
+        await until_async(lambda: bool(played.office.said), "a word")
         counts.write_text(kills)
         played.end(signal.SIGKILL)
     assert played.office.ending == crashed(how, -9)
@@ -246,11 +246,11 @@ async def test_one_that_does_not_obey_ends_as_what_stopped_it(reason: Any, endin
     """It is asked first, then killed; how it died does not matter then, but where it was does."""
     async with play(stall_s=1.5) as it:
         it.say(Begun())
-        await until(lambda: bool(it.office.said), "a word")
+        await until_async(lambda: bool(it.office.said), "a word")
         it.attempt.stopped = reason
         it.run.cancel()
         assert (await it.heard(Interrupt)).reason == reason
-        await until(lambda: "cell_killed" in it.log.events, "cell_killed")
+        await until_async(lambda: "cell_killed" in it.log.events, "cell_killed")
         it.say(CellStack("here"))
         it.end(signal.SIGKILL)
     assert it.office.ending == ending
@@ -279,7 +279,7 @@ async def test_one_that_is_made_late() -> None:
     async with play() as it:
         it.attempt.stopped = "canceled"
         it.run.cancel()
-        await until(lambda: "cell_killed" in it.log.events, "cell_killed")
+        await until_async(lambda: "cell_killed" in it.log.events, "cell_killed")
         it.run.forked(process.pid, os.pidfd_open(process.pid))
         code = await anyio.to_thread.run_sync(process.wait)
         it.end(-code)
@@ -307,9 +307,9 @@ async def test_a_living_orphan_is_killed() -> None:
     async with play() as it:
         it.run.forked(process.pid, os.pidfd_open(process.pid))
         it.say(Begun())
-        await until(lambda: bool(it.office.said), "a word")
+        await until_async(lambda: bool(it.office.said), "a word")
         it.run.orphaned(crashed("SIGKILL", -9))
-        await until(it.office.has_heard_of_the_end, "the end is told")
+        await until_async(it.office.has_heard_of_the_end, "the end is told")
         assert process.wait() == -signal.SIGKILL
     assert it.office.ending == crashed("SIGKILL", -9)
 
@@ -333,7 +333,7 @@ async def test_a_lost_lease_is_told_once() -> None:
         it.office.lost = True
         it.run.look_at_lease()
         it.say(Begun())
-        await until(lambda: bool(it.office.said), "a word")
+        await until_async(lambda: bool(it.office.said), "a word")
         for lost in (True, True, False):
             it.office.lost = lost
             it.run.look_at_lease()
@@ -357,7 +357,7 @@ async def test_a_zygote_that_dies(began: bool) -> None:
         await it.heard(CellJob)
         if began:
             it.say(Begun())
-            await until(lambda: bool(it.office.said), "a word")
+            await until_async(lambda: bool(it.office.said), "a word")
         it.run.orphaned(crashed("SIGKILL", -9))
         await anyio.wait_all_tasks_blocked()
         assert not it.office.has_heard_of_the_end(), "it may live yet"
@@ -369,7 +369,7 @@ async def test_a_zygote_that_is_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that makes no cell for too long is to be killed; nothing waits for it for ever."""
     monkeypatch.setattr(run, "BEGIN_S", 0.02)
     async with play() as it:
-        await until(lambda: bool(it.stuck), "it is stuck")
+        await until_async(lambda: bool(it.stuck), "it is stuck")
         it.cell.close()
         it.run.orphaned(crashed("SIGKILL", -9))
     assert it.office.ending == RELEASED
@@ -395,7 +395,7 @@ async def test_junk_in_the_channel() -> None:
         it.say(Begun())
         it.cell.send(b"\0\0\0\4junk")
         it.say(CellResult("ok", None))
-        await until(lambda: bool(it.log.events), "a line in the log")
+        await until_async(lambda: bool(it.log.events), "a line in the log")
         it.end()
     assert it.log.events == ["cell_not_understood"]
     how = "exit code 0 (it wrote into a descriptor that was not its own)"

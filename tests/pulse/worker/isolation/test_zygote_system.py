@@ -12,8 +12,8 @@ import pytest
 from tests.pulse.worker.isolation.test_ending_system import gone, pid_in
 from tests.pulse.worker.isolation.test_run_system import APP, args, run, zygote_of
 from tests.support.servers.fake_server import FakeServer, Peer, job, pair
-from tests.support.systems.peers import until
 from tests.support.systems.worker_kit import WorkerProcess, worker
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.process, pytest.mark.timed]
 

@@ -12,8 +12,8 @@ import pytest
 
 from pulse.worker.execution.wakeup import SAME_SIGNAL_S, SIGNALED
 from tests.support.servers.fake_server import FakeServer, job
-from tests.support.systems.peers import until
 from tests.support.systems.worker_kit import worker
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.process, pytest.mark.timed]
 

@@ -18,8 +18,8 @@ from pulse.worker.execution.wakeup import WakeupEvent
 from pulse.worker.pool import proxy_heartbeat
 from pulse.worker.session.reconnect import Dialer
 from tests.support.servers.fake_server import FakeServer, Heard, Peer, job, pair
-from tests.support.systems.peers import until
 from tests.support.systems.worker_kit import worker
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.process, pytest.mark.timed]
 
