@@ -13,7 +13,7 @@ from typing import Any, Final, Self
 import pulse
 from pulse.common.ids import uuid7
 from tests.chaos.load.ledger import GOVERNED_TOPIC, Ledger
-from tests.chaos.load.operators import Staff
+from tests.chaos.load.operators import Operator
 from tests.chaos.load.turns import PATIENCE_S, Turns
 
 CLIENT_S: Final = 5.0
@@ -154,15 +154,17 @@ class Load:
         ledger: Where producers write.
         shape: What is submitted.
         seed: Of every choice.
-        staff: Operators that are there, too.
+        operators: Those that are there, too.
     """
 
-    def __init__(self, socket: Path, ledger: Ledger, shape: Shape, seed: int, staff: Sequence[Staff] = ()) -> None:
+    def __init__(
+        self, socket: Path, ledger: Ledger, shape: Shape, seed: int, operators: Sequence[Operator] = ()
+    ) -> None:
         self.producers = [
             Producer(socket, ledger, shape, random.Random(f"{seed}/{number}")) for number in range(shape.producers)
         ]
-        self._staff = staff
-        self._threads: list[Turns] = [*self.producers, *staff]
+        self._operators = operators
+        self._threads: list[Turns] = [*self.producers, *operators]
 
     def __enter__(self) -> Self:
         for thread in self._threads:
@@ -193,7 +195,7 @@ class Load:
             thread.rest()
         for thread in self._threads:
             thread.wait_rest()
-        for one in self._staff:
+        for one in self._operators:
             one.conclude()
 
     def go_on(self) -> None:

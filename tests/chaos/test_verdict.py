@@ -12,7 +12,7 @@ from uuid import UUID
 import pytest
 
 from tests.chaos.load.ledger import Ledger, Line, read
-from tests.chaos.verdicts.verdict import Database, Row, judge
+from tests.chaos.verdict import Database, Row, judge
 
 PID = 7
 A, B, C, D, E = (UUID(int=number) for number in range(1, 6))
