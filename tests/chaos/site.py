@@ -160,18 +160,15 @@ class Site:
         """Submit a job, with its lines in the ledger; waits until it is acknowledged."""
         job = uuid7()
         self.ledger.write("intent", job)
-        deadline_s = time.monotonic() + WAIT_S
-        while True:
-            try:
-                with self.client() as client:
-                    client.submit(name, args, id=job, **options)  # type: ignore[arg-type]
-            except pulse.PulseError:
-                if time.monotonic() > deadline_s:
-                    raise
-                time.sleep(0.02)
-            else:
-                self.ledger.write("acked", job)
-                return job
+
+        def is_taken() -> bool:
+            with contextlib.suppress(pulse.PulseError), self.client() as client:
+                return client.submit(name, args, id=job, **options) == job  # type: ignore[arg-type]
+            return False
+
+        until(is_taken, f"{name} is acknowledged", WAIT_S)
+        self.ledger.write("acked", job)
+        return job
 
     def client(self) -> pulse.Client:
         """A client, not connected yet."""

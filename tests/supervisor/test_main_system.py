@@ -15,7 +15,9 @@ from pathlib import Path
 import pytest
 
 from pulse_supervisor.sockets import open_sockets
-from tests.support.systems.supervisor_kit import Caller, Rig, four, short_dir, supervisor
+from tests.support.systems.peers import Peer
+from tests.support.systems.supervisor_kit import Rig, four, supervisor
+from tests.support.systems.system import short_directory
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.process, pytest.mark.system]
@@ -90,7 +92,7 @@ class TestRuntimeDirectory:
 
     def test_what_is_not_a_socket_is_not_removed(self) -> None:
         """A file with the name of a socket is somebody's file."""
-        with short_dir() as place:
+        with short_directory() as place:
             (place / "pulse.sock").write_text("mine")
             with supervisor(four(), directory=place) as rig:
                 assert rig.wait_exit() == 1
@@ -101,7 +103,7 @@ class TestRuntimeDirectory:
 
     def test_a_socket_in_use_is_not_taken_away(self) -> None:
         """A program that listens on pulse.sock keeps it; the supervisor says so in one line and exits 1."""
-        with short_dir() as directory, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stranger:
+        with short_directory() as directory, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stranger:
             stranger.bind(f"{directory}/pulse.sock")
             stranger.listen()
             ended = command("--runtime-dir", str(directory), "--dsn", "host=x")
@@ -112,7 +114,7 @@ class TestRuntimeDirectory:
 
     def test_a_long_path_is_refused_with_its_length(self) -> None:
         """A socket path over 107 bytes is told before anything starts."""
-        with short_dir() as place, supervisor(four(), directory=place / ("x" * 120)) as rig:
+        with short_directory() as place, supervisor(four(), directory=place / ("x" * 120)) as rig:
             assert rig.wait_exit() == 1
             assert re.search(r"pulse-supervisor: socket path .* has \d+ bytes", rig.lines()[0])
 
@@ -134,7 +136,7 @@ class TestServiceManager:
 
     def test_it_tells_ready_watchdog_and_stopping(self, manager_env: object) -> None:
         """READY with the main pid, WATCHDOG while all answer, STOPPING at the end; no child can speak to it."""
-        with short_dir() as place:
+        with short_directory() as place:
             manager, address = self.listen(manager_env, place)
             with (
                 contextlib.closing(manager),
@@ -153,7 +155,7 @@ class TestServiceManager:
 
     def test_the_watchdog_is_not_fed_while_an_actor_is_away(self) -> None:
         """From the kill of a frozen actor until its successor answers, WATCHDOG=1 does not come."""
-        with short_dir() as place:
+        with short_directory() as place:
             manager, address = self.listen("path", place)
             env = {"NOTIFY_SOCKET": address, "WATCHDOG_USEC": "100000"}
             with contextlib.closing(manager), supervisor(four(), env=env) as rig:
@@ -169,7 +171,7 @@ class TestServiceManager:
 
     def test_a_restart_refuses_no_client(self) -> None:
         """Whoever connects while no supervisor runs is let in by the next one, which takes the sockets over."""
-        with short_dir() as place, contextlib.ExitStack() as clients:
+        with short_directory() as place, contextlib.ExitStack() as clients:
             manager, address = self.listen("path", place)
             clients.enter_context(contextlib.closing(manager))
             env = {"NOTIFY_SOCKET": address}
@@ -180,11 +182,11 @@ class TestServiceManager:
                 assert first.wait_exit() == 0
             client = clients.enter_context(socket.socket(socket.AF_UNIX))
             client.connect(str(place / "run" / "pulse.sock"))
-            operator = clients.enter_context(contextlib.closing(Caller(place / "run" / "supervisor.sock")))
+            operator = clients.enter_context(Peer(place / "run" / "supervisor.sock"))
             manager.told.clear()
             with supervisor(four(), directory=place / "run", env=env, handed=manager.kept) as second:
                 second.wait_act("dispatcher lets a client in")
-                assert operator.hello()["server"]
+                assert operator.hello().welcome["server"]
                 for pid in (second.pid, *second.pids().values()):
                     environ = Path(f"/proc/{pid}/environ").read_bytes() if pid != second.pid else b""
                     assert b"LISTEN_FDS" not in environ
@@ -193,7 +195,7 @@ class TestServiceManager:
     @pytest.mark.parametrize("stale", ["elsewhere", "no name", "no socket"])
     def test_what_was_handed_over_and_is_of_no_use(self, stale: str) -> None:
         """A socket of another place, or whose name is gone, is closed, and a new one is made: clients find that."""
-        with short_dir() as place, contextlib.ExitStack() as open_things:
+        with short_directory() as place, contextlib.ExitStack() as open_things:
             path = place / ("other" if stale == "elsewhere" else "run") / "pulse.sock"
             path.parent.mkdir(0o700)
             given = open_things.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
@@ -237,21 +239,21 @@ class TestCommand:
     )
     def test_bad_usage_is_one_line_and_exit_2(self, words: list[str]) -> None:
         """What cannot be meant is said before anything starts."""
-        with short_dir() as place:
+        with short_directory() as place:
             done = command(*words, cwd=place)
         assert (done.returncode, done.stdout) == (2, "")
         assert re.fullmatch(r"pulse-supervisor: .*\n", done.stderr)
 
     def test_a_bad_setting_is_one_line_and_exit_1(self) -> None:
         """The line names the setting, the value and what is allowed."""
-        with short_dir() as place:
+        with short_directory() as place:
             done = command(env={"PULSE_LEASE_S": "soon"}, cwd=place)
         assert (done.returncode, done.stdout) == (1, "")
         assert re.fullmatch(r"pulse-supervisor: PULSE_LEASE_S is 'soon': .*\n", done.stderr)
 
     def test_a_directory_that_cannot_be_made_is_one_line_and_exit_1(self) -> None:
         """The line names the directory and the reason."""
-        with short_dir() as place:
+        with short_directory() as place:
             (place / "file").write_text("")
             done = command("--runtime-dir", str(place / "file" / "run"), cwd=place)
         assert done.returncode == 1

@@ -25,9 +25,7 @@ CROWD: Final = 50
 GREEDY: Final = """
 import pathlib, sys, time
 from tests.support.systems.peers import Peer
-with Peer(pathlib.Path(sys.argv[1])) as peer:
-    peer.send("hello", 0, protocol=1, role="client")
-    peer.answer(0)
+with Peer(pathlib.Path(sys.argv[1])).hello() as peer:
     print("greedy", flush=True)
     for number in range(2000):
         peer.send("jobs.list", number + 1, limit=100)
@@ -172,8 +170,7 @@ class Nonsense(Fault):
             for greet in (False, True):
                 with contextlib.suppress(OSError, AssertionError), Peer(self.site.whole.path) as peer:
                     if greet:
-                        peer.send("hello", 0, protocol=1, role="client")
-                        peer.answer(0)
+                        peer.hello()
                     peer.send_bytes(data)
                     peer.stop_sending()
         with contextlib.suppress(OSError, AssertionError), Peer(self.site.whole.path) as peer:
@@ -194,8 +191,7 @@ class Malice(Fault):
         """Each is answered, by a refusal."""
         deep = "[" * 20_000 + "]" * 20_000
         with contextlib.suppress(OSError, AssertionError), Peer(self.site.whole.path) as peer:
-            peer.send("hello", 0, protocol=1, role="client")
-            peer.answer(0)
+            peer.hello()
             for args in ('{"a": "\\u0000"}', '{"a": NaN}', '{"a": "\\ud800"}', f'{{"a": {deep}}}', "[]", "nonsense"):
                 self.refusals.append(
                     peer.refusal("submit", jobs=[{"name": "short", "id": uuid7().bytes, "args": args}])

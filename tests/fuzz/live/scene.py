@@ -241,8 +241,7 @@ class Scene:
 
     def _rest(self, seconds: float) -> None:
         began_s = time.monotonic()
-        while time.monotonic() < began_s + seconds:
-            time.sleep(0.05)
+        until(lambda: time.monotonic() >= began_s + seconds, "the time", seconds + END_S)
         self._quiet.append(Window(began_s, time.monotonic()))
 
     def _attack(self, dispatcher: int) -> list[Window]:

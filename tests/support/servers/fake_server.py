@@ -141,6 +141,7 @@ class FakeServer:
         lease_s: What welcome says.
         max_frame_bytes: What welcome says.
         silent_on: Kinds that are not answered by themselves.
+        path: Its socket; None: in a new directory of its own.
 
     Attributes:
         directory: A runtime directory, with a path short enough for sockets.
@@ -158,6 +159,7 @@ class FakeServer:
         lease_s: float = 30.0,
         max_frame_bytes: int = 8 * 1024 * 1024,
         silent_on: Iterable[str] = (),
+        path: Path | None = None,
     ) -> None:
         self.heartbeat_s = heartbeat_s
         self.lease_s = lease_s
@@ -167,8 +169,9 @@ class FakeServer:
         self.lost_beats: list[Pair] = []
         self.refuse_hello: tuple[str, str] | None = None
         self.sessions: dict[str, bytes] = {}
-        self.directory = Path(tempfile.mkdtemp(prefix="pulse-fake-", dir="/tmp"))
-        self.path = self.directory / "pulse.sock"
+        self._is_guest = path is not None
+        self.directory = path.parent if path else Path(tempfile.mkdtemp(prefix="pulse-fake-", dir="/tmp"))
+        self.path = path or self.directory / "pulse.sock"
         self._listener: socket.socket | None = None
         self._changed = threading.Condition()
         self._new: list[Peer] = []
@@ -183,12 +186,13 @@ class FakeServer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
-        shutil.rmtree(self.directory)
+        if not self._is_guest:
+            shutil.rmtree(self.directory)
 
     def listen(self) -> None:
         """Accept connections, from now on."""
         listener = self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        early = self.directory / "early.sock"
+        early = self.path.with_suffix(".early")
         listener.bind(str(early))
         listener.listen(64)
         early.rename(self.path)  # nobody finds a socket on which nobody listens yet

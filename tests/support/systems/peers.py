@@ -92,6 +92,12 @@ class Peer:
         """Send a frame."""
         self.send_bytes(encode(kind, request, body))
 
+    def hello(self) -> Self:
+        """Say hello as a client, and wait for the welcome."""
+        self.send("hello", 0, protocol=1, role="client")
+        self.welcome = self.answer(0)
+        return self
+
     def ask(self, kind: str, **body: object) -> int:
         """Send a request; its number."""
         self._number += 1

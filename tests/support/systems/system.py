@@ -156,7 +156,7 @@ class System:
             return peer.call(kind, **body)
 
     def _supervisor(self) -> Peer:
-        return _greeted(Peer(self.runtime_dir / "supervisor.sock"))
+        return Peer(self.runtime_dir / "supervisor.sock").hello()
 
     # Who speaks to it.
 
@@ -171,7 +171,7 @@ class System:
 
     def client(self) -> Peer:
         """A client that is welcome."""
-        return _greeted(self.peer())
+        return self.peer().hello()
 
     def worker(self, name: str, **hello: object) -> Worker:
         """A worker that is welcome."""
@@ -219,12 +219,6 @@ class System:
         except AssertionError:
             raise AssertionError(f"{columns} in vain; last seen {last}") from None
         return last[0]
-
-
-def _greeted(peer: Peer) -> Peer:
-    peer.send("hello", 0, protocol=1, role="client")
-    peer.welcome = peer.answer(0)
-    return peer
 
 
 @contextlib.contextmanager
