@@ -22,7 +22,6 @@ PROCESSES: Final = ("all together", "postgres", "dispatcher", "worker", "others"
 
 
 def bench(*words: str) -> subprocess.CompletedProcess[str]:
-    """Run it to its end."""
     env = {**os.environ, "PYTHONPATH": PATHS}
     command = [sys.executable, "-m", "bench", *words]
     return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=DEADLINE_S, check=False)

@@ -116,7 +116,6 @@ class Site:
                 os.kill(child, signal.SIGKILL)
 
     def children(self) -> list[int]:
-        """Pids of living processes that handlers forked."""
         started = {line.pid: line.facts["start"] for line in self.lines("child")}
         return [
             pid for pid, start in started.items() if processes.start_time(pid) == start and processes.state(pid) != "Z"
@@ -129,7 +128,6 @@ class Site:
         return pool
 
     def gate(self) -> Path:
-        """A file that is not there, for `hold` to wait for."""
         return self.whole.gate(str(time.monotonic_ns()))
 
     # Who is there.
@@ -249,7 +247,6 @@ class Site:
         return Report(findings, told if drained else replace(told, wrong={}))
 
     def snapshot(self) -> verdict.Database:
-        """The database as the ledger's rules want it."""
         jobs = {row["id"]: Row(*list(row.values())[1:]) for row in self.sql.rows(_JOBS)}
         history = {
             (UUID(str(job)), attempt): (outcome, worker)

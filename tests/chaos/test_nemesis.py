@@ -25,7 +25,6 @@ RUN_S: Final = 100
 
 
 def first(seed: int, names: list[str]) -> list[Epoch]:
-    """How a plan begins."""
     return list(itertools.islice(epochs(seed, names), 3))
 
 
@@ -58,7 +57,6 @@ def test_every_row_has_a_fault() -> None:
 
 
 def struck(name: str, gave_up: str = "") -> Fault:
-    """A fault that is over."""
     fault = FAULTS[name].__new__(FAULTS[name])  # without a system
     fault.gave_up = gave_up
     return fault

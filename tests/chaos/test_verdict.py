@@ -21,7 +21,6 @@ SPAWN = multiprocessing.get_context("spawn")
 
 
 def line(act: str, job: UUID, attempt: int = 0, at_s: float = 0.0, **facts: object) -> Line:
-    """An act."""
     return Line(act, job, attempt, PID, at_s, facts)
 
 
@@ -35,7 +34,6 @@ def run(
 
 
 def submitted(*jobs: UUID) -> list[Line]:
-    """Their submits."""
     return [line(act, job) for job in jobs for act in ("intent", "acked")]
 
 
@@ -77,12 +75,10 @@ def test_all_went_well() -> None:
 
 
 def changed(**rows: Row) -> Database:
-    """The database with other rows."""
     return replace(DATABASE, jobs={**DATABASE.jobs, **{globals()[name]: row for name, row in rows.items()}})
 
 
 def told(history: dict[tuple[UUID, int], str]) -> Database:
-    """The database with another history."""
     return replace(DATABASE, history={**DATABASE.history, **history})
 
 
@@ -103,7 +99,6 @@ def again(outcome: str) -> Database:
 
 
 def without(job: UUID) -> Database:
-    """The database without a job."""
     return replace(DATABASE, jobs={one: row for one, row in DATABASE.jobs.items() if one != job})
 
 
@@ -184,7 +179,6 @@ def test_who_died_beside_a_deadly_job() -> None:
 
 
 def hold(directory: Path, job: UUID) -> None:
-    """Run that job, in a process of its own, for ever."""
     ledger = Ledger(directory)
     ledger.write("start", job, 1)
     assert ledger.enter(job) is None

@@ -62,12 +62,10 @@ BUS: Final[Mapping[str, Mapping[str, object]]] = {
 
 
 def name_of(kind: str) -> str:
-    """What the frame is called on the wire."""
     return kind.partition(" ")[2]
 
 
 def payload_of(rng: random.Random, kind: str) -> bytes:
-    """A frame that is right, without its length."""
     return pack([name_of(kind), 7, Maker(rng).body(KINDS[kind])])
 
 

@@ -34,7 +34,6 @@ HASH: Final = re.compile(r"--hash=sha256:[0-9a-f]{64}")
 
 
 def text_of(lock: str) -> str:
-    """The file."""
     return (ROOT / "locks" / f"{lock}.lock").read_text("utf-8")
 
 

@@ -48,11 +48,9 @@ class Manager:
         return [message for message in self.told if text in message]
 
     def wait(self, text: str) -> str:
-        """The first message with *text* in it."""
         return until(lambda: self.heard(text), f"the manager is told {text}")[0]
 
     def close(self) -> None:
-        """Be gone."""
         self._socket.close()
         for sock in self.kept.values():
             sock.close()
@@ -61,7 +59,6 @@ class Manager:
 def command(
     *words: str, env: dict[str, str] | None = None, cwd: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """The command pulse-supervisor, to its end."""
     inherited = {key: value for key, value in os.environ.items() if not key.startswith("PULSE_")}
     return subprocess.run(
         [sys.executable, "-m", "pulse_supervisor.main", *words],
@@ -75,8 +72,6 @@ def command(
 
 
 class TestRuntimeDirectory:
-    """One supervisor per place."""
-
     def test_a_second_one_is_refused_by_one_line(self) -> None:
         """The line names the directory and the pid of the holder; the holder and its sockets are untouched."""
         with supervisor(four()) as first:
@@ -91,7 +86,6 @@ class TestRuntimeDirectory:
             assert first.ask("ping") == {}
 
     def test_what_is_not_a_socket_is_not_removed(self) -> None:
-        """A file with the name of a socket is somebody's file."""
         with short_directory() as place:
             (place / "pulse.sock").write_text("mine")
             with supervisor(four(), directory=place) as rig:
@@ -113,15 +107,12 @@ class TestRuntimeDirectory:
             assert Path(f"{directory}/pulse.sock").is_socket()
 
     def test_a_long_path_is_refused_with_its_length(self) -> None:
-        """A socket path over 107 bytes is told before anything starts."""
         with short_directory() as place, supervisor(four(), directory=place / ("x" * 120)) as rig:
             assert rig.wait_exit() == 1
             assert re.search(r"pulse-supervisor: socket path .* has \d+ bytes", rig.lines()[0])
 
 
 class TestServiceManager:
-    """sd_notify, to a real datagram socket."""
-
     @pytest.fixture(params=["path", "abstract"])
     def manager_env(self, request: pytest.FixtureRequest) -> object:
         """The kind of address."""
@@ -212,16 +203,12 @@ class TestServiceManager:
 
 
 class TestCommand:
-    """The command line."""
-
     def test_help_shows_examples(self) -> None:
-        """--help exits 0 and shows how to begin."""
         done = command("--help")
         assert done.returncode == 0
         assert "pulse-supervisor --app shop.jobs:app --processes 4" in done.stdout
 
     def test_version_is_told(self) -> None:
-        """--version exits 0 with one line."""
         done = command("--version")
         assert done.returncode == 0
         assert re.fullmatch(r"pulse-supervisor \d+\.\d+\.\d+\S*\n", done.stdout)
@@ -238,21 +225,18 @@ class TestCommand:
         ],
     )
     def test_bad_usage_is_one_line_and_exit_2(self, words: list[str]) -> None:
-        """What cannot be meant is said before anything starts."""
         with short_directory() as place:
             done = command(*words, cwd=place)
         assert (done.returncode, done.stdout) == (2, "")
         assert re.fullmatch(r"pulse-supervisor: .*\n", done.stderr)
 
     def test_a_bad_setting_is_one_line_and_exit_1(self) -> None:
-        """The line names the setting, the value and what is allowed."""
         with short_directory() as place:
             done = command(env={"PULSE_LEASE_S": "soon"}, cwd=place)
         assert (done.returncode, done.stdout) == (1, "")
         assert re.fullmatch(r"pulse-supervisor: PULSE_LEASE_S is 'soon': .*\n", done.stderr)
 
     def test_a_directory_that_cannot_be_made_is_one_line_and_exit_1(self) -> None:
-        """The line names the directory and the reason."""
         with short_directory() as place:
             (place / "file").write_text("")
             done = command("--runtime-dir", str(place / "file" / "run"), cwd=place)
@@ -271,7 +255,6 @@ def test_a_log_that_nobody_reads_any_more_stops_nothing() -> None:
 
 
 def test_a_failure_that_nobody_reads_keeps_its_exit_code() -> None:
-    """A refusal ends with exit code 1 also when its line has nowhere to go."""
     with supervisor(four(pause=["--crash", "refuse"]), pipes_log=True) as rig:
         assert rig.process.stderr is not None
         rig.process.stderr.close()

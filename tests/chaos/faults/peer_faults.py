@@ -56,7 +56,6 @@ class ExhaustDescriptors(Fault):
         self._crowd: list[Peer] = []
 
     def inject(self) -> None:
-        """Lower its limit to what it uses, and knock."""
         self._pid = found(lambda: actors(self.site).get("dispatcher")) or 0
         if not self._pid:
             self.gave_up = "no dispatcher runs"
@@ -72,7 +71,6 @@ class ExhaustDescriptors(Fault):
                 self._crowd.append(Peer(self.site.whole.path))
 
     def heal(self) -> None:
-        """Hang up, and give it its limit back."""
         for peer in self._crowd:
             peer.close()
         if self._pid and actors(self.site).get("dispatcher") == self._pid:
@@ -88,7 +86,6 @@ class StopClient(Fault):
     _process: subprocess.Popen[str] | None = None
 
     def inject(self) -> None:
-        """Start it, let it ask, stop it."""
         self._process = subprocess.Popen(
             [sys.executable, "-c", GREEDY, str(self.site.whole.path)],
             stdin=subprocess.PIPE,
@@ -103,7 +100,6 @@ class StopClient(Fault):
         send(self._process.pid, signal.SIGSTOP)
 
     def heal(self) -> None:
-        """Kill it."""
         if self._process is not None:
             with self._process:
                 self._process.kill()
@@ -117,7 +113,6 @@ class RemoveSocket(Fault):
     bar_s = 20.0
 
     def inject(self) -> None:
-        """Of workers and clients."""
         self.site.whole.path.unlink(missing_ok=True)
 
 
@@ -135,7 +130,6 @@ class SlowLoris(Fault):
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def inject(self) -> None:
-        """Begin; a thread goes on with it."""
         for _ in range(20):
             with contextlib.suppress(OSError):
                 self._peers.append(Peer(self.site.whole.path))
@@ -144,7 +138,6 @@ class SlowLoris(Fault):
         self._thread.start()
 
     def heal(self) -> None:
-        """Hang up."""
         self._over.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -165,7 +158,6 @@ class Nonsense(Fault):
     row, name = 37, "nonsense"
 
     def inject(self) -> None:
-        """Each on a connection of its own."""
         for data in NONSENSE:
             for greet in (False, True):
                 with contextlib.suppress(OSError, AssertionError), Peer(self.site.whole.path) as peer:
@@ -188,7 +180,6 @@ class Malice(Fault):
         self.refusals: list[tuple[str, str]] = []
 
     def inject(self) -> None:
-        """Each is answered, by a refusal."""
         deep = "[" * 20_000 + "]" * 20_000
         with contextlib.suppress(OSError, AssertionError), Peer(self.site.whole.path) as peer:
             peer.hello()

@@ -111,14 +111,12 @@ class Producer(Turns):
         self.slowest_s = 0.0
 
     def turn(self) -> None:
-        """Submit once, and wait for the next time."""
         jobs = [self._job() for _ in range(self._rng.randint(1, self._shape.batch))]
         self._submit(jobs)
         self._next_s = max(self._next_s, time.monotonic() - 1.0) + len(jobs) * self._shape.producers / self._shape.rate
         self.pause_s(max(0.0, self._next_s - time.monotonic()))
 
     def end(self) -> None:
-        """Stop for good."""
         super().end()
         self._client.close()
 
@@ -181,7 +179,6 @@ class Load:
 
     @property
     def acked(self) -> int:
-        """Jobs that were acknowledged so far."""
         return sum(producer.acked for producer in self.producers)
 
     @property
@@ -190,7 +187,6 @@ class Load:
         return sum(producer.gave_up for producer in self.producers)
 
     def rest(self) -> None:
-        """Nobody wants anything more for now."""
         for thread in self._threads:
             thread.rest()
         for thread in self._threads:
@@ -199,6 +195,5 @@ class Load:
             one.conclude()
 
     def go_on(self) -> None:
-        """Everybody again."""
         for thread in self._threads:
             thread.go_on()

@@ -53,21 +53,18 @@ class Operator(Turns):
         self.done = 0
 
     def run(self) -> None:
-        """Work until told to end."""
         try:
             super().run()
         finally:
             self.client.close()
 
     def turn(self) -> None:
-        """One change, whether or not it is answered; a rest."""
         with contextlib.suppress(pulse.PulseError):
             self.act()
             self.done += 1
         self.pause_s(self.rng.uniform(*BUSY_S))
 
     def act(self) -> None:
-        """One change."""
         raise NotImplementedError
 
     def conclude(self) -> None:
@@ -82,7 +79,6 @@ class Planner(Operator):
         self._made: list[UUID] = []
 
     def act(self) -> None:
-        """One change of one schedule."""
         if len(self._made) < SCHEDULES:
             self._create()
         schedule = self.rng.choice(self._made)
@@ -111,7 +107,6 @@ class Governor(Operator):
     """Changes the policy of a topic, and pauses topics, or all, with and without an end."""
 
     def act(self) -> None:
-        """One change."""
         some = self.rng.sample(sorted(OPTIONS), self.rng.randint(1, 3))
         self.client.topics_set(GOVERNED_TOPIC, **{option: self.rng.choice(OPTIONS[option]) for option in some})
         topic = self.rng.choice(PAUSED)
@@ -120,7 +115,6 @@ class Governor(Operator):
         self.client.resume(self.rng.choice(PAUSED))
 
     def conclude(self) -> None:
-        """Resume what is paused."""
         until(self._are_open, "all topics are resumed", PATIENCE_S)
 
     def _are_open(self) -> bool:
@@ -139,7 +133,6 @@ class Clerk(Operator):
         self._revived: set[UUID] = set()
 
     def act(self) -> None:
-        """One act."""
         self.rng.choice((self._cancel, self._retry))()
 
     def _cancel(self) -> None:
@@ -155,5 +148,4 @@ class Clerk(Operator):
 
 
 def operators(site: Site, seed: int) -> list[Operator]:
-    """One of each."""
     return [kind(site, random.Random(f"{seed}/{kind.__name__}")) for kind in (Planner, Governor, Clerk)]

@@ -50,7 +50,6 @@ def operated(mix: Mapping[str, float], *kinds: type[Operator]) -> Iterator[tuple
 
 
 def pass_time(seconds: float) -> None:
-    """Let them go on for a while."""
     over_s = time.monotonic() + seconds
     until(lambda: time.monotonic() > over_s, "the time", 2 * seconds)
 

@@ -46,7 +46,6 @@ def use(pid: int) -> Use:
 
 
 def uses(pids: Mapping[str, int]) -> dict[str, Use]:
-    """Of each of these."""
     return {name: use(pid) for name, pid in pids.items()}
 
 
@@ -59,8 +58,6 @@ def settled(pids: Mapping[str, int], before: Mapping[str, Use], room: int) -> di
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A time of the monotonic clock."""
-
     begin_s: float
     end_s: float
 

@@ -44,8 +44,6 @@ def the_error(caller: Peer) -> tuple[int | None, str, str]:
 
 
 class TestAnswers:
-    """What a client is told."""
-
     def test_welcome_tells_the_terms(self, rig: Rig) -> None:
         """The welcome has what the contract says, and the frame limit that holds here."""
         with rig.connect() as caller:
@@ -56,7 +54,6 @@ class TestAnswers:
         assert welcome["max_frame_bytes"] == MAX_FRAME_BYTES
 
     def test_status_has_every_part(self, caller: Peer) -> None:
-        """All keys of the contract are there, filled by whoever knew."""
         status = caller.call("status")
         assert set(status) == {
             *("supervisor", "actors", "pools", "services", "database", "gate", "workers", "jobs", "jobs_exact"),
@@ -70,7 +67,6 @@ class TestAnswers:
         assert status["database"]["ok"] is True
 
     def test_several_requests_share_a_connection(self, caller: Peer) -> None:
-        """Requests are answered in their order, each with its number."""
         numbers = [caller.ask(kind) for kind in ("ping", "status", "ping")]
         answers = [caller.take(lambda _: True, "an answer") for _ in numbers]
         assert [(one.request, one.kind) for one in answers] == [(number, "ok") for number in numbers]
@@ -80,39 +76,33 @@ class TestRefusals:
     """Every mistake is answered, and costs its own connection at most."""
 
     def test_an_unknown_request_is_refused_and_the_connection_lives(self, caller: Peer) -> None:
-        """bad_request with the request's number, and the next request works."""
         code, message = caller.refusal("jobs.list")
         assert code == "bad_request"
         assert "known, with a number: actors.restart, drain, logs, ping, status" in message
         assert caller.call("ping") == {}
 
     def test_a_wrong_body_is_refused_and_the_connection_lives(self, caller: Peer) -> None:
-        """A body that does not fit its kind is bad_request."""
         assert caller.refusal("actors.restart", name=7)[0] == "bad_request"
         assert caller.refusal("actors.restart")[0] == "bad_request"
         assert caller.call("ping") == {}
 
     def test_an_unknown_actor_is_not_found(self, caller: Peer) -> None:
-        """The message names those that there are."""
         assert caller.refusal("actors.restart", name="nobody") == (
             "not_found",
             "there is no actor nobody; there are watchdog, pause, scheduler, dispatcher",
         )
 
     def test_a_request_before_hello_ends_the_connection(self, rig: Rig) -> None:
-        """The first frame must be hello."""
         with rig.connect() as caller:
             caller.send("status", 4)
             assert the_error(caller) == (4, "bad_request", "status before hello")
 
     def test_another_version_is_told_so(self, rig: Rig) -> None:
-        """Version 2 gets unsupported_version."""
         with rig.connect() as caller:
             caller.send("hello", 0, protocol=2, role="client")
             assert the_error(caller)[1] == "unsupported_version"
 
     def test_a_worker_is_shown_the_other_door(self, rig: Rig) -> None:
-        """Workers belong to pulse.sock."""
         with rig.connect() as caller:
             caller.send("hello", 0, protocol=1, role="worker", worker="w")
             request, code, message = the_error(caller)
@@ -187,8 +177,6 @@ class TestRefusals:
 
 
 class TestControl:
-    """What a client can have done."""
-
     def test_a_restart_answers_with_the_new_process(self) -> None:
         """The actor stops in its own time, a new one is there, and it counts as no crash."""
         with supervisor(four()) as rig:
@@ -234,8 +222,6 @@ def soonest_status(rig: Rig) -> Body:
 
 
 class TestStatusInTrouble:
-    """Status is for the bad days."""
-
     def test_a_frozen_actor_costs_a_second_and_no_more(self) -> None:
         """With the dispatcher frozen, status comes within two seconds, with the database and the last known gate."""
         began_s = time.time()
@@ -250,7 +236,6 @@ class TestStatusInTrouble:
             assert began_s < status["gate"]["as_of"] < time.time()
 
     def test_with_all_actors_frozen_the_supervisor_still_answers(self) -> None:
-        """Nobody knows of the database then, and the document says so."""
         with supervisor(four()) as rig:
             rig.wait_ready()
             for entry in rig.log("child_running"):

@@ -64,11 +64,9 @@ class FakeDispatcher(FakeServer):
         self._hang_up = set(hang_up)
 
     def bodies(self, kind: str) -> list[dict[str, object]]:
-        """The bodies of the requests of *kind* that came."""
         return [asked.body for asked in self.asked if asked.kind == kind]
 
     def answer(self, peer: Peer, heard: Heard) -> None:
-        """What the script says."""
         if self._frozen:
             return
         if heard.kind == "hello":

@@ -53,7 +53,6 @@ class Peer:
 
     @property
     def hello(self) -> Body:
-        """What the peer said first."""
         return self.log[0].body
 
     @property
@@ -82,25 +81,20 @@ class Peer:
         return results
 
     def wait_closed(self) -> None:
-        """Wait until the other side is gone."""
         with self._changed:
             assert self._changed.wait_for(lambda: self.closed, DEADLINE_S), f"not closed: {self._heard()}"
 
     def count(self, kind: str) -> int:
-        """How many frames of *kind* came so far."""
         return sum(1 for heard in list(self.log) if heard.kind == kind)
 
     def send(self, kind: str, request: int | None, body: Body) -> None:
-        """Say something."""
         with contextlib.suppress(OSError):
             self._connection.sendall(encode(kind, request, body))
 
     def assign(self, jobs: Iterable[Sequence[Any]]) -> None:
-        """Hand jobs over; see ``job``."""
         self.send("assign", None, {"jobs": list(jobs)})
 
     def close(self) -> None:
-        """Cut the connection."""
         with contextlib.suppress(OSError):
             self._connection.shutdown(socket.SHUT_RDWR)
 
@@ -213,7 +207,6 @@ class FakeServer:
         self._threads.clear()
 
     def wait_child(self) -> Peer:
-        """The next handler process that says hello."""
         return self._wait(lambda peer: not peer.is_parent)
 
     def wait_parent(self) -> Peer:
@@ -221,19 +214,15 @@ class FakeServer:
         return self._wait(lambda peer: peer.is_parent)
 
     def wait_peer(self) -> Peer:
-        """Whoever says hello next."""
         return self._wait(lambda _: True)
 
     def peers(self) -> list[Peer]:
-        """All that connected, welcome or not."""
         return list(self._peers)
 
     def first_hello(self) -> Body:
-        """What the first peer said, welcome or not."""
         return self._peers[0].hello
 
     def answer(self, peer: Peer, heard: Heard) -> None:
-        """What the server says by itself."""
         if heard.kind in self.silent_on:
             return
         match heard.kind:

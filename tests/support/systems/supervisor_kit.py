@@ -43,8 +43,6 @@ def open_files(pid: int) -> list[str]:
 
 @dataclass(slots=True)
 class Rig:
-    """A supervisor that runs, and its places."""
-
     process: subprocess.Popen[bytes]
     directory: Path
     diary: Path
@@ -52,7 +50,6 @@ class Rig:
 
     @property
     def pid(self) -> int:
-        """Of the supervisor."""
         return self.process.pid
 
     def log(self, event: str | None = None, **fields: object) -> list[dict[str, object]]:
@@ -70,7 +67,6 @@ class Rig:
         return self.diary.read_text("utf-8").splitlines() if self.diary.exists() else []
 
     def wait_ready(self) -> None:
-        """Wait until all actors were ready."""
         self.wait_log("supervisor_ready")
 
     def wait_log(self, event: str, within_s: float = SOON_S, **fields: object) -> dict[str, object]:
@@ -84,7 +80,6 @@ class Rig:
         return until(look, f"log {event} {fields}", within_s)[0]
 
     def wait_act(self, act: str, within_s: float = SOON_S) -> None:
-        """Wait until a child wrote down exactly this."""
         until(lambda: act in self.acts(), f"{act} in {self.acts()}", within_s)
 
     def wait_exit(self, within_s: float = SOON_S) -> int:
@@ -92,7 +87,6 @@ class Rig:
         return self.process.wait(within_s)
 
     def descendants(self) -> list[psutil.Process]:
-        """All processes below the supervisor."""
         try:
             return psutil.Process(self.pid).children(recursive=True)
         except psutil.NoSuchProcess:
@@ -113,7 +107,6 @@ class Rig:
         return {row["name"]: row["pid"] for row in rows if row["pid"] is not None}
 
     def actor(self, name: str) -> Body:
-        """One actor's row of status."""
         return next(row for row in self.ask("status")["actors"] if row["name"] == name)
 
     def connect(self) -> Peer:
