@@ -62,7 +62,6 @@ class Summary:
             self.wrong.append(f"{names}: whole again after {took_s:.1f} s, the bar is {bar_s:.0f} s")
 
     def lines(self) -> Iterator[str]:
-        """The whole, line by line."""
         yield f"seed {self.seed}, {self.epochs} epochs, {self.lasted_s:.0f} s"
         yield ""
         for name, count in self.counts.items():
@@ -85,7 +84,6 @@ class Summary:
         yield "every invariant holds" if not self.wrong else f"{len(self.wrong)} invariants or bars do not hold"
 
     def document(self) -> Mapping[str, object]:
-        """The same for machines."""
         return {
             "seed": self.seed,
             "epochs": self.epochs,

@@ -34,7 +34,6 @@ from pulse.protocol import (
 from pulse_supervisor.bus.hub import Hub
 from pulse_supervisor.bus.link import BusLink
 from pulse_supervisor.children.events import Event
-from tests.fuzz.spoiling import framed, pack
 
 LIMIT: Final = 256 * 1024
 MOST_SAID: Final = 2000  # characters of an error's message
@@ -179,11 +178,6 @@ PARTIES: Final[Sequence[Callable[[bytes], Iterator[str]]]] = (server, peer, bus)
 
 
 def check(data: bytes) -> Iterator[str]:
-    """All that must hold of an input; yields what was found, for a fuzzer to see what is new."""
+    """All that must hold of an input; yields what was found."""
     if data:
         yield from PARTIES[data[0] % len(PARTIES)](data[1:])
-
-
-def an_input(party: Callable[[bytes], Iterator[str]], *frames: Sequence[object]) -> bytes:
-    """What ``check`` takes, of frames as values."""
-    return bytes([PARTIES.index(party)]) + b"".join(framed(pack(list(frame))) for frame in frames)

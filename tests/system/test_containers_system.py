@@ -88,7 +88,6 @@ class Site:
         return self.whole.connected()
 
     def hold(self) -> UUID:
-        """A job that runs until its gate is opened."""
         held = self.jobs.submit("hold", {"gate": str(self.whole.gate("held"))})
         self.whole.wait_entry(held)
         return held

@@ -28,7 +28,6 @@ class KillWorker(Fault):
     victim = 0
 
     def inject(self) -> None:
-        """Whichever."""
         workers = found(self.site.workers) or []
         if workers:
             self.victim = self.rng.choice(workers)
@@ -55,7 +54,6 @@ class KillWorkerWithChild(Fault):
         send(started.pid, signal.SIGKILL)
 
     def heal(self) -> None:
-        """Let the next attempt come to its end."""
         self._gate.touch()
 
 
@@ -68,7 +66,6 @@ class StopWorker(Fault):
     victim = 0
 
     def inject(self) -> None:
-        """Whichever."""
         workers = found(self.site.workers) or []
         if workers:
             self.victim = self.rng.choice(workers)
@@ -77,7 +74,6 @@ class StopWorker(Fault):
             self.gave_up = "no worker is connected"
 
     def heal(self) -> None:
-        """Let it go on, if it is still there."""
         if self.victim and processes.start_time(self.victim) == self._start:
             send(self.victim, signal.SIGCONT)
 
@@ -88,7 +84,6 @@ class KillActor(Fault):
     row, name = 6, "kill-actor"
 
     def inject(self) -> None:
-        """Whichever runs."""
         running = found(lambda: actors(self.site)) or {}
         if running:
             self.actor = self.rng.choice(sorted(running))
@@ -102,7 +97,6 @@ class KillDispatcher(Fault):
     row, name = 6, "kill-dispatcher"
 
     def inject(self) -> None:
-        """It."""
         pid = found(lambda: actors(self.site).get("dispatcher"))
         if not pid or not send(pid, signal.SIGKILL):
             self.gave_up = "no dispatcher runs"
@@ -115,7 +109,6 @@ class StopActor(Fault):
     held_s: ClassVar = (4.0, 6.0)
 
     def inject(self) -> None:
-        """Whichever runs."""
         running = found(lambda: actors(self.site)) or {}
         if not running or not send(running[self.rng.choice(sorted(running))], signal.SIGSTOP):
             self.gave_up = "no actor runs"
@@ -131,7 +124,6 @@ class KillSupervisor(Fault):
     alone = True
 
     def inject(self) -> None:
-        """It, and see its actors end."""
         whole = self.site.whole
         left = list(actors(self.site).values())
         process, whole.process = whole.process, None
@@ -141,7 +133,6 @@ class KillSupervisor(Fault):
         until(lambda: not any(map(is_alive, left)), "the actors end", END_S)
 
     def heal(self) -> None:
-        """A service manager would."""
         if self.site.whole.process is None:
             self.site.start(audit=False)
 
@@ -155,7 +146,6 @@ class CrashLoop(Fault):
     alone = True
 
     def inject(self) -> None:
-        """SIGKILL of the same actor, again and again."""
         whole = self.site.whole
         assert whole.process is not None
         self.actor = self.rng.choice(ACTORS)
@@ -172,7 +162,6 @@ class CrashLoop(Fault):
         whole.process = None
 
     def heal(self) -> None:
-        """A service manager would."""
         if self.site.whole.process is None:
             self.site.start(audit=False)
 
@@ -202,7 +191,6 @@ class FullStderr(Fault):
                 resource.prlimit(pid, resource.RLIMIT_FSIZE, size)
 
     def heal(self) -> None:
-        """There is room again."""
         for pid, limits in self._limits.items():
             with contextlib.suppress(OSError):
                 resource.prlimit(pid, resource.RLIMIT_FSIZE, limits)
@@ -231,7 +219,6 @@ class SecondSupervisor(Fault):
         self._whole = whole
 
     def heal(self) -> None:
-        """Stop it, or kill it."""
         whole, self._whole = self._whole, None
         with self._stack:
             if whole is not None and self.rng.random() < 0.5:

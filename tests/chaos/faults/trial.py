@@ -73,13 +73,11 @@ class Trial:
         assert innocents == []
 
     def _work(self) -> None:
-        """Wait until the load has got something done."""
         target = self.load.acked + ENOUGH
         until(lambda: self.load.acked >= target, "jobs are submitted", WAIT_S)
 
     @contextlib.contextmanager
     def suffering(self, kind: type[F]) -> Iterator[F]:
-        """One fault for the block."""
         fault = kind(self.site, random.Random(SEED))
         try:
             fault.inject()
@@ -112,7 +110,6 @@ class Held:
         self.starts: list[Line] = [site.wait_started(job) for job in self.jobs]
 
     def of(self, pid: int) -> list[UUID]:
-        """Those that run in that process."""
         return [line.job for line in self.starts if line.pid == pid]
 
     def open(self) -> None:

@@ -76,7 +76,6 @@ class Ledger:
         self._turn = threading.Lock()
 
     def write(self, act: str, job: UUID, attempt: int = 0, **facts: Any) -> None:
-        """One line."""
         self._reopen()
         pid = os.getpid()
         line = (

@@ -76,7 +76,6 @@ class Attack:
         self._begun = 0
 
     async def run(self) -> None:
-        """Attack until all is sent."""
         async with asyncio.TaskGroup() as tasks:
             telling = tasks.create_task(self._report())
             async with asyncio.TaskGroup() as slots:
@@ -132,7 +131,6 @@ class Attack:
 
 
 def main() -> None:
-    """Attack as told."""
     orders = msgspec.json.decode(sys.argv[1], type=Orders)
 
     def tell(what: dict[str, object]) -> None:

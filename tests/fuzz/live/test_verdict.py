@@ -27,7 +27,6 @@ GOOD = Measured(
 
 
 def broken(found: Measured) -> list[str]:
-    """The rules that do not hold."""
     return [rule.what for rule in judge(found) if not rule.holds]
 
 
@@ -55,7 +54,6 @@ def test_all_is_well() -> None:
     ],
 )
 def test_each_rule_can_be_broken(rule: str, changes: dict[str, Any]) -> None:
-    """What is worse than a bar breaks that rule, and no other."""
     assert broken(dataclasses.replace(GOOD, **changes)) == [rule]
 
 

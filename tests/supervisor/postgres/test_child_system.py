@@ -27,12 +27,10 @@ def state_dir() -> Iterator[Path]:
 
 
 def own_database(state_dir: Path) -> dict[str, str]:
-    """The environment without a DSN."""
     return {"PULSE_DSN": "", "PULSE_STATE_DIR": str(state_dir)}
 
 
 def postmaster(rig: Rig) -> int:
-    """The pid of the PostgreSQL that runs now."""
     return int(str(rig.wait_log("child_running", name="postgres")["pid"]))
 
 
@@ -57,7 +55,6 @@ def test_actors_get_its_dsn_when_it_is_ready(state_dir: Path) -> None:
 
 
 def test_a_killed_postmaster_is_started_again_and_the_actors_live_on(state_dir: Path) -> None:
-    """SIGKILL of the postmaster: a new one runs soon, and no actor was touched."""
     with supervisor(four(), env=own_database(state_dir)) as rig:
         rig.wait_ready()
         actors = rig.pids()

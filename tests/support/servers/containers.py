@@ -83,15 +83,12 @@ class Container:
         return bool(int(mask, 16) & (1 << (number - 1)))
 
     def send(self, number: signal.Signals) -> None:
-        """A signal to process 1, as ``docker stop`` sends it."""
         os.kill(self.init, number)
 
     def wait(self) -> int:
-        """The exit code of process 1."""
         return self.process.wait(ENDS_S)
 
     def end(self) -> None:
-        """Leave nothing of it."""
         if self.process.poll() is None:
             os.kill(self.init, signal.SIGKILL)
             self.wait()

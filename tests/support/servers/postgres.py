@@ -100,7 +100,6 @@ class Postgres:
 
     @property
     def major(self) -> int:
-        """Major version of PostgreSQL."""
         return self._admin.get_server_version().major
 
     @contextlib.contextmanager
@@ -122,7 +121,6 @@ class Postgres:
             self._drop(name)
 
     def close(self) -> None:
-        """Drop what is left and disconnect."""
         with self._runner:
             if self._template:
                 self._drop(self._template)
@@ -177,7 +175,6 @@ class Servers:
         return self._running[installation]
 
     def close(self) -> None:
-        """Stop them all."""
         self._stack.close()
 
 

@@ -39,7 +39,6 @@ class Proxy:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[Proxy]:
-        """Listen for the block."""
         server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
         self.port = server.sockets[0].getsockname()[1]
         try:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import time
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
+
+from tests.support.waiting import until
 
 DEADLINE_S: Final = 10.0
 PIPE_BYTES: Final = 4096  # as small as a pipe can be
@@ -29,12 +30,14 @@ class Reader:
         with contextlib.suppress(BlockingIOError):
             self.text += os.read(self._fd, size)
 
-    def read(self, until: Callable[[bytes], object]) -> bytes:
-        """All that has come, as soon as *until* is content with it."""
-        deadline_s = time.monotonic() + DEADLINE_S
-        while not until(self.text):
-            assert time.monotonic() < deadline_s, self.text[-200:]
+    def read(self, wanted: Callable[[bytes], object]) -> bytes:
+        """All that has come, as soon as it is what is *wanted*."""
+
+        def look() -> object:
             self.look(1 << 20)
+            return wanted(self.text)
+
+        until(look, "the text", DEADLINE_S)
         return self.text
 
 

@@ -44,7 +44,6 @@ class Backups:
         self._copy = directory / "backup"
 
     def take(self) -> None:
-        """A base backup, while everything runs."""
         asyncio.run(self._take())
 
     async def _take(self) -> None:
@@ -113,7 +112,6 @@ class Load:
 
 
 def starts(whole: Whole) -> list[Entry]:
-    """Every start of a handler."""
     return whole.entries(event="start")
 
 
@@ -124,7 +122,6 @@ def twice(whole: Whole) -> list[tuple[UUID, int]]:
 
 
 def overlaps(*wholes: Whole) -> list[tuple[Entry, Entry]]:
-    """Attempts of a job that ran at the same time."""
     open_since: dict[UUID, Entry] = {}
     found: list[tuple[Entry, Entry]] = []
     for entry in sorted((one for whole in wholes for one in whole.entries()), key=lambda one: one.at_s):
@@ -178,7 +175,6 @@ class Pair:
         return f"postgresql:///postgres?host={hosts}&port={ports}&user=pulse"
 
     def streams(self) -> bool:
-        """Whether the standby gets all that is written."""
         return bool(ask(self.primary, "SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'"))
 
     def promote(self) -> float:

@@ -83,11 +83,9 @@ class Trial:
         assert overlaps(self.whole) == []
 
     def completed(self, jobs: Sequence[UUID]) -> None:
-        """All of them end well."""
         until(lambda: self.sql.value(_OPEN, list(jobs)) == 0, "all jobs complete", END_S)
 
     def hold(self, seconds: float = HELD_S) -> None:
-        """Let a fault last."""
         began_s = time.monotonic()
         until(lambda: since(began_s) > seconds, "its time", seconds + END_S)
 

@@ -28,8 +28,6 @@ T = TypeVar("T")
 
 
 class Refused(Exception):
-    """The server answered a request with an error."""
-
     def __init__(self, code: str, message: str) -> None:
         super().__init__(f"{code}: {message}")
         self.code = code
@@ -38,8 +36,6 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Got:
-    """A frame from the server."""
-
     kind: str
     request: int | None
     body: Body
@@ -76,11 +72,9 @@ class Peer:
         self.close()
 
     def close(self) -> None:
-        """Hang up."""
         self._socket.close()
 
     def stop_sending(self) -> None:
-        """Say nothing more, and go on listening."""
         self._socket.shutdown(socket.SHUT_WR)
 
     def send_bytes(self, data: bytes) -> None:
@@ -89,8 +83,13 @@ class Peer:
             self._socket.sendall(data)
 
     def send(self, kind: str, request: int | None = None, **body: object) -> None:
-        """Send a frame."""
         self.send_bytes(encode(kind, request, body))
+
+    def hello(self) -> Self:
+        """Say hello as a client, and wait for the welcome."""
+        self.send("hello", 0, protocol=1, role="client")
+        self.welcome = self.answer(0)
+        return self
 
     def ask(self, kind: str, **body: object) -> int:
         """Send a request; its number."""
@@ -111,7 +110,6 @@ class Peer:
         return got.body
 
     def call(self, kind: str, **body: object) -> Body:
-        """The answer to a request."""
         return self.answer(self.ask(kind, **body))
 
     def refusal(self, kind: str, **body: object) -> tuple[str, str]:

@@ -82,7 +82,6 @@ class System:
     # Its life.
 
     def start(self) -> None:
-        """Start it, and wait until it is ready."""
         assert self.process is None
         already = len(self.log("supervisor_ready"))
         with self._errors.open("ab") as sink:
@@ -121,7 +120,6 @@ class System:
         return code
 
     def close(self) -> None:
-        """Leave nothing behind, whatever happened."""
         if self._connection is not None:
             self._runner.run(self._connection.close(timeout=5))
         self._runner.close()
@@ -156,7 +154,7 @@ class System:
             return peer.call(kind, **body)
 
     def _supervisor(self) -> Peer:
-        return _greeted(Peer(self.runtime_dir / "supervisor.sock"))
+        return Peer(self.runtime_dir / "supervisor.sock").hello()
 
     # Who speaks to it.
 
@@ -171,7 +169,7 @@ class System:
 
     def client(self) -> Peer:
         """A client that is welcome."""
-        return _greeted(self.peer())
+        return self.peer().hello()
 
     def worker(self, name: str, **hello: object) -> Worker:
         """A worker that is welcome."""
@@ -185,18 +183,15 @@ class System:
         return [entry for entry in found if all(entry.get(key) == value for key, value in fields.items())]
 
     def rows(self, sql: str, *values: object) -> list[Record]:
-        """What the database says."""
         if self._connection is None:
             self._connection = self._runner.run(asyncpg.connect(self.dsn))
         return self._runner.run(self._connection.fetch(sql, *values))
 
     def row(self, identity: bytes) -> Body:
-        """A job's columns."""
         (row,) = self.rows("SELECT *, status::text AS status FROM pulse.jobs WHERE id = $1", identity.hex())
         return dict(row)
 
     def set_lease(self, identity: bytes, seconds: float) -> None:
-        """Let a lease end in so many seconds, or have ended."""
         sql = "UPDATE pulse.jobs SET lease_until = clock_timestamp() + $2::float8 * interval '1 s' WHERE id = $1"
         self.rows(sql, identity.hex(), seconds)
 
@@ -219,12 +214,6 @@ class System:
         except AssertionError:
             raise AssertionError(f"{columns} in vain; last seen {last}") from None
         return last[0]
-
-
-def _greeted(peer: Peer) -> Peer:
-    peer.send("hello", 0, protocol=1, role="client")
-    peer.welcome = peer.answer(0)
-    return peer
 
 
 @contextlib.contextmanager

@@ -55,7 +55,6 @@ class Pool:
 
     @property
     def pid(self) -> int:
-        """Of the parent."""
         return self.process.pid
 
     @property
@@ -132,7 +131,6 @@ class Whole(system.System):
         return self.process
 
     def close(self) -> None:
-        """Leave nothing behind, whatever happened."""
         with contextlib.ExitStack() as stack:
             stack.callback(super().close)
             stack.callback(self._stack.close)
@@ -203,13 +201,10 @@ class Whole(system.System):
         return until(look, f"{event} of attempt {attempt} of {job}", within_s)[0]
 
     def row_text(self, job: UUID) -> str:
-        """A job's whole row."""
         return str(self.rows("SELECT to_jsonb(job)::text FROM pulse.jobs job WHERE id = $1", job)[0][0])
 
 
 class Jobs:
-    """A blocking client, and waiting for jobs."""
-
     def __init__(self, client: pulse.Client) -> None:
         self.client = client
         self.submit = client.submit
@@ -277,7 +272,6 @@ def run(
 
 
 def rows_of(value: object) -> list[Body]:
-    """A list of maps, as the wire has it."""
     assert isinstance(value, list)
     return value
 
@@ -298,5 +292,4 @@ def measured(what: str, value: float, unit: str = "s") -> float:
 
 
 def since(start_s: float) -> float:
-    """Seconds since then, monotonic."""
     return time.monotonic() - start_s

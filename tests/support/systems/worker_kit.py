@@ -30,15 +30,12 @@ class WorkerProcess:
 
     @property
     def stderr(self) -> str:
-        """What it has logged and said so far."""
         return self._stderr.read_text()
 
     def children(self) -> list[psutil.Process]:
-        """The handler processes that live."""
         return psutil.Process(self.process.pid).children()
 
     def terminate(self) -> None:
-        """Ask it to stop."""
         self.process.send_signal(signal.SIGTERM)
 
     def wait(self) -> int:

@@ -60,7 +60,6 @@ class Day:
         asyncio.run(done())
 
     def submit(self, name: str, count: int = 1, **how: object) -> list[UUID]:
-        """Jobs of this test."""
         with pulse.Client(self.whole.path) as client:
             return [client.submit(name, **how) for _ in range(count)]  # type: ignore[arg-type] # as it comes
 

@@ -60,7 +60,6 @@ class Unread:
         return until(look, event, END_S)
 
     def close(self) -> None:
-        """Let go of it."""
         os.close(self._reads)
         os.close(self._writes)
 
@@ -84,7 +83,6 @@ def where(newest_server: Postgres) -> Iterator[Whole]:
 
 
 def path_of(log: Unread | Path) -> Path:
-    """Where it is."""
     return log if isinstance(log, Path) else log.path
 
 

@@ -88,7 +88,6 @@ class Verdict:
 
     @property
     def is_good(self) -> bool:
-        """Whether every rule holds."""
         return not self.wrong
 
 
