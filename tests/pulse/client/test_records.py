@@ -41,13 +41,11 @@ COLUMNS: dict[str, object] = {
 
 
 def only(data: bytes) -> Frame:
-    """The one frame in *data*."""
     (frame,) = FrameReader().feed(data)
     return frame
 
 
 def test_a_job() -> None:
-    """Columns by name become fields; unknown ones are ignored, missing ones have defaults."""
     job = records.job({"job": COLUMNS})
     assert job == Job(
         id=JOB,
@@ -72,7 +70,6 @@ def test_a_job() -> None:
 
 @pytest.mark.parametrize(("text", "value"), [("null", None), ('"null"', "null"), ("[1]", [1]), ("0", 0)])
 def test_results_are_what_their_json_says(text: str, value: object) -> None:
-    """A stored text is decoded once."""
     assert records.job({"job": {**COLUMNS, "result": text}}).result == value
 
 
@@ -94,13 +91,11 @@ def test_what_is_too_long_for_a_frame() -> None:
     ],
 )
 def test_an_answer_that_is_none(body: dict[str, object]) -> None:
-    """What is missing, or does not fit, is a ProtocolError, never a strange object."""
     with pytest.raises(ProtocolError, match=r"^(the answer is not understood|job): "):
         records.job(body)
 
 
 def test_pages_and_changes() -> None:
-    """Lists carry their cursor; cancel and retry tell of each id."""
     page = records.job_page({"jobs": [COLUMNS], "next": "abc"})
     assert ([job.id for job in page.jobs], page.next) == ([JOB], "abc")
     assert records.job_page({"jobs": [], "next": None}).next is None
@@ -130,7 +125,6 @@ def test_schedules_and_plain_answers() -> None:
     ],
 )
 def test_refusals_keep_their_code(code: str, kind: type[RefusedError]) -> None:
-    """An error frame becomes the error of its code, with the server's words."""
     with pytest.raises(kind, match="the words"):
         requests.body_of(only(encode_error(1, code, "the words")))
 

@@ -51,19 +51,16 @@ def framed(payload: bytes) -> bytes:
 
 
 def only(data: bytes) -> Frame:
-    """The one frame in *data*."""
     (frame,) = FrameReader().feed(data)
     return frame
 
 
 def packed(*parts: Any) -> bytes:
-    """An array of *parts*, framed."""
     return framed(msgpack.packb(list(parts)))
 
 
 @given(st.text(max_size=64), requests, bodies)
 def test_what_is_sent_arrives(kind: str, request: int | None, body: dict[str, object]) -> None:
-    """Kind, number and body come out as they went in."""
     frame = only(encode(kind, request, body))
     assert (frame.kind, frame.request) == (kind, request)
     assert decode_any(frame) == body
@@ -207,7 +204,6 @@ def test_what_is_unknown_is_ignored() -> None:
     ("jobs.cancel", {"ids": []}),
 ])  # fmt: skip
 def test_a_body_that_does_not_fit(kind: str, body: dict[str, object]) -> None:
-    """Missing keys, wrong types and values out of range are refused with the request's number."""
     with pytest.raises(ProtocolError) as caught:
         decode_body(ALLOWED[Role.WORKER][kind], only(encode(kind, 9, body)))
     assert (caught.value.code, caught.value.request) == ("bad_request", 9)
@@ -223,7 +219,6 @@ def test_a_body_that_does_not_fit(kind: str, body: dict[str, object]) -> None:
     ("crash", "why", False),
 ])  # fmt: skip
 def test_a_detail_must_suit_its_outcome(outcome: str, detail: object, fits: bool) -> None:
-    """Each outcome takes its own kind of detail and no other."""
     frame = only(encode("report", 1, {"results": [[ID, 1, outcome, detail]]}))
     (result,) = decode_body(protocol.Report, frame).results
     if fits:
@@ -249,14 +244,12 @@ def test_a_detail_must_suit_its_outcome(outcome: str, detail: object, fits: bool
     ],
 )
 def test_what_does_not_fit_is_shown(kind: str, body: dict[str, object], said: str) -> None:
-    """The refusal names the thing, what is allowed, and the value, cut where it is long."""
     with pytest.raises(ProtocolError) as refused:
         decode_body(ALLOWED[Role.CLIENT][kind], only(encode(kind, 9, body)))
     assert refused.value.message.endswith(said)
 
 
 def test_no_password_is_shown() -> None:
-    """Whatever is wrong with a hello, no value of it comes back, or into a log."""
     with pytest.raises(ProtocolError) as refused:
         decode_body(protocol.Hello, only(encode("hello", 0, {"protocol": 1, "role": "client", "password": 4711})))
     assert "password" in refused.value.message
@@ -264,7 +257,6 @@ def test_no_password_is_shown() -> None:
 
 
 def test_who_may_say_what() -> None:
-    """A worker may ask what a client asks, and not the reverse; an error frame says what and why."""
     assert not protocol.WORKER_KINDS.keys() & ALLOWED[Role.CLIENT].keys()
     assert ALLOWED[Role.CLIENT].keys() < ALLOWED[Role.WORKER].keys()
     frame = only(encode_error(None, "too_large", "no"))

@@ -14,7 +14,6 @@ from pulse.system.restart_policy import Delay, Intensity, Restart, RestartLog
     (Restart.TRANSIENT, False, True), (Restart.TEMPORARY, True, False), (Restart.TEMPORARY, False, False),
 ])  # fmt: skip
 def test_restart_kinds_are_those_of_otp(restart: Restart, normal: bool, applies: bool) -> None:
-    """Permanent comes back always, transient after an abnormal end, temporary never."""
     assert restart.applies(normal=normal) is applies
 
 
@@ -37,7 +36,6 @@ def test_restarts_that_left_the_window_do_not_count() -> None:
 
 @given(st.lists(st.floats(min_value=0, max_value=30), max_size=60), st.integers(0, 5))
 def test_a_log_counts_what_a_window_holds(pauses_s: list[float], max_restarts: int) -> None:
-    """However restarts are spread, the log exceeds exactly when the window that ends now holds too many."""
     intensity, log, now_s, all_s = Intensity(max_restarts, window_s=60.0), RestartLog(), 0.0, list[float]()
     for pause_s in pauses_s:
         now_s += pause_s
@@ -47,11 +45,9 @@ def test_a_log_counts_what_a_window_holds(pauses_s: list[float], max_restarts: i
 
 
 def test_the_first_restart_is_immediate_and_later_ones_wait_longer_up_to_a_bound() -> None:
-    """The delays are 0, then doubling, never above the longest."""
     delay = Delay(first_s=0.1, longest_s=0.5)
     assert [delay.after(earlier) for earlier in range(6)] == [0.0, 0.1, 0.2, 0.4, 0.5, 0.5]
 
 
 def test_a_delay_stays_bounded_however_many_came_before() -> None:
-    """No count of restarts makes the delay overflow or grow beyond its bound."""
     assert Delay().after(10_000_000) == Delay().longest_s

@@ -20,12 +20,10 @@ both_backends = pytest.mark.parametrize("backend", ["asyncio", "trio"])
 
 
 def args(**given: object) -> str:
-    """Args as the wire carries them."""
     return json.dumps(given)
 
 
 def test_hello_tells_what_it_serves() -> None:
-    """Hello names the handlers with what they declared, their topics and `default`, and the capacity."""
     with FakeServer() as server, worker(server, "--concurrency", "3") as pool:
         hello = server.wait_child().hello
         assert hello["protocol"] == 1
@@ -40,7 +38,6 @@ def test_hello_tells_what_it_serves() -> None:
 
 
 def test_topics_of_the_command_line_win() -> None:
-    """With --topic exactly these topics are served."""
     with FakeServer() as server, worker(server, "--topic", "mails", "--topic", "b"):
         assert server.wait_child().hello["topics"] == ["mails", "b"]
 
@@ -59,7 +56,6 @@ def test_started_is_written_before_the_handler_is_called(backend: str) -> None:
 
 @both_backends
 def test_jobs_start_in_the_order_received(backend: str, tmp_path: Path) -> None:
-    """Whatever the concurrency, handlers are called, and named, in the order of the assignment."""
     lines = tmp_path / "lines"
     with FakeServer() as server, worker(server, "--backend", backend, "--concurrency", "7"):
         child = server.wait_child()
@@ -88,7 +84,6 @@ def test_what_comes_behind_a_long_job_is_given_back(tmp_path: Path) -> None:
 
 @both_backends
 def test_no_more_handlers_than_the_concurrency(backend: str, tmp_path: Path) -> None:
-    """With concurrency 3 a fourth handler is called only when one has ended, and is not named before."""
     gate, counts = tmp_path / "gate", tmp_path / "counts"
     counts.touch()
     with FakeServer() as server, worker(server, "--backend", backend, "--concurrency", "3"):
@@ -103,7 +98,6 @@ def test_no_more_handlers_than_the_concurrency(backend: str, tmp_path: Path) -> 
 
 
 def test_results_of_one_turn_share_a_report() -> None:
-    """Hundreds of jobs that end together are named in one frame and reported in a few, each exactly once."""
     with FakeServer() as server, worker(server, "--concurrency", "400"):
         child = server.wait_child()
         jobs = [job("nothing") for _ in range(400)]
@@ -116,7 +110,6 @@ def test_results_of_one_turn_share_a_report() -> None:
 
 @both_backends
 def test_what_a_handler_may_come_to(backend: str) -> None:
-    """Every way to end is reported as what it is, and none of them disturbs the next job."""
     expected: dict[str, tuple[str, object]] = {
         "nothing": ("ok", None),
         "exit": ("error", "SystemExit: the handler called sys.exit(3)"),
@@ -155,7 +148,6 @@ def test_what_a_handler_may_come_to(backend: str) -> None:
     [(APP, "tell", "asyncio"), (APP, "tell", "trio"), (CELLS, "tell", "asyncio"), (CELLS, "tell-plain", "asyncio")],
 )
 def test_context_tells_and_is_told(app: str, name: str, backend: str, tmp_path: Path) -> None:
-    """The context knows the job; progress and checkpoint reach the server while it runs; isolated, too."""
     gate = tmp_path / "gate"
     extra = {
         "occurrence": 1_700_000_000.0,
@@ -210,7 +202,6 @@ def test_progress_that_was_not_kept_is_told_again(tmp_path: Path) -> None:
 
 @both_backends
 def test_a_result_comes_after_its_checkpoint(backend: str, tmp_path: Path) -> None:
-    """The result of an attempt waits until its checkpoint was answered, over a lost connection too."""
     gate = tmp_path / "gate"
     gate.touch()
     with FakeServer(silent_on=["checkpoint"]) as server, worker(server, "--backend", backend):
@@ -235,7 +226,6 @@ def test_a_result_comes_after_its_checkpoint(backend: str, tmp_path: Path) -> No
 
 
 def test_progress_that_no_heartbeat_carried_comes_with_the_result() -> None:
-    """A job that ends before the next heartbeat still tells its last progress."""
     with FakeServer(silent_on=["heartbeat"]) as server, worker(server):
         child = server.wait_child()
         one = job("tell-plain")
@@ -244,7 +234,6 @@ def test_progress_that_no_heartbeat_carried_comes_with_the_result() -> None:
 
 
 def test_frames_stay_within_the_servers_limit() -> None:
-    """Results are spread over frames that the server accepts; one that fits into none fails alone, and says why."""
     with FakeServer(max_frame_bytes=65536) as server, worker(server, "--concurrency", "20"):
         child = server.wait_child()
         jobs = [job("big", args(size=size)) for size in [30_000] * 9 + [70_000]]
@@ -258,7 +247,6 @@ def test_frames_stay_within_the_servers_limit() -> None:
 
 
 def test_a_report_that_is_refused_is_taken_apart() -> None:
-    """Of a refused report each result is sent alone; the one that is refused again is let go, the others count."""
     with FakeServer(silent_on=["report"]) as server, worker(server, "--concurrency", "5") as pool:
         child = server.wait_child()
         jobs = [job("nothing") for _ in range(3)]
@@ -279,7 +267,6 @@ def test_a_report_that_is_refused_is_taken_apart() -> None:
 
 
 def test_a_report_is_sent_again_while_the_database_is_away() -> None:
-    """`unavailable` keeps the result, and it is sent again a little later."""
     with FakeServer(silent_on=["report"]) as server, worker(server):
         child = server.wait_child()
         one = job("nothing")

@@ -17,7 +17,6 @@ both_backends = pytest.mark.parametrize("backend", ["asyncio", "trio"])
 
 
 def args(**given: object) -> str:
-    """Args as the wire carries them."""
     return json.dumps({key: str(value) if isinstance(value, Path) else value for key, value in given.items()})
 
 
@@ -29,7 +28,6 @@ def test_hello_declares_stall_s() -> None:
 
 @both_backends
 def test_silence_is_what_counts(backend: str, tmp_path: Path) -> None:
-    """A handler that tells progress, or checkpoints, goes on; when it falls silent for stall_s it is stopped."""
     gate = tmp_path / "gate"
     with FakeServer() as server, worker(server, "--backend", backend):
         child = server.wait_child()
@@ -93,7 +91,6 @@ def test_where_the_server_asks_for_the_end_of_a_hung_one(tmp_path: Path) -> None
 
 
 def test_a_stack_that_does_not_fit_is_left_out(tmp_path: Path) -> None:
-    """Where frames are small the result is told without its stack, not the other way round."""
     with FakeServer(max_frame_bytes=16_384) as server, worker(server):
         child = server.wait_child()
         crowd = job("crowd-of-threads", args(count=60, started=tmp_path / "started", gate=tmp_path / "gate"))

@@ -21,14 +21,12 @@ _numbers = itertools.count(1)
 
 
 def ask(parent: Peer, session: bytes) -> int:
-    """Ask for the stack of a child; returns the number of the request."""
     number = next(_numbers)
     parent.send("stack", number, {"session": session})
     return number
 
 
 def answer(parent: Peer, number: int) -> Heard:
-    """The answer to a request, a frame of kind `stack`."""
     return parent.take("stack", lambda heard: heard.request == number)
 
 
@@ -114,7 +112,6 @@ def test_questions_do_not_delay_the_beats(tmp_path: Path) -> None:
 
 
 def test_a_question_of_another_version_is_answered() -> None:
-    """Whoever asks waits for an answer, also where the question is not understood."""
     with FakeServer() as server, worker(server):
         parent = server.wait_parent()
         server.wait_child()
@@ -123,7 +120,6 @@ def test_a_question_of_another_version_is_answered() -> None:
 
 
 def test_a_fault_leaves_its_stack_in_the_log() -> None:
-    """A child that dies of SIGSEGV has written down where; the pool parent logs it."""
     with FakeServer() as server, worker(server) as pool:
         child = server.wait_child()
         child.assign([job("fault")])

@@ -24,7 +24,6 @@ QUICK: Final = {"PULSE_OBEY_S": "0.5"}
 
 
 def gone(pid: int) -> bool:
-    """Whether a process has ended."""
     try:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -32,7 +31,6 @@ def gone(pid: int) -> bool:
 
 
 def pid_in(path: Path) -> int:
-    """The pid that a handler has written down; waits for it."""
     until(path.exists, f"a pid in {path}")
     return int(path.read_text())
 
@@ -65,7 +63,6 @@ def test_one_that_dies_is_a_crash() -> None:
 
 @both_backends
 def test_memory_beyond_the_limit(backend: str) -> None:
-    """There is MemoryError, which is an error like any other, told however little memory was left."""
     with FakeServer() as server, worker(server, "--backend", backend, app=APP):
         child = server.wait_child()
         for name, step in (("eat", 2**20), ("eat", 2**30), ("eat-plain", 2**20), ("eat-plain", 2**30)):
@@ -79,7 +76,6 @@ def test_memory_beyond_the_limit(backend: str) -> None:
 
 
 def test_a_memory_limit_below_what_the_app_needs() -> None:
-    """A limit under which nothing could run is told as such."""
     with FakeServer() as server, worker(server, app=APP):
         child = server.wait_child()
         outcome, text, _ = run(child, job("diet"))
@@ -108,7 +104,6 @@ def test_processor_time_beyond_the_limit(name: str, backend: str, text: str, has
 
 @pytest.fixture
 def small_group() -> Iterator[Path]:
-    """A memory cgroup with very little memory."""
     name = f"pulse-test-{os.getpid()}"
     places = [
         (Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes"),
@@ -150,7 +145,6 @@ def test_killed_by_the_kernel_for_memory(small_group: Path) -> None:
 
 @both_backends
 def test_stop_canceled(backend: str, tmp_path: Path) -> None:
-    """An async handler is interrupted where it waits; a plain one sees that it is to end."""
     with FakeServer() as server, worker(server, "--backend", backend, app=APP):
         child = server.wait_child()
         waiting = job("wait", args(gate=tmp_path / "gate", started=tmp_path / "started"))
@@ -169,7 +163,6 @@ def test_stop_canceled(backend: str, tmp_path: Path) -> None:
 
 @all_kinds
 def test_a_timeout_counts_from_the_call(kind: str, backend: str, tmp_path: Path) -> None:
-    """What runs longer ends as timed out, with the place where it was."""
     with FakeServer() as server, worker(server, "--backend", backend, app=APP):
         child = server.wait_child()
         given = args(gate=tmp_path / "gate", started=tmp_path / "started")
@@ -221,7 +214,6 @@ def test_one_that_does_not_obey_is_killed(
 
 @pytest.mark.parametrize(("name", "backend"), [("silent", "asyncio"), ("silent", "trio"), ("silent-plain", "asyncio")])
 def test_a_silent_one_is_stopped(name: str, backend: str) -> None:
-    """Progress of a cell counts like any other; half a second without it is too long."""
     with FakeServer() as server, worker(server, "--backend", backend, env=QUICK, app=APP):
         child = server.wait_child()
         outcome, text, extra = run(child, job(name))
@@ -251,7 +243,6 @@ def test_drain_gives_back_what_does_not_finish(tmp_path: Path) -> None:
 
 
 def test_a_pool_that_ends_leaves_no_zygote() -> None:
-    """Neither a stop in good order nor SIGKILL of the handler process leaves zygote or cells."""
     with FakeServer() as server, worker(server, app=APP) as pool:
         child = server.wait_child()
         run(child, job("who"))
@@ -263,7 +254,6 @@ def test_a_pool_that_ends_leaves_no_zygote() -> None:
 
 @pytest.mark.parametrize("victim", ["handler process", "pool parent"])
 def test_cells_die_with_their_worker(victim: str, tmp_path: Path) -> None:
-    """SIGKILL of either ends the zygote and all cells, so that nothing runs beside the next attempts."""
     with FakeServer() as server, worker(server, app=APP) as pool:
         child = server.wait_child()
         child.assign([job("deaf", args(started=tmp_path / "started"))])
@@ -341,7 +331,6 @@ def test_what_it_started_ends_with_it(end: str, tmp_path: Path) -> None:
 
 
 def test_one_that_meddles_with_its_descriptors() -> None:
-    """It may spoil its own result, and nothing else."""
     with FakeServer() as server, worker(server, app=APP):
         child = server.wait_child()
         for name in ("write-junk", "close-all", "write-junk", "close-all"):

@@ -27,12 +27,10 @@ all_kinds = pytest.mark.parametrize(
 
 
 def args(**given: object) -> str:
-    """Args as the wire carries them."""
     return json.dumps({key: str(value) if isinstance(value, Path) else value for key, value in given.items()})
 
 
 def run(child: Peer, one: list[Any]) -> list[Any]:
-    """The result of one job, without id and attempt; held against them."""
     child.assign([one])
     (result,) = child.take_results(1)
     assert result[:2] == pair(one)
@@ -40,7 +38,6 @@ def run(child: Peer, one: list[Any]) -> list[Any]:
 
 
 def zygote_of(pool: WorkerProcess) -> psutil.Process:
-    """The zygote of the only handler process."""
     (host,) = pool.children()
     (zygote,) = host.children()
     return zygote
@@ -48,7 +45,6 @@ def zygote_of(pool: WorkerProcess) -> psutil.Process:
 
 @all_kinds
 def test_each_job_has_a_process_of_its_own(kind: str, backend: str) -> None:
-    """One process per job, made by the zygote, in a group of its own, with no socket of the worker's, one thread."""
     with FakeServer() as server, worker(server, "--backend", backend, app=APP) as pool:
         child = server.wait_child()
         here = json.loads(run(child, job("here"))[1])
@@ -71,7 +67,6 @@ def test_each_job_has_a_process_of_its_own(kind: str, backend: str) -> None:
 
 @all_kinds
 def test_what_it_used_is_told(kind: str, backend: str) -> None:
-    """The result of an isolated job has its processor time and its peak memory; that of another one does not."""
     with FakeServer() as server, worker(server, "--backend", backend, app=APP):
         child = server.wait_child()
         _, _, used = run(child, job(f"who{kind}"))
@@ -85,7 +80,6 @@ def test_what_it_used_is_told(kind: str, backend: str) -> None:
 
 @both_backends
 def test_what_a_handler_may_come_to(backend: str) -> None:
-    """Every way to end is reported as what it is, as in the handler process."""
     exited = "SystemExit: the handler called sys.exit(3)"
     unprintable = "UnprintableError: <unprintable: its str() raises RuntimeError>"
     expected: dict[str, tuple[str, object]] = {
@@ -121,14 +115,12 @@ def test_what_a_handler_may_come_to(backend: str) -> None:
 
 @pytest.mark.parametrize("kind", ["", "-plain"])
 def test_a_lease_that_passes_unanswered(kind: str) -> None:
-    """A cell sees that the lease has passed, while its handler goes on."""
     with FakeServer(heartbeat_s=0.2, lease_s=0.6, silent_on=["heartbeat"]) as server, worker(server, app=APP):
         child = server.wait_child()
         assert run(child, job(f"watch-lease{kind}", lease_s=0.6))[:2] == ["ok", '"lost, cancelled: False"']
 
 
 def test_the_server_may_isolate_any_job() -> None:
-    """With `isolate` in its extra a job of any handler runs apart: what it does to its process hurts nobody."""
     with FakeServer() as server, worker(server, app=APP):
         child = server.wait_child()
         here = json.loads(run(child, job("here-plain"))[1])
@@ -196,7 +188,6 @@ def test_a_slow_import_delays_isolated_jobs_only(tmp_path: Path) -> None:
 
 
 def test_large_args_and_results() -> None:
-    """What fits into a frame fits through the cell, too; what does not is told as ever."""
     with FakeServer() as server, worker(server, app=APP):
         child = server.wait_child()
         text = "ä" * 1_000_000
@@ -208,7 +199,6 @@ def test_large_args_and_results() -> None:
 
 
 def test_many_at_once() -> None:
-    """Fifty at a time, two hundred in all: each has one result, and nothing is left of them."""
     with FakeServer() as server, worker(server, "--concurrency", "50", app=APP) as pool:
         child = server.wait_child()
         run(child, job("who"))
@@ -259,7 +249,6 @@ def test_an_app_that_ignores_its_children() -> None:
 
 
 def test_no_zygote_without_isolated_jobs() -> None:
-    """Who isolates nothing has one process per slot, as ever."""
     with FakeServer() as server, worker(server, app=APP) as pool:
         child = server.wait_child()
         run(child, job("here"))
@@ -285,7 +274,6 @@ def test_signals_to_all_do_not_end_cells(number: int, tmp_path: Path) -> None:
 
 
 def test_last_words() -> None:
-    """What a handler has said is there when its process has ended, also what is no line."""
     with FakeServer() as server, worker(server, app=APP) as pool:
         assert run(server.wait_child(), job("mumble"))[0] == "ok"
         until(lambda: "half a line" in pool.stderr, "it is there")

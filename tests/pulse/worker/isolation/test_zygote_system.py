@@ -33,7 +33,6 @@ def careful(tmp_path: Path) -> Iterator[tuple[Peer, WorkerProcess]]:
 
 
 def again(one: list[Any]) -> list[Any]:
-    """The next attempt of a job."""
     return [one[0], one[1] + 1, *one[2:]]
 
 
@@ -144,7 +143,6 @@ def test_those_that_end_soon_follow_each_other(careful: tuple[Peer, WorkerProces
 
 
 def test_a_drain_gives_back_what_waits_for_its_turn(careful: tuple[Peer, WorkerProcess], tmp_path: Path) -> None:
-    """A worker that is to end does not wait for it."""
     child, pool = careful
     gate = tmp_path / "gate"
     jobs = [job("wait", args(gate=gate, started=tmp_path / f"started-{n}")) for n in range(3)]

@@ -39,7 +39,6 @@ _NUMBERS = itertools.count(1)  # ids in order, so that a machine's draws from wh
 
 
 def job(name: str = "n", attempt: int = 1, **more: Any) -> Assignment:
-    """One assigned job."""
     return Assignment(
         id=next(_NUMBERS).to_bytes(16, "big"),
         attempt=attempt,
@@ -53,7 +52,6 @@ def job(name: str = "n", attempt: int = 1, **more: Any) -> Assignment:
 
 
 def desk(concurrency: int = 2) -> Ledger:
-    """An empty desk."""
     return Ledger(app.handlers, concurrency)
 
 
@@ -63,7 +61,6 @@ def reported(one: Ledger, number: int = 1) -> list[tuple[bytes, int, str]]:
 
 
 def test_from_assignment_to_reported() -> None:
-    """An attempt is held from its assignment until its report was answered, and starts when there is room."""
     one = desk(2)
     jobs = [job() for _ in range(3)]
     one.assign(jobs, 0.0)
@@ -89,7 +86,6 @@ def test_an_assignment_that_came_twice_is_held_once() -> None:
 
 
 def test_an_unknown_handler_is_an_error_at_once() -> None:
-    """A job whose name is not served is reported, not started."""
     one = desk()
     one.assign([job("unknown")], 0.0)
     assert one.take_startable() == []
@@ -98,7 +94,6 @@ def test_an_unknown_handler_is_an_error_at_once() -> None:
 
 
 def test_what_could_not_be_named_goes_back_in_order() -> None:
-    """When `started` could not be written, the attempts are queued again as they were."""
     one = desk(2)
     jobs = [job() for _ in range(3)]
     one.assign(jobs, 0.0)
@@ -108,7 +103,6 @@ def test_what_could_not_be_named_goes_back_in_order() -> None:
 
 
 def test_what_was_stopped_while_it_was_named_does_not_go_back() -> None:
-    """A stop that came during the failed write is obeyed: the attempt is given back."""
     one = desk(1)
     stopped = job()
     one.assign([stopped], 0.0)
@@ -137,7 +131,6 @@ def test_stopping() -> None:
 
 
 def test_recall_takes_only_what_waits() -> None:
-    """A recalled attempt is given back if it has not started, else left alone."""
     one = desk(1)
     running, queued = job(), job()
     one.assign([running, queued], 0.0)
@@ -149,7 +142,6 @@ def test_recall_takes_only_what_waits() -> None:
 
 
 def test_draining() -> None:
-    """What waits is given back, and what still comes; what runs goes on."""
     one = desk(1)
     running, queued, late = job(), job(), job()
     one.assign([running, queued], 0.0)
@@ -224,7 +216,6 @@ def test_progress_is_told_once() -> None:
 
 
 def test_a_heartbeat_is_bounded() -> None:
-    """Very much progress is spread over several heartbeats."""
     one = desk(40)
     one.assign([job() for _ in range(40)], 0.0)
     for attempt in one.take_startable():
@@ -238,13 +229,11 @@ def test_a_heartbeat_is_bounded() -> None:
 
 
 def running_of(one: Ledger, *jobs: Assignment) -> list[Attempt]:
-    """Attempts whose handlers run; of one job unless some are named."""
     one.assign(jobs or [job()], 0.0)
     return one.take_startable()
 
 
 def test_the_newest_checkpoint_is_sent_once() -> None:
-    """Of several states of an attempt only the newest is sent, and not again once the server has it."""
     one = desk()
     (attempt,) = running_of(one)
     one.checkpoints.save(attempt, "1")
@@ -272,7 +261,6 @@ def test_a_result_waits_for_its_checkpoint() -> None:
 
 
 def test_checkpoints_survive_a_lost_connection() -> None:
-    """What was under way is sent again, in order; what was saved meanwhile is newer."""
     one = desk(2)
     first, second = running_of(one, job(), job())
     one.checkpoints.save(first, "1")
@@ -298,7 +286,6 @@ def test_a_refused_checkpoint() -> None:
 
 
 def test_checkpoints_fit_into_frames() -> None:
-    """Many large states are spread over frames."""
     one = desk(5)
     attempts = running_of(one, *(job() for _ in range(5)))
     for attempt in attempts:
@@ -337,7 +324,6 @@ def test_only_true_isolates(word: object) -> None:
 
 
 def test_isolated_ones_wait_again_when_no_cells_can_be_made() -> None:
-    """What had not started goes back to wait, behind nobody."""
     one = desk(1)
     one.cells_ready()
     first, second, other = job("apart"), job("apart"), job()
@@ -353,7 +339,6 @@ def test_isolated_ones_wait_again_when_no_cells_can_be_made() -> None:
 
 
 def test_isolated_ones_fail_when_cells_can_never_be_made() -> None:
-    """Those that wait get the reason; those that were given back meanwhile have had their result."""
     one = desk()
     waiting, stopped, recalled = (job("apart") for _ in range(3))
     one.assign([waiting, stopped, recalled], 0.0)
@@ -366,7 +351,6 @@ def test_isolated_ones_fail_when_cells_can_never_be_made() -> None:
 
 
 def test_draining_gives_back_what_waits_for_cells() -> None:
-    """It has not started either."""
     one = desk()
     waiting, queued = job("apart"), job()
     one.assign([waiting, queued], 0.0)
@@ -378,7 +362,6 @@ def test_draining_gives_back_what_waits_for_cells() -> None:
 
 
 def test_what_an_isolated_one_used_goes_with_its_result() -> None:
-    """Beside why it was stopped, and where it was then."""
     one = desk()
     one.cells_ready()
     told = job("apart")
