@@ -6,7 +6,6 @@ import json
 import re
 import shlex
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
@@ -431,31 +430,6 @@ class TestNobodyAnswers:
         )
         assert (done.code, done.err) == (3, expected)
 
-    def test_a_stale_socket(self, directory: Path) -> None:
-        """A socket file that nobody listens on is told from one that is missing."""
-        with socket.socket(socket.AF_UNIX) as stale:
-            stale.bind(str(directory / "pulse.sock"))
-        done = pulse(directory, f"ctl --socket {directory}/pulse.sock workers")
-        assert done.code == 3
-        assert "connection refused" in done.err
-
-    def test_a_directory_of_others_is_refused(self, directory: Path) -> None:
-        """Where everyone may put a socket nobody is asked."""
-        directory.chmod(0o777)
-        with FakeDispatcher(directory, answers.dispatcher()) as server:
-            done = pulse(directory, f"ctl --socket {server.path} workers")
-        assert done.code == 3
-        assert "writable by others" in done.err
-        assert server.asked == []
-
-    def test_a_frozen_server(self, directory: Path) -> None:
-        """A server that accepts and says nothing is nobody, after the time that was given."""
-        with FakeDispatcher(directory, frozen=True):
-            done = soonest(directory, "ctl --timeout 0.2 workers")
-        assert done.code == 3
-        assert "no answer to hello" in done.err
-        assert done.spent_s < 2.0
-
     @pytest.mark.parametrize("frozen", [True, False])
     def test_status_without_the_dispatcher(self, directory: Path, frozen: bool) -> None:
         supervisor = FakeDispatcher(directory, answers.supervisor(), name=SUPERVISOR_SOCKET)
@@ -508,9 +482,3 @@ class TestPlaces:
         assert run(["ctl", "workers"], environment(), cwd=tmp_path).code == 0
         assert run(["ctl", "workers"], environment(PULSE_CONFIG=str(config))).code == 0
         assert run(["ctl", "status"], environment(PULSE_CONFIG=str(config))).code == 0
-
-    def test_a_path_that_is_too_long(self, directory: Path) -> None:
-        """A socket path that the kernel cannot hold is refused with its length."""
-        done = pulse(directory, f"ctl --socket /tmp/{'x' * 120} workers")
-        assert (done.code, done.err.count("\n")) == (1, 1)
-        assert "125 bytes" in done.err

@@ -109,14 +109,6 @@ def test_reading(site: Site, line: str) -> None:
         assert max(width_of(text.rstrip()) for text in shown.plain.splitlines()) <= 40
 
 
-@pytest.mark.parametrize("env", [{"NO_COLOR": "1"}, {"TERM": "dumb"}], ids=["NO_COLOR", "dumb"])
-@pytest.mark.parametrize("line", ["ctl status", "ctl top --once", "doctor"])
-def test_without_colours(site: Site, line: str, env: dict[str, str]) -> None:
-    """Where they are declined, or cannot be shown, there is not one escape."""
-    done = site.terminal(line, columns=200, env=env)
-    assert (done.code, "\x1b" in done.out) == (int(line == "doctor"), False)
-
-
 @pytest.mark.parametrize(("line", "code"), DOING)
 def test_doing(site: Site, line: str, code: int) -> None:
     done = site.terminal(line)

@@ -15,6 +15,10 @@ from tests.support.commandline.cli import environment, pulse, run
 pytestmark = [pytest.mark.process, pytest.mark.timed]
 
 HERE = Path(tempfile.gettempdir())
+CTL = {
+    *("actors", "audit", "dispatch", "drain", "jobs", "login", "logout", "logs", "ping", "schedules", "status"),
+    *("submit", "top", "topics", "workers"),
+}
 
 
 class TestStart:
@@ -64,26 +68,7 @@ class TestCompletion:
     @pytest.mark.parametrize(
         ("words", "expected"),
         [
-            (
-                "pulse ctl ",
-                {
-                    "status",
-                    "submit",
-                    "jobs",
-                    "workers",
-                    "dispatch",
-                    "schedules",
-                    "topics",
-                    "actors",
-                    "drain",
-                    "top",
-                    "logs",
-                    "audit",
-                    "login",
-                    "logout",
-                    "ping",
-                },
-            ),
+            ("pulse ctl ", CTL),
             ("pulse ctl jobs list --st", {"--status"}),
             ("pulse ctl jobs list --status re", {"RETRYING"}),
             (

@@ -45,13 +45,5 @@ def test_nothing_async_is_left() -> None:
     assert "generated" in (inspect.getdoc(inspect.getmodule(pulse.Client)) or "").lower()
 
 
-def test_both_clients_say_the_same() -> None:
-    """Each method has the docstring of its twin, and the class the arguments and the example of ``connect``."""
-    for name, method in inspect.getmembers(pulse.Client, inspect.isfunction):
-        if not name.startswith("_"):
-            twin = getattr(pulse.AsyncClient, "aclose" if name == "close" else name)
-            assert inspect.getdoc(method) == inspect.getdoc(twin), name
-    told, given = inspect.getdoc(pulse.Client) or "", inspect.getdoc(pulse.connect) or ""
-    arguments = given[given.index("Args:") : given.index("Example:")]
-    assert arguments in told
-    assert "with pulse.Client() as client:" in told
+def test_connect_takes_what_the_client_takes() -> None:
+    assert inspect.signature(pulse.connect).parameters == inspect.signature(pulse.Client).parameters

@@ -17,7 +17,7 @@ from pulse.errors import (
     RefusedError,
     UnavailableError,
 )
-from pulse.job import TERMINAL, TRANSITIONS, HistoryEntry, Job, Status
+from pulse.job import HistoryEntry, Job, Status
 from pulse.protocol import Frame, FrameReader, answers, encode, encode_error
 
 JOB = uuid.UUID(int=1)
@@ -139,13 +139,3 @@ def test_a_welcome_of_another_version() -> None:
         requests.welcome_of(only(encode("ok", 0, {})))
     with pytest.raises(ProtocolError, match="'maybe'"):
         requests.body_of(only(encode("maybe", 1, {})))
-
-
-def test_transitions_are_those_of_the_contract() -> None:
-    """Every status has its moves; terminal ones are left by an operator's retry only."""
-    assert set(TRANSITIONS) == set(Status)
-    assert all(TRANSITIONS[status] == {Status.PENDING} for status in TERMINAL)
-    assert TRANSITIONS[Status.PENDING] == TRANSITIONS[Status.RETRYING]
-    assert Status.RUNNING not in TRANSITIONS[Status.RUNNING]
-    reachable = {to for moves in TRANSITIONS.values() for to in moves}
-    assert reachable == set(Status)

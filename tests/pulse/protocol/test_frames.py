@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import struct
 import tracemalloc
 import uuid
@@ -12,13 +11,11 @@ import msgpack
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec import Struct
 
 from pulse import protocol
 from pulse.errors import ProtocolError
 from pulse.protocol import (
     ALLOWED,
-    ANSWERS,
     BrokenStreamError,
     Frame,
     FrameReader,
@@ -77,13 +74,6 @@ def test_cut_at_every_place(sent: list[tuple[int | None, dict[str, object]]]) ->
         assert reader.buffered_bytes == 0
 
 
-def test_byte_by_byte() -> None:
-    """A frame that trickles in is one frame, at its last byte."""
-    reader = FrameReader()
-    data = encode("ping", 1, {"a": [1, 2, {"b": None}]})
-    assert [len(reader.feed(data[at : at + 1])) for at in range(len(data))] == [0] * (len(data) - 1) + [1]
-
-
 @pytest.mark.parametrize(("data", "code"), [
     (struct.pack(">I", 0), "bad_request"), (struct.pack(">I", 2**32 - 1), "too_large"),
     (struct.pack(">I", protocol.MAX_FRAME_BYTES + 1), "too_large"), (framed(b"\xc1"), "bad_request"),
@@ -110,33 +100,6 @@ def test_a_broken_frame_is_one_error(data: bytes, code: str) -> None:
     assert [frame.kind for frame in caught.value.frames] == ["ping"]
     with pytest.raises(ProtocolError, match="the stream is broken already"):
         reader.feed(good)
-
-
-def number_of_refusal(kind: type[Struct], frame: Frame) -> int | None:
-    """The number that the error carries, the frame's own where the body fits."""
-    try:
-        decode_body(kind, frame)
-    except ProtocolError as error:
-        return error.request
-    return frame.request
-
-
-@given(st.binary(max_size=300))
-def test_any_bytes_are_frames_or_one_error(data: bytes) -> None:
-    """No bytes make the reader raise anything but a ProtocolError, and no frame makes a decoder do so."""
-    try:
-        frames = FrameReader().feed(data)
-    except ProtocolError:
-        return
-    kinds: list[type[Struct]] = [*ALLOWED[Role.WORKER].values(), *ANSWERS.values(), protocol.Hello]
-    for frame, kind in itertools.product(frames, kinds):
-        assert number_of_refusal(kind, frame) == frame.request
-
-
-@given(st.sampled_from(sorted(ALLOWED[Role.WORKER])), bodies)
-def test_any_body_is_the_kinds_own_or_one_error(kind: str, body: dict[str, object]) -> None:
-    """A body that does not fit is a ProtocolError with the number of its request."""
-    assert number_of_refusal(ALLOWED[Role.WORKER][kind], only(encode(kind, 5, body))) == 5
 
 
 def test_the_limit_comes_before_the_memory() -> None:

@@ -17,23 +17,6 @@ def test_restart_kinds_are_those_of_otp(restart: Restart, normal: bool, applies:
     assert restart.applies(normal=normal) is applies
 
 
-def test_five_restarts_in_the_window_are_recovery_and_six_are_a_loop() -> None:
-    """Exactly max_restarts within the window are allowed."""
-    intensity, log = Intensity(max_restarts=5, window_s=60.0), RestartLog()
-    for second in range(5):
-        log = log.record(float(second), intensity)
-        assert not log.exceeds(intensity)
-    assert log.record(5.0, intensity).exceeds(intensity)
-
-
-def test_restarts_that_left_the_window_do_not_count() -> None:
-    """A restart counts for window_s seconds and no longer."""
-    intensity, log = Intensity(max_restarts=1, window_s=10.0), RestartLog()
-    log = log.record(0.0, intensity)
-    assert log.record(9.9, intensity).exceeds(intensity)
-    assert not log.record(10.0, intensity).exceeds(intensity)
-
-
 @given(st.lists(st.floats(min_value=0, max_value=30), max_size=60), st.integers(0, 5))
 def test_a_log_counts_what_a_window_holds(pauses_s: list[float], max_restarts: int) -> None:
     intensity, log, now_s, all_s = Intensity(max_restarts, window_s=60.0), RestartLog(), 0.0, list[float]()

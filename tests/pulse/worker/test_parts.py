@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulse.app.handler import make_handler
-from pulse.app.outcome import RELEASED
 from pulse.protocol import Assignment
 from pulse.system.restart_policy import Intensity, RestartLog
 from pulse.worker.execution.attempt import Attempt, Phase
@@ -31,29 +30,31 @@ def attempt(timeout_s: float | None = None, stall_s: float | None = None) -> Att
 
 
 def test_deadlines_come_in_order() -> None:
+    """Whenever one was added; the loop's timer is set anew only where one comes before all others."""
     deadlines = Deadlines()
-    late, early = attempt(9.0), attempt(5.0)
-    assert deadlines.next_s() is None
-    assert deadlines.watch(late, 0.0)
-    assert deadlines.watch(early, 0.0)
-    assert not deadlines.watch(attempt(7.0), 0.0)
+    late, early, same = attempt(9.0), attempt(5.0), attempt(5.0)
     assert not deadlines.watch(attempt(), 0.0)
+    assert deadlines.next_s() is None
+    assert [deadlines.watch(one, 0.0) for one in (late, early, same, attempt())] == [True, True, False, False]
     assert deadlines.next_s() == 5.0
-    assert deadlines.due(5.0) == [(early, "timeout")]
+    assert deadlines.due(5.0) == [(early, "timeout"), (same, "timeout")]
     assert deadlines.due(5.0) == []
-    assert [limit for _, limit in deadlines.due(99.0)] == ["timeout", "timeout"]
+    assert deadlines.watch(silent := attempt(stall_s=1.0), 0.0)
+    assert deadlines.due(99.0) == [(silent, "stalled"), (late, "timeout")]
 
 
 def test_deadlines_forget_what_has_ended() -> None:
-    """An ended attempt is never due, and is not kept until its time either."""
-    deadlines = Deadlines()
+    """It is never due, and its args are not kept until its time; what runs stays watched."""
+    deadlines, running = Deadlines(), attempt(1.0)
+    deadlines.watch(running, 0.0)
     ended = [attempt(1e6) for _ in range(5000)]
     for one in ended:
         deadlines.watch(one, 0.0)
         one.phase = Phase.ENDED
-    assert deadlines.next_s() is None
     assert len(deadlines._heap) < 2048
-    assert deadlines.due(2e6) == []
+    assert deadlines.due(2e6) == [(running, "timeout")]
+    deadlines.watch(ended[0], 0.0)
+    assert deadlines.next_s() is None
 
 
 def test_a_stall_counts_from_the_last_word() -> None:
@@ -233,11 +234,6 @@ def test_an_app_that_cannot_be_loaded(here: Path, name: str, source: str, text: 
     assert caught.value.message.startswith(f"cannot load {name!r}: ")
     assert text in caught.value.message
     assert ("Traceback" in caught.value.trace) == any(word in text for word in ("Error", "Exit", "callable"))
-
-
-def test_released_is_one_thing() -> None:
-    """A given-back attempt says nothing but that."""
-    assert RELEASED == ("release", None)
 
 
 def test_a_pool_gives_up_on_processes_that_never_worked_only() -> None:

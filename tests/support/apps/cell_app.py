@@ -187,12 +187,6 @@ def fault() -> None:
     ctypes.string_at(0)
 
 
-@app.handler("kill-its-parent", isolate=True)
-def kill_its_parent() -> None:
-    os.kill(os.getppid(), signal.SIGKILL)
-    signal.pause()
-
-
 @app.handler("kill-its-parent-at", isolate=True)
 def kill_its_parent_at(gate: str, started: str) -> None:
     tell_pid(started)

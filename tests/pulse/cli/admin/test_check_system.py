@@ -10,7 +10,6 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from tests.pulse.cli.test_main import ALL
 from tests.support.commandline.cli import Done, environment, run, run_on_terminal
 from tests.support.servers.fake_dispatcher import RuntimeDir
 from tests.support.servers.postgres import Postgres
@@ -147,9 +146,3 @@ def test_the_embedded_database_is_found() -> None:
             done = run(["check"], env)
             assert (done.code, done.err) == (0, "")
             assert done.out.endswith("invariants hold\n")
-
-
-def test_it_is_a_command() -> None:
-    """With the options that users rely on."""
-    options = {option for param in ALL["check"].params for option in param.opts}
-    assert {"--dsn", "--json", "--audit", "--install-audit", "--remove-audit", "--grace", "--timeout"} <= options

@@ -7,7 +7,6 @@ from typing import Any
 from uuid import UUID
 
 import click
-import msgspec
 import pytest
 
 from pulse.cli.control.dispatch import gate_lines
@@ -15,16 +14,14 @@ from pulse.cli.control.schedules import TimingOptions, schedules_table, when_bod
 from pulse.cli.control.schedules import facts as schedule_facts
 from pulse.cli.jobs.commands import jobs_table
 from pulse.cli.jobs.page import facts
-from pulse.cli.output.render import Line, Screen, plain_table
+from pulse.cli.output.render import Line, plain_table
 from pulse.cli.system.status_page import overview
 from pulse.cli.system.workers import workers_table
-from pulse.errors import ProtocolError
 from pulse.ops.job_text import outcome_of
 from pulse.ops.problems import problems
 from pulse.ops.status import merge
 from pulse.protocol.answers import (
     AttemptInfo,
-    ChangedAnswer,
     Gate,
     JobInfo,
     JobPageAnswer,
@@ -33,7 +30,6 @@ from pulse.protocol.answers import (
     SchedulePageAnswer,
     StatusAnswer,
     Worker,
-    part,
     read,
 )
 
@@ -294,23 +290,3 @@ class TestWorkers:
         assert line.split() == ["w1", "7", "h", "2/10", "draining", "a,", "b", "n", "lease"]
         (_, line) = plain_table(workers_table([read(Worker, {**body, "capacity": 10, "silent": True})]), None)
         assert line.split()[3:5] == ["0/10", "silent"]
-
-
-def test_an_answer_of_another_shape_is_an_error_of_the_server() -> None:
-    """What is not understood is one error, not a traceback."""
-    with pytest.raises(ProtocolError, match="the answer is not understood"):
-        read(ChangedAnswer, {"done": 5})
-    with pytest.raises(ProtocolError, match="the answer has no object 'job'"):
-        part({}, "job")
-
-
-def test_unknown_keys_are_ignored() -> None:
-    """A newer server says more, and is shown all the same."""
-    assert read(Gate, {"paused": True, "news": {"a": 1}}) == Gate(paused=True)
-    assert msgspec.structs.fields(JobInfo)
-
-
-def test_screen_can_be_made_of_any_stream(capsys: pytest.CaptureFixture[str]) -> None:
-    """By default standard output is written to."""
-    Screen().lines(gate_lines(Gate(), NOW_S))
-    assert capsys.readouterr().out == "open\n"

@@ -132,17 +132,6 @@ def test_a_killed_endpoint_comes_back(whole: Whole) -> None:
     until(lambda: len(whole.log("metrics_served")) > before, "it serves again", END_S)
 
 
-def test_slow_peers_do_not_keep_others_out(whole: Whole) -> None:
-    """Who connects and says nothing holds one of a few places, for seconds; scrapes go on."""
-    port = _port(whole)
-    silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(7)]
-    try:
-        assert _up(_scrape(whole), "dispatcher") == 1
-    finally:
-        for one in silent:
-            one.close()
-
-
 def test_the_command_on_a_unix_socket(whole: Whole) -> None:
     """`pulse metrics` is the same by hand; the socket is its owner's, replaces one left behind, and goes with it."""
     path = whole.directory / "metrics.sock"

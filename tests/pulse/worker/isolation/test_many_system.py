@@ -11,9 +11,9 @@ from typing import Any, Final
 import psutil
 import pytest
 
-from tests.pulse.worker.isolation.test_run_system import APP, args
+from tests.pulse.worker.isolation.test_run_system import APP
 from tests.support.servers.fake_server import FakeServer, Peer, job, pair
-from tests.support.systems.worker_kit import WorkerProcess, worker
+from tests.support.systems.worker_kit import WorkerProcess, args, worker
 from tests.support.waiting import until
 from tests.support.whole import WHOLE
 

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from tests.support.servers.fake_server import FakeServer, Peer, job, pair
-from tests.support.systems.worker_kit import WorkerProcess, worker
+from tests.support.systems.worker_kit import WorkerProcess, args, at_work, check_endings, worker
 from tests.support.waiting import until
 from tests.support.whole import WHOLE
 
@@ -24,10 +24,6 @@ both_backends = pytest.mark.parametrize("backend", ["asyncio", "trio"])
 all_kinds = pytest.mark.parametrize(
     ("kind", "backend"), [("", "asyncio"), ("-plain", "asyncio"), *([("", "trio")] if WHOLE else [])]
 )
-
-
-def args(**given: object) -> str:
-    return json.dumps({key: str(value) if isinstance(value, Path) else value for key, value in given.items()})
 
 
 def run(child: Peer, one: list[Any]) -> list[Any]:
@@ -45,8 +41,7 @@ def zygote_of(pool: WorkerProcess) -> psutil.Process:
 
 @all_kinds
 def test_each_job_has_a_process_of_its_own(kind: str, backend: str) -> None:
-    with FakeServer() as server, worker(server, "--backend", backend, app=APP) as pool:
-        child = server.wait_child()
+    with at_work("--backend", backend, app=APP) as (child, pool):
         here = json.loads(run(child, job("here"))[1])
         found = [json.loads(run(child, job(f"who{kind}", args(n=n)))[1]) for n in range(3)]
         assert [one["given"] for one in found] == [{"n": n} for n in range(3)]
@@ -67,8 +62,7 @@ def test_each_job_has_a_process_of_its_own(kind: str, backend: str) -> None:
 
 @all_kinds
 def test_what_it_used_is_told(kind: str, backend: str) -> None:
-    with FakeServer() as server, worker(server, "--backend", backend, app=APP):
-        child = server.wait_child()
+    with at_work("--backend", backend, app=APP) as (child, _):
         _, _, used = run(child, job(f"who{kind}"))
         assert set(used) == {"cpu_s", "peak_rss_bytes"}
         assert 0 < used["cpu_s"] < 10
@@ -80,37 +74,12 @@ def test_what_it_used_is_told(kind: str, backend: str) -> None:
 
 @both_backends
 def test_what_a_handler_may_come_to(backend: str) -> None:
-    exited = "SystemExit: the handler called sys.exit(3)"
-    unprintable = "UnprintableError: <unprintable: its str() raises RuntimeError>"
-    expected: dict[str, tuple[str, object]] = {
-        "exit": ("error", exited),
-        "exit-plain": ("error", exited),
-        "interrupt": ("error", "KeyboardInterrupt: raised by the handler"),
-        "interrupt-plain": ("error", "KeyboardInterrupt: raised by the handler"),
-        "cancel-itself": ("error", "CancelledError"),
-        "unprintable": ("error", unprintable),
-        "unprintable-plain": ("error", unprintable),
-        "not-json": ("error", "result is not JSON: Object of type set is not JSON serializable"),
-        "coroutine": ("error", "the handler is a plain def that returned a coroutine"),
-        "snooze": ("snooze", 7.0),
-        "discard": ("discard", "no such customer"),
-        "retry-after": ("retry", [9.5, "rate limited"]),
-        "echo": ("error", "TypeError: echo() missing 1 required positional argument: 'text'"),
-        "fork": ("ok", "70"),  # the child may not come back: there is one result
-    }
-    with FakeServer() as server, worker(server, "--backend", backend, app=APP):
-        child = server.wait_child()
-        jobs = [job(name) for name in expected]
-        child.assign(jobs)
-        names = {one[0]: one[2] for one in jobs}
-        found = {names[one[0]]: (one[2], one[3]) for one in child.take_results(len(jobs))}
-    for name, (outcome, detail) in expected.items():
-        assert found[name][0] == outcome, (name, found[name])
-        if outcome == "error":
-            assert str(found[name][1]).startswith(str(detail)), (name, found[name])
-            assert "pulse/worker/" not in str(found[name][1]), name
-        else:
-            assert found[name][1] == detail, name
+    with at_work("--backend", backend, app=APP) as (child, _):
+        check_endings(child, {
+            "coroutine": ("error", "the handler is a plain def that returned a coroutine"),
+            "echo": ("error", "TypeError: echo() missing 1 required positional argument: 'text'"),
+            "fork": ("ok", "70"),  # the child may not come back: there is one result
+        })  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", ["", "-plain"])
@@ -121,8 +90,7 @@ def test_a_lease_that_passes_unanswered(kind: str) -> None:
 
 
 def test_the_server_may_isolate_any_job() -> None:
-    with FakeServer() as server, worker(server, app=APP):
-        child = server.wait_child()
+    with at_work(app=APP) as (child, _):
         here = json.loads(run(child, job("here-plain"))[1])
         for name in ("here", "here-plain"):
             apart = json.loads(run(child, job(name, extra={"isolate": True}))[1])
@@ -138,8 +106,7 @@ def test_an_isolated_job_takes_one_place(tmp_path: Path) -> None:
     gates = [tmp_path / f"gate-{n}" for n in range(3)]
     starts = [tmp_path / f"started-{n}" for n in range(3)]
     jobs = [job("wait", args(gate=gate, started=started)) for gate, started in zip(gates, starts, strict=True)]
-    with FakeServer() as server, worker(server, "--concurrency", "2", app=APP):
-        child = server.wait_child()
+    with at_work("--concurrency", "2", app=APP) as (child, _):
         run(child, job("who"))
         child.take("started")
         named = child.count("started")
@@ -171,8 +138,7 @@ def test_a_slow_import_delays_isolated_jobs_only(tmp_path: Path) -> None:
         "@app.handler('here')\n"
         "def here(): return 'here'\n"
     )
-    with FakeServer() as server, worker(server, "--concurrency", "1", app="slow:app", cwd=tmp_path):
-        child = server.wait_child()
+    with at_work("--concurrency", "1", app="slow:app", cwd=tmp_path) as (child, _):
         first, stopped, recalled = (job("apart", timeout_s=0.5) for _ in range(3))
         child.assign([first, stopped, recalled])
         until(loading.exists, "the zygote's import")
@@ -199,8 +165,7 @@ def test_large_args_and_results() -> None:
 
 
 def test_many_at_once() -> None:
-    with FakeServer() as server, worker(server, "--concurrency", "50", app=APP) as pool:
-        child = server.wait_child()
+    with at_work("--concurrency", "50", app=APP) as (child, pool):
         run(child, job("who"))
         (host,) = pool.children()
         before = host.num_fds()
@@ -249,8 +214,7 @@ def test_an_app_that_ignores_its_children() -> None:
 
 
 def test_no_zygote_without_isolated_jobs() -> None:
-    with FakeServer() as server, worker(server, app=APP) as pool:
-        child = server.wait_child()
+    with at_work(app=APP) as (child, pool):
         run(child, job("here"))
         (host,) = pool.children()
         assert host.children() == []
@@ -260,8 +224,7 @@ def test_no_zygote_without_isolated_jobs() -> None:
 def test_signals_to_all_do_not_end_cells(number: int, tmp_path: Path) -> None:
     """Who stops every process, zygote and cells too, lets isolated jobs finish like others: the worker decides."""
     gate, started = tmp_path / "gate", tmp_path / "started"
-    with FakeServer() as server, worker(server, app=APP) as pool:
-        child = server.wait_child()
+    with at_work(app=APP) as (child, pool):
         one = job("wait", args(gate=gate, started=started))
         child.assign([one])
         until(started.exists, "the cell")

@@ -12,7 +12,7 @@ import pytest
 
 from pulse.worker.execution.wakeup import SAME_SIGNAL_S, SIGNALED
 from tests.support.servers.fake_server import FakeServer, job
-from tests.support.systems.worker_kit import worker
+from tests.support.systems.worker_kit import at_work, worker
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.process, pytest.mark.timed]
@@ -41,8 +41,7 @@ def test_what_a_handler_started_ends_with_its_process(tmp_path: Path) -> None:
         "async def spawn() -> int:\n"
         "    return subprocess.Popen(['sleep', '600']).pid\n"
     )
-    with FakeServer() as server, worker(server, app="spawning:app", cwd=tmp_path) as pool:
-        child = server.wait_child()
+    with at_work(app="spawning:app", cwd=tmp_path) as (child, pool):
         child.assign([job("spawn")])
         grandchild = psutil.Process(int(child.take_results(1)[0][3]))
         assert grandchild.is_running()
@@ -80,8 +79,7 @@ def test_a_handler_that_writes_into_the_notes(tmp_path: Path) -> None:
 def test_a_second_signal_at_the_same_moment(tmp_path: Path) -> None:
     """A service manager signals all processes, and the supervisor passes it on to its pool: that is one wish."""
     gate = tmp_path / "gate"
-    with FakeServer() as server, worker(server) as pool:
-        child = server.wait_child()
+    with at_work() as (child, pool):
         one = job("wait", json.dumps({"gate": str(gate)}))
         child.assign([one])
         child.take("started")
@@ -95,8 +93,7 @@ def test_a_second_signal_at_the_same_moment(tmp_path: Path) -> None:
 
 def test_a_second_signal_later(tmp_path: Path) -> None:
     gate = tmp_path / "gate"
-    with FakeServer() as server, worker(server) as pool:
-        child = server.wait_child()
+    with at_work() as (child, pool):
         child.assign([job("wait", json.dumps({"gate": str(gate)}))])
         child.take("started")
         (process,) = pool.children()
@@ -126,13 +123,6 @@ def test_an_app_that_cannot_be_loaded(tmp_path: Path) -> None:
         assert pool.wait() == 1
         assert pool.stderr.count("Traceback") == 1
         assert pool.stderr.count("pulse: cannot load 'broken:app': ZeroDivisionError: division by zero") == 1
-
-
-def test_an_app_that_is_not_there() -> None:
-    with FakeServer() as server, worker(server, app="no_such_module:app") as pool:
-        assert pool.wait() == 1
-        assert "pulse: cannot load 'no_such_module:app': no module 'no_such_module' here (" in pool.stderr
-        assert "Traceback" not in pool.stderr
 
 
 def test_a_server_that_refuses_the_worker() -> None:

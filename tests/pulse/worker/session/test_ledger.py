@@ -77,11 +77,13 @@ def test_from_assignment_to_reported() -> None:
     assert one.running_list() == [(one_job.id, 1) for one_job in jobs[1:]]
 
 
-def test_an_assignment_that_came_twice_is_held_once() -> None:
-    """The same id and attempt again is the same attempt; another attempt of the job is another one."""
-    one = desk()
-    same = job()
-    one.assign([same, same, Assignment(same.id, 2, "n", "t", "{}", None, 30.0)], 0.0)
+def test_an_assignment_that_came_twice_is_held_and_started_once() -> None:
+    """Another attempt of the job is another one."""
+    one, same = desk(3), job()
+    assert len(running_of(one, same, same)) == 1
+    one.assign([same], 0.0)
+    assert one.take_startable() == []
+    one.assign([Assignment(same.id, 2, "n", "t", "{}", None, 30.0)], 0.0)
     assert one.held == 2
 
 
@@ -122,6 +124,7 @@ def test_stopping() -> None:
     assert one.stop((queued.id, 1), "canceled") is None
     assert reported(one) == [(queued.id, 1, "release")]
     assert one.stop((running.id, 1), "timeout") is attempt
+    assert not attempt.lost
     assert one.stop((running.id, 1), "lost") is None
     assert (attempt.stopped, attempt.lost) == ("timeout", True)
     assert one.stop((running.id, 2), "lost") is None
@@ -143,12 +146,12 @@ def test_recall_takes_only_what_waits() -> None:
 
 def test_draining() -> None:
     one = desk(1)
-    running, queued, late = job(), job(), job()
-    one.assign([running, queued], 0.0)
-    (attempt,) = one.take_startable()
+    running, recalled, queued, late = (job() for _ in range(4))
+    (attempt,) = running_of(one, running, recalled, queued)
+    one.recall((recalled.id, 1))
     one.drain()
     one.assign([late], 0.0)
-    assert reported(one) == [(queued.id, 1, "release"), (late.id, 1, "release")]
+    assert reported(one) == [(each.id, 1, "release") for each in (recalled, queued, late)]
     assert one.started() == [attempt]
 
 
@@ -200,19 +203,17 @@ def test_reports_fit_into_frames() -> None:
 
 def test_progress_is_told_once() -> None:
     """A heartbeat carries progress that the server does not have; a result what no heartbeat could."""
-    one = desk(1)
-    told = job()
-    one.assign([told], 0.0)
-    (attempt,) = one.take_startable()
-    attempt.progress = "1"
+    one = desk(2)
+    known, newer = running_of(one, job(), job())
+    known.progress = newer.progress = "1"
     sheet = one.beat_sheet(0.0)
-    assert sheet.jobs == [(told.id, 1, "1")]
-    assert one.beat_sheet(0.0).jobs == [(told.id, 1, "1")]
+    assert sheet.jobs == one.beat_sheet(0.0).jobs == [(*known.pair, "1"), (*newer.pair, "1")]
     sheet.answered()
-    assert one.beat_sheet(0.0).jobs == [(told.id, 1, None)]
-    attempt.progress = "2"
-    one.ended(attempt, Outcome("ok", None))
-    assert one.take_report(1, ROOM) == [(told.id, 1, "ok", None, {"progress": "2"})]
+    assert one.beat_sheet(0.0).jobs == [(*known.pair, None), (*newer.pair, None)]
+    newer.progress = "2"
+    for attempt in (known, newer):
+        one.ended(attempt, Outcome("ok", None))
+    assert one.take_report(1, ROOM) == [(*known.pair, "ok", None), (*newer.pair, "ok", None, {"progress": "2"})]
 
 
 def test_a_heartbeat_is_bounded() -> None:
@@ -367,9 +368,7 @@ def test_what_an_isolated_one_used_goes_with_its_result() -> None:
     told = job("apart")
     one.assign([told], 0.0)
     (attempt,) = one.take_startable()
-    assert one.running_attempt((told.id, 1)) is attempt
     one.stop((told.id, 1), "timeout")
-    assert one.running_attempt((told.id, 1)) is None
     attempt.stack = "there"
     one.ended_apart(attempt, Outcome("error", "late"), {"cpu_s": 1.5})
     extra = {"cpu_s": 1.5, "stopped": "timeout", "stack": "there"}
