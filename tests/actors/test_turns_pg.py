@@ -90,11 +90,6 @@ async def cursor_of(connection: Sql, identity: bytes) -> datetime | None:
     return found
 
 
-async def move_cursor(connection: Sql, identity: bytes, to: datetime) -> None:
-    """Set the cursor of a schedule."""
-    await connection.execute("UPDATE pulse.schedules SET next_run_at = $2 WHERE id = $1", identity.hex(), to)
-
-
 async def test_a_lapsed_lease_is_ended_through_the_retry_path(store: Store, connection: Sql) -> None:
     """A RUNNING row whose lease has lapsed becomes RETRYING with its reason, the attempt charged and kept."""
     lapsed = await forge(connection, "RUNNING", lease_until=ago(0.1))
@@ -179,15 +174,6 @@ async def test_after_a_gap_nobody_is_reaped(store: Store, connection: Sql) -> No
     await connection.execute("UPDATE pulse.sweep_mark SET wait_until = clock_timestamp()")
     await turn(await watchdog(store))
     assert (await read(connection, lapsed))["status"] == "RETRYING"
-
-
-async def test_cron_fires_in_its_zone(store: Store, connection: Sql) -> None:
-    """A cron's cursor goes to the next local time of its zone."""
-    identity = await schedule(store, kind="cron", every_s=None, cron="30 12 * * *", timezone="Asia/Kolkata")
-    await turn(Scheduler(store))
-    following = found_of(await cursor_of(connection, identity))
-    assert following > datetime.now(UTC)
-    assert (following.hour, following.minute) == (7, 0)
 
 
 async def test_the_scheduler_sleeps_to_the_next_due_time(store: Store) -> None:

@@ -26,7 +26,6 @@ from tests.support.store.helpers import (
     Patch,
     Sql,
     at,
-    claim,
     forge,
     history,
     job,
@@ -53,15 +52,6 @@ async def test_what_has_expired_is_not_claimed(
     good = await forge(connection, status, next_run_at=at(1), expires_at=at(5.001))
     found = await store.claim([TOPIC], [WORKER], [0] * 9, LEASE_S, levels=levels, now=at(5))
     assert [one.id for one in found] == [good]
-
-
-async def test_what_has_expired_is_not_claimed_where_topics_age(store: Store, connection: Sql) -> None:
-    """However long it has waited; until it is swept it lends its age to its level."""
-    for _ in range(3):
-        await forge(connection, topic="a", next_run_at=at(-100), expires_at=at(-1))
-    young, other = await forge(connection, topic="a", next_run_at=at(-5)), await forge(connection, topic="b")
-    claims = await store.claim(["a", "b"], [WORKER], [0] * 9, LEASE_S, ageing_s={"a": 1.0, "b": 1.0}, now=NOW)
-    assert [one.id for one in claims] == [young, other]
 
 
 @pytest.mark.parametrize("ageing", [None, {TOPIC: 1.0}], ids=["strict", "ageing"])
@@ -271,17 +261,3 @@ async def test_the_sweep(store: Store, connection: Sql, monkeypatch: Patch) -> N
             tasks.cancel_scope.cancel()
     assert [one["count"] for one in logs if one["event"] == "jobs_expired"] == [7]
     assert {(await read(connection, one))["status"] for one in ids} == {"DEAD_LETTERED"}
-
-
-async def test_an_expiry_meets_a_claim(store: Store, connection: Sql) -> None:
-    """Of a claim and a sweep that meet at one row, each passes the other's by: it is claimed or given up, not both."""
-    for first in ("claim", "expire"):
-        identity = await forge(connection, expires_at=at(5), topic=TOPIC)
-        transaction = connection.transaction()
-        await transaction.start()
-        await connection.execute("SELECT FROM pulse.jobs WHERE id = $1 FOR UPDATE", UUID(bytes=identity))
-        doing = claim(store, seconds=4) if first == "claim" else store.expire(10, now=at(6))
-        assert await asyncio.wait_for(doing, 5) in ([], 0)
-        await transaction.rollback()
-        claimed, expired = await claim(store, seconds=4), await store.expire(10, now=at(6))
-        assert (len(claimed), expired) == (1, 0)

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from pulse.errors import UnavailableError
-from pulse.store.rows import Completion, Ending, EndingKind
+from pulse.store.rows import Completion
 from pulse.store.store import Store
 from tests.support.store.helpers import (
     NOW,
@@ -23,7 +23,6 @@ from tests.support.store.helpers import (
     fence,
     forge,
     history,
-    new_id,
     read,
 )
 
@@ -176,13 +175,3 @@ async def test_a_stale_success_deletes_nothing(store: Store, connection: Sql) ->
         one = await forge(connection, status, attempts=1, locked_by=WORKER, lease_until=NOW)
         assert await store.complete([Completion(one, 1, WORKER, None)], keep=False) == set()
     assert await count(connection) == len(STATUSES)
-
-
-async def test_a_failure_is_kept_where_no_success_is(store: Store, connection: Sql) -> None:
-    """The dead letter is there with its reason."""
-    one = await forge(connection, "PENDING", max_attempts=1)
-    assert [each.id for each in await claim(store, seconds=1)] == [one]
-    await store.end([Ending(*fence(one), EndingKind.ERROR, "why")])
-    assert (await read(connection, one))["status"] == "DEAD_LETTERED"
-    assert await store.complete([Completion(new_id(), 1, WORKER, None)], keep=False) != set()
-    assert (await read(connection, one))["last_error"] == "why"

@@ -161,6 +161,10 @@ def test_who_is_anywhere_keeps_nobody_out(system: System) -> None:
             )
             for number in range(MOST_BEFORE_HELLO_OF_ALL)
         ]
+        for _ in range(2):  # one source has no more than its share
+            with socket.create_connection(("127.0.0.1", port), 5, ("127.0.1.1", 0)) as refused:
+                assert refused.recv(1) == b""
+        assert [line["source"] for line in system.log("connection_refused")].count("127.0.1.1") == 1
         with socket.create_connection(("127.0.0.1", port), 5, ("127.0.2.1", 0)) as late:
             assert idle[0].recv(1) == b""
             late.sendall(b"\x00\x00\x00\x01\xc1")

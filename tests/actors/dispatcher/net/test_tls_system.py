@@ -11,9 +11,7 @@ import ssl
 import stat
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
@@ -36,8 +34,6 @@ from pulse.config import Settings, load
 from pulse.errors import ForbiddenError, NobodyAnswersError, UnauthorizedError, UnavailableError
 from pulse.protocol import encode
 from pulse.security.credentials import hash_password
-from pulse_actors.dispatcher.admission.connection_limits import MOST_BEFORE_HELLO
-from pulse_actors.dispatcher.admission.tls_limits import A_SECOND
 from pulse_actors.dispatcher.net.listener import REMOTE_HELLO_MAX_FRAME_BYTES
 from pulse_supervisor.preflight import check_edge
 from tests.support.confidential import confidential
@@ -228,20 +224,6 @@ def test_a_peer_that_is_cut_in_its_first_exchange(edge: Edge) -> None:
     assert edge.whole.log("visit_failed") == []
 
 
-def test_handshakes_wait_for_their_turn(edge: Edge) -> None:
-    """So many a second begin, however many come at once; all of them end."""
-    context = ssl.create_default_context(cafile=str(edge.ca.file))
-
-    def come(_: int) -> None:
-        with socket.create_connection(("localhost", edge.port), timeout=5) as raw:
-            context.wrap_socket(raw, server_hostname="localhost").close()
-
-    began_s = time.monotonic()
-    with ThreadPoolExecutor(8) as threads:
-        list(threads.map(come, range(40)))
-    assert time.monotonic() - began_s >= 39 / A_SECOND
-
-
 def test_a_long_hello_is_refused(edge: Edge) -> None:
     """Before any login nobody may fill the memory: not with a hello that the Unix socket would take."""
     raw = socket.create_connection(("localhost", edge.port), timeout=5)
@@ -282,25 +264,6 @@ def test_a_dispatcher_that_dies_refuses_nobody(edge: Edge) -> None:
     edge.whole.wait_actor("dispatcher", not_pid=pid)
 
 
-def test_too_many_of_one_source(edge: Edge) -> None:
-    """Those that have not said hello are bounded; they keep nobody out who comes from elsewhere; that is told once."""
-    with contextlib.ExitStack() as stack:
-        for _ in range(MOST_BEFORE_HELLO):
-            stack.enter_context(socket.create_connection(("127.0.0.1", edge.port), timeout=5))
-
-        def is_closed() -> bool:
-            with socket.create_connection(("127.0.0.1", edge.port), timeout=5) as one, contextlib.suppress(OSError):
-                one.settimeout(0.2)
-                return one.recv(1) == b""
-            return False
-
-        until(is_closed, "one more is closed at once")
-        with edge.whole.client() as local:
-            assert local.call("ping") == {}
-    until(lambda: _can_log_in(edge), "there is room again")
-    assert len(edge.whole.log("connection_refused")) == 1
-
-
 class TestWorkers:
     """Workers elsewhere."""
 
@@ -334,19 +297,6 @@ class TestWorkers:
                 assert edge.whole.row(identity)["locked_by"] == before
                 assert again.call("report", results=[[*held[0], "ok", None]]) == {"stale": []}
         assert edge.whole.row(identity)["status"] == "COMPLETED"
-
-    def test_who_falls_silent_is_recovered_by_its_lease(self, edge: Edge) -> None:
-        """No kernel tells of it; when the lease has ended the job runs elsewhere, and what it says later is stale."""
-        words = {"worker": "w", "topics": ["silent"], "names": ["n"], "capacity": 1}
-        job = new_job(topic="silent")
-        with edge.whole.client() as client, contextlib.closing(edge.peer("wim", "worker", **words)) as first:
-            client.submit(job)
-            ((identity, attempt, *_),) = first.expect("assign")["jobs"]
-            with edge.whole.worker("here", topics=["silent"], names=["n"]) as second:
-                assert second.jobs(1, 20)[0][:2] == [identity, attempt + 1]
-                assert first.call("report", results=[[identity, attempt, "ok", None]])["stale"] == [[identity, attempt]]
-                second.done((identity, attempt + 1))
-        assert edge.whole.row(identity)["attempts"] == attempt + 1
 
 
 @contextlib.contextmanager
