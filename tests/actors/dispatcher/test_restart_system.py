@@ -31,12 +31,10 @@ def client(system: System) -> Iterator[Peer]:
 
 
 def restart(system: System) -> None:
-    """Kill the dispatcher, and wait until there is another one."""
     system.wait_actor("dispatcher", not_pid=system.kill_actor("dispatcher"))
 
 
 def hold(worker: Worker, client: Peer, topic: str, count: int) -> list[bytes]:
-    """Submit jobs and have the worker hold them at attempt 1; their ids."""
     ids = client.submit(*(new_job(topic=topic) for _ in range(count)))
     assert [tuple(job[:2]) for job in worker.jobs(count)] == [(identity, 1) for identity in ids]
     return ids

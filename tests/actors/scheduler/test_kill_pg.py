@@ -81,13 +81,11 @@ class Failpoint:
     seen: int = 0
 
     def begin(self) -> None:
-        """A statement is about to be sent."""
         self.seen += 1
         if self._is_here("before"):
             raise KilledError
 
     def end(self) -> None:
-        """It was committed."""
         if self._is_here("after"):
             raise KilledError
         if self._is_here("lost"):
@@ -106,7 +104,6 @@ class FailingPool(Pool):
 
     @contextlib.asynccontextmanager
     async def connection(self, deadline_s: float = STATEMENT_DEADLINE_S) -> AsyncIterator[Sql]:
-        """The connection, for one statement."""
         self._failpoint.begin()
         yield self._only
         if self._then is not None:
@@ -120,23 +117,18 @@ class Clocked(ScheduleStore):
     moment: datetime = BEFORE
 
     async def due(self, limit: int, *, now: datetime | None = None) -> list[Due]:
-        """At this moment."""
         return await super().due(limit, now=now or self.moment)
 
     async def unreckoned(self, limit: int, *, now: datetime | None = None) -> list[Due]:
-        """At this moment."""
         return await super().unreckoned(limit, now=now or self.moment)
 
     async def work(self, *, now: datetime | None = None) -> Work:
-        """At this moment."""
         return await super().work(now=now or self.moment)
 
     async def fire(self, firings: Sequence[Firing], *, now: datetime | None = None) -> list[Fired]:
-        """At this moment."""
         return await super().fire(firings, now=now or self.moment)
 
     async def release(self, limit: int, *, now: datetime | None = None) -> list[Level]:
-        """At this moment."""
         return await super().release(limit, now=now or self.moment)
 
 
@@ -159,7 +151,6 @@ class History:
     schedules: dict[bytes, tuple[str, str, str]] = field(default_factory=dict)
 
     async def live(self) -> None:
-        """All of it, until nothing is left to do."""
         await self.connection.execute(FORGET)
         target = Target(self.dsn, "pulse-tests")
         store = Store(target)
@@ -181,7 +172,6 @@ class History:
         store.close()
 
     async def _turn(self, store: Store) -> None:
-        """One turn that ends well, of as many schedulers as it takes."""
         for _ in range(3):
             with contextlib.suppress(KilledError):
                 scheduler = Scheduler(store)
@@ -211,7 +201,6 @@ class History:
 
 @pytest.fixture(scope="module")
 async def watched(module_database: str) -> AsyncIterator[Sql]:
-    """A connection to a database that notes each job that is made."""
     connection = await asyncpg.connect(module_database)
     await connection.execute(WATCH)
     yield connection

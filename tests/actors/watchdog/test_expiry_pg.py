@@ -37,7 +37,6 @@ pytestmark = pytest.mark.heavy
 
 
 async def expires_at(connection: Sql, identity: bytes) -> object:
-    """What its row says."""
     return await connection.fetchval("SELECT expires_at FROM pulse.jobs WHERE id = $1", UUID(bytes=identity))
 
 
@@ -144,14 +143,12 @@ async def test_what_an_expired_job_says(store: Store, connection: Sql) -> None:
 
 
 async def test_some_at_a_time(store: Store, connection: Sql) -> None:
-    """No more than asked for, those that expired first."""
     ids = [await forge(connection, expires_at=at(-seconds)) for seconds in range(5)]
     assert await store.expire(2, now=NOW) == 2
     assert [(await read(connection, one))["status"] for one in ids] == ["PENDING"] * 3 + ["DEAD_LETTERED"] * 2
 
 
 async def test_a_row_that_is_locked_waits_for_the_next_look(store: Store, connection: Sql) -> None:
-    """A sweep waits for nobody."""
     locked, other = [await forge(connection, expires_at=NOW) for _ in range(2)]
     async with connection.transaction():
         await connection.execute("SELECT FROM pulse.jobs WHERE id = $1 FOR UPDATE", UUID(bytes=locked))
@@ -231,7 +228,6 @@ async def test_submit_by_sql(connection: Sql) -> None:
     ],
 )
 async def test_what_sql_refuses(connection: Sql, given: dict[str, object], message: str) -> None:
-    """One line that names the option, the value and what is allowed; nothing is submitted."""
     await connection.execute("SET timezone = 'UTC'")
     arguments = ", ".join(f"{key} => '{value}'" for key, value in given.items())
     for sql in (
@@ -245,7 +241,6 @@ async def test_what_sql_refuses(connection: Sql, given: dict[str, object], messa
 
 
 async def test_the_sweep(store: Store, connection: Sql, monkeypatch: Patch) -> None:
-    """It goes on until nothing is left, and says how many there were."""
     monkeypatch.setattr(expiry, "LIMIT", 3)
     ids = [await forge(connection, expires_at=NOW, submitted_at=NOW) for _ in range(7)]
     await connection.execute("UPDATE pulse.jobs SET expires_at = now()")

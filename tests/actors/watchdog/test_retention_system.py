@@ -12,7 +12,6 @@ pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system]
 
 
 def is_gone(whole: Whole, job: object) -> bool:
-    """Whether it has no row."""
     return not whole.rows("SELECT 1 FROM pulse.jobs WHERE id = $1", job)
 
 

@@ -44,7 +44,6 @@ class Backups:
         self._copy = directory / "backup"
 
     def take(self) -> None:
-        """A base backup, while everything runs."""
         asyncio.run(self._take())
 
     async def _take(self) -> None:
@@ -113,7 +112,6 @@ class Load:
 
 
 def starts(whole: Whole) -> list[Entry]:
-    """Every start of a handler."""
     return whole.entries(event="start")
 
 
@@ -172,13 +170,11 @@ class Pair:
 
     @property
     def dsn(self) -> str:
-        """Of both, the primary first."""
         places = [parse_qs(urlsplit(one.dsn).query) for one in (self.primary, self.standby)]
         hosts, ports = (",".join(place[key][0] for place in places) for key in ("host", "port"))
         return f"postgresql:///postgres?host={hosts}&port={ports}&user=pulse"
 
     def streams(self) -> bool:
-        """Whether the standby gets all that is written."""
         return bool(ask(self.primary, "SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'"))
 
     def promote(self) -> float:

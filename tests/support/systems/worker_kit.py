@@ -22,27 +22,21 @@ DEADLINE_S: Final = 20.0
 
 
 class WorkerProcess:
-    """A pool parent and its children."""
-
     def __init__(self, process: subprocess.Popen[bytes], stderr: Path) -> None:
         self.process = process
         self._stderr = stderr
 
     @property
     def stderr(self) -> str:
-        """What it has logged and said so far."""
         return self._stderr.read_text()
 
     def children(self) -> list[psutil.Process]:
-        """The handler processes that live."""
         return psutil.Process(self.process.pid).children()
 
     def terminate(self) -> None:
-        """Ask it to stop."""
         self.process.send_signal(signal.SIGTERM)
 
     def wait(self) -> int:
-        """Its exit code; waits for it."""
         return self.process.wait(DEADLINE_S)
 
 

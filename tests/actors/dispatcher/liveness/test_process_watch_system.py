@@ -36,7 +36,6 @@ def pools(whole: Whole) -> Iterator[list[Pool]]:
 
 
 def gated(whole: Whole) -> tuple[UUID, Path]:
-    """A job that runs until its gate is there, and the gate."""
     gate = whole.gate(f"{time.monotonic_ns()}")
     return whole.jobs().submit("hold", {"gate": str(gate)}), gate
 

@@ -22,7 +22,6 @@ STEP_S: Final = 5.0
 
 @pytest.fixture(scope="module")
 def whole(server: Postgres) -> Iterator[Whole]:
-    """A supervisor and a pool of two processes."""
     with server.database() as dsn, place(dsn, **SHORT_LEASE) as whole:
         whole.start()
         whole.pool("--processes", "2", "--concurrency", "2")

@@ -28,7 +28,6 @@ def test_a_broken_frame_ends_its_connection_only(system: System, client: Peer, d
 
 
 def test_who_stops_sending_still_gets_its_answers(system: System, topic: str) -> None:
-    """A client that sends its requests, closes its side and reads has each answer before the end."""
     with system.client() as peer:
         job = new_job(topic=topic)
         asked = {peer.ask("submit", jobs=[job]), peer.ask("jobs.list", topic=topic), peer.ask("ping")}

@@ -30,7 +30,6 @@ def test_a_client_is_welcome(client: Peer) -> None:
 
 
 def test_a_worker_is_welcome(system: System, topic: str) -> None:
-    """A worker learns its session and what it has lost as well, and is then among the workers."""
     with system.worker("w", topics=[topic], names=["b", "a"], capacity=3) as worker:
         assert len(worker.session) == 16
         assert worker.welcome["lost"] == []
@@ -80,7 +79,6 @@ def test_no_hello_in_time_ends_the_connection(system: System, client: Peer) -> N
 
 
 def test_an_assignment_has_all_that_a_handler_needs(system: System, client: Peer, topic: str) -> None:
-    """Id, attempt, name, topic, args as jsonb prints them, time limit, length of the lease, and nothing extra."""
     with system.worker("whole", topics=[topic]) as worker:
         (identity,) = client.submit(new_job(topic=topic, args='{"b":1,"a":"\u00e9"}', timeout_s=2.5))
         assert worker.jobs(1) == [[identity, 1, "n", topic, '{"a": "\u00e9", "b": 1}', 2.5, 30.0, None]]
@@ -106,7 +104,6 @@ def test_stopped_and_lost_jobs_free_their_place(system: System, client: Peer, to
 
 
 def test_workers_come_and_go(system: System, topic: str) -> None:
-    """A worker that has hung up is not listed, and gets nothing."""
     with system.worker("gone", topics=[topic]) as worker:
         assert isinstance(worker, Worker)
     with system.client() as client:
