@@ -37,8 +37,6 @@ ENDINGS: Final[Mapping[str, tuple[str, object]]] = {
 
 
 class WorkerProcess:
-    """A pool parent and its children."""
-
     def __init__(self, process: subprocess.Popen[bytes], stderr: Path) -> None:
         self.process = process
         self._stderr = stderr
@@ -54,7 +52,6 @@ class WorkerProcess:
         self.process.send_signal(signal.SIGTERM)
 
     def wait(self) -> int:
-        """Its exit code; waits for it."""
         return self.process.wait(DEADLINE_S)
 
 
