@@ -17,8 +17,8 @@ import trio
 
 from pulse.errors import StatementTimeoutError, UnavailableError
 from tests.simulation.machine.process import PROCESS, Process
-from tests.simulation.rows.epochs import Server, first_ledger
-from tests.simulation.rows.rows import Rows
+from tests.support.store.epoch_rows import Server, first_ledger
+from tests.support.store.rows import Rows
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

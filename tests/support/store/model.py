@@ -41,6 +41,7 @@ class ModelJob:
     result: str | None = None
     checkpoint: str | None = None
     last_error: str | None = None
+    timeout_s: float | None = None
 
     def is_held(self, fence: Sequence[object]) -> bool:
         """Whether the attempt *fence* holds this job now."""
