@@ -76,7 +76,6 @@ class Database:
     connection: Sql
 
     def run(self, doing: Coroutine[Any, Any, T]) -> T:
-        """Do it now."""
         return self.runner.run(doing)
 
 
@@ -88,7 +87,6 @@ def server(newest_server: Postgres) -> Postgres:
 
 @pytest.fixture
 def database(server: Postgres) -> Iterator[Database]:
-    """A database of its own; its connections serve all examples."""
     with server.database() as dsn, asyncio.Runner() as runner:
         connection = runner.run(asyncpg.connect(dsn))
         store = Store(Target(dsn, "model"), hot=1, queries=1)
@@ -113,7 +111,6 @@ class StoreMachine(RuleBasedStateMachine):
         self.cursors: dict[tuple[str, int], float] = {}  # up to when all that was due was claimed
 
     def do(self, doing: Coroutine[Any, Any, T]) -> T:
-        """Run it on the database."""
         return self.database.run(doing)
 
     def some_tokens(self, picks: list[int]) -> list[Fence]:
@@ -129,7 +126,6 @@ class StoreMachine(RuleBasedStateMachine):
 
     @initialize(first=st.lists(new_jobs, min_size=3, max_size=6))
     def begin(self, first: list[tuple[str, int, float, int]]) -> None:
-        """Begin with a few jobs in an empty database."""
         self.do(self.database.connection.execute(EMPTY))
         self.do(self.store.mark_sweep(1e9, 0.0, now=NOW))
         for topic, priority, delay_s, max_attempts in first:
@@ -137,7 +133,6 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(seconds=halves | st.just(LEASE_S) | st.just(LEASE_S + 0.5), seats=seats, outcomes=outcomes)
     def time_passes(self, seconds: float, seats: list[int], outcomes: list[str]) -> None:
-        """The database's clock goes on, and a poll follows."""
         self.now += timedelta(seconds=seconds)
         self._work(seats, outcomes)
 
@@ -187,7 +182,6 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(topics=st.permutations(TOPICS), seats=seats)
     def claim(self, topics: list[str], seats: list[int]) -> None:
-        """A dispatcher fills its workers' places."""
         self._claim_all(topics, seats)
 
     @rule(topics=st.permutations(TOPICS), seats=seats)
@@ -245,7 +239,6 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.tokens)
     @rule(picks=picks, result=json_text, progress=json_text)
     def complete(self, picks: list[int], result: str | None, progress: str | None) -> None:
-        """Workers report success, some of them too late, some again."""
         held = self.some_tokens(picks)
         self._complete([Completion(*one, result, progress) for one in held])
         asked = {(one.id, one.attempt) for one in held}
@@ -267,7 +260,6 @@ class StoreMachine(RuleBasedStateMachine):
     def end(
         self, picks: list[int], kind: EndingKind, delay_s: float | None, progress: str | None, exit_code: int | None
     ) -> None:
-        """Workers fail, give back, snooze, or die provably."""
         error = None if kind in GIVEN_BACK else kind.value
         self._end([Ending(*one, kind, error, delay_s, exit_code, progress) for one in self.some_tokens(picks)])
 
@@ -278,7 +270,6 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.tokens)
     @rule(picks=picks, progress=json_text)
     def beat(self, picks: list[int], progress: str | None) -> None:
-        """Workers send heartbeats, also for what they have lost."""
         renewals = [Renewal(*one, progress) for one in self.some_tokens(picks)]
         extended = self.do(self.store.extend(renewals, LEASE_S, now=self.now))
         assert extended == self.model.extend(renewals, LEASE_S, self.now)
@@ -286,7 +277,6 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.tokens)
     @rule(picks=picks, saved=st.sampled_from(["1", "[2]"]))
     def save(self, picks: list[int], saved: str) -> None:
-        """Handlers save checkpoints, also after they have lost their job."""
         checkpoints = [Renewal(*one, saved) for one in self.some_tokens(picks)]
         assert self.do(self.store.checkpoint(checkpoints)) == self.model.save(checkpoints)
 
@@ -325,7 +315,6 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(picks=picks, spared=st.lists(st.sampled_from(WORKERS), unique=True))
     def ask(self, picks: list[int], spared: list[str]) -> None:
-        """Actors ask who holds what, and what has lapsed."""
         self.do(self._answers(self.some_jobs(picks, WAITING), spared))
 
     async def _answers(self, ids: list[bytes], spared: list[str]) -> None:
@@ -345,7 +334,6 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(picks=picks, fails=fails)
     def cancel(self, picks: list[int], fails: bool) -> None:
-        """An operator cancels."""
         chosen = self.some_jobs(picks[:2], {"RUNNING", "RETRYING"})
         with self._operates("cancel", fails=fails) as (act, model):
             canceled = act(lambda store: store.cancel(chosen, now=self.now))
@@ -353,7 +341,6 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(picks=picks, fails=fails)
     def retry(self, picks: list[int], fails: bool) -> None:
-        """An operator retries."""
         chosen = self.some_jobs(picks, FINISHED)
         with self._operates("retry", fails=fails) as (act, model):
             retried = act(lambda store: store.retry(chosen, now=self.now))
@@ -374,7 +361,6 @@ class StoreMachine(RuleBasedStateMachine):
         fails=fails,
     )  # fmt: skip
     def change(self, picks: list[int], topic: str | None, priority: int | None, fails: bool) -> None:
-        """An operator moves what waits to where it may be claimed sooner, or by others."""
         chosen = self.some_jobs(picks, WAITING)
         with self._operates("change", fails=fails) as (act, model):
             moved = act(lambda store: store.change(chosen, topic=topic, priority=priority, now=self.now))
@@ -412,7 +398,6 @@ class StoreMachine(RuleBasedStateMachine):
 
     @invariant()
     def database_is_as_the_model(self) -> None:
-        """Every row and all history is as the model has it."""
         jobs, history = self.do(self._rows())
         assert [tuple(note) for note in self.do(self.database.connection.fetch(_NOTES))] == self.notes
         assert jobs == {identity: asdict(job) for identity, job in self.model.jobs.items()}
@@ -434,7 +419,6 @@ def test_the_store_does_what_the_model_does(database: Database, part: int) -> No
 
 
 def _plain(claim: Claim) -> Claim:
-    """A claim, for comparison."""
     previous = None if claim.previous is None else json.dumps(json.loads(claim.previous))
     return claim._replace(previous=previous, due_at=round(claim.due_at, 6))
 

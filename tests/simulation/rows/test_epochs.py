@@ -41,7 +41,6 @@ class Epochs:
         self.epochs = dict.fromkeys(HOSTS, 0)
 
     def some_job(self) -> bytes:
-        """One of those that there are, or one that is not there."""
         return self.chance.choice([*self.rows.jobs, b"\0" * 16])
 
     async def do_submit(self) -> tuple[object, object]:
@@ -59,7 +58,6 @@ class Epochs:
         return await self.store.cancel(chosen, now=NOW), self.rows.cancel(chosen, NOW)
 
     async def look(self) -> None:
-        """Both say the same of themselves and of each host."""
         for instance in HOSTS.values():
             real, said = await self._seen(instance)
             assert _plain(real) == _plain(said)
@@ -69,7 +67,6 @@ class Epochs:
         return real, self.rows.ledger.look(instance, None, LEASE_S, self.server, NOW)
 
     async def do_begin(self) -> tuple[object, object]:
-        """A host raises the epoch, or accepts it."""
         host = self.chance.choice([*HOSTS])
         real, said = await self._seen(HOSTS[host])
         epoch = self.chance.choice((None, real.epoch, real.epoch + 1))
@@ -84,7 +81,6 @@ class Epochs:
         return _counted(*found), _counted(raised, mark)
 
     async def do_tick(self) -> tuple[object, object]:
-        """A host counts, with what it knows, or with something else."""
         host = self.chance.choice([*HOSTS])
         real, _ = await self._seen(HOSTS[host])
         counter = self.counters[host] + self.chance.choice((0, 0, -1, 1))
@@ -97,7 +93,6 @@ class Epochs:
         return _counted(None, found), _counted(None, mark)
 
     async def do_take(self) -> tuple[object, object]:
-        """A claim: the numbers of attempts, and what is charged for."""
         seats = [self.chance.randrange(2) for _ in range(self.chance.randrange(1, 3))]
         real = await self.store.claim(["a", "b"], WORKERS, seats, LEASE_S, now=NOW)
         chosen = {one.id: WORKERS[one.worker] for one in real}
@@ -107,7 +102,6 @@ class Epochs:
         return [(one.attempt, one.uncharged) for one in real], [(job.attempts, job.uncharged) for job in jobs]
 
     async def do_ask(self) -> tuple[object, object]:
-        """Whether attempts are known, and what is open again."""
         pairs = {self.some_job(): self.chance.choice((0, 1, 1001, 2002)) for _ in range(2)}
         forgotten = set(pairs) if self.chance.random() < 0.5 else set()
         real = await self.store.epochs.gone_back(pairs, forgotten)
@@ -129,7 +123,6 @@ def _plain(seen: DatabaseState) -> dict[str, Any]:
 
 @pytest.fixture(autouse=True)
 async def at_first(connection: Connection[Record]) -> Any:
-    """Nobody has seen the database, and it has never gone back."""
     await clean(connection)
     yield
     await clean(connection)
@@ -137,7 +130,6 @@ async def at_first(connection: Connection[Record]) -> Any:
 
 @pytest.mark.parametrize("seed", range(6))
 async def test_both_databases_know_the_same_of_epochs(store: Store, seed: int) -> None:
-    """Whoever raised what before, the simulated database answers as PostgreSQL does."""
     twins = Epochs(store, seed)
     for operation in ["submit", *twins.chance.choices(OPERATIONS, k=STEPS)]:
         said, expected = await getattr(twins, f"do_{operation}")()

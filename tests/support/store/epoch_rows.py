@@ -21,7 +21,6 @@ class Server(NamedTuple):
 
     @property
     def place(self) -> str:
-        """All of it in one."""
         return f"{self.started_at.timestamp()}/{self.relation}"
 
 
@@ -48,14 +47,11 @@ class WitnessRow:
 
 @dataclass(slots=True)
 class Ledger:
-    """Both tables."""
-
     epochs: list[Epoch] = field(default_factory=list)
     witnesses: dict[UUID, WitnessRow] = field(default_factory=dict)
 
     @property
     def newest(self) -> Epoch:
-        """The newest epoch."""
         return self.epochs[-1]
 
     @property

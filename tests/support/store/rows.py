@@ -108,7 +108,6 @@ class Rows(Model):
         levels: Sequence[tuple[str, int, float | None]] | None = None,
         locked: Iterable[bytes] = (),
     ) -> list[Claim]:
-        """Claim; rows that are *locked* are skipped."""
         skipped = set(locked)
         found = self.claimable(topics, now) if levels is None else self.claimable_from(levels, now)
         return self.take([one for _, one in found if one not in skipped][: len(seats)], workers, seats, lease_s, now)
@@ -175,7 +174,6 @@ class Rows(Model):
                 job.next_run_at = max(job.next_run_at, now + timedelta(seconds=put_off_s))
 
     def knows_less(self, handed_out: Mapping[bytes, int], forgotten: AbstractSet[bytes]) -> bool:
-        """Whether one of these attempts is not known."""
         return any(
             self.jobs[job].attempts < attempt if job in self.jobs else job not in forgotten
             for job, attempt in handed_out.items()
@@ -227,11 +225,9 @@ class Rows(Model):
         return Wake(row.topic, row.priority, row.next_run_at.timestamp())
 
     def running(self) -> list[ModelJob]:
-        """What runs."""
         return [self.jobs[one] for one, job in self.jobs.items() if job.status == "RUNNING"]
 
     def running_of(self, worker: str) -> dict[tuple[bytes, int], Running]:
-        """What *worker* holds."""
         held = (row for row in self.running() if row.locked_by == worker)
         return {(row.id, row.attempts): Running(row.name, row.topic, row.timeout_s) for row in held}
 
@@ -247,12 +243,10 @@ class Rows(Model):
         }
 
     def named(self, ids: Sequence[bytes]) -> dict[bytes, Running]:
-        """What those jobs are."""
         rows = (self.jobs[one] for one in ids if one in self.jobs)
         return {row.id: Running(row.name, row.topic, row.timeout_s) for row in rows}
 
     def running_workers(self) -> list[str]:
-        """Who holds something."""
         return sorted({row.locked_by or "" for row in self.running()})
 
     def lapsed_except(self, limit: int, spared: Iterable[str], now: datetime) -> list[Fence]:
@@ -263,7 +257,6 @@ class Rows(Model):
         return sorted(lapsed[:limit])
 
     def statuses(self, ids: Sequence[bytes]) -> dict[bytes, tuple[str, int]]:
-        """Of those that exist."""
         return {one: (self.jobs[one].status, self.jobs[one].attempts) for one in ids if one in self.jobs}
 
     def last_workers(self, ids: Sequence[bytes]) -> dict[bytes, str]:
@@ -289,11 +282,9 @@ class Rows(Model):
         return since_s, now.timestamp(), left_s
 
     def doubt_leases(self, wait_s: float, now: datetime) -> None:
-        """Nobody may reap for so long."""
         self.wait_until = max(self.wait_until or now, now + timedelta(seconds=wait_s))
 
     def host_boots(self, host: str, now: datetime) -> dict[str, float]:
-        """The boots of a host, and how long ago each was seen."""
         seen: dict[str, datetime] = {}
         for (name, boot, _), at in self.hosts.items():
             if name == host:
