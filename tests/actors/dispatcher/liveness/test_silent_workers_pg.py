@@ -15,10 +15,12 @@ from anyio.abc import TaskGroup
 from structlog.testing import capture_logs
 
 from pulse.errors import UnavailableError
+from pulse.store.operators.policies import LivePolicy
 from pulse.store.store import Store
 from pulse.system import processes
 from pulse_actors.dispatcher.liveness import silent_workers as looking
 from pulse_actors.dispatcher.liveness.silent_workers import SilentWorkers
+from pulse_actors.dispatcher.workers.policies import TopicPolicies
 from pulse_actors.dispatcher.workers.records import RegisteredWorker
 from pulse_actors.dispatcher.writes.unwritten import UnwrittenLeases
 from tests.support.store.helpers import TOPIC, Patch, Sql, found_of, history, holding
@@ -182,6 +184,13 @@ async def test_who_holds_nothing_need_not_beat(at: Room, tasks: TaskGroup, livin
     await look(at, tasks)
     assert not at.silence._being_killed
     assert is_alive(living.pid)
+
+
+async def test_a_longer_lease_of_a_topic_lets_its_worker_live(at: Room, tasks: TaskGroup, living: Process) -> None:
+    at.registry.policies = TopicPolicies({TOPIC: LivePolicy(lease_s=2 * LONG_S)})
+    await at.running(at.silent(living.pid))
+    await look(at, tasks)
+    assert not at.silence._being_killed
 
 
 # The ladder.
