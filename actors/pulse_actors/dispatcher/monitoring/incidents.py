@@ -77,6 +77,7 @@ def judge(rows: Mapping[str, Sequence[Row] | None]) -> list[Finding]:
     attempts = [row for row in rows.get("queue_attempts") or () if _is_recent(row)]
     verdicts: Sequence[tuple[Callable[[Sequence[Row], float], Finding], Sequence[Row]]] = (
         (queue.hosts, [row for row in rows.get("queue_hosts") or () if row["running"] or row["lapsed"]]),
+        (queue.unhandled, rows.get("queue_unhandled") or ()),
         (queue.crashes, attempts),
         (queue.hung, attempts),
         (epochs.epochs, rows.get("queue_epochs") or ()),

@@ -39,6 +39,11 @@ def test_hosts(changed: Mapping[str, Any], told: list[str]) -> None:
     assert checks(queue_hosts=[{**HOST, **changed}]) == told
 
 
+def test_jobs_that_nobody_handles() -> None:
+    row = {"topic": "t", "name": "n", "jobs": 1, "age_s": 1.0, "job": "0190", "handlers": []}
+    assert checks(queue_unhandled=[row]) == ["unhandled"]
+
+
 def test_queries_of_others_are_not_told() -> None:
     """There may be args in them, and a viewer may not see those."""
     (found,) = judge({"xmin": [{**HOLDER, "query": "SELECT pulse.submit('n', 'secret')"}]})

@@ -148,8 +148,9 @@ def test_a_claim_that_its_seat_does_not_name_goes_to_an_heir() -> None:
 def test_a_name_that_nobody_serves_is_put_back_later_and_later(uncharged: int, delay_s: float) -> None:
     """Put back uncharged, after 5 s, doubling to 60 s, and the row says why."""
     one = worker(names=["blue"])
-    ending = returned(place(desk_of(one), plan_for(one), [claim(1, uncharged=uncharged)]))
-    assert ending == Ending(
+    placement = place(desk_of(one), plan_for(one), [claim(1, uncharged=uncharged)])
+    assert placement.unhandled == [claim(1, uncharged=uncharged)]
+    assert returned(placement) == Ending(
         claim(1).id, uncharged + 1, "w", EndingKind.UNASSIGNED, 'no handler named "red" on topic "a"', delay_s, None
     )
 

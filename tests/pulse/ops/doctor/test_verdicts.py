@@ -169,6 +169,24 @@ def test_watchdog(age_s: float | None, state: State) -> None:
     assert queue.watchdog([{"age_s": age_s, "wait_s": 0.0}], GRACE_S).state is state
 
 
+def test_jobs_that_nobody_handles() -> None:
+    """They are wrong, told with their number, and with handlers that have nearly that name."""
+    row = {
+        "topic": "mail",
+        "name": "sned_mail",
+        "jobs": 500,
+        "age_s": 9.0,
+        "job": "0190",
+        "handlers": ["send_mail", "x"],
+    }
+    found = queue.unhandled([row], GRACE_S)
+    assert found.state is WRONG
+    for word in ("500 jobs", "'sned_mail'", "'mail'", "'send_mail'"):
+        assert word in found.text
+    assert found.advice[-1] == "pulse ctl jobs list --topic mail --name sned_mail"
+    assert queue.unhandled([], GRACE_S).state is OK
+
+
 @pytest.mark.parametrize(
     ("number", "crashes", "dead"), [(1, WARNING, WARNING), (3, WRONG, WARNING), (10, WRONG, WARNING)]
 )
