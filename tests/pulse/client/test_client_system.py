@@ -100,6 +100,19 @@ def test_submit(flavor: str, directory: Path) -> None:
         assert two["id"] == JOB.bytes
 
 
+def test_a_name_that_nobody_handles(flavor: str, directory: Path) -> None:
+    """The job has its id, and whoever submitted it is warned, at his own line."""
+    unhandled = [("sned_mail", "mail", ["send_mail"]), ("x", "mail", [])]
+    script = {"submit": lambda body: {**ids_of(body), "unhandled": unhandled}}
+    with FakeDispatcher(directory, script) as server, pytest.warns(pulse.UnhandledNameWarning) as warned:
+        (job,) = using(flavor, server.path, lambda client: client.submit("sned_mail", id=JOB))
+    assert job == JOB
+    first, second = [str(one.message) for one in warned]
+    assert first.startswith("no worker that serves topic mail has a handler named sned_mail; similar: send_mail. ")
+    assert second.startswith("no worker that serves topic mail has a handler named x. ")
+    assert {one.filename for one in warned} == {__file__}
+
+
 def test_a_submit_whose_answer_was_lost_is_repeated(flavor: str, directory: Path) -> None:
     with FakeDispatcher(directory, {"submit": ids_of}, hang_up=frozenset({"submit"})) as server:
         (job_id,) = using(flavor, server.path, lambda client: client.submit("a"))

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final
 
 import structlog
@@ -14,7 +13,6 @@ from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 
 EVERY_S: Final = 60.0  # between two lines about one name
 MOST_NAMES: Final = 1000  # that are remembered; jobs of others are logged as those of a new name
-_MOST_ALIKE: Final = 3
 
 log = structlog.get_logger()
 
@@ -40,15 +38,13 @@ class UnhandledLog:
             if self._due_s.get(key, 0.0) > now_s:
                 continue
             topic, name = key
-            alike = difflib.get_close_matches(name, self._handlers(topic), _MOST_ALIKE)
-            log.warning("job_unhandled", name=name, topic=topic, times=self._since.pop(key), alike=alike)
+            found = self._registry.unhandled(topic, name)
+            log.warning(
+                "job_unhandled", name=name, topic=topic, times=self._since.pop(key), similar=found[1] if found else []
+            )
             self._due_s.pop(key, None)  # the newest come last
             if len(self._due_s) >= MOST_NAMES:
                 oldest = next(iter(self._due_s))
                 del self._due_s[oldest]
                 self._since.pop(oldest, None)
             self._due_s[key] = now_s + EVERY_S
-
-    def _handlers(self, topic: str) -> Sequence[str]:
-        serving = [one.facts for one in self._registry.workers() if topic in one.facts.topics]
-        return sorted({name for facts in serving for name in facts.names})

@@ -48,4 +48,4 @@ def test_handlers_with_a_similar_name() -> None:
     registry.join(new_worker("w"))
     with capture_logs() as lines:
         UnhandledLog(registry).note([*claims("nn", topic=TOPIC), *claims("nn", topic="other")], 0.0)
-    assert [line["alike"] for line in lines] == [["n"], []]
+    assert [line["similar"] for line in lines] == [["n"], []]

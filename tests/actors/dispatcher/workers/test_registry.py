@@ -155,6 +155,21 @@ def test_a_name_that_nobody_serves_is_put_back_later_and_later(uncharged: int, d
     )
 
 
+def test_a_name_that_finds_workers_but_no_handler() -> None:
+    """Only where its topic is served; a submit without a topic goes to that of the handler, else to "default"."""
+    one, other = worker("one", names=["red"], topics=["a", "b"]), worker("other", names=["rod", "x"], topics=["a"])
+    registry = desk_of(one, other)
+    found = [registry.unhandled(*one) for one in (("a", "rod"), (None, "rod"), ("c", "y"), (None, "y"))]
+    assert found == [None, None, None, None]
+    assert registry.unhandled("b", "rod") == ("b", ["red"])
+    assert registry.unhandled("a", "roed") == ("a", ["rod", "red"])
+    registry.join(worker("third", names=["z"], topics=["default", "b"]))
+    assert registry.unhandled(None, "y") == ("default", [])
+    assert registry.unhandled("b", "z") is None
+    registry.leave(one)
+    assert registry.unhandled("b", "red") == ("b", [])
+
+
 def test_a_name_served_on_another_topic_is_not_served() -> None:
     seat, other = worker("seat", names=["blue"]), worker("other", names=["red"], topics=["b"])
     assert returned(place(desk_of(seat, other), plan_for(seat), [claim(1)])).error is not None

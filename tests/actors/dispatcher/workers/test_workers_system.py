@@ -109,3 +109,13 @@ def test_workers_come_and_go(system: System, topic: str) -> None:
     with system.client() as client:
         client.submit(new_job(topic=topic))
         assert topic not in {name for row in client.call("workers.list")["workers"] for name in row["topics"]}
+
+
+def test_a_submit_that_no_handler_is_there_for(client: Peer, topic: str, system: System) -> None:
+    """It is stored, and the answer says which names have no handler, and which handlers have a similar name."""
+    with system.worker("w", topics=[topic], names=["send_mail"]):
+        good, bad = [new_job(topic=topic, name=name) for name in ("send_mail", "sned_mail")]
+        answer = client.call("submit", jobs=[good, bad])
+        assert answer == {"ids": [good["id"], bad["id"]], "unhandled": [["sned_mail", topic, ["send_mail"]]]}
+        assert client.call("submit", jobs=[new_job(topic=topic, name="send_mail")]).keys() == {"ids"}
+    assert client.call("submit", jobs=[new_job(topic=topic, name="sned_mail")]).keys() == {"ids"}  # nobody serves it
