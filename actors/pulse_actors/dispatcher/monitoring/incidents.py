@@ -57,12 +57,12 @@ class Incidents:
             looked.set()
             await anyio.sleep(max(EVERY_S, (self._looked_s - began_s) / SHARE))
 
-    async def current(self) -> list[Finding]:
-        """What is wrong, as of the last seconds."""
+    async def current(self, wait_s: float = WAIT_S) -> list[Finding]:
+        """What is wrong, as of the last seconds; a look that is due now is waited for, *wait_s* at most."""
         if time.monotonic() - self._looked_s >= EVERY_S:
             looked = self._looked
             self._wanted.set()
-            with anyio.move_on_after(WAIT_S):
+            with anyio.move_on_after(wait_s):
                 await looked.wait()
         is_old = time.monotonic() - self._looked_s >= OLD_S
         return [*self._own_findings(), *([] if is_old else self._found.values())]
