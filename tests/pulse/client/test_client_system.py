@@ -101,7 +101,7 @@ def test_submit(flavor: str, directory: Path) -> None:
 
 
 def test_a_name_that_nobody_handles(flavor: str, directory: Path) -> None:
-    """The job has its id, and whoever submitted it is warned, at his own line."""
+    """The job has its id, and the caller is warned at its own line."""
     unhandled = [("sned_mail", "mail", ["send_mail"]), ("x", "mail", [])]
     script = {"submit": lambda body: {**ids_of(body), "unhandled": unhandled}}
     with FakeDispatcher(directory, script) as server, pytest.warns(pulse.UnhandledNameWarning) as warned:

@@ -156,7 +156,7 @@ def test_a_name_that_nobody_serves_is_put_back_later_and_later(uncharged: int, d
 
 
 def test_a_name_that_finds_workers_but_no_handler() -> None:
-    """Only where its topic is served; a submit without a topic goes to that of the handler, else to "default"."""
+    """Only where its topic is served; a submit without a topic takes the topic of its handler, else "default"."""
     one, other = worker("one", names=["red"], topics=["a", "b"]), worker("other", names=["rod", "x"], topics=["a"])
     registry = desk_of(one, other)
     found = [registry.unhandled(*one) for one in (("a", "rod"), (None, "rod"), ("c", "y"), (None, "y"))]
