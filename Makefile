@@ -7,7 +7,7 @@ NOTHING := { status=$$?; [ $$status != 5 ] || echo "no test was collected, so no
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help man setup demo test test-rest test-whole docs lint fmt generate typecheck bench bench-peers chaos chaos-short fuzz model simulation simulation-test mutants test-systemd lock audit sbom dist clean
+.PHONY: help man setup demo test test-rest test-both test-whole docs lint fmt generate typecheck bench bench-peers chaos chaos-short fuzz model simulation simulation-test mutants test-systemd lock audit sbom dist clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -23,6 +23,9 @@ test: setup ## set up, then run what finds most faults in five minutes (ARGS="-k
 
 test-rest: setup ## the rest of the suite: what takes longer, the oldest PostgreSQL, whole systems in every fault
 	@$(SUITE) -m rest $(ARGS) || $(NOTHING)
+
+test-both: setup ## the two in one run, as .ci/run has them: what waits runs beside what computes
+	@$(SUITE) $(ARGS) || $(NOTHING)
 
 test-systemd: setup ## the units in deploy/ under a real systemd, in a container (root, package systemd-container)
 	@$(PY) -m pytest -m systemd tests/systemd $(ARGS)

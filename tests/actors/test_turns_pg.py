@@ -45,22 +45,18 @@ READY: Final = (Hint("dispatcher", "ready"),)
 
 
 def ready_in_1_s(reaped: int) -> tuple[Hint, ...]:
-    """So many were reaped, and all may run again in a second."""
     return (Hint("dispatcher", "ready", {"delays_s": [1.0], "reaped": reaped}),)
 
 
 def ago(seconds: float) -> datetime:
-    """So many seconds before now."""
     return datetime.now(UTC) - timedelta(seconds=seconds)
 
 
 async def turn(actor: Actor) -> TurnResult:
-    """One turn, now."""
     return await actor.turn(Turn(time.monotonic()))
 
 
 def new_watchdog(store: Store, host: Host = HOST, *, sees_deaths: bool = True) -> Watchdog:
-    """A watchdog of this host."""
     guard = SweepGuard(lease_s=30.0, heartbeat_s=10.0, sweep_s=SWEEP_S)
     return Watchdog(store, host, SWEEP_S, guard, sees_deaths=sees_deaths)
 
@@ -83,20 +79,13 @@ async def schedule(store: Store, **fields: Any) -> bytes:
 
 
 async def cursor_of(connection: Sql, identity: bytes) -> datetime | None:
-    """Where the cursor of a schedule stands."""
     found: datetime | None = await connection.fetchval(
         "SELECT next_run_at FROM pulse.schedules WHERE id = $1", identity.hex()
     )
     return found
 
 
-async def move_cursor(connection: Sql, identity: bytes, to: datetime) -> None:
-    """Set the cursor of a schedule."""
-    await connection.execute("UPDATE pulse.schedules SET next_run_at = $2 WHERE id = $1", identity.hex(), to)
-
-
 async def test_a_lapsed_lease_is_ended_through_the_retry_path(store: Store, connection: Sql) -> None:
-    """A RUNNING row whose lease has lapsed becomes RETRYING with its reason, the attempt charged and kept."""
     lapsed = await forge(connection, "RUNNING", lease_until=ago(0.1))
     assert await turn(await watchdog(store)) == TurnResult(SWEEP_S, ready_in_1_s(1))
     row = await read(connection, lapsed)
@@ -113,7 +102,6 @@ async def test_a_lapsed_lease_is_ended_through_the_retry_path(store: Store, conn
 
 
 async def test_more_than_one_statement_can_take(store: Store, connection: Sql, monkeypatch: Patch) -> None:
-    """All lapsed rows are reaped in one turn, however many statements that takes."""
     monkeypatch.setattr(watching, "SWEEP_LIMIT", 3)
     for _ in range(10):
         await forge(connection, "RUNNING", lease_until=ago(1))
@@ -136,7 +124,6 @@ async def test_a_long_sweep_is_cut_into_turns(store: Store, connection: Sql, mon
 
 
 async def test_a_watchdog_says_that_its_host_is_here(store: Store, connection: Sql) -> None:
-    """Priming and each sweep refresh the host's row."""
     actor = await watchdog(store)
     first = await connection.fetchval("SELECT seen_at FROM pulse.hosts WHERE (host, boot, pidns) = ('here', 'boot', 1)")
     await turn(actor)
@@ -181,17 +168,7 @@ async def test_after_a_gap_nobody_is_reaped(store: Store, connection: Sql) -> No
     assert (await read(connection, lapsed))["status"] == "RETRYING"
 
 
-async def test_cron_fires_in_its_zone(store: Store, connection: Sql) -> None:
-    """A cron's cursor goes to the next local time of its zone."""
-    identity = await schedule(store, kind="cron", every_s=None, cron="30 12 * * *", timezone="Asia/Kolkata")
-    await turn(Scheduler(store))
-    following = found_of(await cursor_of(connection, identity))
-    assert following > datetime.now(UTC)
-    assert (following.hour, following.minute) == (7, 0)
-
-
 async def test_the_scheduler_sleeps_to_the_next_due_time(store: Store) -> None:
-    """The pause ends when the next schedule is due, if that is sooner than the next look."""
     await schedule(store, next_run_at=ago(-0.5))
     result = await turn(Scheduler(store))
     assert result.hints == ()
@@ -199,7 +176,6 @@ async def test_the_scheduler_sleeps_to_the_next_due_time(store: Store) -> None:
 
 
 async def test_more_schedules_than_one_statement_can_fire(store: Store, connection: Sql, monkeypatch: Patch) -> None:
-    """All that is due fires in one turn, however many statements that takes."""
     monkeypatch.setattr(scheduling, "FIRE_LIMIT", 3)
     for _ in range(10):
         await schedule(store)
@@ -208,7 +184,6 @@ async def test_more_schedules_than_one_statement_can_fire(store: Store, connecti
 
 
 async def test_long_firing_is_cut_into_turns(store: Store, connection: Sql, monkeypatch: Patch) -> None:
-    """A turn that has lasted long enough ends with work left, and the next one follows at once."""
     monkeypatch.setattr(scheduling, "FIRE_LIMIT", 3)
     for _ in range(4):
         await schedule(store)
@@ -246,7 +221,6 @@ async def test_a_schedule_that_cannot_be_followed_stops_nobody_else(
 
 
 async def refuse_topic(connection: Sql) -> None:
-    """A trigger of a user refuses the jobs of the topic `bad`."""
     await connection.execute(
         """
         CREATE FUNCTION mine_refuse() RETURNS trigger LANGUAGE plpgsql AS $body$
@@ -256,12 +230,10 @@ async def refuse_topic(connection: Sql) -> None:
 
 
 async def heal_topic(connection: Sql) -> None:
-    """It refuses them no more."""
     await connection.execute("DROP FUNCTION IF EXISTS mine_refuse CASCADE")
 
 
 async def due_of(connection: Sql) -> dict[str, int]:
-    """How many schedules of each topic are due."""
     rows = await connection.fetch("SELECT topic, count(*) FROM pulse.schedules WHERE due_at <= now() GROUP BY topic")
     return {row["topic"]: row["count"] for row in rows}
 
@@ -310,7 +282,6 @@ async def test_few_are_tried_where_each_is_refused(store: Store, connection: Sql
 
 
 async def test_what_is_refused_keeps_nobody_from_being_reckoned(store: Store, connection: Sql) -> None:
-    """A schedule that SQL made gets its first occurrence."""
     await schedule(store, topic="bad")
     new = await connection.fetchval("SELECT pulse.create_schedule(name => 'n', cron => '0 0 * * *')")
     await refuse_topic(connection)
@@ -419,7 +390,6 @@ async def test_policies_are_told_when_they_change(store: Store) -> None:
 
 
 async def test_status_shows_gate_and_database(store: Store) -> None:
-    """The pause actor tells the gate, and each of them whether the database is there."""
     await store.gate.pause("t", "why")
     status = await Pause(store).status()
     assert status["gate"] == await store.gate.get()
@@ -431,7 +401,6 @@ async def test_status_shows_gate_and_database(store: Store) -> None:
 
 @pytest.fixture
 def nowhere() -> str:
-    """A DSN at which nobody listens."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return f"postgresql://pulse:{SECRET}@127.0.0.1:{probe.getsockname()[1]}/pulse"
@@ -439,7 +408,6 @@ def nowhere() -> str:
 
 @pytest.mark.parametrize("make", [Pause, Scheduler, new_watchdog])
 async def test_priming_refuses_while_the_database_is_away(make: type[Pause], nowhere: str) -> None:
-    """Nobody starts on a database that does not answer; the error shows where, without the password."""
     away = Store(Target(nowhere, "pulse-tests"))
     with pytest.raises(UnavailableError) as refused:
         await make(away).prime(boot=True)
@@ -449,8 +417,6 @@ async def test_priming_refuses_while_the_database_is_away(make: type[Pause], now
 
 
 class Failing:
-    """An actor whose status fails."""
-
     def __init__(self, error: Exception) -> None:
         self._error = error
 
@@ -458,12 +424,10 @@ class Failing:
         """Nothing is needed."""
 
     async def turn(self, turn: Turn) -> TurnResult:
-        """Nothing to do."""
         del turn
         return TurnResult(60.0)
 
     async def status(self) -> dict[str, object]:
-        """It cannot say."""
         raise self._error
 
 

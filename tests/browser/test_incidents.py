@@ -169,11 +169,9 @@ class Setting:
         self.known: dict[str, object] = {"uid": os.getuid()}
 
     def words(self, words: Words) -> list[str]:
-        """As they stand in what is said here."""
         return [word.format(**self.known) for word in words]
 
     def run(self, *words: str) -> str:
-        """What a command says, on a line."""
         return flat(self.whole.command(*words).stdout)
 
 
@@ -277,19 +275,16 @@ def settle(made: Setting, client: pulse.Client) -> None:
 
 
 def wait_status(client: pulse.Client, job: str, status: str) -> None:
-    """Wait until a job has come to that."""
     until(lambda: client.get(job).status == status, f"{job} is {status}", 30.0)
 
 
 @pytest.fixture(scope="module")
 def whole(setting: Setting) -> Whole:
-    """The system that the dashboard is of."""
     return setting.whole
 
 
 @pytest.fixture(scope="module")
 def doctor(setting: Setting) -> tuple[str, Mapping[str, Any]]:
-    """What it says, as text and as a document by check."""
     document = json.loads(setting.whole.command("doctor", *GRACE, "--json").stdout)
     return setting.run("doctor", *GRACE), {one["name"]: one for one in document["checks"]}
 
@@ -310,7 +305,6 @@ def test_doctor(setting: Setting, doctor: tuple[str, Mapping[str, Any]], cause: 
 
 @pytest.mark.parametrize("cause", CAUSES)
 def test_why(setting: Setting, cause: str) -> None:
-    """The job that suffers from it tells so."""
     said = setting.run("ctl", "jobs", "why", str(setting.known[cause]))
     assert [word for word in setting.words(CAUSES[cause].why) if word not in said] == [], said
 

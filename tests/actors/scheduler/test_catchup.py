@@ -60,7 +60,6 @@ def test_what_was_reckoned_for_another_cursor_is_not_believed(following: int) ->
 
 
 def test_an_every_knows_two_occurrences() -> None:
-    """Where it costs nothing, the one after the next is told at once."""
     found = firing_of(due(0.2, kind="every", every_s=60.0))
     assert (minutes(found), found.following_us) == ((0, 1), NOON_US + 2 * MINUTE_US)
     last = firing_of(due(0.2, kind="every", every_s=60.0, ends_us=NOON_US + MINUTE_US))
@@ -124,7 +123,6 @@ def test_all(rule: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("rule", [{}, {"cron": "0 * * * *"}, {"kind": "every", "every_s": 60.0}])
 def test_all_goes_through_nothing(rule: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was missed is not gone through for each that fires, where it cannot be too many."""
     monkeypatch.setattr(Recurrence, "newest", None)
     assert minutes(firing_of(due((MAX_CATCH_UP - 1) * 60, **rule, catch_up="all")))[0] == 0
 
@@ -167,7 +165,6 @@ def test_occurrences_fire_in_their_order() -> None:
     [({"kind": "every", "every_s": 60.0}, "60"), ({"cron": "0 9,10 * * *", "jitter_s": 3601.0}, "3600")],
 )
 def test_a_jitter_longer_than_the_interval(rule: dict[str, Any], interval: str) -> None:
-    """It is not followed, and says why."""
     schedule = due(30.0, **{"jitter_s": 61.0, **rule})
     message = f"jitter_s is {schedule.jitter_s:g}; at most the interval, {interval} s, is allowed"
     assert reckoned_of(schedule).error == message
@@ -192,7 +189,6 @@ def test_reckoning() -> None:
     ],
 )
 def test_what_cannot_be_reckoned_says_why(rule: dict[str, Any], error: str) -> None:
-    """The reason is noted, and the cursor stays where it is."""
     found = reckoned_of(due(30.0, cursor_us=None, **rule))
     assert found == NextOccurrences(ID.bytes, None, 0, None, None, error)
     with pytest.raises(BadRequestError, match="has no cursor yet"):
@@ -210,7 +206,6 @@ def test_an_end_that_was_passed_while_everything_was_down(rule: dict[str, Any]) 
 
 
 def test_the_end_of_the_calendar() -> None:
-    """Behind it there is no occurrence, whatever the rule, and nothing that no column could hold."""
     late_us = to_us(datetime(9990, 1, 1, tzinfo=UTC))
     found = reckoned_of(due(0.0, kind="every", every_s=1e9, cursor_us=None, starts_us=late_us))
     assert (found.next_us, found.following_us, found.error) == (late_us, None, None)

@@ -33,18 +33,15 @@ async def missed(store: Store, overlap: str) -> tuple[bytes, datetime]:
 
 
 async def turn(scheduler: Scheduler) -> TurnResult:
-    """One turn, now."""
     return await scheduler.turn(Turn(time.monotonic()))
 
 
 async def occurrences(connection: Sql, schedule: bytes) -> list[datetime]:
-    """Those of which there is a job, in order; twice what is there twice."""
     sql = "SELECT occurrence FROM pulse.jobs WHERE schedule_id = $1 ORDER BY occurrence"
     return [row["occurrence"] for row in await connection.fetch(sql, schedule.hex())]
 
 
 async def finish(connection: Sql) -> int:
-    """Complete all that may run; how many that were."""
     sql = (
         "UPDATE pulse.jobs SET status = 'COMPLETED', completed_at = clock_timestamp()"
         " WHERE status = 'PENDING' AND next_run_at <= clock_timestamp()"

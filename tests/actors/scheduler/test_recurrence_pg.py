@@ -35,7 +35,6 @@ async def occurrences(connection: Sql, schedule: NewSchedule) -> tuple[Any, ...]
 
 
 async def test_what_is_created_is_reckoned(store: Store, connection: Sql) -> None:
-    """What follows the cursor of a cron is reckoned afterwards, once; of the other kinds it is known."""
     schedule = new()
     known = [new(following_run_at=at(MINUTE_S)), new(kind="every", cron=None, timezone=None, every_s=60.0)]
     for one in (schedule, *known):
@@ -70,7 +69,6 @@ async def test_what_was_reckoned_for_another_rule(store: Store, connection: Sql)
 
 
 async def test_each_is_reckoned_alone(store: Store, connection: Sql) -> None:
-    """What is noted of one schedule is not noted of another."""
     schedules = [new(), new(next_run_at=at(-MINUTE_S))]
     for schedule in schedules:
         await store.schedules.create(schedule)
@@ -122,7 +120,6 @@ async def test_what_is_mended_by_hand_is_followed_again(store: Store, connection
 
 
 async def test_what_sql_made_gets_its_first_occurrences(store: Store, connection: Sql) -> None:
-    """Of each kind: the next one in the future, and the one after it."""
     for rule, seconds in (
         ("cron => '* * * * *'", (60, 120)),
         ("every_s => 30", (31, 61)),

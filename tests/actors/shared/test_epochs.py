@@ -50,7 +50,6 @@ def test_what_proves_that_it_has_gone_back(changed: dict[str, Any], verdict: Ver
 
 
 def test_who_remembers_nothing_has_come() -> None:
-    """Whatever it says, but that it is a standby."""
     new = Memory(LINEAGE, UUID(int=9))
     assert judge(new, seen(counter=None)) is Verdict.COME
     assert judge(new, seen(epoch=9)) is Verdict.COME
@@ -58,7 +57,6 @@ def test_who_remembers_nothing_has_come() -> None:
 
 
 def test_a_new_epoch_is_above_all_that_are_known() -> None:
-    """To this host, or to the database."""
     assert next_epoch(KNOWN, seen(epoch=1)) == 3
     assert next_epoch(KNOWN, seen(epoch=7)) == 8
 
@@ -74,7 +72,6 @@ def test_how_often_a_job_was_given_back(attempt: int, uncharged: int, times: int
 
 @pytest.mark.parametrize(("attempt", "bound"), [(1, 1000), (1000, 1000), (1001, 2000), (2001, 3000)])
 def test_bounds(attempt: int, bound: int) -> None:
-    """One is remembered for a thousand attempts."""
     assert bound_of(attempt) == bound
 
 
@@ -106,7 +103,6 @@ def test_two_processes_have_a_notebook_each(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", [b"", b"{", b"[]", b'{"lineage": 1}'])
 def test_a_notebook_that_cannot_be_read(tmp_path: Path, text: bytes) -> None:
-    """It says so, and begins anew."""
     book = MemoryFile(tmp_path)
     book.open(LINEAGE)
     book.close()
@@ -170,7 +166,6 @@ def test_a_notebook_that_cannot_be_written(tmp_path: Path) -> None:
 
 
 def test_the_newest_completions_are_kept() -> None:
-    """As many as there is room for, however they come."""
     ids = [os.urandom(16) for _ in range(10)]
     ring = FinishedJobs(4)
     assert ring.ids() == []
@@ -188,7 +183,6 @@ def test_the_newest_completions_are_kept() -> None:
 
 
 def test_timelines() -> None:
-    """An older one of the same cluster is old; a standby and another cluster are not."""
     timelines = Timelines()
     timelines.learn(ServerTimeline("a", 3))
     timelines.learn(ServerTimeline("a", 2))
@@ -238,7 +232,6 @@ EPOCH: Final = {"epoch": 2, "age_s": 60.0, "back_to": "then", "lost_s": 7.0, "ho
     ("changed", "state"), [({}, State.WARNING), ({"age_s": 90_000.0}, State.OK), ({"lost_s": None}, State.WARNING)]
 )
 def test_the_doctor_on_epochs(changed: dict[str, Any], state: State) -> None:
-    """For a day it is worth a word."""
     found = epochs([{**EPOCH, **changed}], 60.0)
     assert found.state is state
     assert "the database went back to then" in found.text
@@ -247,7 +240,6 @@ def test_the_doctor_on_epochs(changed: dict[str, Any], state: State) -> None:
 
 
 def test_the_doctor_on_timelines() -> None:
-    """An older one than was seen is wrong."""
     for now, state in ((1, State.WRONG), (2, State.OK), (3, State.OK), (None, State.OK)):
         assert timeline([{"system_id": "a", "timeline": now}], 60.0, newest={"a": 2}).state is state
     assert timeline([{"system_id": "b", "timeline": 1}], 60.0, newest={"a": 2}).state is State.OK

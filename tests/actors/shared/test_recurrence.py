@@ -23,12 +23,10 @@ DAY_US: Final = 86_400 * SECOND_US
 
 
 def checked(**when: Any) -> Recurrence:
-    """The rule of a request that gives only this."""
     return Recurrence.checked(RecurrenceInput(**when))
 
 
 def test_at_occurs_once() -> None:
-    """An ``at`` occurs at its time, past or future, and never again."""
     rule = checked(at_s=1_700_000_000.25)
     assert rule.kind == "at"
     assert rule.first(NOW_US) == 1_700_000_000_250_000
@@ -83,14 +81,12 @@ def test_every_lies_in_the_future_and_on_the_grid(every_s: float, late_us: int) 
 
 
 def test_a_clock_behind_the_cursor_does_not_repeat() -> None:
-    """Where the clock has stepped back behind the cursor, nothing before the cursor is missed."""
     for rule in (checked(every_s=1.0), checked(cron="* * * * *")):
         assert rule.newest(NOW_US, NOW_US - 3600 * SECOND_US, 5) == [NOW_US]
 
 
 @functools.cache
 def occurrences(cron: str) -> list[int]:
-    """All of two days, from the first one on."""
     rule = checked(cron=cron)
     cursor = rule.after(to_us(datetime(2024, 2, 26, tzinfo=UTC)))
     assert cursor is not None
@@ -122,14 +118,12 @@ def test_the_newest_after_years() -> None:
 
 @given(st.binary(min_size=16, max_size=16), st.integers(0, 2**50), st.floats(0, MAX_JITTER_S))
 def test_jitter(schedule_id: bytes, occurrence_us: int, jitter_s: float) -> None:
-    """An occurrence is late by less than the jitter, always by the same."""
     found = jittered_us(schedule_id, occurrence_us, jitter_s)
     assert 0 <= found - occurrence_us <= jitter_s * 1e6
     assert found == jittered_us(schedule_id, occurrence_us, jitter_s)
 
 
 def test_jitter_spreads() -> None:
-    """Many schedules of the same time are spread over the whole of it."""
     found = [jittered_us(number.to_bytes(16, "big"), NOW_US, 60.0) - NOW_US for number in range(600)]
     assert {one // (6 * SECOND_US) for one in found} == set(range(10))
 
@@ -171,6 +165,5 @@ def test_jitter_spreads() -> None:
     ],
 )
 def test_what_cannot_be_followed_is_refused(rule: dict[str, Any], message: str) -> None:
-    """One line that names the thing, the value and what is allowed."""
     with pytest.raises(BadRequestError, match=f"^{re.escape(message)}$"):
         checked(**rule).first(NOW_US)

@@ -30,7 +30,6 @@ LAPSED: Final = datetime.now(UTC) - timedelta(seconds=1)
 
 @pytest.fixture
 async def watchdog(store: Store) -> Watchdog:
-    """One that is ready to sweep."""
     await store.mark_sweep(15.0, 30.0)
     made = Watchdog(store, HOST, SWEEP_S, SweepGuard(lease_s=30.0, heartbeat_s=10.0, sweep_s=SWEEP_S), sees_deaths=True)
     await made.prime(boot=True)
@@ -38,7 +37,6 @@ async def watchdog(store: Store) -> Watchdog:
 
 
 async def turn(watchdog: Watchdog) -> TurnResult:
-    """One turn, now."""
     return await watchdog.turn(Turn(time.monotonic()))
 
 
@@ -52,7 +50,6 @@ async def test_the_dispatcher_is_told_whom_the_sweep_has_spared(watchdog: Watchd
 
 
 async def test_a_dead_letter_wakes_nobody_later(watchdog: Watchdog, connection: Sql) -> None:
-    """What will not run again has no due time to be told of."""
     await forge(connection, "RUNNING", lease_until=LAPSED, max_attempts=1)
     assert (await turn(watchdog)).hints == (Hint("dispatcher", "ready", {"delays_s": [], "reaped": 1}),)
 
@@ -89,7 +86,6 @@ async def test_a_full_statement_that_was_the_last_one(
 
 
 async def test_a_sweep_that_waits_says_why(watchdog: Watchdog, connection: Sql) -> None:
-    """A gap is told, once."""
     await connection.execute("UPDATE pulse.sweep_mark SET swept_at = clock_timestamp() - interval '20 s'")
     with capture_logs() as logs:
         await turn(watchdog)
@@ -117,7 +113,6 @@ async def test_what_somebody_doubts_is_not_reaped(watchdog: Watchdog, store: Sto
 
 
 async def test_a_sweep_that_does_not_wait_says_nothing(watchdog: Watchdog) -> None:
-    """Neither in the log nor to anybody."""
     with capture_logs() as logs:
         assert await turn(watchdog) == TurnResult(SWEEP_S)
     assert logs == []

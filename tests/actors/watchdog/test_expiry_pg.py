@@ -26,7 +26,6 @@ from tests.support.store.helpers import (
     Patch,
     Sql,
     at,
-    claim,
     forge,
     history,
     job,
@@ -38,7 +37,6 @@ pytestmark = pytest.mark.heavy
 
 
 async def expires_at(connection: Sql, identity: bytes) -> object:
-    """What its row says."""
     return await connection.fetchval("SELECT expires_at FROM pulse.jobs WHERE id = $1", UUID(bytes=identity))
 
 
@@ -53,15 +51,6 @@ async def test_what_has_expired_is_not_claimed(
     good = await forge(connection, status, next_run_at=at(1), expires_at=at(5.001))
     found = await store.claim([TOPIC], [WORKER], [0] * 9, LEASE_S, levels=levels, now=at(5))
     assert [one.id for one in found] == [good]
-
-
-async def test_what_has_expired_is_not_claimed_where_topics_age(store: Store, connection: Sql) -> None:
-    """However long it has waited; until it is swept it lends its age to its level."""
-    for _ in range(3):
-        await forge(connection, topic="a", next_run_at=at(-100), expires_at=at(-1))
-    young, other = await forge(connection, topic="a", next_run_at=at(-5)), await forge(connection, topic="b")
-    claims = await store.claim(["a", "b"], [WORKER], [0] * 9, LEASE_S, ageing_s={"a": 1.0, "b": 1.0}, now=NOW)
-    assert [one.id for one in claims] == [young, other]
 
 
 @pytest.mark.parametrize("ageing", [None, {TOPIC: 1.0}], ids=["strict", "ageing"])
@@ -154,14 +143,12 @@ async def test_what_an_expired_job_says(store: Store, connection: Sql) -> None:
 
 
 async def test_some_at_a_time(store: Store, connection: Sql) -> None:
-    """No more than asked for, those that expired first."""
     ids = [await forge(connection, expires_at=at(-seconds)) for seconds in range(5)]
     assert await store.expire(2, now=NOW) == 2
     assert [(await read(connection, one))["status"] for one in ids] == ["PENDING"] * 3 + ["DEAD_LETTERED"] * 2
 
 
 async def test_a_row_that_is_locked_waits_for_the_next_look(store: Store, connection: Sql) -> None:
-    """A sweep waits for nobody."""
     locked, other = [await forge(connection, expires_at=NOW) for _ in range(2)]
     async with connection.transaction():
         await connection.execute("SELECT FROM pulse.jobs WHERE id = $1 FOR UPDATE", UUID(bytes=locked))
@@ -241,7 +228,6 @@ async def test_submit_by_sql(connection: Sql) -> None:
     ],
 )
 async def test_what_sql_refuses(connection: Sql, given: dict[str, object], message: str) -> None:
-    """One line that names the option, the value and what is allowed; nothing is submitted."""
     await connection.execute("SET timezone = 'UTC'")
     arguments = ", ".join(f"{key} => '{value}'" for key, value in given.items())
     for sql in (
@@ -255,7 +241,6 @@ async def test_what_sql_refuses(connection: Sql, given: dict[str, object], messa
 
 
 async def test_the_sweep(store: Store, connection: Sql, monkeypatch: Patch) -> None:
-    """It goes on until nothing is left, and says how many there were."""
     monkeypatch.setattr(expiry, "LIMIT", 3)
     ids = [await forge(connection, expires_at=NOW, submitted_at=NOW) for _ in range(7)]
     await connection.execute("UPDATE pulse.jobs SET expires_at = now()")
@@ -271,17 +256,3 @@ async def test_the_sweep(store: Store, connection: Sql, monkeypatch: Patch) -> N
             tasks.cancel_scope.cancel()
     assert [one["count"] for one in logs if one["event"] == "jobs_expired"] == [7]
     assert {(await read(connection, one))["status"] for one in ids} == {"DEAD_LETTERED"}
-
-
-async def test_an_expiry_meets_a_claim(store: Store, connection: Sql) -> None:
-    """Of a claim and a sweep that meet at one row, each passes the other's by: it is claimed or given up, not both."""
-    for first in ("claim", "expire"):
-        identity = await forge(connection, expires_at=at(5), topic=TOPIC)
-        transaction = connection.transaction()
-        await transaction.start()
-        await connection.execute("SELECT FROM pulse.jobs WHERE id = $1 FOR UPDATE", UUID(bytes=identity))
-        doing = claim(store, seconds=4) if first == "claim" else store.expire(10, now=at(6))
-        assert await asyncio.wait_for(doing, 5) in ([], 0)
-        await transaction.rollback()
-        claimed, expired = await claim(store, seconds=4), await store.expire(10, now=at(6))
-        assert (len(claimed), expired) == (1, 0)

@@ -42,14 +42,12 @@ async def resize(path: str) -> None:
 
 @pytest.fixture
 def directory() -> Iterator[Path]:
-    """A runtime directory."""
     with RuntimeDir() as made:
         yield made.path
 
 
 @pytest.fixture(params=["blocking", "asyncio", "trio"])
 def flavor(request: pytest.FixtureRequest) -> str:
-    """Which client, on which event loop."""
     return str(request.param)
 
 
@@ -73,18 +71,15 @@ def using(
 
 
 def ids_of(body: Body) -> Body:
-    """Answers a submit with its own ids."""
     jobs: Any = body["jobs"]
     return {"ids": [one["id"] for one in jobs]}
 
 
 def row(status: str, **more: object) -> Body:
-    """A job as the server tells of it."""
     return {"job": {"id": JOB.bytes, "name": "a", "topic": "t", "status": status, "history": [], **more}}
 
 
 def test_submit(flavor: str, directory: Path) -> None:
-    """A submit sends the handler's name, the args as JSON text and an id, which is returned."""
     with FakeDispatcher(directory, {"submit": ids_of}) as server:
         first, many = using(
             flavor,
@@ -106,7 +101,6 @@ def test_submit(flavor: str, directory: Path) -> None:
 
 
 def test_a_submit_whose_answer_was_lost_is_repeated(flavor: str, directory: Path) -> None:
-    """The connection breaks after the submit: it is sent again over a new one, with the same id."""
     with FakeDispatcher(directory, {"submit": ids_of}, hang_up=frozenset({"submit"})) as server:
         (job_id,) = using(flavor, server.path, lambda client: client.submit("a"))
         first, second = server.bodies("submit")
@@ -125,7 +119,6 @@ def test_a_cancel_whose_answer_was_lost_is_not(flavor: str, directory: Path) -> 
 
 
 def test_a_server_that_comes_back(flavor: str, directory: Path) -> None:
-    """While the server is restarted, a client that was connected waits for it."""
     answers: dict[str, Any] = {"ping": {}}
     first = FakeDispatcher(directory, answers)
     second = FakeDispatcher(directory, answers)
@@ -148,7 +141,6 @@ def test_a_server_that_comes_back(flavor: str, directory: Path) -> None:
 
 
 def test_wait_asks_until_the_end(flavor: str, directory: Path) -> None:
-    """wait returns the job once it is terminal, soon after it is."""
     rows = iter([row("PENDING"), row("RUNNING"), row("COMPLETED", result='{"ok": true}')])
     with FakeDispatcher(directory, {"jobs.get": lambda _: next(rows)}) as server:
         (job,) = using(flavor, server.path, lambda client: client.wait(JOB, timeout_s=5))
@@ -157,7 +149,6 @@ def test_wait_asks_until_the_end(flavor: str, directory: Path) -> None:
 
 
 def test_wait_ends_in_time(flavor: str, directory: Path) -> None:
-    """After timeout_s, TimeoutError says where the job stands."""
     with FakeDispatcher(directory, {"jobs.get": row("RUNNING")}) as server:
         started_s = time.monotonic()
         with pytest.raises(TimeoutError, match=r"is RUNNING after 0\.2 s"):
@@ -174,7 +165,6 @@ def test_wait_ends_in_time(flavor: str, directory: Path) -> None:
     ],
 )
 def test_refusals_are_errors(flavor: str, directory: Path, error: Any, step: Callable[[Any], Any]) -> None:
-    """An error of the server arrives as the class of its code, with its words; the client can go on."""
     script: dict[str, Any] = {"jobs.get": error, "submit": error, "schedules.create": error, "ping": {}}
     with FakeDispatcher(directory, script) as server:
 
@@ -194,7 +184,6 @@ def test_refusals_are_errors(flavor: str, directory: Path, error: Any, step: Cal
 
 
 def test_everything_that_can_be_asked(flavor: str, directory: Path) -> None:
-    """Every method sends its request and reads its answer."""
     paused = {"code": "paused", "text": "It is paused.", "advice": "resume", "details": {"last_job_id": JOB.bytes}}
     why = {"id": JOB.bytes, "name": "a", "topic": "t", "status": "PENDING", "reasons": [paused]}
     schedule = {"id": JOB.bytes, "name": "a", "kind": "every", "every_s": 5.0, "args": "{}"}
@@ -269,25 +258,7 @@ def test_everything_that_can_be_asked(flavor: str, directory: Path) -> None:
     assert found[25] == {}
 
 
-def test_both_clients_have_the_same_methods() -> None:
-    """One cannot have what the other lacks, nor take other arguments."""
-
-    def shape(kind: type[object]) -> dict[str, list[str]]:
-        methods = {name: value for name, value in vars(kind).items() if inspect.isfunction(value) and name[0] != "_"}
-        return {
-            name.removeprefix("a") if name == "aclose" else name: [
-                f"{parameter.name}:{parameter.kind}:{parameter.default}"
-                for parameter in inspect.signature(value).parameters.values()
-            ]
-            for name, value in methods.items()
-        }
-
-    assert shape(pulse.Client) == shape(pulse.AsyncClient)
-    assert inspect.signature(pulse.connect).parameters == inspect.signature(pulse.Client).parameters
-
-
 def test_nobody_is_there(flavor: str, directory: Path) -> None:
-    """Without a server the error comes at once, and says where was looked and what was found."""
     with pytest.raises(NobodyAnswersError) as caught:
         using(flavor, directory / "pulse.sock", lambda client: client.ping())
     assert caught.value.message == f"nobody answers; looked at {directory / 'pulse.sock'} (no such file or directory)"
@@ -317,7 +288,6 @@ def test_where_clients_look(flavor: str, directory: Path, monkeypatch: pytest.Mo
 
 
 def test_a_directory_that_others_control(flavor: str, directory: Path) -> None:
-    """A socket in a directory that everybody may write to is not connected to."""
     directory.chmod(0o777)
     with (
         FakeDispatcher(directory, {"ping": {}}) as server,
@@ -327,7 +297,6 @@ def test_a_directory_that_others_control(flavor: str, directory: Path) -> None:
 
 
 def test_a_server_that_says_nothing(flavor: str, directory: Path) -> None:
-    """A server that accepts and never answers hello is given up in time."""
     with FakeDispatcher(directory, frozen=True) as server:
         started_s = time.monotonic()
         with pytest.raises(NobodyAnswersError):
@@ -336,7 +305,6 @@ def test_a_server_that_says_nothing(flavor: str, directory: Path) -> None:
 
 
 def test_an_answer_that_does_not_come(flavor: str, directory: Path) -> None:
-    """A request without an answer ends in time, by its name, and the client can be used again."""
     with FakeDispatcher(directory, {"ping": {}}) as server:
 
         def overdue(client: Any) -> Any:
@@ -355,7 +323,6 @@ def test_an_answer_that_does_not_come(flavor: str, directory: Path) -> None:
 
 
 def test_too_large_is_not_sent(flavor: str) -> None:
-    """A payload above the server's limit is refused here, with its size; the connection is not touched."""
     with FakeServer(max_frame_bytes=10_000) as server:
         with pytest.raises(TooLargeError, match=r"submit: the request has \d+ bytes; the server accepts 10000"):
             using(
@@ -382,7 +349,6 @@ def test_credentials_and_refusal(flavor: str) -> None:
     [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\0\0\0\0", encode("ok", 0, {}), encode("welcome", 0, {"protocol": 1})],
 )
 def test_a_server_of_another_kind(flavor: str, directory: Path, reply: bytes) -> None:
-    """Whatever else listens on the socket is one clear error."""
     path = directory / "pulse.sock"
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
@@ -403,8 +369,6 @@ def test_a_server_of_another_kind(flavor: str, directory: Path, reply: bytes) ->
 
 
 def test_errors_in_the_body_stay_as_they_are(flavor: str, directory: Path) -> None:
-    """What is raised inside the `with` block comes out of it unchanged."""
-
     def fail(_: object) -> None:
         raise KeyError("mine")
 
@@ -413,36 +377,8 @@ def test_errors_in_the_body_stay_as_they_are(flavor: str, directory: Path) -> No
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
-def test_tasks_share_a_connection(backend: str) -> None:
-    """Many tasks ask at once over one connection; answers in any order reach who asked."""
-    with FakeServer(silent_on=["ping"]) as server:
-
-        async def run() -> list[int]:
-            order: list[int] = []
-
-            async def ask(number: int) -> None:
-                await client.request("ping", {"number": number})
-                order.append(number)
-
-            async with pulse.connect(server.path) as client, anyio.create_task_group() as group:
-                for number in range(5):
-                    group.start_soon(ask, number)
-                await anyio.to_thread.run_sync(answer_backwards)
-            return order
-
-        def answer_backwards() -> None:
-            peer = server.wait_peer()
-            asked = [peer.take("ping") for _ in range(5)]
-            for heard in sorted(asked, key=lambda heard: -heard.body["number"]):
-                peer.send("ok", heard.request, {})
-
-        order = anyio.run(run, backend=backend)
-    assert sorted(order) == list(range(5))
-
-
-@pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_who_reads_may_be_cancelled(backend: str) -> None:
-    """When the task that reads for all is cancelled, another one reads on, and no answer is lost."""
+    """When the task that reads for all is cancelled, another one reads on; each answer reaches who asked."""
     with FakeServer(silent_on=["ping"]) as server:
 
         async def run() -> list[str]:
@@ -450,7 +386,8 @@ def test_who_reads_may_be_cancelled(backend: str) -> None:
 
             async def ask(name: str, scope: anyio.CancelScope) -> None:
                 with scope:
-                    await client.request("ping", {"name": name})
+                    answer = await client.request("ping", {"name": name})
+                    assert answer == {"name": name}
                     done.append(name)
 
             async with pulse.connect(server.path) as client, anyio.create_task_group() as group:
@@ -461,16 +398,14 @@ def test_who_reads_may_be_cancelled(backend: str) -> None:
                     group.start_soon(ask, name, scope)
                     asked[name] = await anyio.to_thread.run_sync(peer.take, "ping")
                 scopes["first"].cancel()
-                peer.send("ok", asked["third"].request, {})
-                peer.send("ok", asked["first"].request, {})  # nobody waits for it any more
-                peer.send("ok", asked["second"].request, {})
+                for name in ("third", "first", "second"):  # nobody waits for the first any more
+                    peer.send("ok", asked[name].request, {"name": name})
             return done
 
         assert sorted(anyio.run(run, backend=backend)) == ["second", "third"]
 
 
 def test_threads_take_turns(directory: Path) -> None:
-    """One blocking client serves many threads."""
     with FakeDispatcher(directory, {"submit": ids_of}) as server, pulse.Client(server.path) as client:
         ids: list[uuid.UUID] = []
 
@@ -486,7 +421,6 @@ def test_threads_take_turns(directory: Path) -> None:
 
 
 def test_a_fork_does_not_share_the_connection(directory: Path) -> None:
-    """A forked child opens a connection of its own; the parent's goes on."""
     with FakeDispatcher(directory, {"ping": {}}) as server, pulse.Client(server.path) as client:
         client.ping()
         inherited = client._transport._exchange

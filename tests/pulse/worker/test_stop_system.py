@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from tests.support.servers.fake_server import FakeServer, Peer, job, pair
-from tests.support.systems.worker_kit import worker
+from tests.support.systems.worker_kit import at_work, worker
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.process, pytest.mark.timed]
@@ -29,9 +29,7 @@ def waiting(directory: Path, name: str = "wait", **options: Any) -> tuple[list[A
 
 @both_backends
 def test_stop_canceled(backend: str, tmp_path: Path) -> None:
-    """A cancelled job's handler is interrupted where it waits; one that had not started never starts."""
-    with FakeServer() as server, worker(server, "--backend", backend, "--concurrency", "1"):
-        child = server.wait_child()
+    with at_work("--backend", backend, "--concurrency", "1") as (child, _):
         running, _, started = waiting(tmp_path)
         queued, _, never = waiting(tmp_path)
         child.assign([running, queued])
@@ -43,9 +41,7 @@ def test_stop_canceled(backend: str, tmp_path: Path) -> None:
 
 
 def test_stop_recall(tmp_path: Path) -> None:
-    """A recall gives back what has not started, and leaves alone what has."""
-    with FakeServer() as server, worker(server, "--concurrency", "1"):
-        child = server.wait_child()
+    with at_work("--concurrency", "1") as (child, _):
         running, gate, started = waiting(tmp_path)
         queued, _, _ = waiting(tmp_path)
         child.assign([running, queued])
@@ -56,24 +52,8 @@ def test_stop_recall(tmp_path: Path) -> None:
         assert child.take_results(1) == [[*pair(running), "ok", '"through"']]
 
 
-@both_backends
-def test_timeout_interrupts_an_async_handler(backend: str, tmp_path: Path) -> None:
-    """timeout_s counts from the handler's start; what runs longer is cancelled and fails with that reason."""
-    with FakeServer() as server, worker(server, "--backend", backend):
-        child = server.wait_child()
-        long, _, _ = waiting(tmp_path, timeout_s=0.2)
-        fine = job("nothing", timeout_s=0.2)
-        child.assign([fine, long])
-        results = {one[0]: one[2:] for one in child.take_results(2)}
-        assert results[fine[0]] == ["ok", None]
-        assert results[long[0]][:2] == ["error", "timed out after 0.2 s"]
-        assert results[long[0]][2]["stopped"] == "timeout"
-
-
 def test_timeout_asks_a_plain_handler(tmp_path: Path) -> None:
-    """A handler in a thread cannot be interrupted: it sees ctx.cancelled, and its result counts when it ends."""
-    with FakeServer() as server, worker(server):
-        child = server.wait_child()
+    with at_work() as (child, _):
         asked, _, _ = waiting(tmp_path, "wait-plain", timeout_s=0.2)
         child.assign([asked])
         (result,) = child.take_results(1)
@@ -83,9 +63,7 @@ def test_timeout_asks_a_plain_handler(tmp_path: Path) -> None:
 
 @both_backends
 def test_a_handler_that_survives_its_cancellation_reports_what_it_did(backend: str, tmp_path: Path) -> None:
-    """The result of a stopped attempt is sent when the handler has really ended, not when it was asked to."""
-    with FakeServer() as server, worker(server, "--backend", backend):
-        child = server.wait_child()
+    with at_work("--backend", backend) as (child, _):
         stubborn, gate, started = waiting(tmp_path, "stubborn")
         child.assign([stubborn])
         until(started.exists, "the handler")
@@ -98,9 +76,7 @@ def test_a_handler_that_survives_its_cancellation_reports_what_it_did(backend: s
 
 
 def test_drain_without_reconnect_ends_the_pool(tmp_path: Path) -> None:
-    """What runs is finished, what waits is given back, then process and parent exit 0."""
-    with FakeServer() as server, worker(server, "--concurrency", "1") as pool:
-        child = server.wait_child()
+    with at_work("--concurrency", "1") as (child, pool):
         running, gate, started = waiting(tmp_path)
         queued, _, _ = waiting(tmp_path)
         child.assign([running, queued])
@@ -116,8 +92,7 @@ def test_drain_without_reconnect_ends_the_pool(tmp_path: Path) -> None:
 def test_a_drained_process_that_does_not_obey_is_not_started_again(tmp_path: Path) -> None:
     """One whose handler outlasts the drain ends by itself, and no other takes its place to be given its jobs again."""
     started = tmp_path / "started"
-    with FakeServer() as server, worker(server, env={"PULSE_DRAIN_S": "0.2"}) as pool:
-        child = server.wait_child()
+    with at_work(env={"PULSE_DRAIN_S": "0.2"}) as (child, pool):
         child.assign([job("deaf", json.dumps({"started": str(started)}))])
         until(started.exists, "the handler")
         child.send("drain", None, {"reconnect": False})
@@ -128,9 +103,7 @@ def test_a_drained_process_that_does_not_obey_is_not_started_again(tmp_path: Pat
 
 @both_backends
 def test_sigterm_lets_running_handlers_finish(backend: str, tmp_path: Path) -> None:
-    """SIGTERM: no more capacity, waiting jobs given back, running ones finished, exit 0."""
-    with FakeServer() as server, worker(server, "--concurrency", "2", "--backend", backend) as pool:
-        child = server.wait_child()
+    with at_work("--concurrency", "2", "--backend", backend) as (child, pool):
         running, gate, started = waiting(tmp_path)
         plain, plain_gate, plain_started = waiting(tmp_path, "wait-plain")
         queued, _, _ = waiting(tmp_path)
@@ -150,9 +123,7 @@ def test_sigterm_lets_running_handlers_finish(backend: str, tmp_path: Path) -> N
 
 @both_backends
 def test_sigterm_gives_back_what_does_not_finish(backend: str, tmp_path: Path) -> None:
-    """After PULSE_DRAIN_S running handlers are cancelled and given back, uncharged; exit 0."""
-    with FakeServer() as server, worker(server, "--backend", backend, env={"PULSE_DRAIN_S": "0.3"}) as pool:
-        child = server.wait_child()
+    with at_work("--backend", backend, env={"PULSE_DRAIN_S": "0.3"}) as (child, pool):
         running, _, started = waiting(tmp_path)
         plain, _, plain_started = waiting(tmp_path, "wait-plain")
         child.assign([running, plain])
@@ -167,8 +138,7 @@ def test_sigterm_gives_back_what_does_not_finish(backend: str, tmp_path: Path) -
 def test_sigterm_ends_a_process_that_does_not_obey(tmp_path: Path) -> None:
     """A handler that hears nothing is not reported at all: its process ends, and the kernel tells the server."""
     started = tmp_path / "started"
-    with FakeServer() as server, worker(server, env={"PULSE_DRAIN_S": "0.2"}) as pool:
-        child = server.wait_child()
+    with at_work(env={"PULSE_DRAIN_S": "0.2"}) as (child, pool):
         child.assign([job("deaf", json.dumps({"started": str(started)}))])
         until(started.exists, "the handler")
         (process,) = pool.children()
@@ -180,7 +150,6 @@ def test_sigterm_ends_a_process_that_does_not_obey(tmp_path: Path) -> None:
 
 
 def notices(parent: Peer) -> list[dict[str, Any]]:
-    """What a pool parent said about those who leave."""
     return [heard.body for heard in list(parent.log) if heard.kind == "capacity" and heard.request is None]
 
 
@@ -209,7 +178,6 @@ def test_sigterm_gives_notice_of_every_child(tmp_path: Path) -> None:
 
 
 def test_a_new_server_is_given_notice_too(tmp_path: Path) -> None:
-    """A server that comes while the pool stops has heard nothing of it yet, and is told."""
     started = tmp_path / "started"
     given = {"seconds": 60, "started": str(started)}
     with FakeServer() as server, worker(server, env={"PULSE_DRAIN_S": "3"}) as pool:
@@ -223,7 +191,6 @@ def test_a_new_server_is_given_notice_too(tmp_path: Path) -> None:
 
 
 def test_one_process_can_be_drained(tmp_path: Path) -> None:
-    """SIGTERM to a handler process alone: it finishes, and the parent starts another one."""
     with FakeServer() as server, worker(server) as pool:
         child = server.wait_child()
         running, gate, started = waiting(tmp_path)

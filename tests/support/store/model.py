@@ -41,6 +41,7 @@ class ModelJob:
     result: str | None = None
     checkpoint: str | None = None
     last_error: str | None = None
+    timeout_s: float | None = None
 
     def is_held(self, fence: Sequence[object]) -> bool:
         """Whether the attempt *fence* holds this job now."""
@@ -115,7 +116,6 @@ class Model:
         return closed
 
     def extend(self, renewals: Sequence[Renewal], lease_s: float, now: datetime) -> set[tuple[bytes, int]]:
-        """Extend the leases of those attempts that hold their jobs."""
         held = [one for one in renewals if self.is_held(one)]
         for one in held:
             job = self.jobs[one.id]
@@ -138,7 +138,6 @@ class Model:
         return {fence.id}
 
     def lapsed(self, now: datetime) -> set[Fence]:
-        """The attempts whose lease has lapsed."""
         return {
             Fence(job.id, job.attempts, job.locked_by or "")
             for job in self.jobs.values()
@@ -146,7 +145,6 @@ class Model:
         }
 
     def end(self, endings: Sequence[Ending], now: datetime) -> list[Ended]:
-        """End those attempts that hold their jobs, without success."""
         return [self._end(one, now) for one in endings if self._may_end(one, now)]
 
     def _may_end(self, one: Ending, now: datetime) -> bool:
@@ -181,7 +179,6 @@ class Model:
         return Ended(job.id, job.attempts, job.status, job.topic, job.priority, delay_s, job.next_run_at.timestamp())
 
     def cancel(self, ids: Iterable[bytes], now: datetime) -> list[Canceled]:
-        """Cancel those that are not finished."""
         canceled = []
         for job in self._there(ids):
             if job.status not in FINISHED:
@@ -192,7 +189,6 @@ class Model:
         return canceled
 
     def retry(self, ids: Iterable[bytes], now: datetime) -> set[bytes]:
-        """Give those that are finished fresh budgets."""
         chosen = {job.id for job in self._there(ids) if job.status in FINISHED}
         for job in self._there(chosen):
             job.let_go("PENDING")
@@ -201,7 +197,6 @@ class Model:
         return chosen
 
     def delete(self, ids: Iterable[bytes]) -> set[bytes]:
-        """Remove those that are finished, with their history."""
         gone = {job.id for job in self._there(ids) if job.status in FINISHED}
         self.jobs = {one: job for one, job in self.jobs.items() if one not in gone}
         self.history = {pair: row for pair, row in self.history.items() if pair[0] not in gone}

@@ -50,12 +50,10 @@ class World:
 
     @property
     def firing(self) -> Firing:
-        """The one occurrence that is due."""
         return Firing(self.schedule, to_us(NOW), to_us(at(3600)), to_us(NOW))
 
     @property
     def made_as(self) -> NewSchedule:
-        """The schedule as it was made."""
         return NewSchedule(self.schedule, "n", "every", "{}", NOW, topic=self.topic, every_s=3600.0, overlap="cancel")
 
 
@@ -74,7 +72,6 @@ class Op:
     hot: bool = True
 
     def __str__(self) -> str:
-        """For the ids of tests."""
         return self.name
 
 
@@ -87,7 +84,6 @@ class PinnedPool(Pool):
 
     @contextlib.asynccontextmanager
     async def connection(self, deadline_s: float = STATEMENT_DEADLINE_S) -> AsyncIterator[Sql]:
-        """The pinned connection."""
         yield self.pinned
 
 
@@ -106,16 +102,13 @@ class Session(Store):
 
     @classmethod
     async def open(cls, dsn: str) -> Session:
-        """Both connections, with the settings that they have in production."""
         target = Target(dsn, "pulse-tests")
         return cls(target, await connect(target, HOT_SETTINGS), await connect(target, {}))
 
     def connection_of(self, op: Op) -> Sql:
-        """The connection that *op* runs on."""
         return self._pinned[op.hot]
 
     def close(self) -> None:
-        """Drop both connections."""
         super().close()
         for connection in self._pinned.values():
             connection.terminate()

@@ -169,7 +169,6 @@ class Pair:
 
     @property
     def dsn(self) -> str:
-        """Of both, the primary first."""
         places = [parse_qs(urlsplit(one.dsn).query) for one in (self.primary, self.standby)]
         hosts, ports = (",".join(place[key][0] for place in places) for key in ("host", "port"))
         return f"postgresql:///postgres?host={hosts}&port={ports}&user=pulse"

@@ -267,6 +267,7 @@ def test_a_supervisor_without_descriptors(day: Day) -> None:
         until(lambda: len(day.whole.log("child_waiting", name="dispatcher")) > MAX_RESTARTS + 1, "it is told")
     finally:
         resource.prlimit(supervisor, resource.RLIMIT_NOFILE, limits)
+    day.begun()
 
 
 @pytest.mark.parametrize(

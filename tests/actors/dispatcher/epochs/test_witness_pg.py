@@ -34,8 +34,6 @@ FLOOR: Final = 1000
 
 
 class Wire:
-    """Keeps what a worker is told."""
-
     backlog_bytes = 0
     unread_bytes = 0
 
@@ -43,7 +41,6 @@ class Wire:
         self.told: list[tuple[str, Mapping[str, object]]] = []
 
     def send(self, kind: str, request: int | None, body: Mapping[str, object]) -> None:
-        """Remember."""
         assert request is None
         self.told.append((kind, body))
 
@@ -52,14 +49,12 @@ class Wire:
 
     @property
     def lost(self) -> list[tuple[bytes, int]]:
-        """Attempts that it was told are lost."""
         orders: list[Any] = [order for kind, body in self.told if kind == "stop" for order in body["jobs"]]  # type: ignore[attr-defined]
         assert {order[2] for order in orders} <= {"lost"}
         return [(order[0], order[1]) for order in orders]
 
     @property
     def jobs(self) -> list[tuple[bytes, int]]:
-        """Attempts that it was given."""
         rows: list[Any] = [row for kind, body in self.told if kind == "assign" for row in body["jobs"]]  # type: ignore[attr-defined]
         return [(row[0], row[1]) for row in rows]
 
@@ -85,7 +80,6 @@ class Host:
         self.worker = self.join("w", self.wire)
 
     def join(self, name: str, wire: Wire, capacity: int = 9) -> RegisteredWorker:
-        """A worker comes."""
         worker = RegisteredWorker(
             WorkerFacts(f"{HOST}/b/1/2.3/{name}", name, name.encode(), 2, 0, (TOPIC,), frozenset({"n"})), capacity, wire
         )
@@ -101,24 +95,19 @@ class Host:
 
     @property
     def is_open(self) -> bool:
-        """Whether claims are made."""
         return self.witness.witnessed is not CLOSED
 
 
 class Clock:
-    """The monotonic clock of the witness."""
-
     def __init__(self) -> None:
         self.now_s = time.monotonic()
 
     def monotonic(self) -> float:
-        """Its time."""
         return self.now_s
 
 
 @pytest.fixture
 def clock(monkeypatch: Patch) -> Clock:
-    """A clock that stands still until it is set."""
     made = Clock()
     monkeypatch.setattr(module, "time", made)
     return made
@@ -126,7 +115,6 @@ def clock(monkeypatch: Patch) -> Clock:
 
 @pytest.fixture(autouse=True)
 async def at_first(connection: Sql) -> AsyncIterator[None]:
-    """Nobody has seen the database."""
     await clean(connection)
     yield
     await clean(connection)
@@ -134,14 +122,12 @@ async def at_first(connection: Sql) -> AsyncIterator[None]:
 
 @pytest.fixture
 async def host(dsn: str, tmp_path: Path) -> AsyncIterator[Host]:
-    """A dispatcher with a state directory."""
     made = Host(dsn, tmp_path)
     yield made
     made.store.close()
 
 
 async def due(connection: Sql, **columns: Any) -> bytes:
-    """A job that can be claimed now."""
     at = await connection.fetchval("SELECT clock_timestamp() - interval '1 second'")
     return await forge(connection, **{"next_run_at": at, **columns})
 
@@ -196,7 +182,6 @@ async def test_what_was_kept_is_put_back(host: Host, connection: Sql) -> None:
 
 
 async def away(*_given: object) -> None:
-    """The database is away."""
     raise UnavailableError
 
 
@@ -276,7 +261,6 @@ async def test_an_epoch_that_does_not_cover_all(host: Host, connection: Sql) -> 
 
 
 async def test_a_new_number_is_remembered_before_it_is_handed_out(host: Host, connection: Sql) -> None:
-    """Beside the database; the next tick tells it there, too."""
     await due(connection, status="RETRYING", attempts=1500)
     await host.witness.step()
     assert await host.claim() != []
@@ -289,7 +273,6 @@ async def test_a_new_number_is_remembered_before_it_is_handed_out(host: Host, co
 
 
 async def _elsewhere(host: Host) -> None:
-    """As if it had been at another place, a moment ago."""
     memory: Memory = host.witness._memory  # type: ignore[assignment]
     host.witness._memory = Memory(**{**_fields(memory), "place": "elsewhere"})
 
@@ -299,7 +282,6 @@ def _fields(memory: Memory) -> dict[str, Any]:
 
 
 async def test_a_new_place_that_knows_the_newest_attempts(host: Host, connection: Sql) -> None:
-    """Nothing is lost there: the same epoch, and what is held is held."""
     await held(host, connection)
     await _elsewhere(host)
     assert await host.witness.step() == TICK_S
@@ -360,7 +342,6 @@ async def test_a_report_that_a_new_place_does_not_know(host: Host, connection: S
 
 
 async def test_a_tick_that_failed_has_confirmed_nothing(host: Host, connection: Sql) -> None:
-    """What was handed out before it is looked for, too."""
     one = await held(host, connection)
     known = found_of(host.witness._memory)
     assert not await host.witness._tick(known, await _seen_of(host, started=False))
@@ -398,7 +379,6 @@ async def test_hosts_that_have_not_come_to_a_new_place(host: Host, connection: S
 
 
 async def test_hosts_that_have_not_accepted(host: Host, connection: Sql) -> None:
-    """Nothing is claimed before they have."""
     await host.witness.step()
     await come(host.store, OTHER)
     await keep(connection)
@@ -453,7 +433,6 @@ async def test_what_is_wrong_beside_the_database(dsn: str, host: Host, clock: Cl
 
 
 async def test_a_submit_is_remembered_as_a_claim_is(host: Host, connection: Sql) -> None:
-    """What it handed out is asked for at a new place."""
     await host.witness.step()
     one = job(topic=TOPIC)
     claims, _ = await host.store.submit_and_claim([one], [TOPIC], [host.worker.identity], [0], LEASE_S)

@@ -64,18 +64,15 @@ class Hall(Floor):
         return id(one.worker) in self.hung_handlers._closing
 
     async def until_closed(self) -> None:
-        """Return when nobody is being closed any more."""
         await until_async(lambda: not self.hung_handlers._closing, "nobody is being closed")
 
     async def outcome(self, job: bytes) -> tuple[str, str | None]:
-        """How the only attempt in its history ended."""
         (entry,) = await history(self.connection, job)
         return entry["outcome"], entry["error"]
 
 
 @pytest.fixture
 async def at(store: Store, connection: Sql, monkeypatch: Patch) -> AsyncIterator[Hall]:
-    """A hall where nobody is waited for."""
     monkeypatch.setattr(deadlines, "SLACK_S", 0.0)
     monkeypatch.setattr(timing, "SIBLINGS_S", 0.05)
     monkeypatch.setattr(timing, "LOOK_S", 0.01)
@@ -86,7 +83,6 @@ async def at(store: Store, connection: Sql, monkeypatch: Patch) -> AsyncIterator
 
 @pytest.fixture
 async def tasks() -> AsyncIterator[TaskGroup]:
-    """Where workers are closed."""
     async with anyio.create_task_group() as made:
         yield made
         made.cancel_scope.cancel()
@@ -96,7 +92,6 @@ async def tasks() -> AsyncIterator[TaskGroup]:
 
 
 async def test_what_has_a_limit_is_watched(at: Hall, living: Process) -> None:
-    """A time limit, a promise to tell progress, or both; nothing else."""
     worker = at.working(living.pid)
     worker.facts = replace(worker.facts, stalls={"promised": 5.0})
     for timeout_s, name in ((1.0, "n"), (None, "promised"), (None, "n"), (9.0, "promised")):
@@ -107,7 +102,6 @@ async def test_what_has_a_limit_is_watched(at: Hall, living: Process) -> None:
 
 
 async def test_who_cannot_be_killed_is_not_watched(at: Hall, living: Process) -> None:
-    """Of another host's worker only the lease is known."""
     worker = at.working(living.pid)
     await at.limited(worker)
     worker.watched = False
@@ -160,7 +154,6 @@ async def test_what_a_worker_came_with_has_a_limit_once_it_is_known(at: Hall, li
 
 
 async def test_a_handler_that_has_ended_is_nobodys_guilt(at: Hall, tasks: TaskGroup, living: Process) -> None:
-    """Its place may be another attempt's by now."""
     worker = at.working(living.pid)
     job = await at.limited(worker)
     at.start(worker)
@@ -179,7 +172,6 @@ async def test_a_result_without_room_came_in_time(at: Hall, tasks: TaskGroup, li
 
 
 async def test_a_result_without_room_ends_a_verdict(at: Hall, tasks: TaskGroup, living: Process) -> None:
-    """It comes while the handler is judged: nobody is killed."""
     worker = at.working(living.pid)
     job = await at.limited(worker)
     at.start(worker)
@@ -216,7 +208,6 @@ async def test_progress_moves_the_limit(at: Hall, tasks: TaskGroup, living: Proc
 
 
 async def test_progress_does_not_move_a_time_limit(at: Hall, tasks: TaskGroup, living: Process) -> None:
-    """However lively it is."""
     worker = at.working(living.pid)
     worker.facts = replace(worker.facts, stalls={"n": LONG_S})
     job = await at.limited(worker, 0.1)
@@ -323,7 +314,6 @@ async def test_siblings_may_finish(at: Hall, tasks: TaskGroup, monkeypatch: Patc
 
 
 async def test_nothing_is_recalled_where_nothing_waits(at: Hall, tasks: TaskGroup, living: Process) -> None:
-    """A worker all of whose handlers run is told nothing."""
     worker = at.working(living.pid)
     await at.limited(worker)
     at.start(worker)
@@ -434,7 +424,6 @@ async def test_a_worker_that_answers_knows_best(
 async def test_without_a_pool_parent_only_the_worker_can_tell(
     at: Hall, tasks: TaskGroup, monkeypatch: Patch, living: Process
 ) -> None:
-    """Nobody else can see where a handler hangs."""
     worker = at.working(living.pid)
     shown: list[HandlerStack | None] = []
 

@@ -25,7 +25,6 @@ WORKER: Final = "h/b/1/0.0/w"
 
 @pytest.fixture
 def worker() -> RegisteredWorker:
-    """One that holds two jobs that were started, and one that was not."""
     made = stranger(Host("h", "b", 1), WORKER, 0)
     made.jobs.held = {pair: HeldJob("n", "t", started=pair != QUEUED) for pair in (HUNG, STARTED, QUEUED)}
     return made
@@ -47,7 +46,6 @@ def test_who_was_leaving_charges_nobody(worker: RegisteredWorker) -> None:
 
 
 def test_a_sentence_is_carried_out(worker: RegisteredWorker) -> None:
-    """Of a process that was killed for some attempts these are charged, as they were sentenced, and no others."""
     worker.jobs.forced_endings[HUNG] = SENTENCE
     worker.leaving = True
     assert obituary(worker, "why", -9, worker.held) == [

@@ -56,7 +56,6 @@ async def at(store: Store, connection: Sql, monkeypatch: Patch) -> AsyncIterator
 
 
 async def outcome(at: Floor, job: bytes) -> tuple[str, str | None, int | None]:
-    """How the only attempt of a job ended that is in its history."""
     (entry,) = await history(at.connection, job)
     return entry["outcome"], entry["error"], entry["exit_code"]
 
@@ -105,7 +104,6 @@ async def test_who_has_ended_is_no_suspect(at: Floor, living: Process) -> None:
 
 
 async def test_an_end_that_the_kernel_does_not_tell(at: Floor, monkeypatch: Patch, living: Process) -> None:
-    """Where nothing says how it ended, the end itself is still a proof."""
     monkeypatch.setattr(processes, "exit_status", lambda _pid, _pidfd: None)
     worker = at.working(living.pid)
     job = await at.running(worker)
@@ -126,7 +124,6 @@ async def test_who_was_to_end_charges_nobody(at: Floor, living: Process, said: s
 
 
 async def test_who_is_buried_is_not_away_any_more(at: Floor, living: Process) -> None:
-    """A process that lost its connection and then died holds nothing back."""
     worker = at.working(living.pid)
     await at.running(worker)
     at.registry.leave(worker)
@@ -241,7 +238,6 @@ async def test_what_does_not_die_keeps_no_row_locked(at: Floor, monkeypatch: Pat
 
 
 async def test_what_cannot_be_written_at_once_is_written_later(at: Floor, monkeypatch: Patch, living: Process) -> None:
-    """As reports are: until the database takes it."""
     end = at.store.end
 
     async def away(_endings: Sequence[Ending], **_: object) -> list[Ended]:
@@ -379,7 +375,6 @@ async def test_who_says_hello_again_is_watched_anew(at: Floor, living: Process) 
 
 
 async def test_nobody_is_watched_under_another_name(at: Floor) -> None:
-    """Who is not watched has no watch to be asked for, waited for or signalled by."""
     unknown = new_worker("x")
     assert at.deaths.watched("x") is None
     assert not at.deaths.signal(unknown, signal.SIGKILL)
@@ -406,7 +401,6 @@ async def test_who_may_not_be_signalled_is_not_in_hand(at: Floor, monkeypatch: P
 
 
 async def test_a_machine_that_does_not_count_its_kills(at: Floor, monkeypatch: Patch, living: Process) -> None:
-    """Where the kernel counts nothing, there is nothing to count anew."""
     monkeypatch.setattr(processes, "oom_kills", lambda _pid: None)
     at.working(living.pid)
     at.deaths.note_oom_kills()
@@ -493,7 +487,6 @@ async def test_a_stranger_is_released_only_while_it_is_one(at: Floor, living: Pr
 
 
 async def test_who_is_not_in_hand_is_not_adopted(at: Floor, monkeypatch: Patch) -> None:
-    """A process elsewhere, one that is gone, one of another form, and one that may not be killed."""
     elsewhere = Host("there", HOST.boot, HOST.pidns)
     with process() as living:
         identity = identity_of(living.pid)
@@ -552,8 +545,6 @@ async def test_a_stranger_that_drained_in_vain(at: Floor) -> None:
 
 
 async def test_a_stranger_that_dies_while_the_database_is_away(at: Floor, monkeypatch: Patch, living: Process) -> None:
-    """What it held when it was seen last ends by its death, as soon as that can be written."""
-
     async def away(_worker: str) -> None:
         raise UnavailableError("away")
 

@@ -15,10 +15,12 @@ from anyio.abc import TaskGroup
 from structlog.testing import capture_logs
 
 from pulse.errors import UnavailableError
+from pulse.store.operators.policies import LivePolicy
 from pulse.store.store import Store
 from pulse.system import processes
 from pulse_actors.dispatcher.liveness import silent_workers as looking
 from pulse_actors.dispatcher.liveness.silent_workers import SilentWorkers
+from pulse_actors.dispatcher.workers.policies import TopicPolicies
 from pulse_actors.dispatcher.workers.records import RegisteredWorker
 from pulse_actors.dispatcher.writes.unwritten import UnwrittenLeases
 from tests.support.store.helpers import TOPIC, Patch, Sql, found_of, history, holding
@@ -81,11 +83,9 @@ class Room(Floor):
         return self.watch(worker)
 
     async def until_done(self) -> None:
-        """Return when nobody is being killed any more."""
         await until_async(lambda: not self.silence._being_killed, "nobody is being killed")
 
     async def lease_s(self, job: bytes) -> float:
-        """How long the lease still lasts."""
         until: datetime = (await self.read(job))["lease_until"]
         return (until - datetime.now(UTC)) / timedelta(seconds=1)
 
@@ -101,7 +101,6 @@ async def at(store: Store, connection: Sql, monkeypatch: Patch) -> AsyncIterator
 
 @pytest.fixture
 async def tasks() -> AsyncIterator[TaskGroup]:
-    """Where kills run."""
     async with anyio.create_task_group() as made:
         yield made
         made.cancel_scope.cancel()
@@ -117,7 +116,6 @@ def deaf() -> Iterator[Process]:
 
 
 async def look(at: Room, tasks: TaskGroup) -> None:
-    """One look, now."""
     await at.silence._look(time.monotonic(), tasks)
 
 
@@ -188,6 +186,13 @@ async def test_who_holds_nothing_need_not_beat(at: Room, tasks: TaskGroup, livin
     assert is_alive(living.pid)
 
 
+async def test_a_longer_lease_of_a_topic_lets_its_worker_live(at: Room, tasks: TaskGroup, living: Process) -> None:
+    at.registry.policies = TopicPolicies({TOPIC: LivePolicy(lease_s=2 * LONG_S)})
+    await at.running(at.silent(living.pid))
+    await look(at, tasks)
+    assert not at.silence._being_killed
+
+
 # The ladder.
 
 
@@ -227,7 +232,6 @@ async def test_who_answers_late_is_not_killed(at: Room, tasks: TaskGroup, monkey
 async def test_who_is_stopped_is_not_waited_for(
     at: Room, tasks: TaskGroup, monkeypatch: Patch, living: Process
 ) -> None:
-    """A process that cannot obey is killed without being asked for long."""
     monkeypatch.setattr(looking, "ASK_S", LONG_S)
     monkeypatch.setattr(looking, "TERM_S", LONG_S)
     os.kill(living.pid, signal.SIGSTOP)
@@ -302,7 +306,6 @@ async def test_what_has_lapsed_for_a_living_worker_is_free(at: Room, living: Pro
 
 
 async def test_who_is_connected_is_no_stranger(at: Room, living: Process) -> None:
-    """A worker that cannot be watched is known all the same."""
     worker = new_worker(identity_of(living.pid), living.pid)
     at.registry.join(worker)
     await at.silence.lapsed([worker.identity])
@@ -352,7 +355,6 @@ async def test_a_dispatcher_that_was_stopped_blames_nobody(
 
 
 async def test_the_living_of_the_start_are_watched(at: Room, tasks: TaskGroup, living: Process) -> None:
-    """Who held jobs before anybody said hello is a stranger from the first moment on."""
     await at.row(identity_of(living.pid))
     tasks.start_soon(at.silence.run, [identity_of(living.pid)])
     await until_async(lambda: at.deaths.watched(identity_of(living.pid)) is not None, "it is watched")
@@ -488,7 +490,6 @@ async def test_strangers_while_nobody_can_write(
 
 
 async def test_a_row_that_somebody_has_locked(at: Room, tasks: TaskGroup, dsn: str, living: Process) -> None:
-    """Renewals of all others are written."""
     worker = at.silent(living.pid, 0.8 * LEASE_S)
     locked, free = [await at.running(worker, lease_until=ago(-5)) for _ in range(2)]
     async with holding(dsn, "SELECT FROM pulse.jobs WHERE id = $1 FOR UPDATE", locked.hex()):

@@ -48,7 +48,6 @@ def test_extremes_have_buckets() -> None:
 
 @pytest.mark.parametrize("count", [0, 1, SAMPLE, SAMPLE + 1, 500])
 def test_a_sample_is_spread_over_the_batch(count: int) -> None:
-    """All of a few, else so many at equal distances, each once."""
     chosen = list(sample(count))
     assert len(set(chosen)) == len(chosen) == min(count, SAMPLE)
     assert all(0 <= place < count for place in chosen)
@@ -56,7 +55,6 @@ def test_a_sample_is_spread_over_the_batch(count: int) -> None:
 
 
 def test_totals_include_the_step_that_is_open() -> None:
-    """What was counted is told at once, and once; a step that ends moves it into the history."""
     one = DispatchCounters()
     one.add(Counted.SUBMITTED, "a", 3)
     one.add_all(Counted.STARTED, ["a", "b", "a"])
@@ -115,7 +113,6 @@ def test_ends_are_counted_by_outcome(kind: EndingKind, status: str, failed: int,
 
 
 def test_submits_are_counted_by_the_topics_that_they_got() -> None:
-    """What the statement says is counted, also of jobs that are due later, and what it handed out at once."""
     one = DispatchCounters()
     observe.count_submitted(one, [Wake("a", 0, None, 3), Wake("a", 1, 5.0, 2)], [_claim("b"), _claim("b")])
     assert (one.total("a"), one.total("b")) == (_counts(submitted=5), _counts(submitted=2))
@@ -161,7 +158,6 @@ def _now() -> float:
 
 
 def test_runs_are_measured_where_their_start_is_known() -> None:
-    """What came with its worker from another server has no known start."""
     one, who = DispatchCounters(), worker()
     pairs: list[Pair] = [(bytes([number] * 16), 1) for number in range(2)]
     who.held[pairs[0]] = HeldJob("n", "a", started=True, since_s=1e-9)
@@ -171,7 +167,6 @@ def test_runs_are_measured_where_their_start_is_known() -> None:
 
 
 def test_margins_are_what_was_left_of_a_lease() -> None:
-    """Of a worker that holds something, and whose leases are known."""
     one, idle, new, busy = DispatchCounters(), worker(), worker(held=1), worker(held=1)
     idle.contact.extended_s = busy.contact.extended_s = 100.0
     for who in (idle, new, busy):
@@ -184,7 +179,6 @@ def test_margins_are_what_was_left_of_a_lease() -> None:
     (9, False, f"it died: {observe.OUT_OF_MEMORY}", "out_of_memory"), (9, True, "SIGKILL", "asked"),
 ])  # fmt: skip
 def test_deaths_have_few_causes(status: int | None, leaving: bool, reason: str, cause: str) -> None:
-    """By what the kernel and we know of them."""
     one, who = DispatchCounters(), worker()
     who.leaving = leaving
     observe.count_death(one, who, status, reason)
@@ -222,7 +216,6 @@ def test_recovery_is_the_time_until_the_next_claim() -> None:
 
 
 def test_percentiles_are_of_the_last_minute() -> None:
-    """They begin with the step that is open, and end a minute ago."""
     one = DispatchCounters()
     one.observe("wait_s", 0.02)
     assert one.percentiles("wait_s")["p99"] == pytest.approx(0.02, rel=0.3)

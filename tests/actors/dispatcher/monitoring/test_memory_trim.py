@@ -30,7 +30,6 @@ def test_it_is_trimmed_when_there_is_more_than_after_the_last_time() -> None:
 
 
 def test_the_holes_go_back() -> None:
-    """What lies free between pieces that are in use is no memory of this process any more."""
     trim = allocators_trim()
     if trim is None:
         return

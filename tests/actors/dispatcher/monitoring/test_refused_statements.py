@@ -43,7 +43,6 @@ def test_what_other_actors_tell(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_is_told_is_what_is_heard() -> None:
-    """A frame of the bus carries it as an array."""
     assert msgspec.convert(TOLD, StatementFailure) == StatementFailure(
         "watchdog", "mark_sweep", "42P10", "no unique constraint", 3, 12.0
     )

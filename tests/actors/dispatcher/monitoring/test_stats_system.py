@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import time
 from collections.abc import Iterator
 from typing import Final
@@ -24,7 +22,6 @@ STEP_S: Final = 5.0
 
 @pytest.fixture(scope="module")
 def whole(server: Postgres) -> Iterator[Whole]:
-    """A supervisor and a pool of two processes."""
     with server.database() as dsn, place(dsn, **SHORT_LEASE) as whole:
         whole.start()
         whole.pool("--processes", "2", "--concurrency", "2")
@@ -88,22 +85,3 @@ def test_the_history_grows_step_by_step(whole: Whole) -> None:
 def _history(client: pulse.Client) -> list[Series]:
     series = client.stats().series
     return [series] if series.times else []
-
-
-def test_a_death_is_counted_and_so_is_the_recovery(whole: Whole) -> None:
-    """A worker that is killed: its death by cause, the attempt that it cost, and how long the job had no worker."""
-    jobs = whole.jobs()
-    job = jobs.submit("hold", {"gate": str(whole.gate("stats"))})
-    entry = whole.wait_entry(job)
-    killed_s = time.monotonic()
-    os.kill(entry.pid, signal.SIGKILL)
-    whole.gate("stats").touch()
-    jobs.wait(job)
-    took_s = time.monotonic() - killed_s
-    stats = jobs.client.stats()
-    assert stats.counters.worker_deaths == {"signal": 1}
-    assert stats.counters.reaped == {"crashed": 1}
-    assert (stats.counters.outcomes["crashed"], stats.counters.retried) == (1, 1)
-    recovery = stats.histograms["recovery_s"]
-    assert recovery.counts[-1] == 1
-    assert 0 < recovery.sum < took_s

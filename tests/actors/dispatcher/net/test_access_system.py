@@ -59,14 +59,12 @@ BODIES: Final[Mapping[str, dict[str, Any]]] = {
 
 @pytest.fixture(scope="module")
 def system(newest_server: Postgres) -> Iterator[System]:
-    """One system that others may come to."""
     with newest_server.database() as dsn, running(dsn, SETTINGS) as made:
         made.runtime_dir.parent.chmod(0o711)
         yield made
 
 
 def may(kind: str, role: str) -> bool:
-    """What the page says."""
     rows = table(section((DOCS / "protocol.md").read_text("utf-8"), "13. Roles"))
     return next(row[role] == "yes" for row in rows if row["kind"] == kind)
 
@@ -93,7 +91,6 @@ def code_of(peer: Peer, kind: str) -> str:
 
 @pytest.mark.parametrize("role", Access)
 def test_each_kind_takes_its_role(system: System, role: Access) -> None:
-    """What the page allows is answered, and nothing else; whatever the answer is."""
     for path, kinds in (
         (system.path, protocol.CLIENT_KINDS),
         (system.runtime_dir / "supervisor.sock", protocol.SUPERVISOR_KINDS),
@@ -161,6 +158,10 @@ def test_who_is_anywhere_keeps_nobody_out(system: System) -> None:
             )
             for number in range(MOST_BEFORE_HELLO_OF_ALL)
         ]
+        for _ in range(2):  # one source has no more than its share
+            with socket.create_connection(("127.0.0.1", port), 5, ("127.0.1.1", 0)) as refused:
+                assert refused.recv(1) == b""
+        assert [line["source"] for line in system.log("connection_refused")].count("127.0.1.1") == 1
         with socket.create_connection(("127.0.0.1", port), 5, ("127.0.2.1", 0)) as late:
             assert idle[0].recv(1) == b""
             late.sendall(b"\x00\x00\x00\x01\xc1")

@@ -33,7 +33,6 @@ class Pipe:
         self.writes = 0
 
     async def send(self, data: bytes) -> None:
-        """Wait until it is read."""
         self.writes += bool(data)
         await self.reads.wait()
 
@@ -69,7 +68,6 @@ class Source(Pipe):
         self.left = [protocol.encode("ping", number, {}) for number in range(count)]
 
     async def receive(self, _most: int) -> bytes:
-        """The next ones; the end."""
         if not self.left:
             raise anyio.EndOfStream
         data, self.left = b"".join(self.left[:100]), self.left[100:]
@@ -165,7 +163,6 @@ class Parts(Pipe):
         self.left = list(parts)
 
     async def receive(self, _most: int) -> bytes:
-        """The next one."""
         if not self.left:
             await anyio.sleep_forever()
         await anyio.sleep(0.02)
@@ -230,7 +227,6 @@ async def test_frames_that_have_begun_have_room_together() -> None:
 
 @IN_NO_TIME
 async def test_who_waits_for_room_is_not_late(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Others have it for longer than a frame may take: what it has sent meanwhile is read when there is room."""
     monkeypatch.setattr("pulse_actors.dispatcher.net.connection.FRAME_S", 0.1)
     frame, room, heard = protocol.encode("submit", 1, {"args": "x" * 900}), MemoryBudget(1500), list[int | None]()
     assert room.try_reserve(1500)
@@ -296,7 +292,6 @@ def test_room() -> None:
 
 
 async def test_others_have_their_turn_between_the_frames_of_one() -> None:
-    """However many frames come at once, the loop turns between some of them and the next."""
     connection = PeerConnection(cast("Any", Source(4000)), 2**30)
     turns, groups = 0, 0
 
@@ -378,13 +373,11 @@ class Heard(list[int]):
         self.other = other
 
     async def listen(self) -> None:
-        """Until nothing more comes."""
         async for group in self.connection.frames():
             self.extend(frame.request or 0 for frame in group)
         self.connection.hear_no_more()
 
     async def end(self) -> None:
-        """The peer dies."""
         with anyio.fail_after(5):
             await self.connection.hear_out()
 
@@ -445,7 +438,6 @@ async def test_a_dead_peer_waits_for_no_room(*, is_waiting: bool) -> None:
 
 @pytest.mark.parametrize("is_waiting", [False, True])
 async def test_a_dead_peer_has_stood_in_the_lane_for_long_enough(*, is_waiting: bool) -> None:
-    """Whoever made many mistakes is read slowly while it lives."""
     async with listening() as heard, anyio.create_task_group() as tasks:
         heard.other.sendall(WORDS)
         for _ in range(100 * int(MISTAKES_A_SECOND)):  # a hundred seconds of them
@@ -460,7 +452,6 @@ async def test_a_dead_peer_has_stood_in_the_lane_for_long_enough(*, is_waiting: 
 
 @pytest.mark.parametrize("is_waiting", [False, True])
 async def test_a_dead_peer_is_heard_whatever_it_has_not_read(*, is_waiting: bool) -> None:
-    """A living one that reads nothing is not listened to."""
     async with listening() as heard, anyio.create_task_group() as tasks:
         heard.other.sendall(WORDS)
         heard.connection.send("ok", None, {"text": "x" * (UNREAD_BYTES + 1)})

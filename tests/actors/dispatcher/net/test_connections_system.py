@@ -26,7 +26,6 @@ WORDS: Final = (b"", HELLO[:7], HELLO, HELLO + protocol.encode("ping", 1, {})[:5
 
 @pytest.fixture(scope="module")
 def system(newest_server: Postgres) -> Iterator[System]:
-    """One that listens on TCP, too."""
     with newest_server.database() as dsn, running(dsn, {"PULSE_LISTEN": "127.0.0.1:0"}) as made:
         yield made
 

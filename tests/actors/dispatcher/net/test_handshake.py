@@ -22,7 +22,6 @@ from tests.support.servers.certificates import Authority
 
 
 def listener(settings: Settings) -> Listener:
-    """One that nobody connects to."""
     return Listener(cast("Any", SimpleNamespace(host=None)), settings)
 
 
@@ -48,7 +47,6 @@ def test_a_handshake_is_tried(tmp_path: Path) -> None:
 
 
 def test_those_who_come_wait_for_as_long(tmp_path: Path) -> None:
-    """Who takes the certificate finds it out."""
     mine = Authority(tmp_path).issue("server", "localhost")
     settings = Settings(listen="127.0.0.1:0", tls_cert=mine.cert, tls_key=mine.key)
     assert listener(settings)._handshakes.each_s > 0.0

@@ -26,7 +26,6 @@ class Full:
         self.errors[1].__cause__ = OSError(errno.ENFILE, "Too many open files in system")
 
     async def accept(self) -> object:
-        """Fail at once, as the kernel does."""
         if self.errors:
             raise self.errors.pop(0)
         if self.has_come:

@@ -60,8 +60,6 @@ USER: Final = 12345  # a uid that owns nothing here
 
 
 class Line(Wire):
-    """A connection that keeps what is sent."""
-
     __slots__ = ("begun", "heard_out", "limits", "relieved")
 
     limits: RequestLimits
@@ -76,7 +74,6 @@ class Line(Wire):
         """It has said nothing."""
 
     async def while_alive(self, wait: Callable[[], Awaitable[None]]) -> bool:
-        """It lives."""
         await wait()
         return True
 
@@ -86,7 +83,6 @@ class Line(Wire):
         begun: MemoryBudget | None = None,
         relieved: Callable[[], None] | None = None,
     ) -> None:
-        """Its frames may be long."""
         self.begun, self.relieved = begun, relieved
 
 
@@ -94,7 +90,6 @@ class Lobby(Floor):
     """A floor with a door."""
 
     def services(self, store: Store | None = None) -> PeerServices:
-        """All that is behind it."""
         claims = (
             self.claims
             if store is None
@@ -127,7 +122,6 @@ class Lobby(Floor):
     def peer_session(
         self, number: int = 1, *, peer: Peer = PEER, pidfd: int | None = None, store: Store | None = None
     ) -> tuple[PeerSession, Line]:
-        """Somebody comes."""
         line = Line()
         made = PeerSession(
             self.services(store),
@@ -151,14 +145,12 @@ class Lobby(Floor):
 
 
 def hello(*running: tuple[bytes, int], **words: Any) -> Hello:
-    """What a worker says first."""
     refs = [JobRef(*pair) for pair in running]
     return Hello(protocol=1, role=Role.WORKER, worker=NAME, **{"topics": [TOPIC], "running": refs, **words})
 
 
 @pytest.fixture
 def lobby(store: Store, connection: Sql) -> Lobby:
-    """One where nobody is."""
     return Lobby(store, connection)
 
 
@@ -199,7 +191,6 @@ async def test_what_had_started_has_started_when_its_worker_comes_back(lobby: Lo
 
 
 async def test_a_worker_that_has_read_its_backlog_gets_more(lobby: Lobby) -> None:
-    """The claim loop does not wait for its next look."""
     peer_session, line = lobby.peer_session()
     frame = Frame("hello", 1, msgspec.Raw(msgspec.msgpack.encode(hello())))
     async with anyio.create_task_group() as tasks:
@@ -322,7 +313,6 @@ async def test_a_worker_that_holds_nothing_has_just_beaten(lobby: Lobby) -> None
 
 
 async def test_a_newer_hello_takes_the_place_of_an_older_one(lobby: Lobby) -> None:
-    """The older connection is told, and closed."""
     older, _ = await lobby.greet()
     newer, _ = await lobby.greet(number=2)
     assert lobby.registry.get(IDENTITY) is newer
@@ -580,7 +570,6 @@ async def test_a_process_brings_no_more_than_has_room(lobby: Lobby) -> None:
 
 
 async def test_no_more_brief_heartbeats_wait_than_a_pool_has_children(lobby: Lobby, monkeypatch: Patch) -> None:
-    """However many sessions it makes up."""
     monkeypatch.setattr(visiting, "MOST_BRIEF", 2)
     peer_session, _ = lobby.peer_session()
     assert peer_session._unwritten.try_reserve(2**30)
@@ -593,7 +582,6 @@ async def test_no_more_brief_heartbeats_wait_than_a_pool_has_children(lobby: Lob
 
 
 async def test_what_the_database_does_not_take_leaves_its_room(lobby: Lobby) -> None:
-    """A heartbeat is answered with an error then, and is kept no more."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         away = Store(Target(f"postgresql://pulse@127.0.0.1:{probe.getsockname()[1]}/pulse", "pulse-tests"))
@@ -633,7 +621,6 @@ async def test_all_connections_of_a_process_have_one_room(lobby: Lobby) -> None:
 
 
 def dispatcher(lobby: Lobby, **more: Any) -> Dispatcher:
-    """As much of one as is looked at."""
     return cast("Dispatcher", SimpleNamespace(registry=lobby.registry, services=lobby.services(), **more))
 
 

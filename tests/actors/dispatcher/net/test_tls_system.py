@@ -11,9 +11,7 @@ import ssl
 import stat
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
@@ -36,8 +34,6 @@ from pulse.config import Settings, load
 from pulse.errors import ForbiddenError, NobodyAnswersError, UnauthorizedError, UnavailableError
 from pulse.protocol import encode
 from pulse.security.credentials import hash_password
-from pulse_actors.dispatcher.admission.connection_limits import MOST_BEFORE_HELLO
-from pulse_actors.dispatcher.admission.tls_limits import A_SECOND
 from pulse_actors.dispatcher.net.listener import REMOTE_HELLO_MAX_FRAME_BYTES
 from pulse_supervisor.preflight import check_edge
 from tests.support.confidential import confidential
@@ -64,22 +60,18 @@ class Edge:
     directory: Path
 
     def remote(self, user: str | None = "ann", *, host: str = "localhost", ca: Path | None = None) -> Remote:
-        """Its address, and a login there."""
         login = Login(user, None if user is None else SECRETS[user], ca or self.ca.file)
         return Remote("tls", host, self.port, login)
 
     def client(self, user: str | None = "ann", *, host: str = "localhost", ca: Path | None = None) -> Client:
-        """A client that is connected."""
         return Client(self.remote(user, host=host, ca=ca), timeout_s=5).__enter__()
 
     def env(self, user: str = "ann") -> dict[str, str]:
-        """What leads programs there."""
         inherited = {key: value for key, value in os.environ.items() if not key.startswith("PULSE_")}
         told = {"PULSE_CONNECT": f"tls://localhost:{self.port}", "PULSE_TLS_CA": str(self.ca.file)}
         return {**inherited, **told, "PULSE_USER": user, "PULSE_PASSWORD": SECRETS[user]}
 
     def peer(self, user: str, role: str = "client", **hello: object) -> Peer:
-        """A connection by hand that has said hello."""
         raw = socket.create_connection(("localhost", self.port), timeout=5)
         peer = Peer(ssl.create_default_context(cafile=str(self.ca.file)).wrap_socket(raw, server_hostname="localhost"))
         try:
@@ -103,13 +95,11 @@ class Edge:
 
 
 def port_of(whole: Whole) -> int:
-    """Where it listens, as it says itself."""
     return int(whole.log("supervisor_ready")[-1]["tcp"].rpartition(":")[2])
 
 
 @pytest.fixture(scope="module")
 def edge(newest_server: Postgres) -> Iterator[Edge]:
-    """One system for all of them."""
     with short_directory() as directory, newest_server.database() as dsn:
         ca = Authority(directory)
         served = ca.issue("served", "localhost", "127.0.0.1")
@@ -140,7 +130,6 @@ def test_who_logs_in_is_served(edge: Edge) -> None:
 
 @pytest.mark.anyio
 async def test_the_async_client_comes_in(edge: Edge, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By what the environment says."""
     for name, value in edge.env().items():
         if name.startswith("PULSE_"):
             monkeypatch.setenv(name, value)
@@ -180,7 +169,6 @@ def test_nobody_comes_in_without_a_password(edge: Edge) -> None:
 
 
 def _message(server: Remote) -> str:
-    """Why it is not let in."""
     with pytest.raises((UnauthorizedError, UnavailableError)) as caught:
         Client(server).__enter__()
     return caught.value.message
@@ -228,20 +216,6 @@ def test_a_peer_that_is_cut_in_its_first_exchange(edge: Edge) -> None:
     assert edge.whole.log("visit_failed") == []
 
 
-def test_handshakes_wait_for_their_turn(edge: Edge) -> None:
-    """So many a second begin, however many come at once; all of them end."""
-    context = ssl.create_default_context(cafile=str(edge.ca.file))
-
-    def come(_: int) -> None:
-        with socket.create_connection(("localhost", edge.port), timeout=5) as raw:
-            context.wrap_socket(raw, server_hostname="localhost").close()
-
-    began_s = time.monotonic()
-    with ThreadPoolExecutor(8) as threads:
-        list(threads.map(come, range(40)))
-    assert time.monotonic() - began_s >= 39 / A_SECOND
-
-
 def test_a_long_hello_is_refused(edge: Edge) -> None:
     """Before any login nobody may fill the memory: not with a hello that the Unix socket would take."""
     raw = socket.create_connection(("localhost", edge.port), timeout=5)
@@ -282,30 +256,8 @@ def test_a_dispatcher_that_dies_refuses_nobody(edge: Edge) -> None:
     edge.whole.wait_actor("dispatcher", not_pid=pid)
 
 
-def test_too_many_of_one_source(edge: Edge) -> None:
-    """Those that have not said hello are bounded; they keep nobody out who comes from elsewhere; that is told once."""
-    with contextlib.ExitStack() as stack:
-        for _ in range(MOST_BEFORE_HELLO):
-            stack.enter_context(socket.create_connection(("127.0.0.1", edge.port), timeout=5))
-
-        def is_closed() -> bool:
-            with socket.create_connection(("127.0.0.1", edge.port), timeout=5) as one, contextlib.suppress(OSError):
-                one.settimeout(0.2)
-                return one.recv(1) == b""
-            return False
-
-        until(is_closed, "one more is closed at once")
-        with edge.whole.client() as local:
-            assert local.call("ping") == {}
-    until(lambda: _can_log_in(edge), "there is room again")
-    assert len(edge.whole.log("connection_refused")) == 1
-
-
 class TestWorkers:
-    """Workers elsewhere."""
-
     def test_a_pool_runs_jobs(self, edge: Edge) -> None:
-        """Its leases alone recover it."""
         with edge.client() as client, _pool(edge) as pool:
             done = client.wait(client.submit("echo", {"a": 1}, topic="images"), timeout_s=20)
             assert done.status == "COMPLETED", (done, pool)
@@ -335,19 +287,6 @@ class TestWorkers:
                 assert again.call("report", results=[[*held[0], "ok", None]]) == {"stale": []}
         assert edge.whole.row(identity)["status"] == "COMPLETED"
 
-    def test_who_falls_silent_is_recovered_by_its_lease(self, edge: Edge) -> None:
-        """No kernel tells of it; when the lease has ended the job runs elsewhere, and what it says later is stale."""
-        words = {"worker": "w", "topics": ["silent"], "names": ["n"], "capacity": 1}
-        job = new_job(topic="silent")
-        with edge.whole.client() as client, contextlib.closing(edge.peer("wim", "worker", **words)) as first:
-            client.submit(job)
-            ((identity, attempt, *_),) = first.expect("assign")["jobs"]
-            with edge.whole.worker("here", topics=["silent"], names=["n"]) as second:
-                assert second.jobs(1, 20)[0][:2] == [identity, attempt + 1]
-                assert first.call("report", results=[[identity, attempt, "ok", None]])["stale"] == [[identity, attempt]]
-                second.done((identity, attempt + 1))
-        assert edge.whole.row(identity)["attempts"] == attempt + 1
-
 
 @contextlib.contextmanager
 def _pool(edge: Edge) -> Iterator[subprocess.Popen[bytes]]:
@@ -363,8 +302,6 @@ def _pool(edge: Edge) -> Iterator[subprocess.Popen[bytes]]:
 
 
 class TestCommands:
-    """The command line, as a person has it."""
-
     def test_login(self, edge: Edge, tmp_path: Path) -> None:
         """It is tried, saved for its owner alone, used from then on, and forgotten."""
         env = {key: value for key, value in edge.env().items() if not key.startswith("PULSE_")}
@@ -402,7 +339,6 @@ class TestCommands:
         ],
     )
     def test_addresses_that_are_none(self, address: str, message: str) -> None:
-        """One line that says what is allowed, without the password."""
         done = _ctl({"PATH": os.environ["PATH"], "HOME": "/nonexistent"}, "--connect", address, "status")
         assert (done.returncode, done.stderr.count("\n")) == (1, 1)
         assert message in done.stderr
@@ -447,8 +383,6 @@ def test_client_certificates(newest_server: Postgres) -> None:
 
 
 class TestMistakes:
-    """What keeps it from starting, each in one line."""
-
     @pytest.mark.parametrize(
         ("given", "message"),
         [
@@ -459,13 +393,11 @@ class TestMistakes:
         ],
     )
     def test_settings(self, given: dict[str, str], message: str, tmp_path: Path) -> None:
-        """Each names the setting, the value and what is allowed."""
         with contextlib.chdir(tmp_path), pytest.raises(pulse.PulseError) as caught:
             load(given)
         assert caught.value.message.startswith(message)
 
     def test_what_other_machines_reach(self, tmp_path: Path) -> None:
-        """Without TLS, or without a login, it has to be meant."""
         where, tls, users = (
             "0.0.0.0:7420",
             "without TLS: set tls_cert and tls_key",
@@ -491,7 +423,6 @@ class TestMistakes:
         check_edge(msgspec.structs.replace(behind_tls, tls_client_ca=ca.file))
 
     def test_hashes_without_bcrypt(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """The library is asked for where it is needed."""
         monkeypatch.setitem(sys.modules, "bcrypt", None)
         with pytest.raises(pulse.PulseError, match=r"^auth_users has bcrypt entries, which need: pip install "):
             check_edge(Settings(auth_users=USERS))

@@ -99,19 +99,3 @@ def test_what_is_not_started_in_time(system: System, client: Peer, topic: str) -
         client.call("jobs.retry", ids=[late])
         assert [one[0] for one in worker.jobs(1)] == [late]
         worker.done((late, 1))
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"expires_in_s": -1.0}, "submit: Expected `float` > 0.0 - at `$.jobs[0].expires_in_s`, which is -1.0"),
-        ({"expires_in_s": 1.0, "expires_at": 4e9}, "job 0 (n): expires_at and expires_in_s are both given; "),
-        ({"expires_in_s": 1.0, "delay_s": 1.0}, "job 0 (n): expires_in_s is 1; more than delay_s, 1, is allowed"),
-        ({"expires_at": 3e9, "run_at": 4e9}, "job 0 (n): expires_at is 3000000000; more than run_at, 4000000000, "),
-        ({"expires_at": -1e11}, "job 0 (n): expires_at is -1e+11; Unix seconds of the years 1 to 9999 are allowed"),
-    ],
-)
-def test_a_bad_expiry_is_refused(client: Peer, topic: str, fields: dict[str, float], message: str) -> None:
-    """One line that names the option, the value and what is allowed."""
-    code, said = client.refusal("submit", jobs=[new_job(topic=topic, **fields)])
-    assert (code, said[: len(message)]) == ("bad_request", message)

@@ -30,7 +30,6 @@ def test_a_client_is_welcome(client: Peer) -> None:
 
 
 def test_a_worker_is_welcome(system: System, topic: str) -> None:
-    """A worker learns its session and what it has lost as well, and is then among the workers."""
     with system.worker("w", topics=[topic], names=["b", "a"], capacity=3) as worker:
         assert len(worker.session) == 16
         assert worker.welcome["lost"] == []
@@ -80,46 +79,13 @@ def test_no_hello_in_time_ends_the_connection(system: System, client: Peer) -> N
 
 
 def test_an_assignment_has_all_that_a_handler_needs(system: System, client: Peer, topic: str) -> None:
-    """Id, attempt, name, topic, args as jsonb prints them, time limit, length of the lease, and nothing extra."""
     with system.worker("whole", topics=[topic]) as worker:
         (identity,) = client.submit(new_job(topic=topic, args='{"b":1,"a":"\u00e9"}', timeout_s=2.5))
         assert worker.jobs(1) == [[identity, 1, "n", topic, '{"a": "\u00e9", "b": 1}', 2.5, 30.0, None]]
         worker.done((identity, 1))
 
 
-def test_capacity_is_credit(system: System, client: Peer, topic: str) -> None:
-    """Never more than capacity are held; each answered result makes room for one more."""
-    with system.worker("credit", topics=[topic], capacity=3) as worker:
-        client.submit(*(new_job(topic=topic) for _ in range(6)))
-        first = worker.jobs(3)
-        assert worker.idle()
-        for job in first:
-            assert worker.done(job) == []
-            (following,) = worker.jobs(1)
-            assert worker.idle()
-            first.append(following)
-            if len(first) == 6:
-                break
-        worker.done(*first[3:])
-
-
 # Heartbeats.
-
-
-def test_a_checkpoint_reaches_the_next_attempt(system: System, client: Peer, topic: str) -> None:
-    """What a worker saved for a job comes with its next attempt; what is no JSON is not kept, nor is the job lost."""
-    with system.worker("saves", topics=[topic], capacity=1) as worker:
-        (identity,) = client.submit(new_job(topic=topic))
-        worker.job()
-        jobs = [[identity, 1, '{"at":1}'], [identity, 2, "2"]]
-        assert worker.call("checkpoint", jobs=jobs) == {"lost": [[identity, 2]]}
-        assert worker.call("checkpoint", jobs=[[identity, 1, "NaN"]]) == {"lost": []}
-        worker.report([identity, 1, "release", None])
-        ((_, attempt, *_, extra),) = worker.jobs(1)
-        assert attempt == 2
-        assert extra["previous"]["outcome"] == "released"
-        assert extra["previous"]["checkpoint"] == '{"at": 1}'
-        worker.done((identity, 2))
 
 
 def test_stopped_and_lost_jobs_free_their_place(system: System, client: Peer, topic: str) -> None:
@@ -137,18 +103,7 @@ def test_stopped_and_lost_jobs_free_their_place(system: System, client: Peer, to
         worker.done((waiting, 1))
 
 
-def test_a_worker_may_ask_what_a_client_asks(system: System, topic: str) -> None:
-    """A handler enqueues follow-up jobs over its worker's own connection."""
-    with system.worker("asks", topics=[topic]) as worker:
-        job = new_job(topic=topic)
-        assert worker.call("submit", jobs=[job]) == {"ids": [job["id"]]}
-        assert worker.job() == (job["id"], 1)
-        assert worker.call("jobs.get", id=job["id"])["job"]["status"] == "RUNNING"
-        worker.done((job["id"], 1))
-
-
 def test_workers_come_and_go(system: System, topic: str) -> None:
-    """A worker that has hung up is not listed, and gets nothing."""
     with system.worker("gone", topics=[topic]) as worker:
         assert isinstance(worker, Worker)
     with system.client() as client:

@@ -85,7 +85,6 @@ FULL: Final = MetricsSnapshot(read(Stats, _stats(["a", "b"])), STATUS)
 
 
 def test_the_table_in_the_docs_is_what_is_exported() -> None:
-    """Each metric stands there once, with its type, labels and meaning; and each has a sample where all is told."""
     told: list[tuple[str, str, tuple[str, ...], str]] = [(one.name, one.kind, one.labels, one.help) for one in METRICS]
     told += [(one.name, "histogram", one.labels, one.help) for one in DURATIONS]
     rows = table(section((DOCS / "operations.md").read_text("utf-8"), "Metrics"))
@@ -152,7 +151,6 @@ def test_who_is_down_is_told(snapshot: MetricsSnapshot, up: tuple[int, int, int]
 
 
 def test_topics_with_hostile_names_are_harmless() -> None:
-    """Any name becomes a short label of its own, and the page stays readable for the library that parses it."""
     samples = _samples(_exported(MetricsSnapshot(read(Stats, _stats(HOSTILE)), None)))
     labels = {dict(labels)["topic"] for name, labels in samples if name == "pulse_topic_paused"}
     assert len(labels) == len(HOSTILE)
@@ -179,7 +177,6 @@ def test_addresses(text: str, host: str, port: int) -> None:
 
 @pytest.mark.parametrize("text", ["99999", "x", "host:", ":80", "run/pulse.sock", "/" + "x" * 107, "1.2.3.4:70000"])
 def test_what_is_no_address_is_refused(text: str) -> None:
-    """In one line, with what is allowed."""
     with pytest.raises(ConfigError, match=r"^PULSE_METRICS is .*a port of 127.0.0.1, host:port, or the whole path"):
         load({"PULSE_METRICS": text})
 

@@ -42,7 +42,6 @@ def whole(server: Postgres) -> Iterator[Whole]:
 
 
 def _port(whole: Whole) -> int:
-    """Where it listens now."""
     (*_, served) = until(lambda: whole.log("metrics_served"), "the endpoint is there")
     host, _, port = served["address"].rpartition(":")
     assert host == "127.0.0.1"
@@ -74,7 +73,6 @@ def _up(samples: Samples, part: str) -> float:
 
 
 def test_a_scrape_of_a_system_at_work(whole: Whole) -> None:
-    """What went through, what waits and who lives is there, under the usual path and no other."""
     jobs = whole.jobs()
     jobs.client.submit_many([NewJob(name="mark", topic='odd "name"\n')] * 2)
     for job in jobs.client.submit_many([NewJob(name="mark")] * 5):
@@ -96,7 +94,6 @@ def test_a_scrape_of_a_system_at_work(whole: Whole) -> None:
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed (Debian: prometheus)")
 def test_promtool_finds_nothing_wrong(whole: Whole) -> None:
-    """Names, types and help texts follow the conventions of Prometheus."""
     done = subprocess.run(
         ["promtool", "check", "metrics"],
         input=_page(whole)[1],
@@ -122,7 +119,6 @@ def test_a_scrape_is_answered_while_the_dispatcher_is_frozen(whole: Whole) -> No
 
 
 def test_a_killed_endpoint_comes_back(whole: Whole) -> None:
-    """The supervisor starts it anew, and nothing else notices; an operator may restart it, too."""
     actors = whole.pids()
     (service,) = whole.ask_supervisor("status")["services"]
     assert (service["name"], service["state"]) == ("metrics", "running")
@@ -134,17 +130,6 @@ def test_a_killed_endpoint_comes_back(whole: Whole) -> None:
     before = len(whole.log("metrics_served"))
     assert whole.ask_supervisor("actors.restart", name="metrics")["pid"] != service["pid"]
     until(lambda: len(whole.log("metrics_served")) > before, "it serves again", END_S)
-
-
-def test_slow_peers_do_not_keep_others_out(whole: Whole) -> None:
-    """Who connects and says nothing holds one of a few places, for seconds; scrapes go on."""
-    port = _port(whole)
-    silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(7)]
-    try:
-        assert _up(_scrape(whole), "dispatcher") == 1
-    finally:
-        for one in silent:
-            one.close()
 
 
 def test_the_command_on_a_unix_socket(whole: Whole) -> None:

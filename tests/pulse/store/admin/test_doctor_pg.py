@@ -41,7 +41,6 @@ ENDS: Final = (
 async def submitted(
     patient: Patient, *, name: str = "x", topic: str = "default", priority: int = 0, due_s: int = 0
 ) -> Any:
-    """A job that is due so many seconds ago."""
     job = await patient.sql.fetchval("SELECT pulse.submit($1, topic => $2, priority => $3)", name, topic, priority)
     await patient.sql.execute(
         "UPDATE pulse.jobs SET next_run_at = now() - $2::int * interval '1 s' WHERE id = $1", job, due_s

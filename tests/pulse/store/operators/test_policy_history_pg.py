@@ -53,8 +53,6 @@ spans = st.integers(1, 12).map(lambda number: number / 2)
 
 @dataclass(slots=True)
 class Row:
-    """A job, as the model has it."""
-
     topic: str
     name: str
     max_attempts: int
@@ -76,11 +74,9 @@ class Policies:
     max_attempts: dict[str, int] = field(default_factory=dict)
 
     def is_paused(self, topic: str, now: datetime) -> bool:
-        """Whether nothing of *topic* is claimed now."""
         return any(one in self.pauses and ((until := self.pauses[one]) is None or until > now) for one in ("", topic))
 
     def wait_s(self, row: Row) -> float:
-        """The back-off after the try that *row* has made."""
         word = self.handlers.get(row.name) or self.backoffs.get(row.topic) or self.backoffs.get("", "quadratic")
         return BACKOFFS[word][min(row.attempts - row.uncharged, 4) - 1]
 
@@ -96,26 +92,21 @@ class PolicyMachine(RuleBasedStateMachine):
         self.now = NOW
 
     def do(self, doing: Coroutine[Any, Any, T]) -> T:
-        """Run it on the database."""
         return self.runner.run(doing)
 
     def at(self, seconds: float) -> datetime:
-        """So long from now on."""
         return self.now + timedelta(seconds=seconds)
 
     @initialize()
     def empty(self) -> None:
-        """A database without anything in it."""
         self.do(self.connection.execute(EMPTY))
 
     @rule(seconds=st.integers(0, 8).map(lambda number: number / 2))
     def time_passes(self, seconds: float) -> None:
-        """For all."""
         self.now = self.at(seconds)
 
     @rule(store=stores, topic=topics, name=st.sampled_from(NAMES), expires=st.none() | spans, as_time=st.booleans())
     def submit(self, store: int, topic: str, name: str, expires: float | None, as_time: bool) -> None:
-        """Tries are resolved now."""
         moment = None if expires is None else self.at(expires)
         when: dict[str, Any] = {"expires_in_s": expires}
         if as_time and moment is not None:
@@ -145,13 +136,11 @@ class PolicyMachine(RuleBasedStateMachine):
             self.jobs[one].status, self.jobs[one].attempts = "RUNNING", self.jobs[one].attempts + 1
 
     def running(self) -> list[bytes]:
-        """What may end."""
         return sorted(one for one, row in self.jobs.items() if row.status == "RUNNING")
 
     @precondition(lambda self: self.running())
     @rule(store=stores, place=places, kind=st.sampled_from(("error", "retry", "snoozed", "released", "discarded")))
     def end(self, store: int, place: int, kind: str) -> None:
-        """By the back-off that is in force now, or the delay that the handler wants."""
         found = self.running()
         identity = found[place % len(found)]
         row = self.jobs[identity]
@@ -186,7 +175,6 @@ class PolicyMachine(RuleBasedStateMachine):
 
     @rule(store=stores, place=places)
     def retry(self, store: int, place: int) -> None:
-        """An operator's; an expiry that is over is dropped."""
         dead = sorted(one for one, row in self.jobs.items() if row.status == "DEAD_LETTERED")
         if not dead:
             return
@@ -199,7 +187,6 @@ class PolicyMachine(RuleBasedStateMachine):
 
     @rule(store=stores, topic=st.sampled_from(("", *TOPICS)), span=st.none() | spans, as_time=st.booleans())
     def pause(self, store: int, topic: str, span: float | None, as_time: bool) -> None:
-        """For ever, or until a time."""
         until = None if span is None else self.at(span)
         gate, for_s, until_s = self.stores[store].gate, span, None
         if as_time and until is not None:
@@ -209,7 +196,6 @@ class PolicyMachine(RuleBasedStateMachine):
 
     @rule(store=stores, topic=st.sampled_from(("", *TOPICS)))
     def resume(self, store: int, topic: str) -> None:
-        """Of one, or of the whole."""
         self.do(self.stores[store].gate.resume(topic))
         self.policies.pauses.pop(topic, None)
 
@@ -224,7 +210,6 @@ class PolicyMachine(RuleBasedStateMachine):
 
     @rule(store=stores, topic=topics, word=words, tries=st.none() | st.integers(1, 3))
     def set_topic(self, store: int, topic: str, word: str | None, tries: int | None) -> None:
-        """Both options at once, or none of them."""
         self.do(self.stores[store].topics.set(topic, {"backoff": word, "max_attempts": tries}))
         pairs: list[tuple[dict[str, Any], object]] = [
             (self.policies.backoffs, word),
@@ -237,19 +222,16 @@ class PolicyMachine(RuleBasedStateMachine):
 
     @rule(store=stores, topic=topics)
     def set_nonsense(self, store: int, topic: str) -> None:
-        """It is refused, and what goes with it is not done either."""
         with pytest.raises(BadRequestError, match="backoff of topic"):
             self.do(self.stores[store].topics.set(topic, {"max_attempts": 1, "backoff": "fixed:-5"}))
 
     @rule(store=stores, word=words)
     def set_server(self, store: int, word: str | None) -> None:
-        """A server that starts with another setting."""
         self.do(self.stores[store].set_server_defaults(5, 3, word or "quadratic"))
         self.policies.backoffs[""] = word or "quadratic"
 
     @rule(store=stores, name=st.sampled_from(NAMES), word=words)
     def hello(self, store: int, name: str, word: str | None) -> None:
-        """A worker that was deployed anew."""
         self.do(self.stores[store].note_handlers({name: HandlerInfo(backoff=word)}))
         self.policies.handlers.pop(name, None)
         if word is not None:
@@ -257,7 +239,6 @@ class PolicyMachine(RuleBasedStateMachine):
 
     @invariant()
     def rows_are_as_in_the_model(self) -> None:
-        """Every job."""
         for found in self.do(self.connection.fetch(_JOBS)):
             row = self.jobs[found["id"]]
             expected = (row.status, row.attempts, row.uncharged, row.max_attempts, row.expires_at)
@@ -288,7 +269,6 @@ def server(newest_server: Postgres) -> Postgres:
 
 @pytest.fixture
 def machine(server: Postgres) -> Iterator[Any]:
-    """Makes machines on one database; its connections serve all examples."""
     with server.database() as dsn, asyncio.Runner() as runner:
         connection = runner.run(asyncpg.connect(dsn))
         several = [Store(Target(dsn, f"model {number}"), hot=1, queries=1) for number in range(STORES)]
@@ -300,5 +280,4 @@ def machine(server: Postgres) -> Iterator[Any]:
 
 @EXAMPLES
 def test_the_stores_do_what_the_model_does(machine: Any, part: int) -> None:
-    """Random histories of pauses, policies and expiries, by several dispatchers, end as in the model."""
     run_histories(machine, part)

@@ -42,7 +42,6 @@ class Write:
     do: Callable[[Store, list[Fence]], Awaitable[set[bytes]]]
 
     def __str__(self) -> str:
-        """For the ids of tests."""
         return self.name
 
 
@@ -84,7 +83,6 @@ WRITES: Final = [
 
 @pytest.mark.parametrize("write", WRITES, ids=str)
 async def test_the_holder_may_write(store: Store, connection: Sql, write: Write) -> None:
-    """A write that names the current attempt and its holder changes that row, and no other."""
     mine, others = await forge(connection, "RUNNING"), await forge(connection, "RUNNING")
     before = await read(connection, mine), await read(connection, others)
     assert await write.do(store, [fence(mine)]) == {mine}
@@ -132,7 +130,6 @@ async def test_stale_neighbours_do_not_matter(store: Store, connection: Sql, wri
 
 @pytest.mark.parametrize("write", WRITES, ids=str)
 async def test_the_same_attempt_twice_in_one_write(store: Store, connection: Sql, write: Write) -> None:
-    """An attempt that stands twice in one merged write is written once."""
     identity = await forge(connection, "RUNNING")
     assert await write.do(store, [fence(identity), fence(identity)]) == {identity}
     found = await read(connection, identity)
@@ -142,7 +139,6 @@ async def test_the_same_attempt_twice_in_one_write(store: Store, connection: Sql
 
 @pytest.mark.parametrize("write", WRITES, ids=str)
 async def test_an_operators_retry_leaves_no_hole(store: Store, connection: Sql, write: Write) -> None:
-    """After cancel, retry and a new claim by the same worker, the token of the attempt before is stale."""
     identity = await forge(connection, "RUNNING")
     await store.cancel([identity], now=NOW)
     await store.retry([identity], now=NOW)
@@ -200,7 +196,6 @@ async def test_lapsed(store: Store, connection: Sql) -> None:
 
 @pytest.mark.usefixtures("own_database")
 async def test_lapsed_looks_at_the_status(store: Store, connection: Sql) -> None:
-    """A row that is not RUNNING never counts as lapsed, even if it had a lease (which the schema refuses)."""
     await connection.execute("ALTER TABLE pulse.jobs DROP CONSTRAINT jobs_lease")
     await forge(connection, "COMPLETED", lease_until=at(-1), locked_by=WORKER)
     assert await store.lapsed(10, now=NOW) == []

@@ -24,7 +24,6 @@ POLICY: Final[dict[str, dict[str, Any]]] = {
 
 
 async def _submit(store: Store, way: str, jobs: list[SubmittedJob], now: datetime | None = None) -> list[Wake]:
-    """Insert *jobs*, one of the WAYS."""
     if way == "first":
         return await store.submit(jobs, now=now)
     if way == "again":
@@ -49,7 +48,6 @@ async def _set_policy(store: Store, connection: Sql, levels: tuple[str, ...]) ->
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("first", range(4), ids=LEVELS)
 async def test_policy_is_resolved(store: Store, connection: Sql, first: int, way: str) -> None:
-    """max_attempts and timeout_s are the job's, else the handler's, else the topic's, else the server's."""
     one = job(**await _set_policy(store, connection, LEVELS[first:]))
     await _submit(store, way, [one])
     found = await read(connection, one.id or b"")
@@ -58,7 +56,6 @@ async def test_policy_is_resolved(store: Store, connection: Sql, first: int, way
 
 @pytest.mark.parametrize("way", WAYS)
 async def test_topic_is_resolved(store: Store, connection: Sql, way: str) -> None:
-    """The topic is the job's, else the handler's, else `default`; its policy is that of the topic that was found."""
     await store.note_handlers({"known": HandlerInfo(topic="its own")})
     await connection.execute("INSERT INTO pulse.topics VALUES ('its own', 7, 3, 7.5), ('default', 8, 3, 8.5)")
     jobs = [job(name="known"), job(name="known", topic=None), job(name="unknown", topic=None)]
@@ -108,7 +105,6 @@ async def test_what_to_wake(store: Store, again: bool) -> None:
 
 
 async def test_an_id_that_exists_refuses_the_whole_submit(store: Store, connection: Sql) -> None:
-    """A submit with one id that exists already raises and inserts none of its jobs."""
     known = job()
     await store.submit([known])
     with pytest.raises(StatementError, match="duplicate key value"):
@@ -117,7 +113,6 @@ async def test_an_id_that_exists_refuses_the_whole_submit(store: Store, connecti
 
 
 async def test_a_repeated_submit_inserts_what_is_missing(store: Store, connection: Sql) -> None:
-    """Asked again, jobs that are there stay as they are, even finished ones, and the missing ones are inserted."""
     done = await forge(connection, "COMPLETED", result='"x"', attempts=2)
     await forge(connection, name="m", topic="u")
     before = await read(connection, done)
@@ -130,7 +125,6 @@ async def test_a_repeated_submit_inserts_what_is_missing(store: Store, connectio
 
 
 async def test_args_are_compared_as_json(store: Store, connection: Sql) -> None:
-    """White space and the order of keys make no other job."""
     known = await forge(connection, args='{"a": 1, "b": 2}')
     await store.submit_again([job(id=known, args='{"b":2,"a":1}')])
     assert await count(connection) == 1
@@ -151,7 +145,6 @@ async def test_the_same_job_twice_in_a_repeated_submit(store: Store, connection:
 async def test_another_job_under_the_same_id_is_a_conflict(
     store: Store, connection: Sql, different: dict[str, Any]
 ) -> None:
-    """Another name, topic or args under an id that exists refuses the whole call, and the message names the id."""
     known = await forge(connection)
     before = await read(connection, known)
     with pytest.raises(ConflictError, match=str(before["id"])):

@@ -15,7 +15,6 @@ pytestmark = [pytest.mark.process, pytest.mark.timed]
 
 
 def test_a_report_without_answer_is_sent_again() -> None:
-    """A result whose `reported` was lost is held, listed in the next hello under the same session, and sent again."""
     with FakeServer(silent_on=["report"]) as server, worker(server):
         child = server.wait_child()
         jobs = [job("nothing"), job("echo", '{"a": 1}')]
@@ -33,7 +32,6 @@ def test_a_report_without_answer_is_sent_again() -> None:
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_handlers_go_on_without_the_server(backend: str, tmp_path: Path) -> None:
-    """A handler that ends while nobody listens is reported after the reconnect; one that waited starts only then."""
     gate, started, late = tmp_path / "gate", tmp_path / "started", tmp_path / "late"
     late.touch()
     with FakeServer() as server, worker(server, "--concurrency", "1", "--backend", backend) as pool:
@@ -56,7 +54,6 @@ def test_handlers_go_on_without_the_server(backend: str, tmp_path: Path) -> None
 
 
 def test_nothing_is_started_that_the_server_does_not_know_of(tmp_path: Path) -> None:
-    """While the connection is away no waiting job is started, though there is room for it."""
     gate, started, late = tmp_path / "gate", tmp_path / "started", tmp_path / "late"
     late.touch()
     env = {"PULSE_DRAIN_S": "0.3"}
@@ -75,7 +72,6 @@ def test_nothing_is_started_that_the_server_does_not_know_of(tmp_path: Path) -> 
 
 
 def test_what_the_welcome_calls_lost_is_stopped(tmp_path: Path) -> None:
-    """Attempts that were lost meanwhile are cancelled and still reported; the others go on."""
     gate, started = tmp_path / "gate", tmp_path / "started"
     with FakeServer() as server, worker(server):
         child = server.wait_child()
@@ -110,7 +106,6 @@ def test_a_welcome_that_does_not_know_what_is_lost(tmp_path: Path) -> None:
 
 
 def test_drain_with_reconnect_comes_back(tmp_path: Path) -> None:
-    """After `drain {"reconnect": true}` handlers go on, and the worker returns when the server has closed."""
     gate, started = tmp_path / "gate", tmp_path / "started"
     with FakeServer() as server, worker(server) as pool:
         child = server.wait_child()
@@ -128,7 +123,6 @@ def test_drain_with_reconnect_comes_back(tmp_path: Path) -> None:
 
 
 def test_waits_for_a_server_that_is_not_there_yet() -> None:
-    """A worker that is started first waits, says so once, and works as soon as somebody listens."""
     with FakeServer() as server:
         server.stop()
         with worker(server) as pool:
@@ -143,7 +137,6 @@ def test_waits_for_a_server_that_is_not_there_yet() -> None:
 
 
 def test_schedules_are_declared_on_each_connection() -> None:
-    """What the app declares is told once per connection; what the server refuses of it is logged, and work goes on."""
     with FakeServer() as server, worker(server) as pool:
         child = server.wait_child()
         heard = child.take("schedules.declare")
