@@ -31,13 +31,7 @@ PAUSE_S: Final = 0.02  # between two submits of the load
 
 
 class Backups:
-    """
-    Base backups of a server, and what is restored from them.
-
-    Args:
-        database: The server.
-        directory: Where they are kept.
-    """
+    """Base backups of a server, and what is restored from them."""
 
     def __init__(self, database: Own, directory: Path) -> None:
         self.database = database
@@ -78,13 +72,7 @@ def copied(source: Path, target: Path) -> None:
 
 
 class Load:
-    """
-    Submits short jobs all the time, from a thread, and goes on whatever is answered.
-
-    Attributes:
-        acked: Jobs that were acknowledged.
-        refused: What was said of the others.
-    """
+    """Submits short jobs all the time, from a thread, and goes on whatever is answered."""
 
     def __init__(self, whole: Whole) -> None:
         self.acked: list[UUID] = []

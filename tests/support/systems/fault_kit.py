@@ -41,15 +41,7 @@ _FROZEN_UP_TO: Final = "SELECT relfrozenxid::text::bigint FROM pg_class WHERE oi
 
 
 class Trial:
-    """
-    A system that runs under a load.
-
-    Attributes:
-        whole: The system.
-        database: Its server.
-        sql: A session of a super-user, made anew when the server was away.
-        pool: Runs the jobs.
-    """
+    """A system that runs under a load."""
 
     def __init__(self, whole: Whole, database: Own, sql: Sql, pool: Pool) -> None:
         self.whole = whole

@@ -223,9 +223,10 @@ class System:
 
 
 @contextlib.contextmanager
-def short_directory() -> Iterator[Path]:
-    """A new private directory with a short name: a socket's path has 107 bytes."""
+def short_directory(mode: int = 0o700) -> Iterator[Path]:
+    """A new directory with a short name, since a socket's path has 107 bytes; private, unless *mode* says otherwise."""
     place = Path(tempfile.mkdtemp(prefix="pulse-y-"))
+    place.chmod(mode)
     try:
         yield place
     finally:

@@ -219,10 +219,12 @@ def _entry(row: dict[str, object]) -> Entry:
 @contextmanager
 def place(dsn: str | None, options: Sequence[str] = (), **settings: str) -> Iterator[Whole]:
     """A place for a system, with nothing running in it yet."""
-    with system.short_directory() as directory:
-        directory.chmod(0o711)  # as root, the embedded PostgreSQL runs as another user, who has to get through
-        with contextlib.closing(Whole(dsn, directory, settings, options)) as whole:
-            yield whole
+    # As root, the embedded PostgreSQL runs as another user, who has to get through.
+    with (
+        system.short_directory(0o711) as directory,
+        contextlib.closing(Whole(dsn, directory, settings, options)) as whole,
+    ):
+        yield whole
 
 
 def clean_environment(**more: str) -> dict[str, str]:
