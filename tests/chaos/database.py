@@ -57,12 +57,7 @@ class Database(Protocol):
 
 
 class Embedded:
-    """
-    The supervisor's own; it starts and restarts it.
-
-    Args:
-        state_dir: The supervisor's.
-    """
+    """The supervisor's own; it starts and restarts it."""
 
     given = None
 
@@ -80,12 +75,7 @@ class Embedded:
 
 
 class Own:
-    """
-    A server beside the supervisor, which knows it by its DSN. It dies with this process.
-
-    Args:
-        server: Prepared.
-    """
+    """A server beside the supervisor, which knows it by its DSN. It dies with this process."""
 
     def __init__(self, server: embedded.EmbeddedServer) -> None:
         self._server = server
@@ -126,12 +116,7 @@ def own_database(directory: Path, settings: Mapping[str, str]) -> Iterator[Own]:
 
 
 class Sql:
-    """
-    Asks a database that comes and goes; blocks, and tries again while it is away.
-
-    Args:
-        dsn: The database.
-    """
+    """Asks a database that comes and goes; blocks, and tries again while it is away."""
 
     def __init__(self, dsn: str) -> None:
         self._dsn = dsn

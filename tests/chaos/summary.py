@@ -41,13 +41,7 @@ class Summary:
     wrong: list[str] = field(default_factory=list)
 
     def count(self, faults: Sequence[Fault], took_s: float) -> None:
-        """
-        What became of *faults* that struck together.
-
-        Args:
-            faults: Healed.
-            took_s: From then until the system was whole and completed a job.
-        """
+        """Note what became of *faults* that struck together; *took_s*: until the system completed a job."""
         bar_s = max(fault.bar_s for fault in faults)
         for fault in faults:
             if not fault.gave_up:

@@ -51,13 +51,7 @@ def why_not() -> str | None:
 
 
 class Machine:
-    """
-    It runs.
-
-    Args:
-        init: Its process 1, as this machine sees it.
-        log: What it said while it booted.
-    """
+    """A machine that runs; *init* is its process 1, as this machine sees it."""
 
     def __init__(self, init: int, log: Path) -> None:
         self._init = init

@@ -28,13 +28,7 @@ F = TypeVar("F", bound=Fault)
 
 
 class Trial:
-    """
-    The system, and what one test does to it.
-
-    Args:
-        site: It runs.
-        load: It is at rest.
-    """
+    """The system, and what one test does to it."""
 
     def __init__(self, site: Site, load: Load) -> None:
         self.site = site
@@ -93,13 +87,7 @@ class Trial:
 
 
 class Held:
-    """
-    Jobs that have started and wait.
-
-    Args:
-        site: Where.
-        count: How many.
-    """
+    """Jobs that have started and wait."""
 
     def __init__(self, site: Site, count: int) -> None:
         self._site = site

@@ -60,12 +60,7 @@ class Line:
 
 
 class Ledger:
-    """
-    The ledger as one process writes it; made anew by a fork.
-
-    Args:
-        directory: Where all files lie.
-    """
+    """The ledger as one process writes it; made anew by a fork."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory

@@ -85,15 +85,7 @@ class Shape:
 
 
 class Producer(Turns):
-    """
-    Submits jobs at a steady rate, each until it is acknowledged.
-
-    Args:
-        socket: The server's.
-        ledger: Where it writes what it does.
-        shape: What it submits.
-        rng: Chooses.
-    """
+    """Submits jobs at a steady rate, each until it is acknowledged."""
 
     def __init__(self, socket: Path, ledger: Ledger, shape: Shape, rng: random.Random) -> None:
         super().__init__()
@@ -144,16 +136,7 @@ class Producer(Turns):
 
 
 class Load:
-    """
-    Everybody who wants something; use it as a context manager.
-
-    Args:
-        socket: The server's.
-        ledger: Where producers write.
-        shape: What is submitted.
-        seed: Of every choice.
-        operators: Those that are there, too.
-    """
+    """Everybody who wants something; use it as a context manager."""
 
     def __init__(
         self, socket: Path, ledger: Ledger, shape: Shape, seed: int, operators: Sequence[Operator] = ()

@@ -38,13 +38,7 @@ OPTIONS: Final[Mapping[str, Sequence[Any]]] = {
 
 
 class Operator(Turns):
-    """
-    One operator.
-
-    Args:
-        site: Of what.
-        rng: Chooses.
-    """
+    """One operator."""
 
     def __init__(self, site: Site, rng: random.Random) -> None:
         super().__init__()

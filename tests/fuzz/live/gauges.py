@@ -17,13 +17,7 @@ SETTLE_S: Final = 20.0  # a connection that is half open is closed by then
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """
-    What one process has.
-
-    Attributes:
-        sockets: Its descriptors that are sockets.
-        fds: All of them.
-    """
+    """What one process has."""
 
     rss_bytes: int
     fds: int

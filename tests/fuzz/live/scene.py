@@ -171,14 +171,7 @@ class Attackers:
 
 
 class Scene:
-    """
-    A run.
-
-    Args:
-        whole: A system that was not started yet.
-        plan: How much of everything.
-        show: Called with what is going on.
-    """
+    """A run."""
 
     def __init__(self, whole: Whole, plan: Plan, show: Callable[[str], None]) -> None:
         self._whole = whole

@@ -42,12 +42,7 @@ class Got:
 
 
 class Peer:
-    """
-    One connection to a server.
-
-    Args:
-        path: The socket; or a connection to it.
-    """
+    """One connection to a server: to the socket at *path*, or one that was made."""
 
     def __init__(self, path: Path | socket.socket) -> None:
         self._socket = path if isinstance(path, socket.socket) else socket.socket(socket.AF_UNIX)
@@ -98,12 +93,7 @@ class Peer:
         return self._number
 
     def answer(self, number: int) -> Body:
-        """
-        The answer to the request of that number.
-
-        Raises:
-            Refused: It was an error.
-        """
+        """The answer to the request of that number; an error raises `Refused`."""
         got = self.take(lambda one: one.request == number, f"the answer to {number}")
         if got.kind == "error":
             raise Refused(got.body["code"], got.body["message"])

@@ -32,12 +32,7 @@ PIPE_BYTES: Final = 4096
 
 
 class Unread:
-    """
-    A pipe that is full from the beginning, and that nobody reads until asked.
-
-    Args:
-        path: Where it is.
-    """
+    """A pipe that is full from the beginning, and that nobody reads until asked."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
