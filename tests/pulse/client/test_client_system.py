@@ -70,6 +70,20 @@ def using(
     return anyio.run(run, backend=flavor)
 
 
+def failing(flavor: str, error: type[Exception], said: str, step: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """The step, which must fail so."""
+
+    async def ask(client: Any) -> None:
+        with pytest.raises(error, match=said):
+            await step(client)
+
+    def call(client: Any) -> None:
+        with pytest.raises(error, match=said):
+            step(client)
+
+    return call if flavor == "blocking" else ask
+
+
 def ids_of(body: Body) -> Body:
     jobs: Any = body["jobs"]
     return {"ids": [one["id"] for one in jobs]}
@@ -167,19 +181,7 @@ def test_wait_ends_in_time(flavor: str, directory: Path) -> None:
 def test_refusals_are_errors(flavor: str, directory: Path, error: Any, step: Callable[[Any], Any]) -> None:
     script: dict[str, Any] = {"jobs.get": error, "submit": error, "schedules.create": error, "ping": {}}
     with FakeDispatcher(directory, script) as server:
-
-        def refused(client: Any) -> Any:
-            if flavor == "blocking":
-                with pytest.raises(type(error), match=error.message):
-                    step(client)
-                return None
-
-            async def ask() -> None:
-                with pytest.raises(type(error), match=error.message):
-                    await step(client)
-
-            return ask()
-
+        refused = failing(flavor, type(error), error.message, step)
         using(flavor, server.path, refused, lambda client: client.ping())
 
 
@@ -306,19 +308,8 @@ def test_a_server_that_says_nothing(flavor: str, directory: Path) -> None:
 
 def test_an_answer_that_does_not_come(flavor: str, directory: Path) -> None:
     with FakeDispatcher(directory, {"ping": {}}) as server:
-
-        def overdue(client: Any) -> Any:
-            if flavor == "blocking":
-                with pytest.raises(NobodyAnswersError, match=r"status: no answer within 0\.2 s"):
-                    client.status()
-                return None
-
-            async def ask() -> None:
-                with pytest.raises(NobodyAnswersError, match=r"status: no answer within 0\.2 s"):
-                    await client.status()
-
-            return ask()
-
+        said = r"status: no answer within 0\.2 s"
+        overdue = failing(flavor, NobodyAnswersError, said, lambda client: client.status())
         using(flavor, server.path, overdue, lambda client: client.ping(), timeout_s=0.2)
 
 
