@@ -147,14 +147,19 @@ def test_recall_takes_only_what_waits() -> None:
 
 
 def test_draining() -> None:
+    """What waits is given back, for cells too, and what still comes; what runs goes on."""
     one = desk(1)
-    running, recalled, queued, late = (job() for _ in range(4))
-    (attempt,) = running_of(one, running, recalled, queued)
+    running, recalled, queued, apart, late = job(), job(), job(), job("apart"), job()
+    (attempt,) = running_of(one, running, recalled, queued, apart)
     one.recall((recalled.id, 1))
     one.drain()
     one.assign([late], 0.0)
-    assert reported(one) == [(each.id, 1, "release") for each in (recalled, queued, late)]
+    assert reported(one) == [(each.id, 1, "release") for each in (recalled, apart, queued, late)]
     assert one.started() == [attempt]
+    assert not one.waits_for_cells()
+    one.ended(attempt, RELEASED)
+    one.cells_ready()
+    assert one.take_startable() == []
 
 
 def test_results_under_way_come_back_in_order() -> None:
@@ -343,17 +348,6 @@ def test_isolated_ones_fail_when_cells_can_never_be_made() -> None:
     one.cells_failed("no such module")
     assert not one.waits_for_cells()
     assert one.take_report(2, ROOM) == [(waiting.id, 1, "error", "no process could be started for it: no such module")]
-
-
-def test_draining_gives_back_what_waits_for_cells() -> None:
-    one = desk()
-    waiting, queued = job("apart"), job()
-    one.assign([waiting, queued], 0.0)
-    one.drain()
-    assert reported(one) == [(waiting.id, 1, "release"), (queued.id, 1, "release")]
-    assert not one.waits_for_cells()
-    one.cells_ready()
-    assert one.take_startable() == []
 
 
 def test_what_an_isolated_one_used_goes_with_its_result() -> None:
