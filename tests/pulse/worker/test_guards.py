@@ -34,6 +34,14 @@ def test_what_has_ended_does_not_wait_for_cells() -> None:
     assert one.take_startable() == []
 
 
+def test_what_needs_no_cell_waits_for_none() -> None:
+    one = Ledger(app.handlers, 2)
+    one.cells_ready()
+    one.assign([job()], 0.0)
+    one.cells_gone()
+    assert not one.waits_for_cells()
+
+
 def test_drained_before_it_was_named() -> None:
     one = Ledger(app.handlers, 2)
     taken = running_of(one)
