@@ -95,22 +95,6 @@ def test_skip(rule: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("rule", [{}, {"kind": "every", "every_s": 60.0}])
-def test_skip_leaves_what_its_jitter_puts_off(rule: dict[str, Any]) -> None:
-    """However late the cursor is, an occurrence whose own, jittered time is still to come is not passed over."""
-    for late_s in range(121, 1200, 7):
-        schedule = due(late_s, jitter_s=55.0, catch_up="skip", **rule)
-        found = firing_of(schedule)
-        assert found.next_us is not None
-        late_us = {
-            minute: schedule.now_us - jittered_us(ID.bytes, NOON_US + minute * MINUTE_US, 55.0)
-            for minute in range(late_s // 60 + 1)
-        }
-        newest = max(minute for minute, one_us in late_us.items() if one_us >= 0)
-        fires = newest if late_us[newest] <= GRACE_S * SECOND_US else None
-        assert minutes(found) == (fires, newest + 1)
-
-
-@pytest.mark.parametrize("rule", [{}, {"kind": "every", "every_s": 60.0}])
 def test_all(rule: dict[str, Any]) -> None:
     """Each fires, oldest first; of more than the bound, only so many of the newest."""
     assert minutes(firing_of(due(300.0, **rule, catch_up="all"))) == (0, 1)

@@ -169,15 +169,9 @@ def test_the_newest_completions_are_kept() -> None:
     ids = [os.urandom(16) for _ in range(10)]
     ring = FinishedJobs(4)
     assert ring.ids() == []
-    ring.add(ids[:3])
-    assert set(ring.ids()) == {*ids[:3]}
-    ring.add(ids[3:6])
-    assert set(ring.ids()) == {*ids[2:6]}
-    ring.add([])
-    ring.add(ids[6:7])
-    assert set(ring.ids()) == {*ids[3:7]}
-    ring.add(ids)
-    assert set(ring.ids()) == {*ids[6:]}
+    for added, kept in ((ids[:3], ids[:3]), (ids[3:6], ids[2:6]), ([], ids[2:6]), (ids[6:7], ids[3:7]), (ids, ids[6:])):
+        ring.add(added)
+        assert set(ring.ids()) == {*kept}
     ring.add(ids[:1])
     assert set(ring.ids()) == {*ids[7:], ids[0]}
 

@@ -135,7 +135,6 @@ def test_jitter_spreads() -> None:
         ({"cron": "* * * * *", "at_s": 1.0}, "cron, at of cron, every and at is given; exactly one is allowed"),
         ({"every_s": 1.0, "timezone": "UTC"}, "timezone is 'UTC'; it is allowed with cron only"),
         ({"every_s": 0.05}, "every is 0.05 s; 0.1 to 1e+09 s is allowed"),
-        ({"every_s": -5.0}, "every is -5 s; 0.1 to 1e+09 s is allowed"),
         ({"every_s": 2e9}, "every is 2e+09 s; 0.1 to 1e+09 s is allowed"),
         ({"every_s": float("nan")}, "every is nan s; 0.1 to 1e+09 s is allowed"),
         ({"every_s": 1.0, "jitter_s": -1.0}, "jitter_s is -1; 0 to 86400 s is allowed"),
@@ -155,12 +154,6 @@ def test_jitter_spreads() -> None:
             ),
         ),
         ({"at_s": 1.0, "ends_s": 5.0}, "starts_at or ends_at is given; they are allowed with cron and every only"),
-        (
-            {"cron": "* * * * *", "timezone": "Mars/Base"},
-            "timezone is 'Mars/Base'; an IANA name such as Europe/Berlin is allowed",
-        ),
-        ({"cron": "0 0 30 2 *"}, "cron is '0 0 30 2 *': it names no day that ever comes; one that comes is allowed"),
-        ({"cron": "* * * *"}, f"cron is '* * * *'; {ALLOWED_CRON}"),
         ({"cron": "61 * * * *"}, f"cron is '61 * * * *': out of range; {ALLOWED_CRON}"),
     ],
 )

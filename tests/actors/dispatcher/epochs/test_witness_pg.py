@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
 
+import msgspec
 import pytest
 from structlog.testing import capture_logs
 
@@ -20,43 +21,18 @@ from pulse.store.rows import Claim, Completion, Level
 from pulse.store.store import Store
 from pulse_actors.dispatcher.epochs import witness as module
 from pulse_actors.dispatcher.epochs.witness import OTHERS_S, PUT_OFF_S, REJOIN_S, SOON_S, TICK_S, Witness
-from pulse_actors.dispatcher.workers.records import HeldJob, RegisteredWorker, WorkerFacts
+from pulse_actors.dispatcher.workers.records import HeldJob
 from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 from pulse_actors.shared.epoch_memory import Memory, MemoryFile
 from tests.support.store.claim_parts import claim_parts
 from tests.support.store.epoch_kit import HOST, LEASE_S, OTHER, clean, come, keep, put_back, raised
 from tests.support.store.helpers import TOPIC, Patch, Sql, forge, found_of, job, read
+from tests.support.store.recovery_kit import new_worker, pairs_of, wire_of
 from tests.support.store.refusing_kit import refusing
 
 pytestmark = pytest.mark.heavy
 
 FLOOR: Final = 1000
-
-
-class Wire:
-    backlog_bytes = 0
-    unread_bytes = 0
-
-    def __init__(self) -> None:
-        self.told: list[tuple[str, Mapping[str, object]]] = []
-
-    def send(self, kind: str, request: int | None, body: Mapping[str, object]) -> None:
-        assert request is None
-        self.told.append((kind, body))
-
-    def close(self) -> None:
-        """Nothing is open."""
-
-    @property
-    def lost(self) -> list[tuple[bytes, int]]:
-        orders: list[Any] = [order for kind, body in self.told if kind == "stop" for order in body["jobs"]]  # type: ignore[attr-defined]
-        assert {order[2] for order in orders} <= {"lost"}
-        return [(order[0], order[1]) for order in orders]
-
-    @property
-    def jobs(self) -> list[tuple[bytes, int]]:
-        rows: list[Any] = [row for kind, body in self.told if kind == "assign" for row in body["jobs"]]  # type: ignore[attr-defined]
-        return [(row[0], row[1]) for row in rows]
 
 
 class Host:
@@ -76,22 +52,22 @@ class Host:
             lease_s=LEASE_S,
         )
         self.store.trust(self.witness)
-        self.wire = Wire()
-        self.worker = self.join("w", self.wire)
+        self.worker = new_worker(f"{HOST}/b/1/2.3/w", 2, capacity=9)
+        self.registry.join(self.worker)
 
-    def join(self, name: str, wire: Wire, capacity: int = 9) -> RegisteredWorker:
-        worker = RegisteredWorker(
-            WorkerFacts(f"{HOST}/b/1/2.3/{name}", name, name.encode(), 2, 0, (TOPIC,), frozenset({"n"})), capacity, wire
-        )
-        self.registry.join(worker)
-        return worker
+    @property
+    def lost(self) -> list[tuple[bytes, int]]:
+        """Attempts that a `stop` has named as lost."""
+        orders = [order for body in wire_of(self.worker).bodies("stop") for order in body["jobs"]]
+        assert {order[2] for order in orders} <= {"lost"}
+        return [(order[0], order[1]) for order in orders]
 
     async def claim(self) -> list[tuple[bytes, int]]:
         """One pass; what the worker was given by it."""
-        before = len(self.wire.jobs)
+        before = len(pairs_of(self.worker))
         self.claims.signal.wake_level(Level(TOPIC, 0), due_s=1.0)
         await self.claims.loop.pass_once()
-        return self.wire.jobs[before:]
+        return pairs_of(self.worker)[before:]
 
     @property
     def is_open(self) -> bool:
@@ -140,6 +116,13 @@ async def held(host: Host, connection: Sql) -> bytes:
     return one
 
 
+async def kept(host: Host, connection: Sql) -> None:
+    """As a backup that the next tick is not in."""
+    await host.witness.step()
+    await keep(connection)
+    await host.witness.step()
+
+
 async def test_it_claims_when_it_has_come(host: Host, connection: Sql) -> None:
     """Not before; then at once, and it counts each second."""
     one = await due(connection)
@@ -155,9 +138,7 @@ async def test_it_claims_when_it_has_come(host: Host, connection: Sql) -> None:
 async def test_what_was_kept_is_put_back(host: Host, connection: Sql) -> None:
     """Nothing is claimed; then the epoch is raised, what is held is lost, and claims go on above it."""
     one, two = await due(connection), await due(connection)
-    await host.witness.step()
-    await keep(connection)
-    await host.witness.step()
+    await kept(host, connection)
     assert {job for job, _ in await host.claim()} == {one, two}
     done = Completion(two, 1, host.worker.identity, None)
     assert await host.store.complete([done]) == {(two, 1)}
@@ -167,7 +148,7 @@ async def test_what_was_kept_is_put_back(host: Host, connection: Sql) -> None:
     assert await host.claim() == []
     with capture_logs() as logs:
         assert await host.witness.step() == SOON_S
-    assert host.wire.lost == [(one, 1)]
+    assert host.lost == [(one, 1)]
     (line,) = [line for line in logs if line["event"] == "database_went_back"]
     assert (line["epoch"], line["floor"], line["held"], line["reopened"]) == (2, FLOOR, 1, 1)
     assert line["jobs"] == [str(UUID(bytes=two))]
@@ -188,9 +169,7 @@ async def away(*_given: object) -> None:
 async def test_what_may_run_yet_is_handed_out_to_nobody(host: Host, connection: Sql, monkeypatch: Patch) -> None:
     """Not by this host, whose book says so, though its worker is not watched; nor by others: it is put off."""
     one = await due(connection)
-    await host.witness.step()
-    await keep(connection)
-    await host.witness.step()
+    await kept(host, connection)
     assert await host.claim() == [(one, 1)]
     await put_back(connection)
     with monkeypatch.context() as patch:
@@ -216,9 +195,7 @@ async def test_what_may_run_yet_is_handed_out_to_nobody(host: Host, connection: 
 async def test_it_remembers_beside_the_database(dsn: str, host: Host, connection: Sql, clock: Clock) -> None:
     """Another process of this host sees that it went back; it lets workers come back before it claims."""
     one = await due(connection)
-    await host.witness.step()
-    await keep(connection)
-    await host.witness.step()
+    await kept(host, connection)
     await put_back(connection)
     host.witness._file.close()
     again = Host(dsn, host.witness._file.directory)
@@ -244,7 +221,7 @@ async def test_another_host_has_raised_it(host: Host, connection: Sql) -> None:
     two = await due(connection)
     assert await host.claim() == []
     assert await host.witness.step() == SOON_S
-    assert host.wire.lost == [(one, 1)]
+    assert host.lost == [(one, 1)]
     assert (await read(connection, one))["status"] == "PENDING"
     await host.witness.step()
     assert await host.claim() == [(two, FLOOR + 1)]
@@ -274,18 +251,14 @@ async def test_a_new_number_is_remembered_before_it_is_handed_out(host: Host, co
 
 async def _elsewhere(host: Host) -> None:
     memory: Memory = host.witness._memory  # type: ignore[assignment]
-    host.witness._memory = Memory(**{**_fields(memory), "place": "elsewhere"})
-
-
-def _fields(memory: Memory) -> dict[str, Any]:
-    return {name: getattr(memory, name) for name in memory.__struct_fields__}
+    host.witness._memory = msgspec.structs.replace(memory, place="elsewhere")
 
 
 async def test_a_new_place_that_knows_the_newest_attempts(host: Host, connection: Sql) -> None:
     await held(host, connection)
     await _elsewhere(host)
     assert await host.witness.step() == TICK_S
-    assert host.wire.lost == []
+    assert host.lost == []
     assert await connection.fetchval("SELECT max(epoch) FROM pulse.epochs") == 1
 
 
@@ -302,7 +275,7 @@ async def test_a_new_place_that_does_not(host: Host, connection: Sql, change: st
     await connection.execute(change)
     await _elsewhere(host)
     assert await host.witness.step() == SOON_S
-    assert host.wire.lost == [(one, 1)]
+    assert host.lost == [(one, 1)]
 
 
 async def test_what_a_tick_has_confirmed_is_not_asked_for(host: Host, connection: Sql) -> None:
@@ -338,7 +311,7 @@ async def test_a_report_that_a_new_place_does_not_know(host: Host, connection: S
     await _elsewhere(host)
     assert await host.witness.step() == TICK_S
     await host.claims.loop.pass_once()
-    assert (await read(connection, one))["status"] != "RUNNING" or host.wire.jobs[-1] == (one, 2)
+    assert (await read(connection, one))["status"] != "RUNNING" or pairs_of(host.worker)[-1] == (one, 2)
 
 
 async def test_a_tick_that_failed_has_confirmed_nothing(host: Host, connection: Sql) -> None:
@@ -349,7 +322,7 @@ async def test_a_tick_that_failed_has_confirmed_nothing(host: Host, connection: 
     await connection.execute("DELETE FROM pulse.jobs")
     await _elsewhere(host)
     await host.witness.step()
-    assert host.wire.lost == [(one, 1)]
+    assert host.lost == [(one, 1)]
 
 
 async def _seen_of(host: Host, *, started: bool) -> Any:
@@ -381,8 +354,7 @@ async def test_hosts_that_have_not_come_to_a_new_place(host: Host, connection: S
 async def test_hosts_that_have_not_accepted(host: Host, connection: Sql) -> None:
     await host.witness.step()
     await come(host.store, OTHER)
-    await keep(connection)
-    await host.witness.step()
+    await kept(host, connection)
     await put_back(connection)
     await due(connection)
     await host.witness.step()
@@ -397,8 +369,7 @@ async def test_hosts_that_never_come_back(host: Host, connection: Sql, clock: Cl
     """They are waited for as long as a lease, by this host's clock, also where the database's was set back since."""
     await host.witness.step()
     await come(host.store, OTHER)
-    await keep(connection)
-    await host.witness.step()
+    await kept(host, connection)
     await put_back(connection)
     await host.witness.step()
     await connection.execute("UPDATE pulse.epochs SET began_at = began_at + interval '1 hour' WHERE epoch = 2")
@@ -440,7 +411,7 @@ async def test_a_submit_is_remembered_as_a_claim_is(host: Host, connection: Sql)
     await connection.execute("DELETE FROM pulse.jobs")
     await _elsewhere(host)
     await host.witness.step()
-    assert host.wire.lost == [(one.id, 1)]
+    assert host.lost == [(one.id, 1)]
 
 
 async def test_a_row_that_cannot_be_ended(host: Host, connection: Sql) -> None:

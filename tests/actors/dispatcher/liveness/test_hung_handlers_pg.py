@@ -53,6 +53,13 @@ class Hall(Floor):
         )
         return job
 
+    async def hung(self, pid: int, timeout_s: float | None = 0.1) -> tuple[RegisteredWorker, bytes]:
+        """A worker whose only job has been called, and its job."""
+        worker = self.working(pid)
+        job = await self.limited(worker, timeout_s)
+        self.start(worker)
+        return worker, job
+
     def start(self, worker: RegisteredWorker) -> None:
         """All that the worker holds has been called."""
         self.deadlines.started(worker, list(worker.held.items()), time.monotonic())
@@ -92,21 +99,18 @@ async def tasks() -> AsyncIterator[TaskGroup]:
 
 
 async def test_what_has_a_limit_is_watched(at: Hall, living: Process) -> None:
+    """Of another host's worker only the lease is known, and it cannot be killed."""
     worker = at.working(living.pid)
     worker.facts = replace(worker.facts, stalls={"promised": 5.0})
     for timeout_s, name in ((1.0, "n"), (None, "promised"), (None, "n"), (9.0, "promised")):
         await at.limited(worker, timeout_s, name)
-    at.start(worker)
-    kinds = [due.kind for due in sorted(at.deadlines._heap)]
-    assert kinds == [EndingKind.TIMEOUT, EndingKind.STALLED, EndingKind.STALLED, EndingKind.TIMEOUT]
-
-
-async def test_who_cannot_be_killed_is_not_watched(at: Hall, living: Process) -> None:
-    worker = at.working(living.pid)
-    await at.limited(worker)
     worker.watched = False
     at.start(worker)
     assert at.deadlines._heap == []
+    worker.watched = True
+    at.start(worker)
+    kinds = [due.kind for due in sorted(at.deadlines._heap)]
+    assert kinds == [EndingKind.TIMEOUT, EndingKind.STALLED, EndingKind.STALLED, EndingKind.TIMEOUT]
 
 
 async def test_what_has_ended_is_forgotten(at: Hall, monkeypatch: Patch, living: Process) -> None:
@@ -154,9 +158,7 @@ async def test_what_a_worker_came_with_has_a_limit_once_it_is_known(at: Hall, li
 
 
 async def test_a_handler_that_has_ended_is_nobodys_guilt(at: Hall, tasks: TaskGroup, living: Process) -> None:
-    worker = at.working(living.pid)
-    job = await at.limited(worker)
-    at.start(worker)
+    worker, job = await at.hung(living.pid)
     worker.held[job, 1] = HeldJob("n", TOPIC, started=True)
     assert not at.due(tasks)
 
@@ -172,9 +174,7 @@ async def test_a_result_without_room_came_in_time(at: Hall, tasks: TaskGroup, li
 
 
 async def test_a_result_without_room_ends_a_verdict(at: Hall, tasks: TaskGroup, living: Process) -> None:
-    worker = at.working(living.pid)
-    job = await at.limited(worker)
-    at.start(worker)
+    worker, job = await at.hung(living.pid)
     assert at.due(tasks)
     note_ended(worker, [(job, 1)])
     await at.until_closed()
@@ -184,39 +184,35 @@ async def test_a_result_without_room_ends_a_verdict(at: Hall, tasks: TaskGroup, 
 
 async def test_a_worker_that_came_back_is_watched_anew(at: Hall, tasks: TaskGroup, living: Process) -> None:
     """What it told on an older connection is void: it tells again what runs."""
-    worker = at.working(living.pid)
-    await at.limited(worker)
-    at.start(worker)
+    await at.hung(living.pid)
     at.working(living.pid)
     assert not at.due(tasks)
 
 
-async def test_progress_moves_the_limit(at: Hall, tasks: TaskGroup, living: Process) -> None:
-    """It is looked at again when the silence may have lasted long enough; the time limit is not moved."""
+@pytest.mark.parametrize(
+    ("timeout_s", "ended"),
+    [
+        (None, ("stalled", f"stalled: no progress for 5 s; {KILLED}")),
+        (0.1, ("timeout", f"timed out after 0.1 s; {KILLED}")),
+    ],
+)
+async def test_progress_moves_the_stall_and_not_the_time_limit(
+    at: Hall, tasks: TaskGroup, living: Process, timeout_s: float | None, ended: tuple[str, str]
+) -> None:
+    """It is looked at again when the silence may have lasted long enough."""
     worker = at.working(living.pid)
     worker.facts = replace(worker.facts, stalls={"n": 5.0})
-    job = await at.limited(worker, None)
+    job = await at.limited(worker, timeout_s)
     at.start(worker)
     worker.held[job, 1].progress_s = NOW_S - 1
-    assert not at.due(tasks)
-    (again,) = at.deadlines._heap
-    assert (again.kind, again.at_s) == (EndingKind.STALLED, NOW_S + 4)
+    if timeout_s is None:
+        assert not at.due(tasks)
+        (again,) = at.deadlines._heap
+        assert (again.kind, again.at_s) == (EndingKind.STALLED, NOW_S + 4)
     assert at.due(tasks, NOW_S + 4)
     await at.until_closed()
     await at.wait_buried(worker)
-    assert await at.outcome(job) == ("stalled", f"stalled: no progress for 5 s; {KILLED}")
-
-
-async def test_progress_does_not_move_a_time_limit(at: Hall, tasks: TaskGroup, living: Process) -> None:
-    worker = at.working(living.pid)
-    worker.facts = replace(worker.facts, stalls={"n": LONG_S})
-    job = await at.limited(worker, 0.1)
-    at.start(worker)
-    worker.held[job, 1].progress_s = NOW_S
-    assert at.due(tasks)
-    await at.until_closed()
-    await at.wait_buried(worker)
-    assert await at.outcome(job) == ("timeout", f"timed out after 0.1 s; {KILLED}")
+    assert await at.outcome(job) == ended
 
 
 async def test_two_that_hang_are_judged_together(at: Hall, tasks: TaskGroup, living: Process) -> None:
@@ -238,13 +234,9 @@ async def test_two_that_hang_are_judged_together(at: Hall, tasks: TaskGroup, liv
 
 async def test_who_comes_back_while_it_is_judged_is_judged_anew(at: Hall, tasks: TaskGroup, living: Process) -> None:
     """The verdict on the older connection is void: what hangs on the new one must not be taken for a part of that."""
-    older = at.working(living.pid)
-    await at.limited(older)
-    at.start(older)
+    await at.hung(living.pid)
     assert at.due(tasks)
-    newer = at.working(living.pid)
-    job = await at.limited(newer)
-    at.start(newer)
+    newer, job = await at.hung(living.pid)
     assert at.due(tasks)
     await at.until_closed()
     assert living.wait(DEADLINE_S) == -signal.SIGKILL
@@ -275,9 +267,7 @@ async def test_a_handler_that_ends_after_all(
 
 async def test_what_has_ended_and_is_not_written_yet(at: Hall, tasks: TaskGroup, living: Process) -> None:
     """While the database is away results wait here: their handlers do not hang, and nobody is killed for them."""
-    worker = at.working(living.pid)
-    job = await at.limited(worker)
-    at.start(worker)
+    worker, job = await at.hung(living.pid)
     at.registry.reporting.add((job, 1))
     assert not at.due(tasks)
     await anyio.wait_all_tasks_blocked()
@@ -314,9 +304,7 @@ async def test_siblings_may_finish(at: Hall, tasks: TaskGroup, monkeypatch: Patc
 
 
 async def test_nothing_is_recalled_where_nothing_waits(at: Hall, tasks: TaskGroup, living: Process) -> None:
-    worker = at.working(living.pid)
-    await at.limited(worker)
-    at.start(worker)
+    worker, _ = await at.hung(living.pid)
     assert at.due(tasks)
     await at.until_closed()
     assert [kind for kind, _, _ in wire_of(worker).sent] == ["stack"]
@@ -368,9 +356,7 @@ async def test_stacks_come_from_the_pool_parent(
 ) -> None:
     """They are stored with the attempt; whatever others say, or says itself unasked, is dropped."""
     monkeypatch.setattr(looking, "ALIVE_S", LONG_S)
-    worker = at.working(living.pid)
-    job = await at.limited(worker)
-    at.start(worker)
+    worker, job = await at.hung(living.pid)
     assert at.due(tasks)
     await until_async(lambda: bool(wire_of(parent).sent), "a frame to the parent")
     ((kind, number, body),) = wire_of(parent).sent

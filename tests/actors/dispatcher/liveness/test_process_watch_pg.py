@@ -23,7 +23,7 @@ from pulse.store.store import HeldCommit, Store
 from pulse.system import process_tree, processes
 from pulse_actors.dispatcher.liveness import process_watch as watching
 from pulse_actors.dispatcher.liveness.process_watch import ProcessWatch
-from pulse_actors.dispatcher.workers.records import ForcedEnding
+from pulse_actors.dispatcher.workers.records import RegisteredWorker
 from pulse_actors.dispatcher.writes import report
 from pulse_actors.dispatcher.writes.report_rows import Obituary, PendingReport
 from pulse_actors.shared.identity import Host
@@ -55,6 +55,12 @@ async def at(store: Store, connection: Sql, monkeypatch: Patch) -> AsyncIterator
         yield made
 
 
+async def dies(at: Floor, worker: RegisteredWorker, process: Process) -> None:
+    """Kill it, and return when it is buried."""
+    process.kill()
+    await at.wait_buried(worker)
+
+
 async def outcome(at: Floor, job: bytes) -> tuple[str, str | None, int | None]:
     (entry,) = await history(at.connection, job)
     return entry["outcome"], entry["error"], entry["exit_code"]
@@ -66,8 +72,7 @@ async def test_a_death_ends_what_was_held(at: Floor) -> None:
         worker, other = (at.working(one.pid) for one in (dying, living))
         started, queued = await at.running(worker), await at.running(worker, started=False)
         foreign = await at.running(other)
-        dying.kill()
-        await at.wait_buried(worker)
+        await dies(at, worker, dying)
         assert await outcome(at, started) == ("crashed", "worker process died: SIGKILL", -signal.SIGKILL)
         assert (await at.read(queued))["status"] == "PENDING"
         assert await outcome(at, queued) == ("released", None, None)
@@ -97,30 +102,9 @@ async def test_who_has_ended_is_no_suspect(at: Floor, living: Process) -> None:
     over, apart = await at.running(worker), await at.running(worker)
     worker.held[apart, 1].apart = True
     at.registry.reporting.add((over, 1))
-    living.kill()
-    await at.wait_buried(worker)
+    await dies(at, worker, living)
     assert (await outcome(at, apart))[0] == "crashed"
     assert (await at.read(over))["status"] == "RUNNING"
-
-
-async def test_an_end_that_the_kernel_does_not_tell(at: Floor, monkeypatch: Patch, living: Process) -> None:
-    monkeypatch.setattr(processes, "exit_status", lambda _pid, _pidfd: None)
-    worker = at.working(living.pid)
-    job = await at.running(worker)
-    living.kill()
-    await at.wait_buried(worker)
-    assert await outcome(at, job) == ("crashed", "worker process died: how is not known", None)
-
-
-@pytest.mark.parametrize(("said", "ended"), [("leaving", "released"), ("draining", "crashed")])
-async def test_who_was_to_end_charges_nobody(at: Floor, living: Process, said: str, ended: str) -> None:
-    """Its jobs are given back; one that drains is to come back to a successor, and was not to end."""
-    worker = at.working(living.pid)
-    job = await at.running(worker)
-    setattr(worker, said, True)
-    living.kill()
-    await at.wait_buried(worker)
-    assert (await outcome(at, job))[0] == ended
 
 
 async def test_who_is_buried_is_not_away_any_more(at: Floor, living: Process) -> None:
@@ -128,28 +112,8 @@ async def test_who_is_buried_is_not_away_any_more(at: Floor, living: Process) ->
     await at.running(worker)
     at.registry.leave(worker)
     assert at.registry.away == {worker.identity: worker}
-    living.kill()
-    await at.wait_buried(worker)
+    await dies(at, worker, living)
     assert at.registry.away == {}
-
-
-async def test_a_kill_charges_whom_it_is_for(at: Floor) -> None:
-    """Whom the dispatcher kills it charges by sentence alone; its whole group dies."""
-    with process("sh", "-c", "sleep 600 & echo $!; wait", start_new_session=True) as hung:
-        assert hung.stdout is not None
-        child = int(hung.stdout.readline())
-        worker = new_worker(identity_of(hung.pid), hung.pid)
-        worker.facts = replace(worker.facts, leads_group=True)
-        at.watch(worker)
-        guilty, innocent = await at.running(worker), await at.running(worker)
-        worker.jobs.forced_endings[guilty, 1] = ForcedEnding(EndingKind.TIMEOUT, "too late")
-        at.deaths.kill(worker, "test")
-        with anyio.fail_after(DEADLINE_S):
-            await at.deaths.wait_buried(worker)
-        await at.wait_buried(worker)
-        assert await outcome(at, guilty) == ("timeout", "too late", -signal.SIGKILL)
-        assert (await outcome(at, innocent))[0] == "released"
-        await dead(child)
 
 
 @pytest.mark.parametrize("leads", [True, False])
@@ -159,8 +123,7 @@ async def test_its_group_dies_with_it(at: Floor, *, leads: bool) -> None:
         worker = new_worker(identity_of(dying.pid), dying.pid)
         worker.facts = replace(worker.facts, leads_group=leads)
         at.watch(worker)
-        dying.kill()
-        await at.wait_buried(worker)
+        await dies(at, worker, dying)
         assert other.wait(DEADLINE_S) == -signal.SIGKILL if leads else is_alive(other.pid)
 
 
@@ -172,8 +135,7 @@ async def test_what_carries_its_mark_dies_with_it(at: Floor) -> None:
         worker = new_worker(identity_of(dying.pid), dying.pid)
         worker.facts = replace(worker.facts, mark=mark)
         at.watch(worker)
-        dying.kill()
-        await at.wait_buried(worker)
+        await dies(at, worker, dying)
         assert daemon.wait(DEADLINE_S) == -signal.SIGKILL
 
 
@@ -286,8 +248,7 @@ async def test_claims_that_it_never_heard_of(at: Floor, monkeypatch: Patch, livi
             put(item)
 
     monkeypatch.setattr(at.results.batcher, "put", late)
-    living.kill()
-    await at.wait_buried(worker)
+    await dies(at, worker, living)
     assert told == [(held, EndingKind.CRASHED), (unseen, EndingKind.UNASSIGNED)]
     row = await at.read(unseen)
     assert (row["status"], row["uncharged"], row["crashes"]) == ("PENDING", 1, 0)
@@ -299,8 +260,7 @@ async def test_a_claim_for_it_that_is_committed_late(at: Floor, monkeypatch: Pat
     monkeypatch.setattr(watching, "LATE_S", 0.5)
     worker = at.working(living.pid)
     held = await at.running(worker)
-    living.kill()
-    await at.wait_buried(worker)
+    await dies(at, worker, living)
     await at.wait(held, status="RETRYING")
     late = await at.row(worker.identity)
     row = await at.wait(late, status="PENDING")
@@ -338,8 +298,7 @@ async def test_an_end_is_told_louder_when_something_was_lost(at: Floor, monkeypa
             worker = at.working(dying.pid)
             if holds:
                 await at.running(worker)
-            dying.kill()
-            await at.wait_buried(worker)
+            await dies(at, worker, dying)
         levels += [entry["log_level"] for entry in logs if entry["event"] == "worker_died"]
     assert levels == ["info", "warning"]
     assert written == [1]
@@ -368,8 +327,7 @@ async def test_who_says_hello_again_is_watched_anew(at: Floor, living: Process) 
         await at.deaths.wait_buried(older)
     job = await at.running(newer)
     with capture_logs() as logs:
-        living.kill()
-        await at.wait_buried(newer)
+        await dies(at, newer, living)
     assert len([entry for entry in logs if entry["event"] == "worker_died"]) == 1
     assert (await outcome(at, job))[0] == "crashed"
 
@@ -395,15 +353,8 @@ async def test_who_may_not_be_signalled_is_not_in_hand(at: Floor, monkeypatch: P
     assert not worker.watched
     assert at.deaths.in_hand() == []
     job = await at.running(worker)
-    living.kill()
-    await at.wait_buried(worker)
+    await dies(at, worker, living)
     assert (await outcome(at, job))[0] == "crashed"
-
-
-async def test_a_machine_that_does_not_count_its_kills(at: Floor, monkeypatch: Patch, living: Process) -> None:
-    monkeypatch.setattr(processes, "oom_kills", lambda _pid: None)
-    at.working(living.pid)
-    at.deaths.note_oom_kills()
 
 
 async def test_kills_are_counted_anew(at: Floor, tmp_path: Path, monkeypatch: Patch, living: Process) -> None:
@@ -411,8 +362,8 @@ async def test_kills_are_counted_anew(at: Floor, tmp_path: Path, monkeypatch: Pa
     files = [tmp_path / name for name in ("one", "one", "other")]
     for number, path in enumerate(files):
         path.write_text(f"oom_kill {number}\n", "ascii")
-    made = iter(files)
-    monkeypatch.setattr(processes, "oom_kills", lambda _pid: processes.OomKills(next(made), 0))
+    made = iter([*(processes.OomKills(path, 0) for path in files), None])  # of the last one the kernel counts nothing
+    monkeypatch.setattr(processes, "oom_kills", lambda _pid: next(made))
     looks: list[Path] = []
     again = processes.OomKills.again
 
@@ -421,8 +372,8 @@ async def test_kills_are_counted_anew(at: Floor, tmp_path: Path, monkeypatch: Pa
         return again(count)
 
     monkeypatch.setattr(processes.OomKills, "again", noted)
-    with process() as second, process() as third:
-        for one in (living, second, third):
+    with process() as second, process() as third, process() as fourth:
+        for one in (living, second, third, fourth):
             at.working(one.pid)
         at.deaths.note_oom_kills()
         assert looks == [files[0], files[2]]
@@ -450,6 +401,11 @@ async def test_a_stranger_is_adopted_with_what_it_holds(at: Floor, living: Proce
     assert list(stranger.held) == [(job, 1)]
     assert at.registry.strangers == {identity: stranger}
     assert at.deaths.in_hand() == [stranger]
+    worker = at.working(living.pid)  # the watch goes over to whoever says hello
+    assert at.registry.strangers == {}
+    assert await at.deaths.adopt(HOST, identity) is worker
+    assert at.registry.strangers == {}
+    assert at.deaths.watched(identity) is worker
 
 
 async def test_a_stranger_is_of_the_user_of_its_process(at: Floor) -> None:
@@ -458,17 +414,6 @@ async def test_a_stranger_is_of_the_user_of_its_process(at: Floor) -> None:
     with process(**other) as busy:
         stranger = found_of(await at.deaths.adopt(HOST, identity_of(busy.pid)))
         assert stranger.facts.uid == other.get("user", os.geteuid())
-
-
-async def test_who_is_watched_is_no_stranger(at: Floor, living: Process) -> None:
-    """The watch of a stranger goes over to whoever says hello, and is known better than its rows tell."""
-    identity = identity_of(living.pid)
-    assert await at.deaths.adopt(HOST, identity) is not None
-    worker = at.working(living.pid)
-    assert at.registry.strangers == {}
-    assert await at.deaths.adopt(HOST, identity) is worker
-    assert at.registry.strangers == {}
-    assert at.deaths.watched(identity) is worker
 
 
 async def test_a_stranger_is_released_only_while_it_is_one(at: Floor, living: Process) -> None:
@@ -480,8 +425,7 @@ async def test_a_stranger_is_released_only_while_it_is_one(at: Floor, living: Pr
     at.deaths.release(stranger)
     await anyio.wait_all_tasks_blocked()
     assert at.deaths.watched(identity) is worker
-    living.kill()
-    await at.wait_buried(worker)
+    await dies(at, worker, living)
     assert (await at.read(job))["status"] == "PENDING"
     at.deaths.release(worker)
 
@@ -527,8 +471,7 @@ async def test_a_stranger_dies_by_what_the_database_says(at: Floor, living: Proc
     before = await at.row(identity)
     stranger = found_of(await at.deaths.adopt(HOST, identity))
     later = await at.row(identity)
-    living.kill()
-    await at.wait_buried(stranger)
+    await dies(at, stranger, living)
     assert [(await outcome(at, job))[0] for job in (before, later)] == ["crashed", "crashed"]
     assert at.registry.strangers == {}
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import psutil
 import pytest
 
 from pulse import protocol
@@ -147,7 +148,8 @@ def test_one_account_keeps_nobody_out(system: System) -> None:
 
 def test_who_is_anywhere_keeps_nobody_out(system: System) -> None:
     """However many connections of however many addresses have said nothing yet over TCP: the oldest makes room."""
-    port = system.tcp_port
+    port, dispatcher = system.tcp_port, psutil.Process(system.pids()["dispatcher"])
+    at_rest = dispatcher.num_fds()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 4096)), hard))
     with contextlib.ExitStack() as stack:
@@ -175,6 +177,7 @@ def test_who_is_anywhere_keeps_nobody_out(system: System) -> None:
             one.setblocking(False)
             with pytest.raises(BlockingIOError):
                 one.recv(1)
+    until(lambda: dispatcher.num_fds() <= at_rest + 8, "their descriptors are free")
 
 
 def test_the_servers_own_account_has_no_bound(system: System) -> None:

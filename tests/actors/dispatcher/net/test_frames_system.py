@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from typing import Final
 
 import pytest
@@ -50,3 +51,8 @@ def test_a_wrong_request_costs_nobody_the_connection(client: Peer, kind: str, bo
     assert code == "bad_request"
     assert kind in message
     assert client.call("ping") == {}
+
+
+def test_no_core_files(system: System) -> None:
+    """The DSN would be in it; an administrator may raise the limit."""
+    assert {resource.prlimit(pid, resource.RLIMIT_CORE)[0] for pid in system.pids().values()} == {0}

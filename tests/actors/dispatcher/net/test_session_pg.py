@@ -119,6 +119,12 @@ class Lobby(Floor):
             refusal_log=RefusalLog(store),
         )
 
+    def hears(self, worker: RegisteredWorker, kind: str, *bodies: msgspec.Struct) -> None:
+        """The worker says this, on a connection of its own."""
+        session, _ = self.peer_session()
+        for body in bodies:
+            assert session._hear_worker(worker, Frame(kind, 1, cast("Any", b"")), body)
+
     def peer_session(
         self, number: int = 1, *, peer: Peer = PEER, pidfd: int | None = None, store: Store | None = None
     ) -> tuple[PeerSession, Line]:
@@ -441,12 +447,10 @@ async def test_what_a_heartbeat_does_not_list(lobby: Lobby) -> None:
     listed, unlisted = (bytes(16), 1), (bytes(15) + b"x", 1)
     worker.jobs.held = {listed: HeldJob("n", TOPIC), unlisted: HeldJob("n", TOPIC, unlisted=1)}
     worker.contact.beaten_s = 0.0
-    peer_session, _ = lobby.peer_session()
-    frame = Frame("heartbeat", 1, cast("Any", b""))
 
     def beat(session: bytes | None, *jobs: tuple[bytes, int]) -> None:
         body = protocol.Heartbeat(jobs=[Beat(*job) for job in jobs] if session is None else None, session=session)
-        assert peer_session._hear_worker(worker, frame, body)
+        lobby.hears(worker, "heartbeat", body)
 
     beat(b"session")
     assert worker.contact.beaten_s == 0.0
@@ -464,11 +468,9 @@ async def test_a_heartbeat_older_than_the_frame_of_a_job(lobby: Lobby) -> None:
     worker = new_worker("w")
     pair = (bytes(16), 1)
     worker.jobs.held = {pair: HeldJob("n", TOPIC, assign=2)}
-    peer_session, _ = lobby.peer_session()
     counts = list[int]()
     for assigns in (0, 1, 2, 3):
-        body = protocol.Heartbeat(jobs=[], assigns=assigns)
-        assert peer_session._hear_worker(worker, Frame("heartbeat", 1, cast("Any", b"")), body)
+        lobby.hears(worker, "heartbeat", protocol.Heartbeat(jobs=[], assigns=assigns))
         counts.append(worker.held[pair].unlisted)
     assert counts == [0, 0, 1, 2]
 
@@ -480,10 +482,7 @@ async def test_a_checkpoint_is_no_heartbeat(lobby: Lobby) -> None:
     worker.jobs.held = {saved: HeldJob("n", TOPIC, unlisted=1), other: HeldJob("n", TOPIC)}
     worker.facts = replace(worker.facts, stalls={"n": 1.0})
     worker.contact.beaten_s = 0.0
-    peer_session, _ = lobby.peer_session()
-    body = protocol.Checkpoint(jobs=[Beat(*saved, "1")])
-    for _ in range(3):
-        assert peer_session._hear_worker(worker, Frame("checkpoint", 1, cast("Any", b"")), body)
+    lobby.hears(worker, "checkpoint", *[protocol.Checkpoint(jobs=[Beat(*saved, "1")])] * 3)
     assert (worker.held[saved].unlisted, worker.held[other].unlisted, worker.contact.beaten_s) == (1, 0, 0.0)
     assert worker.held[saved].progress_s > 0.0
     assert worker.held[other].progress_s == 0.0

@@ -59,12 +59,13 @@ class Edge:
     served: Pair
     directory: Path
 
-    def remote(self, user: str | None = "ann", *, host: str = "localhost", ca: Path | None = None) -> Remote:
+    def client(self, user: str | None = "ann", *, ca: Path | None = None) -> Client:
         login = Login(user, None if user is None else SECRETS[user], ca or self.ca.file)
-        return Remote("tls", host, self.port, login)
+        return Client(Remote("tls", "localhost", self.port, login), timeout_s=5).__enter__()
 
-    def client(self, user: str | None = "ann", *, host: str = "localhost", ca: Path | None = None) -> Client:
-        return Client(self.remote(user, host=host, ca=ca), timeout_s=5).__enter__()
+    def connect(self) -> ssl.SSLSocket:
+        raw = socket.create_connection(("localhost", self.port), timeout=15)
+        return ssl.create_default_context(cafile=str(self.ca.file)).wrap_socket(raw, server_hostname="localhost")
 
     def env(self, user: str = "ann") -> dict[str, str]:
         inherited = {key: value for key, value in os.environ.items() if not key.startswith("PULSE_")}
@@ -72,8 +73,7 @@ class Edge:
         return {**inherited, **told, "PULSE_USER": user, "PULSE_PASSWORD": SECRETS[user]}
 
     def peer(self, user: str, role: str = "client", **hello: object) -> Peer:
-        raw = socket.create_connection(("localhost", self.port), timeout=5)
-        peer = Peer(ssl.create_default_context(cafile=str(self.ca.file)).wrap_socket(raw, server_hostname="localhost"))
+        peer = Peer(self.connect())
         try:
             peer.send("hello", 0, protocol=1, role=role, user=user, password=SECRETS[user], **hello)
             peer.welcome = peer.answer(0)
@@ -86,12 +86,16 @@ class Edge:
 
     def serve(self, pair: Pair) -> None:
         """Another certificate, by SIGHUP."""
-        done = len(self.whole.log("certificate_reloaded"))
         shutil.copyfile(pair.cert, self.served.cert)
         shutil.copyfile(pair.key, self.served.key)
+        self.hang_up("certificate_reloaded")
+
+    def hang_up(self, said: str) -> None:
+        """SIGHUP, which has one more such line in the log."""
+        before = len(self.whole.log(said))
         assert self.whole.process is not None
         self.whole.process.send_signal(signal.SIGHUP)
-        until(lambda: len(self.whole.log("certificate_reloaded")) > done, "it is taken anew")
+        until(lambda: len(self.whole.log(said)) > before, said)
 
 
 def port_of(whole: Whole) -> int:
@@ -200,8 +204,7 @@ def test_who_speaks_no_tls_is_sent_away(edge: Edge) -> None:
 def test_a_peer_that_is_cut_in_its_first_exchange(edge: Edge) -> None:
     """It does not hear its answer, its own trouble: one line says so, and no traceback; who leaves is not cut."""
     edge.peer("ann").close()
-    raw = socket.create_connection(("localhost", edge.port), timeout=15)
-    tls = ssl.create_default_context(cafile=str(edge.ca.file)).wrap_socket(raw, server_hostname="localhost")
+    tls = edge.connect()
     hello = {"protocol": 1, "role": "client", "user": "ann", "password": SECRETS["ann"]}
     tls.sendall(encode("hello", 0, hello) + encode("jobs.list", 1, {}))
     with socket.socket(fileno=tls.detach()) as cut:  # without a word of TLS
@@ -218,9 +221,7 @@ def test_a_peer_that_is_cut_in_its_first_exchange(edge: Edge) -> None:
 
 def test_a_long_hello_is_refused(edge: Edge) -> None:
     """Before any login nobody may fill the memory: not with a hello that the Unix socket would take."""
-    raw = socket.create_connection(("localhost", edge.port), timeout=5)
-    context = ssl.create_default_context(cafile=str(edge.ca.file))
-    with contextlib.closing(Peer(context.wrap_socket(raw, server_hostname="localhost"))) as peer:
+    with contextlib.closing(Peer(edge.connect())) as peer:
         peer.send_bytes((REMOTE_HELLO_MAX_FRAME_BYTES + 1).to_bytes(4, "big"))
         assert peer.expect("error")["code"] == "too_large"
 
@@ -240,9 +241,7 @@ def test_a_certificate_is_taken_anew(edge: Edge) -> None:
     with pytest.raises(NobodyAnswersError, match="its certificate is not accepted: unable to get local issuer"):
         edge.client(ca=Authority(edge.directory, "stranger").file)
     edge.served.key.write_text("no key")
-    assert edge.whole.process is not None
-    edge.whole.process.send_signal(signal.SIGHUP)
-    until(lambda: edge.whole.log("certificate_not_reloaded"), "that is told")
+    edge.hang_up("certificate_not_reloaded")
     with edge.client() as client:  # and the one before goes on
         assert client.ping() < 5
     shutil.copyfile(good.key, edge.served.key)

@@ -154,11 +154,6 @@ def test_a_name_that_nobody_serves_is_put_back_later_and_later(uncharged: int, d
     )
 
 
-def test_a_name_served_on_another_topic_is_not_served() -> None:
-    seat, other = worker("seat", names=["blue"]), worker("other", names=["red"], topics=["b"])
-    assert returned(place(desk_of(seat, other), plan_for(seat), [claim(1)])).error is not None
-
-
 @pytest.mark.parametrize("why", ["full", "draining"])
 def test_a_name_whose_workers_are_busy_comes_back_soon(why: str) -> None:
     """Without an error: it has a handler."""
@@ -178,16 +173,6 @@ def test_what_is_put_back_at_once() -> None:
     assert returned(place(closed, plan_for(one), [claim(1)])).error is None  # it still names its handlers
     closed.closed = True
     assert returned(place(closed, plan_for(one), [claim(1)])) == at_once
-
-
-def test_capacity_that_was_lowered_meanwhile_is_respected() -> None:
-    one = worker(capacity=5)
-    registry = desk_of(one)
-    (plan,) = registry.plan(500)
-    one.capacity = 2
-    placement = place(registry, plan, [claim(number) for number in range(5)])
-    assert len(placement.assigned["w"]) == 2
-    assert len(placement.returned) == 3
 
 
 @pytest.mark.parametrize(
