@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import time
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
-from unittest.mock import AsyncMock, patch
+from unittest.mock import AsyncMock
 
 import anyio
 import pytest
@@ -111,17 +113,19 @@ async def test_a_schedule_that_cannot_be_followed_stops_nobody_else(
     assert await count(connection) == 1 + (seconds > 0)
 
 
-async def refuse_topic(connection: Sql) -> None:
+@contextlib.asynccontextmanager
+async def refusing_topic(connection: Sql) -> AsyncIterator[None]:
+    """A trigger of a user refuses the jobs of the topic `bad`."""
     await connection.execute(
         """
         CREATE FUNCTION mine_refuse() RETURNS trigger LANGUAGE plpgsql AS $body$
         BEGIN IF new.topic = 'bad' THEN RAISE EXCEPTION 'not with me'; END IF; RETURN new; END $body$;
         CREATE TRIGGER mine BEFORE INSERT ON pulse.jobs FOR EACH ROW EXECUTE FUNCTION mine_refuse()"""
     )
-
-
-async def heal_topic(connection: Sql) -> None:
-    await connection.execute("DROP FUNCTION IF EXISTS mine_refuse CASCADE")
+    try:
+        yield
+    finally:
+        await connection.execute("DROP FUNCTION mine_refuse CASCADE")
 
 
 async def due_of(connection: Sql) -> dict[str, int]:
@@ -133,14 +137,12 @@ async def due_of(connection: Sql) -> dict[str, int]:
 async def test_schedules_that_are_refused_stop_no_others(
     store: Store, connection: Sql, monkeypatch: Patch, limit: int
 ) -> None:
-    """However many they are, and for how long; each of them has its turn again, and fires when it can."""
     monkeypatch.setattr(scheduling, "FIRE_LIMIT", limit)
     for _ in range(2 * IN_VAIN + 1):
         await schedule(store, topic="bad", next_run_at=ago(10))
     await schedule(store, topic="good")
     actor = Scheduler(store)
-    await refuse_topic(connection)
-    try:
+    async with refusing_topic(connection):
         turns = [await turn(actor) for _ in range(2 * IN_VAIN)]
         assert turns.count(TurnResult(LOOK_S, READY)) == 1
         assert turns.count(TurnResult(LOOK_S)) == len(turns) - 1
@@ -152,58 +154,53 @@ async def test_schedules_that_are_refused_stop_no_others(
         for _ in range(2 * IN_VAIN + 1):
             await turn(actor)
         assert await due_of(connection) == {"bad": 2 * IN_VAIN}
-    finally:
-        await heal_topic(connection)
     assert await turn(actor) == TurnResult(LOOK_S, READY)
     assert await due_of(connection) == {}
 
 
-async def test_few_are_tried_where_each_is_refused(store: Store, connection: Sql) -> None:
+async def test_few_are_tried_where_each_is_refused(store: Store, connection: Sql, monkeypatch: Patch) -> None:
     """It may be about none of them, and each try is an error in the database's log."""
     for _ in range(10 * IN_VAIN):
         await schedule(store, topic="bad")
     fire = AsyncMock(wraps=store.schedules.fire)
-    await refuse_topic(connection)
-    try:
-        with patch.object(store.schedules, "fire", fire):
-            await turn(Scheduler(store))
-    finally:
-        await heal_topic(connection)
+    async with refusing_topic(connection):
+        monkeypatch.setattr(store.schedules, "fire", fire)
+        await turn(Scheduler(store))
     assert [len(call.args[0]) for call in fire.await_args_list].count(1) == IN_VAIN
 
 
 async def test_what_is_refused_keeps_nobody_from_being_reckoned(store: Store, connection: Sql) -> None:
     await schedule(store, topic="bad")
     new = await connection.fetchval("SELECT pulse.create_schedule(name => 'n', cron => '0 0 * * *')")
-    await refuse_topic(connection)
-    try:
+    async with refusing_topic(connection):
         await turn(Scheduler(store))
-    finally:
-        await heal_topic(connection)
     assert await cursor_of(connection, new.bytes) is not None
 
 
-async def test_the_gate_is_told_when_it_changes(store: Store) -> None:
-    """The dispatcher hears of a pause and of a resume, of each topic and of the whole, once each."""
+async def primed(store: Store) -> Pause:
     actor = Pause(store)
     await actor.prime(boot=True)
+    return actor
+
+
+async def test_the_gate_is_told_when_it_changes(store: Store) -> None:
+    actor = await primed(store)
     quiet, told = TurnResult(REFRESH_S), TurnResult(REFRESH_S, (Hint("dispatcher", "gate changed"),))
     await turn(actor)
     assert await turn(actor) == quiet
-    for topic in ("", "t"):
-        await store.gate.pause(topic, "why")
-        assert await turn(actor) == told
-        assert await turn(actor) == quiet
-    for topic in ("", "t"):
-        await store.gate.resume(topic)
-        assert await turn(actor) == told
-        assert await turn(actor) == quiet
+    for change in (
+        store.gate.pause("", "why"),
+        store.gate.pause("t", "why"),
+        store.gate.resume(""),
+        store.gate.resume("t"),
+    ):
+        await change
+        assert [await turn(actor) for _ in range(2)] == [told, quiet]
 
 
 async def test_what_others_tell_of_work_is_passed_on(store: Store, monkeypatch: Patch) -> None:
     """At once, and without a look at the gate, which is read once a second however much is told."""
-    actor = Pause(store)
-    await actor.prime(boot=True)
+    actor = await primed(store)
     reads: list[float] = []
     look = store.gate.look
 
@@ -240,9 +237,7 @@ async def test_what_others_tell_of_work_is_passed_on(store: Store, monkeypatch: 
 
 
 async def test_what_was_told_while_nobody_listened_is_looked_for(store: Store, monkeypatch: Patch) -> None:
-    """Once for each time that listening begins, wherever the work may be, and however long the database is away."""
-    actor = Pause(store)
-    await actor.prime(boot=True)
+    actor = await primed(store)
     await turn(actor)
     listening = Hint("pause", HintEvent.LISTENING)
     told = await actor.turn(Turn(10.0, (listening, Hint("pause", HintEvent.WORK, {"from": "x"}), listening)))
@@ -259,8 +254,7 @@ async def test_what_was_told_while_nobody_listened_is_looked_for(store: Store, m
 async def test_a_gate_that_was_closed_before_is_known_after_priming(store: Store) -> None:
     """What was paused before the start is no news; its opening is."""
     await store.gate.pause("", "upgrade")
-    actor = Pause(store)
-    await actor.prime(boot=True)
+    actor = await primed(store)
     assert await turn(actor) == TurnResult(REFRESH_S, (POLICIES,))
     await store.gate.resume("")
     assert (await turn(actor)).hints == (Hint("dispatcher", "gate changed"),)
@@ -268,8 +262,7 @@ async def test_a_gate_that_was_closed_before_is_known_after_priming(store: Store
 
 async def test_policies_are_told_when_they_change(store: Store) -> None:
     """The dispatcher hears once at the start, since a change may have come before, and then of each change."""
-    actor = Pause(store)
-    await actor.prime(boot=True)
+    actor = await primed(store)
     quiet, told = TurnResult(REFRESH_S), TurnResult(REFRESH_S, (POLICIES,))
     assert [await turn(actor) for _ in range(2)] == [told, quiet]
     await store.topics.set("t", {"stall_s": 5.0})

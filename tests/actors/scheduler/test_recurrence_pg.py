@@ -16,7 +16,6 @@ MINUTE_S = 60.0
 
 
 def new(**fields: Any) -> NewSchedule:
-    """A schedule of once a minute by cron, whose next occurrence is NOW."""
     base: dict[str, Any] = {"id": uuid7().bytes, "name": "n", "kind": "cron", "args": "{}", "next_run_at": NOW}
     return NewSchedule(**{**base, "cron": "* * * * *", "timezone": "UTC", **fields})
 
@@ -28,7 +27,6 @@ async def created(store: Store, **fields: Any) -> NewSchedule:
 
 
 async def reckon(store: Store) -> int:
-    """Reckon all that is to be; of how many it was noted."""
     due = await store.schedules.unreckoned(100, now=at(1))
     return await store.schedules.reckon([reckoned_of(one) for one in due])
 
@@ -53,7 +51,6 @@ async def test_what_is_created_is_reckoned(store: Store, connection: Sql) -> Non
 
 
 async def test_what_was_reckoned_for_another_cursor(store: Store, connection: Sql) -> None:
-    """Where the cursor has moved since it was read, what was reckoned for it is dropped."""
     schedule = await created(store)
     [due] = await store.schedules.unreckoned(10)
     await connection.execute("UPDATE pulse.schedules SET next_run_at = $1", at(MINUTE_S))
@@ -94,7 +91,6 @@ async def test_what_cannot_be_followed_does_not_fire(store: Store, connection: S
 
 
 async def test_an_update_is_another_chance(store: Store, connection: Sql) -> None:
-    """Whatever is changed of a schedule that could not be followed, it is tried again."""
     schedule = await created(store)
     [due] = await store.schedules.unreckoned(10)
     failed = NextOccurrences(due.id, due.cursor_us, due.revision, due.cursor_us, None, "why")

@@ -175,7 +175,6 @@ def test_another_users_process_is_not_in_hand() -> None:
 
 
 def test_a_peer_that_is_gone() -> None:
-    """One that ended, and was waited for, before anybody looked; no zombie, nor one that cannot be seen from here."""
     with subprocess.Popen(["sleep", "60"]) as child:
         child.kill()
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
@@ -187,7 +186,6 @@ def test_a_peer_that_is_gone() -> None:
 
 
 def test_who_comes_over_tcp() -> None:
-    """Its identity is made of login and secret: only who knows both is the same one; and it names no process."""
     session, other = identity.new_session(), identity.new_session()
     mine = identity.compose_remote("ann/x", session, "w1")
     assert session != other

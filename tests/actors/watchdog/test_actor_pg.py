@@ -136,7 +136,6 @@ async def test_a_row_that_somebody_has_locked_is_left_to_the_next_sweep(
 async def test_a_full_statement_that_was_the_last_one(
     watchdog: Watchdog, store: Store, connection: Sql, monkeypatch: Patch
 ) -> None:
-    """As many statements as bring rows, and one more only where the last one was full."""
     monkeypatch.setattr(watching, "SWEEP_LIMIT", 3)
     asked: list[int] = []
     lapsed = store.lapsed

@@ -31,7 +31,6 @@ def worker() -> RegisteredWorker:
 
 
 def ends(worker: RegisteredWorker) -> list[tuple[EndingKind, str | None, int | None]]:
-    """How the three end, what is said of it, and the exit code."""
     found = obituary(worker, "why", -9, worker.held)
     assert [(one.id, one.attempt, one.worker) for one in found] == [(*pair, WORKER) for pair in worker.held]
     return [(one.kind, one.error, one.exit_code) for one in found]
@@ -47,7 +46,6 @@ def test_started_attempts_crash_and_the_others_are_given_back(worker: Registered
 
 
 def test_who_was_leaving_charges_nobody(worker: RegisteredWorker) -> None:
-    """Its end was its own, or ours."""
     worker.leaving = True
     assert {kind for kind, *_ in ends(worker)} == {EndingKind.RELEASED}
 

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -49,14 +48,12 @@ LONG_S: Final = 600.0  # no test waits for it
 
 @pytest.fixture
 async def at(store: Store, connection: Sql, monkeypatch: Patch) -> AsyncIterator[Floor]:
-    """A dispatcher's floor, where strangers are buried soon."""
     monkeypatch.setattr(watching, "STRANGER_S", 0.05)
     async with floor(Floor(store, connection)) as made:
         yield made
 
 
 async def dies(at: Floor, worker: RegisteredWorker, process: Process) -> None:
-    """Kill it, and return when it is buried."""
     process.kill()
     await at.wait_buried(worker)
 
@@ -120,9 +117,7 @@ async def test_who_is_buried_is_not_away_any_more(at: Floor, living: Process) ->
 async def test_its_group_dies_with_it(at: Floor, *, leads: bool) -> None:
     """Also who has lost its mark; but of a shell's pipeline, which is one group, only where it leads a session."""
     with process(process_group=0) as dying, process(process_group=dying.pid) as other:
-        worker = new_worker(identity_of(dying.pid), dying.pid)
-        worker.facts = replace(worker.facts, leads_group=leads)
-        at.watch(worker)
+        worker = at.working(dying.pid, leads_group=leads)
         await dies(at, worker, dying)
         assert other.wait(DEADLINE_S) == -signal.SIGKILL if leads else is_alive(other.pid)
 
@@ -132,15 +127,12 @@ async def test_what_carries_its_mark_dies_with_it(at: Floor) -> None:
     mark = process_tree.new_mark()
     env = {**os.environ, process_tree.MARK: mark}
     with process(env=env) as dying, process(env=env, start_new_session=True) as daemon:
-        worker = new_worker(identity_of(dying.pid), dying.pid)
-        worker.facts = replace(worker.facts, mark=mark)
-        at.watch(worker)
+        worker = at.working(dying.pid, mark=mark)
         await dies(at, worker, dying)
         assert daemon.wait(DEADLINE_S) == -signal.SIGKILL
 
 
 async def test_its_jobs_are_free_when_all_of_it_is_dead(at: Floor, monkeypatch: Patch) -> None:
-    """They are ended, but for the commit, while what it left is looked for; so it goes each time."""
     monkeypatch.setattr(report, "HURRY_S", LONG_S)
     left: list[anyio.Event] = []
 
@@ -155,9 +147,8 @@ async def test_its_jobs_are_free_when_all_of_it_is_dead(at: Floor, monkeypatch: 
     monkeypatch.setattr(at.claims.signal, "wake_level", lambda level, _delay_s, **_: woken.append(level))
     for number in (1, 2):
         with process() as dying:
-            worker = new_worker(identity_of(dying.pid), dying.pid)
-            worker.facts = replace(worker.facts, mark=process_tree.new_mark())
-            job = await at.running(at.watch(worker))
+            worker = at.working(dying.pid, mark=process_tree.new_mark())
+            job = await at.running(worker)
             dying.kill()
             with anyio.fail_after(DEADLINE_S):
                 while await at.store.lockable([job]):
@@ -185,9 +176,7 @@ async def test_what_does_not_die_keeps_no_row_locked(at: Floor, monkeypatch: Pat
 
     monkeypatch.setattr(at.store, "end", watched_end)
     monkeypatch.setattr(process_tree, "end_tree", lambda _mark: dead.wait())
-    worker = new_worker(identity_of(living.pid), living.pid)
-    worker.facts = replace(worker.facts, mark=process_tree.new_mark())
-    job = await at.running(at.watch(worker))
+    job = await at.running(at.working(living.pid, mark=process_tree.new_mark()))
     living.kill()
     with anyio.fail_after(DEADLINE_S):
         await given_up.wait()
@@ -232,7 +221,6 @@ async def test_last_words_are_heard_out(at: Floor, living: Process) -> None:
 
 
 async def test_claims_that_it_never_heard_of(at: Floor, monkeypatch: Patch, living: Process) -> None:
-    """A row that a lost answer left to it is given back, once; of what it held or has reported more is known."""
     worker = at.working(living.pid)
     held, unseen, reported = await at.running(worker), await at.row(worker.identity), await at.row(worker.identity)
     at.registry.reporting.add((reported, 1))
@@ -268,7 +256,6 @@ async def test_a_claim_for_it_that_is_committed_late(at: Floor, monkeypatch: Pat
 
 
 async def test_who_has_died_is_waited_for(at: Floor) -> None:
-    """Before the dispatcher ends, all are buried who are dead by then; nobody waits for the living."""
     with process() as dying, process() as living:
         worker = at.watch(new_worker(identity_of(dying.pid), dying.pid), anyio.wait_all_tasks_blocked)
         at.working(living.pid)
@@ -343,8 +330,6 @@ async def test_nobody_is_watched_under_another_name(at: Floor) -> None:
 
 
 async def test_who_may_not_be_signalled_is_not_in_hand(at: Floor, monkeypatch: Patch, living: Process) -> None:
-    """Another user's process is watched, and dies like others; but nothing can be done to it."""
-
     def refused(_pidfd: int, _number: int) -> None:
         raise PermissionError
 
@@ -358,7 +343,6 @@ async def test_who_may_not_be_signalled_is_not_in_hand(at: Floor, monkeypatch: P
 
 
 async def test_kills_are_counted_anew(at: Floor, tmp_path: Path, monkeypatch: Patch, living: Process) -> None:
-    """Of each group once, however many of its processes are watched, and of each by its own file."""
     files = [tmp_path / name for name in ("one", "one", "other")]
     for number, path in enumerate(files):
         path.write_text(f"oom_kill {number}\n", "ascii")
@@ -394,7 +378,6 @@ async def test_before_the_loops_run_nothing_is_watched(at: Floor) -> None:
 
 
 async def test_a_stranger_is_adopted_with_what_it_holds(at: Floor, living: Process) -> None:
-    """A living process of this host that holds jobs is watched without having said hello."""
     identity = identity_of(living.pid)
     job = await at.row(identity)
     stranger = found_of(await at.deaths.adopt(HOST, identity))
@@ -409,7 +392,6 @@ async def test_a_stranger_is_adopted_with_what_it_holds(at: Floor, living: Proce
 
 
 async def test_a_stranger_is_of_the_user_of_its_process(at: Floor) -> None:
-    """Whose parent may speak for it depends on that."""
     other: dict[str, int] = {"user": 65534} if os.geteuid() == 0 else {}
     with process(**other) as busy:
         stranger = found_of(await at.deaths.adopt(HOST, identity_of(busy.pid)))
@@ -466,7 +448,6 @@ async def test_a_pid_that_is_used_again_while_it_is_opened(at: Floor, monkeypatc
 
 
 async def test_a_stranger_dies_by_what_the_database_says(at: Floor, living: Process) -> None:
-    """What it holds by then counts, also what another dispatcher gave it; whether it had started nobody knows."""
     identity = identity_of(living.pid)
     before = await at.row(identity)
     stranger = found_of(await at.deaths.adopt(HOST, identity))
@@ -477,7 +458,6 @@ async def test_a_stranger_dies_by_what_the_database_says(at: Floor, living: Proc
 
 
 async def test_a_stranger_that_drained_in_vain(at: Floor) -> None:
-    """Its exit code says that it left by itself, with what nobody took back: that counts for nobody."""
     with process("sh", "-c", f"read line; exit {processes.UNFINISHED}", stdin=subprocess.PIPE) as leaving:
         job = await at.row(identity_of(leaving.pid))
         assert await at.deaths.adopt(HOST, identity_of(leaving.pid)) is not None

@@ -42,7 +42,6 @@ class Pipe:
 
 @pytest.mark.parametrize("size", [BACKLOG_BYTES + 1, 1])
 async def test_a_backlog_that_was_read_is_told(size: int) -> None:
-    """Whoever kept back because of it goes on; a short one kept nobody back."""
     pipe, told = Pipe(), list[int]()
     connection = PeerConnection(cast("Any", pipe), 2**30)
     connection.greeted(relieved=lambda: told.append(connection.backlog_bytes))
@@ -75,7 +74,6 @@ class Source(Pipe):
 
 
 async def test_who_reads_nothing_is_not_listened_to() -> None:
-    """A peer that lets its answers pile up is read no further until it has taken them."""
     pipe, heard = Source(300), list[int]()
     connection = PeerConnection(cast("Any", pipe), 2**30)
 
@@ -100,7 +98,6 @@ async def test_who_reads_nothing_is_not_listened_to() -> None:
 
 
 async def test_who_waits_for_room_is_woken_by_the_end() -> None:
-    """A connection that is closed while its peer does not read is over, also for whoever wanted to read on."""
     pipe = Source(300)
     connection = PeerConnection(cast("Any", pipe), 2**30)
     async with anyio.create_task_group() as tasks:
@@ -117,7 +114,6 @@ async def _close(connection: PeerConnection) -> None:
 
 
 async def test_long_answers_wait_for_each_other() -> None:
-    """The next is worked out when the one before was given and read; or when nobody is there any more."""
     pipe, begun = Pipe(), list[int]()
     connection = PeerConnection(cast("Any", pipe), 2**30)
 
@@ -245,7 +241,6 @@ async def test_who_waits_for_room_is_not_late(monkeypatch: pytest.MonkeyPatch) -
 
 
 async def test_a_clients_long_frame_has_room_until_it_is_handed_on() -> None:
-    """It may have to wait with it, and keeps it in memory for so long."""
     frame, short, room = (
         protocol.encode("submit", 1, {"args": "x" * 900}),
         protocol.encode("ping", 2, {}),
@@ -263,7 +258,6 @@ async def test_a_clients_long_frame_has_room_until_it_is_handed_on() -> None:
 
 
 async def test_a_worker_has_a_room_of_its_own() -> None:
-    """What others of its account have begun does not keep it from being heard, once it has said who it is."""
     frame = protocol.encode("report", 1, {"results": "x" * 900})
     shared, own, heard = MemoryBudget(1500), MemoryBudget(1500), list[int | None]()
     assert shared.try_reserve(1500)
@@ -317,7 +311,6 @@ async def test_others_have_their_turn_between_the_frames_of_one() -> None:
 
 
 async def test_only_nonsense_is_a_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A request for what is not there is none; one that is malformed is: the next frames wait for it."""
     pauses_s = list[float]()
 
     async def pause(for_s: float) -> None:
@@ -406,7 +399,6 @@ async def test_all_that_a_dead_peer_wrote_is_heard_at_once(half: bytes) -> None:
 
 
 async def test_what_a_peer_wrote_before_it_died_has_its_time() -> None:
-    """However long the reader takes for it: nobody is heard out before the last frame is handed on."""
     over = list[int]()
     async with listening() as heard, anyio.create_task_group() as tasks:
         heard.other.sendall(WORDS)

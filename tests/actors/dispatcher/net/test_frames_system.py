@@ -17,7 +17,6 @@ SETTINGS: Final = {"PULSE_POLL_S": "60"}
 
 @pytest.mark.parametrize("data", [b"GET / HTTP/1.1\r\n\r\n", b"\0\0\0\1\x05"], ids=["too large", "no array"])
 def test_a_broken_frame_ends_its_connection_only(system: System, client: Peer, data: bytes) -> None:
-    """After what came before it was answered: an error with nil, then the end; nobody else notices."""
     with system.client() as peer:
         peer.send_bytes(encode("ping", 7, {}) + data)
         assert peer.answer(7) == {}

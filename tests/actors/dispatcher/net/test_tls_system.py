@@ -85,13 +85,11 @@ class Edge:
         return peer
 
     def serve(self, pair: Pair) -> None:
-        """Another certificate, by SIGHUP."""
         shutil.copyfile(pair.cert, self.served.cert)
         shutil.copyfile(pair.key, self.served.key)
         self.hang_up("certificate_reloaded")
 
     def hang_up(self, said: str) -> None:
-        """SIGHUP, which has one more such line in the log."""
         before = len(self.whole.log(said))
         assert self.whole.process is not None
         self.whole.process.send_signal(signal.SIGHUP)
@@ -142,7 +140,6 @@ async def test_the_async_client_comes_in(edge: Edge, monkeypatch: pytest.MonkeyP
 
 
 def test_roles_of_a_login(edge: Edge) -> None:
-    """Those behind the password, of a bcrypt entry too."""
     with edge.client("vic") as viewer:
         assert viewer.status()["jobs"] is not None
         with pytest.raises(ForbiddenError, match=r"^submit needs the role client, which user vic does not have"):
@@ -152,7 +149,6 @@ def test_roles_of_a_login(edge: Edge) -> None:
 
 
 def test_nobody_comes_in_without_a_password(edge: Edge) -> None:
-    """Neither without one nor with a wrong one; who guesses has to wait, and is told so. A Unix socket asks nobody."""
     with pytest.raises(UnauthorizedError, match="asks for a user and a password"):
         edge.client(None)
     wrong = Remote("tls", "localhost", edge.port, Login("wim", "wrong", edge.ca.file))
@@ -185,7 +181,6 @@ def _can_log_in(edge: Edge) -> bool:
 
 
 def test_who_speaks_no_tls_is_sent_away(edge: Edge) -> None:
-    """A client that speaks plainly, one of an old version, and one that says nothing at all."""
     plain = Remote("tcp", "localhost", edge.port, Login("ann", SECRETS["ann"]))
     with pytest.raises(NobodyAnswersError):
         Client(plain, timeout_s=5).__enter__()
@@ -202,7 +197,6 @@ def test_who_speaks_no_tls_is_sent_away(edge: Edge) -> None:
 
 
 def test_a_peer_that_is_cut_in_its_first_exchange(edge: Edge) -> None:
-    """It does not hear its answer, its own trouble: one line says so, and no traceback; who leaves is not cut."""
     edge.peer("ann").close()
     tls = edge.connect()
     hello = {"protocol": 1, "role": "client", "user": "ann", "password": SECRETS["ann"]}
@@ -429,7 +423,6 @@ class TestMistakes:
         check_edge(Settings())
 
     def test_certificates(self, tmp_path: Path) -> None:
-        """A file that is missing, one that is none, a key of another certificate, and one that asks for a password."""
         ca = Authority(tmp_path)
         one, two = ca.issue("one", "localhost"), ca.issue("two", "localhost")
         junk, missing, locked = tmp_path / "junk", tmp_path / "none", tmp_path / "locked"

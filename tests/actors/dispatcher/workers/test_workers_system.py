@@ -40,7 +40,6 @@ def test_a_welcome(system: System, client: Peer, topic: str) -> None:
     ],
 )
 def test_a_wrong_hello_ends_the_connection(system: System, client: Peer, kind: str, body: Body, code: str) -> None:
-    """One error that names the request, then the end; everybody else goes on."""
     with system.peer() as peer:
         peer.send(kind, 0, **body)
         with pytest.raises(Refused) as refused:
@@ -51,7 +50,6 @@ def test_a_wrong_hello_ends_the_connection(system: System, client: Peer, kind: s
 
 
 def test_no_hello_in_time_ends_the_connection(system: System, client: Peer) -> None:
-    """Whoever says nothing for five seconds, or half a hello, is told so and hung up on."""
     with system.peer() as silent, system.peer() as slow:
         slow.send_bytes(b"\0\0\0\x20\x93")
         for peer in (silent, slow):
