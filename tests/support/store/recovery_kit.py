@@ -108,9 +108,11 @@ class Floor:
         self.deaths.watch(worker, os.pidfd_open(worker.facts.pid), hear_out)
         return worker
 
-    def working(self, pid: int) -> RegisteredWorker:
+    def working(self, pid: int, **facts: Any) -> RegisteredWorker:
         """A watched worker in a process."""
-        return self.watch(new_worker(identity_of(pid), pid))
+        worker = new_worker(identity_of(pid), pid)
+        worker.facts = replace(worker.facts, **facts)
+        return self.watch(worker)
 
     async def running(self, worker: RegisteredWorker, *, started: bool = True, **columns: Any) -> bytes:
         """A RUNNING row that the worker holds, and knows of; its id."""

@@ -80,7 +80,6 @@ def test_a_database_that_has_gone_back() -> None:
 
 @pytest.mark.anyio
 async def test_it_looks_while_somebody_asks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Never unasked; many who ask cost one look; who asks does not wait for long, and is told what was seen last."""
     monkeypatch.setattr(incidents, "WAIT_S", 0.01)
     store = Asked()
     found = Incidents(cast("IncidentStore", store))
