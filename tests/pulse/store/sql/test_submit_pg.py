@@ -84,7 +84,11 @@ async def test_topic_is_resolved(store: Store, connection: Sql, way: str) -> Non
     """It is the job's, else the handler's, else `default`; the policy is that of the topic that was found."""
     await store.note_handlers({"known": HandlerInfo(topic="its own")})
     await connection.execute("INSERT INTO pulse.topics VALUES ('its own', 7, 3, 7.5), ('default', 8, 3, 8.5)")
-    jobs = [{"name": "known"}, {"name": "known", "topic": None}, {"name": "unknown", "topic": None}]
+    jobs: list[dict[str, Any]] = [
+        {"name": "known"},
+        {"name": "known", "topic": None},
+        {"name": "unknown", "topic": None},
+    ]
     found = [await _made(store, connection, way, **one) for one in jobs]
     assert [(row["topic"], row["max_attempts"], row["timeout_s"]) for row in found] == [
         (TOPIC, 5, None),
