@@ -531,6 +531,13 @@ async def test_what_a_refused_claim_took(bench: Bench) -> None:
     assert await bench.connection.fetchval("SELECT count(*) FROM pulse.attempts") == 0
 
 
+async def test_where_a_worker_lists_all_that_it_holds_nothing_is_said(bench: Bench) -> None:
+    job = await forge(bench.connection, "RUNNING", locked_by="w")
+    with capture_logs() as logs:
+        assert set(await bench.claims.in_doubt.give_back_unlisted("w", {(job, 1)})) == {(job, 1)}
+    assert logs == []
+
+
 def test_a_frame_holds_one_job_at_least(monkeypatch: Patch) -> None:
     monkeypatch.setattr(handout, "ASSIGN_CHARS", 10)
     long, short = CLAIM._replace(args="x" * 11), CLAIM._replace(args="x" * 5)

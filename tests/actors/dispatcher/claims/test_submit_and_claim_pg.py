@@ -193,6 +193,22 @@ async def test_an_answer_that_was_lost(bench: Bench, connection: Sql) -> None:
     assert [row["outcome"] for row in await history(connection, one.id or b"")] == ["released"]
 
 
+async def test_an_answer_that_cannot_be_read(bench: Bench) -> None:
+    """It may be done: the worker is looked after."""
+    worker, one = bench.join(), job()
+
+    async def unreadable() -> None:
+        raise StatementError("no", sqlstate="22021", statement="submit_and_claim", may_be_done=True)
+
+    bench.after("submit_and_claim", unreadable)
+    with pytest.raises(StatementError, match="no"):
+        await bench.claims.submits.submit([one])
+    assert bench.claims.in_doubt._in_doubt == {worker.identity}
+    assert bench.claims.signal._event.is_set()
+    await bench.claims.loop.pass_once()
+    assert pairs_of(worker) == [(one.id, 2)]
+
+
 @pytest.mark.parametrize("is_known", [True, False])
 async def test_a_job_that_cannot_be_stored(bench: Bench, connection: Sql, *, is_known: bool) -> None:
     """The client that submits it gets the reason; nothing was done, so nobody is in doubt."""
