@@ -27,12 +27,8 @@ class Placement:
     Attributes:
         assigned: identity -> its jobs.
         moved: Jobs whose seat cannot run them, with the worker that can.
-<<<<<<< HEAD
-        returned: Jobs that nobody here can take now.
-        unhandled: Jobs among them for which no worker here has a handler.
-=======
         returned: Jobs that no worker here can take now.
->>>>>>> wt/prose
+        unhandled: Jobs among them for which no worker here has a handler.
     """
 
     assigned: dict[str, list[Claim]] = field(default_factory=dict[str, list[Claim]])
@@ -97,11 +93,10 @@ def _naming(registry: WorkerRegistry, claim: Claim) -> list[str]:
     ]
 
 
-<<<<<<< HEAD
 def _return(registry: WorkerRegistry, claim: Claim, fence: Fence, placement: Placement) -> None:
     error, delay_s, longer = None, 0.0, 2.0 ** given_back(claim)
     if registry.closed or registry.get(fence.worker) is None:
-        pass  # for a successor, or for who else serves the topic
+        pass  # for the next dispatcher, or another host
     elif _naming(registry, claim):
         delay_s = min(ALL_BUSY_MAX_S, ALL_BUSY_MIN_S * longer)
     else:
@@ -109,16 +104,6 @@ def _return(registry: WorkerRegistry, claim: Claim, fence: Fence, placement: Pla
         delay_s = min(NO_HANDLER_MAX_S, NO_HANDLER_MIN_S * longer)
         placement.unhandled.append(claim)
     placement.returned.append(Ending(*fence, EndingKind.UNASSIGNED, error, delay_s=delay_s))
-=======
-def _returned(registry: WorkerRegistry, claim: Claim, fence: Fence) -> Ending:
-    if registry.closed or registry.get(fence.worker) is None:  # for the next dispatcher, or another host
-        return Ending(*fence, EndingKind.UNASSIGNED, delay_s=0.0)
-    longer = 2.0 ** given_back(claim)
-    if _naming(registry, claim):
-        return Ending(*fence, EndingKind.UNASSIGNED, delay_s=min(ALL_BUSY_MAX_S, ALL_BUSY_MIN_S * longer))
-    error = f'no handler named "{claim.name}" on topic "{claim.topic}"'
-    return Ending(*fence, EndingKind.UNASSIGNED, error, delay_s=min(NO_HANDLER_MAX_S, NO_HANDLER_MIN_S * longer))
->>>>>>> wt/prose
 
 
 def length_of(claim: Claim) -> int:

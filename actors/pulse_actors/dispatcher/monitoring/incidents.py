@@ -57,13 +57,8 @@ class Incidents:
             looked.set()
             await anyio.sleep(max(EVERY_S, (self._looked_s - began_s) / SHARE))
 
-<<<<<<< HEAD
     async def current(self, wait_s: float = WAIT_S) -> list[Finding]:
-        """What is wrong, as of the last seconds; a look that is due now is waited for, *wait_s* at most."""
-=======
-    async def current(self) -> list[Finding]:
-        """The incidents of the last seconds."""
->>>>>>> wt/prose
+        """The incidents of the last seconds; waits up to *wait_s* for a look that is due."""
         if time.monotonic() - self._looked_s >= EVERY_S:
             looked = self._looked
             self._wanted.set()
