@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 from collections.abc import AsyncIterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,6 +27,7 @@ from pulse_actors.dispatcher.workers.records import RegisteredWorker
 from pulse_actors.dispatcher.writes import report
 from pulse_actors.dispatcher.writes.report_rows import Obituary, PendingReport
 from pulse_actors.shared.identity import Host
+from tests.support.checking.descriptors import free_descriptors
 from tests.support.store.helpers import TOPIC, Patch, Sql, found_of, history
 from tests.support.store.recovery_kit import (
     DEADLINE_S,
@@ -445,6 +447,20 @@ async def test_a_pid_that_is_used_again_while_it_is_opened(at: Floor, monkeypatc
     assert await at.deaths.adopt(HOST, identity) is None
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(opened[0])
+
+
+async def test_a_process_that_cannot_be_read_is_not_adopted(at: Floor, monkeypatch: Patch, living: Process) -> None:
+    """Without a descriptor to read its start time with, its pid may be that of another process by now."""
+    pidfd_open = os.pidfd_open
+    with ExitStack() as scarce:
+
+        def last_descriptor(pid: int, flags: int = 0) -> int:
+            pidfd = pidfd_open(pid, flags)
+            scarce.enter_context(free_descriptors(0))
+            return pidfd
+
+        monkeypatch.setattr(os, "pidfd_open", last_descriptor)
+        assert await at.deaths.adopt(HOST, identity_of(living.pid)) is None
 
 
 async def test_a_stranger_dies_by_what_the_database_says(at: Floor, living: Process) -> None:

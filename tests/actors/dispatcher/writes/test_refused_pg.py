@@ -270,23 +270,26 @@ async def test_what_is_let_go_with_another(counter: Counter, connection: Sql) ->
 
 
 async def test_a_bad_job_that_one_place_waits_for(counter: Counter, connection: Sql) -> None:
-    """The place goes to another one, and so much is known that it is about the first alone."""
+    """The place goes to another one, so that it is about the first alone; the claim is made again for those behind."""
     counter.worker.capacity = 1
-    jobs = [await forge(connection, next_run_at=PAST + timedelta(seconds=place)) for place in range(2)]
+    jobs = [await forge(connection, next_run_at=PAST + timedelta(seconds=place)) for place in range(3)]
     async with refusing(connection, {jobs[0]: "XX001"}, "RUNNING"):
         assert await counter.claims.loop.pass_once()
-    assert counter.assigned() == {jobs[1]}
-    assert counter.claims.quarantine._pauses == {}
+        assert counter.assigned() == {jobs[1]}
+        assert counter.claims.quarantine._pauses == {}
+        counter.worker.capacity = 2
+        await counter.claims.loop.pass_once()
+    assert counter.assigned() == {*jobs[1:]}
 
 
 async def test_many_jobs_that_one_place_waits_for(counter: Counter, connection: Sql, monkeypatch: Patch) -> None:
-    """Where each of them is refused, no more are set aside than may be, however many places there are."""
+    """Where each of them is refused, some are set aside, and no more than may be, however many places there are."""
     monkeypatch.setattr(refused_jobs, "MOST_BLAMED", 1)
     counter.worker.capacity = 1
     jobs = [await forge(connection, next_run_at=PAST) for _ in range(20)]
     async with open_while_refused(counter, connection, "XX001", "RUNNING") as heal:
         await until(lambda: bool(counter.claims.quarantine._pauses), "claims that fail")
-        assert len(await aside(connection)) <= 2
+        assert len(await aside(connection)) in {1, 2}
         await heal()
         counter.claims.quarantine._pauses.clear()
         counter.worker.capacity = 100
