@@ -50,7 +50,6 @@ if TYPE_CHECKING:
         TooLargeError,
         UnauthorizedError,
         UnavailableError,
-        UnhandledNameWarning,
     )
     from pulse.job import HistoryEntry, Job, Schedule, Status
     from pulse.protocol.stats import Stats, TopicStats
@@ -94,7 +93,6 @@ __all__ = [
     "TopicStats",
     "UnauthorizedError",
     "UnavailableError",
-    "UnhandledNameWarning",
     "Why",
     "connect",
 ]
@@ -119,7 +117,6 @@ _MODULES: Final = {
         "TooLargeError",
         "UnauthorizedError",
         "UnavailableError",
-        "UnhandledNameWarning",
     ),
     "pulse.app.handler": ("Handler",),
     "pulse.job": ("HistoryEntry", "Job", "Schedule", "Status"),

@@ -57,7 +57,12 @@ class Database(Protocol):
 
 
 class Embedded:
-    """The supervisor's own; it starts and restarts it."""
+    """
+    The supervisor's own; it starts and restarts it.
+
+    Args:
+        state_dir: The supervisor's.
+    """
 
     given = None
 
@@ -75,7 +80,12 @@ class Embedded:
 
 
 class Own:
-    """A server beside the supervisor, which knows it by its DSN. It dies with this process."""
+    """
+    A server beside the supervisor, which knows it by its DSN. It dies with this process.
+
+    Args:
+        server: Prepared.
+    """
 
     def __init__(self, server: embedded.EmbeddedServer) -> None:
         self._server = server
@@ -116,7 +126,12 @@ def own_database(directory: Path, settings: Mapping[str, str]) -> Iterator[Own]:
 
 
 class Sql:
-    """Asks a database that comes and goes; blocks, and tries again while it is away."""
+    """
+    Asks a database that comes and goes; blocks, and tries again while it is away.
+
+    Args:
+        dsn: The database.
+    """
 
     def __init__(self, dsn: str) -> None:
         self._dsn = dsn

@@ -83,7 +83,13 @@ class Report:
 
 
 class Site:
-    """A running system with an audit and a ledger."""
+    """
+    A running system with an audit and a ledger.
+
+    Args:
+        whole: The supervisor and its place; not started yet.
+        database: Where its jobs are.
+    """
 
     def __init__(self, whole: Whole, database: Database) -> None:
         self.whole = whole
@@ -291,7 +297,7 @@ def site(
     with contextlib.ExitStack() as stack:
         database: Database | None = None
         if own:
-            directory = stack.enter_context(short_directory(0o711))
+            directory = stack.enter_context(_reachable_directory())
             database = stack.enter_context(own_database(directory, own_settings or {}))
         whole = stack.enter_context(
             place(None if database is None else database.given, options, **{**SETTINGS, **settings})
@@ -299,3 +305,10 @@ def site(
         made = Site(whole, database or Embedded(whole.directory / "state"))
         stack.callback(made.close)
         yield made
+
+
+@contextlib.contextmanager
+def _reachable_directory() -> Iterator[Path]:
+    with short_directory() as directory:
+        directory.chmod(0o711)
+        yield directory

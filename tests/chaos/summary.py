@@ -41,7 +41,13 @@ class Summary:
     wrong: list[str] = field(default_factory=list)
 
     def count(self, faults: Sequence[Fault], took_s: float) -> None:
-        """Note what became of *faults* that struck together; *took_s*: until the system completed a job."""
+        """
+        What became of *faults* that struck together.
+
+        Args:
+            faults: Healed.
+            took_s: From then until the system was whole and completed a job.
+        """
         bar_s = max(fault.bar_s for fault in faults)
         for fault in faults:
             if not fault.gave_up:

@@ -92,7 +92,13 @@ class Verdict:
 
 
 def judge(lines: Sequence[Line], database: Database) -> Verdict:
-    """Hold the ledger against the database as it is when everything is over."""
+    """
+    Hold the ledger against the database.
+
+    Args:
+        lines: The whole ledger.
+        database: As it is when everything is over.
+    """
     book = _Book(lines)
     duplicates = {pair: database.history.get(pair, "") for pair in book.finished if _is_duplicate(pair, book, database)}
     rules = {

@@ -24,6 +24,7 @@ from pulse.protocol import (
     ALLOWED,
     ANSWERS,
     SUPERVISOR_KINDS,
+    BrokenStreamError,
     Frame,
     FrameReader,
     Hello,
@@ -236,6 +237,14 @@ def test_a_message_is_short_however_long_the_value() -> None:
             with pytest.raises(ProtocolError) as refused:
                 decode_body(struct_, frame)
             assert len(refused.value.message) < 600
+
+
+def test_a_broken_stream_gives_what_came_before() -> None:
+    """Whoever reads gets the frames before the break, also of the same bytes."""
+    good = encode("ping", 1, {})
+    with pytest.raises(BrokenStreamError) as broken:
+        FrameReader().feed(good * 3 + b"\0\0\0\0" + good)
+    assert [frame.kind for frame in broken.value.frames] == ["ping"] * 3
 
 
 @given(rngs)

@@ -32,6 +32,13 @@ def written(text: str | bytes, name: str = "pulse.toml") -> Path:
 
 
 class TestSources:
+    def test_defaults_are_the_documented_ones(self) -> None:
+        settings = load({})
+        assert settings == Settings()
+        assert (settings.lease_s, settings.heartbeat_s, settings.sweep_s, settings.poll_s) == (30.0, 10.0, 10.0, 0.5)
+        assert (settings.batch, settings.max_attempts, settings.max_crashes, settings.drain_s) == (500, 5, 3, 30.0)
+        assert (settings.proof_of_death, settings.backoff, settings.retention_s) == (True, "quadratic", None)
+
     def test_option_over_environment_over_file(self) -> None:
         """What was not given, None or empty, leaves the next source; the file that was read is known."""
         path = written("batch = 7\n")

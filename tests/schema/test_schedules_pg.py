@@ -10,8 +10,10 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 import asyncpg
+import msgspec
 import pytest
 
+from pulse.protocol import HandlerInfo
 from pulse.store.store import Store
 from pulse_actors.runtime.actor import Turn
 from pulse_actors.scheduler.actor import Scheduler
@@ -290,6 +292,20 @@ async def test_pause_resume_delete(connection: Sql) -> None:
     assert await connection.fetchval(f"SELECT pulse.delete_schedule('{identity}')")
     assert not await connection.fetchval(f"SELECT pulse.delete_schedule('{identity}')")
     assert await row_of(connection, other)
+
+
+@pytest.mark.parametrize("first", range(4), ids=["schedule", "handler", "topic", "server"])
+async def test_a_triggered_job_is_resolved(store: Store, connection: Sql, first: int) -> None:
+    options = "topic => 'x', max_attempts => 11, timeout_s => 1.5" if first == 0 else "topic => NULL"
+    identity = await made(connection, f"pulse.create_schedule('n', every_s => 60, {options})")
+    declared = HandlerInfo(max_attempts=12, timeout_s=2.5) if first <= 1 else HandlerInfo()
+    await store.note_handlers({"n": msgspec.structs.replace(declared, topic="y")})
+    if first <= 2:
+        await connection.execute("INSERT INTO pulse.topics VALUES ('y', 13, 3, 3.5)")
+    await connection.execute("UPDATE pulse.topics SET max_attempts = 14, timeout_s = 4.5 WHERE topic = ''")
+    await made(connection, f"pulse.trigger_schedule('{identity}')")
+    row = await connection.fetchrow("SELECT topic, max_attempts, timeout_s FROM pulse.jobs")
+    assert tuple(row or ()) == ("y" if first else "x", 11 + first, 1.5 + first)
 
 
 async def test_trigger_is_of_one(connection: Sql) -> None:

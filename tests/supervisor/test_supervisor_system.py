@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.systems.supervisor_kit import NAMES, four, open_files, supervisor
+from tests.support.systems.supervisor_kit import NAMES, four, open_files, script, supervisor
 from tests.support.waiting import is_alive, until
 
 pytestmark = [pytest.mark.process, pytest.mark.system]
@@ -118,6 +118,12 @@ def test_a_refusal_is_one_line_and_exit_1() -> None:
         assert rig.wait_exit() == 1
         assert rig.lines() == ["pulse-supervisor: the database is too new for this pulse"]
         assert rig.acts().count("pause starts") == 1
+
+
+def test_no_hello_in_time_at_boot_is_one_line_and_exit_1() -> None:
+    with supervisor([script("watchdog", "--mute", hello_s=1.0)]) as rig:
+        assert rig.wait_exit() == 1
+        assert rig.lines() == ["pulse-supervisor: watchdog does not start: no hello 1 s after its start"]
 
 
 def test_the_database_is_no_secret_of_the_command_line_or_the_environment() -> None:

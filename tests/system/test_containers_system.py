@@ -38,7 +38,13 @@ T = TypeVar("T")
 
 
 class Site:
-    """A database, and containers around it."""
+    """
+    A database, and containers around it.
+
+    Args:
+        whole: The place; its own server is not started.
+        stack: Ends what is started.
+    """
 
     def __init__(self, whole: Whole, stack: ExitStack) -> None:
         self.whole = whole

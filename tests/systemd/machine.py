@@ -51,7 +51,13 @@ def why_not() -> str | None:
 
 
 class Machine:
-    """A machine that runs; *init* is its process 1, as this machine sees it."""
+    """
+    It runs.
+
+    Args:
+        init: Its process 1, as this machine sees it.
+        log: What it said while it booted.
+    """
 
     def __init__(self, init: int, log: Path) -> None:
         self._init = init

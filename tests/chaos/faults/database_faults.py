@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from tests.chaos.database import AWAY, Own, Sql, postmaster
-from tests.chaos.faults.fault import Fault, send
+from tests.chaos.faults.fault import Fault, found, send
 from tests.chaos.site import LEASE_S, Site
 from tests.support.waiting import is_alive, until
 
@@ -70,7 +70,9 @@ class KillBackend(Fault):
     row, name = 11, "kill-backend"
 
     def inject(self) -> None:
-        self.hit(lambda: backends(self.site), signal.SIGKILL, "pulse has no session")
+        backends = found(lambda: [row["pid"] for row in self.site.sql.rows(_BACKENDS)])
+        if not backends or not send(self.rng.choice(backends), signal.SIGKILL):
+            self.gave_up = "pulse has no session"
 
 
 class KillPostmaster(Fault):
@@ -209,7 +211,11 @@ class StopBackend(Fault):
     _pid = 0
 
     def inject(self) -> None:
-        self._pid = self.hit(lambda: backends(self.site), signal.SIGSTOP, "pulse has no session")
+        backends = found(lambda: [row["pid"] for row in self.site.sql.rows(_BACKENDS)])
+        if backends:
+            self._pid = self.rng.choice(backends)
+        if not backends or not send(self._pid, signal.SIGSTOP):
+            self.gave_up = "pulse has no session"
 
     def heal(self) -> None:
         if self._pid and _is_backend(self._pid):
@@ -279,10 +285,6 @@ class DropConstraint(Fault):
         there = "SELECT count(*) FROM pg_constraint WHERE conname = 'attempts_pkey'"
         if not self.site.sql.value(there):
             self.site.sql.rows("ALTER TABLE pulse.attempts ADD PRIMARY KEY (job_id, attempt)")
-
-
-def backends(site: Site) -> list[int]:
-    return [row["pid"] for row in site.sql.rows(_BACKENDS)]
 
 
 def _is_backend(pid: int) -> bool:

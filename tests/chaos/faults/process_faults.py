@@ -25,9 +25,14 @@ class KillWorker(Fault):
 
     row, name = 1, "kill-worker"
     kills = True
+    victim = 0
 
     def inject(self) -> None:
-        self.hit(self.site.workers, signal.SIGKILL, "no worker is connected")
+        workers = found(self.site.workers) or []
+        if workers:
+            self.victim = self.rng.choice(workers)
+        if not workers or not send(self.victim, signal.SIGKILL):
+            self.gave_up = "no worker is connected"
 
 
 class KillWorkerWithChild(Fault):
@@ -58,15 +63,19 @@ class StopWorker(Fault):
     row, name = 4, "stop-worker"
     kills = True
     held_s: ClassVar = (LEASE_S * 0.3, LEASE_S * 3)
-    _victim = _start = 0
+    victim = 0
 
     def inject(self) -> None:
-        self._victim = self.hit(self.site.workers, signal.SIGSTOP, "no worker is connected")
-        self._start = processes.start_time(self._victim) or 0
+        workers = found(self.site.workers) or []
+        if workers:
+            self.victim = self.rng.choice(workers)
+            self._start = processes.start_time(self.victim)
+        if not workers or not send(self.victim, signal.SIGSTOP):
+            self.gave_up = "no worker is connected"
 
     def heal(self) -> None:
-        if self._victim and processes.start_time(self._victim) == self._start:
-            send(self._victim, signal.SIGCONT)
+        if self.victim and processes.start_time(self.victim) == self._start:
+            send(self.victim, signal.SIGCONT)
 
 
 class KillActor(Fault):
@@ -75,7 +84,11 @@ class KillActor(Fault):
     row, name = 6, "kill-actor"
 
     def inject(self) -> None:
-        self.hit(lambda: actors(self.site).values(), signal.SIGKILL, "no actor runs")
+        running = found(lambda: actors(self.site)) or {}
+        if running:
+            self.actor = self.rng.choice(sorted(running))
+        if not running or not send(running[self.actor], signal.SIGKILL):
+            self.gave_up = "no actor runs"
 
 
 class KillDispatcher(Fault):
@@ -84,7 +97,9 @@ class KillDispatcher(Fault):
     row, name = 6, "kill-dispatcher"
 
     def inject(self) -> None:
-        self.hit(lambda: filter(None, [actors(self.site).get("dispatcher")]), signal.SIGKILL, "no dispatcher runs")
+        pid = found(lambda: actors(self.site).get("dispatcher"))
+        if not pid or not send(pid, signal.SIGKILL):
+            self.gave_up = "no dispatcher runs"
 
 
 class StopActor(Fault):
@@ -94,7 +109,9 @@ class StopActor(Fault):
     held_s: ClassVar = (4.0, 6.0)
 
     def inject(self) -> None:
-        self.hit(lambda: actors(self.site).values(), signal.SIGSTOP, "no actor runs")
+        running = found(lambda: actors(self.site)) or {}
+        if not running or not send(running[self.rng.choice(sorted(running))], signal.SIGSTOP):
+            self.gave_up = "no actor runs"
 
 
 class KillSupervisor(Fault):

@@ -28,7 +28,13 @@ F = TypeVar("F", bound=Fault)
 
 
 class Trial:
-    """The system, and what one test does to it."""
+    """
+    The system, and what one test does to it.
+
+    Args:
+        site: It runs.
+        load: It is at rest.
+    """
 
     def __init__(self, site: Site, load: Load) -> None:
         self.site = site
@@ -87,7 +93,13 @@ class Trial:
 
 
 class Held:
-    """Jobs that have started and wait."""
+    """
+    Jobs that have started and wait.
+
+    Args:
+        site: Where.
+        count: How many.
+    """
 
     def __init__(self, site: Site, count: int) -> None:
         self._site = site

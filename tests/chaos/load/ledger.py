@@ -60,7 +60,12 @@ class Line:
 
 
 class Ledger:
-    """The ledger as one process writes it; made anew by a fork."""
+    """
+    The ledger as one process writes it; made anew by a fork.
+
+    Args:
+        directory: Where all files lie.
+    """
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory

@@ -85,7 +85,15 @@ class Shape:
 
 
 class Producer(Turns):
-    """Submits jobs at a steady rate, each until it is acknowledged."""
+    """
+    Submits jobs at a steady rate, each until it is acknowledged.
+
+    Args:
+        socket: The server's.
+        ledger: Where it writes what it does.
+        shape: What it submits.
+        rng: Chooses.
+    """
 
     def __init__(self, socket: Path, ledger: Ledger, shape: Shape, rng: random.Random) -> None:
         super().__init__()
@@ -136,7 +144,16 @@ class Producer(Turns):
 
 
 class Load:
-    """Everybody who wants something; use it as a context manager."""
+    """
+    Everybody who wants something; use it as a context manager.
+
+    Args:
+        socket: The server's.
+        ledger: Where producers write.
+        shape: What is submitted.
+        seed: Of every choice.
+        operators: Those that are there, too.
+    """
 
     def __init__(
         self, socket: Path, ledger: Ledger, shape: Shape, seed: int, operators: Sequence[Operator] = ()

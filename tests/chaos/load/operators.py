@@ -38,7 +38,13 @@ OPTIONS: Final[Mapping[str, Sequence[Any]]] = {
 
 
 class Operator(Turns):
-    """One operator."""
+    """
+    One operator.
+
+    Args:
+        site: Of what.
+        rng: Chooses.
+    """
 
     def __init__(self, site: Site, rng: random.Random) -> None:
         super().__init__()

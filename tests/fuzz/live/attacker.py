@@ -59,7 +59,13 @@ class Orders(msgspec.Struct, frozen=True):
 
 
 class Attack:
-    """The attack of one process."""
+    """
+    The attack of one process.
+
+    Args:
+        orders: What to do.
+        tell: Called with what is to be known.
+    """
 
     def __init__(self, orders: Orders, tell: Callable[[dict[str, object]], None]) -> None:
         self._orders = orders

@@ -17,7 +17,13 @@ SETTLE_S: Final = 20.0  # a connection that is half open is closed by then
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What one process has."""
+    """
+    What one process has.
+
+    Attributes:
+        sockets: Its descriptors that are sockets.
+        fds: All of them.
+    """
 
     rss_bytes: int
     fds: int

@@ -171,7 +171,14 @@ class Attackers:
 
 
 class Scene:
-    """A run."""
+    """
+    A run.
+
+    Args:
+        whole: A system that was not started yet.
+        plan: How much of everything.
+        show: Called with what is going on.
+    """
 
     def __init__(self, whole: Whole, plan: Plan, show: Callable[[str], None]) -> None:
         self._whole = whole

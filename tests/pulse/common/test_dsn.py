@@ -130,3 +130,7 @@ def test_they_are_random() -> None:
     assert len(set(made)) == len(made)
     for bit in range(62):
         assert {value >> bit & 1 for value in made} == {0, 1}
+
+
+def test_none() -> None:
+    assert ids.uuid7s(0) == []

@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 
 from tests.support.servers.fake_server import FakeServer, Heard, job, pair
-from tests.support.systems.worker_kit import APP, args, at_work, check_endings, hold, worker
+from tests.support.systems.worker_kit import APP, args, at_work, check_endings, worker
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.process, pytest.mark.timed]
@@ -64,9 +64,11 @@ def test_jobs_start_in_the_order_received(backend: str, tmp_path: Path) -> None:
 
 def test_what_comes_behind_a_long_job_is_given_back(tmp_path: Path) -> None:
     """It was under way when this process had slowed down; another one may have a slot for it."""
+    gate = tmp_path / "gate"
     with at_work("--concurrency", "1") as (child, _):
         late = job("nothing")
-        _, gate = hold(child, tmp_path)
+        child.assign([job("wait", args(gate=str(gate)))])
+        child.take("started")
         child.assign([late])
         assert child.take_results(1) == [[*pair(late), "release", None]]
         gate.touch()

@@ -20,7 +20,13 @@ class Pair:
 
 
 class Authority:
-    """Somebody who vouches."""
+    """
+    Somebody who vouches.
+
+    Args:
+        directory: Where its files are.
+        name: Of it.
+    """
 
     def __init__(self, directory: Path, name: str = "ca") -> None:
         self._directory = directory

@@ -46,7 +46,12 @@ def why_not() -> str | None:
 
 
 class Container:
-    """Process 1, and what it has started."""
+    """
+    Process 1, and what it has started.
+
+    Args:
+        process: ``unshare``, which ends as process 1 does.
+    """
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self.process = process

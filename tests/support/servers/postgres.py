@@ -84,7 +84,12 @@ def to_test_on() -> list[Installation]:
 
 
 class Postgres:
-    """A running server and the databases on it, for fixtures: everything here blocks."""
+    """
+    A running server and the databases on it, for fixtures: everything here blocks.
+
+    Args:
+        dsn: Its super-user's DSN, of any database.
+    """
 
     def __init__(self, dsn: str) -> None:
         self.dsn = dsn

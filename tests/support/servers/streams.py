@@ -42,7 +42,14 @@ class Reader:
 
 
 class JsonLines(Generic[T]):
-    """A file to which programs append JSON objects, a line each; *made* makes entries of them, and *key* finds them."""
+    """
+    A file to which programs append JSON objects, a line each; other lines are passed over.
+
+    Args:
+        path: Where it is, or will be.
+        made: What a line becomes.
+        key: What it is found by.
+    """
 
     def __init__(self, path: Path, made: Callable[[dict[str, Any]], T], key: Callable[[T], object]) -> None:
         self._path = path

@@ -108,11 +108,9 @@ class Floor:
         self.deaths.watch(worker, os.pidfd_open(worker.facts.pid), hear_out)
         return worker
 
-    def working(self, pid: int, **facts: Any) -> RegisteredWorker:
+    def working(self, pid: int) -> RegisteredWorker:
         """A watched worker in a process."""
-        worker = new_worker(identity_of(pid), pid)
-        worker.facts = replace(worker.facts, **facts)
-        return self.watch(worker)
+        return self.watch(new_worker(identity_of(pid), pid))
 
     async def running(self, worker: RegisteredWorker, *, started: bool = True, **columns: Any) -> bytes:
         """A RUNNING row that the worker holds, and knows of; its id."""

@@ -10,7 +10,7 @@ import subprocess
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, Self
 from urllib.parse import parse_qs, urlsplit
@@ -31,7 +31,13 @@ PAUSE_S: Final = 0.02  # between two submits of the load
 
 
 class Backups:
-    """Base backups of a server, and what is restored from them."""
+    """
+    Base backups of a server, and what is restored from them.
+
+    Args:
+        database: The server.
+        directory: Where they are kept.
+    """
 
     def __init__(self, database: Own, directory: Path) -> None:
         self.database = database
@@ -72,7 +78,13 @@ def copied(source: Path, target: Path) -> None:
 
 
 class Load:
-    """Submits short jobs all the time, from a thread, and goes on whatever is answered."""
+    """
+    Submits short jobs all the time, from a thread, and goes on whatever is answered.
+
+    Attributes:
+        acked: Jobs that were acknowledged.
+        refused: What was said of the others.
+    """
 
     def __init__(self, whole: Whole) -> None:
         self.acked: list[UUID] = []
@@ -185,20 +197,6 @@ def ask(database: Own, *statements: str) -> object:
 
 
 @contextlib.contextmanager
-def beside(server: Mapping[str, str], **settings: str) -> Iterator[tuple[Whole, Own, Sql]]:
-    """A system on a server of its own, started, and a session of a super-user, made anew when the server was away."""
-    with contextlib.ExitStack() as stack:
-        whole = stack.enter_context(place("", **settings))
-        home = whole.directory / "server"
-        home.mkdir(mode=0o711)
-        database = stack.enter_context(own_database(home, server))
-        whole.set_dsn(database.dsn)
-        whole.env["PULSE_DSN"] = database.dsn  # of `pulse doctor`
-        whole.start()
-        yield whole, database, stack.enter_context(contextlib.closing(Sql(database.dsn)))
-
-
-@contextlib.contextmanager
 def replicated(**settings: str) -> Iterator[tuple[Whole, Pair]]:
     """A system that runs on a primary, and knows its standby."""
     with contextlib.ExitStack() as stack:
@@ -217,5 +215,13 @@ def replicated(**settings: str) -> Iterator[tuple[Whole, Pair]]:
 @contextlib.contextmanager
 def restorable(**settings: str) -> Iterator[tuple[Whole, Backups, Sql]]:
     """A system that runs, on a server beside it that can be restored."""
-    with beside(SERVER, **SETTINGS, **settings) as (whole, database, sql):
+    with contextlib.ExitStack() as stack:
+        whole = stack.enter_context(place("", **SETTINGS, **settings))
+        home = whole.directory / "server"
+        home.mkdir(mode=0o711)
+        database = stack.enter_context(own_database(home, SERVER))
+        whole.set_dsn(database.dsn)
+        whole.start()
+        sql = Sql(database.dsn)
+        stack.callback(sql.close)
         yield whole, Backups(database, whole.directory), sql

@@ -42,7 +42,12 @@ class Got:
 
 
 class Peer:
-    """One connection to a server: to the socket at *path*, or one that was made."""
+    """
+    One connection to a server.
+
+    Args:
+        path: The socket; or a connection to it.
+    """
 
     def __init__(self, path: Path | socket.socket) -> None:
         self._socket = path if isinstance(path, socket.socket) else socket.socket(socket.AF_UNIX)
@@ -93,7 +98,12 @@ class Peer:
         return self._number
 
     def answer(self, number: int) -> Body:
-        """The answer to the request of that number; an error raises `Refused`."""
+        """
+        The answer to the request of that number.
+
+        Raises:
+            Refused: It was an error.
+        """
         got = self.take(lambda one: one.request == number, f"the answer to {number}")
         if got.kind == "error":
             raise Refused(got.body["code"], got.body["message"])

@@ -59,7 +59,6 @@ class System:
     Attributes:
         path: The socket of workers and clients.
         process: The supervisor, once started.
-        errors: Its log.
     """
 
     def __init__(
@@ -68,10 +67,9 @@ class System:
         self.dsn = dsn
         self.runtime_dir = directory / "run"
         self.path = self.runtime_dir / "pulse.sock"
-        self.directory = directory
-        self.errors = directory / "errors"
-        self.errors.touch()
-        self._log = JsonLines[Body](self.errors, dict, lambda entry: entry.get("event"))
+        self._errors = directory / "errors"
+        self._errors.touch()
+        self._log = JsonLines[Body](self._errors, dict, lambda entry: entry.get("event"))
         inherited = {key: value for key, value in os.environ.items() if not key.startswith(("PULSE_", "NOTIFY_"))}
         told = {"PULSE_LOG_FORMAT": "json", "PULSE_LOG_LEVEL": "debug", "PULSE_STATE_DIR": str(directory / "state")}
         self._env = {**inherited, **told, **(env or {})}
@@ -84,28 +82,24 @@ class System:
     # Its life.
 
     def start(self) -> None:
-        already = len(self.log("supervisor_ready"))
-        process = self.spawn()
-
-        def is_ready() -> bool:
-            assert process.poll() is None, self.errors.read_text("utf-8")
-            return len(self.log("supervisor_ready")) > already
-
-        until(is_ready, "supervisor_ready")
-
-    def spawn(self, *options: str) -> subprocess.Popen[bytes]:
-        """Start it, without waiting for anything."""
         assert self.process is None
-        with self.errors.open("ab") as sink:
+        already = len(self.log("supervisor_ready"))
+        with self._errors.open("ab") as sink:
             self.process = subprocess.Popen(
-                [*self._command, *options],
+                self._command,
                 env=self._env,
                 stdin=subprocess.DEVNULL,
                 stdout=sink,
                 stderr=sink,
-                cwd=self.directory,
+                cwd=self._errors.parent,
             )
-        return self.process
+
+        def is_ready() -> bool:
+            assert self.process is not None
+            assert self.process.poll() is None, self._errors.read_text("utf-8")
+            return len(self.log("supervisor_ready")) > already
+
+        until(is_ready, "supervisor_ready")
 
     def stop(self) -> int:
         """Ask it to stop; its exit code."""
@@ -223,10 +217,9 @@ class System:
 
 
 @contextlib.contextmanager
-def short_directory(mode: int = 0o700) -> Iterator[Path]:
-    """A new directory with a short name, since a socket's path has 107 bytes; private, unless *mode* says otherwise."""
+def short_directory() -> Iterator[Path]:
+    """A new private directory with a short name: a socket's path has 107 bytes."""
     place = Path(tempfile.mkdtemp(prefix="pulse-y-"))
-    place.chmod(mode)
     try:
         yield place
     finally:

@@ -95,6 +95,8 @@ class Whole(system.System):
 
     def __init__(self, dsn: str | None, directory: Path, env: Mapping[str, str], options: Sequence[str] = ()) -> None:
         super().__init__(dsn or "", directory, clean_environment(**env), options)
+        self.directory = directory
+        self.errors = self._errors
         self.env = {
             **self._env,
             "PULSE_RUNTIME_DIR": str(self.runtime_dir),
@@ -113,6 +115,20 @@ class Whole(system.System):
         """Its database is that one, made after its place was."""
         self.dsn = dsn
         self._command[self._command.index("--dsn") + 1] = dsn
+
+    def spawn(self, *options: str) -> subprocess.Popen[bytes]:
+        """Start it, without waiting for anything."""
+        assert self.process is None
+        with self.errors.open("ab") as sink:
+            self.process = subprocess.Popen(
+                [*self._command, *options],
+                env=self.env,
+                stdin=subprocess.DEVNULL,
+                stdout=sink,
+                stderr=sink,
+                cwd=self.directory,
+            )
+        return self.process
 
     def close(self) -> None:
         with contextlib.ExitStack() as stack:
@@ -219,12 +235,10 @@ def _entry(row: dict[str, object]) -> Entry:
 @contextmanager
 def place(dsn: str | None, options: Sequence[str] = (), **settings: str) -> Iterator[Whole]:
     """A place for a system, with nothing running in it yet."""
-    # As root, the embedded PostgreSQL runs as another user, who has to get through.
-    with (
-        system.short_directory(0o711) as directory,
-        contextlib.closing(Whole(dsn, directory, settings, options)) as whole,
-    ):
-        yield whole
+    with system.short_directory() as directory:
+        directory.chmod(0o711)  # as root, the embedded PostgreSQL runs as another user, who has to get through
+        with contextlib.closing(Whole(dsn, directory, settings, options)) as whole:
+            yield whole
 
 
 def clean_environment(**more: str) -> dict[str, str]:

@@ -32,7 +32,12 @@ PIPE_BYTES: Final = 4096
 
 
 class Unread:
-    """A pipe that is full from the beginning, and that nobody reads until asked."""
+    """
+    A pipe that is full from the beginning, and that nobody reads until asked.
+
+    Args:
+        path: Where it is.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -1,8 +1,8 @@
 """
 The identity of a peer: an account of this machine, as the kernel names it, or a user who logged in over TCP.
 
-The hello decides. Over TCP it has user and password, which may take a bcrypt check; on the Unix socket the kernel has
-named the account before.
+The hello settles it. Over TCP it carries user and password, which may take a bcrypt check; on the Unix sockets the
+kernel names the account before.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from pulse.store.operators.transaction import Operator
 from pulse_actors.shared import identity as identities
 from pulse_actors.shared.audit import operator_of
 
-ANYBODY: Final = "anybody"  # the user of a server that requires no login
+ANYBODY: Final = "anybody"  # the user of a server that asks for none
 
 
 @dataclass(frozen=True, slots=True)
 class AuthenticatedPeer:
     """
-    A peer with a verified identity.
+    A peer whose identity is settled.
 
     Attributes:
         operator: Its identity, for audit and messages.
-        rights: Its rights.
+        rights: What it may do.
         peer: Its process; None: on another machine.
-        source: Its address; None: on this machine.
+        source: Its address, of another machine.
         counted_as: What its address is counted as, see ``source_of``.
     """
 
@@ -43,17 +43,17 @@ class AuthenticatedPeer:
 
     @property
     def uid(self) -> int | None:
-        """User id of its process."""
+        """Of its process."""
         return None if self.peer is None else self.peer.uid
 
     @property
     def pid(self) -> int:
-        """Its process id; 0 on another machine."""
+        """Of its process; 0 of another machine."""
         return 0 if self.peer is None else self.peer.pid
 
     @property
     def asker(self) -> int | str | None:
-        """The process or address that its requests count for, over all of its connections; None: unknown."""
+        """Whose its requests are, on however many connections: a process, or a source; None: nobody knows."""
         return self.counted_as or self.pid or None
 
     def worker(self, host: identities.Host, name: str, session: bytes | None) -> tuple[str, bytes]:
@@ -61,8 +61,8 @@ class AuthenticatedPeer:
         Its identity as the worker *name*, and its session.
 
         Args:
-            name: The name from its hello.
-            session: The session that it says it was given before.
+            name: What it calls itself.
+            session: What it says that it was given before.
         """
         if self.peer is not None:
             identity = identities.compose(host, self.peer, name)
@@ -71,18 +71,18 @@ class AuthenticatedPeer:
         return identities.compose_remote(self.operator.user or ANYBODY, mine, name), mine
 
 
-ANONYMOUS: Final = AuthenticatedPeer(Operator(), NOTHING)  # before its hello
+ANONYMOUS: Final = AuthenticatedPeer(Operator(), NOTHING)  # until its hello has come
 
 
 class PeerAuth(Protocol):
-    """How a peer connected."""
+    """Where a peer came in."""
 
     async def admit(self, hello: Hello) -> AuthenticatedPeer:
         """
-        Verify the peer that says *hello*.
+        Who says *hello*.
 
         Raises:
-            UnauthorizedError: The credentials are missing or wrong.
+            UnauthorizedError: It does not say so, or it is not true.
         """
         ...
 
@@ -90,13 +90,13 @@ class PeerAuth(Protocol):
 @dataclass(frozen=True, slots=True)
 class LocalPeerAuth:
     """
-    A Unix socket: the kernel names the peer's account, and nothing that the peer sends changes that.
+    A Unix socket: the kernel names the account of the peer, and nothing that the peer sends changes that.
 
     Attributes:
         peer: The process.
-        rights: Rights of its account.
-        host: This host.
-        greeted: Called after its hello.
+        rights: What its account may do.
+        host: This one.
+        greeted: Called when it has said hello.
     """
 
     peer: identities.Peer
@@ -105,7 +105,7 @@ class LocalPeerAuth:
     greeted: Callable[[], None]
 
     async def admit(self, hello: Hello) -> AuthenticatedPeer:
-        """Accept it at once."""
+        """At once."""
         del hello
         self.greeted()
         return AuthenticatedPeer(operator_of(self.peer.uid, self.peer.pid, self.host), self.rights, self.peer)
@@ -117,11 +117,11 @@ class RemotePeerAuth:
     TCP.
 
     Attributes:
-        address: Its address.
-        source: The same, for counting guesses of passwords.
-        logins: The users who may log in; None: no login is required.
-        host: This host.
-        greeted: Called after its hello.
+        address: Where it comes from.
+        source: The same, for counting guesses.
+        logins: The users who may log in; None: everybody.
+        host: This one.
+        greeted: Called when it is.
     """
 
     address: str
@@ -131,7 +131,7 @@ class RemotePeerAuth:
     greeted: Callable[[], None]
 
     async def admit(self, hello: Hello) -> AuthenticatedPeer:
-        """Verify user and password."""
+        """By user and password."""
         user, rights = ANYBODY, EVERYTHING
         if self.logins is not None:
             if hello.user is None or hello.password is None:

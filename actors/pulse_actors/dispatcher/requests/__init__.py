@@ -1,5 +1,5 @@
 """
-The requests of clients.
+What clients ask, and how each request is answered.
 
 - jobs: requests about jobs
 - schedules: requests about schedules

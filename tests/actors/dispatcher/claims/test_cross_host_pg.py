@@ -68,6 +68,7 @@ async def ear(connection: Sql) -> Ear:
 async def listening(
     target: Target, channels: Mapping[str, Callable[[str], None]], began: Callable[[], None]
 ) -> AsyncIterator[None]:
+    """Somebody listens meanwhile."""
     task = asyncio.create_task(listen(target, channels, began))
     try:
         yield
@@ -78,6 +79,7 @@ async def listening(
 
 @asynccontextmanager
 async def telling_it(news: CrossHostHints) -> AsyncIterator[None]:
+    """Its loop runs."""
     task = asyncio.create_task(news.run())
     try:
         yield
@@ -304,6 +306,7 @@ def small_server() -> Iterator[Postgres]:
 
 @pytest.fixture
 def database(small_server: Postgres) -> Iterator[str]:
+    """A fresh database of it."""
     with small_server.database() as made:
         yield made
 
@@ -318,6 +321,7 @@ async def sql(database: str) -> AsyncIterator[Sql]:
 
 @pytest.fixture
 async def queue(database: str) -> AsyncIterator[NotifyQueue]:
+    """Somebody who fills it."""
     made = NotifyQueue(database)
     yield made
     await made.close()

@@ -26,6 +26,8 @@ Interruption = Callable[[], Awaitable[None]]
 
 
 def leave(bench: Bench, worker: RegisteredWorker) -> Interruption:
+    """What happens when a worker goes just then."""
+
     async def gone() -> None:
         bench.registry.leave(worker)
 
@@ -33,6 +35,8 @@ def leave(bench: Bench, worker: RegisteredWorker) -> Interruption:
 
 
 def cancel(bench: Bench, identity: bytes) -> Interruption:
+    """What happens when an operator's cancel is answered just then."""
+
     async def canceled() -> None:
         found = await bench.store.cancel([identity])
         bench.claims.handout.forget((job.id, job.attempt) for job in found if job.worker is not None)
@@ -42,6 +46,7 @@ def cancel(bench: Bench, identity: bytes) -> Interruption:
 
 @pytest.fixture
 def bench(store: Store, connection: Sql, monkeypatch: Patch) -> Bench:
+    """A claim loop without workers."""
     return Bench(store, connection, monkeypatch)
 
 
@@ -60,6 +65,17 @@ async def test_a_pass_hands_out_what_is_due(bench: Bench, connection: Sql) -> No
     assert set(worker.held) == set(pairs_of(worker))
     assert await bench.claims.loop.pass_once() is False
     assert [(await read(connection, one))["locked_by"] for one in (low, high, middle)] == [None, "w", "w"]
+
+
+async def test_a_job_goes_to_who_names_it(bench: Bench, connection: Sql) -> None:
+    """A claim whose seat does not name it is passed on in the database before it is assigned."""
+    wrong = bench.join("wrong", names=["m"], capacity=20)
+    heir = bench.join("right", capacity=1)
+    job = await bench.waiting()
+    await bench.claims.loop.pass_once()
+    assert (pairs_of(wrong), pairs_of(heir)) == ([], [(job, 1)])
+    assert set(heir.held) == {(job, 1)}
+    assert await state(connection, job) == ("RUNNING", "right", 1, 0)
 
 
 @pytest.mark.parametrize("when", ["claim", "move"])
@@ -111,6 +127,22 @@ async def test_a_job_that_is_canceled_while_it_is_claimed(bench: Bench, connecti
     assert (await state(connection, canceled))[0] == "CANCELED"
 
 
+async def test_nothing_is_claimed_after_the_close(bench: Bench, connection: Sql) -> None:
+    """Once dispatch is closed no pass claims anything; what was under way is given back for the successor."""
+    worker = bench.join("w")
+    job = await bench.waiting()
+
+    async def close() -> None:
+        bench.registry.closed, worker.draining = True, True
+
+    bench.after("claim", close)
+    await bench.claims.loop.pass_once()
+    assert pairs_of(worker) == []
+    assert await state(connection, job) == ("PENDING", None, 1, 1)
+    await bench.claims.loop.pass_once()
+    assert await state(connection, job) == ("PENDING", None, 1, 1)
+
+
 async def test_long_args_are_spread_over_frames(bench: Bench, connection: Sql) -> None:
     """No frame grows far beyond a megabyte; the order is kept across frames."""
     worker = bench.join("w", capacity=9)
@@ -134,6 +166,23 @@ async def test_what_a_worker_does_not_list_is_given_back(bench: Bench, connectio
     assert await state(connection, older) == ("RETRYING", None, 2, 1)
     assert await state(connection, unlisted) == ("PENDING", None, 1, 1)
     assert await state(connection, foreign) == ("RUNNING", "v", 1, 0)
+
+
+async def test_a_full_claim_that_fails_is_not_repeated_at_once(bench: Bench, connection: Sql) -> None:
+    """It took too long: what is known is claimed meanwhile, from its cursor."""
+    worker = bench.join("w")
+    await bench.waiting()
+    await bench.claims.loop.pass_once()
+    bench.claims.signal.wake()
+    bench.claims.signal.cursors._full_s = float("-inf")
+    bench.after("claim", lost)
+    with pytest.raises(UnavailableError, match="nothing was changed"):
+        await bench.claims.loop.pass_once()
+    bench.claims.signal.cursors._full_s = float("inf")  # however long it took
+    job = await bench.waiting()
+    await bench.claims.loop.pass_once()
+    assert (job, 1) in pairs_of(worker)
+    assert bench.claims.signal.cursors._wanted  # and it is made up for
 
 
 async def test_a_full_claim_that_fails_has_its_cost(bench: Bench, monkeypatch: Patch) -> None:

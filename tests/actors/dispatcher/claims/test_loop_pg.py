@@ -27,6 +27,7 @@ from pulse_actors.dispatcher.claims import handout
 from pulse_actors.dispatcher.claims import loop as claiming
 from pulse_actors.dispatcher.claims.cursors import PRIORITIES, LevelStart
 from pulse_actors.dispatcher.claims.handout import _extra, _parts
+from pulse_actors.dispatcher.claims.quarantine import REFUSED_S
 from pulse_actors.dispatcher.claims.work_signal import FAR_S
 from pulse_actors.dispatcher.workers.policies import TopicPolicies
 from pulse_actors.dispatcher.workers.records import DOUBTFUL_BEATS, HeldJob
@@ -96,29 +97,38 @@ class Bench(recovery_kit.Bench):
 
 @pytest.fixture
 def bench(store: Store, connection: Sql, monkeypatch: Patch) -> Bench:
+    """A claim loop without workers."""
     return Bench(store, connection, monkeypatch)
 
 
 # When.
 
 
-async def test_a_wake(bench: Bench) -> None:
-    """Now: a claim is made; a full one where no level is named. Later: when it is due. Much later: by the poll."""
-    signal = bench.claims.signal
-    for wake in (signal.wake, signal.wake_recent):
+async def test_a_wake_that_names_no_level(bench: Bench) -> None:
+    """Now: the next claim is a full one. Later: when it is due. Much later: the poll finds it."""
+    bench.rest()
+    bench.claims.signal.wake_recent(5.0)
+    bench.claims.signal.wake_recent(FAR_S)
+    assert bench.due == [None]
+    for wake in (bench.claims.signal.wake, bench.claims.signal.wake_recent):
         bench.rest()
         wanted = bench.wants_full
         wake()
         assert (wanted, bench.wants_full) == (False, True)
+    assert bench.due == [None]
+
+
+async def test_a_wake_that_names_its_level(bench: Bench) -> None:
+    """The same; what is known of the level is remembered, and a full claim is not needed."""
     bench.rest()
-    for delay_s in (5.0, FAR_S):
-        signal.wake_recent(delay_s)
-        signal.wake_level(LEVEL, delay_s)
-    assert bench.due == [None, LEVEL]
-    assert signal.cursors.starts([TOPIC]) == []
-    signal.wake_level(LEVEL)
-    assert [start.priority for start in signal.cursors.starts([TOPIC])] == [3]
+    bench.claims.signal.wake_level(LEVEL, 5.0)
+    bench.claims.signal.wake_level(LEVEL, FAR_S)
+    assert bench.due == [LEVEL]
+    assert bench.claims.signal.cursors.starts([TOPIC]) == []
+    bench.claims.signal.wake_level(LEVEL)
+    assert [start.priority for start in bench.claims.signal.cursors.starts([TOPIC])] == [3]
     assert not bench.wants_full
+    assert bench.due == [LEVEL]
 
 
 async def test_what_became_due_during_a_claim(bench: Bench) -> None:
@@ -210,6 +220,27 @@ async def test_an_outage_is_logged_now_and_then(monkeypatch: Patch) -> None:
 # From where.
 
 
+async def test_much_work_behind_the_cursor(bench: Bench) -> None:
+    """A transaction that took long has committed many jobs: one full claim, and the next ones go on where it ended."""
+    worker = bench.join(capacity=2)
+    newest = await bench.waiting(next_run_at=datetime.now(UTC) - timedelta(seconds=1))
+    await bench.claims.loop.pass_once()
+    late = [await bench.waiting(next_run_at=PAST + timedelta(seconds=place)) for place in range(6)]
+    bench.claims.signal.wake()
+    bench.claims.signal.cursors._full_s = float("-inf")
+    for _ in range(4):
+        worker.held.clear()
+        await bench.claims.loop.pass_once()
+    assert jobs_of(worker) == [newest, *late]
+    assert [levels is None for levels in bench.levels] == [True, True, False, False, False]
+    bench.claims.signal.wake_level(Level(TOPIC, 0))
+    worker.held.clear()
+    await bench.claims.loop.pass_once()
+    ((_, _, from_s),) = cast("list[LevelStart]", bench.levels[-1])
+    assert from_s is not None
+    assert from_s > PAST.timestamp() + 60, "it does not walk over what lies behind it again"
+
+
 def broken(topics: Sequence[str]) -> StatementError:
     """What the database says of a claim of these: not even which jobs there are can be read."""
     return StatementError(f"invalid page of {topics}", sqlstate="XX001", statement="claim_jobs")
@@ -231,6 +262,28 @@ def break_topic(bench: Bench) -> None:
 
     bench.monkeypatch.setattr(bench.store, "claim", broken_claim)
     bench.monkeypatch.setattr(bench.store.aside, "claimable", broken_look)
+
+
+async def test_a_topic_that_cannot_be_read(bench: Bench) -> None:
+    """A broken page under a whole topic: other topics go on, and its own is tried now and then."""
+    worker, other = bench.join(), bench.join("v", topics=("u",))
+    job, elsewhere = await bench.waiting(), await bench.waiting(topic="u")
+    claim = bench.store.claim
+    break_topic(bench)
+    with capture_logs() as logs:
+        await bench.claims.loop.pass_once()
+        bench.claims.signal.wake()
+        bench.claims.signal.cursors._full_s = float("-inf")
+        await bench.claims.loop.pass_once()
+    assert [entry["topics"] for entry in logs if entry["event"] == "claim_failed"] == [(TOPIC,)]
+    assert (jobs_of(worker), jobs_of(other)) == ([], [elsewhere])
+    bench.monkeypatch.setattr(bench.store, "claim", claim)
+    bench.claims.signal.wake()
+    assert [pause_s for _, pause_s, _ in bench.claims.quarantine._pauses.values()] == [REFUSED_S]
+    bench.claims.quarantine._pauses.clear()
+    bench.claims.signal.cursors._full_s = float("-inf")
+    await bench.claims.loop.pass_once()
+    assert jobs_of(worker) == [job]
 
 
 async def test_topics_that_are_claimed_together_go_on(bench: Bench) -> None:
@@ -318,6 +371,25 @@ async def test_a_job_that_cannot_be_read_in_time(bench: Bench) -> None:
     assert failed._pauses == {}
 
 
+async def test_news_of_what_a_claim_has_passed(bench: Bench) -> None:
+    """A job that is committed while a claim brings later ones is claimed by the next one."""
+    worker = bench.join()
+    bench.rest()
+    now = datetime.now(UTC)
+    later = await bench.waiting(next_run_at=now - timedelta(seconds=1))
+    bench.claims.signal.wake_level(Level(TOPIC, 0), due_s=now.timestamp() - 1)
+    early: list[bytes] = []
+
+    async def commit() -> None:
+        early.append(await bench.waiting(next_run_at=now - timedelta(seconds=3)))
+        bench.claims.signal.wake_level(Level(TOPIC, 0), due_s=now.timestamp() - 3)
+
+    bench.after("claim", commit)
+    await bench.claims.loop.pass_once()
+    await bench.claims.loop.pass_once()
+    assert jobs_of(worker) == [later, *early]
+
+
 async def test_the_first_claim_is_full_and_the_next_is_not(bench: Bench) -> None:
     """A full claim counts from its end; what it found is known, and claimed from there."""
     await bench.waiting(priority=3)
@@ -381,6 +453,25 @@ async def test_who_comes_to_topics_that_others_serve_wants_no_full_claim(bench: 
         assert (bench.claims.signal.cursors._wanted, bench.claims.signal.cursors._recent) == (wanted, not wanted)
 
 
+async def test_a_claim_that_did_not_bring_all_it_could(bench: Bench) -> None:
+    """There is nothing more for now; one that did is followed by another."""
+    await bench.waiting()
+    worker = bench.join(capacity=2)
+    assert await bench.claims.loop.pass_once() is False
+    await bench.waiting()
+    bench.claims.signal.wake_level(Level(TOPIC, 0))
+    assert await bench.claims.loop.pass_once() is True
+    assert worker.credit == 0
+
+
+async def test_where_nothing_is_known_nothing_is_asked(bench: Bench) -> None:
+    """Between two full claims a topic without known levels costs no statement."""
+    bench.rest()
+    bench.join()
+    assert await bench.claims.loop.pass_once() is False
+    assert bench.levels == []
+
+
 async def test_where_nothing_waits_nothing_is_claimed(bench: Bench) -> None:
     """A place that becomes free costs no statement; work that is told of is claimed by who serves its topic, alone."""
     worker, _ = bench.join(), bench.join("v", topics=("u",))
@@ -398,6 +489,35 @@ async def test_where_nothing_waits_nothing_is_claimed(bench: Bench) -> None:
         await bench.claims.loop.pass_once()
     assert jobs_of(worker) == [first, second]
     assert len(bench.levels) == 1
+
+
+async def test_work_that_nobody_tells_of(bench: Bench) -> None:
+    """Somebody has room after a poll that found the worker full: what is known is looked at, as it was not then."""
+    worker, _ = bench.join(capacity=1), bench.join("v", topics=("u",))
+    await bench.waiting(topic="u")
+    await bench.waiting()
+    await bench.claims.loop.pass_once()  # brings all that it could
+    await bench.claims.loop.pass_once()
+    worker.held.clear()
+    await bench.claims.loop.pass_once()  # nothing is left
+    worker.held[bytes(16), 1] = HeldJob("n", TOPIC)  # by its INSERT
+    job = await bench.waiting(next_run_at=datetime.now(UTC))
+    bench.claims.signal.cursors._full_s = float("-inf")
+    await bench.claims.loop.pass_once()
+    bench.rest()
+    assert job not in jobs_of(worker)
+    worker.held.clear()
+    await bench.claims.loop.pass_once()
+    assert jobs_of(worker)[-1] == job
+
+
+async def test_a_pass_without_workers_is_no_full_claim(bench: Bench) -> None:
+    """What was wanted is still wanted when somebody comes."""
+    job = await bench.waiting()
+    assert await bench.claims.loop.pass_once() is False
+    worker = bench.join()
+    await bench.claims.loop.pass_once()
+    assert jobs_of(worker) == [job]
 
 
 async def test_dispatch_that_closes_while_a_claim_waits_for_its_turn(bench: Bench) -> None:
@@ -531,7 +651,8 @@ async def test_what_a_refused_claim_took(bench: Bench) -> None:
     assert await bench.connection.fetchval("SELECT count(*) FROM pulse.attempts") == 0
 
 
-async def test_where_a_worker_lists_all_that_it_holds_nothing_is_said(bench: Bench) -> None:
+async def test_nothing_to_give_back_is_not_told(bench: Bench) -> None:
+    """Where a worker lists all that it holds there is nothing to say."""
     job = await forge(bench.connection, "RUNNING", locked_by="w")
     with capture_logs() as logs:
         assert set(await bench.claims.in_doubt.give_back_unlisted("w", {(job, 1)})) == {(job, 1)}
@@ -539,6 +660,7 @@ async def test_where_a_worker_lists_all_that_it_holds_nothing_is_said(bench: Ben
 
 
 def test_a_frame_holds_one_job_at_least(monkeypatch: Patch) -> None:
+    """A job that is longer than a frame should be is a frame by itself, and none is empty."""
     monkeypatch.setattr(handout, "ASSIGN_CHARS", 10)
     long, short = CLAIM._replace(args="x" * 11), CLAIM._replace(args="x" * 5)
     assert list(_parts([long, long, short, short, short])) == [[long], [long], [short, short], [short]]
@@ -622,6 +744,7 @@ async def test_a_topic_that_ages(bench: Bench) -> None:
 
 
 async def test_passing_on_to_nobody_new(bench: Bench, store: Store, monkeypatch: Patch) -> None:
+    """A claim whose seat runs it is neither passed on nor put back."""
     worker, job = bench.join(), await bench.waiting()
 
     async def never(_claims: Sequence[tuple[Fence, str]]) -> set[bytes]:

@@ -18,7 +18,7 @@ from pulse.store.store import Store
 from pulse_actors.dispatcher.claims.cursors import FEW_TOPICS
 from pulse_actors.dispatcher.claims.handout import ASSIGN_CHARS
 from pulse_actors.dispatcher.workers.records import HeldJob
-from tests.support.store.helpers import LEASE_S, NOW, TOPIC, Patch, Sql, at, count, forge, found_of, history, job, read
+from tests.support.store.helpers import LEASE_S, NOW, TOPIC, Patch, Sql, at, count, forge, history, job, read
 from tests.support.store.recovery_kit import DEADLINE_S, PAST, Bench, lost, pairs_of
 from tests.support.store.refusing_kit import refusing
 
@@ -104,6 +104,14 @@ async def test_what_has_expired(store: Store, connection: Sql) -> None:
     assert expiries == [NOW, at(1), at(0.5)]
 
 
+async def test_all_or_none(store: Store, connection: Sql) -> None:
+    """One id that exists already, and nothing is inserted."""
+    known = await forge(connection)
+    with pytest.raises(StatementError, match="duplicate key value"):
+        await insert(store, [job(), job(id=known)])
+    assert await count(connection) == 1
+
+
 # The dispatcher.
 
 
@@ -135,9 +143,11 @@ async def test_whom_jobs_go_to(bench: Bench) -> None:
     assert len(other.held) == 1
 
 
-def fall_silent(bench: Bench) -> None:
-    worker = found_of(bench.registry.get("w"))
-    worker.held[bytes(16), 1], worker.contact.heard_s = HeldJob("n", TOPIC), time.monotonic() - 31.0
+async def test_a_job_that_names_no_topic(bench: Bench) -> None:
+    """It is its handler's, or the default, as the statement finds."""
+    worker = bench.join(topics=("default",))
+    await bench.claims.submits.submit([one := job(topic=None)])
+    assert pairs_of(worker) == [(one.id, 1)]
 
 
 MANY_TOPICS: Final = (*(f"t{n}" for n in range(FEW_TOPICS)), TOPIC)
@@ -147,7 +157,6 @@ UNFIT: Final[dict[str, tuple[list[dict[str, Any]], Callable[[Bench], object]]]] 
     "while somebody is in doubt": ([{}], lambda bench: bench.claims.in_doubt._in_doubt.add("x")),
     "while somebody else is": ([{}], lambda bench: bench.claims.in_doubt.doubt("x")),
     "when dispatch is closed": ([{}], lambda bench: setattr(bench.registry, "closed", True)),
-    "when the worker has fallen silent": ([{}], fall_silent),
     "more than a claim takes": ([{}] * 3, lambda bench: setattr(bench.claims.submits, "_batch", 2)),
     "more than they have room for": ([{}] * 11, lambda _: None),
     "due later": ([{}, {"delay_s": 60.0}], lambda _: None),
@@ -178,6 +187,14 @@ async def test_a_submit_does_not_wait_for_a_claim(bench: Bench, connection: Sql)
         with anyio.fail_after(DEADLINE_S):
             await bench.claims.submits.submit([job()])
     assert await connection.fetchval("SELECT status::text FROM pulse.jobs") == "PENDING"
+
+
+async def test_a_worker_that_has_fallen_silent(bench: Bench) -> None:
+    """It gets nothing."""
+    worker = bench.join()
+    worker.held[bytes(16), 1], worker.contact.heard_s = HeldJob("n", TOPIC), time.monotonic() - 31.0
+    await bench.claims.submits.submit([job()])
+    assert pairs_of(worker) == []
 
 
 async def test_an_answer_that_was_lost(bench: Bench, connection: Sql) -> None:
@@ -245,12 +262,39 @@ async def test_a_job_that_cannot_be_handed_out(bench: Bench, connection: Sql, sq
     assert bench.claims.in_doubt._in_doubt == set()
 
 
+async def test_a_job_that_is_canceled_meanwhile(bench: Bench) -> None:
+    """A cancel that is answered before the answer of the statement keeps it from being handed out."""
+    worker, one = bench.join(), job()
+
+    async def cancel() -> None:
+        found = await bench.store.cancel([one.id or b""])
+        bench.claims.handout.forget((each.id, each.attempt) for each in found if each.worker is not None)
+
+    bench.after("submit_and_claim", cancel)
+    await bench.claims.submits.submit([one])
+    assert pairs_of(worker) == []
+    assert worker.held == {}
+
+
 async def test_a_cancel_of_another_time(bench: Bench) -> None:
     """What was canceled during an earlier claim says nothing of this one."""
     worker, one = bench.join(), job()
     bench.claims.handout.forget([(one.id or b"", 1)])
     await bench.claims.submits.submit([one])
     assert pairs_of(worker) == [(one.id, 1)]
+
+
+async def test_a_worker_that_leaves_meanwhile(bench: Bench, connection: Sql) -> None:
+    """Its job is given back, uncharged and at once."""
+    worker, one = bench.join(), job()
+
+    async def leave() -> None:
+        bench.registry.leave(worker)
+
+    bench.after("submit_and_claim", leave)
+    await bench.claims.submits.submit([one])
+    row = await read(connection, one.id or b"")
+    assert (row["status"], row["attempts"], row["uncharged"], row["last_error"]) == ("PENDING", 1, 1, None)
 
 
 async def test_a_pass_waits_for_the_room_that_is_left(bench: Bench, connection: Sql) -> None:

@@ -55,6 +55,7 @@ def worker(identity: str = ME, topics: tuple[str, ...] = ("a",)) -> RegisteredWo
 
 
 def site(*workers: RegisteredWorker) -> RequestContext:
+    """A dispatcher with these workers."""
     registry = WorkerRegistry()
     for one in workers:
         registry.join(one)
@@ -66,6 +67,7 @@ def site(*workers: RegisteredWorker) -> RequestContext:
 
 
 def known(on: RequestContext, **columns: Any) -> JobFacts:
+    """What is known at 9."""
     return facts_of(on, structs.replace(BASE, **columns), 9.0)
 
 
@@ -123,6 +125,7 @@ def test_who_has_it() -> None:
 
 
 def test_who_has_it_and_is_not_connected() -> None:
+    """Its process lives, and has lost its connection."""
     one = worker()
     one.watched, one.jobs.held = True, {(JOB, 2): HeldJob("red", "a", started=True)}
     on = site(one)
@@ -174,6 +177,7 @@ def test_who_was_never_heard_of() -> None:
 
 
 def test_what_slows_all_down() -> None:
+    """Who keeps dead rows is told with what ends it."""
     found = Finding("xmin", State.WARNING, "session 7 is idle", ("session 8",), ("While …", "SELECT 7;"))
     slow = facts_of(site(), BASE, 9.0, found).slow
     assert slow is not None

@@ -50,19 +50,23 @@ FAILED: Final[dict[str, Any]] = {
 
 
 def why(job: StoredFacts = JOB, known: JobFacts = KNOWN, **columns: Any) -> list[Cause]:
+    """The reasons of a job that is like *job* but for these columns."""
     return explain(structs.replace(job, **columns), known)
 
 
 def codes(job: StoredFacts = JOB, known: JobFacts = KNOWN, **columns: Any) -> list[str]:
+    """What they are."""
     return [reason.code for reason in why(job, known, **columns)]
 
 
 def only(job: StoredFacts = JOB, known: JobFacts = KNOWN, **columns: Any) -> Cause:
+    """The one reason that there is."""
     (reason,) = why(job, known, **columns)
     return reason
 
 
 def served_by(*candidates: Candidate, **more: Any) -> JobFacts:
+    """Where these workers serve the topic."""
     return replace(KNOWN, candidates=candidates, **more)
 
 
@@ -72,7 +76,7 @@ def test_nothing_is_in_the_way() -> None:
     ready = only(known=known)
     assert (ready.code, ready.details["free"], ready.advice) == ("ready", 3, "Ask again.")
     assert ready.text == (
-        "Nothing blocks it: it is due since 2030-03-17T17:46:39Z (1 s ago), and workers have 3 free places. "
+        "Nothing is in the way: it is due since 2030-03-17T17:46:39Z (1 s ago), and workers have 3 free places. "
         "It should start within 0.5 s."
     )
     assert "log" in only(next_run_at=NOW - 10).advice
@@ -228,6 +232,7 @@ def test_a_pause_that_ends() -> None:
 
 
 def test_what_stops_it_here() -> None:
+    """A server that stops or cannot claim hands out nothing; an earlier attempt that may run yet is waited for."""
     assert codes(known=served_by(FULL, is_stopping=True)) == ["stopping", "full"]
     assert codes(known=served_by(FREE, is_unreadable=True)) == ["claim_failed"]
     known = served_by(FREE, earlier="w7")
@@ -280,6 +285,15 @@ def test_all_are_full() -> None:
     full = only(known=served_by(replace(FREE, capacity=9, held=names)))
     assert ", …" in full.text
     assert ", …" in only(known=served_by(topics=names)).text
+
+
+def test_it_is_not_due() -> None:
+    """It starts at its time: that others are full until then, or come first, is not in its way."""
+    reason = only(next_run_at=NOW + 3 * 3600, known=served_by(FULL))
+    said = "It is not due yet: it was submitted to start 2030-03-17T20:46:40Z (in 3 h)."
+    assert (reason.code, reason.text) == ("not_due", said)
+    assert codes(next_run_at=NOW + 9, known=served_by()) == ["not_due", "no_worker"]
+    assert codes(next_run_at=NOW + 9, known=served_by(OTHER)) == ["not_due", "no_handler"]
 
 
 def test_it_failed_and_is_tried_again() -> None:
@@ -345,3 +359,11 @@ def test_the_order_of_what_is_not_due() -> None:
     more: dict[str, Any] = {"all_paused_at": NOW, "paused_at": NOW, "expires_at": NOW + 99, "known": served_by()}
     assert codes(**more, **FAILED) == ["paused", "paused", "back_off", "no_worker", "expires"]
     assert codes(HELD, **more, last_job_status="RUNNING") == ["held", "paused", "paused", "no_worker", "expires"]
+
+
+def test_advice_is_never_in_the_way() -> None:
+    """Each reason is a text that ends like a sentence, on one line."""
+    known = served_by(earlier="w", is_stopping=True, is_unreadable=True)
+    for reason in (*why(known=known, **FAILED, paused_at=NOW, reason="a\nb"), *why(before=3), *why()):
+        assert "\n" not in reason.text + reason.advice
+        assert reason.text.endswith(".")

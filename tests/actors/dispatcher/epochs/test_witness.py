@@ -112,6 +112,7 @@ async def test_a_tick_and_a_claim_at_once(tmp_path: Path, disk: Disk, monkeypatc
 
 
 async def test_a_state_directory_that_hangs(tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is waited for, but not for long, and by one thread; it is told, and the newest is written if it goes on."""
     witness, memory = await opened(tmp_path)
     began_s = anyio.current_time()
     with monkeypatch.context() as patch:

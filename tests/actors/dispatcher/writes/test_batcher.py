@@ -17,6 +17,7 @@ pytestmark = pytest.mark.anyio
 
 
 def own_weight(item: int) -> int:
+    """An item weighs what it is."""
     return item
 
 
@@ -28,10 +29,12 @@ class Handler:
         self.gate = anyio.Event()
 
     async def __call__(self, items: Sequence[int]) -> None:
+        """Take a batch."""
         self.batches.append(list(items))
         await self.gate.wait()
 
     async def until(self, count: int) -> None:
+        """Return when so many batches have come."""
         with anyio.fail_after(5):
             while len(self.batches) < count:
                 await checkpoint()
@@ -95,6 +98,7 @@ async def test_an_error_of_the_handler_ends_the_run() -> None:
 
 @given(st.lists(st.integers(1, 30), max_size=40), st.integers(1, 20))
 def test_batches_keep_order_and_weight(items: list[int], limit: int) -> None:
+    """Every item once, in order; no batch above the limit but one of a single item; no two that would fit into one."""
     taken: list[list[int]] = []
 
     async def handle(batch: Sequence[int]) -> None:

@@ -66,6 +66,7 @@ class Ward(Floor):
 
 @pytest.fixture
 def ward(store: Store, connection: Sql) -> Ward:
+    """A ward with nobody in it."""
     return Ward(store, connection)
 
 
@@ -292,6 +293,7 @@ async def test_a_session_of_another_boot(ward: Ward, living: Process) -> None:
 
 
 def test_what_a_heartbeat_weighs() -> None:
+    """One, and one for each job that it lists, and for each page of its text."""
     job, long = Beat(bytes(16), 1), Beat(bytes(16), 1, "x" * 2 * ROW_BYTES)
     beats = [PendingHeartbeat(Wire(), 1, 0, "w", None, jobs, AT_S) for jobs in (None, [], [job] * 3, [job, long])]
     assert [_weight(beat) for beat in beats] == [1, 1, 4, 5]

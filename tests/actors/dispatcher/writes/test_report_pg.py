@@ -53,12 +53,15 @@ class Tray(Floor):
         return await self.running(self.worker, **columns)
 
     def report(self, number: int, *results: Result, worker: RegisteredWorker | None = None) -> None:
+        """A report comes."""
         self.results.accept(PendingReport(worker or self.worker, number, results, [one.pair for one in results]))
 
     def die(self, *endings: Ending) -> None:
+        """An obituary comes."""
         self.results.batcher.put(Obituary(endings))
 
     async def write(self) -> None:
+        """Write what has come."""
         await self.results._write(self.results.batcher._take())
 
     async def write_again(self) -> None:
@@ -83,10 +86,12 @@ def tray(store: Store, connection: Sql, dsn: str, monkeypatch: Patch) -> Tray:
 
 
 def ok(job: bytes, attempt: int = 1) -> Result:
+    """A success."""
     return Result(job, attempt, "ok")
 
 
 def error(job: bytes, attempt: int = 1) -> Result:
+    """A failure."""
     return Result(job, attempt, "error", "boom")
 
 

@@ -21,6 +21,7 @@ JOB = b"j" * 16
 
 
 def reported(identity: str, *results: Result) -> PendingReport:
+    """One report frame of a worker."""
     worker = RegisteredWorker(WorkerFacts(identity, identity, identity.encode(), 1, 0, (), frozenset()), 1, Wire())
     return PendingReport(worker, 1, results, [one.pair for one in results])
 
@@ -47,6 +48,12 @@ def test_each_outcome_has_its_ending(
     """Text, delay and exit code come from where the contract has them for that outcome, and from nowhere else."""
     result = msgspec.convert((JOB, 3, outcome, detail), Result)
     assert ending_of(result, "w") == Ending(JOB, 3, "w", *ending)
+
+
+@pytest.mark.parametrize(("detail", "stored"), [("null", "null"), ('{"a":1}', '{"a":1}'), (None, None)])
+def test_a_success_keeps_its_result_as_it_is(detail: str | None, stored: str | None) -> None:
+    """The JSON text of a result passes through untouched; none stays none."""
+    assert split([reported("w", Result(JOB, 1, "ok", detail))]) == ([Completion(JOB, 1, "w", stored)], [])
 
 
 def test_reports_of_many_workers_are_merged() -> None:

@@ -22,7 +22,7 @@ from pulse_actors.dispatcher.writes import unwritten as unwriting
 from pulse_actors.dispatcher.writes.unwritten import DOUBTED_SHARE, UnwrittenLeases
 from pulse_actors.runtime.actor import Backoff
 from pulse_actors.shared.row_writes import UnwrittenRow, write_merged
-from tests.support.store.helpers import WORKER, Patch, Sql, forge, holding, read
+from tests.support.store.helpers import NOW, TOPIC, WORKER, Patch, Sql, forge, holding, read
 from tests.support.store.recovery_kit import DEADLINE_S, LEASE_S
 
 pytestmark = pytest.mark.heavy
@@ -37,6 +37,7 @@ class Clock:
         self.ahead_s = 0.0
 
     def monotonic(self) -> float:
+        """Its time."""
         return time.monotonic() + self.ahead_s
 
 
@@ -56,6 +57,7 @@ class Ledge:
             return False
 
     async def look(self) -> None:
+        """One look."""
         await self.unwritten.look(Backoff())
 
     async def progress_s(self) -> float:
@@ -71,6 +73,7 @@ class Ledge:
         return LEASE_S - 5 < await self.progress_s() <= LEASE_S
 
     def locked(self, *statements: str) -> contextlib.AbstractAsyncContextManager[None]:
+        """While somebody else holds these locks."""
         return holding(self.dsn, "; ".join(statements))
 
 
@@ -115,6 +118,19 @@ async def test_what_stays_locked_is_told(ledge: Ledge, lock: str) -> None:
         assert not await ledge.is_told()  # once for each that fails
         await ledge.beat()
         assert await ledge.is_told()
+
+
+@pytest.mark.usefixtures("own_database")
+async def test_a_trigger_that_raises(ledge: Ledge) -> None:
+    """Whatever the database's words are: the worker was heard, and its lease is not extended."""
+    await ledge.connection.execute(
+        "CREATE FUNCTION pulse.no() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no'; END $$;"
+        "CREATE TRIGGER no BEFORE UPDATE ON pulse.jobs FOR EACH ROW EXECUTE FUNCTION pulse.no()"
+    )
+    await ledge.beat()
+    ledge.clock.ahead_s += LATE_S
+    assert not await ledge.beat()
+    assert await ledge.is_told()
 
 
 async def test_a_statement_that_takes_long(ledge: Ledge, monkeypatch: Patch) -> None:
@@ -240,6 +256,20 @@ async def test_a_locked_row_waits_alone(store: Store, connection: Sql, dsn: str)
     assert [(await read(connection, one))["status"] for one in ids] == ["COMPLETED"] * 5
 
 
+async def test_a_locked_row_does_not_stop_heartbeats(store: Store, connection: Sql, dsn: str) -> None:
+    """The leases of the other jobs are extended, and the locked one is told from a lost one."""
+    ids = [await forge(connection, "RUNNING") for _ in range(3)]
+    extended: set[tuple[bytes, int]] = set()
+
+    async def together(some: Sequence[Renewal]) -> None:
+        extended.update(await store.extend(some, LEASE_S))
+
+    async with holding(dsn, "SELECT FROM pulse.jobs WHERE id = encode($1, 'hex')::uuid FOR UPDATE", ids[0]):
+        locked = await write_merged(store, [Renewal(one, 1, WORKER, None) for one in ids], together, never)
+    assert [one.row.id for one in locked] == [ids[0]]
+    assert extended == {(ids[1], 1), (ids[2], 1)}
+
+
 async def test_a_statement_that_takes_too_long_is_halved(store: Store, connection: Sql) -> None:
     """Where no row is locked, a statement over its time is written in parts."""
     ids = [await forge(connection, "RUNNING") for _ in range(6)]
@@ -360,3 +390,13 @@ async def test_a_lock_is_told_from_an_outage(store: Store, connection: Sql, dsn:
         assert await store.lockable([job, gone]) == {job, gone}
     finally:
         await stranger.close()
+
+
+async def test_a_claim_ends_after_so_many_bytes(store: Store, connection: Sql) -> None:
+    """Jobs with long args are claimed a few at a time, small ones in full batches; the first always."""
+    for number in range(6):
+        await forge(connection, args='{"pad": "%s"}' % ("x" * 3_000_000), priority=number)
+    assert len(await store.claim([TOPIC], [WORKER], [0] * 6, LEASE_S, now=NOW)) == 3
+    for _ in range(60):
+        await forge(connection, priority=50)
+    assert len(await store.claim([TOPIC], [WORKER], [0] * 60, LEASE_S, now=NOW)) == 60

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import pytest
 
+from pulse.protocol import HandlerInfo
 from pulse.store.rows import Due, Fired, Firing, Level, NewSchedule, Work, from_us, to_us
 from pulse.store.store import Store
 from pulse_actors.scheduler.catchup import firing_of
@@ -148,6 +149,34 @@ async def test_each_of_a_batch_is_judged_alone(store: Store, connection: Sql) ->
     assert len(await store.schedules.fire([firing(one) for one in reversed(schedules)])) == 2
     found = await connection.fetch("SELECT name FROM pulse.jobs ORDER BY name")
     assert [row["name"] for row in found] == ["n0", "n1", "n2", "n3"]
+
+
+@pytest.mark.parametrize("first", range(4), ids=["schedule", "handler", "topic", "server"])
+async def test_policy_is_resolved_when_it_fires(store: Store, connection: Sql, first: int) -> None:
+    policies = [(11, 1.5), (12, 2.5), (13, 3.5), (14, 4.5)]
+    schedule = new(max_attempts=11, timeout_s=1.5) if first == 0 else new()
+    await store.schedules.create(schedule)
+    if first <= 1:
+        await store.note_handlers({"n": HandlerInfo(max_attempts=12, timeout_s=2.5)})
+    if first <= 2:
+        await connection.execute("INSERT INTO pulse.topics VALUES ($1, 13, 3, 3.5)", TOPIC)
+    await connection.execute("UPDATE pulse.topics SET max_attempts = 14, timeout_s = 4.5 WHERE topic = ''")
+    await store.schedules.fire([firing(schedule)])
+    found = await only_job(connection)
+    assert (found["max_attempts"], found["timeout_s"]) == policies[first]
+
+
+@pytest.mark.parametrize(("own", "handler", "resolved"), [("x", "y", "x"), (None, "y", "y"), (None, None, "default")])
+async def test_topic_is_resolved_when_it_fires(
+    store: Store, connection: Sql, own: str | None, handler: str | None, resolved: str
+) -> None:
+    await connection.execute("INSERT INTO pulse.topics VALUES ('x', 1, 3), ('y', 2, 3), ('default', 3, 3)")
+    schedule = new(topic=own)
+    await store.schedules.create(schedule)
+    await store.note_handlers({"n": HandlerInfo(topic=handler)})
+    await store.schedules.fire([firing(schedule)])
+    found = await only_job(connection)
+    assert (found["topic"], found["max_attempts"]) == (resolved, ["", "x", "y", "default"].index(resolved))
 
 
 async def test_due(store: Store) -> None:

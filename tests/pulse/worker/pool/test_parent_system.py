@@ -12,7 +12,7 @@ import pytest
 
 from pulse.worker.execution.wakeup import SAME_SIGNAL_S, SIGNALED
 from tests.support.servers.fake_server import FakeServer, job
-from tests.support.systems.worker_kit import at_work, hold, worker
+from tests.support.systems.worker_kit import at_work, worker
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.process, pytest.mark.timed]
@@ -78,8 +78,11 @@ def test_a_handler_that_writes_into_the_notes(tmp_path: Path) -> None:
 
 def test_a_second_signal_at_the_same_moment(tmp_path: Path) -> None:
     """A service manager signals all processes, and the supervisor passes it on to its pool: that is one wish."""
+    gate = tmp_path / "gate"
     with at_work() as (child, pool):
-        _, gate = hold(child, tmp_path)
+        one = job("wait", json.dumps({"gate": str(gate)}))
+        child.assign([one])
+        child.take("started")
         for number in (signal.SIGTERM, signal.SIGINT):  # two of the same might come as one
             pool.process.send_signal(number)
         child.take("capacity")
@@ -89,8 +92,10 @@ def test_a_second_signal_at_the_same_moment(tmp_path: Path) -> None:
 
 
 def test_a_second_signal_later(tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
     with at_work() as (child, pool):
-        hold(child, tmp_path)
+        child.assign([job("wait", json.dumps({"gate": str(gate)}))])
+        child.take("started")
         (process,) = pool.children()
         pool.terminate()
         child.take("capacity")

@@ -55,11 +55,6 @@ def desk(concurrency: int = 2) -> Ledger:
     return Ledger(app.handlers, concurrency)
 
 
-def running_of(one: Ledger, *jobs: Assignment) -> list[Attempt]:
-    one.assign(jobs or [job()], 0.0)
-    return one.take_startable()
-
-
 def reported(one: Ledger, number: int = 1) -> list[tuple[bytes, int, str]]:
     """The results of the next report, without details."""
     return [result[:3] for result in one.take_report(number, ROOM)]
@@ -68,7 +63,8 @@ def reported(one: Ledger, number: int = 1) -> list[tuple[bytes, int, str]]:
 def test_from_assignment_to_reported() -> None:
     one = desk(2)
     jobs = [job() for _ in range(3)]
-    first, second = running_of(one, *jobs)
+    one.assign(jobs, 0.0)
+    first, second = one.take_startable()
     assert [first.job, second.job] == jobs[:2]
     assert one.take_startable() == []
     one.ended(first, Outcome("ok", None))
@@ -123,7 +119,8 @@ def test_stopping() -> None:
     """Queued: given back at once. Running: to be interrupted, once. Ended or unknown: nothing."""
     one = desk(1)
     running, queued = job(), job()
-    (attempt,) = running_of(one, running, queued)
+    one.assign([running, queued], 0.0)
+    (attempt,) = one.take_startable()
     assert one.stop((queued.id, 1), "canceled") is None
     assert reported(one) == [(queued.id, 1, "release")]
     assert one.stop((running.id, 1), "timeout") is attempt
@@ -139,7 +136,8 @@ def test_stopping() -> None:
 def test_recall_takes_only_what_waits() -> None:
     one = desk(1)
     running, queued = job(), job()
-    (attempt,) = running_of(one, running, queued)
+    one.assign([running, queued], 0.0)
+    (attempt,) = one.take_startable()
     one.recall((running.id, 1))
     one.recall((queued.id, 1))
     assert attempt.stopped is None
@@ -147,26 +145,22 @@ def test_recall_takes_only_what_waits() -> None:
 
 
 def test_draining() -> None:
-    """What waits is given back, for cells too, and what still comes; what runs goes on."""
     one = desk(1)
-    running, recalled, queued, apart, late = job(), job(), job(), job("apart"), job()
-    (attempt,) = running_of(one, running, recalled, queued, apart)
+    running, recalled, queued, late = (job() for _ in range(4))
+    (attempt,) = running_of(one, running, recalled, queued)
     one.recall((recalled.id, 1))
     one.drain()
     one.assign([late], 0.0)
-    assert reported(one) == [(each.id, 1, "release") for each in (recalled, apart, queued, late)]
+    assert reported(one) == [(each.id, 1, "release") for each in (recalled, queued, late)]
     assert one.started() == [attempt]
-    assert not one.waits_for_cells()
-    one.ended(attempt, RELEASED)
-    one.cells_ready()
-    assert one.take_startable() == []
 
 
 def test_results_under_way_come_back_in_order() -> None:
     """After a lost connection everything unanswered is sent again, oldest first, and nothing twice."""
     one = desk(4)
     jobs = [job() for _ in range(4)]
-    attempts = running_of(one, *jobs)
+    one.assign(jobs, 0.0)
+    attempts = one.take_startable()
     one.ended(attempts[0], RELEASED)
     assert len(reported(one, 1)) == 1
     one.ended(attempts[1], RELEASED)
@@ -182,7 +176,8 @@ def test_a_refused_report() -> None:
     """Refused for now: sent again. Refused for good: each alone; refused alone: let go."""
     one = desk(3)
     jobs = [job() for _ in range(3)]
-    for attempt in running_of(one, *jobs):
+    one.assign(jobs, 0.0)
+    for attempt in one.take_startable():
         one.ended(attempt, RELEASED)
     assert len(reported(one, 1)) == 3
     assert one.refused(1, passing=True) == []
@@ -232,6 +227,11 @@ def test_a_heartbeat_is_bounded() -> None:
     assert not sheet.complete
     sheet.answered()
     assert sum(text is not None for _, _, text in one.beat_sheet(0.0).jobs) > 0
+
+
+def running_of(one: Ledger, *jobs: Assignment) -> list[Attempt]:
+    one.assign(jobs or [job()], 0.0)
+    return one.take_startable()
 
 
 def test_the_newest_checkpoint_is_sent_once() -> None:
@@ -328,7 +328,8 @@ def test_isolated_ones_wait_again_when_no_cells_can_be_made() -> None:
     one = desk(1)
     one.cells_ready()
     first, second, other = job("apart"), job("apart"), job()
-    (running,) = running_of(one, first, second, other)
+    one.assign([first, second, other], 0.0)
+    (running,) = one.take_startable()
     one.cells_gone()
     one.ended_apart(running, RELEASED, {})
     assert [attempt.job for attempt in one.take_startable()] == [other]
@@ -350,11 +351,23 @@ def test_isolated_ones_fail_when_cells_can_never_be_made() -> None:
     assert one.take_report(2, ROOM) == [(waiting.id, 1, "error", "no process could be started for it: no such module")]
 
 
+def test_draining_gives_back_what_waits_for_cells() -> None:
+    one = desk()
+    waiting, queued = job("apart"), job()
+    one.assign([waiting, queued], 0.0)
+    one.drain()
+    assert reported(one) == [(waiting.id, 1, "release"), (queued.id, 1, "release")]
+    assert not one.waits_for_cells()
+    one.cells_ready()
+    assert one.take_startable() == []
+
+
 def test_what_an_isolated_one_used_goes_with_its_result() -> None:
     one = desk()
     one.cells_ready()
     told = job("apart")
-    (attempt,) = running_of(one, told)
+    one.assign([told], 0.0)
+    (attempt,) = one.take_startable()
     one.stop((told.id, 1), "timeout")
     attempt.stack = "there"
     one.ended_apart(attempt, Outcome("error", "late"), {"cpu_s": 1.5})
@@ -519,7 +532,8 @@ def test_what_waits_behind_long_ones_goes_back() -> None:
     """Only while every slot is taken; what has a result, or none yet because it runs, is not touched."""
     one = desk(2)
     jobs = [job() for _ in range(5)]
-    running = running_of(one, *jobs)
+    one.assign(jobs, 0.0)
+    running = one.take_startable()
     recalled = jobs[2]
     one.recall((recalled.id, recalled.attempt))
     assert one.give_back_waiting()
