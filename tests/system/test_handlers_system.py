@@ -37,7 +37,6 @@ def whole(server: Postgres) -> Iterator[Whole]:
 
 @pytest.fixture
 def jobs(whole: Whole) -> Jobs:
-    """A client."""
     return whole.jobs()
 
 

@@ -17,8 +17,6 @@ SETTLE_S: Final = 20.0  # a connection that is half open is closed by then
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What one process has."""
-
     rss_bytes: int
     fds: int
 
