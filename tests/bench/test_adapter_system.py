@@ -44,8 +44,6 @@ Record = Mapping[str, Any]
 
 
 class Adapter:
-    """A running one; a thread reads what it prints."""
-
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
         self._lines: queue.Queue[str | None] = queue.Queue()

@@ -35,8 +35,6 @@ STOP: Final = ((signal.SIGINT, 20.0), (signal.SIGKILL, 5.0))
 
 
 class Database(Protocol):
-    """Where the jobs are."""
-
     @property
     def dsn(self) -> str: ...
 
@@ -45,9 +43,7 @@ class Database(Protocol):
         """What the supervisor is told of it; None: nothing."""
 
     @property
-    def data_dir(self) -> Path:
-        """Its files."""
-        ...
+    def data_dir(self) -> Path: ...
 
     def down(self) -> None:
         """Stop it, and keep it stopped."""

@@ -194,7 +194,6 @@ class Nemesis:
         )
 
     def _stop(self, made: Site) -> None:
-        """An orderly end leaves nothing of the supervisor's behind."""
         assert made.whole.process is not None
         actors = made.whole.pids()
         code = made.whole.stop()

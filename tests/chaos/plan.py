@@ -74,7 +74,6 @@ class Epoch:
 
 
 def epochs(seed: int, names: Sequence[str]) -> Iterator[Epoch]:
-    """The plan of that seed, without an end."""
     for number in itertools.count(1):
         rng = random.Random(f"{seed}/{number}")
         pools = [Pool.chosen(rng) for _ in range(rng.randint(2, 3))]

@@ -96,7 +96,6 @@ class Site:
         whole.env[ledger.VARIABLE] = str(self.ledger.directory)
 
     def start(self, audit: bool = True) -> None:
-        """Start the supervisor, and the audit with it the first time."""
         self.whole.start()
         if audit:
             done = self.whole.command("check", "--dsn", self.database.dsn, "--install-audit")
@@ -163,7 +162,6 @@ class Site:
         return job
 
     def client(self) -> pulse.Client:
-        """A client, not connected yet."""
         return pulse.Client(self.whole.path, timeout_s=CLIENT_S)
 
     def get(self, job: UUID) -> Job:
@@ -216,7 +214,6 @@ class Site:
     # How it went.
 
     def settle(self, within_s: float = WAIT_S) -> float:
-        """Wait until all of it is there again; seconds."""
         started_s = time.monotonic()
         until(self.is_whole, f"actors, database and workers are there again: {self.whole.directory}", within_s)
         return time.monotonic() - started_s

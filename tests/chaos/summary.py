@@ -93,5 +93,4 @@ class Summary:
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:
-    """The value below which that share of the *ordered* ones lies; the nearest that there is."""
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]

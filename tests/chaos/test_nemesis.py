@@ -12,8 +12,6 @@ import pytest
 
 from tests.chaos.faults.fault import Fault
 from tests.chaos.faults.faults import FAULTS
-from tests.chaos.load.ledger import Ledger
-from tests.chaos.load.load import Load, Shape
 from tests.chaos.plan import Epoch, epochs
 from tests.chaos.summary import Summary
 from tests.support.systems.system_kit import PATHS, ROOT, clean_environment
@@ -84,18 +82,6 @@ def test_a_fault_that_gave_up_is_wrong() -> None:
     summary.count([struck("kill-worker", "no worker is connected")], 1.0)
     assert summary.wrong == ["kill-worker did not strike: no worker is connected"]
     assert "kill-worker" not in summary.recoveries_s
-
-
-def test_a_load_that_gave_up_is_told(tmp_path: Path) -> None:
-    """A submit that nobody acknowledges in time counts; one that the end of the load cuts short does not."""
-    load = Load(tmp_path / "nobody", Ledger(tmp_path), Shape(1000.0), 1)
-    [producer] = load.producers
-    producer._patience_s = 0.05
-    producer.turn()
-    assert load.gave_up == 1
-    producer._over.set()
-    producer.turn()
-    assert load.gave_up == 1
 
 
 @pytest.mark.process

@@ -83,7 +83,6 @@ def told(history: dict[tuple[UUID, int], str]) -> Database:
 
 
 def dead_of(name: str, outcome: str) -> Database:
-    """The database where job E is a dead letter, and ended like this."""
     return replace(
         changed(E=Row("DEAD_LETTERED", 1, name, is_scheduled=True)), history={**DATABASE.history, (E, 1): outcome}
     )
@@ -94,7 +93,6 @@ AGAIN = replace(changed(A=Row("COMPLETED", 2, "a", told_by=2)), claims=DATABASE.
 
 
 def again(outcome: str) -> Database:
-    """A is done again, because its first attempt ended like this."""
     return replace(AGAIN, history={**AGAIN.history, (A, 1): outcome})
 
 

@@ -52,7 +52,6 @@ class Site:
         return made
 
     def server(self, *options: str) -> Container:
-        """A container with a server; it is ready."""
         where = ["--dsn", self.whole.dsn] if self.whole.dsn else []
         return self._ready(lambda: self.run(*SERVER, *where, *options))
 
@@ -101,7 +100,6 @@ class Site:
 
 @pytest.fixture
 def site(newest_server: Postgres) -> Iterator[Site]:
-    """Nothing runs yet."""
     with newest_server.database() as dsn, place(dsn, **SHORT_LEASE) as whole, ExitStack() as stack:
         yield Site(whole, stack)
 

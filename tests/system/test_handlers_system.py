@@ -37,7 +37,6 @@ def whole(server: Postgres) -> Iterator[Whole]:
 
 @pytest.fixture
 def jobs(whole: Whole) -> Jobs:
-    """A client."""
     return whole.jobs()
 
 
@@ -86,22 +85,6 @@ class TestOtherEndings:
         assert jobs.client.retry(job).done == (job,)
         whole.wait_entry(job, attempt=3)
         assert jobs.wait(job, "RETRYING").uncharged == 2
-
-    @pytest.mark.parametrize(
-        ("name", "args", "error"),
-        [
-            ("return-text", {"size": 1, "code_point": 0}, "result is not storable: it contains a NUL character"),
-            ("return-text", {"size": 1, "code_point": 0xD800}, "result is not storable: it contains a lone surrogate"),
-            ("return-text", {"size": 9_000_000}, "too large: result of about 90"),
-            ("fail", {"text": "a\x01b"}, "ValueError: a\x01b"),
-        ],
-    )
-    def test_one_clear_reason(self, jobs: Jobs, name: str, args: dict[str, object], error: str) -> None:
-        """Whatever a handler does wrong is the end of that attempt alone, and last_error begins with what it was."""
-        dead = jobs.wait(jobs.submit(name, args, max_attempts=1), "DEAD_LETTERED")
-        assert dead.last_error is not None
-        assert dead.last_error.partition("\n")[0].startswith(error)
-        assert [(entry.attempt, entry.outcome) for entry in dead.history] == [(1, "error")]
 
 
 class TestRouting:

@@ -114,14 +114,12 @@ def idle_share(pids: list[int]) -> float:
 
 @pytest.fixture(scope="module")
 def stopping(server: Postgres) -> Iterator[Whole]:
-    """A system that runs a pool of its own; the tests stop it."""
     with server.database() as dsn, place(dsn, ("--app", APP), PULSE_DRAIN_S=str(DRAIN_S), PULSE_LEASE_S="15") as whole:
         yield whole
 
 
 @pytest.fixture
 def whole(stopping: Whole) -> Whole:
-    """That system, running."""
     if stopping.process is None:
         stopping.start()
     until(lambda: any("default" in row["topics"] for row in stopping.connected()), "its pool connects")

@@ -25,8 +25,6 @@ PARENT: Final = f"00-{TRACE}-{SPAN}-01"
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A span that arrived."""
-
     name: str
     trace: str
     id: str
@@ -55,7 +53,6 @@ class Collector:
         self.url = f"http://127.0.0.1:{self.server.server_port}"
 
     def of(self, job: UUID) -> list[Seen]:
-        """The spans of its attempts, in their order."""
         found = [one for one in self.spans if one.attributes.get("messaging.message.id") == str(job)]
         return sorted(found, key=lambda one: int(str(one.attributes["pulse.attempt"])))
 

@@ -32,8 +32,6 @@ END_S: Final = 20.0
 
 
 class TerminateBackends(Fault):
-    """All sessions of pulse ended twice a second."""
-
     row, name = 10, "terminate-backends"
     held_s: ClassVar = (2.0, 10.0)
 
@@ -98,8 +96,6 @@ class QuitPostmaster(KillPostmaster):
 
 
 class StopDatabase(Fault):
-    """The database is down for longer than a lease."""
-
     row, name = 14, "stop-database"
     alone = True
     stalls = True
@@ -108,7 +104,6 @@ class StopDatabase(Fault):
 
     @classmethod
     def missing(cls, site: Site) -> str | None:
-        """The supervisor starts its own again at once."""
         return None if isinstance(site.database, Own) else "the supervisor would start its own database again"
 
     def inject(self) -> None:
@@ -130,7 +125,6 @@ class FillTablespace(Fault):
 
     @classmethod
     def missing(cls, site: Site) -> str | None:
-        """It takes a file system of its own."""
         if not isinstance(site.database, Own):
             return "the database must outlive its supervisor"
         place = Path(tempfile.mkdtemp(prefix="pulse-m-"))

@@ -106,8 +106,6 @@ class StopClient(Fault):
 
 
 class RemoveSocket(Fault):
-    """Somebody deletes the socket's file."""
-
     row, name = 31, "remove-socket"
     stalls = True
     bar_s = 20.0

@@ -21,8 +21,6 @@ TOO_OFTEN: Final = 6  # restarts of a child within a minute: one more than the s
 
 
 class KillWorker(Fault):
-    """SIGKILL of a handler process."""
-
     row, name = 1, "kill-worker"
     kills = True
 
@@ -70,8 +68,6 @@ class StopWorker(Fault):
 
 
 class KillActor(Fault):
-    """SIGKILL of an actor."""
-
     row, name = 6, "kill-actor"
 
     def inject(self) -> None:

@@ -29,7 +29,6 @@ GREEDY_BYTES = 128 * 1024 * 1024
 
 @pytest.fixture(scope="module")
 def trial() -> Iterator[Trial]:
-    """One system for all of them."""
     with site(pool=POOL) as made:
         made.start()
         made.pool("--processes", "1", "--concurrency", "6")

@@ -28,8 +28,6 @@ F = TypeVar("F", bound=Fault)
 
 
 class Trial:
-    """The system, and what one test does to it."""
-
     def __init__(self, site: Site, load: Load) -> None:
         self.site = site
         self.load = load
@@ -87,8 +85,6 @@ class Trial:
 
 
 class Held:
-    """Jobs that have started and wait."""
-
     def __init__(self, site: Site, count: int) -> None:
         self._site = site
         self._gate: Path = site.gate()
@@ -101,7 +97,6 @@ class Held:
         return [line.job for line in self.starts if line.pid == pid]
 
     def open(self) -> None:
-        """They may come to their end."""
         self._gate.touch()
 
     def let_go(self) -> dict[UUID, Job]:

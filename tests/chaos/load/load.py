@@ -97,10 +97,8 @@ class Producer(Turns):
         self._weights = list(shape.mix.values())
         self._client = pulse.Client(socket, timeout_s=CLIENT_S)
         self._next_s = time.monotonic()
-        self._patience_s = PATIENCE_S
         self.acked = 0
         self.gave_up = 0
-        self.slowest_s = 0.0
 
     def turn(self) -> None:
         jobs = [self._job() for _ in range(self._rng.randint(1, self._shape.batch))]
@@ -121,13 +119,12 @@ class Producer(Turns):
         for job in jobs:
             self._ledger.write("intent", job["id"])
         started_s = time.monotonic()
-        while time.monotonic() < started_s + self._patience_s and not self._over.is_set():
+        while time.monotonic() < started_s + PATIENCE_S and not self._over.is_set():
             try:
                 self._client.submit_many(jobs)  # type: ignore[arg-type]
             except pulse.PulseError:
                 self.pause_s(self._rng.uniform(0.02, 0.1))
             else:
-                self.slowest_s = max(self.slowest_s, time.monotonic() - started_s)
                 for job in jobs:
                     self._ledger.write("acked", job["id"])
                 self.acked += len(jobs)

@@ -38,8 +38,6 @@ OPTIONS: Final[Mapping[str, Sequence[Any]]] = {
 
 
 class Operator(Turns):
-    """One operator."""
-
     def __init__(self, site: Site, rng: random.Random) -> None:
         super().__init__()
         self.rng = rng

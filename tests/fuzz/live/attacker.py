@@ -59,8 +59,6 @@ class Orders(msgspec.Struct, frozen=True):
 
 
 class Attack:
-    """The attack of one process."""
-
     def __init__(self, orders: Orders, tell: Callable[[dict[str, object]], None]) -> None:
         self._orders = orders
         self._tell = tell

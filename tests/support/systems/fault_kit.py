@@ -87,7 +87,6 @@ class Trial:
         return [line for event in events for line in self.whole.log(event, sqlstate=sqlstate)]
 
     def doctor(self, check: str) -> Body:
-        """What `pulse doctor` finds."""
         rows: list[Body] = json.loads(self.whole.command("doctor", "--json").stdout)["checks"]
         return next(row for row in rows if row["name"] == check)
 

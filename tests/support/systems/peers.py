@@ -81,7 +81,6 @@ class Peer:
         self.send_bytes(encode(kind, request, body))
 
     def hello(self) -> Self:
-        """Say hello as a client, and wait for the welcome."""
         self.send("hello", 0, protocol=1, role="client")
         self.welcome = self.answer(0)
         return self
@@ -194,7 +193,6 @@ class Worker(Peer):
         return taken
 
     def job(self) -> Pair:
-        """The next assigned job: id and attempt."""
         ((identity, attempt, *_),) = self.jobs(1)
         return identity, attempt
 
@@ -219,5 +217,4 @@ class Worker(Peer):
 
 
 def new_job(**fields: object) -> Body:
-    """A job to be submitted, with an id."""
     return {"name": "n", "id": uuid7().bytes, **fields}

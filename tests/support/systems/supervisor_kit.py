@@ -59,19 +59,15 @@ class Rig:
         return [entry for entry in entries if all(entry.get(key) == value for key, value in wanted.items())]
 
     def lines(self) -> list[str]:
-        """What the supervisor said to a person."""
         return [line for line in self.errors.read_text("utf-8").splitlines() if line.startswith("pulse-supervisor: ")]
 
     def acts(self) -> list[str]:
-        """What the children wrote down."""
         return self.diary.read_text("utf-8").splitlines() if self.diary.exists() else []
 
     def wait_ready(self) -> None:
         self.wait_log("supervisor_ready")
 
     def wait_log(self, event: str, within_s: float = SOON_S, **fields: object) -> dict[str, object]:
-        """Wait for an entry of the log, and return it."""
-
         def look() -> list[dict[str, object]]:
             found = self.log(event, **fields)
             assert found or self.process.poll() is None, self.errors.read_text("utf-8")
@@ -83,7 +79,6 @@ class Rig:
         until(lambda: act in self.acts(), f"{act} in {self.acts()}", within_s)
 
     def wait_exit(self, within_s: float = SOON_S) -> int:
-        """The exit code, once the supervisor has ended."""
         return self.process.wait(within_s)
 
     def descendants(self) -> list[psutil.Process]:
@@ -93,7 +88,6 @@ class Rig:
             return []
 
     def programs(self) -> set[str]:
-        """The names of the programs that run below the supervisor."""
         names: set[str] = set()
         for process in self.descendants():
             with contextlib.suppress(psutil.NoSuchProcess):  # it ended meanwhile
@@ -110,11 +104,9 @@ class Rig:
         return next(row for row in self.ask("status")["actors"] if row["name"] == name)
 
     def connect(self) -> Peer:
-        """A connection to supervisor.sock, without hello."""
         return Peer(self.directory / "supervisor.sock")
 
     def ask(self, kind: str, **body: object) -> Body:
-        """The answer to one request on a new connection."""
         with self.connect().hello() as caller:
             return caller.call(kind, **body)
 
@@ -184,7 +176,6 @@ os.execve(sys.argv[1], sys.argv[1:], {{**os.environ, **names}})
 
 
 def _bury(rig: Rig) -> None:
-    """End the supervisor at once, and whatever is below it."""
     below = rig.descendants()
     if rig.process.poll() is None:
         rig.process.kill()

@@ -94,7 +94,6 @@ class System:
         until(is_ready, "supervisor_ready")
 
     def spawn(self, *options: str) -> subprocess.Popen[bytes]:
-        """Start it, without waiting for anything."""
         assert self.process is None
         with self.errors.open("ab") as sink:
             self.process = subprocess.Popen(
@@ -174,11 +173,9 @@ class System:
         return int(self.log("supervisor_ready")[-1]["tcp"].rpartition(":")[2])
 
     def client(self) -> Peer:
-        """A client that is welcome."""
         return self.peer().hello()
 
     def worker(self, name: str, **hello: object) -> Worker:
-        """A worker that is welcome."""
         return Worker(self.path, name, **hello)
 
     # What it leaves behind.
@@ -208,7 +205,6 @@ class System:
         return left_s
 
     def wait_row(self, identity: bytes, **columns: object) -> Body:
-        """A job's columns as soon as these are as given."""
         last: list[Body] = []
 
         def is_there() -> bool:

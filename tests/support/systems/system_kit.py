@@ -36,8 +36,6 @@ END_S: Final = 30.0  # for what takes a second on a quiet machine
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A line that a handler wrote into the ledger."""
-
     event: str
     job: UUID
     attempt: int
@@ -63,7 +61,6 @@ class Pool:
         return self._errors.read_text("utf-8", "replace")
 
     def workers(self) -> list[int]:
-        """Pids of the handler processes that live."""
         with contextlib.suppress(psutil.NoSuchProcess):
             return [child.pid for child in psutil.Process(self.pid).children()]
         return []
@@ -169,7 +166,6 @@ class Whole(system.System):
     # What its handlers wait for and write.
 
     def gate(self, name: str) -> Path:
-        """A file that handlers wait for."""
         return self.directory / f"gate-{name}"
 
     def entries(self, job: UUID | None = None, event: str | None = None) -> list[Entry]:
@@ -218,7 +214,6 @@ def _entry(row: dict[str, object]) -> Entry:
 
 @contextmanager
 def place(dsn: str | None, options: Sequence[str] = (), **settings: str) -> Iterator[Whole]:
-    """A place for a system, with nothing running in it yet."""
     # As root, the embedded PostgreSQL runs as another user, who has to get through.
     with (
         system.short_directory(0o711) as directory,
@@ -263,7 +258,6 @@ def rows_of(value: object) -> list[Body]:
 
 
 def cpu_s(pids: Sequence[int]) -> float:
-    """Processor time that these processes have used."""
     ticks = 0
     for pid in pids:
         fields = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()

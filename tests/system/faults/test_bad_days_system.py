@@ -64,12 +64,10 @@ class Day:
             return [client.submit(name, **how) for _ in range(count)]  # type: ignore[arg-type] # as it comes
 
     def refused(self) -> str:
-        """What the load is told, once it is refused."""
         before = len(self.load.refused)
         return until(lambda: self.load.refused[before:], "a submit is refused")[-1]
 
     def begun(self, count: int = 20) -> None:
-        """So many jobs begin."""
         before = len(starts(self.whole))
         until(lambda: len(starts(self.whole)) > before + count, "jobs run")
 
@@ -81,7 +79,6 @@ class Day:
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[Day]:
-    """The system of all these tests."""
     with beside({"fsync": "off"}, **SHORT_LEASE, PULSE_RETENTION_S="1") as (whole, database, sql):
         pool = whole.pool("--processes", "2", "--concurrency", "3", app="tests.support.apps.bad_app:app")
         with Load(whole) as load:
