@@ -49,7 +49,6 @@ def test_a_daemon_is_found_by_its_mark() -> None:
 
 
 def test_a_tree_is_not_over_while_nobody_can_look() -> None:
-    """Without a descriptor to look with it waits; with one it kills what is there."""
     mark = process_tree.new_mark()
 
     async def run() -> int:
@@ -128,7 +127,6 @@ def test_others_go_on_while_many_are_looked_at(kill: Callable[[str], int], monke
 def test_one_that_does_not_die_is_not_waited_for_for_ever(
     kill: Callable[[str], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The kernel may hold on to it, as to one that waits for a disk."""
     mark = process_tree.new_mark()
     monkeypatch.setattr(process_tree, "_DEATH_S", 0.01)
     monkeypatch.setattr(signal, "pidfd_send_signal", lambda _pidfd, _number: None)
@@ -205,7 +203,6 @@ def test_what_forks_while_it_is_killed_dies_too(forking: Forking, forks: int) ->
 
 
 def test_the_looks_are_bounded(forking: Forking) -> None:
-    """What always forks in time cannot keep its killer for ever."""
     forking.left = 100
     forking.start()
     assert process_tree.kill_tree(forking.mark) == process_tree._MAX_PASSES
@@ -257,7 +254,6 @@ def looked_at(
 
 
 def test_a_pid_that_was_used_again_is_spared(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who was opened is signalled, not whoever has its pid by the time of the look, whatever mark that carries."""
     mark = process_tree.new_mark()
     marked = f"{process_tree.MARK}={mark}".encode()
     with subprocess.Popen(["sleep", "60"], env={}) as process:
@@ -274,7 +270,6 @@ def test_a_pid_that_was_used_again_is_spared(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_pid_that_was_used_again_before_it_was_opened_is_spared(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The mark that was seen was another's: the process that was opened carries none."""
     mark = process_tree.new_mark()
     with subprocess.Popen(["sleep", "60"], env={}) as process:
         looked_at(process, [f"{process_tree.MARK}={mark}".encode, lambda: b"HOME=/"], monkeypatch)

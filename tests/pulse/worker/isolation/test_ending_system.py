@@ -45,7 +45,6 @@ DEATHS: Final[list[tuple[str, dict[str, int], str, int, list[str]]]] = [
 
 
 def test_one_that_dies_is_a_crash() -> None:
-    """Signal or exit code is told, and where it was, as far as it could write that down; no other job notices."""
     with at_work(app=APP) as (child, pool):
         (host,) = pool.children()
         for name, given, text, code, calls in DEATHS:
@@ -182,7 +181,6 @@ def test_a_timeout_counts_from_the_call(kind: str, backend: str, tmp_path: Path)
 def test_one_that_does_not_obey_is_killed(
     name: str, limits: dict[str, Any], outcome: str, text: str | None, stopped: str, tmp_path: Path
 ) -> None:
-    """Its process alone dies, and then it ends as what had stopped it; the stack shows what it did instead."""
     with at_work(env=QUICK, app=APP) as (child, pool):
         neighbour = job("wait", args(gate=tmp_path / "gate", started=tmp_path / "neighbour"))
         one = job(name, args(started=tmp_path / "started"), **limits)
@@ -216,7 +214,6 @@ def test_a_silent_one_is_stopped(name: str, backend: str) -> None:
 
 
 def test_drain_gives_back_what_does_not_finish(tmp_path: Path) -> None:
-    """After PULSE_DRAIN_S isolated handlers are interrupted, the deaf are killed, and then all are given back."""
     with at_work(env={"PULSE_DRAIN_S": "0.3"}, app=APP) as (child, pool):
         waiting = job("wait", args(gate=tmp_path / "gate", started=tmp_path / "started"))
         deaf = job("deaf", args(started=tmp_path / "started-deaf"))
@@ -266,7 +263,6 @@ def test_a_zygote_that_dies_is_replaced(tmp_path: Path) -> None:
     ],
 )
 def test_an_app_that_cannot_be_loaded_once_more(source: str, reason: str, tmp_path: Path) -> None:
-    """Isolated jobs fail, with the reason; all others run, and the next isolated one is tried anew."""
     (tmp_path / "picky.py").write_text(
         "import sys, pulse\n"
         "app = pulse.App()\n"
@@ -285,7 +281,6 @@ def test_an_app_that_cannot_be_loaded_once_more(source: str, reason: str, tmp_pa
 
 @pytest.mark.parametrize("end", ["return", "die", "cancel"])
 def test_what_it_started_ends_with_it(end: str, tmp_path: Path) -> None:
-    """Processes that an isolated job left behind, in sessions of their own too, are dead before its result is told."""
     with at_work(env=QUICK, app=APP) as (child, _):
         one = job("spawn", args(started=tmp_path / "started", end=end))
         child.assign([one])

@@ -55,7 +55,6 @@ def test_what_cells_had_started_ends_with_their_zygote(tmp_path: Path) -> None:
 
 
 def test_one_that_kills_its_group(tmp_path: Path) -> None:
-    """It kills itself, as on its own: neither the handler process nor any other job notices."""
     with at_work(app=APP) as (child, pool):
         (host,) = pool.children()
         gate = tmp_path / "gate"

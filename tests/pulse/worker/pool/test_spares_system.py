@@ -124,7 +124,6 @@ def test_spares_wait_until_all_are_connected(place: Path) -> None:
 
 
 def test_a_spare_that_dies_is_not_missed(place: Path) -> None:
-    """It is told once and replaced by nobody; the next death is answered by a fresh process, and then one waits."""
     with FakeServer() as server, pool_of(server, cwd=place) as pool:
         first = server.wait_child()
         spare = spare_of(pool, first, place=place)
@@ -156,7 +155,6 @@ def test_all_die_at_once(place: Path) -> None:
 
 
 def test_an_app_that_cannot_be_loaded_any_more(place: Path) -> None:
-    """A spare that finds it broken ends, says why in one line, and does no harm; a process that is needed then does."""
     with FakeServer() as server, pool_of(server, cwd=place) as pool:
         first = server.wait_child()
         spare_of(pool, first, place=place)
