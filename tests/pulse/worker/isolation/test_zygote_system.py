@@ -9,11 +9,11 @@ from typing import Any, Final
 import psutil
 import pytest
 
-from tests.pulse.worker.isolation.test_ending_system import gone, pid_in
+from tests.pulse.worker.isolation.test_ending_system import pid_in
 from tests.pulse.worker.isolation.test_run_system import APP, run, zygote_of
 from tests.support.servers.fake_server import Peer, job, pair
 from tests.support.systems.worker_kit import WorkerProcess, args, at_work
-from tests.support.waiting import until
+from tests.support.waiting import is_alive, until
 
 pytestmark = [pytest.mark.process, pytest.mark.timed]
 
@@ -49,8 +49,8 @@ def test_what_cells_had_started_ends_with_their_zygote(tmp_path: Path) -> None:
         zygote_of(pool).kill()
         (result,) = child.take_results(1)
         assert result[2] == "crash"
-        assert gone(left.pid)
-        assert gone(fork.pid)
+        assert not is_alive(left.pid)
+        assert not is_alive(fork.pid)
         assert pool.children() == [host]
 
 

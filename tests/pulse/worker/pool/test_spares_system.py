@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.servers.fake_server import FakeServer, Peer, job
 from tests.support.systems.worker_kit import ROOT, WorkerProcess, worker
-from tests.support.waiting import until
+from tests.support.waiting import is_alive, until
 
 pytestmark = [pytest.mark.process, pytest.mark.timed, pytest.mark.rest]
 
@@ -59,13 +59,6 @@ def spare_of(pool: WorkerProcess, *serving: Peer, place: Path | None = None) -> 
 
 def kill(peer: Peer) -> None:
     psutil.Process(peer.pid).kill()
-
-
-def is_dead(process: psutil.Process) -> bool:
-    try:
-        return process.status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
 
 
 def test_a_killed_process_is_replaced_by_the_spare(place: Path) -> None:
@@ -212,7 +205,7 @@ def test_a_spare_dies_with_its_parent(place: Path) -> None:
         until((place / f"loaded-{spares[0].pid}").exists, "one that is ready")
         pool.process.kill()
         pool.wait()
-        until(lambda: all(map(is_dead, spares)), "their end")
+        until(lambda: not any(is_alive(spare.pid) for spare in spares), "their end")
 
 
 @pytest.mark.parametrize(("backend", "number"), [("asyncio", signal.SIGTERM), ("trio", signal.SIGINT)])
