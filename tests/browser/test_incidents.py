@@ -221,7 +221,6 @@ def test_status_and_workers(setting: Setting) -> None:
 
 @pytest.mark.parametrize("cause", CAUSES)
 def test_dashboard(setting: Setting, visit: Callable[..., Page], picture: Callable[..., None], cause: str) -> None:
-    """The pages where somebody who was woken looks name it, in words that are read at a glance."""
     page = visit(viewport=WIDE)
     for number, (path, words) in enumerate(CAUSES[cause].items()):
         page.goto(path.format(**setting.known))

@@ -53,7 +53,6 @@ class TestSources:
 
 class TestFile:
     def test_named(self) -> None:
-        """PULSE_CONFIG names the file instead of ./pulse.toml, and the option wins over that; it must be there."""
         for number, name in enumerate(("pulse.toml", "a.toml", "b.toml")):
             written(f"batch = {number + 1}\n", name)
         assert load({"PULSE_CONFIG": "a.toml"}).batch == 2
@@ -207,7 +206,6 @@ class TestPaths:
 
 class TestRelations:
     def test_exactly_three_beats(self) -> None:
-        """A lease has three heartbeats or more, whatever fractions do; the message names both by their sources."""
         load({"PULSE_LEASE_S": "30", "PULSE_HEARTBEAT_S": "10"})
         load({"PULSE_LEASE_S": "0.3", "PULSE_HEARTBEAT_S": "0.1"})
         assert refusal({"PULSE_LEASE_S": "29.9", "PULSE_HEARTBEAT_S": "10"}) == [

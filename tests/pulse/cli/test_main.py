@@ -76,7 +76,6 @@ def test_every_command_and_option_is_in_it() -> None:
 
 
 def test_man_understands_it() -> None:
-    """Without a warning, and nothing runs out of a page of 80 columns but examples."""
     program = shutil.which("groff")
     if program is None:
         pytest.skip("package groff is not installed")

@@ -137,7 +137,6 @@ def test_a_submit_whose_answer_was_lost_is_repeated(flavor: str, directory: Path
 
 
 def test_a_cancel_whose_answer_was_lost_is_not(flavor: str, directory: Path) -> None:
-    """What must not be done twice is not asked twice: the error says that it may have been done."""
     with (
         FakeDispatcher(directory, hang_up=frozenset({"jobs.cancel"})) as server,
         pytest.raises(NobodyAnswersError, match=r"jobs\.cancel: .* may or may not have been done"),
@@ -263,7 +262,6 @@ def test_nobody_is_there(flavor: str, directory: Path) -> None:
 
 
 def test_where_clients_look(flavor: str, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a socket it is looked for; the first that accepts is taken, stale ones are passed over."""
     stale = directory / "stale"
     stale.mkdir(0o700)
     with socket.socket(socket.AF_UNIX) as listener:
@@ -322,7 +320,6 @@ def test_too_large_is_not_sent(flavor: str) -> None:
 
 
 def test_credentials_and_refusal(flavor: str) -> None:
-    """User and password go with hello; a server that does not want them is not asked again."""
     with FakeServer() as server:
         server.refuse_hello = ("unauthorized", "wrong password")
         with pytest.raises(UnauthorizedError, match="wrong password"):

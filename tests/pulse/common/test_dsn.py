@@ -81,7 +81,6 @@ def test_any_text_can_be_shown(text: str) -> None:
     ],
 )
 def test_which_database_it_is(dsn: str, database: str) -> None:
-    """Hosts, ports and name, the same for every way to write them; neither user nor password."""
     assert database_of(dsn) == database
 
 

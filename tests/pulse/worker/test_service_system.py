@@ -41,7 +41,6 @@ def test_topics_of_the_command_line_win() -> None:
 
 @both_backends
 def test_started_is_written_before_the_handler_is_called(backend: str) -> None:
-    """A handler that ends its process at once was named as started; one that waited behind it was not."""
     with at_work("--backend", backend, "--concurrency", "1") as (child, _):
         deadly, behind = job("die"), job("nothing")
         child.assign([deadly, behind])

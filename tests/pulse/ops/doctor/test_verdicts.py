@@ -230,7 +230,6 @@ def test_what_the_distribution_asks_for_is_understood() -> None:
 
 
 def test_slips_of_the_pen() -> None:
-    """A variable that looks like a setting is told with that; those of PulseAudio and the settings are not."""
     env = {"PULSE_LEASES": "1", "pulse_dsn": "x", "PULSE_LEASE_S": "3", "PULSE_RUNTIME_PATH": "/x", "PULSE_TEST": "1"}
     found = installation.near_misses(env, ["lease_s", "dsn", "runtime_dir"])
     assert found == [("PULSE_LEASES", "PULSE_LEASE_S"), ("pulse_dsn", "PULSE_DSN")]

@@ -145,7 +145,6 @@ def test_buckets_are_round_and_cumulative() -> None:
     ],
 )
 def test_who_is_down_is_told(snapshot: MetricsSnapshot, up: tuple[int, int, int]) -> None:
-    """Whoever does not answer is 0, and of what nobody tells there is nothing."""
     samples = _samples(_exported(snapshot))
     assert tuple(samples["pulse_up", (("part", part),)] for part in ("dispatcher", "supervisor", "database")) == up
     assert (("pulse_jobs_submitted_total", ()) in samples) == (snapshot.stats is not None)
@@ -184,7 +183,6 @@ def test_what_is_no_address_is_refused(text: str) -> None:
 
 
 def test_who_asks_byte_by_byte_keeps_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Places are few: each is somebody else's after a while, however slowly its peer goes on."""
     monkeypatch.setattr("pulse.ops.metrics.server.SCRAPE_S", 0.2)
     listening = MetricsAddress("127.0.0.1:0").listen()
     at = listening.getsockname()

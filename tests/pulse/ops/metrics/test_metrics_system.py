@@ -151,7 +151,6 @@ def test_a_killed_endpoint_comes_back(whole: Whole) -> None:
 
 
 def test_the_command_on_a_unix_socket(whole: Whole) -> None:
-    """`pulse metrics` is the same by hand; the socket is its owner's, replaces one left behind, and goes with it."""
     path = whole.directory / "metrics.sock"
     left = socket.socket(socket.AF_UNIX)
     left.bind(str(path))

@@ -99,7 +99,6 @@ def test_the_server_may_isolate_any_job() -> None:
 
 
 def test_an_isolated_job_takes_one_place(tmp_path: Path) -> None:
-    """Isolated jobs and others together are never more than the concurrency, in the order in which they came."""
     gates = [tmp_path / f"gate-{n}" for n in range(3)]
     starts = [tmp_path / f"started-{n}" for n in range(3)]
     jobs = [job("wait", args(gate=gate, started=started)) for gate, started in zip(gates, starts, strict=True)]

@@ -82,7 +82,6 @@ def test_from_assignment_to_reported() -> None:
 
 
 def test_an_assignment_that_came_twice_is_held_and_started_once() -> None:
-    """Another attempt of the job is another one."""
     one, same = desk(3), job()
     assert len(running_of(one, same, same)) == 1
     one.assign([same], 0.0)
@@ -163,7 +162,6 @@ def test_draining() -> None:
 
 
 def test_results_under_way_come_back_in_order() -> None:
-    """After a lost connection everything unanswered is sent again, oldest first, and nothing twice."""
     one = desk(4)
     jobs = [job() for _ in range(4)]
     attempts = running_of(one, *jobs)
@@ -196,7 +194,6 @@ def test_a_refused_report() -> None:
 
 
 def test_reports_fit_into_frames() -> None:
-    """Results are spread over reports by size; one that fits into none becomes an error."""
     one = desk(4)
     one.assign([job() for _ in range(4)], 0.0)
     for attempt, text in zip(one.take_startable(), ["x" * 500, "x" * 500, "ä" * 600, "x" * 2000], strict=True):
