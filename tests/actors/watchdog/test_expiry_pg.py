@@ -71,11 +71,8 @@ async def test_what_expires_while_a_claim_waits(
         await holder.execute("BEGIN; LOCK TABLE pulse.jobs IN EXCLUSIVE MODE")
         claiming = asyncio.create_task(store.claim([TOPIC], [WORKER], [0] * 9, LEASE_S, levels=levels, ageing_s=ageing))
         await until_blocked(connection, by=holder.get_server_pid())
-
-        await until_async(
-            lambda: connection.fetchval("SELECT min(expires_at) < clock_timestamp() FROM pulse.jobs"),
-            "its time is over",
-        )
+        is_over = "SELECT min(expires_at) < clock_timestamp() FROM pulse.jobs"
+        await until_async(lambda: connection.fetchval(is_over), "its time is over")
     finally:
         await holder.close()
     assert [row["started_at"] < row["expires_at"] for row in await _claimed(connection, await claiming)] == [True]
@@ -130,13 +127,8 @@ async def test_what_an_expired_job_says(store: Store, connection: Sql) -> None:
     assert (row["attempts"], row["uncharged"], row["progress"]) == (1, 0, "1")
     for identity, error in ((fresh, text), (failed, row["last_error"])):
         (one,) = await history(connection, identity)
-        assert (one["attempt"], one["outcome"], one["worker"], one["ended_at"], one["error"]) == (
-            0,
-            "expired",
-            None,
-            at(6),
-            error,
-        )
+        found = {name: one[name] for name in ("attempt", "outcome", "worker", "ended_at", "error")}
+        assert [*found.values()] == [0, "expired", None, at(6), error]
 
 
 async def test_some_at_a_time(store: Store, connection: Sql) -> None:

@@ -13,7 +13,6 @@ from typing import Any, Final
 
 import anyio
 import pytest
-from anyio.lowlevel import checkpoint
 from structlog.testing import capture_logs
 
 from pulse.errors import UnavailableError
@@ -41,7 +40,7 @@ from tests.support.store.recovery_kit import (
     process,
     wire_of,
 )
-from tests.support.waiting import is_alive
+from tests.support.waiting import is_alive, until_async
 
 pytestmark = pytest.mark.heavy
 
@@ -58,6 +57,13 @@ async def at(store: Store, connection: Sql, monkeypatch: Patch) -> AsyncIterator
 async def dies(at: Floor, worker: RegisteredWorker, process: Process) -> None:
     process.kill()
     await at.wait_buried(worker)
+
+
+async def until_locked(at: Floor, job: bytes, *, is_locked: bool = True) -> None:
+    async def holds() -> bool:
+        return (not await at.store.lockable([job])) is is_locked
+
+    await until_async(holds, f"is_locked: {is_locked}")
 
 
 async def outcome(at: Floor, job: bytes) -> tuple[str, str | None, int | None]:
@@ -152,9 +158,7 @@ async def test_its_jobs_are_free_when_all_of_it_is_dead(at: Floor, monkeypatch: 
             worker = at.working(dying.pid, mark=process_tree.new_mark())
             job = await at.running(worker)
             dying.kill()
-            with anyio.fail_after(DEADLINE_S):
-                while await at.store.lockable([job]):
-                    await checkpoint()
+            await until_locked(at, job)
             assert (await at.read(job))["status"] == "RUNNING"
             left[-1].set()
             await at.wait(job, status="RETRYING")
@@ -182,8 +186,7 @@ async def test_what_does_not_die_keeps_no_row_locked(at: Floor, monkeypatch: Pat
     living.kill()
     with anyio.fail_after(DEADLINE_S):
         await given_up.wait()
-        while not await at.store.lockable([job]):
-            await checkpoint()
+        await until_locked(at, job, is_locked=False)
         await at.results.batcher.wait_idle()
     assert (await at.read(job))["status"] == "RUNNING"
     dead.set()

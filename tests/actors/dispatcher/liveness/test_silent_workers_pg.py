@@ -55,17 +55,7 @@ class Room(Floor):
 
     def __init__(self, store: Store, connection: Sql) -> None:
         super().__init__(store, connection)
-        unwritten = UnwrittenLeases(store, self.registry, lease_s=LEASE_S)
-        self.silence = SilentWorkers(
-            store,
-            self.registry,
-            self.claims.in_doubt,
-            self.deaths,
-            self.results,
-            HOST,
-            unwritten=unwritten,
-            lease_s=LEASE_S,
-        )
+        self.silence = self.watcher(LEASE_S)
         self.silence._awake_s = time.monotonic() - LONG_S
         self.signals: list[signal.Signals] = []
         send = self.deaths.signal
@@ -75,6 +65,14 @@ class Room(Floor):
             return send(worker, number)
 
         self.deaths.signal = signalled  # type: ignore[method-assign]
+
+    def watcher(self, lease_s: float) -> SilentWorkers:
+        unwritten = UnwrittenLeases(self.store, self.registry, lease_s=lease_s)
+        return SilentWorkers(
+            *(self.store, self.registry, self.claims.in_doubt, self.deaths, self.results, HOST),
+            unwritten=unwritten,
+            lease_s=lease_s,
+        )
 
     def silent(self, pid: int, silent_s: float = LEASE_S) -> RegisteredWorker:
         worker = new_worker(identity_of(pid), pid)
@@ -231,9 +229,7 @@ async def test_who_is_stopped_is_not_waited_for(
     monkeypatch.setattr(looking, "ASK_S", LONG_S)
     monkeypatch.setattr(looking, "TERM_S", LONG_S)
     os.kill(living.pid, signal.SIGSTOP)
-    with anyio.fail_after(DEADLINE_S):
-        while processes.state(living.pid) != "T":  # a signal takes a moment on a busy machine
-            await anyio.lowlevel.checkpoint()
+    await until_async(lambda: processes.state(living.pid) == "T", "it is stopped")
     worker = at.silent(living.pid)
     await at.running(worker)
     await look(at, tasks)
@@ -331,10 +327,7 @@ async def test_a_dispatcher_that_was_stopped_blames_nobody(
     monkeypatch.setattr(looking, "time", Clock)
     looks: list[float] = []
     monkeypatch.setattr(at.deaths, "note_oom_kills", lambda: looks.append(Clock.monotonic()))
-    unwritten = UnwrittenLeases(at.store, at.registry, lease_s=2.0)
-    silence = SilentWorkers(
-        at.store, at.registry, at.claims.in_doubt, at.deaths, at.results, HOST, unwritten=unwritten, lease_s=2.0
-    )
+    silence = at.watcher(2.0)
     worker = at.silent(living.pid, 0.0)
     worker.contact.beaten_s = time.monotonic() + LONG_S  # as far as this test is concerned it beats
     await at.running(worker)

@@ -125,42 +125,45 @@ def test_a_stranger_gets_no_further_than_hello(system: System, name: str) -> Non
 
 def test_one_account_keeps_nobody_out(system: System) -> None:
     path = system.runtime_dir / "supervisor.sock"
+
+    def is_refused(role: str) -> bool:
+        with account(ACCOUNTS[role]), contextlib.closing(Peer(path)) as refused:
+            code: object = refused.expect("error")["code"]
+        return code == "unavailable"
+
     with contextlib.ExitStack() as stack:
         for _ in range(MOST_OF_ONE):
             stack.enter_context(come(path, ACCOUNTS["viewer"]))
-        with account(ACCOUNTS["viewer"]):
-            refused = stack.enter_context(contextlib.closing(Peer(path)))
-        assert refused.expect("error")["code"] == "unavailable"
+        assert is_refused("viewer")
         with come(path, ACCOUNTS["operator"]) as other:
             assert other.call("ping") == {}
         for role in ("client", "worker"):
             for _ in range(MOST_OF_ONE):
                 stack.enter_context(come(path, ACCOUNTS[role]))
-        with account(ACCOUNTS["operator"]):
-            refused = stack.enter_context(contextlib.closing(Peer(path)))
-        assert refused.expect("error")["code"] == "unavailable"  # several of them do not keep out root
+        assert is_refused("operator")  # several of them do not keep out root
         assert system.ask_supervisor("ping") == {}
     until(lambda: _comes_in(path, ACCOUNTS["viewer"]), "there is room again")
 
 
 def test_who_is_anywhere_keeps_nobody_out(system: System) -> None:
-    port, dispatcher = system.tcp_port, psutil.Process(system.pids()["dispatcher"])
+    def tcp(source: str) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", system.tcp_port), 5, (source, 0))
+
+    dispatcher = psutil.Process(system.pids()["dispatcher"])
     at_rest = dispatcher.num_fds()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 4096)), hard))
     with contextlib.ExitStack() as stack:
         stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
         idle = [
-            stack.enter_context(
-                socket.create_connection(("127.0.0.1", port), 5, (f"127.0.1.{1 + number // MOST_BEFORE_HELLO}", 0))
-            )
+            stack.enter_context(tcp(f"127.0.1.{1 + number // MOST_BEFORE_HELLO}"))
             for number in range(MOST_BEFORE_HELLO_OF_ALL)
         ]
         for _ in range(2):  # one source has no more than its share
-            with socket.create_connection(("127.0.0.1", port), 5, ("127.0.1.1", 0)) as refused:
+            with tcp("127.0.1.1") as refused:
                 assert refused.recv(1) == b""
         assert [line["source"] for line in system.log("connection_refused")].count("127.0.1.1") == 1
-        with socket.create_connection(("127.0.0.1", port), 5, ("127.0.2.1", 0)) as late:
+        with tcp("127.0.2.1") as late:
             assert idle[0].recv(1) == b""
             late.sendall(b"\x00\x00\x00\x01\xc1")
             assert b"bad_request" in late.recv(1000)

@@ -21,6 +21,7 @@ from pulse_actors.dispatcher.admission.memory_budget import MemoryBudget
 from pulse_actors.dispatcher.admission.request_limits import MISTAKES, MISTAKES_A_SECOND, STRETCH_S
 from pulse_actors.dispatcher.net.connection import LITTLE_BYTES, UNREAD_BYTES, PeerConnection
 from pulse_actors.dispatcher.workers.records import BACKLOG_BYTES
+from tests.support.waiting import until_async
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timed]
 
@@ -88,9 +89,7 @@ async def test_who_reads_nothing_is_not_listened_to() -> None:
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(connection.write)
         tasks.start_soon(listen)
-        with anyio.fail_after(5):
-            while connection.backlog_bytes <= UNREAD_BYTES:
-                await checkpoint()
+        await until_async(lambda: connection.backlog_bytes > UNREAD_BYTES, "a backlog")
         await anyio.wait_all_tasks_blocked()
         assert 50 <= len(heard) <= 60
         pipe.reads.set()

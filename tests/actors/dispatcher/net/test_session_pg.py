@@ -49,7 +49,7 @@ from pulse_actors.shared.identity import Peer, compose
 from tests.support.store.claim_parts import claim_parts
 from tests.support.store.helpers import TOPIC, Patch, Sql, forge, found_of, read
 from tests.support.store.recovery_kit import DEADLINE_S, HOST, LEASE_S, Floor, Wire, floor, new_worker, process, wire_of
-from tests.support.waiting import until
+from tests.support.waiting import until, until_async
 
 pytestmark = pytest.mark.heavy
 
@@ -172,11 +172,8 @@ async def test_a_hello_is_held_against_the_database(lobby: Lobby) -> None:
         (held, 1): ("n", 5.0),
         (canceled, 1): ("n", 5.0),  # its handler, too, must end in time
     }
-    assert [(await read(lobby.connection, job))["status"] for job in (held, unlisted, reported)] == [
-        "RUNNING",
-        "PENDING",
-        "RUNNING",
-    ]
+    statuses = [(await read(lobby.connection, job))["status"] for job in (held, unlisted, reported)]
+    assert statuses == ["RUNNING", "PENDING", "RUNNING"]
 
 
 @pytest.mark.parametrize("is_away", [False, True])
@@ -276,33 +273,27 @@ async def test_what_a_dead_worker_asked_holds_up_nothing(lobby: Lobby, kind: str
     """The report behind it is heard although the request has no place yet; it is done when it has one."""
     peer_session, _ = lobby.peer_session()
     other, own = socket.socketpair()
+    words = {"protocol": 1, "role": "worker", "worker": NAME, "topics": [TOPIC]}
     async with await anyio.abc.UNIXSocketStream.from_socket(own) as stream, anyio.create_task_group() as tasks:
         peer_session._connection = connection = PeerConnection(stream, 2**20)
         tasks.start_soon(peer_session.run)
         with other, anyio.fail_after(DEADLINE_S):
-            other.sendall(
-                protocol.encode("hello", 0, {"protocol": 1, "role": "worker", "worker": NAME, "topics": [TOPIC]})
-            )
-            while peer_session._worker is None:
-                await anyio.lowlevel.checkpoint()
-            places, submits, reports = (
-                connection.limits.requests,
-                peer_session._services.submits.batcher,
-                lobby.results.batcher,
-            )
+            other.sendall(protocol.encode("hello", 0, words))
+            await until_async(lambda: peer_session._worker is not None, "its hello")
+            places, submits = connection.limits.requests, peer_session._services.submits.batcher
+            reports = lobby.results.batcher
             for _ in range(MAX_REQUESTS):
                 await places.acquire()
             submits._weight = int(MAX_WAITING_BATCHES * BATCH)
-            words = protocol.encode("report", 2, {"results": [[bytes(16), 1, "ok", None]]})
-            other.sendall(protocol.encode(kind, 1, body) + words)
+            report = protocol.encode("report", 2, {"results": [[bytes(16), 1, "ok", None]]})
+            other.sendall(protocol.encode(kind, 1, body) + report)
             await anyio.wait_all_tasks_blocked()
             assert len(reports) == 0
             await connection.hear_out()
             assert (len(reports), len(submits)) == (1, int(kind == "submit"))
             for _ in range(MAX_REQUESTS):
                 places.release()
-            while 1 in connection._owed and kind == "ping":
-                await anyio.lowlevel.checkpoint()
+            await until_async(lambda: kind != "ping" or 1 not in connection._owed, "its answer")
         tasks.cancel_scope.cancel()
 
 
@@ -336,15 +327,20 @@ async def test_a_hello_that_came_too_late_is_refused(lobby: Lobby) -> None:
     assert (await read(lobby.connection, job))["status"] == "RUNNING"
 
 
+def away() -> Store:
+    """A database that nobody serves."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return Store(Target(f"postgresql://pulse@127.0.0.1:{probe.getsockname()[1]}/pulse", "pulse-tests"))
+
+
 async def test_a_hello_while_the_database_is_away(lobby: Lobby, monkeypatch: Patch) -> None:
     """It is welcome with all that it lists; what the database says is looked at before the next claim."""
     monkeypatch.setattr(visiting, "RECONCILE_S", 0.1)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        away = Store(Target(f"postgresql://pulse@127.0.0.1:{probe.getsockname()[1]}/pulse", "pulse-tests"))
-    peer_session, line = lobby.peer_session(store=away)
+    store = away()
+    peer_session, line = lobby.peer_session(store=store)
     await peer_session._greet_worker(hello((bytes(16), 1)), 0)
-    away.close()
+    store.close()
     assert [welcome["lost"] for welcome in line.bodies("welcome")] == [None]
     worker = found_of(lobby.registry.get(IDENTITY))
     assert list(worker.held) == [(bytes(16), 1)]
@@ -396,9 +392,7 @@ async def test_who_connects_from_here_is_watched(lobby: Lobby) -> None:
 async def test_a_pool_parent_takes_nobody_with_it(lobby: Lobby) -> None:
     """Its children end by themselves, and drain first: neither its group nor its mark is for killing."""
     with process(start_new_session=True, env={**os.environ, "PULSE_TREE": "m" * 32}) as leader:
-        until(
-            lambda: process_tree.mark_of(leader.pid), "its environment"
-        )  # exec has begun, and may not be through with that
+        until(lambda: process_tree.mark_of(leader.pid), "its environment")  # exec may not be through with that
         found = []
         for topics in ([TOPIC], []):
             peer_session, _ = lobby.peer_session(peer=Peer(leader.pid, 0, 0, 7, HOST.pidns))
@@ -573,11 +567,8 @@ async def test_no_more_brief_heartbeats_wait_than_a_pool_has_children(lobby: Lob
 
 
 async def test_what_the_database_does_not_take_leaves_its_room(lobby: Lobby) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        away = Store(Target(f"postgresql://pulse@127.0.0.1:{probe.getsockname()[1]}/pulse", "pulse-tests"))
     room = MemoryBudget(1)
-    leases = HeartbeatWriter(away, lobby.registry, HOST, lobby.claims.counters, lease_s=LEASE_S)
+    leases = HeartbeatWriter(away(), lobby.registry, HOST, lobby.claims.counters, lease_s=LEASE_S)
     assert room.try_reserve(5)
     wire = Wire()
     await leases._beat([PendingHeartbeat(wire, 1, 0, "w", None, [Beat(bytes(16), 1)], 0.0, partial(room.release, 5))])
