@@ -35,7 +35,8 @@ from pulse_actors.runtime.actor import Backoff
 from tests.support.store import recovery_kit
 from tests.support.store.claim_parts import claim_parts
 from tests.support.store.helpers import TOPIC, Patch, Sql, forge, read
-from tests.support.store.recovery_kit import DEADLINE_S, HOST, PAST, identity_of, jobs_of, new_worker, rows_of
+from tests.support.store.recovery_kit import DEADLINE_S, HOST, PAST, identity_of, jobs_of, new_worker, rows_of, running
+from tests.support.waiting import until_async
 
 pytestmark = pytest.mark.heavy
 
@@ -75,7 +76,6 @@ class Bench(recovery_kit.Bench):
 
     @property
     def wants_full(self) -> bool:
-        """Whether the next claim is to be a full one."""
         return self.claims.signal.cursors.is_full_due(time.monotonic())
 
     async def pauses(self) -> bool:
@@ -174,16 +174,13 @@ async def test_a_full_claim_is_followed_by_another(bench: Bench) -> None:
         await anyio.sleep_forever()
 
     bench.monkeypatch.setattr(bench.claims.loop, "_pause", rest)
-    with anyio.fail_after(DEADLINE_S):
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(bench.claims.loop.run)
+    async with running(bench.claims.loop.run):
+        with anyio.fail_after(DEADLINE_S):
             await rests.wait()
-            tasks.cancel_scope.cancel()
     assert jobs_of(worker) == jobs
 
 
 async def test_an_outage_is_logged_now_and_then(monkeypatch: Patch) -> None:
-    """However often a claim is tried meanwhile."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         away = Store(Target(f"postgresql://pulse@127.0.0.1:{probe.getsockname()[1]}/pulse", "pulse-tests"))
@@ -197,12 +194,9 @@ async def test_an_outage_is_logged_now_and_then(monkeypatch: Patch) -> None:
     registry = WorkerRegistry()
     registry.join(new_worker("w"))
     claims = claim_parts(away, registry, HOST, lease_s=30.0, poll_s=60.0, batch=500)
-    with capture_logs() as logs, anyio.fail_after(DEADLINE_S):
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(claims.loop.run)
-            while len(pauses) < 4:
-                await anyio.lowlevel.checkpoint()
-            tasks.cancel_scope.cancel()
+    with capture_logs() as logs:
+        async with running(claims.loop.run):
+            await until_async(lambda: len(pauses) >= 4, "some tries")
     away.close()
     assert [entry["event"] for entry in logs].count("database_away") == 1
 
@@ -401,7 +395,6 @@ async def test_where_nothing_waits_nothing_is_claimed(bench: Bench) -> None:
 
 
 async def test_dispatch_that_closes_while_a_claim_waits_for_its_turn(bench: Bench) -> None:
-    """A plan that was made before the close is not carried out after it."""
     job = await bench.waiting()
     bench.join()
     where = bench.claims.loop._starts
@@ -420,8 +413,7 @@ async def test_dispatch_that_closes_while_a_claim_waits_for_its_turn(bench: Benc
 # What is handed out.
 
 
-async def test_a_job_that_was_taken_away_while_it_is_passed_on(bench: Bench) -> None:
-    """A claim that its seat lost before it could be passed on is nobody's any more."""
+async def test_a_job_that_is_taken_away_while_it_is_passed_on_is_not_handed_out(bench: Bench) -> None:
     bench.join("wrong", names=["m"], capacity=20)
     heir = bench.join("right", capacity=1)
     taken, other = [await bench.waiting(priority=priority) for priority in (2, 1)]
@@ -447,7 +439,6 @@ async def test_a_job_whose_canceled_attempt_runs_yet(bench: Bench) -> None:
 
 
 def previous(outcome: str, worker: object, error: str = "why") -> str:
-    """What a claim says of the attempt before."""
     return json.dumps([outcome, error, worker, None])
 
 
@@ -565,7 +556,6 @@ def test_a_frame_holds_one_job_at_least(monkeypatch: Patch) -> None:
     ],
 )
 def test_what_a_job_is_told_beside_its_args(fields: dict[str, Any], extra: object) -> None:
-    """Its occurrence, the attempt before, and whether it runs alone; nothing where there is nothing to tell."""
     assert _extra(CLAIM._replace(**fields)) == extra
 
 
@@ -595,8 +585,7 @@ async def test_a_topic_of_its_own_rules(bench: Bench, monkeypatch: Patch) -> Non
     assert third in jobs_of(worker)
 
 
-async def test_a_cancel_while_a_lease_is_made_longer(bench: Bench) -> None:
-    """It was answered before its job is handed out, so that is not."""
+async def test_what_is_canceled_while_its_lease_is_made_longer_is_not_handed_out(bench: Bench) -> None:
     worker = bench.join()
     bench.registry.policies = TopicPolicies({TOPIC: LivePolicy(lease_s=90.0)}, 30.0)
     canceled, other = await bench.waiting(), await bench.waiting()
@@ -612,8 +601,7 @@ async def test_a_cancel_while_a_lease_is_made_longer(bench: Bench) -> None:
     assert jobs_of(worker) == [other]
 
 
-async def test_a_topic_that_ages(bench: Bench) -> None:
-    """What has waited for long enough goes before what ranks higher, as its topic's policy has it."""
+async def test_what_has_waited_for_long_enough_goes_before_what_ranks_higher(bench: Bench) -> None:
     worker = bench.join(capacity=1)
     old, _new = await bench.waiting(priority=0), await bench.waiting(priority=5, next_run_at=datetime.now(UTC))
     bench.registry.policies = TopicPolicies({TOPIC: LivePolicy(ageing_s=0.001)})
