@@ -98,10 +98,12 @@ async def test_a_claim_whose_answer_was_lost_is_given_back_and_made_again(
     assert await state(connection, held) == ("RUNNING", "w", 1, 0)
 
 
-@pytest.mark.parametrize("when", ["claim", "move"])
+@pytest.mark.parametrize("when", ["claim", "move", "extend"])
 async def test_what_is_canceled_while_it_is_claimed_is_not_handed_out(bench: Bench, connection: Sql, when: str) -> None:
     if when == "move":
         bench.join("wrong", names=["m"], capacity=20)
+    elif when == "extend":
+        bench.registry.policies = TopicPolicies({TOPIC: LivePolicy(lease_s=90.0)}, 30.0)
     worker = bench.join("right", capacity=2)
     canceled, other = await bench.waiting(), await bench.waiting()
     bench.after(when, cancel(bench, canceled))

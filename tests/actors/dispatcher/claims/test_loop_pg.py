@@ -21,7 +21,7 @@ from pulse.store.connections.pool import Target
 from pulse.store.operators.policies import LivePolicy
 from pulse.store.recovery.epochs import WENT_BACK
 from pulse.store.recovery.set_aside import Suspect
-from pulse.store.rows import Claim, Fence, Level
+from pulse.store.rows import Claim, Level
 from pulse.store.store import Store
 from pulse_actors.dispatcher.claims import handout
 from pulse_actors.dispatcher.claims import loop as claiming
@@ -204,23 +204,19 @@ async def test_an_outage_is_logged_now_and_then(monkeypatch: Patch) -> None:
 # From where.
 
 
-def broken(topics: Sequence[str]) -> StatementError:
-    """What the database says of a claim of these: not even which jobs there are can be read."""
-    return StatementError(f"invalid page of {topics}", sqlstate="XX001", statement="claim_jobs")
-
-
 def break_topic(bench: Bench) -> None:
     """From now on nothing of TOPIC can be read: neither claimed, nor looked at one by one."""
     claim, claimable = bench.store.claim, bench.store.aside.claimable
+    broken = StatementError("invalid page", sqlstate="XX001", statement="claim_jobs")
 
     async def broken_claim(topics: Sequence[str], *args: Any, levels: Any = None, **more: Any) -> list[Claim]:
         if TOPIC in topics or TOPIC in {level[0] for level in levels or ()}:
-            raise broken(topics)
+            raise broken
         return await claim(topics, *args, levels=levels, **more)
 
     async def broken_look(topics: Sequence[str], limit: int, levels: Any) -> list[Suspect]:
         if TOPIC in topics:
-            raise broken(topics)
+            raise broken
         return await claimable(topics, limit, levels)
 
     bench.monkeypatch.setattr(bench.store, "claim", broken_claim)
@@ -480,21 +476,18 @@ async def test_a_lost_claim_may_commit_later(bench: Bench) -> None:
     assert bench.claims.in_doubt._in_doubt == set()
 
 
-async def test_what_is_completed_during_a_doubt_is_not_given_back(bench: Bench, monkeypatch: Patch) -> None:
+async def test_what_is_completed_during_a_doubt_is_not_given_back(bench: Bench) -> None:
     """The database's answer is of a moment ago: what the worker held then is nothing to be given back."""
     worker = bench.join()
     held, reporting = [await forge(bench.connection, "RUNNING", locked_by="w") for _ in range(2)]
     worker.held[held, 1] = HeldJob("n", TOPIC)
     bench.registry.reporting.add((reporting, 1))
-    leases_of = bench.store.leases_of
 
-    async def late(*args: Any) -> Any:
-        found = await leases_of(*args)
+    async def complete() -> None:
         worker.held.clear()
         bench.registry.reporting.clear()
-        return found
 
-    monkeypatch.setattr(bench.store, "leases_of", late)
+    bench.after("leases_of", complete)
     bench.claims.in_doubt.doubt("w")
     with capture_logs() as logs:
         await bench.claims.loop.pass_once()
@@ -574,31 +567,11 @@ async def test_a_topic_of_its_own_rules(bench: Bench, monkeypatch: Patch) -> Non
     for one, length_s in ((own, 90), (other, 30)):
         row = leases[one]
         assert (row["lease_until"] - row["started_at"]).total_seconds() == pytest.approx(length_s, abs=1)
-
-    async def never(*_: Any) -> set[tuple[bytes, int]]:
-        raise AssertionError
-
-    monkeypatch.setattr(bench.store, "extend", never)
+    monkeypatch.setattr(bench.store, "extend", None)
     third = await bench.waiting(topic="other")
     bench.claims.signal.wake()
     await bench.claims.loop.pass_once()
     assert third in jobs_of(worker)
-
-
-async def test_what_is_canceled_while_its_lease_is_made_longer_is_not_handed_out(bench: Bench) -> None:
-    worker = bench.join()
-    bench.registry.policies = TopicPolicies({TOPIC: LivePolicy(lease_s=90.0)}, 30.0)
-    canceled, other = await bench.waiting(), await bench.waiting()
-    extend = bench.store.extend
-
-    async def meanwhile(*args: Any, **more: Any) -> set[tuple[bytes, int]]:
-        extended = await extend(*args, **more)
-        bench.claims.handout.forget((job.id, job.attempt) for job in await bench.store.cancel([canceled]))
-        return extended
-
-    bench.monkeypatch.setattr(bench.store, "extend", meanwhile)
-    await bench.claims.loop.pass_once()
-    assert jobs_of(worker) == [other]
 
 
 async def test_what_has_waited_for_long_enough_goes_before_what_ranks_higher(bench: Bench) -> None:
@@ -609,13 +582,9 @@ async def test_what_has_waited_for_long_enough_goes_before_what_ranks_higher(ben
     assert jobs_of(worker) == [old]
 
 
-async def test_passing_on_to_nobody_new(bench: Bench, store: Store, monkeypatch: Patch) -> None:
+async def test_a_claim_whose_seat_runs_it_is_neither_passed_on_nor_put_back(bench: Bench, monkeypatch: Patch) -> None:
     worker, job = bench.join(), await bench.waiting()
-
-    async def never(_claims: Sequence[tuple[Fence, str]]) -> set[bytes]:
-        raise AssertionError
-
-    monkeypatch.setattr(store, "move", never)
-    monkeypatch.setattr(store, "end", never)
+    monkeypatch.setattr(bench.store, "move", None)
+    monkeypatch.setattr(bench.store, "end", None)
     await bench.claims.loop.pass_once()
     assert jobs_of(worker) == [job]
