@@ -19,7 +19,7 @@ from pulse_actors.dispatcher.claims.cursors import FEW_TOPICS
 from pulse_actors.dispatcher.claims.handout import ASSIGN_CHARS
 from pulse_actors.dispatcher.workers.records import HeldJob
 from tests.support.store.helpers import LEASE_S, NOW, TOPIC, Patch, Sql, at, count, forge, found_of, history, job, read
-from tests.support.store.recovery_kit import DEADLINE_S, PAST, Bench, lost, pairs_of, running
+from tests.support.store.recovery_kit import DEADLINE_S, PAST, Bench, pairs_of, running
 from tests.support.store.refusing_kit import refusing
 from tests.support.waiting import until_async
 
@@ -180,32 +180,29 @@ async def test_a_submit_does_not_wait_for_a_claim(bench: Bench, connection: Sql)
     assert await connection.fetchval("SELECT status::text FROM pulse.jobs") == "PENDING"
 
 
-async def test_an_answer_that_was_lost(bench: Bench, connection: Sql) -> None:
+@pytest.mark.parametrize(
+    "error",
+    [
+        UnavailableError("lost"),
+        StatementError("unreadable", sqlstate="22021", statement="submit_and_claim", may_be_done=True),
+    ],
+    ids=str,
+)
+async def test_an_answer_that_is_lost_or_cannot_be_read(bench: Bench, connection: Sql, error: Exception) -> None:
+    """It may be done: the submit fails, and the job is handed out once more, uncharged."""
     worker, one = bench.join(), job()
 
-    bench.after("submit_and_claim", lost)
-    with pytest.raises(UnavailableError, match="nothing was changed"):
-        await bench.claims.submits.submit([one])
-    assert bench.claims.signal._event.is_set()
-    await bench.claims.loop.pass_once()
-    assert pairs_of(worker) == [(one.id, 2)]
-    assert [row["outcome"] for row in await history(connection, one.id or b"")] == ["released"]
+    async def fail() -> None:
+        raise error
 
-
-async def test_an_answer_that_cannot_be_read(bench: Bench) -> None:
-    """It may be done: the worker is looked after."""
-    worker, one = bench.join(), job()
-
-    async def unreadable() -> None:
-        raise StatementError("no", sqlstate="22021", statement="submit_and_claim", may_be_done=True)
-
-    bench.after("submit_and_claim", unreadable)
-    with pytest.raises(StatementError, match="no"):
+    bench.after("submit_and_claim", fail)
+    with pytest.raises(type(error), match=str(error)):
         await bench.claims.submits.submit([one])
     assert bench.claims.in_doubt._in_doubt == {worker.identity}
     assert bench.claims.signal._event.is_set()
     await bench.claims.loop.pass_once()
     assert pairs_of(worker) == [(one.id, 2)]
+    assert [row["outcome"] for row in await history(connection, one.id or b"")] == ["released"]
 
 
 @pytest.mark.parametrize("is_known", [True, False])

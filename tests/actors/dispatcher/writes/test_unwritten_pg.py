@@ -209,16 +209,11 @@ async def test_a_locked_row_waits_alone(store: Store, connection: Sql, dsn: str)
     async def together(some: Sequence[Completion]) -> None:
         done.update(await store.complete(some))
 
-    stranger = await asyncpg.connect(dsn)
-    try:
-        async with stranger.transaction():
-            await stranger.execute("SELECT FROM pulse.jobs WHERE id = encode($1, 'hex')::uuid FOR UPDATE", ids[2])
-            locked = await write_merged(store, rows, together, never)
-            assert locked == [UnwrittenRow(rows[2])]
-            assert done == {(one, 1) for one in ids if one != ids[2]}
-        assert await write_merged(store, [one.row for one in locked], together, never) == []
-    finally:
-        await stranger.close()
+    async with holding(dsn, "SELECT FROM pulse.jobs WHERE id = $1 FOR UPDATE", ids[2].hex()):
+        locked = await write_merged(store, rows, together, never)
+        assert locked == [UnwrittenRow(rows[2])]
+        assert done == {(one, 1) for one in ids if one != ids[2]}
+    assert await write_merged(store, [one.row for one in locked], together, never) == []
     assert [(await read(connection, one))["status"] for one in ids] == ["COMPLETED"] * 5
 
 
@@ -330,13 +325,8 @@ def told(
 async def test_a_lock_is_told_from_an_outage(store: Store, connection: Sql, dsn: str) -> None:
     """A statement that waits too long for a lock raises StatementTimeoutError; a missing row counts as lockable."""
     job, gone = await forge(connection, "RUNNING"), b"\0" * 16
-    stranger = await asyncpg.connect(dsn)
-    try:
-        async with stranger.transaction():
-            await stranger.execute("SELECT FROM pulse.jobs FOR UPDATE")
-            with pytest.raises(StatementTimeoutError, match="lock timeout"):
-                await store.extend([Renewal(job, 1, WORKER, None)], LEASE_S)
-            assert await store.lockable([job, gone]) == {gone}
-        assert await store.lockable([job, gone]) == {job, gone}
-    finally:
-        await stranger.close()
+    async with holding(dsn, ROW):
+        with pytest.raises(StatementTimeoutError, match="lock timeout"):
+            await store.extend([Renewal(job, 1, WORKER, None)], LEASE_S)
+        assert await store.lockable([job, gone]) == {gone}
+    assert await store.lockable([job, gone]) == {job, gone}
