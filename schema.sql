@@ -3,8 +3,8 @@
 -- Theory of operation
 -- ===================
 -- A job is one row of pulse.jobs: its state, its retry budget and its lease together. Every change of state is one
--- UPDATE whose WHERE clause encodes the invariant, so the database is the only arbiter, however many dispatchers,
--- watchdogs and hosts there are. What must hold between columns is a CHECK here and not a habit there.
+-- UPDATE whose WHERE clause encodes the invariant, so the database alone decides, however many dispatchers,
+-- watchdogs and hosts there are. Rules between columns are CHECKs.
 --
 --                        +--------------------------- snoozed, given back ---------------------------+
 --                        v                                                                           |
@@ -20,9 +20,10 @@
 -- The claim is the lease: the UPDATE that makes a row RUNNING sets locked_by and lease_until and adds 1 to attempts. A job that
 -- finds a free worker when it is submitted is claimed by its INSERT, with the same columns set.
 -- attempts is the fencing token: it only ever grows, so (id, attempts) names one claim for ever, and every write by a
--- worker matches id, status, locked_by and attempts. A database that went back (a restore, a failover with a gap) would count from
--- where it was: there an epoch begins, and attempts go on above all that any host has handed out (pulse.epochs). Attempts that count against nobody (given back, snoozed, proven
--- deaths) are counted a second time in uncharged; the tries that count are attempts - uncharged.
+-- worker matches id, status, locked_by and attempts. A database that went back in time (a restore, a failover with a gap) would
+-- hand out the same numbers again: there an epoch begins, and attempts go on above the highest number of any host (pulse.epochs).
+-- Attempts that do not use up the retry budget (given back, snoozed, proven worker deaths) are also counted in uncharged; the
+-- charged ones are attempts - uncharged.
 --
 -- The claim index holds only rows that may still run, ordered as they are claimed: topic, priority, due time. A job that
 -- is not due yet lies behind the range that a claim reads, so it costs nothing, however many there are. No index holds
@@ -39,7 +40,7 @@ COMMENT ON SCHEMA pulse IS 'pulse job queue';
 
 CREATE TABLE pulse.schema_version (
     version      int PRIMARY KEY CHECK (version >= 1),
-    release      text NOT NULL,                     -- of pulse, that brought it; development versions before 0.1.0.dev1 had no such column
+    release      text NOT NULL,                     -- of pulse that introduced it; development versions before 0.1.0.dev1 had no such column
     installed_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 
@@ -47,8 +48,8 @@ INSERT INTO pulse.schema_version (version, release) VALUES (1, '0.1.0.dev1');
 
 CREATE TYPE pulse.job_status AS ENUM ('PENDING', 'RUNNING', 'COMPLETED', 'RETRYING', 'DEAD_LETTERED', 'CANCELED');
 
--- Columns of fixed width first, wide ones before narrow ones: no padding between them (24 bytes a row less than in the
--- order in which one would tell them).
+-- Columns of fixed width first, wide ones before narrow ones: without padding a row is 24 bytes shorter than in a
+-- logical order.
 CREATE TABLE pulse.jobs (
     id           uuid PRIMARY KEY,
     submitted_at timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -103,16 +104,19 @@ CREATE INDEX idx_jobs_claim ON pulse.jobs (topic, priority DESC, next_run_at) WH
 CREATE INDEX idx_jobs_running ON pulse.jobs (started_at) WHERE status = 'RUNNING';
 CREATE INDEX idx_jobs_schedule ON pulse.jobs (schedule_id, occurrence) WHERE schedule_id IS NOT NULL;
 CREATE INDEX idx_jobs_held ON pulse.jobs (schedule_id, occurrence) WHERE status = 'PENDING' AND next_run_at = '9999-12-30 00:00+00';
+-- Jobs that came back from a claim because no worker has their handler: nearly always empty.
+CREATE INDEX idx_jobs_unhandled ON pulse.jobs (topic, name)
+    WHERE status IN ('PENDING', 'RETRYING') AND last_error LIKE 'no handler named %';
 CREATE INDEX idx_jobs_expiry ON pulse.jobs (expires_at) WHERE expires_at IS NOT NULL AND status IN ('PENDING', 'RETRYING');
 
--- Lists are in the order of ids of version 7, which begin with the time at which they were made: no index holds submitted_at,
--- which would be written three times for each job. Ids of other kinds (people's own) have one.
+-- Lists are in the order of ids of version 7, which begin with their time of creation: so no index on submitted_at is needed,
+-- which would be written three times for each job. Only other ids, chosen by clients, have one.
 CREATE INDEX idx_jobs_other_ids ON pulse.jobs (submitted_at, id)
     WHERE get_byte(uuid_send(id), 6) >> 4 <> 7 OR id >= '04000000-0000-0000-0000-000000000000';  -- not of version 7, or after 2109
 CREATE INDEX idx_jobs_ended_badly ON pulse.jobs (status, id) WHERE status IN ('DEAD_LETTERED', 'CANCELED');
 
 -- Every attempt that did not simply succeed. No foreign key: a cascade would lock and probe for each deleted job.
--- Attempt 0 is none: it says that the job expired, which is the end of no attempt.
+-- Attempt 0 stands for no attempt: the job expired before it was started.
 CREATE TABLE pulse.attempts (
     job_id      uuid NOT NULL,
     started_at  timestamptz,
@@ -124,17 +128,17 @@ CREATE TABLE pulse.attempts (
     worker      text,
     error       text,
     progress    jsonb,
-    cpu_s       float8 CHECK (cpu_s >= 0),          -- what it used, where the kernel counts it: isolated attempts
+    cpu_s       float8 CHECK (cpu_s >= 0),          -- CPU time, only of isolated attempts: the kernel counts it per process
     peak_rss_bytes bigint CHECK (peak_rss_bytes >= 0),
-    stack       text,                               -- where it hung: of an attempt that outlasted timeout_s or stall_s
+    stack       text,                               -- traceback of an attempt that outlasted timeout_s or stall_s
     PRIMARY KEY (job_id, attempt)
 );
 
--- Those that their handler did not end itself: few, unless something is wrong. Whoever looks what is wrong reads the newest.
+-- Attempts that the server ended: few, unless something is wrong. `pulse doctor` reads the newest.
 CREATE INDEX idx_attempts_lost ON pulse.attempts (ended_at) WHERE outcome IN ('crashed', 'timeout', 'stalled', 'lease_expired');
 
--- When an occurrence fires: later by less than jitter_s, the same for whoever reckons it, since it is made of the schedule
--- and the occurrence. pulse_actors.shared.recurrence.jittered_us is the same in Python.
+-- When an occurrence fires: later by less than jitter_s, always by the same delay, since it is computed from the schedule's
+-- id and the occurrence. pulse_actors.shared.recurrence.jittered_us is the same in Python.
 CREATE FUNCTION pulse.jittered(id uuid, occurrence timestamptz, jitter_s float8) RETURNS timestamptz
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -146,9 +150,9 @@ BEGIN
 END
 $$;
 
--- A schedule holds its next occurrence (next_run_at, the cursor) and the one after it, which was reckoned beforehand: to fire
--- is one statement, and nobody waits for a cron library then. What SQL cannot reckon the scheduler does, where reckon says so:
--- next_run_at where it is NULL, following_run_at else. So a row that SQL inserts or changes needs no more than reckon.
+-- A schedule holds its next occurrence (next_run_at, the cursor) and the one after it, computed beforehand: so firing is one
+-- statement, and does not wait for a cron library. SQL cannot compute cron expressions: where reckon is true the scheduler does,
+-- next_run_at if it is NULL, else following_run_at. So SQL that inserts or changes a row only sets reckon.
 CREATE TABLE pulse.schedules (
     id           uuid PRIMARY KEY,
     created_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -166,20 +170,20 @@ CREATE TABLE pulse.schedules (
     args         jsonb NOT NULL DEFAULT '{}',
     cron         text,                              -- kind cron
     timezone     text,
-    following_run_at timestamptz,                   -- the occurrence after next_run_at; NULL: none, or not reckoned yet
+    following_run_at timestamptz,                   -- the occurrence after next_run_at; NULL: none, or not computed yet
     starts_at    timestamptz,                       -- no occurrence before it
     ends_at      timestamptz,                       -- none after it
-    undeclared_at timestamptz,                      -- since when its application does not declare it any more
+    undeclared_at timestamptz,                      -- since when its application no longer declares it
     jitter_s     float8 NOT NULL DEFAULT 0,
     last_job_id  uuid,                              -- the newest job that fired and was not held back
-    revision     int NOT NULL DEFAULT 0,            -- grows with every change of when it occurs
+    revision     int NOT NULL DEFAULT 0,            -- grows with every change
     waiting      int NOT NULL DEFAULT 0,            -- jobs that are held back (overlap queue)
-    reckon       boolean NOT NULL DEFAULT true,     -- the scheduler has something to reckon
+    reckon       boolean NOT NULL DEFAULT true,     -- the scheduler must compute its times
     catch_up     text NOT NULL DEFAULT 'latest',
     overlap      text NOT NULL DEFAULT 'allow',
-    key          text,                              -- stable name of one that code declares
-    declared_by  text,                              -- which application does
-    error        text,                              -- why it cannot be followed; nothing fires then
+    key          text,                              -- stable name of a schedule that an application declares
+    declared_by  text,                              -- that application
+    error        text,                              -- why its times cannot be computed; then it does not fire
     due_at       timestamptz GENERATED ALWAYS AS (pulse.jittered(id, next_run_at, jitter_s)) STORED,
 
     CONSTRAINT schedules_kind CHECK (CASE kind
@@ -212,8 +216,8 @@ CREATE INDEX idx_schedules_due ON pulse.schedules (due_at) WHERE next_run_at IS 
 CREATE INDEX idx_schedules_reckon ON pulse.schedules (id) WHERE reckon;
 CREATE INDEX idx_schedules_waiting ON pulse.schedules (id) WHERE waiting > 0;
 
--- The gate. Row '' is the whole; a row per topic that was ever paused. From paused_until on the gate is open, by the
--- database's clock, whether or not somebody has cleared the row since.
+-- The gate, which pauses dispatch. Row '' is for everything; each topic that was ever paused has a row. From paused_until on
+-- the gate is open, by the database's clock, even if the row has not been cleared yet.
 CREATE TABLE pulse.dispatch_control (
     topic     text PRIMARY KEY CHECK (length(topic) <= 200),
     paused    boolean NOT NULL DEFAULT false,
@@ -228,7 +232,7 @@ CREATE TABLE pulse.dispatch_control (
 
 INSERT INTO pulse.dispatch_control (topic) VALUES ('');
 
--- Who opens a gate need not know of all that was said of the pause: what stayed would end the next one.
+-- A plain UPDATE that opens a gate may leave these columns: an old paused_until would end the next pause.
 CREATE FUNCTION pulse.open_gate() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -241,7 +245,7 @@ $$;
 CREATE TRIGGER gate_opened BEFORE UPDATE ON pulse.dispatch_control
     FOR EACH ROW WHEN (NOT NEW.paused) EXECUTE FUNCTION pulse.open_gate();
 
--- What workers said of their handlers in their newest hello.
+-- What workers declared of their handlers in the newest hello.
 CREATE TABLE pulse.handlers (
     name         text PRIMARY KEY CHECK (length(name) BETWEEN 1 AND 200),
     topic        text CHECK (length(topic) BETWEEN 1 AND 200),
@@ -254,18 +258,18 @@ CREATE TABLE pulse.handlers (
         '^(quadratic(:\d{1,9}(\.\d{1,6})?)?|exponential(:\d{1,9}(\.\d{1,6})?){0,2}|fixed:\d{1,9}(\.\d{1,6})?|list:\d{1,9}(\.\d{1,6})?(,\d{1,9}(\.\d{1,6})?)*)$')
 );
 
--- Policy per topic; NULL: the server decides. Row '' holds the server's own: max_attempts, max_crashes and backoff are
--- written by the supervisor from its settings. Changed while it is in use: by pulse.set_topic, or by a plain UPDATE.
+-- Policy per topic; NULL: the server decides. Row '' holds the server's defaults: the supervisor writes max_attempts,
+-- max_crashes and backoff from its settings. Changes by pulse.set_topic or a plain UPDATE apply at once.
 CREATE TABLE pulse.topics (
     topic        text PRIMARY KEY CHECK (length(topic) <= 200),
     max_attempts int CHECK (max_attempts BETWEEN 1 AND 10000),
     max_crashes  int CHECK (max_crashes BETWEEN 1 AND 10000),
     timeout_s    float8 CHECK (timeout_s > 0 AND timeout_s <= 1e9),
     stall_s      float8 CHECK (stall_s > 0 AND stall_s <= 1e9),
-    lease_s      float8 CHECK (lease_s > 0 AND lease_s <= 1e9),         -- counts where it is longer than the server's
+    lease_s      float8 CHECK (lease_s > 0 AND lease_s <= 1e9),         -- used if it is longer than the server's
     retention_s  float8 CHECK (retention_s >= 0 AND retention_s <= 1e9),             -- of completed and canceled jobs
     retention_dead_s float8 CHECK (retention_dead_s >= 0 AND retention_dead_s <= 1e9),
-    ageing_s     float8 CHECK (ageing_s >= 0 AND ageing_s <= 1e9),      -- of waiting are worth one priority; 0: strict order
+    ageing_s     float8 CHECK (ageing_s >= 0 AND ageing_s <= 1e9),      -- seconds of waiting that are worth one priority; 0: strict order
     -- How long to wait after the n-th charged try, as pulse.backoff_s reads it; NULL: quadratic.
     backoff      text CONSTRAINT topics_backoff CHECK (length(backoff) <= 500 AND backoff ~
         '^(quadratic(:\d{1,9}(\.\d{1,6})?)?|exponential(:\d{1,9}(\.\d{1,6})?){0,2}|fixed:\d{1,9}(\.\d{1,6})?|list:\d{1,9}(\.\d{1,6})?(,\d{1,9}(\.\d{1,6})?)*)$'),
@@ -275,7 +279,7 @@ CREATE TABLE pulse.topics (
 
 INSERT INTO pulse.topics (topic, max_attempts, max_crashes) VALUES ('', 5, 3);
 
--- Empty where nobody uses what they are about: then the hot statements look once, and pay for nothing else.
+-- Empty if no row sets the option: then the hot statements pay only for one look.
 CREATE INDEX idx_topics_backoff ON pulse.topics (topic) WHERE backoff IS NOT NULL;
 CREATE INDEX idx_handlers_backoff ON pulse.handlers (name) WHERE backoff IS NOT NULL;
 CREATE INDEX idx_topics_lease ON pulse.topics (topic) WHERE lease_s IS NOT NULL;
@@ -283,7 +287,7 @@ CREATE INDEX idx_topics_live ON pulse.topics (topic)
     WHERE stall_s IS NOT NULL OR lease_s IS NOT NULL OR retention_s IS NOT NULL OR retention_dead_s IS NOT NULL OR ageing_s IS NOT NULL;
 
 -- Seconds to wait after charged try number tries (the first is 1). Exponential waits are drawn between half and the whole
--- of FIRST * 2 ^ (tries - 1), LONGEST at most, so that what failed together does not come back together.
+-- of FIRST * 2 ^ (tries - 1), LONGEST at most, so that jobs that failed together are not retried together.
 CREATE FUNCTION pulse.backoff_s(policy text, tries int) RETURNS float8
 LANGUAGE sql VOLATILE STRICT SET search_path = pg_catalog, pg_temp AS $$
     SELECT CASE split_part(policy, ':', 1)
@@ -296,8 +300,8 @@ LANGUAGE sql VOLATILE STRICT SET search_path = pg_catalog, pg_temp AS $$
         ELSE least(coalesce(nullif(split_part(policy, ':', 2), '')::float8, 1) * tries::float8 ^ 2, 1e9) END
 $$;
 
--- Tells a channel something, by NOTIFY. What is told is a hint, with a poll behind it; so nothing is told while the queue of
--- NOTIFY is half full, since somebody who listens stays in a transaction: at a full one, who tells fails at the commit.
+-- NOTIFY, unless the queue is half full because a listener stays in a transaction: with a full queue the sender's commit
+-- would fail. Notifications are hints: polling finds the same a little later.
 CREATE FUNCTION pulse.tell(channel text, message text) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -307,7 +311,7 @@ BEGIN
 END
 $$;
 
--- Whoever keeps a part of the policies in memory reads it again.
+-- Servers that keep policies in memory read them again.
 CREATE FUNCTION pulse.tell_topics() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -319,8 +323,8 @@ $$;
 CREATE TRIGGER topics_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON pulse.topics
     FOR EACH STATEMENT EXECUTE FUNCTION pulse.tell_topics();
 
--- Change options of a topic's policy, those that are named: a value sets one, null unsets it. The row of a topic that has
--- none left is deleted. In '' are the server's own, as far as they are no settings of it.
+-- Change the given options of a topic's policy: a value sets one, null unsets it. A topic's row without options is deleted.
+-- Topic '' takes the server's defaults that are not among its settings.
 CREATE FUNCTION pulse.set_topic(topic text, policy jsonb) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -401,49 +405,49 @@ BEGIN
 END
 $$;
 
--- Jobs that the database refuses to hand out one by one, whatever is asked of it: a corrupt value, a trigger that raises.
--- Each of them waits here, so that all others go on; it is tried again by itself from next_try_at on, and goes when that works.
--- No foreign key: what cannot be read must not be locked either.
+-- Jobs that the database refuses to change: a corrupt value, a trigger that raises. They are set aside here, so that all others
+-- go on. Each is tried by itself from next_try_at on, and removed from here when that works.
+-- No foreign key: it would lock rows that cannot be read.
 CREATE TABLE pulse.set_aside (
     job_id      uuid PRIMARY KEY,
     since       timestamptz NOT NULL DEFAULT clock_timestamp(),
     next_try_at timestamptz NOT NULL DEFAULT clock_timestamp(),  -- infinity: an operator set it aside
     tries       int NOT NULL DEFAULT 1,
     sqlstate    text NOT NULL,
-    statement   text NOT NULL,                      -- which one was refused, by its name in pulse/store/sql
+    statement   text NOT NULL,                      -- name of the refused statement in pulse/store/sql
     error       text NOT NULL
 );
 
--- Epochs: how often the database has gone back, by a restore or a failover with a gap, so that it knew less than the hosts that
--- use it. An attempt of a job that may be older than its newest epoch gets a number above attempts_floor, which no attempt had
--- before: so (id, attempts) names one claim for ever, after that, too. Rows are added, never changed but for what is told of them.
+-- A new epoch begins when the database has gone back in time, by a restore or a failover with a gap, so that it has an older state
+-- than the hosts have seen. Attempts of jobs that may be older than the newest epoch are numbered above attempts_floor, which is
+-- above all earlier numbers: so (id, attempts) still names one claim for ever. Of old rows only reopened and detail change.
 CREATE TABLE pulse.epochs (
     epoch        int PRIMARY KEY CHECK (epoch >= 1),
     began_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
     attempts_floor int NOT NULL DEFAULT 0 CHECK (attempts_floor >= 0),
-    reopened     int CHECK (reopened >= 0),         -- jobs known to be finished that it listed as open; NULL: nobody knew any
+    reopened     int CHECK (reopened >= 0),         -- finished jobs that the database listed as open; NULL: no host knew any
     timeline     int,                               -- of PostgreSQL, when it began ...
     system_id    text,                              -- ... and the cluster's identifier
     first_id     uuid NOT NULL DEFAULT '00000000-0000-0000-0000-000000000000',  -- timed ids from here on were made in this epoch
-    went_back_to timestamptz,                       -- the newest that the database knew ...
-    known_until  timestamptz,                       -- ... and what the host that noticed knew that it had known
-    host         text,                              -- who noticed
-    lineage      uuid,                              -- of epoch 1: the database, whichever server it is restored to
+    went_back_to timestamptz,                       -- the newest time in the database ...
+    known_until  timestamptz,                       -- ... and the newest that this host had seen in it before
+    host         text,                              -- the host that noticed
+    lineage      uuid,                              -- of epoch 1: id of the database, which restored copies keep
     detail       jsonb NOT NULL DEFAULT '{}' CHECK (jsonb_typeof(detail) = 'object'),
     CONSTRAINT epochs_lineage CHECK ((epoch = 1) = (lineage IS NOT NULL))
 );
 
 INSERT INTO pulse.epochs (epoch, lineage) VALUES (1, gen_random_uuid());
 
--- What hosts have seen of the database: each dispatcher counts in a row of its own, about once a second, and remembers beside the
--- database how far it has come. A database that has counted less, or has no such row, has gone back.
+-- Each dispatcher has a row here, its witness: it increments the counter about once a second, and keeps the value on its own disk,
+-- too. If the database has a smaller counter, or no such row, it has gone back in time.
 CREATE TABLE pulse.witnesses (
-    instance uuid PRIMARY KEY,                      -- drawn by the host, and kept in its state directory
+    instance uuid PRIMARY KEY,                      -- random, kept in the host's state directory
     counter  bigint NOT NULL CHECK (counter >= 1),
     seen_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
-    epoch    int NOT NULL,                          -- the newest that it has accepted
-    highest  int NOT NULL,                          -- no attempt that it handed out had a number above it
-    place    text NOT NULL,                         -- the very server, timeline and table that it counts in
+    epoch    int NOT NULL,                          -- the newest epoch that it has accepted
+    highest  int NOT NULL,                          -- it has handed out no attempt with a higher number
+    place    text NOT NULL,                         -- server, timeline, start and table that this row was written in
     host     text NOT NULL
 ) WITH (fillfactor = 50);
 
@@ -457,7 +461,7 @@ CREATE TABLE pulse.hosts (
 );
 
 -- When a watchdog swept last, by the database's clock. A gap between two sweeps means that the database or every watchdog
--- was away, and that leases may have lapsed which nobody could extend: then nobody is reaped for one lease.
+-- was away, so leases may have lapsed because workers could not extend them: for one lease no attempt is ended for that.
 CREATE TABLE pulse.sweep_mark (
     one      boolean PRIMARY KEY DEFAULT true CHECK (one),
     swept_at timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -466,7 +470,7 @@ CREATE TABLE pulse.sweep_mark (
 
 INSERT INTO pulse.sweep_mark DEFAULT VALUES;
 
--- How far the deleting of old jobs has got, for people: it is never counted. A round looks at what may be old enough, once.
+-- How far the deletion of old jobs has got, for people to see. One round goes through all jobs that may be old enough.
 CREATE TABLE pulse.retention_mark (
     one        boolean PRIMARY KEY DEFAULT true CHECK (one),
     stepped_at timestamptz,                         -- the newest step, of whichever server
@@ -482,27 +486,27 @@ CREATE TABLE pulse.retention_mark (
 
 INSERT INTO pulse.retention_mark DEFAULT VALUES;
 
--- What operators did: one row for each request that changed something, written in its transaction.
+-- Changes by operators: one row for each request that changed something, written in its transaction.
 CREATE TABLE pulse.audit (
     id          bigint GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY,
     at          timestamptz NOT NULL DEFAULT clock_timestamp(),
-    uid         bigint CHECK (uid >= 0),            -- of the process that asked, from the kernel; NULL: it came by TCP or SQL
+    uid         bigint CHECK (uid >= 0),            -- of the process that sent the request, from the kernel; NULL: by TCP or SQL
     schedule_id uuid,
-    job_id      uuid,                               -- where it is about one
+    job_id      uuid,                               -- if it is about a single job
     pid         int,
     jobs        int CHECK (jobs >= 0),              -- how many were changed
     action      text NOT NULL CHECK (length(action) BETWEEN 1 AND 64),
     user_name   text,                               -- of the uid, of the credentials, or of the database's role
-    behalf      text,                               -- for whom that process asked, by its own word: the user of a dashboard
-    host        text,                               -- of the server that was asked; of SQL: the address that it came from
+    behalf      text,                               -- on whose behalf that process says it asked: the user of a dashboard
+    host        text,                               -- the server that got the request; of SQL: the client's address
     topic       text,
     detail      jsonb NOT NULL DEFAULT '{}' CHECK (jsonb_typeof(detail) = 'object')
 );
 
 CREATE INDEX idx_audit_at ON pulse.audit (at, id);
 
--- Write down what is being done. Who: what the server says in the setting pulse.operator, for this transaction; else the role.
--- It has its owner's rights: who may change a schedule need not be able to change what is written here.
+-- Write an audit entry. The operator is in the setting pulse.operator, which the server sets for the transaction; else the role.
+-- It has its owner's rights, so that roles which may change schedules need no rights on the audit.
 CREATE FUNCTION pulse.note(action text, topic text DEFAULT NULL, schedule_id uuid DEFAULT NULL, job_id uuid DEFAULT NULL,
                            jobs int DEFAULT NULL, detail jsonb DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -542,8 +546,8 @@ BEGIN
 END
 $install$;
 
--- What is wrong with a job's expiry, in one line; NULL: nothing. One that is over already is right: a submit whose answer
--- was lost is repeated as it was.
+-- What is wrong with a job's expiry, in one line; NULL: nothing. An expiry in the past is allowed: a submit whose answer
+-- was lost is repeated unchanged.
 CREATE FUNCTION pulse.expiry_problem(run_at timestamptz, expires_at timestamptz, expires_in_s float8) RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT CASE
@@ -553,12 +557,12 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
         WHEN expires_at <= run_at THEN format('expires_at is %s; a time after run_at (%s) is allowed', expires_at, run_at) END
 $$;
 
--- Has the workers of every host look for work now, and not at their next poll: at most once in 50 ms for all who submit by
--- SQL, since NOTIFY has the commits of a whole cluster wait for each other. When that was last, in Unix ms, is the value of
--- a sequence, which is read and set without waiting for anybody's transaction. With `SET pulse.notify = off` a session does
--- without: PREPARE TRANSACTION is not possible after a NOTIFY.
+-- Notifies the dispatchers of every host that there is work: at most once in 50 ms for all submits by SQL, since NOTIFY makes
+-- all commits of a cluster wait for each other. A sequence holds the time of the last one, in Unix ms: it is read and set
+-- without waiting for other transactions. `SET pulse.notify = off` turns it off for a session: PREPARE TRANSACTION is not
+-- possible after a NOTIFY.
 CREATE SEQUENCE pulse.work_notified;
-GRANT SELECT, UPDATE ON SEQUENCE pulse.work_notified TO PUBLIC;  -- whoever may submit; it is worth nothing else
+GRANT SELECT, UPDATE ON SEQUENCE pulse.work_notified TO PUBLIC;  -- for all that may submit; it is of no other use
 
 CREATE FUNCTION pulse.notify_work() RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -572,8 +576,8 @@ BEGIN
 END
 $$;
 
--- Is there a job with this id, name, topic and args? It has its owner's rights, for those who may submit and must not read what
--- others have submitted: what it tells them, their submit would tell them anyway. Nobody else may call it.
+-- Is there a job with this id, name, topic and args? It has its owner's rights, for roles that may submit but not read jobs: it
+-- reveals no more than a submit does. Only they may call it.
 CREATE FUNCTION pulse.is_stored_unseen(id uuid, name text, topic text, args jsonb) RETURNS boolean
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT EXISTS (SELECT FROM pulse.jobs j WHERE j.id = is_stored_unseen.id AND j.name = is_stored_unseen.name
@@ -582,7 +586,7 @@ $$;
 
 REVOKE ALL ON FUNCTION pulse.is_stored_unseen(uuid, text, text, jsonb) FROM PUBLIC;
 
--- The same for everybody: who may read jobs does it with his own rights.
+-- The same for every role: one that may read jobs uses its own rights.
 CREATE FUNCTION pulse.is_stored(id uuid, name text, topic text, args jsonb) RETURNS boolean
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -594,10 +598,10 @@ BEGIN
 END
 $$;
 
--- The options of one job: its own, else its handler's, else its topic's, else the server's. Where it is called for many rows at
--- once it costs a fifth more than joins do, so pulse.submit_many has these written out, and so have the statements of the
--- server (the fragment resolved_options in pulse/store/sql/submit.sql). Bound when it was made: no search_path counts, and
--- the planner can put it into the statement that calls it.
+-- The options of one job: its own, else its handler's, else its topic's, else the server's. For many rows it costs a fifth more
+-- than joins do, so pulse.submit_many and the statements of the server have the joins written out (fragment resolved_options in
+-- pulse/store/sql/submit.sql). BEGIN ATOMIC binds names when the function is created: it needs no search_path, and
+-- the planner can inline it.
 CREATE FUNCTION pulse.resolved_options(name text, own_topic text, own_max_attempts int, own_timeout_s float8)
 RETURNS TABLE (topic text, max_attempts int, timeout_s float8)
 LANGUAGE sql STABLE
@@ -750,8 +754,8 @@ BEGIN
 END
 $$;
 
--- Schedules from SQL. When the first occurrence comes, the scheduler reckons, within a second and at once where it hears of
--- it; a cron expression that cannot be followed is told in pulse.schedules.error.
+-- Schedules from SQL. The scheduler computes the first occurrence when it gets the NOTIFY, or else within a second; if it cannot
+-- compute a cron expression, pulse.schedules.error says why.
 CREATE FUNCTION pulse.create_schedule(
     name text, cron text DEFAULT NULL, timezone text DEFAULT NULL, every_s float8 DEFAULT NULL, run_at timestamptz DEFAULT NULL,
     args jsonb DEFAULT '{}', topic text DEFAULT NULL, priority int DEFAULT 0, max_attempts int DEFAULT NULL,
@@ -789,8 +793,8 @@ BEGIN
 END
 $$;
 
--- Change a schedule, as far as options are named: a value sets one, null makes it as if it had never been given. One of cron,
--- every_s and run_at takes the place of the one before. The cursor stays, unless when it occurs is changed. False: there is none.
+-- Change the given options of a schedule: a value sets one, null unsets it. One of cron, every_s and run_at replaces the one
+-- before. The cursor stays unless its times change. False: there is no such schedule.
 CREATE FUNCTION pulse.set_schedule(id uuid, changes jsonb) RETURNS boolean
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -852,7 +856,7 @@ BEGIN
 END
 $$;
 
--- The same with a parameter for each option: what is NULL stays as it is.
+-- The same with a parameter for each option; NULL leaves it as it is.
 CREATE FUNCTION pulse.update_schedule(
     id uuid, name text DEFAULT NULL, cron text DEFAULT NULL, timezone text DEFAULT NULL, every_s float8 DEFAULT NULL,
     run_at timestamptz DEFAULT NULL, args jsonb DEFAULT NULL, topic text DEFAULT NULL, priority int DEFAULT NULL,
@@ -869,7 +873,7 @@ BEGIN
 END
 $$;
 
--- A priority as the columns hold it: what is no smallint could not be told of by pulse.check_schedule any more.
+-- A priority as smallint. pulse.check_schedule cannot check it: it gets the row, whose column is smallint already.
 CREATE FUNCTION pulse.checked_priority(priority int) RETURNS smallint
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -880,7 +884,7 @@ BEGIN
 END
 $$;
 
--- One clear line for what a CHECK would refuse less clearly, or could not see at all.
+-- A clear message for values that a CHECK would refuse less clearly, or not at all.
 CREATE FUNCTION pulse.check_schedule(s pulse.schedules) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -925,7 +929,7 @@ BEGIN
 END
 $$;
 
--- Fire nothing until pulse.resume_schedule; what was missed then, catch_up decides. False: there is no such schedule.
+-- Fire nothing until pulse.resume_schedule; catch_up decides about missed occurrences. False: there is no such schedule.
 CREATE FUNCTION pulse.pause_schedule(id uuid) RETURNS boolean
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -951,7 +955,7 @@ BEGIN
 END
 $$;
 
--- A job of a schedule now, beside its occurrences, paused or not; NULL: there is no such schedule.
+-- Submit a job of a schedule now, beside its occurrences, paused or not; NULL: there is no such schedule.
 CREATE FUNCTION pulse.trigger_schedule(id uuid, job_id uuid DEFAULT NULL) RETURNS uuid
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -976,7 +980,7 @@ BEGIN
 END
 $$;
 
--- Remove a schedule. Its jobs stay, but those that are held back behind another one are canceled. False: there is none.
+-- Delete a schedule. Its jobs stay, except that jobs which are held back until another one ends are canceled. False: there is none.
 CREATE FUNCTION pulse.delete_schedule(id uuid) RETURNS boolean
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN

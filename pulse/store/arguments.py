@@ -1,4 +1,4 @@
-"""How rows are handed to statements: as columns, each an argument."""
+"""Turns rows into columns, the array arguments of statements."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ if TYPE_CHECKING:
     from pulse.store.rows import Completion, Ending, Fence, Renewal
 
 T = TypeVar("T")
-MAX_ERROR_CHARS: Final = 2000  # of what the database said of a job: enough to know it again
+MAX_ERROR_CHARS: Final = 2000  # of the database's message about a job: enough to recognise it
 
 
 def uuids(ids: Sequence[bytes]) -> list[UUID]:
-    """Ids as they are written fastest."""
+    """Ids in the form that asyncpg encodes fastest."""
     return [UUID(one) for one in ids]
 
 
 def pair_columns(fences: Sequence[tuple[bytes, int] | Fence | Completion | Ending | Renewal]) -> tuple[str, str]:
-    """Ids and attempts as the text of arrays: to write that, and to read it there, takes half as long as real ones."""
+    """Ids and attempts as the text of arrays, which takes half as long to write and to parse as real arrays."""
     ids, attempts = [fence[0].hex() for fence in fences], [str(fence[1]) for fence in fences]
     return f"{{{','.join(ids)}}}", f"{{{','.join(attempts)}}}"
 
@@ -32,17 +32,17 @@ def fence_columns(fences: Sequence[Fence | Completion | Ending | Renewal]) -> tu
 
 
 def level_columns(levels: Sequence[tuple[str, int, float | None]] | None) -> Sequence[Sequence[object] | None]:
-    """Topic, priority and the time from which on to look of each; None: of all that there are."""
+    """Topic, priority and start time of each level; None: all levels."""
     return [None] * 3 if levels is None else [[level[place] for level in levels] for place in range(3)]
 
 
 def short(values: list[T | None]) -> list[T | None]:
-    """Nothing for nothing but NULLs, which is what the server takes for missing elements: each takes its time."""
+    """An empty array for one of NULLs only: the server reads missing elements as NULL, and each element costs time."""
     return [] if values.count(None) == len(values) else values
 
 
 def trace_column(jobs: Sequence[SubmittedJob]) -> list[str | None]:
-    """Which spans they were submitted in."""
+    """The span in which each job was submitted."""
     return short([job.traceparent for job in jobs])
 
 

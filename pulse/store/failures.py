@@ -1,18 +1,18 @@
 """
-What an error of the database means: the one place that decides.
+Decides what an error of the database means.
 
 ========== =================================================== ===========================================
-meaning    what it is                                          what is done, and as what it is raised
+meaning    cause                                               action, and exception raised
 ========== =================================================== ===========================================
-away       going, coming, full of connections, read-only       back off, keep, repeat: UnavailableError
-contested  somebody's lock, or the statement's own time limit  StatementTimeoutError: the others without these rows
-value      what was given cannot be stored                     StatementError, ``is_value``: refuse that alone
-statement  all else, also what no PostgreSQL of today says     StatementError: find the row, or back off
-unreadable a value in its answer is none: a bad byte on a disk StatementError, ``may_be_done``: as above, and it is done
+away       stopping, starting, out of connections, read-only   back off and repeat: UnavailableError
+contested  a lock, or the statement's own time limit           StatementTimeoutError: repeat without these rows
+value      an argument cannot be stored                        StatementError, ``is_value``: refuse that value alone
+statement  all else, also SQLSTATEs of future versions         StatementError: find the row, or back off
+unreadable the answer cannot be decoded: a bad byte on a disk  StatementError, ``may_be_done``: it was carried out
 ========== =================================================== ===========================================
 
-A server that is away says so of every statement. One that answers all others, and always says "away" of the same one,
-is not away: that statement meets a row, a trigger or a page of the disk that does so.
+A server that is away fails every statement. If it answers all others, and always fails the same one with such an error,
+it is not away: that statement meets a row, a trigger or a page of the disk that causes the error.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from msgspec.structs import replace
 from pulse.errors import StatementError, StatementTimeoutError, UnavailableError
 from pulse.store.statements import name_of
 
-# All that a connection raises; InternalClientError, too, where it is cut just before it is used.
+# All that a connection raises; InternalClientError where it is cut just before it is used.
 OF_DRIVER: Final = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 FAILURES: Final = (*OF_DRIVER, OSError)
-IN_VAIN: Final = 8  # rows from all over, that were refused, each by itself, and none was written: it is not about rows
+IN_VAIN: Final = 8  # rows from different places, refused one by one while none succeeds: then rows are not the cause
 
 AWAY_CLASSES: Final = frozenset({"08"})
 # Shut down, starting, dropped; too many connections; read-only; the session was idle for too long.
@@ -40,15 +40,15 @@ CONTESTED_SQLSTATES: Final = frozenset({"55P03", "57014"})
 # Data exception, constraint, check option of a view; too complex, too many columns or arguments.
 VALUE_CLASSES: Final = frozenset({"22", "23", "44"})
 VALUE_SQLSTATES: Final = frozenset({"54001", "54011", "54023"})
-# Behind these nobody knows what state the session is in, or its prepared statements: it is made anew.
+# After these the state of the session and its prepared statements is unknown: it is replaced.
 UNSAFE_CLASSES: Final = frozenset({"08", "0A", "25", "26", "34", "3F", "42", "53", "57", "58", "XX"})
 UNIQUE_VIOLATION: Final = "23505"
-CONSTRAINTS: Final = "23"  # a class; a handler's result breaks none of pulse's: it is somebody's, and may be dropped
+CONSTRAINTS: Final = "23"  # a class; results break no constraint of pulse: another program added it, and may drop it
 NO_DATA: Final = "02000"
-STUBBORN: Final = 5  # times in a row that one statement hears "away", of a server that lets us in each time
+STUBBORN: Final = 5  # failures in a row of one statement as "away" while new connections succeed
 AT_ONCE_S: Final = 1.0  # less than any time limit of a statement on a hot connection, which a lock would use up
-OLD_S: Final = 60.0  # since a statement failed last, without success behind it: nobody tries it any more
-# What the tables' CHECKs mean; the names of the constraints begin with the table's.
+OLD_S: Final = 60.0  # since a statement failed last: it is not tried any more
+# Messages for the tables' CHECKs; the names of constraints begin with the table's.
 _CHECKS: Final = {
     "args": "args must be a JSON object",
     "name": "name must have 1 to 200 characters",
@@ -66,13 +66,13 @@ class UnreadableAnswerError(asyncpg.CharacterNotInRepertoireError):
     """
     The answer of a statement cannot be read; the statement was carried out.
 
-    As if the server had said so, which looks at text when it comes in, not when it goes out: whoever deals with what a
-    server says of a corrupt value deals with this one.
+    The server checks text when it is stored, not when it is read. Code that handles the server's own errors about a
+    corrupt value handles this one, too.
     """
 
 
 class Meaning(enum.Enum):
-    """See above."""
+    """The meanings in the table above."""
 
     AWAY = enum.auto()
     CONTESTED = enum.auto()
@@ -81,7 +81,7 @@ class Meaning(enum.Enum):
 
 
 def meaning_of(error: BaseException) -> Meaning | None:
-    """What *error* means, by itself; None: it is none of a connection."""
+    """What *error* means by itself; None: it does not come from a connection."""
     if not isinstance(error, asyncpg.PostgresError):
         return Meaning.AWAY if isinstance(error, FAILURES) else None
     if isinstance(error, UnreadableAnswerError):  # its SQLSTATE means a value that was given
@@ -97,20 +97,20 @@ def meaning_of(error: BaseException) -> Meaning | None:
 
 
 def is_safe_after(error: asyncpg.PostgresError) -> bool:
-    """Whether the session can be used again: of all else nobody knows what state it is in."""
+    """Whether the session can be used again: after other errors its state is unknown."""
     return (error.sqlstate or "")[:2] not in UNSAFE_CLASSES and not isinstance(error, UnreadableAnswerError)
 
 
 def refusal_of(error: UnavailableError, took_s: float | None = None) -> StatementError | None:
     """
-    *error* as what the server said of the statement; None: it said nothing, or that a lock blocked it.
+    *error* as the server's refusal of the statement; None: the server did not answer, or a lock blocked it.
 
-    For who carries out parts of a statement that was refused: one part says "away" where the others succeed.
+    For callers that repeat a refused statement in parts: one part fails as "away" while the others succeed.
 
     Args:
         error: As the statement raised it.
-        took_s: How long the statement took, where that is known. A lock uses up its time limit, and a server that goes
-            away ends what is under way: what was said at once, whatever it is, was said by what the statement met.
+        took_s: How long the statement took, where that is known. A lock uses up the time limit, and a server that stops
+            ends statements under way: an error that comes at once was caused by a row or a trigger.
     """
     if isinstance(error, StatementError):
         return error
@@ -124,16 +124,16 @@ def refusal_of(error: UnavailableError, took_s: float | None = None) -> Statemen
 
 
 def _is_said_of_statement(error: BaseException | None) -> bool:
-    """Whether the server says so, of a statement: not while it is connected to, and not the driver (no severity)."""
+    """Whether the server raised it for a statement: not while connecting, and not the driver (no severity)."""
     return getattr(error, "severity", None) is not None and hasattr(error, "statement")
 
 
 def refuse_swallowed(given: int, stored: int) -> None:
     """
-    Hold against each other how many jobs were *given*, and how many are *stored*.
+    Compare how many jobs were *given*, and how many are *stored*.
 
     Raises:
-        StatementError: Some are not: a trigger or a rule may drop a row without a word, and that is not "ok".
+        StatementError: Some are missing: a trigger or a rule drops rows without an error.
     """
     if stored < given:
         message = (
@@ -144,7 +144,7 @@ def refuse_swallowed(given: int, stored: int) -> None:
 
 
 def ran_too_long(error: BaseException) -> bool:
-    """Whether *error* says that a statement took too long, and not that it waited for somebody's lock."""
+    """Whether *error* says that a statement ran too long, and not that it waited for a lock."""
     return isinstance(error, StatementTimeoutError) and isinstance(error.__cause__, asyncpg.QueryCanceledError)
 
 
@@ -154,9 +154,9 @@ class Failure(msgspec.Struct, frozen=True):
 
     Attributes:
         statement: Its name.
-        sqlstate: What the last refusal was.
-        error: In one line.
-        times: In a row.
+        sqlstate: SQLSTATE of the last refusal.
+        error: Its message, in one line.
+        times: Refusals in a row.
         first_s: Monotonic clock, as ``last_s``.
     """
 
@@ -175,7 +175,7 @@ class Failing:
         self._of: dict[str, Failure] = {}
 
     def refused(self, statement: str, sqlstate: str, error: str) -> Failure:
-        """One more time."""
+        """A statement was refused again."""
         now_s = time.monotonic()
         known = self._of.get(statement) or Failure(statement, sqlstate, error, times=0, first_s=now_s, last_s=now_s)
         found = replace(known, sqlstate=sqlstate, error=error, times=known.times + 1, last_s=now_s)
@@ -188,7 +188,7 @@ class Failing:
             self._of.pop(name_of(sql), None)
 
     def now(self) -> list[Failure]:
-        """What is refused now, the newest last; without refusals of single values."""
+        """The statements that are refused now, the newest last; without refusals of single values."""
         now_s = time.monotonic()
         self._of = {name: one for name, one in self._of.items() if now_s - one.last_s < OLD_S}
         return sorted(self._of.values(), key=lambda one: one.last_s)
@@ -200,18 +200,18 @@ def explain(error: Exception) -> str:
     if constraint in _CHECKS:
         return _CHECKS[constraint]
     message = str(error.args[0]) if error.args else str(error)
-    # Of a row that a constraint refuses, the detail is the row: others' args, and what is redacted.
+    # The detail of a constraint violation shows the row: args of other users, and redacted values.
     detail = None if isinstance(error, _OF_A_ROW) else getattr(error, "detail", None)
     return " ".join(f"{message} ({detail})".split() if detail else message.split())
 
 
 def error_of(error: Exception, failing: Failing, shown: str, deadline_s: float) -> UnavailableError | None:
     """
-    As what *error* is raised; None: as it is.
+    The PulseError to raise for *error*; None: raise it unchanged.
 
     Args:
-        error: As the connection raised it; it knows its statement, where it is of one.
-        failing: Takes note of it.
+        error: As the connection raised it; it names its statement, if it belongs to one.
+        failing: Records it.
         shown: The DSN without its password.
         deadline_s: How long the statement had.
     """
@@ -225,7 +225,7 @@ def error_of(error: Exception, failing: Failing, shown: str, deadline_s: float) 
         return StatementTimeoutError(f"a statement waited too long: {reason}")
     if not isinstance(error, asyncpg.PostgresError) or (meaning is Meaning.AWAY and not _is_said_of_statement(error)):
         return UnavailableError(f"the database {shown} is away: {reason}")
-    statement: str = getattr(error, "statement", "a transaction")  # whose end was refused, not one of its statements
+    statement: str = getattr(error, "statement", "a transaction")  # the COMMIT was refused, not one of its statements
     sqlstate = error.sqlstate or "?????"
     if meaning is Meaning.VALUE:
         return StatementError(explain(error), sqlstate=sqlstate, statement=statement, is_value=True)

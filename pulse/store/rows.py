@@ -1,8 +1,8 @@
 """
-What goes into the store and comes out of it, typed. Ids are 16 bytes, as on the wire.
+Typed rows that go into statements and come out of them. Ids are 16 bytes, as on the wire.
 
-PostgreSQL's timestamps become plain numbers, and the other way round, exactly: float seconds as on the wire, int
-microseconds where they are compared for equality.
+Timestamps are converted from and to plain numbers without loss: float seconds as on the wire, int microseconds where
+they are compared for equality.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def from_s(seconds: float) -> datetime:
 
 
 class Fence(NamedTuple):
-    """One attempt and who holds it: what every write by a worker is matched against."""
+    """One attempt and its holder: every write by a worker must match these."""
 
     id: bytes
     attempt: int
@@ -60,7 +60,7 @@ class Completion(NamedTuple):
 
 
 class EndingKind(enum.StrEnum):
-    """How an attempt ended that did not succeed, in the words of ``pulse.attempts.outcome``."""
+    """How an attempt without success ended; values of ``pulse.attempts.outcome``."""
 
     ERROR = "error"
     RETRY = "retry"
@@ -72,7 +72,7 @@ class EndingKind(enum.StrEnum):
     SNOOZED = "snoozed"
     RELEASED = "released"
     SILENT = "silent"  # lease_expired of a worker that was killed for its silence, its lease renewed until it was dead
-    UNASSIGNED = "unassigned"  # given back by a dispatcher before any worker saw it: no history
+    UNASSIGNED = "unassigned"  # given back by a dispatcher before any worker received it: no history
 
 
 class Ending(NamedTuple):
@@ -80,8 +80,8 @@ class Ending(NamedTuple):
     An end without success, to be written.
 
     ``error`` None keeps the row's last_error; ``delay_s`` None means the back-off; ``exit_code`` negative: that signal;
-    ``progress`` is JSON text, None keeps the row's; ``stack`` is where it hung; ``cpu_s`` and ``peak_rss_bytes``
-    are what it used.
+    ``progress`` is JSON text, None keeps the row's; ``stack`` is the traceback where it hung; ``cpu_s`` and
+    ``peak_rss_bytes`` are what it used.
     """
 
     id: bytes
@@ -98,7 +98,7 @@ class Ending(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """What an Ending came to; ``delay_s`` until the job is due again, ``due_s`` when that is, Unix seconds."""
+    """The result of an Ending; ``delay_s``: until the job is due again, ``due_s``: when that is, Unix seconds."""
 
     id: bytes
     attempt: int
@@ -125,7 +125,7 @@ class Claim(NamedTuple):
     Attributes:
         worker: Index into the workers that the claim was made for.
         due_at: Unix seconds at which it became due.
-        crashes: Proven deaths on its record; from the second on it runs alone in a process of its own.
+        crashes: Proven worker deaths so far; from the second on it runs alone in a process of its own.
         occurrence_at: Unix seconds of its schedule's occurrence, or None.
         checkpoint: JSON text that an earlier attempt saved, or None.
         previous: JSON text ``[outcome, error, worker, progress]`` of the attempt before, None where it left no history.
@@ -150,7 +150,7 @@ class Claim(NamedTuple):
 
 
 class Running(NamedTuple):
-    """What a RUNNING row says of its job."""
+    """Columns of a RUNNING row."""
 
     name: str
     topic: str
@@ -158,7 +158,7 @@ class Running(NamedTuple):
 
 
 class Leased(NamedTuple):
-    """What a RUNNING row says of its job, and for how many seconds its lease still runs."""
+    """Columns of a RUNNING row, and for how many seconds its lease still runs."""
 
     name: str
     topic: str
@@ -171,8 +171,8 @@ class Wake(NamedTuple):
     A level that got work.
 
     Attributes:
-        due_s: When the first of it that is due now was due, Unix seconds; None: none of it is.
-        jobs: How many it got, where that is known.
+        due_s: When the first of its jobs became due, Unix seconds; None: none is due.
+        jobs: How many jobs it got, where that is known.
     """
 
     topic: str
@@ -193,9 +193,9 @@ class Head(NamedTuple):
     The first job of a level.
 
     Attributes:
-        level: Where.
-        due_at: When it is due, Unix seconds.
-        is_due: Whether that is now or before.
+        level: The level.
+        due_at: When the job is due, Unix seconds.
+        is_due: Whether it is due now.
     """
 
     level: Level
@@ -208,11 +208,11 @@ class Forgotten(NamedTuple):
     A window of jobs that retention has gone through.
 
     Attributes:
-        mine: Nobody else was at it; else nothing was done.
-        walked: Jobs in the window; fewer than it holds: it reached the end of the table.
-        gone: Of those, how many were deleted.
+        mine: False: another process was deleting, and nothing was done.
+        walked: Jobs in the window; fewer than asked for: it reached the end of the table.
+        gone: How many of them were deleted.
         last: Id of the last job in the window.
-        first_left: Id of the first one that is still there.
+        first_left: Id of the first job that was not deleted.
     """
 
     mine: bool
@@ -232,7 +232,7 @@ class Canceled(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NewSchedule:
-    """A schedule to be created, or what one is to become; exactly the kind's own fields are set."""
+    """A new schedule, or the new values of one; of the kinds' fields, only those of its own kind are set."""
 
     id: bytes
     name: str
@@ -260,13 +260,13 @@ class NewSchedule:
 @dataclass(frozen=True, slots=True)
 class Due:
     """
-    A schedule of which there is something to do; microseconds, since the cursor is compared for equality.
+    A schedule to fire or to compute; times in microseconds, since the cursor is compared for equality.
 
     Attributes:
         cursor_us: Its next occurrence; None: not computed yet.
         following_us: The one after it, where that is computed.
-        is_reckoned: Whether everything is computed: a ``following_us`` of None means that there is none.
-        revision: Of its definition.
+        is_reckoned: Whether everything is computed: then a ``following_us`` of None means that there is none.
+        revision: Revision of its definition.
         now_us: The database's time.
     """
 
@@ -293,12 +293,12 @@ class Firing:
     One step of a schedule's cursor.
 
     Attributes:
-        cursor_us: Where the cursor is expected.
-        next_us: Where it goes; None: there is no more.
-        occurrence_us: That occurrence; None: what was missed is passed over, and nothing fires.
+        cursor_us: The expected cursor.
+        next_us: The new cursor; None: there are no more occurrences.
+        occurrence_us: The occurrence to fire; None: missed occurrences are skipped, and nothing fires.
         following_us: The occurrence after the next; None: none, or not computed yet.
-        revision: Of the definition that this was computed from.
-        passed: How many missed occurrences it passes over, at least.
+        revision: Revision of the definition that this was computed from.
+        passed: How many missed occurrences it skips, at least.
     """
 
     schedule_id: bytes
@@ -312,13 +312,13 @@ class Firing:
 
 class Fired(NamedTuple):
     """
-    What became of an occurrence.
+    The result of firing an occurrence.
 
     Attributes:
-        verdict: ``fired``; ``held`` back behind an earlier job; ``skipped`` because of one; ``full``: too many are held
-            back; ``passed``: it was missed.
-        level: Of the job that was inserted, where there is one.
-        canceled: The earlier job that made way.
+        verdict: ``fired``; ``held`` back until an earlier job ends; ``skipped`` because of one; ``full``: too many are
+            held back; ``passed``: it was missed.
+        level: Level of the job that was inserted, if one was.
+        canceled: The earlier job that was canceled for it.
     """
 
     schedule_id: bytes
@@ -329,7 +329,7 @@ class Fired(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NextOccurrences:
-    """What was computed for a schedule whose cursor was at *cursor_us*; ``error``: why it cannot be followed."""
+    """What was computed for a schedule whose cursor was at *cursor_us*; ``error``: why its times cannot be computed."""
 
     schedule_id: bytes
     cursor_us: int | None
@@ -344,9 +344,9 @@ class Work(NamedTuple):
     When a scheduler has something to do.
 
     Attributes:
-        due_s: Seconds until the next occurrence fires, 0 or less: one does; None: none will.
-        reckon: Something must be computed now.
-        waiting: Jobs are held back behind others.
+        due_s: Seconds until the next occurrence, 0 or less: one is due; None: there is none.
+        reckon: Whether something must be computed now.
+        waiting: Whether jobs are held back until others end.
     """
 
     due_s: float | None

@@ -1,5 +1,5 @@
 """
-Reads the ``.sql`` files of ``pulse/store/sql``: with schema.sql the only place where SQL of the store is written.
+Reads the ``.sql`` files of ``pulse/store/sql``, which with schema.sql contain all SQL of the store.
 
 A file holds blocks. A statement is ``-- name: NAME :RESULT``, a header of comments and one SQL statement. A fragment is
 ``-- fragment: NAME``, a comment, and a piece of SQL that several statements share. A line ``-- :include NAME`` in a
@@ -54,7 +54,7 @@ class Statement:
     Attributes:
         name: As in its file.
         result: What it returns: ``many`` rows, ``one`` row or none, or nothing (``exec``).
-        header: Its comment, for people and for the tests that hold it against the transitions.
+        header: Its comment, for people and for tests that compare it with the transitions.
         sql: The text for the server, without comments.
     """
 
@@ -65,7 +65,7 @@ class Statement:
 
     @property
     def moves(self) -> frozenset[tuple[str, str]]:
-        """The (from, to) statuses that the header claims; ``none`` stands for a row that is not there yet."""
+        """The (from, to) statuses that the header names; ``none``: there is no row before."""
         return frozenset(
             (source.strip(), target.strip())
             for found in _MOVES.finditer(self.header)
@@ -83,7 +83,7 @@ def parse(*contents: str) -> dict[str, Statement]:
 
     Raises:
         ValueError: A block has no name, lacks a word of its header, or has a name that is taken; an included fragment
-            does not exist, includes itself, or is included by nobody.
+            does not exist, includes itself, or is never included.
     """
     blocks: dict[str, tuple[re.Match[str], str]] = {}
     for mark, block in (found for text in contents for found in _blocks(text)):
@@ -125,7 +125,7 @@ def _fragment(name: str, block: str) -> str:
 
 
 def _expanded(block: str, fragments: Mapping[str, str], within: tuple[str, ...] = ()) -> str:
-    """*block* with each line that includes a fragment replaced by it."""
+    """*block* with each `:include` line replaced by its fragment."""
 
     def put_in(found: re.Match[str]) -> str:
         name, indent = found["name"], found["indent"]

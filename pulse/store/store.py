@@ -1,13 +1,12 @@
 """
-The store: one short method per statement, typed rows in and out. No SQL here, no decisions: those are in the
-statements.
+The store: one short method per statement, typed rows in and out. SQL and decisions are in the statements.
 
 Four kinds of connections: ``hot`` for what opens and closes attempts (its plans do not depend on statistics), ``beats``
 for heartbeats (which need not wait for the disk), ``query`` for everything that lists or changes rarely, and
 ``counting`` for how many jobs wait (which gives up soon).
 
-Every method raises UnavailableError when the database is away; whether the statement was committed is then unknown, and
-every one of them may be repeated: the fence, the id or the cursor makes the second time a no-op.
+Every method raises UnavailableError when the database is away. Then the statement may or may not be committed, and may
+be repeated: the fence, the id or the cursor makes the second time a no-op.
 """
 
 from __future__ import annotations
@@ -76,15 +75,15 @@ _COMPLETE: Final = _sql("complete_jobs")
 _END: Final = _sql("end_attempts")
 _EXTEND: Final = _sql("extend_leases")
 WORK_CHANNEL: Final = "pulse_work"  # NOTIFY of notify_work, and of SQL submits with no text
-_WARM: Final = 2  # connections: one claims, one writes; there may be no more to be had
+_WARM: Final = 2  # connections: one claims, one writes; the server may not allow more
 
 
 @dataclass(frozen=True, slots=True)
 class HeldCommit:
-    """A statement that runs while something else is done, and is committed after it."""
+    """A statement that runs while a dead worker's processes are ended, and commits afterwards."""
 
-    sent: anyio.Event = field(default_factory=anyio.Event)  # PostgreSQL has the statement, or will not get it
-    may_commit: anyio.Event = field(default_factory=anyio.Event)  # the other thing is done
+    sent: anyio.Event = field(default_factory=anyio.Event)  # the statement has run, or never will
+    may_commit: anyio.Event = field(default_factory=anyio.Event)  # the processes are gone
 
 
 class Store(Operations, Defaults, Sweeps):
@@ -95,12 +94,12 @@ class Store(Operations, Defaults, Sweeps):
         target: Where it is.
         hot: Connections for claims, results and submits.
         queries: Connections for everything else.
-        proved: It is known to let us in: should it not, then it is away.
+        proved: The credentials are known to work: if they are refused, the database counts as away.
 
     Attributes:
         pools: All its connections, by the name of their kind.
         failing: The statements that it refuses.
-        timelines: Where the servers stand that were seen.
+        timelines: The timelines of the servers that were seen.
     """
 
     def __init__(self, target: Target, *, hot: int = 4, queries: int = 2, proved: bool = False) -> None:
@@ -111,7 +110,7 @@ class Store(Operations, Defaults, Sweeps):
         self.query = pool(size=queries)
         self.counting = pool(size=1, settings=COUNT_SETTINGS)
         self.pools = {"hot": self.hot, "beats": self.beats, "query": self.query, "counting": self.counting}
-        self._knowledge: ClaimWitness | None = None  # what a dispatcher knows of the database
+        self._knowledge: ClaimWitness | None = None  # what the dispatcher has seen of the database
         self.epochs = EpochStore(self.hot)
         self.aside = SetAsideStore(self.hot)
         self.depths = DepthStore(self.counting)
@@ -125,11 +124,11 @@ class Store(Operations, Defaults, Sweeps):
 
     @property
     def lender(self) -> Connections:
-        """What people ask for does not wait behind what workers do."""
+        """Requests of people do not wait behind statements for workers."""
         return self.query
 
     async def check_sessions(self) -> None:
-        """Raise PoolerError where no session is as it was asked for."""
+        """Raise PoolerError if a pooler changes the sessions."""
         await refuse_pooler(self.query.target)
 
     async def prepare(self, *, install: bool = True) -> int:
@@ -138,7 +137,7 @@ class Store(Operations, Defaults, Sweeps):
             return await ensure_schema(connection, install=install)
 
     async def warm(self) -> None:
-        """Carry out, on nothing, what must be quick the first time, too: to plan it all takes a connection 20 ms."""
+        """Run the hot statements without rows, so that they are planned: that takes 20 ms a connection."""
         async with contextlib.AsyncExitStack() as taken:
             for _ in range(_WARM):
                 connection = await taken.enter_async_context(self.hot.connection())
@@ -156,11 +155,11 @@ class Store(Operations, Defaults, Sweeps):
             pool.close()
 
     def trust(self, knowledge: ClaimWitness | None) -> None:
-        """Make no claim from now on unless what *knowledge* says of the database is true; None: whatever is true."""
+        """Claim only while the database has all that *knowledge* has seen of it; None: claim without this check."""
         self._knowledge = knowledge
 
     def acting(self, operator: Operator) -> AbstractAsyncContextManager[Acting]:
-        """What *operator* does, and the note of it, in one transaction: the block's."""
+        """A transaction for the changes of *operator* and their audit entries."""
         return acting(self.query, operator)
 
     async def submit(self, jobs: Sequence[SubmittedJob], *, now: datetime | None = None) -> list[Wake]:
@@ -190,13 +189,13 @@ class Store(Operations, Defaults, Sweeps):
         Args:
             jobs: No more than there are seats.
             topics: As for ``claim``.
-            workers: Who gets them.
+            workers: The workers that get them.
             seats: Of the first, second ... job: index into *workers*.
             lease_s: Length of the leases.
             now: Instead of the database's clock.
 
         Returns:
-            What was handed out, and the levels at which there is something to claim now.
+            What was handed out, and the levels that have jobs to claim now.
 
         Raises:
             StatementError: A job cannot be stored; UNIQUE_VIOLATION: an id exists, ask again by ``submit_again``.
@@ -223,7 +222,7 @@ class Store(Operations, Defaults, Sweeps):
         Insert those of *jobs* that are not there yet; all or none.
 
         Raises:
-            ConflictError: An id belongs to a job with another name, topic or args, or stands twice among *jobs*.
+            ConflictError: An id belongs to a job with another name, topic or args, or occurs twice in *jobs*.
         """
         columns = job_columns(jobs)
         async with self.query.connection() as connection, connection.transaction():
@@ -252,7 +251,7 @@ class Store(Operations, Defaults, Sweeps):
 
         Args:
             topics: In the order in which equal priorities are served.
-            workers: Who may get jobs.
+            workers: The workers that may get jobs.
             seats: For the first, second ... job: index into *workers*.
             lease_s: Length of the leases.
             levels: Topics and priorities, in the order in which they are served, each with the due time (Unix seconds)
@@ -285,13 +284,13 @@ class Store(Operations, Defaults, Sweeps):
             await self._knowledge.claimed(claims)
 
     async def find_levels(self, after: Level, limit: int, *, now: datetime | None = None) -> list[Head]:
-        """The levels behind *after* that have jobs which wait, served or not, in the order of the index."""
+        """The levels after *after* that have waiting jobs, served or not, in the order of the index."""
         async with self.hot.connection() as connection:
             rows = await connection.fetch(_sql("find_levels"), *after, limit, now)
         return [Head(Level(topic, priority), *rest) for topic, priority, *rest in rows]
 
     async def move(self, claims: Sequence[tuple[Fence, str]]) -> set[bytes]:
-        """Pass claims on to other workers; the ids that were moved."""
+        """Move claims to other workers; returns the ids that were moved."""
         ordered = sorted(claims, key=lambda claim: claim[0].id)
         fences = [fence for fence, _ in ordered]
         async with self.hot.connection() as connection:
@@ -305,12 +304,12 @@ class Store(Operations, Defaults, Sweeps):
         Close attempts as COMPLETED.
 
         Args:
-            completions: Which.
+            completions: The attempts and their results.
             keep: False: the jobs are deleted.
             now: Instead of the database's clock.
 
         Returns:
-            The attempts that are, by this report or by itself before. The others were stale, or deleted before.
+            The attempts that are COMPLETED, by this report or an earlier copy of it. The others were stale, or deleted.
         """
         ordered = sorted(completions, key=_by_id)
         if self._knowledge is not None and not keep:
@@ -331,7 +330,7 @@ class Store(Operations, Defaults, Sweeps):
         return found
 
     async def _not_there(self, fences: Sequence[tuple[bytes, int]]) -> set[tuple[bytes, int]]:
-        """Which of these attempts are of jobs that are gone."""
+        """Which of these attempts belong to jobs that are deleted."""
         there = await self.named([job for job, _ in fences])
         return {fence for fence in fences if fence[0] not in there}
 
@@ -353,11 +352,11 @@ class Store(Operations, Defaults, Sweeps):
 
         Args:
             endings: How they ended.
-            commit: Held until it may be made: nobody sees them ended sooner.
+            commit: Holds the commit back until the worker's processes are gone.
             now: The time; None: the database's.
 
         Returns:
-            What became of each; a missing one was stale.
+            The result of each; a missing one was stale.
         """
         ordered = sorted(endings, key=_by_id)
         columns = (
@@ -375,13 +374,13 @@ class Store(Operations, Defaults, Sweeps):
                 rows = await connection.fetch(_END, *fence_columns(ordered), *columns, now)
             else:
                 async with connection.transaction():
-                    commit.sent.set()  # it is, before anybody who waits for that goes on
+                    commit.sent.set()  # set before any task that waits for `sent` continues
                     rows = await connection.fetch(_END, *fence_columns(ordered), *columns, now)
                     await commit.may_commit.wait()
         return [Ended(*row.values()) for row in rows]
 
     async def lockable(self, ids: Sequence[bytes]) -> set[bytes]:
-        """Which of these jobs nobody else holds a lock on."""
+        """Which of these jobs no other transaction has locked."""
         async with self.hot.connection() as connection:
             rows = await connection.fetch(_sql("lockable_jobs"), uuids(sorted(ids)))
         return {row["id"] for row in rows}
@@ -389,7 +388,7 @@ class Store(Operations, Defaults, Sweeps):
     async def extend(
         self, renewals: Sequence[Renewal], lease_s: float, *, now: datetime | None = None
     ) -> set[tuple[bytes, int]]:
-        """Extend leases; the attempts that were. A missing one is lost to its worker."""
+        """Extend leases; returns the attempts whose lease was extended. The worker has lost a missing one."""
         ordered = sorted(renewals, key=_by_id)
         progress = [renewal.progress for renewal in ordered]
         async with self.beats.connection() as connection:
@@ -397,7 +396,7 @@ class Store(Operations, Defaults, Sweeps):
         return {(row["id"], row["attempts"]) for row in rows}
 
     async def checkpoint(self, checkpoints: Sequence[Renewal]) -> set[tuple[bytes, int]]:
-        """Keep what handlers saved (JSON text in ``progress``); the attempts that still hold their jobs."""
+        """Store checkpoints (JSON text in ``progress``); returns the attempts that still hold their jobs."""
         ordered = sorted(checkpoints, key=_by_id)
         async with self.hot.connection() as connection:
             rows = await connection.fetch(
@@ -406,7 +405,7 @@ class Store(Operations, Defaults, Sweeps):
         return {(row["id"], row["attempts"]) for row in rows}
 
     async def running_of(self, worker: str) -> dict[tuple[bytes, int], Running]:
-        """What the database believes that *worker* holds, by attempt."""
+        """The jobs that *worker* holds by the database, by attempt."""
         async with self.hot.connection() as connection:
             rows = await connection.fetch(_sql("running_of_worker"), worker)
         return {(identity, attempt): _running(*rest) for identity, attempt, *rest in rows}
@@ -414,7 +413,7 @@ class Store(Operations, Defaults, Sweeps):
     async def leases_of(
         self, workers: Sequence[str], *, now: datetime | None = None
     ) -> dict[str, dict[tuple[bytes, int], Leased]]:
-        """The same of several workers, with how long each lease still runs; those that hold nothing are missing."""
+        """The same for several workers, with how long each lease still runs; workers that hold nothing are missing."""
         async with self.hot.connection() as connection:
             rows = await connection.fetch(_sql("leases_of_workers"), workers, now)
         found: dict[str, dict[tuple[bytes, int], Leased]] = {}
@@ -423,7 +422,7 @@ class Store(Operations, Defaults, Sweeps):
         return found
 
     async def named(self, ids: Sequence[bytes]) -> dict[bytes, Running]:
-        """What these jobs are, whether they run or not."""
+        """Name, topic and timeout of these jobs, whether they run or not."""
         async with self.hot.connection() as connection:
             rows = await connection.fetch(_sql("jobs_named"), uuids(ids))
         return {identity: _running(*rest) for identity, *rest in rows}
@@ -435,11 +434,11 @@ class Store(Operations, Defaults, Sweeps):
         return [row["worker"] for row in rows]
 
     async def notify_work(self, sender: str) -> None:
-        """Tell all who listen that there is work; *sender* knows its own words by its name."""
+        """Notify all listeners that there is work; the *sender* recognises its own notifications by its name."""
         async with self.query.connection() as connection:
             await connection.execute(_sql("notify_work"), sender)
 
 
 def _running(name: bytes, topic: bytes, timeout_s: float | None) -> Running:
-    """As read without regard to what is no text: what such a job holds is given back all the same."""
+    """Decoded with replacement characters, so that a job with corrupt text is given back all the same."""
     return Running(name.decode(errors="replace"), topic.decode(errors="replace"), timeout_s)

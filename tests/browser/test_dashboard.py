@@ -38,7 +38,6 @@ HOSTILE: Final = '</pre><script>alert("args")</script><img src=x onerror=alert(1
 
 @pytest.fixture(scope="module")
 def client(whole: Whole) -> Iterator[pulse.Client]:
-    """A client of the same system."""
     with pulse.Client(whole.path) as made:
         yield made
 
@@ -65,7 +64,6 @@ def work(client: pulse.Client, whole: Whole) -> dict[str, str]:
 
 
 def says(page: Page, text: str) -> None:
-    """Wait until a flash says that."""
     page.locator(".flash", has_text=text).first.wait_for()
 
 
@@ -156,7 +154,6 @@ def test_dead_letters_are_retried_by_their_error(
 
 
 def test_ticked_jobs_are_canceled_and_taken_back(visit: Visit, client: pulse.Client) -> None:
-    """Those that are ticked, no others; undo starts them anew."""
     ids = client.submit_many([{"name": "mark", "topic": "undone"} for _ in range(3)])
     page = visit()
     page.goto("/jobs?topic=undone")
@@ -289,7 +286,6 @@ def test_a_schedule_is_made_edited_triggered_and_deleted(visit: Visit, client: p
 
 
 def test_the_page_of_a_job(visit: Visit, client: pulse.Client, work: dict[str, str]) -> None:
-    """Its attempts, why it waits, where it is; and it is canceled there."""
     page = visit()
     page.goto(f"/jobs/{work['failing']}")
     assert "ValueError: no path" in page.locator(".line").inner_text()
@@ -424,7 +420,6 @@ def test_what_is_down_is_told_in_time(visit: Visit, ui: Dashboard, whole: Whole,
 
 
 def timely(ui: Dashboard, path: str) -> str:
-    """A page that must answer in time, whatever is down."""
     start_s = time.monotonic()
     text = ui.ask("GET", path).text
     assert time.monotonic() - start_s < ANSWER_S, path

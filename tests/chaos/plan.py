@@ -36,15 +36,12 @@ class Blow:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """A worker pool."""
-
     processes: int
     concurrency: int
     backend: str
 
     @classmethod
     def chosen(cls, rng: random.Random) -> Pool:
-        """A small one."""
         return cls(rng.randint(1, 2), rng.choice([4, 8, 16]), rng.choice(["asyncio", "trio"]))
 
     @property
@@ -54,7 +51,6 @@ class Pool:
 
     @property
     def options(self) -> tuple[str, ...]:
-        """It, as options of `pulse worker`."""
         return (*self.sizes, "--backend", self.backend)
 
 

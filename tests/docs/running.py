@@ -56,7 +56,6 @@ class Page:
         }
 
     def close(self) -> None:
-        """Leave nothing behind."""
         self._terminal.close()
 
     def python(self, example: Example) -> None:
@@ -104,7 +103,6 @@ class Page:
         self._write(example.parsed)
 
     def json(self, example: Example) -> None:
-        """A document."""
         json.loads(example.parsed)
 
     def _write(self, text: str) -> None:

@@ -71,11 +71,9 @@ class Terminal:
 
     @property
     def background(self) -> str:
-        """What was said by what runs in the background."""
         return self._log.read_text("utf-8", "replace") if self._log.exists() else ""
 
     def close(self) -> None:
-        """End all that it started; the shell waits for nothing."""
         shell = psutil.Process(self._bash.pid)
         left = shell.children(recursive=True)
         for process in shell.children():

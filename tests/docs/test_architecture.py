@@ -66,8 +66,6 @@ def _defined(node: ast.stmt) -> list[str]:
 
 
 def test_what_the_page_names_exists() -> None:
-    """Each file, function, class, constant and statement that the page names is there."""
-
     def check(named: tuple[str, str]) -> None:
         path, name = named
         found = file_of(path)
@@ -80,7 +78,6 @@ def test_what_the_page_names_exists() -> None:
 
 
 def test_what_the_drawing_names_exists() -> None:
-    """The parts of the dispatcher in the drawing are modules and packages of it."""
     (drawing,) = blocks(section(TEXT, "The way of a job"), "text")
     named = _WORD.findall(drawing)
     assert len(named) > 3

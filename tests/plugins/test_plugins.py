@@ -148,7 +148,6 @@ def test_costs_are_written(tmp_path: Path, side_by_side: tuple[str, ...]) -> Non
 
 
 def test_summary_has_the_slowest_first() -> None:
-    """Tests and folders come with the dearest first, and the folders with their sums."""
     costs = {"a/test_x.py::one": Cost(1, 2, 3), "b/test_y.py::two": Cost(4, 0, 0), "a/test_x.py::three": Cost(3.5)}
     lines = [line.split() for line in summary(costs)]
     assert [line[-1] for line in lines[1:4]] == ["b/test_y.py::two", "a/test_x.py::three", "a/test_x.py::one"]

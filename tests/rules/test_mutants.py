@@ -88,7 +88,6 @@ def test_what_is_made_of_code() -> None:
 
 @pytest.mark.usefixtures("text")
 def test_what_is_made_of_sql() -> None:
-    """Each kind of change is made."""
     made = [mutant.mutated() for mutant in sql_operators.mutants_of("s")]
     assert {one for one in SELECTED if not any(one in text for text in made)} == set()
 
@@ -140,7 +139,6 @@ def test_a_function_gets_other_code(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("status", "is_wrong"), [(SURVIVED, True), (KILLED, False), (HUNG, False)])
 def test_a_survivor_is_wrong(status: int, is_wrong: bool, server: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that is listed nowhere makes the run fail."""
     monkeypatch.setattr(trial, "UNTRIED", ())
     mutant = Mutant("pulse.job", "", Span(0, 1), "x")
     judged = Trial([mutant], server, server.dsn, 1.0)

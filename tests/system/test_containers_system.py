@@ -38,13 +38,7 @@ T = TypeVar("T")
 
 
 class Site:
-    """
-    A database, and containers around it.
-
-    Args:
-        whole: The place; its own server is not started.
-        stack: Ends what is started.
-    """
+    """A database, and containers around it."""
 
     def __init__(self, whole: Whole, stack: ExitStack) -> None:
         self.whole = whole
@@ -88,7 +82,6 @@ class Site:
         return self.whole.connected()
 
     def hold(self) -> UUID:
-        """A job that runs until its gate is opened."""
         held = self.jobs.submit("hold", {"gate": str(self.whole.gate("held"))})
         self.whole.wait_entry(held)
         return held

@@ -42,8 +42,6 @@ def jobs(whole: Whole) -> Jobs:
 
 
 class TestResults:
-    """Handlers that end well."""
-
     @both_backends
     @pytest.mark.parametrize("name", ["mark", "mark-plain"])
     def test_args_and_results(self, jobs: Jobs, name: str, topic: str) -> None:
@@ -59,7 +57,6 @@ class TestResults:
         assert (ended.topic, ended.result) == ("trio", "no asyncio")
 
     def test_a_result_of_two_megabytes(self, jobs: Jobs) -> None:
-        """It is stored and comes back whole."""
         ended = jobs.wait(jobs.submit("return-text", {"size": 2_000_000}))
         assert ended.result == "x" * 2_000_000
 
@@ -77,8 +74,6 @@ class TestResults:
 
 
 class TestOtherEndings:
-    """Handlers that want something else, or fail."""
-
     def test_back_off_and_dead_letter(self, whole: Whole, jobs: Jobs) -> None:
         """It is tried again after 1 s; with the budget spent the last error is kept, and an operator can revive it."""
         job = jobs.submit("fail", {"text": "always"}, max_attempts=2)
@@ -110,8 +105,6 @@ class TestOtherEndings:
 
 
 class TestRouting:
-    """Which job runs where and when."""
-
     def test_pause_and_resume(self, whole: Whole, jobs: Jobs) -> None:
         """A paused topic starts nothing, what runs in it goes on, other topics too; resumed, it starts at once."""
         gate = whole.gate("paused")
@@ -148,7 +141,6 @@ class TestRouting:
 
 
 def held_by_workers(whole: Whole) -> set[UUID]:
-    """What the connected workers hold."""
     return {
         UUID(bytes=bytes(job)) if isinstance(job, bytes) else UUID(str(job))
         for row in whole.connected()

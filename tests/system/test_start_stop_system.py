@@ -57,12 +57,10 @@ class TestWithItsOwnPostgres:
     """Everything on one machine; the tests go on with what the one before has left."""
 
     def test_a_new_directory(self, embedded: Whole) -> None:
-        """From nothing to ready it takes 8 s on a quiet machine."""
         assert start(embedded, "new directory") <= READY_NEW_S * busy()
         assert embedded.stop() == 0
 
     def test_an_existing_directory(self, embedded: Whole) -> None:
-        """From there on it takes 2 s."""
         assert start(embedded, "existing directory") <= READY_AGAIN_S * busy()
 
     @pytest.mark.usefixtures("unreachable")
@@ -131,7 +129,6 @@ def whole(stopping: Whole) -> Whole:
 
 
 def own_processes(whole: Whole) -> set[int]:
-    """Everything below the supervisor."""
     assert whole.process is not None
     return {child.pid for child in psutil.Process(whole.process.pid).children(recursive=True)}
 
@@ -191,8 +188,6 @@ class TestStop:
 
 @pytest.mark.rest
 class TestNoDatabase:
-    """A supervisor whose database does not answer."""
-
     def test_it_gives_up_in_one_line(self, unreachable: subprocess.Popen[str]) -> None:
         """It waits a while for a database that may be starting, then names the one that does not answer, and exits."""
         _, said = unreachable.communicate(timeout=60)

@@ -82,13 +82,11 @@ class Traced:
     collector: Collector
 
     def spans(self, job: UUID, count: int = 1) -> list[Seen]:
-        """Of so many attempts."""
         return until(
             lambda: found if len(found := self.collector.of(job)) >= count else [], f"{count} spans of {job}", END_S
         )
 
     def named(self, name: str) -> Seen:
-        """The one span of that name."""
         (found,) = until(lambda: [one for one in self.collector.spans if one.name == name], name, END_S)
         return found
 

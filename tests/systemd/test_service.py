@@ -85,12 +85,10 @@ def submit(machine: Machine, *words: str) -> str:
 
 
 def job(machine: Machine, identity: str) -> Any:
-    """What has become of it."""
     return document(machine, "jobs", "get", identity)
 
 
 def is_in(machine: Machine, identity: str, status: str) -> bool:
-    """Whether it has come so far."""
     return bool(job(machine, identity)["status"] == status)
 
 

@@ -1,8 +1,8 @@
 -- A record of every change of pulse.jobs, for tests and for investigating: `pulse check --install-audit`.
 --
--- Expensive: each change writes a second row and an index entry. Heartbeats and checkpoints, which change nothing that an
--- invariant speaks of, are not written down. The functions run with their owner's rights, since a role that may write to
--- pulse.jobs need not know of the record; and nothing of pulse refers to it, so dropping the schema removes all of it.
+-- Expensive: each change writes a second row and an index entry. Heartbeats and checkpoints are not recorded, since no
+-- invariant is about them. The functions run with their owner's rights, since a role that may write to pulse.jobs may have no
+-- rights on the record. Nothing in pulse refers to it, so dropping its schema removes all of it.
 
 CREATE SCHEMA pulse_audit;
 
@@ -21,7 +21,7 @@ CREATE TABLE pulse_audit.changes (
     new_uncharged   int,
     old_crashes     int,
     new_crashes     int,
-    rewritten       boolean NOT NULL,           -- what never changes has changed: name, topic, args …
+    rewritten       boolean NOT NULL,           -- a column that must never change has changed: name, topic, args …
     old_status      text,                       -- NULL: inserted
     new_status      text,                       -- NULL: deleted
     topic           text NOT NULL,
@@ -36,10 +36,10 @@ CREATE TABLE pulse_audit.gates (
     at     timestamptz NOT NULL DEFAULT clock_timestamp(),
     topic  text NOT NULL,
     paused boolean NOT NULL,
-    lapses timestamptz                          -- when the pause is over, should nobody end it before
+    lapses timestamptz                          -- when the pause ends by itself
 );
 
--- Whose failed tries have, or had, a back-off of their own.
+-- Topics and handlers that have, or had, their own back-off.
 CREATE TABLE pulse_audit.backoffs (
     kind text NOT NULL,                         -- the table: topics or handlers
     name text NOT NULL,
@@ -99,5 +99,5 @@ INSERT INTO pulse_audit.backoffs (kind, name)
 SELECT 'topics', topic FROM pulse.topics WHERE backoff IS NOT NULL
 UNION ALL SELECT 'handlers', name FROM pulse.handlers WHERE backoff IS NOT NULL;
 
--- What is paused now was paused before anything that is written down from here on.
+-- Pauses that are in force now began before any change that is recorded from here on.
 INSERT INTO pulse_audit.gates (topic, paused, lapses) SELECT topic, paused, paused_until FROM pulse.dispatch_control WHERE paused;

@@ -1,4 +1,4 @@
--- What `pulse check` asks of the audit, the record of every change that audit.sql installs; each as in checks.sql.
+-- The checks of `pulse check` that need the audit, the record of every change that audit.sql installs. Rules: see checks.sql.
 
 
 -- name: audit_exists :one
@@ -7,7 +7,7 @@ SELECT to_regclass('pulse_audit.changes') IS NOT NULL AS is_there;
 
 
 -- name: audit_drop :exec
--- What:    remove the audit with all that it has written down.
+-- What:    remove the audit and its records.
 -- Args:    none.   Guard: lock_timeout: it needs a moment in which nobody writes to pulse.jobs.   Returns: nothing.
 DROP SCHEMA pulse_audit CASCADE;
 
@@ -17,8 +17,8 @@ DROP SCHEMA pulse_audit CASCADE;
 -- Args:    $1 examples int
 -- Guard:   none: reads.   Returns: id, detail, violations.
 --          A change and its record are in one transaction, so one snapshot shows both or neither.
---          A job may be deleted, and another one submitted under its id: where what became of attempts is compared with rows,
---          in the checks below, only changes count that no delete came after.
+--          A job may be deleted, and another one submitted under its id: the checks below that compare attempts with rows
+--          ignore changes from before the last delete.
 WITH linked AS (
     SELECT c.*, lead(c.seq) OVER w IS NULL AS is_last,
            lag(c.seq) OVER w IS NOT NULL AND (lag(c.new_status) OVER w, lag(c.new_attempts) OVER w, lag(c.new_uncharged) OVER w,
@@ -138,7 +138,7 @@ ORDER BY m.seq LIMIT $1;
 -- What:    I8: each attempt that ended without success is in the history as its holder's, with an outcome that fits the move
 -- Args:    $1 examples int
 -- Guard:   none: reads.   Returns: id, detail, violations.
---          A claim that no worker ever saw is given back without history. Jobs that were deleted have none either.
+--          A claim that no worker received is given back without history. Deleted jobs have no history either.
 SELECT c.id::text AS id, format('change %s: attempt %s of %s, %s to %s, in the history %s of %s', c.seq, c.old_attempts, c.old_locked_by,
            c.old_status, c.new_status, coalesce(a.outcome, 'nothing'), coalesce(a.worker, 'nobody')) AS detail,
        count(*) OVER () AS violations
@@ -164,7 +164,7 @@ ORDER BY c.seq LIMIT $1;
 -- What:    the history tells of no attempt that did not end so
 -- Args:    $1 examples int
 -- Guard:   none: reads.   Returns: id, detail, violations.
---          Of attempts that were claimed before the audit began, nothing is known.
+--          Attempts that were claimed before the audit began are left out.
 SELECT a.job_id::text AS id, format('attempt %s is %s in the history, and did not end without success', a.attempt, a.outcome) AS detail,
        count(*) OVER () AS violations
 FROM pulse.attempts a
@@ -201,8 +201,8 @@ ORDER BY c.seq LIMIT $1;
 -- name: audit_back_off :many
 -- What:    I11: a failed try waits n² seconds after the n-th charged one, (c - 1)² after the c-th crash
 -- Args:    $1 examples int
--- Guard:   none: reads.   Returns: id, detail, violations.   An outcome retry has a delay of its own; so has, crashes
---          apart, what ever had a back-off of its own since the audit began: what was in force then, nobody knows.
+-- Guard:   none: reads.   Returns: id, detail, violations.   Left out: outcome retry, which has its own delay; and, except
+--          for crashes, topics and handlers that had their own back-off since the audit began: it may have changed.
 SELECT b.id::text AS id, format('attempt %s (%s) waits %s s instead of %s s', b.attempt, b.outcome, b.waits_s, b.due_s) AS detail,
        count(*) OVER () AS violations
 FROM (
@@ -238,7 +238,7 @@ ORDER BY c.seq LIMIT $1;
 -- What:    I15: nothing is claimed while dispatch is paused
 -- Args:    $1 examples int
 -- Guard:   none: reads.   Returns: id, detail, violations.
---          By the time at which the claim's statement began; a second is left for a pause to be committed.
+--          Compares with the time at which the claim's statement began, and allows a second for a pause to commit.
 SELECT c.id::text AS id, format('claimed at %s on topic %s, which was paused at %s', c.began, c.topic, g.at) AS detail,
        count(*) OVER () AS violations
 FROM (SELECT p.topic, p.at, p.paused, least(lead(p.at, 1, 'infinity') OVER (PARTITION BY p.topic ORDER BY p.seq), p.lapses) AS until

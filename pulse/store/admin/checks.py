@@ -1,9 +1,8 @@
 """
-The checker: asks the database whether the invariants hold, one statement after the other.
+The checker: tests the invariants in the database, one statement after the other.
 
-Each invariant is a statement of ``checks.sql`` or ``audit_checks.sql``; nothing is decided here but what can be asked
-at all. The audit, a record of every change that ``audit.sql`` installs, is off unless somebody wants it: it doubles the
-cost of each change.
+Each invariant is a statement of ``checks.sql`` or ``audit_checks.sql``; this module only decides which of them can run.
+The audit, a record of every change that ``audit.sql`` installs, is off by default: it doubles the cost of each change.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ __all__ = [
 
 State: TypeAlias = Literal["ok", "violated", "skipped", "unfinished"]
 
-IDLE_S: Final = 5.0  # of a session in a transaction; pulse's own take milliseconds, the server ends them after 10 s
+IDLE_S: Final = 5.0  # of a session in a transaction; pulse's take milliseconds, and the server ends them after 10 s
 BURIAL_S: Final = 3.0  # a dead worker's jobs are given back within milliseconds; a busy machine may take a second
 _POLL_S: Final = 0.1
 _SLACK_S: Final = 5.0  # the server's own limit comes first where the server still answers
@@ -60,8 +59,8 @@ class Check(msgspec.Struct, frozen=True):
     Attributes:
         name: What it is called in the output.
         what: What must hold, a sentence; it begins with the invariant's number where it has one.
-        statement: What asks for violations; None: it is not asked of the database alone.
-        needs_watchdog: It holds only while a watchdog works.
+        statement: The statement that finds violations; None: the database alone cannot tell.
+        needs_watchdog: Whether it holds only while a watchdog runs.
     """
 
     name: str
@@ -71,7 +70,7 @@ class Check(msgspec.Struct, frozen=True):
 
 
 class Example(msgspec.Struct, frozen=True):
-    """One violation: of which row, and what is wrong with it."""
+    """One violation: the row, and what is wrong with it."""
 
     id: str
     detail: str
@@ -79,10 +78,10 @@ class Example(msgspec.Struct, frozen=True):
 
 class CheckResult(msgspec.Struct, frozen=True):
     """
-    What became of one check.
+    The result of one check.
 
     Attributes:
-        state: Whether it holds; ``skipped``: that is not clear now; ``unfinished``: it took too long.
+        state: Whether it holds; ``skipped``: it could not be tested now; ``unfinished``: it took too long.
         violations: How many there are.
         examples: Some of them.
         reason: Why it was skipped or is unfinished.
@@ -98,7 +97,7 @@ class CheckResult(msgspec.Struct, frozen=True):
 
     @property
     def is_bad(self) -> bool:
-        """Whether somebody has to look at it."""
+        """Whether an operator has to look at it."""
         return self.state in {"violated", "unfinished"}
 
 
@@ -125,9 +124,9 @@ class Examination:
 
     Args:
         target: The database.
-        audit: Also ask what the audit has written down.
-        grace_s: How long what lapsed or is due may wait for whom it concerns; a watchdog that has not swept for so long
-            is not there.
+        audit: Also run the checks that need the audit.
+        grace_s: How long a lapsed lease or a due schedule may wait for its actor; a watchdog that has not swept for so
+            long counts as absent.
         timeout_s: Longest time for one check.
         examples: Most violations of a check that are listed.
     """
@@ -142,7 +141,7 @@ class Examination:
 
     async def findings(self) -> AsyncGenerator[CheckResult]:
         """
-        What becomes of each check, in order, as soon as it is known.
+        The result of each check, in order, as soon as it is there.
 
         Raises:
             SchemaError: pulse's schema is not there, or of another version.
@@ -158,7 +157,7 @@ class Examination:
                 yield await self.examine(connection, check)
 
     async def examine(self, connection: Connection[Record], check: Check) -> CheckResult:
-        """What becomes of one check."""
+        """Run one check."""
         started_s = time.monotonic()
         finding = await self._examine(connection, check)
         return replace(finding, took_s=round(time.monotonic() - started_s, 3))
@@ -183,7 +182,7 @@ class Examination:
             return await connection.fetch(statement.sql, self._examples, *more)
 
     async def _absence(self, connection: Connection[Record]) -> str | None:
-        """Why nobody can be blamed for what waits; None: a watchdog is there."""
+        """Why checks that need a watchdog are skipped; None: one is running."""
         age_s = await connection.fetchval(_STATEMENTS["sweep_age"].sql)
         if age_s is not None and age_s <= self._grace_s:
             return None
@@ -192,10 +191,10 @@ class Examination:
 
 async def install_audit(target: Target) -> None:
     """
-    Write down every change from now on.
+    Record every change from now on.
 
     Raises:
-        ConflictError: That is being done already.
+        ConflictError: An audit is installed already.
     """
     async with connected(target, {}) as connection:
         await _refuse_strangers(connection)
@@ -207,7 +206,7 @@ async def install_audit(target: Target) -> None:
 
 
 async def remove_audit(target: Target) -> bool:
-    """Remove the audit with all that it has written down; False: there was none."""
+    """Remove the audit and its records; False: there was none."""
     async with connected(target, {}) as connection:
         try:
             await connection.execute(_STATEMENTS["audit_drop"].sql)
@@ -241,7 +240,7 @@ async def _refuse_strangers(connection: Connection[Record]) -> None:
 
 
 async def _held_by_dead(connection: Connection[Record]) -> list[Example]:
-    """What dead processes of this host still hold after the time that it takes to give it back."""
+    """Jobs that dead processes of this host still hold, longer than the server needs to take them back."""
     deadline_s = time.monotonic() + BURIAL_S
     left = await _dead_holdings(connection)
     while left and time.monotonic() < deadline_s:
@@ -258,7 +257,7 @@ async def _dead_holdings(connection: Connection[Record]) -> set[Example]:
 
 
 def _is_dead(worker: str) -> bool:
-    """Whether *worker* names a process of this kernel and pid namespace (no other can be judged) that is not there."""
+    """Whether *worker* names a process of this kernel and pid namespace (others cannot be seen) that has ended."""
     try:
         _, boot, pidns, process, _ = worker.split("/", 4)
         pid, start_time = map(int, process.split("."))

@@ -1,18 +1,17 @@
--- The invariants that can be told from the database, for `pulse check` and for tests. The rules of statements.py hold here too.
+-- The invariants that the database can test, for `pulse check` and for tests. The rules of statements.py apply here too.
 --
 --   * What begins with the invariant's number, where it has one, and is the sentence that people read.
---   * Each check_ and audit_ statement returns id, detail and, in every row, how many violations there are in all; no row:
---     it holds. $1 is how many examples are wanted.
---   * Only the audit_ statements, in audit_checks.sql, read what audit.sql writes down; they are about the time since it was installed.
---   * Each is one statement of its own: together in one transaction they would pin a snapshot for minutes, and a queue
---     suffers from that.
+--   * Each check_ and audit_ statement returns id, detail and, in every row, the total of violations; no row means that the
+--     invariant holds. $1 is how many examples to return.
+--   * Only the audit_ statements, in audit_checks.sql, read the records of audit.sql; they cover the time since it was installed.
+--   * Each is a transaction of its own: together they would pin a snapshot for minutes, and a queue suffers from that.
 
 
 -- name: check_guards :many
 -- What:    the constraints, indexes, triggers and functions of the schema are there, and valid
 -- Args:    $1 examples int
 -- Guard:   none: reads.   Returns: id, detail, violations.
---          What a CHECK forbids cannot be in a table, so it is enough that the CHECK is there.
+--          Rows cannot break a CHECK, so it is enough that the CHECK exists.
 SELECT g.name AS id, format(CASE g.kind WHEN 'function' THEN '%s pulse.%s is %s' ELSE '%s of pulse.%s is %s' END, g.kind, g.home,
            CASE WHEN t.tgenabled IN ('D', 'R') THEN 'disabled' WHEN c.oid IS NULL AND i.indexrelid IS NULL THEN 'missing' ELSE 'not valid' END) AS detail,
        count(*) OVER () AS violations
@@ -116,7 +115,7 @@ LIMIT $1;
 -- What:    attempts, uncharged and crashes of a job fit each other, its status and its times
 -- Args:    $1 examples int
 -- Guard:   none: reads.   Returns: id, detail, violations.
---          PENDING: no charged try behind it; RETRYING: a charged try or a crash; ended: when; claimed: when.
+--          A PENDING job has no charged try, a RETRYING one has a charged try or a crash; an ended or claimed job has the time of that.
 SELECT j.id::text AS id, format('%s, attempts %s, uncharged %s, crashes %s, started_at %s, completed_at %s', j.status, j.attempts,
            j.uncharged, j.crashes, coalesce(j.started_at::text, 'NULL'), coalesce(j.completed_at::text, 'NULL')) AS detail,
        count(*) OVER () AS violations
@@ -160,9 +159,9 @@ LIMIT $1;
 -- What:    the history of each job fits its row: every charged try that failed is in it, and none that runs or succeeded
 -- Args:    $1 examples int
 -- Guard:   none: reads.   Returns: id, detail, violations.
---          Claims that no worker ever saw leave no history, so there may be fewer rows than uncharged attempts; an
---          operator's retry makes all attempts before it uncharged, so there may be more charged ones. Of attempts that the
---          database does not know any more the row knows nothing, until the job is claimed again.
+--          Claims that no worker received leave no history, so there may be fewer rows than uncharged attempts; an
+--          operator's retry makes all attempts before it uncharged, so there may be more charged ones. The row does not count
+--          attempts that the database lost when it went back, until the job is claimed again.
 SELECT j.id::text AS id, format('%s, attempts %s, uncharged %s, crashes %s, in the history %s charged, %s uncharged, %s crashed, '
            'newest %s', j.status, j.attempts, j.uncharged, j.crashes, coalesce(h.charged, 0), coalesce(h.uncharged, 0),
            coalesce(h.crashed, 0), coalesce(h.newest, 0)) AS detail, count(*) OVER () AS violations
@@ -196,9 +195,9 @@ ORDER BY j.lease_until LIMIT $1;
 -- What:    I14: each occurrence of a schedule became one job, the last one too, and none did beyond its cursor
 -- Args:    $1 examples int
 -- Guard:   none: reads.   Returns: id, detail, violations.
---          The cursor of one that occurs once may have been set back, to an earlier time, when it had fired; and a schedule
---          may have the id of one that was deleted, whose jobs are still there. The last occurrence's job may have been
---          deleted: by an operator, or by age, but then not while older completed jobs of the same schedule are still there.
+--          The cursor of a schedule that occurs once may have been set back after it fired; and a schedule may have the id of
+--          a deleted one whose jobs still exist. The last occurrence's job may have been deleted by an operator, or by age, but
+--          not by age while older completed jobs of the schedule still exist.
 WITH fired AS (
     SELECT j.schedule_id, j.occurrence, count(*) AS jobs, max(j.submitted_at) AS submitted_at FROM pulse.jobs j
     WHERE j.schedule_id IS NOT NULL AND j.occurrence IS NOT NULL GROUP BY j.schedule_id, j.occurrence

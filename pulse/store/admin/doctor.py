@@ -1,8 +1,8 @@
 """
-Asks a database what `pulse doctor` wants to know, whatever state it is in, and ends in time.
+Reads what `pulse doctor` needs from a database in whatever state, within a time limit.
 
-Nothing is set for the session but what one transaction needs: a pooler in between can be looked at, too, and settings
-are seen as the role has them.
+Settings are made for single transactions, never for the session: so it works through a pooler, and sees the settings as
+the role has them.
 """
 
 from __future__ import annotations
@@ -31,10 +31,17 @@ if TYPE_CHECKING:
 STATEMENT_S: Final = 2.0  # of a statement on a server that is in trouble already
 LOCK_S: Final = 0.5
 _SLACK_S: Final = 0.5
-_PROBES: Final = 8  # of one alone, every twentieth misses a pooler while three others look
-_PROBE_S: Final = 1.0  # a pooler that has one connection only keeps the second one waiting
+_PROBES: Final = 8  # a single probe misses one pooler in twenty while three other clients probe
+_PROBE_S: Final = 1.0  # a pooler with a single connection lets the second client wait
 QUESTIONS: Final = parse(*texts("admin", "doctor.sql"))
-ASKED: Final = ("xmin", "queue_attempts", "queue_hosts", "queue_epochs", "queue_set_aside")  # by a running server
+ASKED: Final = (
+    "xmin",
+    "queue_attempts",
+    "queue_hosts",
+    "queue_epochs",
+    "queue_set_aside",
+    "queue_unhandled",
+)  # by a running server; fmt: skip
 INCIDENT_S: Final = 1.5  # of which the server takes a third
 _QUEUE: Final = "queue_"
 _INDEX: Final = re.compile(r"^CREATE (?:UNIQUE )?INDEX (\w+) ON pulse\.", re.MULTILINE)
@@ -47,13 +54,13 @@ QUEUE_CHECKS: Final = tuple(name for name in QUESTIONS if name.startswith(_QUEUE
 
 class DatabaseAnswers(msgspec.Struct):
     """
-    What a database said.
+    The answers of a database.
 
     Attributes:
-        away: Why it said nothing; None: it did.
+        away: Why there are none; None: it answered.
         shown: Its DSN without the password.
-        rows: What was asked, by name.
-        failed: Why a question had no answer, by name.
+        rows: The rows of each statement, by its name.
+        failed: Why a statement has no rows, by its name.
     """
 
     shown: str
@@ -69,7 +76,7 @@ def expected_indexes() -> list[str]:
 
 async def look(dsn: str, within_s: float) -> DatabaseAnswers:
     """
-    Ask everything that can be asked.
+    Run all statements that can run.
 
     Args:
         dsn: The database.
@@ -117,7 +124,7 @@ async def _ask_all(seen: DatabaseAnswers, target: Target, connection: Connection
 
 
 async def _ask(seen: DatabaseAnswers, connection: Connection[Record], name: str) -> None:
-    """The rows of one statement, or why there are none; what it says of itself is not doubted."""
+    """The rows of one statement, or why there are none."""
     try:
         async with _transaction(connection):
             seen.rows[name] = [dict(row) for row in await connection.fetch(QUESTIONS[name].sql)]
@@ -146,9 +153,9 @@ async def pooler_between(connection: Connection[Record], pid: int, target: Targe
     """
     Whether there is a pooler (``is_between``), and whether it keeps sessions apart (``keeps_session``).
 
-    A pooler gives each client a process number of its own making. Whether a session keeps its process is tried by a
-    mark that is left while another client keeps the first process busy. Several rounds, since actors that start
-    together look at the same time: one that takes the first process in between makes a round see nothing.
+    A pooler invents a process number for each client. To see whether a session keeps its server process, a mark is set
+    in it, and looked for while another client keeps the first process busy. Several rounds, since actors that start
+    together probe at the same time, and one that takes the first process in between spoils a round.
     """
     is_between = connection.get_server_pid() != pid
     if not is_between:
@@ -163,7 +170,7 @@ async def pooler_between(connection: Connection[Record], pid: int, target: Targe
                 seen.update(map(tuple, (*begun, *ended)))
                 limit.reschedule(asyncio.get_running_loop().time() + _PROBE_S)  # a distant database is not refused
     except (PulseError, *FAILURES):
-        seen.clear()  # it let only one of two sessions do something
+        seen.clear()  # it let only one of two sessions run
     return {"is_between": True, "keeps_session": len(seen) == 1}
 
 
@@ -189,10 +196,10 @@ async def _connected(target: Target) -> AsyncGenerator[Connection[Record]]:
 
 class IncidentStore:
     """
-    Asks what of it a running server asks, while somebody looks: few questions, bounded, each by itself.
+    The few statements of `pulse doctor` that a running server repeats while a person watches; each is bounded.
 
     Args:
-        pool: One connection, whose statements end soon.
+        pool: One connection with short time limits.
     """
 
     def __init__(self, pool: Pool) -> None:

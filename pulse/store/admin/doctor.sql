@@ -1,21 +1,20 @@
--- What `pulse doctor` asks a database; what it means is decided by pulse/ops/doctor. The rules of statements.py hold here too.
+-- What `pulse doctor` reads from a database; pulse/ops/doctor decides what it means. The rules of statements.py apply here too.
 --
---   * Some of it (IncidentStore of doctor.py) the dispatcher asks as well, every few seconds while somebody looks at the dashboard:
---     its cost is bounded whatever the tables hold.
---   * Each statement runs in a read-only transaction of its own, for two seconds at most, on whatever database there is: one
---     without pulse's schema, too, where it does not begin with queue_.
+--   * The dispatcher runs some of the statements, too (IncidentStore of doctor.py), every few seconds while a dashboard is open:
+--     their cost is bounded whatever the tables hold.
+--   * Each statement runs in a read-only transaction of its own, for two seconds at most. Those whose names do not begin with
+--     queue_ run on a database without pulse's schema, too.
 --   * Ages are seconds (age_s), by the database's clock.
 
 
 -- name: limits :one
--- What:    how long the statements of this transaction may take, and that they go by the indexes that have their order, whatever
---          the statistics say.
+-- What:    time limits of this transaction, and plans by the indexes that have the wanted order, whatever the statistics say.
 -- Args:    $1 milliseconds text, $2 of waiting for a lock text.   Guard: none: reads.   Returns: the limits.
 SELECT set_config('statement_timeout', $1, true), set_config('lock_timeout', $2, true), set_config('enable_seqscan', 'off', true),
     set_config('enable_bitmapscan', 'off', true);
 
 -- name: identity :one
--- What:    who answers, by which process.
+-- What:    the server and the process that answer.
 -- Args:    none.   Guard: none: reads.   Returns: pid, version, version_num, in_recovery, clock_s, system_id, timeline (NULL: a standby).
 SELECT pg_backend_pid() AS pid, current_setting('server_version') AS version, current_setting('server_version_num')::int AS version_num,
        pg_is_in_recovery() AS in_recovery, extract(epoch FROM clock_timestamp())::float8 AS clock_s,
@@ -24,7 +23,7 @@ SELECT pg_backend_pid() AS pid, current_setting('server_version') AS version, cu
             THEN ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::int END AS timeline;
 
 -- name: session :one
--- What:    what a session is that has asked for settings, when it began.
+-- What:    the values of settings that this session asked for when it connected.
 -- Args:    $1 names text[], in lower case.   Guard: none: reads.   Returns: pid, their values as one JSON object.
 SELECT pg_backend_pid() AS pid, json_object_agg(lower(name), setting)::text AS settings FROM pg_settings WHERE lower(name) = ANY ($1);
 
@@ -62,8 +61,8 @@ SELECT current_setting('max_connections')::int AS greatest,
 FROM pg_database d, pg_roles r WHERE d.datname = current_database() AND r.rolname = current_user;
 
 -- name: rights :many
--- What:    what the role may not do and pulse must; and whether it sees what others do. The list is that of the role server in
---          roles.sql; a test holds them together.
+-- What:    rights that pulse needs and the role lacks; and whether it sees other sessions. The list repeats the grants of the role
+--          server in roles.sql; a test compares them.
 -- Args:    none.   Guard: none: reads.   Returns: what, is_granted, how: the statement that grants it (NULL: none that is ours).
 SELECT 'see the sessions of others (pg_read_all_stats)' AS what, pg_has_role(current_user, 'pg_read_all_stats', 'USAGE') AS is_granted,
        NULL AS how
@@ -101,7 +100,7 @@ WHERE f.pronamespace = to_regnamespace('pulse')
                     'trigger_schedule', 'uuid7');
 
 -- name: role :one
--- What:    who pulse is in the database: more than it has to be?
+-- What:    the role that pulse has in the database, and whether it has more rights than pulse needs.
 -- Args:    none.   Guard: none: reads.   Returns: name, is_super, is_owner (of the schema, by itself or as a member).
 SELECT m.rolname::text AS name, m.rolsuper AS is_super,
        EXISTS (SELECT FROM pg_namespace n WHERE n.nspname = 'pulse' AND pg_has_role(n.nspowner, 'USAGE')) AS is_owner
@@ -118,8 +117,8 @@ SELECT to_regclass('pulse.schema_version') IS NOT NULL AS is_there;
 SELECT v.version, to_jsonb(v) ->> 'release' AS release FROM pulse.schema_version v ORDER BY v.version DESC LIMIT 1;
 
 -- name: indexes :many
--- What:    pulse's indexes: whether they are valid, and how large for what is in them.
--- Args:    none.   Guard: none: reads.   Returns: name, home, is_valid, bytes, entries (-1: nobody has counted).
+-- What:    pulse's indexes: whether they are valid, their size, and how many entries they have.
+-- Args:    none.   Guard: none: reads.   Returns: name, home, is_valid, bytes, entries (-1: not analysed yet).
 SELECT i.relname::text AS name, t.relname::text AS home, x.indisvalid AND x.indisready AS is_valid,
        pg_relation_size(i.oid) AS bytes, i.reltuples::float8 AS entries
 FROM pg_index x
@@ -129,7 +128,7 @@ WHERE t.relnamespace = to_regnamespace('pulse')
 ORDER BY i.relname;
 
 -- name: additions :many
--- What:    what others have put on pulse's tables, that can drop rows, refuse them, hide them or lose them.
+-- What:    foreign triggers, rules and settings of pulse's tables that can drop rows, refuse them, hide them or lose them.
 -- Args:    none.   Guard: none: reads.   Returns: what (trigger, rule, reference, row security, unlogged), name, home: the table.
 SELECT a.what, a.name, c.relname::text AS home
 FROM pg_class c CROSS JOIN LATERAL (
@@ -181,8 +180,8 @@ WHERE a.datname = current_database() AND a.pid <> pg_backend_pid() AND a.xact_st
 ORDER BY a.xact_start LIMIT 100;
 
 -- name: locks :many
--- What:    who keeps a whole table of pulse from being written, and who waits for a table or a row. Who is the first to wait
---          for a row holds a lock of its own on that row: not on the table, though it names it.
+-- What:    sessions that block writes to a whole table of pulse, and sessions that wait for a table or a row. The first one that
+--          waits for a row holds a lock on that row; pg_locks names the table there, but the table is not locked.
 -- Args:    none.   Guard: none: reads.   Returns: pid, user_name, application, age_s, what, blockers int[], query.
 SELECT a.pid, a.usename::text AS user_name, a.application_name AS application,
        extract(epoch FROM clock_timestamp() - coalesce(l.waitstart, a.state_change, a.xact_start))::float8 AS age_s,
@@ -200,7 +199,7 @@ WHERE a.datname = current_database() AND a.pid <> pg_backend_pid()
 ORDER BY 4 DESC NULLS LAST LIMIT 100;
 
 -- name: tables :many
--- What:    dead rows of pulse's tables, and who cleans them up.
+-- What:    dead rows of pulse's tables, and when they were vacuumed.
 -- Args:    none.   Guard: none: reads.   Returns: name, live, dead, bytes, vacuumed_s (NULL: never), is_vacuumed (by autovacuum).
 SELECT c.relname::text AS name, s.n_live_tup AS live, s.n_dead_tup AS dead, pg_relation_size(c.oid) AS bytes,
        extract(epoch FROM clock_timestamp() - greatest(s.last_autovacuum, s.last_vacuum))::float8 AS vacuumed_s,
@@ -217,7 +216,7 @@ SELECT age(d.datfrozenxid) AS xids, mxid_age(d.datminmxid) AS multixacts, curren
 FROM pg_database d WHERE d.datname = current_database();
 
 -- name: notifications :many
--- What:    how full the queue of NOTIFY is, and who has been in a transaction for longest: who listens reads nothing until its end.
+-- What:    how full the queue of NOTIFY is, and the oldest transaction: a listener reads nothing until its transaction ends.
 -- Args:    none.   Guard: none: reads.
 -- Returns: usage (0 to 1), pid, user_name, application, state, age_s, query (all NULL: nobody); the oldest first.
 SELECT u.usage, a.pid, a.usename::text AS user_name, a.application_name AS application, a.state,
@@ -234,7 +233,7 @@ SELECT extract(epoch FROM clock_timestamp() - m.swept_at)::float8 AS age_s,
 FROM pulse.sweep_mark m;
 
 -- name: queue_leases :many
--- What:    running jobs by their worker, with what is known of its host.
+-- What:    running jobs by their worker, and when its host was last seen.
 -- Args:    none.   Guard: none: reads.   Returns: worker, jobs, lapsed, lapsed_s, host, host_s (NULL: never seen); the worst first.
 SELECT r.worker, r.jobs, r.lapsed, r.lapsed_s, split_part(r.worker, '/', 1) AS host,
        (SELECT extract(epoch FROM clock_timestamp() - max(h.seen_at))::float8 FROM pulse.hosts h WHERE h.host = split_part(r.worker, '/', 1)) AS host_s
@@ -244,8 +243,8 @@ FROM (SELECT j.locked_by AS worker, count(*) AS jobs, count(*) FILTER (WHERE j.l
 ORDER BY r.lapsed_s DESC, r.worker LIMIT 1000;
 
 -- name: queue_topics :many
--- What:    topics in which a job is due, found level by level; with how long the first of each waits.
--- Args:    none.   Guard: none: reads.   Returns: topic, due_s, is_paused, hosts (that are there); the longest wait first.
+-- What:    topics in which a job is due, found level by level, and how long the first job of each waits.
+-- Args:    none.   Guard: none: reads.   Returns: topic, due_s, is_paused, hosts (that are alive); the longest wait first.
 WITH RECURSIVE level AS (
     (SELECT j.topic, j.priority FROM pulse.jobs j WHERE j.status IN ('PENDING', 'RETRYING') ORDER BY j.topic, j.priority DESC LIMIT 1)
     UNION ALL
@@ -269,8 +268,20 @@ FROM (SELECT l.topic, (SELECT extract(epoch FROM clock_timestamp() - j.next_run_
 WHERE d.due_s IS NOT NULL
 GROUP BY d.topic ORDER BY 2 DESC, d.topic LIMIT 1000;
 
+-- name: queue_unhandled :many
+-- What:    waiting jobs that were claimed twice or more and given back each time, since no worker had their handler (once: a
+--          worker of another host may have it, and claims it next).
+-- Args:    none.   Guard: none: reads; 20,000 jobs at most.
+-- Returns: topic, name, jobs, age_s (since the submit of the oldest), job (that one), handlers (of the topic); the most first.
+SELECT u.topic, u.name, count(*) AS jobs, extract(epoch FROM clock_timestamp() - min(u.submitted_at))::float8 AS age_s,
+       (array_agg(u.id::text ORDER BY u.submitted_at))[1] AS job,
+       ARRAY(SELECT h.name FROM pulse.handlers h WHERE coalesce(h.topic, 'default') = u.topic ORDER BY h.seen_at DESC LIMIT 200) AS handlers
+FROM (SELECT j.id, j.topic, j.name, j.submitted_at FROM pulse.jobs j
+      WHERE j.status IN ('PENDING', 'RETRYING') AND j.last_error LIKE 'no handler named %' AND j.uncharged > 1 LIMIT 20000) AS u
+GROUP BY u.topic, u.name ORDER BY 3 DESC, u.topic, u.name LIMIT 100;
+
 -- name: queue_gate :many
--- What:    what is paused.
+-- What:    the topics that are paused.
 -- Args:    none.   Guard: none: reads.   Returns: topic, reason, paused_by, age_s, left_s (NULL: until somebody resumes it).
 SELECT g.topic, g.reason, g.paused_by, extract(epoch FROM clock_timestamp() - g.paused_at)::float8 AS age_s,
        extract(epoch FROM g.paused_until - clock_timestamp())::float8 AS left_s
@@ -287,7 +298,7 @@ WHERE s.error IS NOT NULL OR (s.next_run_at IS NOT NULL AND NOT s.paused AND s.d
 ORDER BY s.error IS NULL, s.due_at, s.id LIMIT 1000;
 
 -- name: queue_attempts :many
--- What:    attempts of the last hour that their handler did not end itself: its worker died, it hung, its lease lapsed.
+-- What:    attempts of the last hour that the server ended: the worker died, the handler hung, the lease lapsed.
 -- Args:    none.   Guard: none: reads; the newest 10000 by their index.
 -- Returns: name, topic, outcome, attempts, killed (how many of them with their process), and of the newest: age_s, error (its
 --          beginning), job, worker; jobs_dead: how many of the jobs are dead letters. The most first.
@@ -333,7 +344,7 @@ ORDER BY s.since LIMIT 100;
 
 
 -- name: queue_dead_letters :many
--- What:    dead letters of the last hour, by handler; of those with the newest ids: no index knows when they ended.
+-- What:    dead letters of the last hour, by handler; only among the newest ids, since no index holds when they ended.
 -- Args:    none.   Guard: none: reads.   Returns: name, topic, jobs, age_s (of the newest), error (its beginning).
 WITH newest AS (
     (SELECT j.id, j.status, j.name, j.topic, j.completed_at FROM pulse.jobs j
@@ -354,7 +365,7 @@ FROM last l ORDER BY l.jobs DESC, l.name, l.topic LIMIT 100;
 -- name: queue_hosts :many
 -- What:    hosts that were here today, and when each was last seen.
 -- Args:    none.   Guard: none: reads; of what runs 20,000 jobs, of what lapsed the newest 10,000.
--- Returns: host, age_s, running (jobs of theirs), lapsed (attempts of theirs that were taken back within the last hour).
+-- Returns: host, age_s, running (its jobs), lapsed (its attempts that were taken back within the last hour).
 SELECT h.host, h.age_s, coalesce(r.jobs, 0) AS running, coalesce(l.attempts, 0) AS lapsed
 FROM (SELECT o.host, extract(epoch FROM clock_timestamp() - max(o.seen_at))::float8 AS age_s FROM pulse.hosts o GROUP BY o.host) AS h
 LEFT JOIN (SELECT split_part(j.locked_by, '/', 1) AS host, count(*) AS jobs
@@ -370,7 +381,7 @@ ORDER BY h.age_s DESC, h.host LIMIT 1000;
 -- name: queue_epochs :many
 -- What:    when the database has gone back, in the last week.
 -- Args:    none.   Guard: none: reads; the newest 5.
--- Returns: epoch, age_s, back_to, lost_s (how much of what this host knew was not there; NULL: nobody knew), host, reopened, jobs.
+-- Returns: epoch, age_s, back_to, lost_s (the span that the database lost; NULL: no host knew), host, reopened, jobs.
 SELECT e.epoch, extract(epoch FROM clock_timestamp() - e.began_at)::float8 AS age_s,
        to_char(e.went_back_to AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') AS back_to,
        extract(epoch FROM e.known_until - e.went_back_to)::float8 AS lost_s, e.host, e.reopened,

@@ -1,8 +1,8 @@
 """
-The database roles: made by ``pulse migrate --roles``, and given again what they may do after each upgrade.
+The database roles: ``pulse migrate --roles`` makes them, and each upgrade grants their rights again.
 
-What they are is in ``roles.sql``. Whether a schema has them is read from the catalogue: its owner is a role whose name
-ends with ``owner``, and the three others of that prefix may use it.
+``roles.sql`` defines them. The catalogue shows whether a schema has them: a role whose name ends with ``owner`` owns
+it, and the three others with that prefix may use it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 PREFIX: Final = "pulse_"
 KINDS: Final = ("owner", "server", "submit", "read")
-LOCK_TIMEOUT: Final = "5s"  # to change the owner of a table takes a moment in which nobody uses it
+LOCK_TIMEOUT: Final = "5s"  # ALTER … OWNER needs a moment in which nobody uses the table
 _ALLOWED: Final = re.compile(r"(?!pg_)[a-z_][a-z0-9_]{0,49}")  # PostgreSQL keeps pg_ for itself
 _PART: Final = re.compile(r"^-- part: ([a-z]+)$", re.MULTILINE)
 _VARIABLE: Final = re.compile(r":([\"'])(owner|server|submit|read)\1")
@@ -38,14 +38,14 @@ SET LOCAL search_path = pg_catalog, pg_temp;
 
 class ConnectedRole(msgspec.Struct, frozen=True):
     """
-    Who is connected, and what that role is to the schema.
+    The role that is connected, and its rights on the schema.
 
     Attributes:
         role: Its name.
-        owner: Of the schema; None: there is none.
-        is_super: It may do everything.
-        may_make_roles: It has CREATEROLE.
-        prefix: Of the roles that the schema has; None: it has none.
+        owner: The schema's owner; None: there is no schema.
+        is_super: Whether it is a superuser.
+        may_make_roles: Whether it has CREATEROLE.
+        prefix: Prefix of the schema's roles; None: it has none.
     """
 
     role: str
@@ -67,7 +67,7 @@ def checked_prefix(prefix: str) -> str:
     The prefix.
 
     Raises:
-        ConfigError: No names of roles can be made of it.
+        ConfigError: It is not allowed in names of roles.
     """
     if _ALLOWED.fullmatch(prefix):
         return prefix
@@ -82,7 +82,7 @@ def names_of(prefix: str) -> list[str]:
 
 
 def _filled_in(part: str, prefix: str) -> str:
-    # A checked prefix has nothing in it that would have to be quoted.
+    # A checked prefix needs no quoting.
     return _VARIABLE.sub(lambda found: f"{found[1]}{prefix}{found[2]}{found[1]}", _PARTS[part])
 
 
@@ -92,12 +92,12 @@ def grants_sql(prefix: str) -> str:
 
 
 def roles_script(prefix: str) -> str:
-    """All of it, to be read, and run by psql."""
+    """The whole script, for people to read and for psql to run."""
     return "".join((_HEAD, *(_filled_in(part, prefix) for part in _PARTS), "\nCOMMIT;\n"))
 
 
 async def standing(connection: Connection[Record]) -> ConnectedRole:
-    """Who is connected."""
+    """Read which role is connected."""
     row = await connection.fetchrow(STATEMENTS["schema_standing"].sql)
     if row is None:
         raise SchemaError("the role that is connected was dropped")
@@ -105,13 +105,13 @@ async def standing(connection: Connection[Record]) -> ConnectedRole:
 
 
 async def become(connection: Connection[Record], role: str) -> None:
-    """Be *role* until the transaction ends: what is made then is its own."""
+    """SET ROLE until the transaction ends, so that *role* owns what is created."""
     await connection.execute(STATEMENTS["become_role"].sql, role)
 
 
 async def make_roles(connection: Connection[Record], prefix: str) -> Made:
     """
-    Make the roles of *prefix*, as far as they are missing, and give them the schema and their rights; all or nothing.
+    Create the missing roles of *prefix*, and give them the schema and their rights; all or nothing.
 
     Raises:
         SchemaError: There is no schema, it has other roles, or the role that is connected may not do that.

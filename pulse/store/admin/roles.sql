@@ -1,11 +1,11 @@
 -- The database roles of `pulse migrate --roles`, and what each of them may do. None can log in: they are granted to roles that
--- can. What is not granted here, nobody has; a test holds it against the catalogue, and takes away each privilege of the server
--- to see that something needs it.
+-- can. They have no rights beyond these; a test compares them with the catalogue, and revokes each privilege of the server to
+-- see that something needs it.
 --
---   :"owner"   owns the schema and all that is in it: who is a member of it may upgrade
+--   :"owner"   owns the schema and all that is in it: its members may upgrade
 --   :"server"  what the supervisor, its actors and `pulse doctor` need: no DDL, no TRUNCATE
 --   :"submit"  calls pulse.submit and pulse.submit_many, and reads nothing of any job
---   :"read"    reads all but what handlers were given, saved and returned
+--   :"read"    reads all but args, checkpoints, progress and results
 --
 -- Three parts, each of which may be repeated: the roles (which takes CREATEROLE), the owner, the grants. Names are filled in as
 -- psql would: :"owner" as a name, :'owner' as a text.
@@ -30,7 +30,7 @@ END
 $roles$;
 
 -- part: owner
--- Whoever owned the schema goes on as before, as a member of its new owner, and so does whoever makes the roles.
+-- The former owner of the schema, and the role that runs this, become members of the new owner and keep their rights.
 DO $owner$
 DECLARE
     one record;
@@ -67,8 +67,8 @@ END
 $owner$;
 
 -- part: grants
--- Whom somebody let in by name keeps what everybody had: the functions, each of which does what its caller may do, and the mark of
--- the last NOTIFY.
+-- Roles that were granted USAGE by name keep what PUBLIC had: the functions, which run with their caller's rights, and the
+-- sequence that holds the time of the last NOTIFY.
 DO $guests$
 DECLARE
     one record;
@@ -101,7 +101,7 @@ GRANT SELECT, UPDATE ON pulse.sweep_mark, pulse.retention_mark TO :"server";
 GRANT SELECT, INSERT, UPDATE (reopened, detail) ON pulse.epochs TO :"server";
 GRANT SELECT, INSERT, UPDATE ON pulse.witnesses TO :"server";
 GRANT SELECT ON pulse.schema_version TO :"server";
--- INSERT lets pulse.note believe the server who asked; to lock rows takes an UPDATE of some column, and the number says nothing.
+-- INSERT lets pulse.note trust the operator that the server names; locking rows takes UPDATE of one column, and seq is harmless.
 GRANT SELECT, INSERT, UPDATE (id), DELETE ON pulse.audit TO :"server";
 GRANT SELECT, UPDATE ON SEQUENCE pulse.work_notified TO :"server";
 GRANT EXECUTE ON FUNCTION pulse.backoff_s, pulse.delete_schedule, pulse.jittered, pulse.note, pulse.notify_work,

@@ -1,7 +1,7 @@
 """
 Installs and upgrades the schema.
 
-Many may do it at once: one of them does it, the others wait for it. A schema of a newer pulse, or of a development
+Several processes may call it at once: one migrates, the others wait. A schema of a newer pulse, or of a development
 version, is refused and left as it is.
 """
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 RELEASES: Final = {1: "0.1.0.dev1"}
 SCHEMA_VERSION: Final = max(RELEASES)
 MIN_SERVER: Final = 150000
-LOCK_TIMEOUT_S: Final = 30  # how long to wait for somebody else's migration
+LOCK_TIMEOUT_S: Final = 30  # how long to wait for another migration
 _PULSE: Final = Path(__file__).parents[2]
 _UPGRADES: Final = _PULSE / "store/upgrades"
 _NOT_INSTALLED: Final = (asyncpg.UndefinedTableError, asyncpg.InvalidSchemaNameError)
@@ -39,7 +39,7 @@ def schema_sql() -> str:
 
 
 def _step_sql(version: int) -> str:
-    """What leads from the version before to *version*."""
+    """The SQL that upgrades the version before to *version*."""
     return (_UPGRADES / f"{version}.sql").read_text("utf-8")
 
 
@@ -48,16 +48,16 @@ async def ensure_schema(connection: Connection[Record], *, install: bool = True)
     Bring the schema to SCHEMA_VERSION.
 
     Args:
-        connection: Of a role that may do that.
+        connection: Of a role with the right to do so.
         install: False: only look. A process that restarts may meet a half-done restore, and must not spoil it.
 
     Returns:
         The version that was found; 0 when there was none. Equal to SCHEMA_VERSION: nothing was done.
 
     Raises:
-        UnavailableError: It is not there, or older, and not to be installed.
-        SchemaError: The schema is newer than this pulse, or that of a development version; the server is older than
-            PostgreSQL 15; or the role may not do that.
+        UnavailableError: The schema is missing or older, and *install* is False.
+        SchemaError: The schema is newer than this pulse, or a development version made it; the server is older than
+            PostgreSQL 15; or the role lacks the right.
     """
     server = connection.get_server_version()
     if server.major * 10000 < MIN_SERVER:
@@ -88,7 +88,7 @@ async def _bring_up_to_date(connection: Connection[Record]) -> None:
     if version == 0:
         await connection.execute(schema_sql())
         return
-    if version == SCHEMA_VERSION:  # somebody else did it meanwhile, perhaps as a role that may do more
+    if version == SCHEMA_VERSION:  # another process did it meanwhile, perhaps as a role with more rights
         return
     me = await standing(connection)
     if me.prefix is not None:
@@ -96,11 +96,11 @@ async def _bring_up_to_date(connection: Connection[Record]) -> None:
     for step in range(version + 1, SCHEMA_VERSION + 1):
         await connection.execute(_step_sql(step))
     if me.prefix is not None:
-        await connection.execute(grants_sql(me.prefix))  # of what is new, too
+        await connection.execute(grants_sql(me.prefix))  # for new tables and functions, too
 
 
 async def _why_refused(connection: Connection[Record], found: int | None, reason: str) -> str:
-    """One line: who may not do what, and what to do."""
+    """One line: which right the role lacks, and what to do."""
     me = await standing(connection)
     if found is None:
         grant = "as pulse migrate --roles would" if me.prefix is None else f'GRANT {me.prefix}server TO "{me.role}"'
@@ -123,7 +123,7 @@ async def installed_version(connection: Connection[Record]) -> int:
     The version that is installed; 0: none.
 
     Raises:
-        SchemaError: The schema is newer than this pulse, or that of a development version.
+        SchemaError: The schema is newer than this pulse, or a development version made it.
     """
     try:
         async with connection.transaction():  # a savepoint: a missing table would spoil the transaction around it

@@ -1,10 +1,10 @@
 """
 Connections to PostgreSQL that never hang.
 
-Why not asyncpg's own pool: on a connection whose other end is gone without a word, ``pool.acquire()`` and a query's
-cancellation wait for an answer that never comes (still hung after 15 s). Here every step has a deadline, and on any
-doubt (an error, a timeout, a cancellation in mid-statement) the connection is terminated, never returned: what state it
-is in is unknown, and a new one costs a few milliseconds.
+Why not asyncpg's own pool: on a connection whose other end vanished, ``pool.acquire()`` and a query's cancellation wait
+for an answer that never comes (still hung after 15 s). Here every step has a deadline, and after an error, a timeout or
+a cancellation in mid-statement the connection is terminated, never reused: its state is unknown, and a new connection
+costs a few milliseconds.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 CONNECT_DEADLINE_S: Final = 5.0  # a TCP handshake that takes longer is a partition
 STATEMENT_DEADLINE_S: Final = 10.0  # client side; the server's own limit comes first where the server still answers
 
-# Limits that the server keeps, on every connection. TCP ones release a partitioned holder's row locks.
+# Limits that the server enforces on every connection. The TCP limits release the row locks of a partitioned client.
 SERVER_SETTINGS: Final[Mapping[str, str]] = {
     "statement_timeout": "5000",
     "lock_timeout": "2000",
     "idle_in_transaction_session_timeout": "10000",
     "timezone": "UTC",
-    "search_path": "pg_catalog, pg_temp",  # functions that somebody made in another schema must not hide these
+    "search_path": "pg_catalog, pg_temp",  # functions in another schema must not hide these
 }
 # Plans that do not depend on when ANALYZE last ran: on the hot path every access is a probe or a short range of an
 # index.
@@ -51,13 +51,13 @@ HOT_SETTINGS: Final[Mapping[str, str]] = {
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
     "jit": "off",
-    # One plan for all arguments: left to itself the server plans `end_attempts` anew each time, and everything else the
+    # One plan for all arguments: by default the server plans `end_attempts` anew each time, and everything else the
     # first five times: as long as the statement itself takes for one job.
     "plan_cache_mode": "force_generic_plan",
 }
-# A lost heartbeat is sent again by the next one; nothing that opens or closes an attempt runs here.
+# The next heartbeat repeats a lost one; no statement here opens or closes an attempt.
 BEAT_SETTINGS: Final[Mapping[str, str]] = {**HOT_SETTINGS, "synchronous_commit": "off", "lock_timeout": "500ms"}
-# What waits is counted a little later rather than at the cost of those who wait.
+# Counting waiting jobs may come later; it must not slow down other statements.
 COUNT_SETTINGS: Final[Mapping[str, str]] = {
     "enable_seqscan": "off",
     "enable_bitmapscan": "off",
@@ -77,7 +77,7 @@ class Target(msgspec.Struct, frozen=True):
 
     Attributes:
         dsn: A libpq URL; several hosts are allowed, then the one that takes writes is chosen.
-        application_name: What pg_stat_activity shows.
+        application_name: The name in pg_stat_activity.
     """
 
     dsn: str
@@ -97,9 +97,9 @@ async def connect(
 
     Args:
         target: Where to.
-        settings: Of the session.
-        limits: What the server is to keep beside them; poolers do not take them.
-        statements: How many prepared ones the connection keeps; poolers may not take them either.
+        settings: Settings of the session.
+        limits: Limits that the server enforces; poolers refuse them.
+        statements: How many prepared statements the connection keeps; poolers may refuse them, too.
 
     Raises:
         ConfigError: The DSN is malformed, or the server refuses these credentials or this database.
@@ -112,7 +112,7 @@ async def connect(
                 timeout=CONNECT_DEADLINE_S,
                 server_settings={**limits, **settings, "application_name": target.application_name},
                 statement_cache_size=statements,
-                max_cached_statement_lifetime=0,  # for ever: a death in a quiet hour must not wait for a plan
+                max_cached_statement_lifetime=0,  # for ever: recovery after a quiet hour must not wait for planning
                 connection_class=Session,
                 target_session_attrs=SessionAttribute.read_write if "," in target.dsn else SessionAttribute.any,
             )
@@ -132,7 +132,7 @@ def _translated(error: Exception, target: Target) -> ConfigError | UnavailableEr
 
 
 def _keep_alive(connection: Connection[Record]) -> None:
-    """asyncpg leaves keepalive off, so a half-open connection would be silent for ever: 5 + 3 x 2 s, then it is
+    """asyncpg leaves keepalive off, and a half-open connection would hang for ever: after 5 + 3 x 2 s it is
     dead.
     """
     # asyncpg offers no other way to its socket
@@ -158,12 +158,12 @@ class Pool:
         target: Where to connect.
         size: Most connections at once.
         settings: Server settings of this kind, over SERVER_SETTINGS.
-        failing: Takes note of statements that are refused; pools of one process may share it.
-        timelines: What the process knows of them; None: of this pool alone.
-        proved: The database is known to let us in.
+        failing: Records statements that the database refuses; pools of one process may share it.
+        timelines: Timelines that the process has seen; None: the pool keeps its own.
+        proved: These credentials are known to work.
 
     Attributes:
-        usage: How it is used, and how long that takes.
+        usage: How many connections are in use, and how long statements take.
     """
 
     def __init__(
@@ -193,11 +193,11 @@ class Pool:
         A connection for the block, which is cancelled after *deadline_s*.
 
         Raises:
-            UnavailableError: The database is away; whether the block's last statement was committed is unknown. Or the
-                role may not do that.
+            UnavailableError: The database is away, and the last statement may or may not be committed. Or the role
+                lacks a right.
             StatementTimeoutError: A lock is held for too long, or the statement took too long.
             StatementError: The database answers, and refuses the statement; or the answer cannot be read.
-            ConfigError: The database refuses to let us in, and never did let us in.
+            ConfigError: The database refuses these credentials, and never accepted them.
         """
         connection: Session | None = None
         clean, waited, began_s = False, True, time.monotonic()
@@ -238,7 +238,7 @@ class Pool:
         try:
             connection = await self._connect_to_newest()
         except ConfigError as error:
-            if self._proved:  # these settings were right: a password is being changed, or a database restored
+            if self._proved:  # these settings worked before: a password is being changed, or a database restored
                 raise UnavailableError(error.message) from error
             raise
         self._proved = True
@@ -246,7 +246,7 @@ class Pool:
         return connection
 
     async def _connect_to_newest(self) -> Session:
-        """The first of the hosts that is not on an older timeline than was seen."""
+        """Connect to the first host that is not on an older timeline than the newest one seen."""
         try:
             return await self._admitted(self.target)
         except UnavailableError:
@@ -276,7 +276,7 @@ class Pool:
         return None
 
     def _is_old(self, connection: Session) -> bool:
-        """Whether it leads to a server that a newer timeline has left behind, or that was a standby."""
+        """Whether it leads to a server on an outdated timeline, or to one that was a standby."""
         standing = self._standings.get(connection)
         return standing is not None and (standing.timeline is None or self._timelines.is_old(standing))
 

@@ -1,4 +1,4 @@
-"""Poolers that do not give pulse sessions of its own: told at start, since nothing works through such a one."""
+"""Detects, at start, poolers that do not give pulse sessions of its own: pulse cannot work through them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pulse.errors import ConfigError, UnavailableError
 from pulse.store.admin.doctor import QUESTIONS, pooler_between
 from pulse.store.connections.pool import SERVER_SETTINGS, Target, connect
 
-_UNSUPPORTED: Final = "unsupported startup parameter"  # what PgBouncer says to settings of a session
+_UNSUPPORTED: Final = "unsupported startup parameter"  # PgBouncer's error for settings of a session
 _ADVICE: Final = "let PULSE_DSN name PostgreSQL itself: pulse keeps few connections; SQL pulse.submit works through any"
 
 
@@ -19,12 +19,12 @@ class PoolerError(ConfigError):
 
 async def refuse_pooler(target: Target) -> None:
     """
-    Look what is between pulse and the database.
+    Look whether a pooler is between pulse and the database.
 
     Raises:
-        PoolerError: A pooler that refuses or drops the settings of a session, or gives each transaction another one.
+        PoolerError: A pooler refuses or drops the settings of a session, or gives each transaction another session.
         ConfigError: As ``connect``.
-        UnavailableError: The same; or it ended in the middle.
+        UnavailableError: As ``connect``; or the connection was lost.
     """
     try:
         connection = await connect(target, {}, statements=0)

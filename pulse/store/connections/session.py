@@ -1,4 +1,4 @@
-"""A connection whose errors say which statement they are of, and that notes which statements succeed again."""
+"""A connection whose errors name their statement, and that records which statements succeed again."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ else:
     _Connection = asyncpg.Connection
 
 
-# What asyncpg raises of a value that it cannot turn into one of Python: text that is none, a date that is too far away.
+# What asyncpg raises for a value that Python cannot hold: text that is not UTF-8, a date beyond the year 9999.
 UNREADABLE: Final = (ValueError, ArithmeticError)
 
 
@@ -30,7 +30,7 @@ class Session(_Connection):
     As asyncpg's.
 
     Attributes:
-        failing: Hears of what succeeds.
+        failing: The statements that the database refuses; a success removes one.
     """
 
     failing: Failing | None = None

@@ -1,4 +1,4 @@
-"""What a pool of connections does: how long its statements take, how many run, and since when they fail."""
+"""Counts how many statements of a pool run, how long they take, and since when they fail."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ class Usage:
         size: Most connections.
 
     Attributes:
-        in_use: Connections that somebody has now.
+        in_use: Connections in use now.
         failures: Uses that ended because the database was away.
-        took: How long the others took, with the wait for a connection.
-        answered_s: When the last one succeeded; monotonic clock.
-        failed_s: When the last one failed.
-        failing_s: When the first one failed behind which none has succeeded; None: there is none.
+        took: How long the other uses took, with the wait for a connection.
+        answered_s: When the last use succeeded; monotonic clock.
+        failed_s: When the last use failed.
+        failing_s: When the first use failed since the last success; None: none has.
     """
 
     __slots__ = ("answered_s", "failed_s", "failing_s", "failures", "in_use", "size", "took")
@@ -37,27 +37,27 @@ class Usage:
         self.failing_s: float | None = None
 
     def taken(self) -> None:
-        """Somebody has one connection more."""
+        """A connection was taken."""
         self.in_use += 1
 
     def given_back(self) -> None:
-        """Somebody has one connection less."""
+        """A connection came back."""
         self.in_use -= 1
 
     def answered(self, began_s: float, now_s: float) -> None:
-        """The database did what it was asked for."""
+        """A use succeeded."""
         self.took.add(now_s - began_s)
         self.answered_s, self.failing_s = now_s, None
 
     def failed(self, now_s: float) -> None:
-        """It was away."""
+        """A use failed, because the database was away."""
         self.failures += 1
         self.failed_s = now_s
         if self.failing_s is None:
             self.failing_s = now_s
 
     def told(self) -> dict[str, object]:
-        """As the answer to `stats` has it."""
+        """The numbers for the answer to `stats`."""
         return {"size": self.size, "in_use": self.in_use, "failures": self.failures, "took_s": self.took.told()}
 
 

@@ -1,4 +1,4 @@
-"""What operators did: pages of it, and how it ends; and how far the deleting of old jobs has got."""
+"""Reads and deletes the record of what operators did; and reads how far retention has got."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class AuditStore:
         since_s: float | None = None,
         now: datetime | None = None,
     ) -> tuple[list[Row], str | None]:
-        """A page of what operators did, newest first, and the cursor of the next one; *since_s*: no longer ago."""
+        """A page of the audit, newest first, and the cursor of the next one; *since_s*: no longer ago than that."""
         moment, identity = decode_cursor(after)
         number = None if identity is None else identity.int % (1 << 63)
         async with self._pool.connection() as connection:
@@ -53,12 +53,12 @@ class AuditStore:
         return page, encode_cursor(last["at"], last["id"].to_bytes(_ID_BYTES))
 
     async def forget(self, keep_s: float = KEEP_S, *, now: datetime | None = None) -> int:
-        """Delete what was done longer than *keep_s* ago, a batch of it; how many."""
+        """Delete a batch of entries older than *keep_s*; returns how many."""
         async with self._pool.connection() as connection:
             return int(await connection.fetchval(STATEMENTS["forget_actions"].sql, keep_s, BATCH, now))
 
     async def note_retention(self, walked: int, gone: int, *, begins: bool, ends: bool) -> None:
-        """The deleting of old jobs has looked at and deleted so many more."""
+        """Add to how many jobs retention has looked at and deleted."""
         async with self._pool.connection() as connection:
             await connection.execute(STATEMENTS["note_retention"].sql, walked, gone, begins, ends, None)
 

@@ -1,4 +1,4 @@
-"""The pause switch in the database; the claim itself looks at it, so what is here only tells and changes it."""
+"""The pause switch (the gate) in the database. Claims read it themselves; this module only shows and changes it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _COLUMNS: Final = ("reason", "paused_at", "paused_by", "paused_until")
 
 
 class Expired(NamedTuple):
-    """A pause that was over by itself."""
+    """A pause whose time is over."""
 
     topic: str
     reason: str | None
@@ -29,7 +29,7 @@ class Expired(NamedTuple):
 
 class GateStore:
     """
-    The gate of the whole ('') and of each topic.
+    The gate of everything ('') and of each topic.
 
     Args:
         pool: The query connections.
@@ -40,7 +40,7 @@ class GateStore:
 
     async def get(self) -> dict[str, object]:
         """
-        What is closed now.
+        What is paused now.
 
         Returns:
             ``{"paused": bool, "reason", "paused_at", "paused_by", "paused_until", "topics": {topic: {the same}}}``.
@@ -48,7 +48,7 @@ class GateStore:
         return (await self.look())[0]
 
     async def look(self, *, now: datetime | None = None) -> tuple[dict[str, object], float | None]:
-        """The same, and seconds until the next pause is over by itself; None: none is."""
+        """The same, and seconds until the next pause ends by itself; None: none does."""
         async with self._pool.connection() as connection:
             rows = await connection.fetch(STATEMENTS["get_gate"].sql, now)
         closed: dict[str, dict[str, object]] = {row["topic"]: _pause(row) for row in rows}
@@ -69,12 +69,12 @@ class GateStore:
         now: datetime | None = None,
     ) -> None:
         """
-        Close the gate of *topic*; nothing of it is claimed from the next claim on.
+        Pause *topic*: from the next claim on none of its jobs is claimed.
 
         Args:
-            topic: Which; '' for the whole.
+            topic: Its name; '' pauses everything.
             reason: Why.
-            who: Who wants it.
+            who: The operator.
             until_s: When it opens by itself, Unix seconds.
             for_s: Or in how many seconds.
             now: Instead of the database's clock.
@@ -83,13 +83,13 @@ class GateStore:
             await connection.fetch(STATEMENTS["pause_dispatch"].sql, topic, reason, who, until_s, for_s, now)
 
     async def expire(self, *, now: datetime | None = None) -> list[Expired]:
-        """Clear pauses whose time is over, and tell the other hosts; which."""
+        """Clear pauses whose time is over, and notify the other hosts; returns them."""
         async with self._pool.connection() as connection:
             rows = await connection.fetch(STATEMENTS["expire_pauses"].sql, now)
         return [Expired(row["topic"], row["reason"], row["paused_by"]) for row in rows]
 
     async def resume(self, topic: str) -> bool:
-        """Open the gate of *topic*; whether it was closed."""
+        """Resume *topic*; returns whether it was paused."""
         async with self._pool.connection() as connection:
             return bool(await connection.fetch(STATEMENTS["resume_dispatch"].sql, topic))
 

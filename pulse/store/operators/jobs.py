@@ -1,4 +1,4 @@
-"""What operators do to jobs; each change is guarded by the status, and the first one has the job."""
+"""Changes of jobs by operators. Each change is guarded by the status, so of two at once the first one wins."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Connections(Protocol):
-    """Where a statement gets its connection: a pool, or a transaction that is under way."""
+    """Lends connections to statements: a pool, or an open transaction."""
 
     def connection(self, deadline_s: float = ...) -> AbstractAsyncContextManager[Connection[Record]]:
         """A connection for the block."""
@@ -30,7 +30,7 @@ class Connections(Protocol):
 
 
 class ChangedJob(NamedTuple):
-    """Where a job was, and (None: it was there already) what to wake where it is now."""
+    """The topic and priority that a job had, and the level to wake (None: it was not moved)."""
 
     topic: str
     priority: int
@@ -43,33 +43,33 @@ class Operations(ABC):
     @property
     @abstractmethod
     def lender(self) -> Connections:
-        """Where they get their connections."""
+        """Lends them their connections."""
 
     async def cancel(self, ids: Sequence[bytes], *, now: datetime | None = None) -> list[Canceled]:
-        """Cancel jobs; those that were. A missing one is terminal already, or not there."""
+        """Cancel jobs; returns those that were. A missing one is terminal already, or does not exist."""
         async with self.lender.connection() as connection:
             rows = await connection.fetch(STATEMENTS["cancel_jobs"].sql, uuids(ids), now)
         return [Canceled(*row.values()) for row in rows]
 
     async def set_aside(self, identity: bytes, statement: str, error: StatementError) -> bool:
-        """Leave a job out of all claims that *statement* could not change; whether it is there."""
+        """Set aside a job that *statement* could not change: no claim takes it any more. Returns whether it exists."""
         words = (error.sqlstate, statement, error.message[:MAX_ERROR_CHARS])
         async with self.lender.connection() as connection:
             return bool(await connection.fetch(STATEMENTS["set_aside_for_good"].sql, UUID(identity), *words))
 
     async def lift(self, ids: Sequence[bytes]) -> None:
-        """These could be changed: they are set aside no more."""
+        """These could be changed: they are no longer set aside."""
         async with self.lender.connection() as connection:
             await connection.execute(STATEMENTS["lift_jobs"].sql, uuids(ids))
 
     async def retry(self, ids: Sequence[bytes], *, now: datetime | None = None) -> dict[bytes, Wake]:
-        """Give terminal jobs fresh budgets; those that were, and where. A missing one is not terminal, or not there."""
+        """Retry terminal jobs with fresh budgets; returns their levels. A missing one is not terminal, or not there."""
         async with self.lender.connection() as connection:
             rows = await connection.fetch(STATEMENTS["retry_jobs"].sql, uuids(ids), now)
         return {row["id"]: Wake(row["topic"], row["priority"], row["due_s"]) for row in rows}
 
     async def delete(self, ids: Sequence[bytes]) -> set[bytes]:
-        """Remove jobs that are terminal or set aside, with their history; those that were. A missing one is neither."""
+        """Delete jobs that are terminal or set aside, with their history; returns those. A missing one is neither."""
         async with self.lender.connection() as connection:
             aside = await connection.fetch(STATEMENTS["delete_set_aside"].sql, uuids(ids))
             rows = await connection.fetch(STATEMENTS["delete_jobs"].sql, uuids(ids))
@@ -93,7 +93,7 @@ class Operations(ABC):
             now: Instead of the database's clock.
 
         Returns:
-            Those that are there now, and where each was. A missing one does not wait, or is not there.
+            Those that have the new values, and the values before. A missing one does not wait, or does not exist.
         """
         async with self.lender.connection() as connection:
             rows = await connection.fetch(STATEMENTS["change_jobs"].sql, uuids(ids), topic, priority, now)

@@ -1,4 +1,4 @@
-"""Policy per topic in the database: what is set, what results, and the defaults behind it."""
+"""Policies of topics in the database: what is set, what results, and the defaults of the server."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ OPTIONS: Final = (
     "retention_dead_s",
     "ageing_s",
 )
-SERVER_OPTIONS: Final = ("timeout_s", "stall_s")  # those of the row '' that are no settings
+SERVER_OPTIONS: Final = ("timeout_s", "stall_s")  # options of the row '' that are not settings of the server
 
 
 class LivePolicy(msgspec.Struct, frozen=True):
-    """What servers keep in memory of a topic's policy; None: it says nothing of that."""
+    """The part of a topic's policy that servers keep in memory; None: not set."""
 
     stall_s: float | None = None
     lease_s: float | None = None
@@ -55,7 +55,7 @@ class TopicStore:
         self._pool = pool
 
     async def get(self, topic: str) -> tuple[Policy, Policy]:
-        """What is set for *topic*, and what for the server; options that are not set are None."""
+        """The options that are set for *topic*, and for the server; others are None."""
         async with self._pool.connection() as connection:
             rows = await connection.fetch(STATEMENTS["get_topic"].sql, topic)
         found: dict[str, Policy] = {row["topic"]: dict(row) for row in rows}
@@ -63,7 +63,7 @@ class TopicStore:
         return (found.get(topic, unset) if topic else unset), found.get("", unset)
 
     async def page(self, limit: int, after: str | None) -> tuple[Sequence[Policy], str | None]:
-        """A page of what is set, in the order of the topics, and the cursor of the next one; '' is the server."""
+        """A page of policies, in the order of the topics, and the cursor of the next one; '' is the server."""
         async with self._pool.connection() as connection:
             rows = [dict(row) for row in await connection.fetch(STATEMENTS["list_topics"].sql, after, limit + 1)]
         return rows[:limit], rows[limit - 1]["topic"] if len(rows) > limit else None
@@ -92,27 +92,27 @@ class TopicStore:
                 raise BadRequestError(str(error)) from None
 
     async def live(self) -> dict[str, LivePolicy]:
-        """What servers keep in memory, of the topics that have some of it."""
+        """The policies that servers keep in memory."""
         async with self._pool.connection() as connection:
             rows = await connection.fetch(STATEMENTS["live_policies"].sql)
         return {topic: LivePolicy(*rest) for topic, *rest in rows}
 
 
 def effective(own: Policy, server: Policy) -> dict[str, dict[str, object]]:
-    """Each option's value that counts for a topic, and whose it is: the topic's, the server's, or nobody's (None)."""
+    """The value of each option that applies to a topic, and whether the topic, the server or neither (None) sets it."""
     found: dict[str, dict[str, object]] = {}
     for option in OPTIONS:
         levels = (("topic", own[option]), ("server", server[option]))
         source, value = next(((who, what) for who, what in levels if what is not None), (None, None))
         found[option] = {"value": value, "source": source}
     lease_s, least_s = own["lease_s"], server["lease_s"]
-    if isinstance(lease_s, float) and isinstance(least_s, float) and lease_s < least_s:  # as extend_leases has it
+    if isinstance(lease_s, float) and isinstance(least_s, float) and lease_s < least_s:  # as extend_leases does
         found["lease_s"] = {"value": least_s, "source": "server"}
     return found
 
 
 class Defaults(ABC):
-    """A part of the store: what a server and its handlers say of themselves, for submits by SQL to find."""
+    """A part of the store: defaults of the server and of handlers, which submits by SQL read."""
 
     @property
     @abstractmethod
@@ -120,7 +120,7 @@ class Defaults(ABC):
         """Where its statements get their connections."""
 
     async def note_handlers(self, handlers: dict[str, HandlerInfo]) -> None:
-        """Remember what a worker said of its handlers."""
+        """Store what a worker declares of its handlers."""
         names = sorted(handlers)
         infos = [handlers[name] for name in names]
         async with self.lender.connection() as connection:

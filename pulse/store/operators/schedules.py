@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from pulse.store.operators.jobs import Connections
 
 SCHEDULES_CHANNEL: Final = "pulse_schedules"  # NOTIFY of pulse.create_schedule, update_schedule and resume_schedule
-MAX_HELD: Final = 100  # jobs that one schedule with overlap `queue` holds back; what comes then is passed over
-MAX_HELD_OF_ALL: Final = 10_000  # of one with catch_up `all`, which wants each: as many as it makes up for
+MAX_HELD: Final = 100  # jobs that one schedule with overlap `queue` holds back; later occurrences are skipped
+MAX_HELD_OF_ALL: Final = 10_000  # the same with catch_up `all`: as many occurrences as it makes up for
 
 
 class ScheduleStore:
@@ -43,12 +43,12 @@ class ScheduleStore:
 
     async def update(self, new: NewSchedule, revision: int, *, moved: bool) -> bool:
         """
-        Make a schedule what *new* says; False: it is not what it was at *revision*, or is gone.
+        Replace a schedule by *new*; False: it has changed since *revision*, or is gone.
 
         Args:
-            new: All of it; ``next_run_at`` and ``following_run_at`` count only where it moved.
-            revision: What was read.
-            moved: Whether when it occurs is changed; else the cursor stays.
+            new: The whole schedule; ``next_run_at`` and ``following_run_at`` count only if *moved*.
+            revision: The revision that was read.
+            moved: Whether its times change; else the cursor stays.
         """
         async with self._pool.connection() as connection:
             row = await connection.fetchrow(STATEMENTS["update_schedule"].sql, *_columns(new), revision, moved)
@@ -68,12 +68,12 @@ class ScheduleStore:
         return cut_page(rows, limit, "created_at")
 
     async def pause(self, identity: bytes, *, paused: bool) -> bool:
-        """Let a schedule fire nothing, or go on; False: there is none."""
+        """Pause or resume a schedule; False: there is none."""
         async with self._pool.connection() as connection:
             return await connection.fetchrow(STATEMENTS["pause_schedule"].sql, UUID(identity), paused) is not None
 
     async def trigger(self, identity: bytes, job_id: bytes) -> bool:
-        """A job of this schedule now, beside its occurrences; False: there is no such schedule."""
+        """Submit a job of this schedule now, beside its occurrences; False: there is no such schedule."""
         async with self._pool.connection() as connection:
             made = await connection.fetchval(STATEMENTS["trigger_schedule"].sql, UUID(identity), UUID(job_id))
         return made is not None
@@ -84,19 +84,19 @@ class ScheduleStore:
             return bool(await connection.fetchval(STATEMENTS["delete_schedule"].sql, UUID(identity)))
 
     async def undeclare(self, declared_by: str, keys: Sequence[str]) -> list[tuple[bytes, str]]:
-        """Note which schedules an application declares no longer, all but *keys*; id and key of those that are new."""
+        """Mark schedules that an application no longer declares (all but *keys*); returns the newly marked."""
         async with self._pool.connection() as connection:
             rows = await connection.fetch(STATEMENTS["undeclare_schedules"].sql, declared_by, list(keys))
         return [(row["id"], row["key"]) for row in rows]
 
     async def due(self, limit: int, *, now: datetime | None = None) -> list[Due]:
-        """Schedules whose occurrence is to fire, the one that waits longest first."""
+        """Schedules that are due, the one that waits longest first."""
         async with self._pool.connection() as connection:
             rows = await connection.fetch(STATEMENTS["due_schedules"].sql, limit, now)
         return [_due(row) for row in rows]
 
     async def unreckoned(self, limit: int, *, now: datetime | None = None) -> list[Due]:
-        """Schedules of which something must be computed: the cursor where there is none, else what follows it."""
+        """Schedules whose next occurrence, or the one after it, must be computed."""
         async with self._pool.connection() as connection:
             rows = await connection.fetch(STATEMENTS["unreckoned_schedules"].sql, limit, now)
         return [_due(row) for row in rows]
@@ -108,7 +108,7 @@ class ScheduleStore:
         return Work(None, reckon=False, waiting=False) if row is None else Work(*row)
 
     async def fire(self, firings: Sequence[Firing], *, now: datetime | None = None) -> list[Fired]:
-        """Move cursors and insert the jobs; what became of each whose cursor was where it was expected."""
+        """Move cursors and insert the jobs; the result of each schedule whose cursor was as expected."""
         ordered = sorted(firings, key=lambda firing: firing.schedule_id)
         async with self._pool.connection() as connection:
             rows = await connection.fetch(
@@ -132,17 +132,17 @@ class ScheduleStore:
         ]
 
     async def release(self, limit: int, *, now: datetime | None = None) -> list[Level]:
-        """Let jobs go that were held back behind one that is finished; their topics and priorities."""
+        """Release jobs that were held back until an earlier one finished; returns their topics and priorities."""
         async with self._pool.connection() as connection:
             try:
                 async with connection.transaction(isolation="repeatable_read"):
                     rows = await connection.fetch(STATEMENTS["release_held"].sql, limit, now)
-            except asyncpg.SerializationError:  # one of them fired meanwhile: the next turn sees what it held back
+            except asyncpg.SerializationError:  # a schedule fired meanwhile: the next turn sees its job
                 return []
         return [Level(row["topic"], row["priority"]) for row in rows]
 
     async def reckon(self, reckoned: Sequence[NextOccurrences]) -> int:
-        """Note what was computed; of how many it still holds."""
+        """Store what was computed; returns for how many schedules it was still valid."""
         ordered = sorted(reckoned, key=lambda one: one.schedule_id)
         async with self._pool.connection() as connection:
             rows = await connection.fetch(
@@ -157,7 +157,7 @@ class ScheduleStore:
         return len(rows)
 
     async def retry_stuck(self) -> None:
-        """Look again at those that could not be followed."""
+        """Compute again those whose times could not be computed."""
         async with self._pool.connection() as connection:
             await connection.execute(STATEMENTS["retry_stuck_schedules"].sql)
 
@@ -167,7 +167,7 @@ def _moment(microseconds: int | None) -> datetime | None:
 
 
 def _columns(new: NewSchedule) -> tuple[object, ...]:
-    """As `create_schedule` takes them."""
+    """The arguments of `create_schedule`."""
     return (
         UUID(new.id),
         new.name,

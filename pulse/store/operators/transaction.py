@@ -1,8 +1,8 @@
 """
-What an operator does, and the note of it, in one transaction: neither is there without the other.
+Runs an operator's change and its audit entry in one transaction: neither is stored without the other.
 
-The statements are those of the store; only where their connection comes from is another. Functions of the schema note
-what they do themselves, by the operator that the transaction names, so that SQL leaves the same notes.
+The statements are the store's, on the connection of that transaction. Functions of the schema write their own audit
+entries, with the operator that the transaction names, so changes by SQL are recorded, too.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class Operator:
     """
-    Who asks; None: not known.
+    The origin of a request; None: not known.
 
     Attributes:
-        uid: Of the process, by the kernel.
-        user: The name of that, or of the credentials.
-        host: Of the server that was asked.
-        pid: Of the process, where this host sees it.
-        behalf: The person that it names as the one who asks.
+        uid: User id of the process, from the kernel.
+        user: Its name, or the user of the credentials.
+        host: Host of the server that got the request.
+        pid: Process id, if it is on this host.
+        behalf: The person on whose behalf the process says that it asks.
     """
 
     uid: int | None = None
@@ -49,7 +49,7 @@ class Operator:
 
     @property
     def shown(self) -> str:
-        """Who it is, in a message to it."""
+        """The operator's name in messages."""
         return peer_credentials.shown(self.uid, self.user)
 
 
@@ -61,17 +61,17 @@ class _SharedConnection:
 
     @contextlib.asynccontextmanager
     async def connection(self, deadline_s: float = STATEMENT_DEADLINE_S) -> AsyncGenerator[Connection[Record]]:
-        """The same for everybody; the whole transaction has one deadline."""
+        """The same connection for every statement; the whole transaction has one deadline."""
         del deadline_s
         yield self._connection
 
 
 class Acting(Operations):
     """
-    The store, as far as operators change something by it, inside of one transaction.
+    The changes that operators can make, inside one transaction.
 
     Args:
-        connection: Whose transaction it is.
+        connection: The connection of the transaction.
     """
 
     def __init__(self, connection: Connection[Record]) -> None:
@@ -82,7 +82,7 @@ class Acting(Operations):
 
     @property
     def lender(self) -> Connections:
-        """The connection, for each of them in turn."""
+        """Lends the connection to one statement after the other."""
         return self._lent
 
     async def note(
@@ -96,15 +96,15 @@ class Acting(Operations):
         detail: Mapping[str, object] | None = None,
     ) -> None:
         """
-        Write down what was done.
+        Write an audit entry.
 
         Args:
             action: The kind of the request.
-            topic: Which it is about; '' for the whole.
-            schedule: Likewise.
-            job: Likewise, where it is one.
-            jobs: How many were changed.
-            detail: What else; as JSON.
+            topic: The topic that was changed; '' for everything.
+            schedule: The schedule that was changed.
+            job: The job that was changed, if it is a single one.
+            jobs: How many jobs were changed.
+            detail: More about the change; stored as JSON.
         """
         ids = [None if one is None else UUID(one) for one in (schedule, job)]
         told = None if detail is None else json.dumps(detail)
@@ -114,7 +114,7 @@ class Acting(Operations):
 
 @contextlib.asynccontextmanager
 async def acting(pool: Connections, operator: Operator) -> AsyncGenerator[Acting]:
-    """A transaction in which *operator* does something; an error takes all of it back."""
+    """A transaction in which *operator* changes something; an error rolls all of it back."""
     refusal: PulseError | None = None
     async with pool.connection() as connection:
         transaction = connection.transaction()
@@ -122,7 +122,7 @@ async def acting(pool: Connections, operator: Operator) -> AsyncGenerator[Acting
         await connection.execute(STATEMENTS["set_operator"].sql, json.dumps(asdict(operator)))
         try:
             yield Acting(connection)
-        except PulseError as error:  # not the database's fault: its connection is good
+        except PulseError as error:  # the connection is good
             refusal = error
             await transaction.rollback()
         except BaseException:

@@ -1,4 +1,4 @@
-"""How many jobs wait and since when, by topic: counted where they are few, sampled where they are many."""
+"""How many jobs wait in each topic, and since when: counted where they are few, sampled where they are many."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
     from pulse.store.connections.pool import Pool
 
-ROWS: Final = 20_000  # that are counted one by one; more are sampled
+ROWS: Final = 20_000  # up to so many are counted one by one; more are sampled
 PAGES: Final = 1000.0  # of the table, 8 MiB, whatever its size; how many they really are differs by 3 %, as do the sums
-TOPICS: Final = 100  # with rows of their own, where jobs are sampled, and as many that are named
-TOPIC_ROWS: Final = 100  # of each of them that are counted
+TOPICS: Final = 100  # that are listed by name when jobs are sampled, beside as many that the caller names
+TOPIC_ROWS: Final = 100  # of each listed topic that are counted
 RECOUNT_S: Final = 60.0  # after a count that took too long
-DEADLINE_S: Final = 2.0  # of which the server takes a quarter for each of two statements
-AGAIN: Final = 1.5  # so much below ROWS by the sample it is worth counting
+DEADLINE_S: Final = 2.0  # for two statements, each limited to a quarter of it on the server
+AGAIN: Final = 1.5  # if the sample is below ROWS by this factor, count again
 
 
 class Depth(NamedTuple):
@@ -32,12 +32,12 @@ class Depth(NamedTuple):
     What waits in a topic.
 
     Attributes:
-        topic: Its name; None: all topics together that are not told by themselves.
-        topics: How many that are.
+        topic: Its name; None: all topics together that are not listed by name.
+        topics: How many topics this covers.
         ready: Jobs that are due.
-        scheduled: Those that are due later.
-        running: Those that run; not known where they are sampled.
-        oldest_s: How long the first of those that are ready has been due, seconds; None: none is, or it is not known.
+        scheduled: Jobs that are due later.
+        running: Jobs that run; unknown where jobs are sampled.
+        oldest_s: How long the first ready job has been due, seconds; None: there is none, or unknown.
     """
 
     topic: str | None
@@ -50,12 +50,12 @@ class Depth(NamedTuple):
 
 class Depths(msgspec.Struct, frozen=True):
     """
-    What waits.
+    How many jobs wait in each topic.
 
     Attributes:
-        topics: The largest first, and the others together.
-        is_exact: Whether each was counted.
-        now_s: When, by the database's clock; Unix seconds.
+        topics: The largest first, then the others together.
+        is_exact: Whether jobs were counted, not sampled.
+        now_s: The database's time, Unix seconds.
     """
 
     topics: tuple[Depth, ...]
@@ -73,15 +73,15 @@ class DepthStore:
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
-        self._count_at_s = float("-inf")  # by the monotonic clock: not before that
+        self._count_at_s = float("-inf")  # monotonic clock: no count before this
 
     async def read(self, most: int, names: Sequence[str], *, now: datetime | None = None) -> Depths:
         """
-        What waits now.
+        Read how many jobs wait now.
 
         Args:
-            most: How many topics have rows of their own, beside those that are named.
-            names: Topics of interest, where not all can be counted.
+            most: How many topics are listed by name, beside *names*.
+            names: Topics to list in any case.
             now: Instead of the database's clock.
 
         Raises:
@@ -90,7 +90,7 @@ class DepthStore:
         if time.monotonic() >= self._count_at_s:
             try:
                 depths = await self.count(most, now=now)
-            except UnavailableError:  # dead rows slow it down, or the database is away
+            except UnavailableError:  # dead rows slow the count down, or the database is away
                 depths = None
             if depths is not None:
                 return depths
@@ -101,7 +101,7 @@ class DepthStore:
         return depths
 
     async def count(self, most: int, *, rows: int = ROWS, now: datetime | None = None) -> Depths | None:
-        """Each job is counted; None: there are more than *rows* of them."""
+        """Count each job; None: there are more than *rows*."""
         async with self._pool.connection(deadline_s=DEADLINE_S) as connection:
             found = await connection.fetch(STATEMENTS["count_waiting"].sql, rows + 1, most, now)
         depths = _depths(found, is_exact=True)
@@ -111,7 +111,7 @@ class DepthStore:
     async def sample(
         self, most: int, names: Sequence[str], *, pages: float = PAGES, now: datetime | None = None
     ) -> Depths:
-        """Some pages stand for all."""
+        """Estimate from some pages of the table."""
         async with self._pool.connection(deadline_s=DEADLINE_S) as connection:
             found = await connection.fetch(
                 STATEMENTS["sample_waiting"].sql, pages, min(most, TOPICS), list(names[:TOPICS]), TOPIC_ROWS, now

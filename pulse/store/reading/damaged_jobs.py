@@ -1,4 +1,4 @@
-"""Jobs of which the database cannot read everything (a corrupt value): what can be read, and by name what cannot."""
+"""Reads jobs with corrupt values: the columns that can be read, and the names of those that cannot."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 async def legible_job(connection: Connection[Record], identity: UUID) -> dict[str, object] | None:
-    """What can be read of a job; ``omitted`` names what cannot. None: there is no such job."""
+    """The readable columns of a job; ``omitted`` names the others. None: there is no such job."""
     found = await connection.fetchrow(STATEMENTS["jobs_in_brief"].sql, [identity])
     if found is None:
         return None
@@ -34,7 +34,7 @@ async def legible_job(connection: Connection[Record], identity: UUID) -> dict[st
 
 
 async def legible_history(connection: Connection[Record], identity: UUID) -> list[Record]:
-    """Its attempts; none where they cannot be read."""
+    """Its attempts; empty where they cannot be read."""
     rows: list[Record] = []
 
     async def read() -> None:
@@ -64,7 +64,7 @@ async def legible_jobs(
 
 
 async def _is_read(connection: Connection[Record], read: Callable[[], Awaitable[None]]) -> bool:
-    """Whether the database can; one that is away is no answer."""
+    """Whether the database can read it; raises if the database is away."""
     try:
         async with connection.transaction():
             await read()

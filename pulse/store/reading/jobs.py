@@ -1,4 +1,4 @@
-"""What people ask of the store: jobs, pages, counts, and whether the database is there."""
+"""Reads for people: jobs, pages, counts, and whether the database is there."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from pulse.store.connections.pool import Pool
 
 EXACT_ROWS: Final = 500_000  # counting that many takes about 0.1 s; beyond, terminal statuses are estimated
-COUNT_S: Final = 0.5  # then all are: a status must be there within a second
+COUNT_S: Final = 0.5  # after that all statuses are estimated: `status` must answer within a second
 STATUSES: Final = tuple(status.value for status in Status)
-DATABASE_DEADLINE_S: Final = 0.6  # the supervisor waits 0.8 s for the answer: "it is away" has to be heard within that
-ATTEMPT: Final[tuple[str, ...]] = (  # one of a job's history, in the order of the statement `get_job`
+DATABASE_DEADLINE_S: Final = 0.6  # the supervisor waits 0.8 s for the answer, also for "the database is away"
+ATTEMPT: Final[tuple[str, ...]] = (  # columns of an attempt in a job's history, in the order of `get_job`
     "job_id",
     "attempt",
     "worker",
@@ -44,31 +44,31 @@ ATTEMPT: Final[tuple[str, ...]] = (  # one of a job's history, in the order of t
     "peak_rss_bytes",
     "stack",
 )
-BEFORE_MAX: Final = 1000  # jobs before one are counted up to so many: more tell a person nothing, and cost
+BEFORE_MAX: Final = 1000  # jobs ahead of one are counted up to so many: more help nobody, and cost time
 _CURSOR: Final = struct.Struct(">q16s")
 
 
 class StoredFacts(msgspec.Struct, frozen=True, kw_only=True):
     """
-    A job, and what of the database can be in its way: what `why_job` returns. Times are Unix seconds of its clock.
+    A job, and all in the database that may keep it from running: the row of `why_job`. Times are Unix seconds.
 
     Attributes:
-        last_error: Its beginning.
-        now: When it was read.
-        held: It waits until the last job of its schedule has ended.
-        outcome: Of its newest attempt; None: there was none, it succeeded, or no worker ever saw it.
-        ended_at: When that attempt ended; ``attempt_error`` is the beginning of its error, ``worker`` who had it.
+        last_error: The beginning of its last error.
+        now: When it was read, by the database's clock.
+        held: Whether it waits until the last job of its schedule has ended.
+        outcome: Of its newest attempt; None: there was none, it succeeded, or no worker received it.
+        ended_at: When that attempt ended; ``attempt_error`` is the beginning of its error, ``worker`` its holder.
         all_paused_at: Since when everything is paused; None: it is not.
-        paused_at: Since when its topic is.
-        last_job_id: Of its schedule, where this one is held.
-        held_before: Jobs that are held and go before it.
-        aside_since: When it was set aside, since the database had refused ``aside_statement``; None: it is not.
-        aside_for_good: An operator did that: it is not tried again.
-        handler_topic: Where its handler wants its jobs.
-        handler_seen_at: When a worker last said that it has its handler, on whichever host.
+        paused_at: Since when its topic is paused.
+        last_job_id: The last job of its schedule, if this one is held.
+        held_before: Held jobs that are released before it.
+        aside_since: When it was set aside, because the database refused ``aside_statement``; None: it is not.
+        aside_for_good: Whether an operator set it aside, so that it is not tried again.
+        handler_topic: The topic that its handler declares.
+        handler_seen_at: When a worker last declared its handler, on whichever host.
         host_seen_at: When the host that holds it, or had its newest attempt, was last seen.
-        other_hosts: How many others than the asking one were seen within the last minute.
-        before: Jobs of its topic that are due and come first; ``BEFORE_MAX``: so many, or more.
+        other_hosts: How many other hosts were seen within the last minute.
+        before: Due jobs of its topic that come first; ``BEFORE_MAX``: so many, or more.
     """
 
     id: bytes
@@ -118,12 +118,12 @@ class StoredFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_due(self) -> bool:
-        """Whether its time has come."""
+        """Whether ``next_run_at`` is over."""
         return self.next_run_at <= self.now
 
     @property
     def was_given_back(self) -> bool:
-        """Whether it was claimed last for a worker that then could not take it: such an attempt leaves no row."""
+        """Whether its newest claim was given back before a worker received it: such an attempt leaves no row."""
         return self.attempts > 0 and self.outcome is None
 
 
@@ -142,7 +142,7 @@ def decode_cursor(text: str | None) -> tuple[datetime | None, UUID | None]:
     The inverse of ``encode_cursor``; (None, None) for None.
 
     Raises:
-        BadRequestError: It is not a cursor that pulse gave.
+        BadRequestError: It is not a cursor of pulse.
     """
     if text is None:
         return None, None
@@ -181,13 +181,13 @@ class JobReader:
         return fit_job(wire_row(job), [wire_row(one) for one in history])
 
     async def why(self, identity: bytes, host: str, now: datetime | None = None) -> StoredFacts | None:
-        """What the database knows of why a job does not run, for the server of *host*; None: there is no such job."""
+        """The database's facts about why a job does not run, for the server of *host*; None: there is no such job."""
         async with self._pool.connection() as connection:
             row = await connection.fetchrow(STATEMENTS["why_job"].sql, UUID(identity), BEFORE_MAX, host, now)
         return None if row is None else msgspec.convert(wire_row(row), StoredFacts)
 
     async def last_workers(self, ids: Sequence[bytes]) -> dict[bytes, str]:
-        """Who had the last attempt of those of *ids* where it was canceled, or has it still."""
+        """The workers of the last attempts of *ids* that were canceled or still run."""
         async with self._pool.connection() as connection:
             rows = await connection.fetch(STATEMENTS["last_workers"].sql, [UUID(one) for one in ids])
         return {row["id"]: row["worker"] for row in rows}
@@ -201,7 +201,7 @@ class JobReader:
                 exact = sum(row["count"] for row in found) <= EXACT_ROWS
                 if not exact:
                     found = await connection.fetch(STATEMENTS["estimate_jobs"].sql)
-        except UnavailableError:  # many wait, or the database is away: then this fails, too
+        except UnavailableError:  # too many jobs wait, or the database is away: then the next statement fails, too
             exact = False
             async with self._pool.connection(deadline_s=COUNT_S / 2) as connection:
                 found = await connection.fetch(STATEMENTS["guess_jobs"].sql)
@@ -222,7 +222,7 @@ class JobReader:
 
 
 async def _legible(connection: Connection[Record], identity: UUID) -> Row | None:
-    """As ``JobReader.job``, of a job of which not everything can be read."""
+    """As ``JobReader.job``, for a job with corrupt values."""
     job = await legible_job(connection, identity)
     if job is None:
         return None
@@ -230,7 +230,7 @@ async def _legible(connection: Connection[Record], identity: UUID) -> Row | None
 
 
 def cut_page(rows: Sequence[Record], limit: int, moment: str) -> tuple[list[Row], str | None]:
-    """Cut *rows* (one more than asked for, where there are more) to a page that a frame carries, and its cursor."""
+    """Cut *rows* (one more than the page, if there are more) to a page that fits into a frame; and its cursor."""
     page = fit_page([wire_row(row) for row in rows[:limit]])
     if len(page) == len(rows):
         return page, None

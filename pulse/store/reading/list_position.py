@@ -1,7 +1,7 @@
 """
-Where a job is in lists, and how several walks make one list. Pure: no IO, no clock.
+The position of a job in lists, and how several walks merge into one list. Pure: no IO, no clock.
 
-A job stands by the millisecond in its id, where that is of version 7, else by submitted_at; among equals by its id.
+Jobs are ordered by the millisecond in their ids (version 7), else by submitted_at; among equals by their ids.
 Both never change, so a list that is read in pages shows each job once, whatever happens meanwhile (ADR 0035).
 """
 
@@ -17,17 +17,17 @@ _VERSION_BYTE: Final = 6
 _TIMED_VERSION: Final = 7
 _US_PER_MS: Final = 1000
 _LAST_ID: Final = (1 << 128) - 1
-TIMED_END: Final = bytes.fromhex("04" + 15 * "00")  # as idx_jobs_other_ids has it
+TIMED_END: Final = bytes.fromhex("04" + 15 * "00")  # as in idx_jobs_other_ids
 
 
 class ListPosition(NamedTuple):
-    """A place in a list: microseconds since the epoch, and the id."""
+    """A position in a list: microseconds since the epoch, and the id."""
 
     at_us: int
     id: bytes
 
     def following(self) -> ListPosition:
-        """The very next place."""
+        """The next possible position."""
         number = int.from_bytes(self.id) + 1
         return (
             ListPosition(self.at_us + 1, bytes(16))
@@ -41,19 +41,19 @@ LAST: Final = ListPosition(1 << 62, b"\xff" * 16)
 
 
 def is_timed(identity: bytes) -> bool:
-    """Whether the place of a job is in its id."""
+    """Whether the id of a job contains its position."""
     return identity[_VERSION_BYTE] >> 4 == _TIMED_VERSION and identity < TIMED_END
 
 
 def place_of(identity: bytes, submitted_at_us: int) -> ListPosition:
-    """The place of a job."""
+    """The position of a job."""
     if is_timed(identity):
         return ListPosition(int.from_bytes(identity[:6]) * _US_PER_MS, identity)
     return ListPosition(submitted_at_us, identity)
 
 
 def first_id(place: ListPosition) -> bytes:
-    """The least id of a job with a timed id at *place* or behind it."""
+    """The least timed id at *place* or after it."""
     milliseconds, rest_us = divmod(place.at_us, _US_PER_MS)
     start = _id_at(milliseconds + (rest_us > 0))
     return start if rest_us else min(max(place.id, start), _id_at(milliseconds + 1))
@@ -70,10 +70,10 @@ class ListWalk(msgspec.Struct):
     One of the walks through the table that make up a list.
 
     Attributes:
-        kind: Through what.
-        to: How far it has got: the place of the last row that was looked at; None: nowhere yet.
-        found: What it has found and the list does not have yet, in order.
-        done: There is nothing left to look at.
+        kind: Which part of the table it walks through.
+        to: The position of the last row that it has looked at; None: it has not begun.
+        found: What it has found and the list does not contain yet, in order.
+        done: Whether it has reached the end.
     """
 
     kind: str
@@ -82,7 +82,7 @@ class ListWalk(msgspec.Struct):
     done: bool = False
 
     def took(self, found: Iterable[ListPosition], to: ListPosition | None) -> None:
-        """Take in a step: what it found, and how far it went; None: to the end."""
+        """Add a step: what it found, and how far it went; None: to the end."""
         self.found.extend(found)
         self.done = to is None
         self.to = to or self.to
@@ -107,7 +107,7 @@ def merged(walks: Sequence[ListWalk], limit: int, *, oldest: bool) -> list[ListP
 
 
 def reached(walks: Sequence[ListWalk], *, oldest: bool) -> ListPosition | None:
-    """How far all of *walks* have got: up to there nothing is missing. None: one of them is nowhere yet."""
+    """The position that all of *walks* have reached: up to it nothing is missing. None: one has not begun."""
     places = [walk.to for walk in walks if not walk.done]
     if None in places:
         return None
@@ -116,7 +116,7 @@ def reached(walks: Sequence[ListWalk], *, oldest: bool) -> ListPosition | None:
 
 
 def hungriest(walks: Sequence[ListWalk], *, oldest: bool) -> ListWalk | None:
-    """The walk that the list waits for: of those that have found nothing, the one that is least far; None: none is."""
+    """The walk that the list waits for: the least far of those that have found nothing; None: there is none."""
     waiting = [walk for walk in walks if not walk.found and not walk.done]
     if not waiting:
         return None

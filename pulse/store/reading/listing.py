@@ -1,9 +1,9 @@
 """
-Lists of jobs: what is looked for, and pages of it within a bounded time, however many jobs there are.
+Lists of jobs by filter: pages within a bounded time, however many jobs there are.
 
-Where an index knows a small part of the table that must hold all of it (what runs, what waits, what a schedule fired),
-that is read whole. Else the table is walked in the order of the list, window by window, until the page is full or its
-time is over: then it ends early, and the next one goes on from there.
+If an index covers a small part of the table that contains all matches (running jobs, waiting jobs, jobs of a schedule),
+that part is read whole. Else the table is walked in the order of the list, window by window, until the page is full or
+its time is over: then it ends early, and the next page goes on from there.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from pulse.store.connections.pool import Pool
 
 SMALL: Final = 20_000  # rows of a part that is read whole: 50 ms
-BUDGET_S: Final = 0.08  # for a page; a step may outlast it, and 0.2 s is what people take for at once
+BUDGET_S: Final = 0.08  # for a page; a step may outlast it, and up to 0.2 s seem instant to people
 FIRST_WINDOW: Final = 500
 MAX_WINDOW: Final = 10_000
 PIECE: Final = 100  # rows that are read at once: some milliseconds of the loop
@@ -62,18 +62,18 @@ _ENDED_BADLY: Final = frozenset({"DEAD_LETTERED", "CANCELED"})
 @dataclass(frozen=True, slots=True)
 class JobFilter:
     """
-    Which jobs are looked for; None: any.
+    Which jobs to list; None: any.
 
     Attributes:
-        statuses: Of one of these.
-        topic: Of this.
-        name: Of this handler.
-        schedule: Fired by this.
-        error: Whose last error has this in it, in whatever case.
-        worker: Held by a worker whose identity has this in it; only what runs has a worker.
-        older_s: Submitted longer ago than that.
-        newer_s: Submitted no longer ago than that.
-        prefix: Whose ids begin with these hexadecimal digits.
+        statuses: Allowed statuses.
+        topic: Their topic.
+        name: Their handler.
+        schedule: The schedule that fired them.
+        error: A part of their last error, in upper or lower case.
+        worker: A part of the identity of the worker that runs them.
+        older_s: They were submitted longer ago than that.
+        newer_s: They were submitted no longer ago than that.
+        prefix: The hexadecimal digits with which their ids begin.
     """
 
     statuses: Sequence[str] | None = None
@@ -87,7 +87,7 @@ class JobFilter:
     prefix: str | None = None
 
     def ids(self) -> tuple[UUID, UUID] | None:
-        """The first and the last id that there may be."""
+        """The first and the last id that may match."""
         if self.prefix is None:
             return None
         digits = self.prefix.replace("-", "")
@@ -106,7 +106,7 @@ class JobFilter:
         )
 
     def parts(self) -> list[str]:
-        """Parts of the table that hold all of it, and are known to an index; none: only the whole holds it."""
+        """Indexed parts of the table that contain all matches; empty: only the whole table does."""
         if self.schedule is not None:
             return ["schedule"]
         if self.worker is not None:
@@ -116,13 +116,13 @@ class JobFilter:
         return sorted({_PARTS[one] for one in self.statuses or ()}) if set(self.statuses or ()) <= set(_PARTS) else []
 
     def walks(self) -> list[ListWalk]:
-        """What to walk through where they are not small."""
+        """The walks to make if these parts are not small."""
         kinds = [_PARTS[one] for one in self.statuses or ()] if set(self.statuses or ("",)) <= _ENDED_BADLY else ["ids"]
         return [ListWalk(kind) for kind in (*dict.fromkeys(kinds), "others")]
 
 
 class Range(NamedTuple):
-    """From a place on, to before another."""
+    """From one position (included) to another (excluded)."""
 
     start: ListPosition
     end: ListPosition
@@ -134,7 +134,7 @@ class Range(NamedTuple):
 
 
 class Page(NamedTuple):
-    """Some jobs, where the next page begins (None: there is no more), and until when everything was looked at."""
+    """Some jobs, where the next page begins (None: there are no more), and up to which time the search is complete."""
 
     jobs: list[Row]
     next: str | None
@@ -163,15 +163,15 @@ class Listing:
         budget_s: float = BUDGET_S,
     ) -> Page:
         """
-        A page of the jobs that are *wanted*, newest first.
+        A page of the jobs that match *wanted*, newest first.
 
         Args:
-            wanted: Which.
-            limit: Most jobs of it.
+            wanted: The filter.
+            limit: Most jobs of the page.
             after: ``next`` of the page before.
             oldest: Oldest first.
-            brief: Without what may be long.
-            budget_s: When to end a page that is not full; no page takes much longer.
+            brief: Without columns that may be long.
+            budget_s: Time after which a page ends although it is not full.
         """
         until_s = time.monotonic() + budget_s
         moment, identity = decode_cursor(after)
@@ -200,7 +200,7 @@ def _told(page: list[Row], until: ListPosition | None, now_us: int) -> Page:
 
 
 def _scope(wanted: JobFilter, cursor: ListPosition | None, now_us: int, *, oldest: bool) -> Range:
-    """Which part of the list is left."""
+    """The part of the list that is left."""
     start = FIRST if wanted.newer_s is None else ListPosition(now_us - round(wanted.newer_s * 1e6), bytes(16))
     end = LAST if wanted.older_s is None else ListPosition(now_us - round(wanted.older_s * 1e6), bytes(16))
     if cursor is None:
@@ -211,7 +211,7 @@ def _scope(wanted: JobFilter, cursor: ListPosition | None, now_us: int, *, oldes
 async def _collect(
     connection: Connection[Record], wanted: JobFilter, scope: Range, limit: int, *, oldest: bool
 ) -> list[ListPosition] | None:
-    """The first places of what is wanted, one more than *limit*; None: there is no small part that holds all of it."""
+    """The first positions of matches, one more than *limit*; None: no small part contains all matches."""
     parts = wanted.parts()
     if not parts:
         return None
@@ -236,7 +236,7 @@ def _pieces(data: bytes | None, size: int) -> list[bytes]:
 
 
 class _Search:
-    """The search for one page of places, in one transaction."""
+    """The search for one page of positions, in one transaction."""
 
     def __init__(
         self, connection: Connection[Record], wanted: JobFilter, scope: Range, limit: int, *, oldest: bool
@@ -250,11 +250,11 @@ class _Search:
         self._page: list[ListPosition] = []
 
     async def run(self, until_s: float) -> tuple[list[ListPosition], ListPosition | None, bool]:
-        """The places, how far everything was looked at (None: to the last of them), and whether that is the end."""
+        """The positions, how far the search got (None: to the last of them), and whether that is the end."""
         window = max(FIRST_WINDOW, self._limit)
-        for walk in self._walks:  # each at least once: then the page gets somewhere, however little time there is
+        for walk in self._walks:  # each at least once, so that the list moves on however little time there is
             await self._step(walk, window)
-        if self._take() is None:  # it is dense here, or at its end
+        if self._take() is None:  # matches are frequent here, or this is the end
             return self._result()
         whole = await _collect(self._connection, self._wanted, self._scope, self._limit, oldest=self._oldest)
         if whole is not None:
@@ -267,7 +267,7 @@ class _Search:
         return self._result()
 
     def _take(self) -> ListWalk | None:
-        """Take what is certain; the walk to go on with, None: the page is full, or there is no more."""
+        """Take what is certain; returns the walk to go on with. None: the page is full, or there are no more jobs."""
         self._page += merged(self._walks, self._limit - len(self._page), oldest=self._oldest)
         return None if len(self._page) >= self._limit else hungriest(self._walks, oldest=self._oldest)
 
@@ -279,7 +279,7 @@ class _Search:
         return self._page, reached(self._walks, oldest=self._oldest), False
 
     async def _step(self, walk: ListWalk, window: int) -> None:
-        """Let *walk* look at so many rows more."""
+        """Let *walk* look at so many more rows."""
         scope = self._scope
         if walk.to is not None:
             scope = Range(walk.to.following(), scope.end) if self._oldest else Range(scope.start, walk.to)
@@ -292,7 +292,7 @@ class _Search:
 
 
 def _walked_to(kind: str, rows: Sequence[Record], places: Sequence[ListPosition]) -> ListPosition:
-    """The place of the last row, which may be of an id that is not timed: then where it would stand if it were."""
+    """The position of the last row; of an id that is not timed, the position that a timed one would have."""
     if kind == "others":
         return places[-1]
     identity = rows[-1]["id"]
@@ -300,7 +300,7 @@ def _walked_to(kind: str, rows: Sequence[Record], places: Sequence[ListPosition]
 
 
 async def _filled(connection: Connection[Record], places: Sequence[ListPosition], statement: str) -> list[Row]:
-    """A page of the rows at *places*, piece by piece: others are served in between."""
+    """A page of the rows at *places*, read in pieces so that the loop serves other requests in between."""
     page = PageRows()
     for at in range(0, len(places), PIECE):
         page.take(map(wire_row, await _rows(connection, places[at : at + PIECE], statement)))
@@ -326,7 +326,7 @@ def _moment(place: ListPosition) -> datetime:
 
 
 def _containing(text: str | None) -> str | None:
-    """The pattern of ILIKE for what has *text* in it."""
+    """The ILIKE pattern that matches values which contain *text*."""
     if text is None:
         return None
     for special in ("\\", "%", "_"):

@@ -1,8 +1,8 @@
 """
-Cuts what people ask for to what one frame can carry.
+Cuts pages of jobs to the size of one frame.
 
-Neither args nor results are bounded as the database prints them: SQL submits args of any length, and jsonb puts a space
-behind each comma. A row that is too long comes without its longest texts, rather than not at all.
+Args and results may be of any length in the database: SQL submits any, and jsonb puts a space behind each comma. A row
+that is too long is returned without its longest texts.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LONG: Final = ("args", "result", "progress", "last_error")
 
 
 def text_bytes(row: Mapping[str, object]) -> int:
-    """How much text *row* has, UTF-8."""
+    """Bytes of text in *row*, as UTF-8."""
     return sum(_length(value) for value in row.values() if isinstance(value, str))
 
 
@@ -31,9 +31,9 @@ def _length(text: str) -> int:
 
 def fit_row(row: Row, max_bytes: int = ROW_BYTES) -> Row:
     """
-    *row* as it is where its text has at most *max_bytes*.
+    *row*, unchanged if its text has at most *max_bytes*.
 
-    Else its longest texts are None, as many as it takes, and ``omitted`` names them.
+    Else its longest texts are replaced by None until it fits, and ``omitted`` names them.
     """
     omitted = _too_long(row, max_bytes)
     return {**row, **dict.fromkeys(omitted), "omitted": omitted} if omitted else row
@@ -54,7 +54,7 @@ def _too_long(row: Row, max_bytes: int) -> list[str]:
 
 
 def fit_job(row: Row, history: Sequence[Row], max_bytes: int = ROW_BYTES) -> Row:
-    """*row* with its ``history``; where that is too long, without the oldest attempts, and ``omitted`` names it."""
+    """*row* with its ``history``; if that is too long, the oldest attempts are left out, and ``omitted`` names it."""
     fitted = fit_row(row, max_bytes)
     left = max_bytes - text_bytes(fitted)
     kept = 0
@@ -74,11 +74,11 @@ class PageRows:
     A page that is filled piece by piece.
 
     Args:
-        max_bytes: Of text in all of its rows; the first one has a place however much it has.
+        max_bytes: Bytes of text in all rows; the first row is taken even if it has more.
 
     Attributes:
         rows: Its rows.
-        is_full: There was one that it had no place for; the rest is for the next page.
+        is_full: Whether a row did not fit: the rest is for the next page.
     """
 
     def __init__(self, max_bytes: int = PAGE_BYTES) -> None:
@@ -87,7 +87,7 @@ class PageRows:
         self._left = max_bytes
 
     def take(self, rows: Iterable[Row]) -> None:
-        """Add those of the next *rows* that there is a place for, each as far as a frame can carry it."""
+        """Add the next *rows* while they fit, each cut to the size of a frame."""
         for row in map(fit_row, rows):
             self._left -= text_bytes(row)
             if self.rows and self._left < 0:
@@ -97,7 +97,7 @@ class PageRows:
 
 
 def fit_page(rows: Iterable[Row], max_bytes: int = PAGE_BYTES) -> list[Row]:
-    """The first of *rows* that have *max_bytes* of text together; at least one, if there is one."""
+    """The first of *rows* that together have at most *max_bytes* of text; at least one, if there is one."""
     page = PageRows(max_bytes)
     page.take(rows)
     return page.rows

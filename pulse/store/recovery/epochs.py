@@ -1,9 +1,9 @@
 """
-What hosts have seen of the database, and what begins when it has gone back: an epoch.
+Epochs: how hosts notice that the database went back in time, and what they do then.
 
-A restore, or a failover that loses what was written last, leaves a database that knows less than the hosts that use it.
-It would hand out attempts that were handed out before. Each dispatcher therefore counts in a row of its own, remembers
-how far it has come (``Witnessed``), and claims only from a database that knows as much.
+After a restore, or a failover that loses the last writes, the database has an older state than the hosts have seen. It
+would hand out the same attempt numbers again. So each dispatcher increments a counter in a row of its own (its
+witness), remembers it on disk (``Witnessed``), and claims only while the database has the same counter.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
     from pulse.store.connections.pool import Pool
     from pulse.store.rows import Claim, Fence
 
-FIRST_HIGHEST: Final = 1000  # attempts up to there are handed out before anything has to be remembered of them
-APART_S: Final = 10.0  # hosts that were seen so long apart were both alive
-AHEAD_S: Final = 3600.0  # ids of clocks that are so far ahead were still made before an epoch
+FIRST_HIGHEST: Final = 1000  # attempts up to this number need no note on disk
+APART_S: Final = 10.0  # two hosts seen within this time were alive together
+AHEAD_S: Final = 3600.0  # tolerance for clocks that run ahead, in telling whether an id is older than an epoch
 WENT_BACK: Final = "the database went back: what it does not know any more is over"  # the error of such attempts
 SHOWN: Final = 20  # jobs that are listed with an epoch
 _CHUNK: Final = 20_000  # ids of one statement
 
 
 class Witnessed(NamedTuple):
-    """What must be true of the database for a claim to be made: the arguments of the statements, in their order."""
+    """What the database must know before a claim is allowed: arguments of the statements, in their order."""
 
     instance: UUID | None
     counter: int | None = None
@@ -48,12 +48,12 @@ class Witnessed(NamedTuple):
 
 
 UNWITNESSED: Final = Witnessed(None)
-NO_WITNESS: Final = UUID(int=0)  # there is no such witness
-CLOSED: Final = Witnessed(NO_WITNESS)  # nothing is claimed
+NO_WITNESS: Final = UUID(int=0)  # no witness has this id
+CLOSED: Final = Witnessed(NO_WITNESS)  # matches no database: nothing is claimed
 
 
 class Mark(NamedTuple):
-    """How far a witness has counted, when that was by the database's clock, and the bound of its attempts."""
+    """A witness's counter, its time by the database's clock, and the highest attempt number it may have handed out."""
 
     counter: int
     seen_at: datetime
@@ -61,7 +61,7 @@ class Mark(NamedTuple):
 
 
 class HostContact(NamedTuple):
-    """A host that has come: its witness, its id, how far it has counted, and the bound of its attempts."""
+    """A host that accepts an epoch: its witness, its id, its counter, and its highest attempt number."""
 
     instance: UUID
     host: str
@@ -79,19 +79,19 @@ class NewEpoch(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class DatabaseState:
     """
-    What the database says of itself and of this host.
+    The state of the database, and what it knows of this host.
 
     Attributes:
-        lineage: Which database it is, whichever server it was restored to.
-        timeline: Of PostgreSQL; None: it is a standby.
-        place: Server, timeline, start and table in one: another place may know less.
-        floor: Of the newest epoch.
-        counter: How far this host has counted, None: it never has.
-        epoch_seen: The epoch that it has accepted.
-        back_to: What the database knew of this host, or else of any, when it was first seen at this place.
-        elsewhere: How many other hosts were seen then and have not come to this place.
-        behind: How many have not accepted the newest epoch, and are waited for.
-        newest: The highest bound of attempts of all hosts.
+        lineage: The id of the database, which a restored copy keeps.
+        timeline: PostgreSQL's timeline; None: it is a standby.
+        place: Server, timeline, start and table in one text: if it differs, the state may be older.
+        floor: Attempts of the newest epoch are numbered above this.
+        counter: This host's counter; None: it has no row.
+        epoch_seen: The epoch that this host has accepted.
+        back_to: The last time this host, or else any, wrote its counter, when this place was first seen.
+        elsewhere: How many other hosts were alive then and have not connected to this place.
+        behind: How many have not accepted the newest epoch yet.
+        newest: The highest attempt number that any host may have handed out.
     """
 
     lineage: UUID
@@ -111,15 +111,15 @@ class DatabaseState:
 
 
 class ClaimWitness(Protocol):
-    """What a dispatcher knows of the database; the store asks it before a claim, and tells it what came of it."""
+    """The dispatcher's knowledge of the database; the store reads it before a claim, and reports the results."""
 
     witnessed: Witnessed
 
     async def claimed(self, claims: Sequence[Claim]) -> None:
-        """These are about to be handed out."""
+        """These attempts are about to be handed out."""
 
     def forgets(self, pairs: Iterable[tuple[bytes, int]]) -> None:
-        """These are about to complete their jobs, which will not be there any more, whether or not the answer comes."""
+        """These attempts are about to complete their jobs, which may be deleted even if the answer gets lost."""
 
     def completed(self, pairs: Collection[tuple[bytes, int]]) -> None:
         """These attempts have completed their jobs."""
@@ -130,7 +130,7 @@ class EpochStore:
     Witnesses and epochs.
 
     Args:
-        pool: The hot connections: its plans do not depend on statistics.
+        pool: The hot connections, whose plans do not depend on statistics.
     """
 
     def __init__(self, pool: Pool) -> None:
@@ -138,12 +138,12 @@ class EpochStore:
 
     async def look(self, instance: UUID, back_to: datetime | None, wait_s: float) -> DatabaseState:
         """
-        What the database says of itself and of *instance*.
+        Read the state of the database, and its row of *instance*.
 
         Args:
             instance: The witness.
-            back_to: What was ``back_to`` when it was first seen at this place; None: this is the first time.
-            wait_s: How long others are waited for after an epoch began.
+            back_to: ``back_to`` as it was when this place was first seen; None: this is the first time.
+            wait_s: How long to wait for other hosts after an epoch began.
         """
         async with self._pool.connection() as connection:
             row = await connection.fetchrow(STATEMENTS["look_at_epoch"].sql, instance, back_to, wait_s, APART_S)
@@ -153,7 +153,7 @@ class EpochStore:
         return DatabaseState(**{"floor" if name == "attempts_floor" else name: value for name, value in said.items()})
 
     async def tick(self, known: Witnessed, highest: int, place: str) -> Mark | None:
-        """Count; None: *known* is not true any more."""
+        """Increment the counter; None: the database no longer has what is *known*."""
         async with self._pool.connection() as connection:
             row = await connection.fetchrow(STATEMENTS["tick_witness"].sql, *known, highest, place)
         return None if row is None else Mark(*row)
@@ -168,20 +168,19 @@ class EpochStore:
         held: Held | None = None,
     ) -> tuple[NewEpoch | None, Mark | None]:
         """
-        Accept the newest epoch, or raise a new one; what this host's workers held before it is over.
+        Accept the newest epoch, or begin a new one, and end the attempts that this host's workers held before.
 
-        Where the database refuses to end some of it, the epoch begins all the same: what can be ended is, and the rest
-        lapses by its leases.
+        If the database refuses to end some of them, the epoch begins all the same: their leases lapse.
 
         Args:
-            seen: What the database said of itself.
-            coming: Who comes.
-            epoch: The one to raise; None: accept the newest.
-            known_until: What the database had known, as far as this host knows.
-            held: What its workers hold, which is over; None: nothing ends, since this host has only come.
+            seen: The state of the database.
+            coming: This host.
+            epoch: The epoch to begin; None: accept the newest.
+            known_until: The last time that this host knows the database had reached.
+            held: What its workers hold, to be ended; None: end nothing, this host has just joined.
 
         Returns:
-            The new epoch; and how far it has counted, None: another host was faster, look again.
+            The new epoch; and the host's counter, None: another host was faster, look again.
         """
         raised: NewEpoch | None = None
         is_lost = True
@@ -214,7 +213,7 @@ class EpochStore:
         return raised, None if row is None else Mark(*row)
 
     async def _lose_what_can_be(self, held: Held, host: str) -> None:
-        """In halves, until what is refused is alone: that stays as it is, and its lease lapses."""
+        """End them in halves, until the refused one is alone: it stays as it is, and its lease lapses."""
         with contextlib.suppress(UnavailableError):
             async with self._pool.connection() as connection:
                 rows = await connection.fetch(STATEMENTS["running_on"].sql, held.workers, host)
@@ -232,12 +231,12 @@ class EpochStore:
                     refused += not middle
 
     async def put_off(self, ids: Sequence[bytes], put_off_s: float) -> None:
-        """Keep other hosts from beginning these, of which an attempt may run here yet."""
+        """Keep other hosts from claiming these jobs while an older attempt may still run here."""
         async with self._pool.connection() as connection:
             await connection.execute(STATEMENTS["put_off_jobs"].sql, uuids(sorted(ids)), put_off_s, None)
 
     async def gone_back(self, handed_out: Mapping[bytes, int], forgotten: AbstractSet[bytes]) -> bool:
-        """Whether one of these attempts, the newest of their jobs, is not known to the database, nor *forgotten*."""
+        """Whether the database lacks one of these attempts, the newest of their jobs; *forgotten* jobs may be gone."""
         pairs = list(handed_out.items())
         async with self._pool.connection() as connection:
             is_kept = [job not in forgotten for job, _ in pairs]
@@ -245,7 +244,7 @@ class EpochStore:
         return bool(answer)
 
     async def open_again(self, ids: Sequence[bytes]) -> list[bytes]:
-        """Which of these jobs, that were completed, are listed as open."""
+        """Which of these completed jobs the database lists as not completed."""
         found: list[bytes] = []
         for start in range(0, len(ids), _CHUNK):
             part, _ = pair_columns([(one, 0) for one in ids[start : start + _CHUNK]])
@@ -255,7 +254,7 @@ class EpochStore:
         return found
 
     async def note_reopened(self, epoch: int, ids: Sequence[bytes]) -> None:
-        """Tell with the epoch which jobs were known to be finished."""
+        """Store with the epoch which finished jobs the database lists as open."""
         async with self._pool.connection() as connection:
             await connection.execute(STATEMENTS["note_reopened"].sql, epoch, len(ids), uuids(ids[:SHOWN]))
 
@@ -266,9 +265,9 @@ class Held:
     What this host's workers hold when an epoch begins.
 
     Attributes:
-        workers: Those that are known, by identity.
-        fences: Attempts that may run yet.
-        put_off_s: For how long no host begins these.
+        workers: Identities of the known workers.
+        fences: Attempts that may still run.
+        put_off_s: For how long no host may claim these jobs.
     """
 
     workers: Sequence[str]
@@ -277,7 +276,7 @@ class Held:
 
 
 async def _lose(connection: Connection[Record], held: Held, host: str, only: Sequence[bytes] | None = None) -> None:
-    """What the workers of *host* held is over; *only*: of these jobs alone."""
+    """End what the workers of *host* held; *only*: of these jobs alone."""
     fences = held.fences if only is None else [fence for fence in held.fences if fence.id in only]
     meant = None if only is None else uuids(only)
     await connection.execute(STATEMENTS["note_lost"].sql, *fence_columns(fences), WENT_BACK, None)

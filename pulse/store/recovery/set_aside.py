@@ -1,4 +1,4 @@
-"""Jobs that the database refuses one by one: kept from claims, tried again by themselves."""
+"""Jobs that the database refuses by themselves are set aside: claims skip them, and they are tried again one by one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Suspect(NamedTuple):
 
 
 class SetAside(msgspec.Struct, frozen=True):
-    """A job that is due for another try; ``suspect`` None: no claim waits for it any more."""
+    """A job that is due for another try; ``suspect`` None: no claim needs it any more."""
 
     id: bytes
     suspect: Suspect | None
@@ -42,7 +42,7 @@ class SetAsideStore:
     The table of them.
 
     Args:
-        pool: The hot connections: what they meet is looked at as they do.
+        pool: The hot connections, so that the plans are those of the refused statements.
     """
 
     def __init__(self, pool: Pool) -> None:
@@ -51,7 +51,7 @@ class SetAsideStore:
     async def claimable(
         self, topics: Sequence[str], limit: int, levels: Sequence[tuple[str, int, float | None]] | None
     ) -> list[Suspect]:
-        """Which jobs a claim would look at; *levels* as of ``Store.claim``."""
+        """The jobs that a claim would look at; *levels* as for ``Store.claim``."""
         async with self._pool.connection() as connection:
             rows = await connection.fetch(
                 STATEMENTS["claimable_jobs"].sql, topics if levels is None else [], limit, *level_columns(levels), None
@@ -62,10 +62,10 @@ class SetAsideStore:
         self, refused: Sequence[tuple[bytes, StatementError]], pause_s: float, most: int | None = None
     ) -> set[bytes]:
         """
-        Set these aside, or take note that they were refused again; with *most*: unless so many are.
+        Set these aside, or record that they were refused again; not if *most* jobs are set aside already.
 
         Returns:
-            Those that were not set aside before, and are now.
+            Those that are newly set aside.
         """
         ordered = sorted(dict(refused).items())
         async with self._pool.connection() as connection:
@@ -81,7 +81,7 @@ class SetAsideStore:
         return {row["id"] for row in rows}
 
     async def next(self, pause_s: float) -> SetAside | None:
-        """The job whose turn it is, its next one being *pause_s* later; None: it is nobody's turn."""
+        """The job to try now; its next turn is *pause_s* later. None: there is none."""
         async with self._pool.connection() as connection:
             row = await connection.fetchrow(STATEMENTS["next_set_aside"].sql, pause_s)
         if row is None:
@@ -91,12 +91,12 @@ class SetAsideStore:
         return SetAside(row["id"], suspect, row["statement"], sqlstate=row["sqlstate"], status=row["status"])
 
     async def readmit_like(self, sqlstate: str) -> None:
-        """What was refused at its claim as one was that can be handed out now may have the same cause."""
+        """Try jobs again whose claims were refused with this SQLSTATE: the cause may be gone, as for another job."""
         async with self._pool.connection() as connection:
             await connection.execute(STATEMENTS["readmit_like"].sql, sqlstate)
 
     async def readmit(self, ids: Sequence[bytes]) -> None:
-        """These are refused no more."""
+        """The database accepts these again."""
         async with self._pool.connection() as connection:
             await connection.execute(STATEMENTS["readmit_jobs"].sql, uuids(ids))
 

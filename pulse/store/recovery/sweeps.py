@@ -1,4 +1,4 @@
-"""What sweeps leave, find and do: which hosts are there, when somebody swept last, and what has lapsed or is old."""
+"""Statements of sweeps: hosts that are alive, the time of the last sweep, lapsed leases, expired and old jobs."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ class Sweeps(ABC):
         A sweep begins.
 
         Args:
-            gap_s: The longest time between two sweeps that is no gap.
-            wait_s: How long nobody may reap after one.
+            gap_s: A longer time between two sweeps is a gap.
+            wait_s: How long no watchdog may end attempts after a gap.
             now: Instead of the database's clock.
 
         Returns:
@@ -55,12 +55,12 @@ class Sweeps(ABC):
         """
         async with self.lender.connection() as connection:
             row = await connection.fetchrow(STATEMENTS["mark_sweep"].sql, gap_s, wait_s, now)
-        if row is None:  # somebody emptied the table: as if nobody had swept for ever
+        if row is None:  # the table was emptied: as if there had never been a sweep
             return float("inf"), 0.0, wait_s
         return row["gap_s"], row["now_s"], row["wait_s"]
 
     async def doubt_leases(self, wait_s: float, *, now: datetime | None = None) -> None:
-        """Nobody may take a lease for lapsed for so long: heartbeats that were heard cannot be written."""
+        """For so long no lease counts as lapsed: heartbeats have arrived that cannot be written."""
         async with self.lender.connection() as connection:
             await connection.execute(STATEMENTS["doubt_leases"].sql, wait_s, now)
 
@@ -70,12 +70,12 @@ class Sweeps(ABC):
             await connection.execute(STATEMENTS["note_host"].sql, host, boot, pidns)
 
     async def expire(self, limit: int, *, now: datetime | None = None) -> int:
-        """Dead-letter jobs that were not started in time, at most *limit*; how many."""
+        """Dead-letter jobs that were not started in time, at most *limit*; returns how many."""
         async with self.hot.connection() as connection:
             return int(await connection.fetchval(STATEMENTS["expire_jobs"].sql, limit, now))
 
     async def lapsed(self, limit: int, *, spared: Sequence[str] = (), now: datetime | None = None) -> list[Fence]:
-        """Attempts whose lease has lapsed, at most *limit*, none of the workers *spared*."""
+        """Attempts whose lease has lapsed, at most *limit*, except those of the workers *spared*."""
         async with self.lender.connection() as connection:
             rows = await connection.fetch(STATEMENTS["lapsed_attempts"].sql, limit, spared, now)
         return [Fence(*row.values()) for row in rows]
@@ -84,13 +84,13 @@ class Sweeps(ABC):
         self, first: bytes, window: int, keep_s: float, keep_dead_s: float, *, now: datetime | None = None
     ) -> Forgotten:
         """
-        Delete what has ended long enough ago among *window* jobs, in the order of their ids, from *first* on.
+        Delete old jobs among *window* jobs, in the order of their ids, from *first* on.
 
         Args:
             first: The id to begin at.
             window: How many jobs are looked at.
             keep_s: How long completed and canceled jobs are kept.
-            keep_dead_s: How long dead letters are.
+            keep_dead_s: How long dead letters are kept.
             now: Instead of the database's clock.
         """
         async with self.hot.connection() as connection:  # its plan must not depend on statistics either

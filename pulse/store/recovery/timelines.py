@@ -1,11 +1,11 @@
 """
-Which timeline of PostgreSQL each cluster was seen on, to tell an older one from a newer.
+Remembers PostgreSQL's newest timeline of each cluster, so that an outdated server is noticed.
 
-A standby that is promoted begins a new timeline. An old primary that comes back, and takes writes again because nobody
-fenced it, stays on the old one: what it is given is lost, and what it hands out is handed out twice. All processes of a
-host that use the same database (its name, and one of the hosts) learn from each other through the files that
-dispatchers keep in the state directory. A promoted copy of the cluster (a drill, staging) has its identifier and a
-newer timeline: what is seen there says nothing of the original.
+A standby that is promoted begins a new timeline. An old primary that comes back without being fenced takes writes again
+on the old one: what it stores will be lost, and it hands out jobs a second time. All processes of a host that use the
+same database (its name, and one of the hosts) share what they have seen through the files that dispatchers keep in the
+state directory. A promoted copy of the cluster (a drill, staging) has the same identifier and a newer timeline, but
+another name or host: it says nothing about the original.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ REMEMBERED: Final = "database-*.json"  # one for each database, in the state dir
 
 class ServerTimeline(NamedTuple):
     """
-    Where a server stands.
+    The cluster and timeline of a server.
 
     Attributes:
-        system_id: The cluster's; a standby has its primary's.
+        system_id: Identifier of the cluster; a standby has its primary's.
         timeline: None: it is a standby, and takes no writes.
     """
 
@@ -43,11 +43,11 @@ class Timelines:
     The newest timeline of each cluster that was seen.
 
     Args:
-        database: Which one is used, as ``database_of`` has it; "": not known, nothing is learned from others.
+        database: The database in use, from ``database_of``; "": unknown, the files of other processes are not read.
 
     Attributes:
         database: As above.
-        directory: Where other processes of this host tell theirs; None: nowhere.
+        directory: Where other processes of this host keep theirs; None: nowhere.
         refused: Why a server was refused last, and when; monotonic clock.
     """
 
@@ -58,7 +58,7 @@ class Timelines:
         self.refused: tuple[str, float] | None = None
 
     def learn(self, standing: ServerTimeline) -> None:
-        """A server that is used has that timeline."""
+        """Record the timeline of a server that is used."""
         if standing.timeline is not None:
             self._newest[standing.system_id] = max(standing.timeline, self._newest.get(standing.system_id, 0))
 
@@ -68,15 +68,15 @@ class Timelines:
 
     async def admit(self, connection: Connection[Record], shown: str, *, writable: bool = False) -> ServerTimeline:
         """
-        Look where a new connection leads to.
+        Check the server that a new connection leads to.
 
         Args:
             connection: The connection.
-            shown: What the database is called in a message.
-            writable: A standby will not do.
+            shown: The database's name in messages.
+            writable: Refuse a standby.
 
         Raises:
-            UnavailableError: To a server on an older timeline, or to a standby.
+            UnavailableError: The server is on an older timeline, or a standby.
         """
         row = await connection.fetchrow(STATEMENTS["server_standing"].sql)
         standing = ServerTimeline(*row) if row is not None else ServerTimeline("", None)
@@ -105,7 +105,7 @@ def newest_of(directory: Path | None, database: str) -> dict[str, int]:
 
 
 def remembered(directory: Path | None, database: str) -> list[ServerTimeline]:
-    """What dispatchers of this host have kept in *directory* of *database*; what cannot be read says nothing."""
+    """What dispatchers of this host have kept in *directory* about *database*; unreadable files are skipped."""
     found: list[ServerTimeline] = []
     for path in () if directory is None else directory.glob(REMEMBERED):
         try:

@@ -1,4 +1,4 @@
--- Handing out jobs that are due, and where such jobs are.
+-- Claiming due jobs, and finding where they are.
 
 
 -- name: claim_jobs :many
@@ -10,21 +10,21 @@
 --          the topics of $1 or $6: seconds of waiting that are worth one priority, NULL: strict; $9 NULL: none of them
 --          ages), $10 witness uuid, $11 its counter bigint, $12 epoch int, $13 start of the server timestamptz, $14 table oid (of
 --          fence; $10 NULL: no dispatcher asks), $15 ids uuid[]: these alone, also where they are set aside (NULL: any that is not), $16 now
--- Guard:   the fence: the database knows all that this dispatcher has seen of it, is the very one, and no newer epoch has begun.
+-- Guard:   the fence: it is the same database, it has all that this dispatcher has seen of it, and no newer epoch has begun.
 --          Else nothing is claimed. The gate, until the time at which a pause ends; status IN ('PENDING', 'RETRYING'), due, not expired
 --          and not set aside, under SKIP LOCKED, and status again in the outer UPDATE (a row that changed between the two is not claimed twice).
 -- Returns: the claimed jobs. Each level (topic, priority) is a range scan that ends at now: what is not due is never read.
 --          It begins where the caller says that it claimed last, so it does not meet the dead entries before; a full claim
 --          begins at the start, and finds the levels by a loose index scan.
 --          LIMIT outside the LATERAL stops it before the next level is touched.
---          Where topics age, a job's rank is its priority and what its waiting is worth. Within a level that is the order of
---          due times, so the levels are merged: from each as many as there are seats, but of all but the best level none that
---          ranks below the last one that this level alone would fill them with. No row is rewritten for it.
---          A job that may be older than the newest epoch gets an attempt above all that were ever handed out: that is charged to nobody.
---          Expiry is held against a clock that is read when the first rows are, not when the statement was sent: it may have
---          waited for a lock on the table since. Jobs start at that very moment, so none starts after its time.
---          A claim ends after 8 MiB of args, checkpoints, and what the attempt before came to (its error and progress): what it returns has to fit into memory, and through a socket, at
---          once. Short args are not measured: their text is not longer than 2000 bytes by much, if they are not compressed.
+--          Where topics age, a job ranks by its priority plus what its waiting is worth. Within a level that is the order of
+--          due times, so the levels are merged: at most as many jobs from each as there are seats, and from the other levels
+--          none that ranks below the last job with which the best level alone would fill the seats. No row is rewritten for it.
+--          A job that may be older than the newest epoch gets an attempt number above all earlier ones; the skipped numbers are uncharged.
+--          Expiry is compared with a clock that is read with the first rows, not when the statement was sent: it may have
+--          waited for a lock on the table since. That moment is started_at, so no job starts after it has expired.
+--          A claim ends after 8 MiB of args, checkpoints, and the errors and progress of the attempts before: the result must fit
+--          into memory and a socket. Short args are not measured: uncompressed, their text is not much longer than 2000 bytes.
 WITH RECURSIVE clock AS MATERIALIZED (
     SELECT coalesce($16, clock_timestamp()) AS at
 ), fence AS MATERIALIZED (
@@ -130,7 +130,7 @@ RETURNING uuid_send(j.id) AS id, j.attempts, j.name, j.topic, j.args::text AS ar
 
 
 -- name: claimable_jobs :many
--- What:    which jobs a claim would look at, to find the one that it fails for: nothing is read of them that may be broken.
+-- What:    the jobs that a claim would look at, to find the one for which it fails: no column is read that may be corrupt.
 -- Args:    $1 topics text[] of a full claim, $2 limit int, $3 level topics text[], $4 level priorities smallint[], $5 from when
 --          float8[] (all as for claim_jobs), $6 now
 -- Guard:   none: reads.   Returns: id, topic, priority, due time (Unix), in the order in which they are served.
@@ -162,9 +162,9 @@ ORDER BY l.priority DESC, p.next_run_at LIMIT $2;
 
 
 -- name: find_levels :many
--- What:    the next levels (topic, priority) that have jobs which wait, by a loose index scan: two descents for each.
--- Args:    $1 topic, $2 priority smallint: behind which level to begin, $3 limit int, $4 now.   Guard: none: reads.
--- Returns: topic, priority, and of the first job when it is due (Unix seconds) and whether it is.
+-- What:    the next levels (topic, priority) that have waiting jobs, by a loose index scan: two descents for each.
+-- Args:    $1 topic, $2 priority smallint: the level to begin after, $3 limit int, $4 now.   Guard: none: reads.
+-- Returns: topic, priority, when its first job is due (Unix seconds), and whether it is due now.
 WITH RECURSIVE levels AS (
     SELECT $1::text AS topic, $2::smallint AS priority, NULL::timestamptz AS next_run_at, 0 AS place
     UNION ALL
@@ -188,7 +188,7 @@ FROM levels WHERE place > 0 ORDER BY place;
 
 
 -- name: move_claims :many
--- What:    pass claims that no handler has seen on to another worker of this dispatcher.   From/to: RUNNING -> RUNNING
+-- What:    move claims that no handler has started to another worker of this dispatcher.   From/to: RUNNING -> RUNNING
 -- Args:    $1 ids text, $2 attempts text, $3 workers text[], $4 new workers text[] (same length, sorted by id)
 -- Guard:   id, status, locked_by, attempts.   Returns: ids moved; a missing one was stale.
 UPDATE pulse.jobs j SET locked_by = d.heir

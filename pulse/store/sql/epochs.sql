@@ -2,14 +2,14 @@
 
 
 -- name: look_at_epoch :one
--- What:    which database this is, which server it is on, how far it knows this host to be, and who else is not there yet.
--- Args:    $1 witness uuid, $2 what the database knew of this host when it was first seen here timestamptz (NULL: what it knows now),
---          $3 how long others are waited for after an epoch began float8 seconds, $4 how far apart they may have been seen float8
---          seconds.
+-- What:    the identity of the database and of its server, this host's row, and which other hosts have not connected yet.
+-- Args:    $1 witness uuid, $2 back_to when this place was first seen timestamptz (NULL: what it is now),
+--          $3 how long to wait for other hosts after an epoch began float8 seconds, $4 hosts seen within this time were alive together
+--          float8 seconds.
 -- Guard:   none: reads.
 -- Returns: lineage, system_id, timeline, started_at, relation, place (all of these in one), epoch, attempts_floor; counter, epoch_seen,
---          back_to: of this host's own row (without one: when any other was seen last); elsewhere: hosts that were seen then and have
---          not come to this place, behind: hosts that have not accepted this epoch and are waited for; newest: the highest of all
+--          back_to: seen_at of this host's own row (without one: the newest of any host); elsewhere: hosts that were alive then and have
+--          not connected to this place, behind: hosts that have not accepted this epoch yet; newest: `highest` of all
 --          witnesses.
 WITH here AS MATERIALIZED (
     SELECT c.system_identifier::text AS system_id,
@@ -40,7 +40,7 @@ FROM seen s CROSS JOIN newest n LEFT JOIN pulse.witnesses w ON w.instance = $1;
 
 
 -- name: server_standing :one
--- What:    where the server stands: asked of each new connection.
+-- What:    cluster and timeline of the server, for each new connection.
 -- Args:    none.   Guard: none: reads no table.   Returns: system_id, timeline (NULL: it is a standby).
 SELECT c.system_identifier::text AS system_id,
        CASE WHEN NOT pg_is_in_recovery()
@@ -49,7 +49,7 @@ FROM pg_control_system() AS c;
 
 
 -- name: tick_witness :one
--- What:    count: from now on a database that has not counted this has gone back.
+-- What:    increment the counter: from now on a database with a smaller one has gone back.
 -- Args:    $1 witness uuid, $2 counter bigint, $3 epoch int, $4 start of the server timestamptz, $5 table oid, $6 highest int,
 --          $7 place text
 -- Guard:   the fence of claim_jobs.
@@ -63,11 +63,11 @@ RETURNING w.counter, w.seen_at;
 
 -- name: raise_epoch :one
 -- What:    a new epoch begins: the database has gone back.
--- Args:    $1 epoch int, $2 floor int: nothing that this host knows of is above it, $3 host text, $4 what the database
---          knows of this host timestamptz, $5 what it had known timestamptz: the clock may have gone back, too, $6 how far apart others may have been seen float8 seconds,
+-- Args:    $1 epoch int, $2 floor int: the highest attempt number that this host knows of, $3 host text, $4 the last time of this
+--          host in the database timestamptz, $5 the same before it went back timestamptz (the clock may have gone back, too), $6 hosts seen within this time were alive together float8 seconds,
 --          $7 system_id text, $8 timeline int, $9 a margin for clocks float8 seconds
 -- Guard:   the primary key, and that no newer one has begun: of two hosts one wins, and the other accepts.
--- Returns: the epoch and its floor: a multiple of 1000 above all that any host says it has handed out.
+-- Returns: the epoch and its floor: a multiple of 1000 above the attempt numbers of all hosts.
 INSERT INTO pulse.epochs (epoch, attempts_floor, first_id, system_id, timeline, went_back_to, known_until, host, detail)
 SELECT $1, ceil(greatest($2, n.attempts_floor + 1000, (SELECT max(w.highest) FROM pulse.witnesses w)) / 1000.0)::int * 1000,
     (lpad(to_hex(floor(extract(epoch FROM greatest(clock_timestamp(), $5)) * 1000 + $9::float8 * 1000)::bigint), 12, '0') || '00000000000000000000')::uuid,
@@ -81,9 +81,9 @@ RETURNING epoch, attempts_floor;
 
 
 -- name: accept_epoch :one
--- What:    this host has come to this place and this epoch.
+-- What:    this host accepts this place and this epoch.
 -- Args:    $1 witness uuid, $2 host text, $3 counter bigint, $4 epoch int, $5 highest int, $6 place text, $7 its start timestamptz, $8 table oid
--- Guard:   it is the newest epoch, and the server and the table that were looked at; the row is this host's alone.
+-- Guard:   it is the newest epoch, and the same server and table as before; no other host writes this row.
 -- Returns: counter, seen_at, highest; nothing: look again.
 INSERT INTO pulse.witnesses AS w (instance, host, counter, epoch, highest, place)
 SELECT $1, $2, $3 + 1, $4, greatest($5, e.attempts_floor + 1000), $6 FROM pulse.epochs e
@@ -102,11 +102,11 @@ WHERE j.status = 'RUNNING' AND (j.locked_by = ANY ($1::text[]) OR starts_with(j.
 
 
 -- name: end_epoch :one
--- What:    what the workers of this host held before the newest epoch is lost to them.   From/to: RUNNING -> RETRYING, PENDING
+-- What:    end the attempts that workers of this host held before the newest epoch.   From/to: RUNNING -> RETRYING, PENDING
 -- Args:    $1 workers text[], $2 host text: all of its own workers too, $3 why text, $4 ids uuid[]: of these alone (NULL: all),
---          $5 now, $6 for how long nobody begins them float8 seconds: another host may run a later attempt, of which it says so meanwhile.
--- Guard:   id, status, locked_by, attempts: the number is not above the floor, of a job that may be older than the epoch. What somebody
---          else has locked is being ended by his hand, or lapses.
+--          $5 now, $6 for how long they are not claimed float8 seconds: another host may run a later attempt, and reports it meanwhile.
+-- Guard:   id, status, locked_by, attempts: not above the floor, of a job that may be older than the epoch. A row that is locked
+--          is being ended by another transaction, or its lease lapses.
 -- Returns: how many. Uncharged, in the order of ids.
 WITH fence AS MATERIALIZED (
     SELECT e.attempts_floor, e.first_id FROM pulse.epochs e ORDER BY e.epoch DESC LIMIT 1
@@ -133,10 +133,10 @@ SELECT count(*)::int AS ended FROM changed;
 
 
 -- name: note_lost :exec
--- What:    attempts that this host's workers hold and that the database does not know any more are in the history: what begins the job
---          again is told whose the attempt before was, also a dispatcher that was started meanwhile.
+-- What:    put attempts that this host's workers hold, and that the database has lost, into the history: so the next dispatcher of
+--          the job, even one started meanwhile, knows the worker of the attempt before.
 -- Args:    $1 ids text, $2 attempts text, $3 workers text[] (same length), $4 why text, $5 now
--- Guard:   attempts: what the database knows has ended, or is ended, by its own statement.   Returns: nothing.
+-- Guard:   attempts: those that the database knows are ended by other statements.   Returns: nothing.
 INSERT INTO pulse.attempts (job_id, attempt, worker, ended_at, outcome, error)
 SELECT j.id, h.attempt, h.worker, coalesce($5, clock_timestamp()), 'released', $4
 FROM unnest($1::text::uuid[], $2::text::int[], $3::text[]) AS h(id, attempt, worker)
@@ -145,10 +145,10 @@ ON CONFLICT (job_id, attempt) DO NOTHING;
 
 
 -- name: put_off_jobs :exec
--- What:    jobs of which an attempt from before an epoch may run on this host yet become due a little later, again and again until it has
---          ended: no other host begins them meanwhile.
+-- What:    postpone jobs of which an attempt from before an epoch may still run on this host, repeatedly until it has ended: no other
+--          host claims them meanwhile.
 -- Args:    $1 ids uuid[] (sorted), $2 for how long float8 seconds, $3 now
--- Guard:   status; what is due later stays so.   Returns: nothing.
+-- Guard:   status; jobs that are due later stay as they are.   Returns: nothing.
 UPDATE pulse.jobs j SET next_run_at = coalesce($3, clock_timestamp()) + $2 * interval '1 second'
 FROM (SELECT o.id FROM pulse.jobs o WHERE o.id = ANY ($1::uuid[]) AND o.status::text IN ('PENDING', 'RETRYING')
       ORDER BY o.id FOR UPDATE SKIP LOCKED) AS l
@@ -156,9 +156,9 @@ WHERE j.id = l.id AND j.status::text IN ('PENDING', 'RETRYING') AND j.next_run_a
 
 
 -- name: attempts_gone_back :one
--- What:    are there fewer attempts of one of these jobs than were handed out? They never shrink: the database has gone back.
--- Args:    $1 ids text, $2 attempts text, $3 must they be there? bool[] (same length)
--- Guard:   none: reads.   Returns: gone_back; a job that must be there, and is not, is one, too.
+-- What:    has one of these jobs fewer attempts than were handed out? attempts never shrinks, so then the database has gone back.
+-- Args:    $1 ids text, $2 attempts text, $3 must the job exist? bool[] (same length)
+-- Guard:   none: reads.   Returns: gone_back; also true if a job is missing that must exist.
 SELECT EXISTS (
     SELECT FROM unnest($1::text::uuid[], $2::text::int[], $3::bool[]) AS d(id, attempt, is_kept)
     LEFT JOIN pulse.jobs j ON j.id BETWEEN d.id AND d.id
@@ -166,7 +166,7 @@ SELECT EXISTS (
 
 
 -- name: open_again :many
--- What:    which of these jobs, that were completed, are not.
+-- What:    which of these completed jobs are not COMPLETED in the database.
 -- Args:    $1 ids text
 -- Guard:   none: reads.   Returns: ids.
 SELECT uuid_send(j.id) AS id FROM unnest($1::text::uuid[]) AS d(id)
@@ -174,7 +174,7 @@ JOIN pulse.jobs j ON j.id BETWEEN d.id AND d.id AND j.status::text IN ('PENDING'
 
 
 -- name: note_reopened :exec
--- What:    tell with the epoch how many jobs were known to be finished that the database listed as open, and the first of them.
+-- What:    add to the epoch how many finished jobs the database listed as open, and the first of them.
 -- Args:    $1 epoch int, $2 how many int, $3 ids uuid[]
 -- Guard:   none: each host that accepts adds its own once.   Returns: nothing.
 UPDATE pulse.epochs e

@@ -2,7 +2,7 @@
 
 
 -- name: server_now :one
--- What:    is the database there, and what is it?   Args: none.   Guard: none: reads.   Returns: server_version, now.
+-- What:    is the database there, and in which version?   Args: none.   Guard: none: reads.   Returns: server_version, now.
 SELECT current_setting('server_version') AS server_version, clock_timestamp() AS now;
 
 
@@ -19,14 +19,14 @@ SELECT pg_advisory_xact_lock(hashtextextended('pulse schema', 0));
 
 
 -- name: schema_limits :one
--- What:    how long a migration may wait for another one, that its statements may take their time, and that what they call is
---          looked for in pg_catalog alone: a function of somebody else in public must not be called by whoever owns the schema.
+-- What:    limits of a migration: how long to wait for another one, no time limit for statements, and a search_path of
+--          pg_catalog alone: the owner of the schema must not call a foreign function in public.
 -- Args:    $1 lock timeout, as PostgreSQL writes it.   Guard: none: this transaction only.   Returns: nothing of use.
 SELECT set_config('lock_timeout', $1, true), set_config('statement_timeout', '0', true), set_config('search_path', 'pg_catalog, pg_temp', true);
 
 
 -- name: schema_standing :one
--- What:    who is connected, who owns the schema, and whether it has the roles of `pulse migrate --roles`.
+-- What:    the connected role, the owner of the schema, and whether it has the roles of `pulse migrate --roles`.
 -- Args:    none.   Guard: none: reads.
 -- Returns: role, owner (NULL: there is no schema), is_super, may_make_roles, prefix (NULL: it has none).
 SELECT m.rolname::text AS role, o.rolname::text AS owner, m.rolsuper AS is_super, m.rolcreaterole AS may_make_roles,
@@ -39,18 +39,18 @@ WHERE m.rolname = current_user;
 
 
 -- name: become_role :one
--- What:    be that role until the transaction ends: what is made then is its own.   Args: $1 role.   Guard: none: this transaction only.   Returns: role.
+-- What:    SET ROLE until the transaction ends: that role owns what is created.   Args: $1 role.   Guard: none: this transaction only.   Returns: role.
 SELECT set_config('role', $1, true) AS role;
 
 
 -- name: roles_found :many
--- What:    which of these roles are there, and whether one of them may do what no role of pulse may.
+-- What:    which of these roles exist, and whether they have rights that no role of pulse has.
 -- Args:    $1 names text[].   Guard: none: reads.   Returns: name, is_mighty.
 SELECT r.rolname::text AS name, r.rolsuper OR r.rolcreaterole OR r.rolcreatedb OR r.rolreplication OR r.rolbypassrls AS is_mighty
 FROM pg_roles r WHERE r.rolname = ANY ($1::text[]);
 
 
 -- name: role_members :many
--- What:    to whom a role was granted.   Args: $1 role.   Guard: none: reads.   Returns: name, in order.
+-- What:    the members of a role.   Args: $1 role.   Guard: none: reads.   Returns: name, in order.
 SELECT DISTINCT m.rolname::text AS name FROM pg_auth_members a JOIN pg_roles m ON m.oid = a.member JOIN pg_roles r ON r.oid = a.roleid
 WHERE r.rolname = $1 ORDER BY 1;

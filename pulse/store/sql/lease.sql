@@ -1,4 +1,4 @@
--- Leases: what workers hold, and for how much longer.
+-- Leases: which jobs workers hold, and for how much longer.
 
 
 -- name: extend_leases :many
@@ -18,7 +18,7 @@ RETURNING uuid_send(j.id) AS id, j.attempts;
 
 
 -- name: save_checkpoints :many
--- What:    keep what handlers saved for the next attempt.   From/to: RUNNING -> RUNNING
+-- What:    store checkpoints for the next attempt.   From/to: RUNNING -> RUNNING
 -- Args:    $1 ids text, $2 attempts text, $3 workers text[], $4 checkpoints text[] (JSON; same length, sorted by id)
 -- Guard:   id, status, locked_by, attempts.   Returns: id, attempt saved; a missing one is lost to its worker.
 UPDATE pulse.jobs j SET checkpoint = d.checkpoint::jsonb
@@ -28,21 +28,21 @@ RETURNING uuid_send(j.id) AS id, j.attempts;
 
 
 -- name: doubt_leases :exec
--- What:    heartbeats were heard that cannot be written: nobody may reap for a while.   Args: $1 wait_s float8, $2 now.
--- Guard:   a wait is never made shorter.   Returns: nothing.
+-- What:    heartbeats have arrived that cannot be written: for a while no watchdog may end attempts.   Args: $1 wait_s float8, $2 now.
+-- Guard:   a wait is never shortened.   Returns: nothing.
 UPDATE pulse.sweep_mark m SET wait_until = GREATEST(m.wait_until, coalesce($2, clock_timestamp()) + $1 * interval '1 second');
 
 
 -- name: running_of_worker :many
--- What:    what the database believes that this worker holds; asked at its hello.
+-- What:    the jobs that this worker holds by the database, for its hello.
 -- Args:    $1 worker text
--- Guard:   none: reads.   Returns: id, attempt, name, topic, timeout_s; texts as bytes, which are told even where they are no text.
+-- Guard:   none: reads.   Returns: id, attempt, name, topic, timeout_s; texts as bytes, so that corrupt ones can be read, too.
 SELECT uuid_send(j.id) AS id, j.attempts, textsend(j.name) AS name, textsend(j.topic) AS topic, j.timeout_s
 FROM pulse.jobs j WHERE j.status = 'RUNNING' AND j.locked_by = $1;
 
 
 -- name: leases_of_workers :many
--- What:    the same of several workers, and how long each lease still runs: whoever beats for them moves that.
+-- What:    the same for several workers, and how long each lease still runs, also where a pool parent extends it.
 -- Args:    $1 workers text[], $2 now
 -- Guard:   none: reads.   Returns: worker, id, attempt, name, topic (bytes, as above), timeout_s, left_s.
 SELECT j.locked_by AS worker, uuid_send(j.id) AS id, j.attempts, textsend(j.name) AS name, textsend(j.topic) AS topic, j.timeout_s,
@@ -51,7 +51,7 @@ FROM pulse.jobs j WHERE j.status = 'RUNNING' AND j.locked_by = ANY ($1::text[]);
 
 
 -- name: jobs_named :many
--- What:    what these jobs are, whatever became of them: a worker holds attempts of theirs that are over.
+-- What:    name, topic and timeout of these jobs, whatever their status: a worker still holds ended attempts of them.
 -- Args:    $1 ids uuid[]
 -- Guard:   none: reads.   Returns: id, name, topic (bytes, as above), timeout_s.
 SELECT uuid_send(j.id) AS id, textsend(j.name) AS name, textsend(j.topic) AS topic, j.timeout_s FROM pulse.jobs j WHERE j.id = ANY ($1::uuid[]);

@@ -1,4 +1,4 @@
--- What operators do with jobs, and the record of it.
+-- Changes of jobs by operators, and the audit of them.
 
 
 -- name: cancel_jobs :many
@@ -24,8 +24,8 @@ SELECT uuid_send(t.id) AS id, t.attempts, t.locked_by FROM target t JOIN changed
 
 
 -- name: retry_jobs :many
--- What:    an operator's retry, with fresh budgets; attempts goes on, so the fence has no hole. An expiry that is over is
---          dropped: who retries wants it started.
+-- What:    an operator's retry, with fresh budgets; attempts is not reset, so no two claims share a number. An expiry that is over
+--          is dropped: the operator wants the job started.
 --          From/to: COMPLETED, DEAD_LETTERED, CANCELED -> PENDING
 -- Args:    $1 ids uuid[], $2 now
 -- Guard:   status, locked in id order first and tested again in the UPDATE.   Returns: id, topic, priority, due time (Unix).
@@ -45,7 +45,7 @@ RETURNING uuid_send(j.id) AS id, j.topic, j.priority, date_part('epoch', j.next_
 -- name: delete_jobs :many
 -- What:    remove jobs that have ended, with their history, for an operator.
 -- Args:    $1 ids uuid[]
--- Guard:   status, locked in id order first and tested again in the DELETE: whoever retries a job first keeps it.   Returns: ids that are gone.
+-- Guard:   status, locked in id order first and tested again in the DELETE: a retry that comes first keeps the job.   Returns: ids that are gone.
 WITH target AS (
     SELECT j.id FROM pulse.jobs j
     WHERE j.id = ANY ($1::uuid[]) AND j.status::text IN ('COMPLETED', 'DEAD_LETTERED', 'CANCELED')
@@ -60,11 +60,11 @@ SELECT uuid_send(g.id) AS id FROM gone g;
 
 
 -- name: change_jobs :many
--- What:    move jobs that wait to another topic or priority. What is due is due from now on: so it lies ahead of the cursors with
---          which all dispatchers claim there. What is due later, or is held back, stays so; what is there already is left alone.
+-- What:    move waiting jobs to another topic or priority. Due jobs become due now, which is ahead of the cursors with which
+--          dispatchers claim there. Jobs that are due later or held back stay so; jobs with these values already are left alone.
 -- Args:    $1 ids uuid[], $2 topic or NULL, $3 priority smallint or NULL (each NULL: it stays), $4 now
--- Guard:   status, locked in id order first and tested again in the UPDATE: whoever claims or cancels a job first has it.
--- Returns: id, the topic and priority before; and of those that were moved the new ones, and when they are due (Unix seconds).
+-- Guard:   status, locked in id order first and tested again in the UPDATE: a claim or cancel that comes first wins.
+-- Returns: id, topic and priority before; and for moved jobs the new ones, and when they are due (Unix seconds).
 WITH target AS (
     SELECT j.id, j.topic, j.priority FROM pulse.jobs j
     WHERE j.id = ANY ($1::uuid[]) AND j.status::text IN ('PENDING', 'RETRYING')
@@ -88,7 +88,7 @@ SELECT uuid_send(j.id) AS id, j.status::text AS status, j.attempts FROM pulse.jo
 
 
 -- name: last_workers :many
--- What:    who had, or has, the last attempt of each of these jobs that was canceled or still runs: it may be running it yet.
+-- What:    the worker of the last attempt of each of these jobs, if it was canceled or still runs: the handler may still run.
 -- Args:    $1 ids uuid[].   Guard: none: reads.   Returns: id, worker.
 SELECT uuid_send(j.id) AS id, coalesce(j.locked_by, a.worker) AS worker
 FROM pulse.jobs j
@@ -97,20 +97,20 @@ WHERE j.id = ANY ($1::uuid[]) AND coalesce(j.locked_by, a.worker) IS NOT NULL;
 
 
 -- name: set_operator :exec
--- What:    who asks for what this transaction does; pulse.note writes it down.   Args: $1 JSON text.   Guard: this transaction only.   Returns: nothing.
+-- What:    the operator of this transaction; pulse.note stores it.   Args: $1 JSON text.   Guard: this transaction only.   Returns: nothing.
 SELECT set_config('pulse.operator', $1, true);
 
 
 -- name: note_action :exec
--- What:    what an operator did.
+-- What:    an audit entry.
 -- Args:    $1 action, $2 topic, $3 schedule uuid, $4 job uuid, $5 jobs int, $6 detail as JSON text (each but the action may be NULL)
--- Guard:   none: in the transaction of what was done.   Returns: nothing.
+-- Guard:   none: in the transaction of the change.   Returns: nothing.
 SELECT pulse.note($1, $2, $3, $4, $5, $6::text::jsonb);
 
 
 -- name: list_actions :many
--- What:    a page of what operators did, newest first, keyset by (at, id).
--- Args:    $1 action or NULL (one that ends with a dot: all that begin so), $2 topic or NULL, $3 since_s float8 or NULL, $4 after at
+-- What:    a page of the audit, newest first, keyset by (at, id).
+-- Args:    $1 action or NULL (if it ends with a dot: all with this prefix), $2 topic or NULL, $3 since_s float8 or NULL, $4 after at
 --          or NULL, $5 after id bigint or NULL, $6 limit int, $7 now
 -- Guard:   none: reads.   Returns: the rows, in order.
 SELECT a.id, a.at, a.action, a.uid, a.user_name, a.behalf, a.host, a.pid, a.topic, uuid_send(a.schedule_id) AS schedule_id,

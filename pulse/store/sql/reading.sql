@@ -17,7 +17,7 @@ FROM pulse.jobs j WHERE j.id = $1;
 
 
 -- name: job_text :one
--- What:    one of those columns of a job that may be long: the others are not read, whatever is wrong with them.
+-- What:    one of the long columns of a job: the others are not read, as they may be corrupt.
 -- Args:    $1 id uuid, $2 which.   Guard: none: reads.   Returns: the text.
 SELECT CASE $2::text WHEN 'args' THEN j.args::text WHEN 'progress' THEN j.progress::text WHEN 'result' THEN j.result::text
                      WHEN 'last_error' THEN j.last_error END AS text
@@ -32,13 +32,13 @@ FROM pulse.attempts a WHERE a.job_id = $1 ORDER BY a.ended_at, a.attempt;
 
 
 -- name: why_job :one
--- What:    what the database knows of why a job does not run, in one snapshot.
+-- What:    all facts in the database about why a job does not run, in one snapshot.
 -- Args:    $1 id uuid, $2 limit int (most jobs to count), $3 the asking server's host, $4 now
--- Guard:   none: reads. Of those before it, as many as the limit are counted: levels by two descents each, jobs by a range of the
---          claim index from its start, so that a million that wait cost no more than a thousand.
--- Returns: the job, without args and result; whether it is set aside; its newest attempt, where it left a row; what pauses it; the schedule's
---          last job where this one is held back; what is known of its handler and of the hosts; how many of its topic that are due
---          come before it: of a higher priority, or due earlier at the same one. Or nothing.
+-- Guard:   none: reads. The jobs before it are counted up to the limit: levels by two descents each, jobs by a range of the
+--          claim index from its start, so that a million waiting jobs cost no more than a thousand.
+-- Returns: the job, without args and result; whether it is set aside; its newest attempt, if that left a row; pauses; the schedule's
+--          last job if this one is held back; its handler and the hosts; how many due jobs of its topic come before it: of a
+--          higher priority, or due earlier at the same one. Or nothing.
 WITH RECURSIVE job AS MATERIALIZED (
     SELECT j.id, j.topic, j.name, j.status::text AS status, j.priority, j.attempts, j.uncharged, j.max_attempts, j.crashes, j.submitted_at,
            j.next_run_at, j.started_at, j.completed_at, j.expires_at, j.lease_until, j.occurrence, j.locked_by, j.schedule_id,
@@ -90,22 +90,22 @@ LEFT JOIN pulse.set_aside x ON x.job_id = b.id;
 
 
 -- name: list_limits :one
--- What:    how the statements of a list are planned: by the indexes that have their order, whatever the statistics say.
+-- What:    planner settings for lists: use the indexes that have the wanted order, whatever the statistics say.
 -- Args:    none.   Guard: none: this transaction only.   Returns: now.
 SELECT clock_timestamp() AS now, set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
     set_config('enable_sort', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true);
 
 
 -- name: walk_jobs :many
--- What:    of a window of the table, in the order in which jobs are listed, those that are looked for.
--- Args:    $1 through what: ids (timed ones), others (all other ids), dead, canceled (timed ones of that status), $2 oldest boolean,
+-- What:    the matching jobs of a window of the table, in the order of lists.
+-- Args:    $1 what to walk through: ids (timed ones), others (all other ids), dead, canceled (timed ones of that status), $2 oldest boolean,
 --          $3 from id, $4 to id (of all but others), $5 from submitted_at, $6 from id, $7 to submitted_at, $8 to id (of others; each
 --          range is without its end), $9 window int: most rows to look at, $10 limit int: most to find,
 --          $11 statuses text[], $12 topic, $13 name, $14 schedule uuid, $15 error (a pattern of ILIKE), $16 worker (likewise),
 --          $17 first id, $18 last id (each NULL: any)
 -- Guard:   none: reads.
 -- Returns: id and submitted_at of those found, in order, and of the last of a whole window, found or not. One-time filters
---          leave one branch: each walks one index, as far as the window, or until enough is found.
+--          leave one branch: each walks one index, to the end of the window or until enough is found.
 SELECT uuid_send(w.id) AS id, w.submitted_at, w.is_wanted, w.place FROM (
     SELECT j.id, j.submitted_at, row_number() OVER () AS place,
        (j.status = ANY ($11::text[]::pulse.job_status[]) OR $11::text[] IS NULL)
@@ -153,12 +153,12 @@ WHERE coalesce(w.is_wanted, false) OR w.place = $9 LIMIT $10;
 
 
 -- name: collect_jobs :one
--- What:    those that are looked for, of a part of the table that an index knows and that is small.
+-- What:    the matching jobs of a small part of the table that an index covers.
 -- Args:    $1 which part: running, waiting (of $4, if that is given), dead, canceled, schedule, prefix, $2 window int: most rows to look at,
 --          $3 statuses text[], $4 topic, $5 name, $6 schedule uuid, $7 error, $8 worker, $9 first id, $10 last id (as in walk_jobs)
 -- Guard:   none: reads.
--- Returns: how many rows were looked at, and those found, in no order, as the bytes of ids behind each other: of the timed ones;
---          of the others each with submitted_at in microseconds. A row for each would take longer than all the rest.
+-- Returns: how many rows were looked at; the ids found, in no order, concatenated as bytes: first the timed ids, then the
+--          others, each with submitted_at in microseconds. A row for each would take longer than all the rest.
 SELECT count(*) AS walked, string_agg(w.id, ''::bytea) FILTER (WHERE w.is_wanted AND w.is_timed) AS timed,
     string_agg(w.id || int8send((extract(epoch FROM w.submitted_at) * 1000000)::bigint), ''::bytea)
         FILTER (WHERE w.is_wanted AND NOT w.is_timed) AS others
@@ -203,7 +203,7 @@ FROM pulse.jobs j WHERE j.id = ANY ($1::uuid[]);
 
 
 -- name: jobs_in_brief :many
--- What:    the same without what may be long.   Args: $1 ids uuid[].   Guard: none: reads.   Returns: the rows, in no order.
+-- What:    the same without the long columns.   Args: $1 ids uuid[].   Guard: none: reads.   Returns: the rows, in no order.
 SELECT uuid_send(j.id) AS id, j.topic, j.name, j.status::text AS status, j.priority, j.attempts, j.uncharged,
     j.max_attempts, j.crashes, j.submitted_at, j.next_run_at, j.started_at, j.completed_at, j.occurrence, j.expires_at, j.timeout_s, j.locked_by,
     j.lease_until, uuid_send(j.schedule_id) AS schedule_id
@@ -211,7 +211,7 @@ FROM pulse.jobs j WHERE j.id = ANY ($1::uuid[]);
 
 
 -- name: count_jobs :many
--- What:    jobs per status among at most so many rows: exact where the table has no more.
+-- What:    jobs per status among at most $1 rows: exact if the table has no more.
 -- Args:    $1 limit bigint.   Guard: none: reads.   Returns: status, count.
 SELECT j.status::text AS status, count(*) AS count FROM (SELECT status FROM pulse.jobs LIMIT $1) AS j GROUP BY j.status;
 
@@ -238,10 +238,10 @@ WHERE c.oid = 'pulse.jobs'::regclass AND p.schemaname = 'pulse' AND p.tablename 
 
 
 -- name: count_waiting :many
--- What:    jobs that wait, and that run, by topic: exact where no more of them do than are looked at.
--- Args:    $1 rows bigint: how many of each are looked at, $2 topics int: how many are told by themselves, $3 now
--- Guard:   none: reads.   Returns: topic (NULL: all others together), topics: how many that are, ready, scheduled, running,
---          oldest_s: since when the first that is ready is due, NULL: none is; now_s, Unix. One row at least.
+-- What:    waiting and running jobs by topic: exact if there are no more of them than are looked at.
+-- Args:    $1 rows bigint: how many of each to look at, $2 topics int: how many to list by name, $3 now
+-- Guard:   none: reads.   Returns: topic (NULL: all others together), topics: how many the row covers, ready, scheduled, running,
+--          oldest_s: since when the first ready job is due, NULL: there is none; now_s, Unix. One row at least.
 WITH clock AS MATERIALIZED (SELECT coalesce($3, clock_timestamp()) AS at), waiting AS MATERIALIZED (
     SELECT j.topic, j.next_run_at FROM pulse.jobs j WHERE j.status IN ('PENDING', 'RETRYING') LIMIT $1
 ), running AS MATERIALIZED (
@@ -264,10 +264,10 @@ FROM clock c LEFT JOIN ranked r ON true GROUP BY 1, c.at;
 
 
 -- name: sample_waiting :many
--- What:    jobs that wait by topic, where too many do to be counted: estimated from some pages of the table, always the same
---          ones; each of the largest topics, and of those that are named, is counted up to so many, and how long its first one
---          waits is looked up, by its levels.
--- Args:    $1 pages float8, $2 topics int: how many are told by themselves, $3 names text[], $4 rows bigint: that are counted of each,
+-- What:    waiting jobs by topic, if there are too many to count: estimated from some pages of the table, always the same ones.
+--          The largest topics, and the named ones, are counted up to $4 jobs, and their levels show how long the first job has
+--          waited.
+-- Args:    $1 pages float8, $2 topics int: how many to list by name, $3 names text[], $4 rows bigint: how many to count of each,
 --          $5 now
 -- Guard:   none: reads.   Returns: as above, without running.
 WITH RECURSIVE clock AS MATERIALIZED (

@@ -1,13 +1,13 @@
--- How attempts end, by success or otherwise.
+-- Ending attempts, with success or without.
 
 
 -- name: complete_jobs :exec
--- What:    close the attempts that their workers still own.   From/to: RUNNING -> COMPLETED
+-- What:    complete the attempts that their workers still hold.   From/to: RUNNING -> COMPLETED
 -- Args:    $1 ids text, $2 attempts text, $3 workers text[], $4 results text[], $5 progress text[] (JSON or NULL; same length,
 --          sorted by id; the last two may be shorter: NULL), $6 now
--- Guard:   id, status, locked_by, attempts.   Returns: how many were closed; a missing one was stale: never repeat it.
---          Which they are is only asked (completed_at_attempt) when it is not all of them: to return each costs as much
---          as a tenth of the statement, here and in whoever reads it.
+-- Guard:   id, status, locked_by, attempts.   Returns: how many were completed; a missing one was stale: never repeat it.
+--          Only if some are missing, completed_at_attempt finds out which: returning each id would cost a tenth of the
+--          statement, in the server and in the client.
 UPDATE pulse.jobs j
 SET status = 'COMPLETED', completed_at = coalesce($6, clock_timestamp()), locked_by = NULL, lease_until = NULL,
     result = d.result::jsonb, progress = coalesce(d.progress::jsonb, j.progress)
@@ -16,10 +16,10 @@ WHERE j.id BETWEEN d.id AND d.id AND j.status::text = 'RUNNING' AND j.locked_by 
 
 
 -- name: complete_and_forget :one
--- What:    the same where nothing is kept of a success: the job is deleted, with its history.
+-- What:    the same for a retention of 0: the job is deleted, with its history.
 -- Args:    $1 ids text, $2 attempts text, $3 workers text[] (same length, sorted by id)
 -- Guard:   id, status, locked_by, attempts.   Returns: how many were deleted; a missing one was stale: never repeat it.
---          A first attempt without any error has no history that were worth a look: one that expired, and was retried, says so.
+--          A first attempt without last_error has no history to delete: a job that expired and was retried has a last_error.
 WITH gone AS (
     DELETE FROM pulse.jobs j
     USING unnest($1::text::uuid[], $2::text::int[], $3::text[]) AS d(id, attempt, worker)
@@ -32,7 +32,7 @@ SELECT count(*) AS gone FROM gone;
 
 
 -- name: completed_at_attempt :many
--- What:    which of these attempts are the very ones that completed their jobs: a report that was repeated.
+-- What:    which of these attempts completed their jobs: then the report was a repeated one.
 -- Args:    $1 ids text, $2 attempts text
 -- Guard:   none: reads.   Returns: id, attempt.
 SELECT uuid_send(j.id) AS id, j.attempts FROM unnest($1::text::uuid[], $2::text::int[]) AS d(id, attempt)
@@ -47,12 +47,12 @@ JOIN pulse.jobs j ON j.id BETWEEN d.id AND d.id AND j.status::text = 'COMPLETED'
 --          $10 cpu_s float8[], $11 peak_rss_bytes bigint[] (same length, sorted by id), $12 now
 -- Guard:   id, status, locked_by, attempts; and for outcome lease_expired a lease that has lapsed by the database's clock.
 -- Returns: id, attempt, new status, topic, priority, seconds until due, when that is (Unix); a missing one was stale.
---          `silent` is written as lease_expired, but looks at no lease: its worker let it lapse, and was killed since.
---          Charged tries are attempts - uncharged. Uncharged: released, snoozed; unassigned, which no worker ever saw and
---          which leaves no history; crashed spends a budget of its own, whose
---          first retry is immediate. Without a charged try behind it, a job that was given back is PENDING again.
---          The back-off is the handler's, else the topic's, else the server's, else quadratic. Whether anybody has one is
---          looked up once for all rows, in two indexes that hold those only; without one, the strict function is not called.
+--          `silent` is written as lease_expired without a look at the lease: the worker was killed since, for its silence.
+--          Charged tries are attempts - uncharged. Uncharged: released, snoozed; unassigned, which no worker received and
+--          which leaves no history; crashed, which has a budget of its own, and
+--          whose first retry is immediate. A job that was given back without a charged try is PENDING again.
+--          The back-off is the handler's, else the topic's, else the server's, else quadratic. Whether any is set is looked
+--          up once for all rows, in two partial indexes; if none is, the strict function is not called.
 WITH ended AS (
     SELECT d.id, d.attempt, d.worker, d.outcome, d.error, d.exit_code, d.progress, d.stack, d.cpu_s, d.peak_rss_bytes,
            coalesce($12, clock_timestamp()) AS at,
@@ -108,7 +108,7 @@ SELECT uuid_send(id) AS id, attempts, status::text AS status, topic, priority, d
 
 
 -- name: lockable_jobs :many
--- What:    which of these rows nobody else holds a lock on now; asked when a merged statement had to wait for too long.
+-- What:    which of these rows no other transaction has locked; for a merged statement that waited too long.
 -- Args:    $1 ids uuid[] (sorted)
 -- Guard:   none: SKIP LOCKED, and the locks are let go at once.   Returns: ids; a row that is gone counts as lockable.
 SELECT uuid_send(d.id) AS id FROM unnest($1::uuid[]) AS d(id)

@@ -16,9 +16,9 @@ RETURNING uuid_send(s.id) AS id;
 
 
 -- name: update_schedule :one
--- What:    change a schedule; its cursor stays unless when it occurs is changed, too.
+-- What:    change a schedule; its cursor stays unless its times change.
 -- Args:    as create_schedule, and $22 revision int that was read, $23 moved boolean: whether next and following are set
--- Guard:   the revision: of two that change it at once the second is told nothing, and reads again.   Returns: id.
+-- Guard:   the revision: of two changes at once the second gets no row, and reads again.   Returns: id.
 UPDATE pulse.schedules s
 SET name = $2, topic = $3, args = $4::text::jsonb, kind = $5, cron = $6, timezone = $7, every_s = $8, run_at = $9, priority = $11,
     max_attempts = $12, timeout_s = $13, starts_at = $15, ends_at = $16, jitter_s = $17, catch_up = $18, overlap = $19, key = $20,
@@ -50,25 +50,25 @@ ORDER BY s.created_at DESC, s.id DESC LIMIT $3;
 
 
 -- name: pause_schedule :one
--- What:    fire nothing until it is resumed, or (again) from now on; what was missed then, catch_up decides.
+-- What:    pause it, or resume it; catch_up decides about the occurrences that were missed.
 -- Args:    $1 id uuid, $2 paused boolean.   Guard: the primary key.   Returns: id, or nothing.
 UPDATE pulse.schedules s SET paused = $2 WHERE s.id = $1 RETURNING uuid_send(s.id) AS id;
 
 
 -- name: trigger_schedule :one
--- What:    a job of this schedule now, beside its occurrences.
--- Args:    $1 schedule uuid, $2 job uuid.   Guard: the job's primary key: asked twice it is one job.   Returns: id of the job, or NULL.
+-- What:    submit a job of this schedule now, beside its occurrences.
+-- Args:    $1 schedule uuid, $2 job uuid.   Guard: the job's primary key: a repeated call is the same job.   Returns: id of the job, or NULL.
 SELECT uuid_send(pulse.trigger_schedule($1, $2)) AS id;
 
 
 -- name: delete_schedule :one
--- What:    remove a schedule; its jobs stay, but those that are held back behind another one are canceled.
+-- What:    delete a schedule; its jobs stay, except that held jobs are canceled.
 -- Args:    $1 id uuid.   Guard: the primary key; status and the mark of held jobs, in the function.   Returns: whether there was one.
 SELECT pulse.delete_schedule($1) AS done;
 
 
 -- name: due_schedules :many
--- What:    schedules whose occurrence is to fire.
+-- What:    schedules that are due.
 -- Args:    $1 limit int, $2 now
 -- Guard:   none: reads; fire_schedules compares the cursor.
 -- Returns: id, the cursor, what the next occurrences are computed from, and the database's time.
@@ -80,8 +80,8 @@ ORDER BY s.due_at LIMIT $1;
 
 
 -- name: next_schedule :one
--- What:    when there is something to do.   Args: $1 now.   Guard: none: reads.
--- Returns: due_s: seconds until the next occurrence fires, NULL when none will; whether something must be computed; whether jobs are held back.
+-- What:    when the scheduler has something to do.   Args: $1 now.   Guard: none: reads.
+-- Returns: due_s: seconds until the next occurrence, NULL: there is none; whether something must be computed; whether jobs are held back.
 SELECT (SELECT extract(epoch FROM min(s.due_at) - coalesce($1, clock_timestamp()))::float8 FROM pulse.schedules s
         WHERE s.next_run_at IS NOT NULL AND NOT s.paused AND s.error IS NULL) AS due_s,
     EXISTS (SELECT FROM pulse.schedules s WHERE s.reckon) AS reckon,
@@ -89,20 +89,20 @@ SELECT (SELECT extract(epoch FROM min(s.due_at) - coalesce($1, clock_timestamp()
 
 
 -- name: fire_schedules :many
--- What:    fire occurrences: move each cursor on and insert its job, in one statement; and where an earlier job of the schedule
---          is not finished, do as its overlap says.
+-- What:    fire occurrences: move each cursor and insert its job, in one statement; if an earlier job of the schedule is not
+--          finished, apply its overlap option.
 --          From/to: none -> PENDING
 --          From/to: PENDING, RETRYING, RUNNING -> CANCELED
 -- Args:    $1 schedule ids uuid[], $2 expected cursors timestamptz[], $3 expected revisions int[], $4 occurrences timestamptz[] (NULL: none,
---          they are passed over), $5 next cursors timestamptz[] (NULL: no more), $6 the ones after those timestamptz[] (NULL: not
+--          skip the missed ones), $5 next cursors timestamptz[] (NULL: no more), $6 the ones after those timestamptz[] (NULL: not
 --          computed, or none; all of the same length, sorted by schedule id), $7 most jobs that one schedule holds back int, $8 the same
---          of one that makes up for all that it missed, $9 now
+--          for catch_up `all`, $9 now
 -- Guard:   compare-and-set on the cursor, locked in id order first: of two that fire the same occurrence one finds it moved; the
---          revision, for what was computed by another rule; and no job of that occurrence yet: not even a cursor that was set back
---          fires twice. Its id is a new one: one that could be computed whoever may submit could take beforehand, and keep the
---          occurrence back, or for as long as his transaction lasts all that are due with it.
--- Returns: id and verdict (fired, held, skipped, full, passed) of each that was moved; and by themselves, since a join of what no
---          statistics tell of would be a loop in a loop: id, topic and priority of each job inserted; id and the job canceled.
+--          revision: the times were computed from the current rule; and no job of that occurrence exists: a cursor that was set back
+--          does not fire twice. The job's id is random: a predictable id could be submitted beforehand by any client, which would
+--          block the occurrence, and while its transaction is open all others that are due.
+-- Returns: id and verdict (fired, held, skipped, full, passed) of each that was moved. In rows of their own, since the planner has no
+--          statistics for a join and would nest loops: id, topic and priority of each job inserted; id and the job canceled.
 WITH due AS (
     SELECT s.id, s.next_run_at, s.revision, d.occurrence, d.next_at, d.following_at, s.overlap, s.last_job_id, s.waiting,
            CASE s.catch_up WHEN 'all' THEN $8::int ELSE $7::int END AS most_held,
@@ -164,10 +164,10 @@ UNION ALL SELECT uuid_send(c.schedule_id), NULL, NULL, NULL, uuid_send(c.id) FRO
 
 
 -- name: release_held :many
--- What:    of schedules whose last job is finished, let the oldest job go that was held back behind it.
+-- What:    release the oldest held job of each schedule whose last job is finished.
 -- Args:    $1 limit int, $2 now
--- Guard:   the schedule's row, locked in id order: of two that release, one sees the other's job as the last; REPEATABLE READ, so
---          that no schedule is written of which another job was held back since this one counted; status and the mark of held
+-- Guard:   the schedule's row, locked in id order: of two that release, one sees the other's job as the last; REPEATABLE READ:
+--          it fails if another job was held back since this one counted; status and the mark of held
 --          jobs, tested again in the UPDATE.   Returns: topic, priority of the jobs that may run now.
 WITH ready AS (
     SELECT s.id, s.last_job_id FROM pulse.schedules s
@@ -189,19 +189,19 @@ RETURNING j.topic, j.priority;
 
 
 -- name: unreckoned_schedules :many
--- What:    schedules of which something must be computed.   Args: $1 limit int, $2 now.   Guard: none: reads.
--- Returns: what it is computed from, and the database's time.
+-- What:    schedules whose times must be computed.   Args: $1 limit int, $2 now.   Guard: none: reads.
+-- Returns: the columns to compute from, and the database's time.
 SELECT s.id, s.kind, s.cron, s.timezone, s.every_s, s.run_at, s.starts_at, s.ends_at, s.jitter_s, s.catch_up, s.next_run_at,
     s.following_run_at, s.reckon, s.revision, coalesce($2, clock_timestamp()) AS now
 FROM pulse.schedules s WHERE s.reckon ORDER BY s.id LIMIT $1;
 
 
 -- name: reckon_schedules :many
--- What:    note what was computed: the next occurrence where there was none, and the one after it.
+-- What:    store what was computed: the next occurrence where there was none, and the one after it.
 -- Args:    $1 ids uuid[] (sorted), $2 cursors that were read timestamptz[], $3 revisions int[], $4 next timestamptz[],
---          $5 following timestamptz[], $6 errors text[] (same length; NULL: it can be followed)
--- Guard:   the cursor and the revision that it was computed from; locked in id order. One that could not be followed is no
---          exception: it would be computed again without an end.   Returns: id.
+--          $5 following timestamptz[], $6 errors text[] (same length; NULL: none)
+-- Guard:   the cursor and the revision that it was computed from; locked in id order. Schedules with an error are written, too:
+--          they would be computed again without an end.   Returns: id.
 WITH mine AS (
     SELECT s.id, d.next_at, d.following_at, d.error
     FROM unnest($1::uuid[], $2::timestamptz[], $3::int[], $4::timestamptz[], $5::timestamptz[], $6::text[])
@@ -216,13 +216,13 @@ RETURNING uuid_send(s.id) AS id;
 
 
 -- name: retry_stuck_schedules :exec
--- What:    look again at those that could not be followed: a new pulse may know more time zones.   Args: none.
--- Guard:   none: idempotent; rows in no order, but only at a start.   Returns: nothing.
+-- What:    compute schedules with an error again: a new pulse may know more time zones.   Args: none.
+-- Guard:   none: idempotent; locks rows in no order, but runs only at start.   Returns: nothing.
 UPDATE pulse.schedules s SET error = NULL, reckon = true WHERE s.error IS NOT NULL;
 
 
 -- name: undeclare_schedules :many
--- What:    note which schedules an application declares no longer; they go on until somebody deletes them.
+-- What:    mark schedules that an application no longer declares; they go on until an operator deletes them.
 -- Args:    $1 declared_by text, $2 keys text[] that it declares
 -- Guard:   those of this application alone, each once; locked in id order.   Returns: id, key.
 WITH gone AS (

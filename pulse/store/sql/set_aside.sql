@@ -2,9 +2,9 @@
 
 
 -- name: set_aside_jobs :many
--- What:    keep jobs that the database refuses from what others of them are done with.
+-- What:    set jobs aside that the database refuses, so that claims and other statements leave them out.
 -- Args:    $1 ids uuid[] (sorted), $2 SQLSTATEs text[], $3 statements text[], $4 errors text[] (same length), $5 pause_s float8
---          until each is tried by itself, $6 most int: none of them where so many are set aside (NULL: however many are)
+--          until each is tried by itself, $6 most int: do nothing if so many are set aside already (NULL: no limit)
 -- Guard:   the primary key; one that an operator set aside stays so.   Returns: ids of those that were not set aside before.
 WITH noted AS (
     INSERT INTO pulse.set_aside AS s (job_id, sqlstate, statement, error, next_try_at)
@@ -19,7 +19,7 @@ SELECT uuid_send(n.job_id) AS id FROM noted n WHERE n.tries = 1;
 
 
 -- name: next_set_aside :one
--- What:    the job whose turn it is to be tried by itself; the others have theirs first from now on.
+-- What:    the next job to try by itself; the others come before it is tried again.
 -- Args:    $1 pause_s float8 until its next turn
 -- Guard:   SKIP LOCKED: of several servers one tries it.
 -- Returns: id, status (NULL: it is gone), topic, priority, due time (Unix), whether it has expired: no claim takes it any more, the
@@ -36,19 +36,19 @@ RETURNING uuid_send(s.job_id) AS id, j.status::text AS status, j.topic, j.priori
 
 
 -- name: readmit_like :exec
--- What:    what was refused at its claim as one was that is not any more.   Args: $1 SQLSTATE text
--- Guard:   what an operator set aside stays so, and whose report is refused.   Returns: nothing.
+-- What:    try jobs again at once whose claim was refused with a SQLSTATE that no longer occurs for another job.   Args: $1 SQLSTATE text
+-- Guard:   jobs that an operator set aside, and jobs whose report is refused, stay so.   Returns: nothing.
 DELETE FROM pulse.set_aside s WHERE s.sqlstate = $1 AND s.statement = 'claim_jobs' AND s.next_try_at <> 'infinity';
 
 
 -- name: readmit_jobs :exec
--- What:    these are refused no more.   Args: $1 ids uuid[]
--- Guard:   what an operator set aside stays so.   Returns: nothing.
+-- What:    the database accepts these jobs again.   Args: $1 ids uuid[]
+-- Guard:   jobs that an operator set aside stay so.   Returns: nothing.
 DELETE FROM pulse.set_aside s WHERE s.job_id = ANY ($1::uuid[]) AND s.next_try_at <> 'infinity';
 
 
 -- name: set_aside_for_good :many
--- What:    leave a job out of claims that the database refused to change for an operator, until it is deleted.
+-- What:    set a job aside until it is deleted, since the database refused an operator's change of it.
 -- Args:    $1 id uuid, $2 SQLSTATE, $3 statement, $4 error.   Guard: the job is there.   Returns: id.
 INSERT INTO pulse.set_aside AS s (job_id, next_try_at, sqlstate, statement, error)
 SELECT j.id, 'infinity', $2, $3, $4 FROM pulse.jobs j WHERE j.id = $1
@@ -58,7 +58,7 @@ RETURNING uuid_send(s.job_id) AS id;
 
 
 -- name: lift_jobs :exec
--- What:    these jobs are set aside no more, also where an operator did it.   Args: $1 ids uuid[]
+-- What:    these jobs are no longer set aside, even if an operator did it.   Args: $1 ids uuid[]
 -- Guard:   the primary key.   Returns: nothing.
 DELETE FROM pulse.set_aside s WHERE s.job_id = ANY ($1::uuid[]);
 
@@ -66,7 +66,7 @@ DELETE FROM pulse.set_aside s WHERE s.job_id = ANY ($1::uuid[]);
 -- name: delete_set_aside :many
 -- What:    remove jobs that are set aside, with their history, whatever their status: no other statement can change them.
 -- Args:    $1 ids uuid[]
--- Guard:   that they are set aside; locked in id order.   Returns: ids that are gone. Nothing long is read: it may be what cannot be.
+-- Guard:   that they are set aside; locked in id order.   Returns: ids that are gone. No long column is read: it may be corrupt.
 WITH target AS (
     SELECT j.id FROM pulse.jobs j JOIN pulse.set_aside s ON s.job_id = j.id WHERE j.id = ANY ($1::uuid[]) ORDER BY j.id FOR UPDATE OF j
 ), gone AS (

@@ -72,16 +72,16 @@ WITH put AS (
 
 
 -- name: submit_and_claim :many
--- What:    insert due jobs for which workers have room, and hand them out: each is written once less, and waits for the disk once
---          less, than by submit_jobs and claim_jobs.   From/to: none -> PENDING, RUNNING
+-- What:    insert due jobs for which workers have room, and hand them out: one write and one wait for the disk instead of two, as
+--          by submit_jobs and claim_jobs.   From/to: none -> PENDING, RUNNING
 -- Args:    $1 ids uuid[], $2 names text[], $3 args text[], $4 topics text[], $5 priorities smallint[], $6 max_attempts int[],
 --          $7 timeout_s float8[], $8 expires_at float8[] (Unix), $9 expires_in_s float8[] (as above), $10 workers text[] (of each
 --          job), $11 topics text[] that they serve, $12 lease_s float8, $13 traceparents text[] (of
 --          each job, as above), $14 witness uuid, $15 its counter bigint, $16 epoch int, $17 start of the server
 --          timestamptz, $18 table oid (of the fence, as of claim_jobs), $19 now
--- Guard:   the primary key, as above, and the fence, as of claim_jobs: without it nothing is RUNNING; what is RUNNING at once is what a claim could take: of a topic that they serve, not paused,
---          not expired. The others are PENDING. That nothing else waits for these places is up to the caller.
--- Returns: the jobs, as claim_jobs does where that is not the same for all; no attempt and no worker: it is PENDING.
+-- Guard:   the primary key, as above, and the fence, as of claim_jobs. A job is RUNNING at once only if a claim could take it: the fence
+--          holds, its topic is served and not paused, it has not expired. Else it is PENDING. The caller makes sure that no job waits for these seats.
+-- Returns: the jobs, with the columns of claim_jobs that differ between them; attempt and worker are NULL: it is PENDING.
 WITH clock AS MATERIALIZED (SELECT coalesce($19, clock_timestamp()) AS at), fence AS MATERIALIZED (
     SELECT e.attempts_floor, e.first_id FROM (SELECT n.* FROM pulse.epochs n ORDER BY n.epoch DESC LIMIT 1) AS e
     WHERE ($14::uuid IS NULL OR (e.epoch = $16 AND pg_postmaster_start_time() = $17 AND EXISTS (

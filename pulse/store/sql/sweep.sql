@@ -1,13 +1,13 @@
--- What the watchdog does in its sweeps: it ends lapsed leases, expires jobs that were not started in time, and deletes old ones.
+-- Sweeps of the watchdog: it ends lapsed leases, expires jobs that were not started in time, and deletes old ones.
 
 
 -- name: mark_sweep :one
--- What:    a watchdog begins to sweep: note when, and say when the sweep before it was, whichever watchdog made it. After
---          a gap nobody may reap for a while: that is noted too, for those who see no gap because this one's mark is new;
---          never for longer than that while, however far the clock was set back since.
--- Args:    $1 gap_s float8: the longest that is none, $2 wait_s float8: how long to wait after one, $3 now
--- Guard:   the row's lock: of two that begin at once one waits, and sees the other's mark. And the lock of the table that a
---          heartbeat takes: while nobody can extend a lease no mark is made either, so that this is a gap to everybody.
+-- What:    a watchdog begins a sweep: store the time, and return when the last sweep of any watchdog was. After a gap no
+--          watchdog may end attempts for a while: that is stored too, since the others see no gap after this mark;
+--          the wait never exceeds wait_s, however far the clock was set back since.
+-- Args:    $1 gap_s float8: a longer time between sweeps is a gap, $2 wait_s float8: how long to wait after one, $3 now
+-- Guard:   the row's lock: of two that begin at once one waits, and sees the other's mark. And the table lock that a
+--          heartbeat takes: while no lease can be extended no mark is made either, so that every watchdog sees a gap.
 -- Returns: seconds since the newest mark, the database's time in Unix seconds, seconds until sweeps may reap (0: now).
 WITH writable AS (
     UPDATE pulse.jobs j SET lease_until = j.lease_until WHERE false
@@ -28,7 +28,7 @@ ON CONFLICT (host, boot, pidns) DO UPDATE SET seen_at = clock_timestamp();
 
 
 -- name: host_boots :many
--- What:    the boots of a host, and how long ago each was seen: a boot that was last seen before this kernel started is over.
+-- What:    the boots of a host, and how long ago each was seen: one last seen before this kernel started has ended.
 -- Args:    $1 host, $2 now.   Guard: none: reads.   Returns: boot, seen_ago_s.
 SELECT h.boot, extract(epoch FROM coalesce($2, clock_timestamp()) - max(h.seen_at))::float8 AS seen_ago_s
 FROM pulse.hosts h WHERE h.host = $1 GROUP BY h.boot;
@@ -36,8 +36,8 @@ FROM pulse.hosts h WHERE h.host = $1 GROUP BY h.boot;
 
 -- name: lapsed_attempts :many
 -- What:    RUNNING jobs whose lease has lapsed: what the watchdog ends as lease_expired.
--- Args:    $1 limit int, $2 workers text[] that are looked after otherwise, $3 now
--- Guard:   none: reads; end_attempts looks at the lease again.   Returns: id, attempt, worker, sorted by id.
+-- Args:    $1 limit int, $2 workers text[] to leave out, $3 now
+-- Guard:   none: reads; end_attempts checks the lease again.   Returns: id, attempt, worker, sorted by id.
 SELECT uuid_send(l.id) AS id, l.attempts, l.locked_by FROM (
     SELECT j.id, j.attempts, j.locked_by FROM pulse.jobs j
     WHERE j.status = 'RUNNING' AND j.lease_until < coalesce($3, clock_timestamp()) AND j.locked_by <> ALL ($2::text[])
@@ -50,7 +50,7 @@ ORDER BY l.id;
 -- Args:    $1 limit int, $2 now
 -- Guard:   status and expires_at, not set aside, under SKIP LOCKED (what is being claimed or canceled now is looked at again a second later),
 --          and status again in the UPDATE.
--- Returns: how many. Their history gets an attempt 0: none was made.
+-- Returns: how many. Their history gets an attempt 0, which stands for no attempt.
 --          The partial index holds only jobs that may expire, so all others cost nothing.
 WITH late AS (
     SELECT j.id FROM pulse.jobs j
@@ -80,14 +80,14 @@ ORDER BY j.expires_at LIMIT 1;
 
 
 -- name: forget_jobs :one
--- What:    delete, of a window of the primary key, the jobs that have ended long enough ago, with their history.
--- Args:    $1 from uuid, $2 window int, $3 keep_s float8 (completed, canceled), $4 keep_dead_s float8, for topics that have
---          none of their own, $5 now
--- Guard:   status and completed_at, in the DELETE itself: whoever retries a job first keeps it. The lock of a row that no other role
---          may lock (an advisory lock anybody may take who may connect): one at a time.
--- Returns: mine (false: somebody else is at it, and nothing was done), walked, gone, last: the last id of the window,
---          first_left: the first one that is still there (both NULL where there is none).
---          EXCEPT, not NOT IN: that compares each with all others (200 ms), since the planner takes them for too many to hash.
+-- What:    delete the old jobs in a window of the primary key, with their history.
+-- Args:    $1 from uuid, $2 window int, $3 keep_s float8 (completed, canceled), $4 keep_dead_s float8, for topics without
+--          their own, $5 now
+-- Guard:   status and completed_at, in the DELETE itself: a retry that comes first keeps the job. One process at a time, by the
+--          lock of a row that no other role may lock (any role that connects could take an advisory lock).
+-- Returns: mine (false: another process is deleting, and nothing was done), walked, gone, last: the last id of the window,
+--          first_left: the first id that was not deleted (both NULL if there is none).
+--          EXCEPT, not NOT IN: that compares all pairs (200 ms), since the planner expects too many to hash.
 --          No index holds completed_at, which would cost each completion a tenth: the primary key is walked instead.
 WITH mine AS MATERIALIZED (
     SELECT true AS mine FROM pulse.retention_mark FOR UPDATE SKIP LOCKED
@@ -118,7 +118,7 @@ SELECT uuid_send(j.id) AS id FROM pulse.jobs j WHERE j.id >= $1 ORDER BY j.id LI
 
 
 -- name: note_retention :exec
--- What:    how far the deleting of old jobs has got: a round begins, goes on or ends.
+-- What:    store how far retention has got: a round begins, goes on or ends.
 -- Args:    $1 walked bigint and $2 gone bigint since this was noted last, $3 begins boolean, $4 ends boolean, $5 now
 -- Guard:   the row's lock.   Returns: nothing.
 UPDATE pulse.retention_mark m
@@ -132,14 +132,14 @@ SET stepped_at = coalesce($5, clock_timestamp()), began_at = CASE WHEN $3 THEN c
 
 
 -- name: retention_progress :one
--- What:    how far the deleting of old jobs has got.   Args: none.   Guard: none: reads.   Returns: the row.
+-- What:    how far retention has got.   Args: none.   Guard: none: reads.   Returns: the row.
 SELECT m.stepped_at, m.began_at, m.walked, m.gone, m.ended_at, m.last_began_at, m.last_walked, m.last_gone, m.total_gone
 FROM pulse.retention_mark m;
 
 
 -- name: forget_actions :one
--- What:    delete what operators did long ago.   Args: $1 keep_s float8, $2 limit int, $3 now
--- Guard:   the time, in the DELETE; under SKIP LOCKED: another server may be at it.   Returns: how many.
+-- What:    delete old audit entries.   Args: $1 keep_s float8, $2 limit int, $3 now
+-- Guard:   the time, in the DELETE; under SKIP LOCKED: another server may delete, too.   Returns: how many.
 WITH old AS (
     SELECT a.id FROM pulse.audit a WHERE a.at < coalesce($3, clock_timestamp()) - $1 * interval '1 second'
     ORDER BY a.at LIMIT $2 FOR UPDATE SKIP LOCKED

@@ -1,9 +1,9 @@
--- The gate that pauses dispatch, and the policies of topics, handlers and the server.
+-- The gate (the switch that pauses dispatch), and the policies of topics, handlers and the server.
 
 
 -- name: get_gate :many
--- What:    what is paused.   Args: $1 now.   Guard: none: reads.
--- Returns: topic ('' for the whole), reason, paused_at, paused_by, paused_until; and left_s: seconds until that, NULL without.
+-- What:    the topics that are paused.   Args: $1 now.   Guard: none: reads.
+-- Returns: topic ('': everything), reason, paused_at, paused_by, paused_until; and left_s: seconds until that, NULL without.
 SELECT g.topic, g.reason, g.paused_at, g.paused_by, g.paused_until,
     extract(epoch FROM g.paused_until - coalesce($1, clock_timestamp()))::float8 AS left_s
 FROM pulse.dispatch_control g
@@ -11,10 +11,10 @@ WHERE g.paused AND (g.paused_until IS NULL OR g.paused_until > coalesce($1, cloc
 
 
 -- name: pause_dispatch :one
--- What:    close the gate of a topic, '' for the whole.
+-- What:    pause a topic; '' pauses everything.
 -- Args:    $1 topic, $2 reason or NULL, $3 who or NULL, $4 until float8 (Unix) or NULL, $5 for_s float8 or NULL, $6 now
--- Guard:   the primary key: one row per topic; a second pause keeps the first one's time and, without one of its own, its
---          reason, as long as that is in force; who and until when are the newer one's.   Returns: topic.
+-- Guard:   the primary key: one row per topic; while a pause is in force, a second one keeps its time and, unless it has its
+--          own, its reason; paused_by and paused_until are replaced.   Returns: topic.
 WITH changed AS (
     INSERT INTO pulse.dispatch_control AS g (topic, paused, reason, paused_at, paused_by, paused_until)
     VALUES ($1, true, $2, coalesce($6, clock_timestamp()), $3,
@@ -30,7 +30,7 @@ SELECT topic, pulse.tell('pulse_gate', topic)::text AS told FROM changed;
 
 
 -- name: expire_pauses :many
--- What:    clear pauses whose time is over; the claim does not wait for that.
+-- What:    clear pauses whose time is over; claims do not wait for that.
 -- Args:    $1 now
 -- Guard:   the time, in the UPDATE itself: one that was prolonged meanwhile stays.   Returns: topic, reason, paused_by.
 WITH over AS (
@@ -46,7 +46,7 @@ SELECT topic, reason, paused_by, pulse.tell('pulse_gate', topic)::text AS told F
 
 
 -- name: resume_dispatch :one
--- What:    open the gate of a topic again.   Args: $1 topic.   Guard: the primary key.   Returns: topic, when it was paused.
+-- What:    resume a topic.   Args: $1 topic.   Guard: the primary key.   Returns: topic, when it was paused.
 WITH changed AS (
     UPDATE pulse.dispatch_control g
     SET paused = false, reason = NULL, paused_at = NULL, paused_by = NULL, paused_until = NULL
@@ -56,13 +56,13 @@ SELECT topic, pulse.tell('pulse_gate', topic)::text AS told FROM changed;
 
 
 -- name: notify_work :exec
--- What:    tell the dispatchers of all hosts that there is work.
--- Args:    $1 who says so.   Guard: none: a hint, never in a transaction with anything else, so that no commit waits for it.   Returns: nothing.
+-- What:    notify the dispatchers of all hosts that there is work.
+-- Args:    $1 sender.   Guard: none: a hint, in a transaction of its own, so that no commit waits for it.   Returns: nothing.
 SELECT pulse.tell('pulse_work', $1);
 
 
 -- name: note_handlers :exec
--- What:    remember what a worker said of its handlers; the last hello wins.
+-- What:    store what a worker declares of its handlers; the last hello wins.
 -- Args:    $1 names text[] (sorted), $2 topics text[], $3 max_attempts int[], $4 timeout_s float8[], $5 max_crashes int[],
 --          $6 stall_s float8[], $7 backoff text[] (same length)
 -- Guard:   rows in name order; unchanged rows are written at most once a minute.   Returns: nothing.
@@ -81,7 +81,7 @@ WHERE (h.topic, h.max_attempts, h.timeout_s, h.max_crashes, h.stall_s, h.backoff
 
 -- name: set_server_defaults :exec
 -- What:    write this server's defaults into the row '' of pulse.topics.
--- Args:    $1 max_attempts int, $2 max_crashes int, $3 backoff text (quadratic is what is done without one: NULL)
+-- Args:    $1 max_attempts int, $2 max_crashes int, $3 backoff text (NULL: quadratic)
 -- Guard:   the primary key; unchanged values write nothing.   Returns: nothing.
 INSERT INTO pulse.topics AS t (topic, max_attempts, max_crashes, backoff) VALUES ('', $1, $2, nullif($3, 'quadratic'))
 ON CONFLICT (topic) DO UPDATE
@@ -108,14 +108,14 @@ FROM pulse.topics t WHERE $1::text IS NULL OR t.topic > $1 ORDER BY t.topic LIMI
 
 
 -- name: handlers_of_topic :many
--- What:    handlers whose jobs wait in a topic, where no submit says otherwise: what they declare goes before its policy.
--- Args:    $1 topic.   Guard: none: reads.   Returns: name and what is declared.
+-- What:    handlers whose jobs wait in a topic by default: their options win over its policy.
+-- Args:    $1 topic.   Guard: none: reads.   Returns: name and the declared options.
 SELECT h.name, h.max_attempts, h.max_crashes, h.timeout_s, h.stall_s, h.backoff
 FROM pulse.handlers h WHERE coalesce(h.topic, 'default') = $1 ORDER BY h.name LIMIT 1000;
 
 
 -- name: live_policies :many
--- What:    what servers keep in memory of the policies.   Args: none.   Guard: none: reads.   Returns: the topics that have some of it.
+-- What:    the options that servers keep in memory.   Args: none.   Guard: none: reads.   Returns: the topics that set one.
 SELECT t.topic, t.stall_s, t.lease_s, t.retention_s, t.retention_dead_s, t.ageing_s FROM pulse.topics t
 WHERE t.stall_s IS NOT NULL OR t.lease_s IS NOT NULL OR t.retention_s IS NOT NULL OR t.retention_dead_s IS NOT NULL OR t.ageing_s IS NOT NULL
 ORDER BY t.topic;

@@ -163,11 +163,9 @@ def test_nothing_is_left_of_a_pool(trial: Trial) -> None:
 
 
 def own_workers(site: Site) -> set[int]:
-    """Handler processes of the supervisor's pool."""
     foreign = {pid for pool in site.pools for pid in pool.workers()}
     return set(site.workers()) - foreign
 
 
 def resident_bytes(pid: int) -> int:
-    """What a process has in memory."""
     return int(Path(f"/proc/{pid}/statm").read_text("ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")

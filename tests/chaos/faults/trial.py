@@ -28,13 +28,7 @@ F = TypeVar("F", bound=Fault)
 
 
 class Trial:
-    """
-    The system, and what one test does to it.
-
-    Args:
-        site: It runs.
-        load: It is at rest.
-    """
+    """The system, and what one test does to it."""
 
     def __init__(self, site: Site, load: Load) -> None:
         self.site = site
@@ -73,13 +67,11 @@ class Trial:
         assert innocents == []
 
     def _work(self) -> None:
-        """Wait until the load has got something done."""
         target = self.load.acked + ENOUGH
         until(lambda: self.load.acked >= target, "jobs are submitted", WAIT_S)
 
     @contextlib.contextmanager
     def suffering(self, kind: type[F]) -> Iterator[F]:
-        """One fault for the block."""
         fault = kind(self.site, random.Random(SEED))
         try:
             fault.inject()
@@ -95,13 +87,7 @@ class Trial:
 
 
 class Held:
-    """
-    Jobs that have started and wait.
-
-    Args:
-        site: Where.
-        count: How many.
-    """
+    """Jobs that have started and wait."""
 
     def __init__(self, site: Site, count: int) -> None:
         self._site = site
@@ -112,7 +98,6 @@ class Held:
         self.starts: list[Line] = [site.wait_started(job) for job in self.jobs]
 
     def of(self, pid: int) -> list[UUID]:
-        """Those that run in that process."""
         return [line.job for line in self.starts if line.pid == pid]
 
     def open(self) -> None:

@@ -59,13 +59,7 @@ class Orders(msgspec.Struct, frozen=True):
 
 
 class Attack:
-    """
-    The attack of one process.
-
-    Args:
-        orders: What to do.
-        tell: Called with what is to be known.
-    """
+    """The attack of one process."""
 
     def __init__(self, orders: Orders, tell: Callable[[dict[str, object]], None]) -> None:
         self._orders = orders
@@ -76,7 +70,6 @@ class Attack:
         self._begun = 0
 
     async def run(self) -> None:
-        """Attack until all is sent."""
         async with asyncio.TaskGroup() as tasks:
             telling = tasks.create_task(self._report())
             async with asyncio.TaskGroup() as slots:
@@ -132,7 +125,6 @@ class Attack:
 
 
 def main() -> None:
-    """Attack as told."""
     orders = msgspec.json.decode(sys.argv[1], type=Orders)
 
     def tell(what: dict[str, object]) -> None:

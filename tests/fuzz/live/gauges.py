@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from tests.support.waiting import until
 
 _KIB: Final = 1024
 SETTLE_S: Final = 20.0  # a connection that is half open is closed by then
@@ -16,13 +17,7 @@ SETTLE_S: Final = 20.0  # a connection that is half open is closed by then
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """
-    What one process has.
-
-    Attributes:
-        sockets: Its descriptors that are sockets.
-        fds: All of them.
-    """
+    """What one process has."""
 
     rss_bytes: int
     fds: int
@@ -45,24 +40,18 @@ def use(pid: int) -> Use:
 
 
 def uses(pids: Mapping[str, int]) -> dict[str, Use]:
-    """Of each of these."""
     return {name: use(pid) for name, pid in pids.items()}
 
 
 def settled(pids: Mapping[str, int], before: Mapping[str, Use], room: int) -> dict[str, Use]:
     """Of each as soon as their descriptors are about as many as before, or when that does not come true."""
-    deadline_s = time.monotonic() + SETTLE_S
-    while True:
-        now = uses(pids)
-        if all(now[name].fds <= before[name].fds + room for name in pids) or time.monotonic() > deadline_s:
-            return now
-        time.sleep(0.2)
+    with contextlib.suppress(AssertionError):
+        until(lambda: all(use(pid).fds <= before[name].fds + room for name, pid in pids.items()), "", SETTLE_S)
+    return uses(pids)
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A time of the monotonic clock."""
-
     begin_s: float
     end_s: float
 

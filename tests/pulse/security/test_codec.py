@@ -40,7 +40,6 @@ class Reversed:
     id = "reversed"
 
     def encode(self, name: str, text: str) -> str:
-        """The name and the text, backwards."""
         return f"{name}:{text[::-1]}"
 
     def decode(self, name: str, data: str) -> str:
@@ -50,10 +49,7 @@ class Reversed:
 
 
 class Broken(Reversed):
-    """Fails with words that nobody may see."""
-
     def encode(self, name: str, text: str) -> str:
-        """Never."""
         raise RuntimeError(f"{name} {text} {SECRET}")
 
 
@@ -85,12 +81,10 @@ def test_what_is_no_envelope_stays(value: Any) -> None:
     '{"$pulse"', None,
 ])  # fmt: skip
 def test_what_is_not_encrypted(text: str | None) -> None:
-    """Nor is text that is no JSON, or none at all."""
     assert sealed_by(text) is None
 
 
 def test_who_cannot_read() -> None:
-    """Without codec, with another one, with another key, or for another handler: told, without the secret."""
     sealed = json_text.loads(seal(Reversed(), "n", json.dumps({"card": SECRET})))
     other = FernetCodec(new_key())
     fernet = json_text.loads(seal(FernetCodec(new_key()), "n", '{"card": 1}'))
@@ -114,7 +108,6 @@ def test_who_cannot_read() -> None:
     "bad", [object(), "fernet", type("NoId", (Reversed,), {"id": 7})(), type("Upper", (Reversed,), {"id": "A"})()]
 )
 def test_what_is_no_codec(bad: Any) -> None:
-    """Is refused where it is given: by the app and by both clients."""
     for give in (lambda: App(codec=bad), lambda: connect(codec=bad), lambda: checked(bad)):
         with pytest.raises(ConfigError, match="codec"):
             give()
@@ -132,7 +125,6 @@ def test_keys_are_changed() -> None:
 
 
 def test_where_keys_come_from(tmp_path: Path) -> None:
-    """From an environment variable or a file, newest first; what is wrong is told without a key."""
     old, new = new_key(), new_key()
     data = FernetCodec(old).encode("n", "1")
     file = tmp_path / "keys"
@@ -201,15 +193,12 @@ def test_what_a_client_reads() -> None:
 
 
 class Kept:
-    """A link that keeps what it is told."""
-
     lease_lost = cancelled = False
 
     def __init__(self) -> None:
         self.told: list[str] = []
 
     def progress(self, text: str) -> None:
-        """Told."""
         self.told.append(text)
 
     checkpoint = progress

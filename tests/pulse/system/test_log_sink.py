@@ -39,7 +39,6 @@ FAR: Final = 1 << 30  # beyond every other file of this process: so much a file 
 
 
 def told(count: int) -> bytes:
-    """The line with the count."""
     return b"dropped %d\n" % count
 
 
@@ -63,7 +62,6 @@ def make() -> Iterator[Make]:
 
 @pytest.fixture(params=["pipe", "socket", "pipe of another user"])
 def ends(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[int, Reader]]:
-    """A small stream that somebody may read, of each kind."""
     if request.param == "socket":
         near, far = socket.socketpair()
         near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, PIPE_BYTES)
@@ -79,22 +77,18 @@ def ends(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
 
 
 def refuse(*_: object) -> int:
-    """As the kernel answers whoever opens what is not theirs."""
     raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
 
 def refuse_thread(*_: object) -> int:
-    """As a machine with too many."""
     raise RuntimeError("can't start new thread")
 
 
 def has_thread(sink: Sink) -> bool:
-    """Whether its thread runs."""
     return sink._runs
 
 
 def fill(fd: int) -> None:
-    """Until nothing can be written there any more, by somebody else."""
     os.set_blocking(fd, False)
     with contextlib.suppress(BlockingIOError):
         while os.write(fd, b"."):
@@ -103,7 +97,6 @@ def fill(fd: int) -> None:
 
 
 def dropped_of(text: bytes) -> int:
-    """How many lines were dropped, as the stream itself says."""
     return sum(int(line.split()[1]) for line in text.splitlines() if line.startswith(b"dropped"))
 
 
@@ -158,7 +151,6 @@ def test_who_writes_fast_waits_for_who_reads_fast(make: Make, monkeypatch: pytes
 
 
 def test_lines_of_threads_are_whole(make: Make, ends: tuple[int, Reader]) -> None:
-    """Several threads write at once: nobody's line comes into another's."""
     fd, reader = ends
     sink = make(fd)
     mine = [b"%d" % number * 50 + b"\n" for number in range(4)]
@@ -218,7 +210,6 @@ def test_a_disk_has_room_again(make: Make, file: tuple[int, Path, Callable[[int]
 
 
 def test_the_count_is_not_lost_with_its_line(make: Make, file: tuple[int, Path, Callable[[int], None]]) -> None:
-    """Where the line fits and the count does not, the count is told later."""
     fd, _, limit = file
     sink = make(fd)
     limit(10)
@@ -265,7 +256,6 @@ def test_a_disk_hangs(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_who_runs_handlers_writes_files_itself(tmp_path: Path) -> None:
-    """What a handler prints costs no other thread."""
     log = tmp_path / "log"
     with log.open("wb") as file:
         sink = Sink(file.fileno(), told, files_at_once=True)
@@ -365,7 +355,6 @@ def test_a_thread_that_has_room_ends_for_a_fork(make: Make, monkeypatch: pytest.
 
 
 def test_a_thread_that_waits_for_lines_ends_for_a_fork(make: Make, tmp_path: Path) -> None:
-    """It would wait a second for more."""
     with (tmp_path / "log").open("wb") as file:
         sink = make(file.fileno())
         sink.write(LINE)
@@ -379,7 +368,6 @@ def test_a_thread_that_waits_for_lines_ends_for_a_fork(make: Make, tmp_path: Pat
 
 
 def test_no_room_for_a_thread(make: Make, ends: tuple[int, Reader], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where none can be started the lines are counted, and nobody fails."""
     fd, reader = ends
     monkeypatch.setattr(_thread, "start_new_thread", refuse_thread)
     sink = make(fd)

@@ -28,13 +28,11 @@ log = structlog.get_logger()
 
 
 def run(code: str, *, out: int, err: int) -> int:
-    """A program that logs, to its end; its exit code."""
     words = [sys.executable, "-c", PROGRAM + code]
     return subprocess.run(words, stdout=out, stderr=err, timeout=DEADLINE_S, check=False).returncode
 
 
 def test_last_words(tmp_path: Path) -> None:
-    """Whatever the log is, what a process says before it ends is there, also before its traceback."""
     code = "log.info('first'); print('second'); sys.stdout.close(); log.info('third'); print('fo', end=''); 1 / 0"
     with (tmp_path / "log").open("wb") as log:
         assert run(code, out=log.fileno(), err=log.fileno()) == 1
@@ -181,7 +179,6 @@ os.wait()
 
 
 def test_what_standard_output_loses_is_told_on_standard_error(tmp_path: Path) -> None:
-    """There it is one of many events, and has the name of the stream."""
     code = "for _ in range(100): print('x' * 6000)\nlog.info('printed'); sys.stdin.read(1)"
     read, write = os.pipe()
     reader, log = Reader(read), tmp_path / "log"
@@ -202,7 +199,6 @@ def test_what_standard_output_loses_is_told_on_standard_error(tmp_path: Path) ->
 
 @pytest.mark.parametrize("closed", ["1", "2", "1 2"])
 def test_closed_streams(closed: str, tmp_path: Path) -> None:
-    """A program whose streams were closed before it began runs, and takes nothing else for them."""
     closing = " ".join(f"{fd}>&-" for fd in closed.split())
     code = PROGRAM + "print('out'); log.info('err')\nopen(sys.argv[1], 'w').write('done')"
     mark = tmp_path / "mark"

@@ -32,7 +32,6 @@ time.sleep(60)
 
 
 def test_a_daemon_is_found_by_its_mark() -> None:
-    """One in a session of its own, whose parents are gone, is killed; one with another mark is not."""
     mark, other = process_tree.new_mark(), process_tree.new_mark()
     daemons: list[psutil.Process] = []
     for one in (mark, other):
@@ -75,7 +74,6 @@ def test_a_tree_is_not_over_while_nobody_can_look() -> None:
 
 
 def test_what_cannot_be_looked_at_is_not_dead() -> None:
-    """A living process is alive, and a dead one dead, also where no descriptor is free to look."""
     gone = subprocess.Popen([sys.executable, "-c", ""])
     named = [(pid, processes.start_time(pid)) for pid in (os.getpid(), gone.pid)]
     gone.wait()
@@ -200,7 +198,6 @@ def forking(monkeypatch: pytest.MonkeyPatch) -> Iterator[Forking]:
 
 @pytest.mark.parametrize("forks", [0, 1, 3])
 def test_what_forks_while_it_is_killed_dies_too(forking: Forking, forks: int) -> None:
-    """However often: whatever the last look has not seen, the next one finds; each is counted once."""
     forking.left = forks
     forking.start()
     assert process_tree.kill_tree(forking.mark) == forks + 1
@@ -224,12 +221,10 @@ class Forking:
         self._send_signal = send_signal
 
     def start(self) -> None:
-        """Another one."""
         self.processes.append(subprocess.Popen(["sleep", "60"], env={process_tree.MARK: self.mark}))
         until(lambda: process_tree.mark_of(self.processes[-1].pid) == self.mark, "its environment")
 
     def send_signal(self, pidfd: int, number: int) -> None:
-        """Each of these forks once."""
         about = Path(f"/proc/self/fdinfo/{pidfd}").read_text()
         if self.left and f"\nPid:\t{self.processes[-1].pid}\n" in about:
             self.left -= 1
@@ -238,7 +233,6 @@ class Forking:
 
 
 def test_no_mark() -> None:
-    """A process without one, or that is gone, has none."""
     assert process_tree.mark_of(2**22 + 1) is None
     with subprocess.Popen(["sleep", "60"], env={}) as process:
         assert process_tree.mark_of(process.pid) is None
@@ -327,7 +321,6 @@ def test_an_empty_environment_is_not_waited_for(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_an_empty_mark_is_none() -> None:
-    """A variable that somebody has emptied marks nobody."""
     with subprocess.Popen(["sleep", "60"], env={process_tree.MARK: ""}) as process:
         found = process_tree.mark_of(process.pid)
         process.kill()
@@ -396,7 +389,6 @@ def test_its_own_tree_is_spared(orphaned: str, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.usefixtures("orphaned")
 def test_who_has_no_mark_is_no_orphan() -> None:
-    """Whatever the mark of the one who looks."""
     process_tree.kill_orphans()
 
 

@@ -53,7 +53,6 @@ def test_threads_of_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_process_that_is_gone() -> None:
-    """It has no groups, no children and nothing pending; nobody trips over that."""
     assert processes._memory_files(2**22 + 1) == []
     assert processes.threads(2**22 + 1) == []
     assert not processes.is_blocking(2**22 + 1, 2**22 + 1, 1)

@@ -20,12 +20,10 @@ INSIDE = 299  # the code of what has passed
 
 
 async def inside(scope: Scope, receive: Receive, send: Send) -> None:
-    """Behind the door."""
     await Response(status_code=INSIDE)(scope, receive, send)
 
 
 def browser(*, enter: bool = True, **options: Any) -> Browser:
-    """Before a door."""
     site = site_of(**options)
     made = Browser(Guard(inside, site), site)
     if enter:
@@ -50,7 +48,6 @@ async def test_names_that_it_may_be_called_by() -> None:
 
 
 async def test_pages_need_a_session() -> None:
-    """Without one there is the login, and what its page is made of."""
     at = browser(enter=False)
     got = await at.ask("GET", "/jobs?topic=a%20b")
     assert (got.status, got.headers["location"]) == (303, "/login?next=%2Fjobs%3Ftopic%3Da%2520b")
@@ -112,7 +109,6 @@ async def test_nothing_is_read_of_strangers() -> None:
 
 
 async def test_forms_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In bytes, in fields and in time; what is no form is refused in words."""
     at = browser()
     assert at.session is not None
     token = b"csrf=" + at.session.token.encode() + b"&"
@@ -172,7 +168,6 @@ async def test_a_unix_socket_knows_who_it_is(tmp_path: Path) -> None:
 
 
 async def test_every_answer_is_hardened() -> None:
-    """Pages, refusals and files: no frame, no script of others, nothing kept by the browser but files."""
     at = browser()
     answers: list[Got] = [
         await at.ask("GET", "/gate"),

@@ -33,8 +33,6 @@ _ESCAPES: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A command that has ended."""
-
     code: int
     out: str
     err: str
@@ -42,7 +40,6 @@ class Done:
 
     @property
     def document(self) -> object:
-        """The JSON document on stdout, and nothing but one."""
         return msgspec.json.decode(self.out)
 
     @property

@@ -32,8 +32,6 @@ _REQUEST_BYTES: Final = 100_000
 
 
 class Request(NamedTuple):
-    """What is to run."""
-
     words: list[str]
     env: dict[str, str]
     cwd: str

@@ -55,7 +55,6 @@ class Pool:
 
     @property
     def pid(self) -> int:
-        """Of the parent."""
         return self.process.pid
 
     @property
@@ -96,8 +95,6 @@ class Whole(system.System):
 
     def __init__(self, dsn: str | None, directory: Path, env: Mapping[str, str], options: Sequence[str] = ()) -> None:
         super().__init__(dsn or "", directory, clean_environment(**env), options)
-        self.directory = directory
-        self.errors = self._errors
         self.env = {
             **self._env,
             "PULSE_RUNTIME_DIR": str(self.runtime_dir),
@@ -117,22 +114,7 @@ class Whole(system.System):
         self.dsn = dsn
         self._command[self._command.index("--dsn") + 1] = dsn
 
-    def spawn(self, *options: str) -> subprocess.Popen[bytes]:
-        """Start it, without waiting for anything."""
-        assert self.process is None
-        with self.errors.open("ab") as sink:
-            self.process = subprocess.Popen(
-                [*self._command, *options],
-                env=self.env,
-                stdin=subprocess.DEVNULL,
-                stdout=sink,
-                stderr=sink,
-                cwd=self.directory,
-            )
-        return self.process
-
     def close(self) -> None:
-        """Leave nothing behind, whatever happened."""
         with contextlib.ExitStack() as stack:
             stack.callback(super().close)
             stack.callback(self._stack.close)
@@ -203,13 +185,10 @@ class Whole(system.System):
         return until(look, f"{event} of attempt {attempt} of {job}", within_s)[0]
 
     def row_text(self, job: UUID) -> str:
-        """A job's whole row."""
         return str(self.rows("SELECT to_jsonb(job)::text FROM pulse.jobs job WHERE id = $1", job)[0][0])
 
 
 class Jobs:
-    """A blocking client, and waiting for jobs."""
-
     def __init__(self, client: pulse.Client) -> None:
         self.client = client
         self.submit = client.submit
@@ -240,10 +219,12 @@ def _entry(row: dict[str, object]) -> Entry:
 @contextmanager
 def place(dsn: str | None, options: Sequence[str] = (), **settings: str) -> Iterator[Whole]:
     """A place for a system, with nothing running in it yet."""
-    with system.short_directory() as directory:
-        directory.chmod(0o711)  # as root, the embedded PostgreSQL runs as another user, who has to get through
-        with contextlib.closing(Whole(dsn, directory, settings, options)) as whole:
-            yield whole
+    # As root, the embedded PostgreSQL runs as another user, who has to get through.
+    with (
+        system.short_directory(0o711) as directory,
+        contextlib.closing(Whole(dsn, directory, settings, options)) as whole,
+    ):
+        yield whole
 
 
 def clean_environment(**more: str) -> dict[str, str]:
@@ -277,7 +258,6 @@ def run(
 
 
 def rows_of(value: object) -> list[Body]:
-    """A list of maps, as the wire has it."""
     assert isinstance(value, list)
     return value
 
@@ -298,5 +278,4 @@ def measured(what: str, value: float, unit: str = "s") -> float:
 
 
 def since(start_s: float) -> float:
-    """Seconds since then, monotonic."""
     return time.monotonic() - start_s

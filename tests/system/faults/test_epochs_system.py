@@ -35,7 +35,6 @@ def runs_again(whole: Whole, back_s: float, within_s: float = SPEED_S) -> None:
 
 
 def more(whole: Whole, count: int) -> None:
-    """So many jobs begin."""
     before = len(starts(whole))
     until(lambda: len(starts(whole)) > before + count, "jobs run")
 

@@ -21,8 +21,8 @@ from pulse_actors.dispatcher.workers.health import Condition, condition_of, quie
 from pulse_actors.dispatcher.workers.records import BACKLOG_BYTES, HeldJob, RegisteredWorker, WorkerFacts
 from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 from pulse_actors.shared import identity as identities
-from tests.actors.dispatcher.workers.test_registry import Wire
 from tests.support.store.claim_parts import claim_parts
+from tests.support.store.recovery_kit import Wire
 
 JOB: Final = bytes(15) + b"1"
 OTHER: Final = bytes(15) + b"2"

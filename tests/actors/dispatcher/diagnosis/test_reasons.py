@@ -71,7 +71,7 @@ def test_nothing_is_in_the_way() -> None:
     ready = only(known=known)
     assert (ready.code, ready.details["free"], ready.advice) == ("ready", 3, "Ask again.")
     assert ready.text == (
-        "Nothing is in the way: it is due since 2030-03-17T17:46:39Z (1 s ago), and workers have 3 free places. "
+        "Nothing blocks it: it is due since 2030-03-17T17:46:39Z (1 s ago), and workers have 3 free places. "
         "It should start within 0.5 s."
     )
     assert "log" in only(next_run_at=NOW - 10).advice

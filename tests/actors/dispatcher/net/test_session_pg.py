@@ -60,8 +60,6 @@ USER: Final = 12345  # a uid that owns nothing here
 
 
 class Line(Wire):
-    """A connection that keeps what is sent."""
-
     __slots__ = ("begun", "heard_out", "limits", "relieved")
 
     limits: RequestLimits
@@ -76,7 +74,6 @@ class Line(Wire):
         """It has said nothing."""
 
     async def while_alive(self, wait: Callable[[], Awaitable[None]]) -> bool:
-        """It lives."""
         await wait()
         return True
 
@@ -86,7 +83,6 @@ class Line(Wire):
         begun: MemoryBudget | None = None,
         relieved: Callable[[], None] | None = None,
     ) -> None:
-        """Its frames may be long."""
         self.begun, self.relieved = begun, relieved
 
 
@@ -94,7 +90,6 @@ class Lobby(Floor):
     """A floor with a door."""
 
     def services(self, store: Store | None = None) -> PeerServices:
-        """All that is behind it."""
         claims = (
             self.claims
             if store is None
@@ -124,10 +119,14 @@ class Lobby(Floor):
             refusal_log=RefusalLog(store),
         )
 
+    def hears(self, worker: RegisteredWorker, kind: str, *bodies: msgspec.Struct) -> None:
+        session, _ = self.peer_session()
+        for body in bodies:
+            assert session._hear_worker(worker, Frame(kind, 1, cast("Any", b"")), body)
+
     def peer_session(
         self, number: int = 1, *, peer: Peer = PEER, pidfd: int | None = None, store: Store | None = None
     ) -> tuple[PeerSession, Line]:
-        """Somebody comes."""
         line = Line()
         made = PeerSession(
             self.services(store),
@@ -142,7 +141,6 @@ class Lobby(Floor):
     async def greet(
         self, *running: tuple[bytes, int], number: int = 1, **words: Any
     ) -> tuple[RegisteredWorker, dict[str, Any]]:
-        """A worker says hello; who it is, and its welcome."""
         peer_session, line = self.peer_session(number)
         await peer_session._greet_worker(hello(*running, **words), 0)
         (welcome,) = line.bodies("welcome")
@@ -151,14 +149,12 @@ class Lobby(Floor):
 
 
 def hello(*running: tuple[bytes, int], **words: Any) -> Hello:
-    """What a worker says first."""
     refs = [JobRef(*pair) for pair in running]
     return Hello(protocol=1, role=Role.WORKER, worker=NAME, **{"topics": [TOPIC], "running": refs, **words})
 
 
 @pytest.fixture
 def lobby(store: Store, connection: Sql) -> Lobby:
-    """One where nobody is."""
     return Lobby(store, connection)
 
 
@@ -199,7 +195,6 @@ async def test_what_had_started_has_started_when_its_worker_comes_back(lobby: Lo
 
 
 async def test_a_worker_that_has_read_its_backlog_gets_more(lobby: Lobby) -> None:
-    """The claim loop does not wait for its next look."""
     peer_session, line = lobby.peer_session()
     frame = Frame("hello", 1, msgspec.Raw(msgspec.msgpack.encode(hello())))
     async with anyio.create_task_group() as tasks:
@@ -212,7 +207,6 @@ async def test_a_worker_that_has_read_its_backlog_gets_more(lobby: Lobby) -> Non
 
 @pytest.mark.parametrize("kind", ["jobs.list", "jobs.get", "jobs.cancel"])
 async def test_nobody_looks_for_who_is_gone(lobby: Lobby, monkeypatch: Patch, kind: str) -> None:
-    """What a peer had asked before it died is not worked out, thousands of pages of it; what it did is done."""
     asked = list[str]()
 
     async def answer(_context: RequestContext, _body: msgspec.Struct) -> dict[str, object]:
@@ -313,7 +307,6 @@ async def test_what_a_dead_worker_asked_holds_up_nothing(lobby: Lobby, kind: str
 
 
 async def test_a_worker_that_holds_nothing_has_just_beaten(lobby: Lobby) -> None:
-    """Leases of a claim to come begin with it; of what it came with nobody knows when they were extended."""
     began_s = time.monotonic()
     worker, _ = await lobby.greet()
     assert worker.contact.extended_s >= began_s
@@ -322,7 +315,6 @@ async def test_a_worker_that_holds_nothing_has_just_beaten(lobby: Lobby) -> None
 
 
 async def test_a_newer_hello_takes_the_place_of_an_older_one(lobby: Lobby) -> None:
-    """The older connection is told, and closed."""
     older, _ = await lobby.greet()
     newer, _ = await lobby.greet(number=2)
     assert lobby.registry.get(IDENTITY) is newer
@@ -390,7 +382,6 @@ async def test_a_hello_that_takes_too_long(lobby: Lobby, monkeypatch: Patch) -> 
 
 
 async def test_who_connects_from_here_is_watched(lobby: Lobby) -> None:
-    """By the descriptor of the very process; without one it lives by leases."""
     async with floor(lobby):
         with process() as living:
             peer = Peer(living.pid, 0, 0, 7, HOST.pidns)
@@ -446,17 +437,14 @@ async def test_whose_capacity_may_be_told(lobby: Lobby) -> None:
 
 
 async def test_what_a_heartbeat_does_not_list(lobby: Lobby) -> None:
-    """Is counted, from the last one on that listed it; a parent's heartbeat says nothing of it."""
     worker = new_worker("w")
     listed, unlisted = (bytes(16), 1), (bytes(15) + b"x", 1)
     worker.jobs.held = {listed: HeldJob("n", TOPIC), unlisted: HeldJob("n", TOPIC, unlisted=1)}
     worker.contact.beaten_s = 0.0
-    peer_session, _ = lobby.peer_session()
-    frame = Frame("heartbeat", 1, cast("Any", b""))
 
     def beat(session: bytes | None, *jobs: tuple[bytes, int]) -> None:
         body = protocol.Heartbeat(jobs=[Beat(*job) for job in jobs] if session is None else None, session=session)
-        assert peer_session._hear_worker(worker, frame, body)
+        lobby.hears(worker, "heartbeat", body)
 
     beat(b"session")
     assert worker.contact.beaten_s == 0.0
@@ -474,33 +462,26 @@ async def test_a_heartbeat_older_than_the_frame_of_a_job(lobby: Lobby) -> None:
     worker = new_worker("w")
     pair = (bytes(16), 1)
     worker.jobs.held = {pair: HeldJob("n", TOPIC, assign=2)}
-    peer_session, _ = lobby.peer_session()
     counts = list[int]()
     for assigns in (0, 1, 2, 3):
-        body = protocol.Heartbeat(jobs=[], assigns=assigns)
-        assert peer_session._hear_worker(worker, Frame("heartbeat", 1, cast("Any", b"")), body)
+        lobby.hears(worker, "heartbeat", protocol.Heartbeat(jobs=[], assigns=assigns))
         counts.append(worker.held[pair].unlisted)
     assert counts == [0, 0, 1, 2]
 
 
 async def test_a_checkpoint_is_no_heartbeat(lobby: Lobby) -> None:
-    """It is about one attempt, and says nothing of the others, but that this one has told something."""
     worker = new_worker("w")
     saved, other = (bytes(16), 1), (bytes(15) + b"x", 1)
     worker.jobs.held = {saved: HeldJob("n", TOPIC, unlisted=1), other: HeldJob("n", TOPIC)}
     worker.facts = replace(worker.facts, stalls={"n": 1.0})
     worker.contact.beaten_s = 0.0
-    peer_session, _ = lobby.peer_session()
-    body = protocol.Checkpoint(jobs=[Beat(*saved, "1")])
-    for _ in range(3):
-        assert peer_session._hear_worker(worker, Frame("checkpoint", 1, cast("Any", b"")), body)
+    lobby.hears(worker, "checkpoint", *[protocol.Checkpoint(jobs=[Beat(*saved, "1")])] * 3)
     assert (worker.held[saved].unlisted, worker.held[other].unlisted, worker.contact.beaten_s) == (1, 0, 0.0)
     assert worker.held[saved].progress_s > 0.0
     assert worker.held[other].progress_s == 0.0
 
 
 async def test_the_first_heartbeats_are_doubted(lobby: Lobby) -> None:
-    """A claim that was committed late shows then; a parent's heartbeat is none of them."""
     peer_session, _ = lobby.peer_session()
     worker = new_worker("w")
     frame = Frame("heartbeat", 1, cast("Any", b""))
@@ -580,7 +561,6 @@ async def test_a_process_brings_no_more_than_has_room(lobby: Lobby) -> None:
 
 
 async def test_no_more_brief_heartbeats_wait_than_a_pool_has_children(lobby: Lobby, monkeypatch: Patch) -> None:
-    """However many sessions it makes up."""
     monkeypatch.setattr(visiting, "MOST_BRIEF", 2)
     peer_session, _ = lobby.peer_session()
     assert peer_session._unwritten.try_reserve(2**30)
@@ -593,7 +573,6 @@ async def test_no_more_brief_heartbeats_wait_than_a_pool_has_children(lobby: Lob
 
 
 async def test_what_the_database_does_not_take_leaves_its_room(lobby: Lobby) -> None:
-    """A heartbeat is answered with an error then, and is kept no more."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         away = Store(Target(f"postgresql://pulse@127.0.0.1:{probe.getsockname()[1]}/pulse", "pulse-tests"))
@@ -607,7 +586,6 @@ async def test_what_the_database_does_not_take_leaves_its_room(lobby: Lobby) -> 
 
 
 async def test_all_connections_of_a_process_have_one_room(lobby: Lobby) -> None:
-    """With a hundred of them it would have a hundred rooms; another process has its own, and so have its workers."""
     peer_sessions: list[PeerSession] = []
     limits: list[object] = []
     rooms: list[object] = []
@@ -633,7 +611,6 @@ async def test_all_connections_of_a_process_have_one_room(lobby: Lobby) -> None:
 
 
 def dispatcher(lobby: Lobby, **more: Any) -> Dispatcher:
-    """As much of one as is looked at."""
     return cast("Dispatcher", SimpleNamespace(registry=lobby.registry, services=lobby.services(), **more))
 
 
@@ -674,7 +651,6 @@ async def test_policies_are_read_once_in_a_turn(lobby: Lobby) -> None:
 
 
 async def test_of_whom_the_kernel_can_tell(lobby: Lobby) -> None:
-    """Of processes that it numbers in this namespace, where it is to be asked at all."""
     here, elsewhere = Peer(7, 0, 0, 7, HOST.pidns), Peer(7, 0, 0, 7, HOST.pidns + 1)
     reception = Listener(lobby.services(), Settings())
     assert reception._knows(here)

@@ -15,7 +15,7 @@ from pulse_actors.dispatcher.workers.records import RegisteredWorker, WorkerFact
 from pulse_actors.dispatcher.writes import report_rows as results
 from pulse_actors.dispatcher.writes.batcher import ROW_BYTES
 from pulse_actors.dispatcher.writes.report_rows import MAX_ERROR_BYTES, PendingReport, clean, ending_of, split
-from tests.actors.dispatcher.workers.test_registry import Wire
+from tests.support.store.recovery_kit import Wire
 
 JOB = b"j" * 16
 

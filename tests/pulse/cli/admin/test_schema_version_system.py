@@ -19,7 +19,6 @@ pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.anyio]
 
 @pytest.fixture
 def empty(newest_server: Postgres) -> Iterator[str]:
-    """A database without pulse's schema."""
     with newest_server.database(installed=False) as dsn:
         yield dsn
 

@@ -112,7 +112,6 @@ def _open(terminal: Screen, site: Site, *words: str) -> None:
 
 
 def test_a_person_is_asked_first(site: Site) -> None:
-    """On a terminal it asks, says what cannot be undone, and does nothing on a no; done, it says how to undo it."""
     site.jobs(3)
     for words, question, answer, last in (
         (("cancel",), "cancel 3 jobs? [y/N]", "n", "nothing was done"),

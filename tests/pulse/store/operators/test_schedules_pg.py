@@ -9,7 +9,6 @@ from typing import Any, Final
 
 import pytest
 
-from pulse.protocol import HandlerInfo
 from pulse.store.rows import Due, Fired, Firing, Level, NewSchedule, Work, from_us, to_us
 from pulse.store.store import Store
 from pulse_actors.scheduler.catchup import firing_of
@@ -20,7 +19,6 @@ EVERY_S: Final = 60.0
 
 
 def new(**fields: Any) -> NewSchedule:
-    """A schedule that fires every minute, first at NOW."""
     base: dict[str, Any] = {
         "id": new_id(),
         "name": "n",
@@ -34,21 +32,18 @@ def new(**fields: Any) -> NewSchedule:
 
 
 def firing(schedule: NewSchedule, seconds: float = 0.0, *, more: bool = True) -> Firing:
-    """The occurrence at NOW + *seconds*."""
     cursor_us = to_us(at(seconds))
     next_us = to_us(at(seconds + EVERY_S)) if more else None
     return Firing(schedule.id, cursor_us, next_us, cursor_us)
 
 
 async def cursor(connection: Sql, schedule: NewSchedule) -> tuple[Any, Any]:
-    """The cursor and the newest occurrence that fired."""
     sql = "SELECT next_run_at, last_run_at FROM pulse.schedules WHERE id = $1"
     row = found_of(await connection.fetchrow(sql, schedule.id.hex()))
     return tuple(row)
 
 
 async def only_job(connection: Sql) -> Row:
-    """The one job that there is."""
     [row] = await connection.fetch("SELECT *, NULL AS status FROM pulse.jobs")
     return dict(row)
 
@@ -104,7 +99,6 @@ async def test_fires_set_back(store: Store, connection: Sql) -> None:
 
 
 async def test_an_occurrence_fires_once(store: Store, connection: Sql) -> None:
-    """Of two that fire the same occurrence, the second finds the cursor moved and inserts nothing."""
     schedule = new()
     await store.schedules.create(schedule)
     await store.schedules.fire([firing(schedule)])
@@ -128,7 +122,6 @@ async def test_a_cursor_that_was_set_back_does_not_fire_again(store: Store, conn
 
 
 async def test_another_schedule_has_the_occurrence(store: Store, connection: Sql) -> None:
-    """Two schedules that are due at the same moment make a job each, and so do two occurrences of one."""
     for schedule in (new(), new()):
         await store.schedules.create(schedule)
         for seconds in (0.0, EVERY_S):
@@ -148,7 +141,6 @@ async def test_a_paused_schedule_does_not_fire(store: Store, connection: Sql) ->
 
 
 async def test_each_of_a_batch_is_judged_alone(store: Store, connection: Sql) -> None:
-    """In one call, stale firings are passed over and the others fire."""
     schedules = [new(name=f"n{number}") for number in range(4)]
     for schedule in schedules:
         await store.schedules.create(schedule)
@@ -156,36 +148,6 @@ async def test_each_of_a_batch_is_judged_alone(store: Store, connection: Sql) ->
     assert len(await store.schedules.fire([firing(one) for one in reversed(schedules)])) == 2
     found = await connection.fetch("SELECT name FROM pulse.jobs ORDER BY name")
     assert [row["name"] for row in found] == ["n0", "n1", "n2", "n3"]
-
-
-@pytest.mark.parametrize("first", range(4), ids=["schedule", "handler", "topic", "server"])
-async def test_policy_is_resolved_when_it_fires(store: Store, connection: Sql, first: int) -> None:
-    """max_attempts and timeout_s are the schedule's, else the handler's, else the topic's, else the server's."""
-    policies = [(11, 1.5), (12, 2.5), (13, 3.5), (14, 4.5)]
-    schedule = new(max_attempts=11, timeout_s=1.5) if first == 0 else new()
-    await store.schedules.create(schedule)
-    if first <= 1:
-        await store.note_handlers({"n": HandlerInfo(max_attempts=12, timeout_s=2.5)})
-    if first <= 2:
-        await connection.execute("INSERT INTO pulse.topics VALUES ($1, 13, 3, 3.5)", TOPIC)
-    await connection.execute("UPDATE pulse.topics SET max_attempts = 14, timeout_s = 4.5 WHERE topic = ''")
-    await store.schedules.fire([firing(schedule)])
-    found = await only_job(connection)
-    assert (found["max_attempts"], found["timeout_s"]) == policies[first]
-
-
-@pytest.mark.parametrize(("own", "handler", "resolved"), [("x", "y", "x"), (None, "y", "y"), (None, None, "default")])
-async def test_topic_is_resolved_when_it_fires(
-    store: Store, connection: Sql, own: str | None, handler: str | None, resolved: str
-) -> None:
-    """The topic is the schedule's, else the handler's at that time, else `default`; its policy is that topic's."""
-    await connection.execute("INSERT INTO pulse.topics VALUES ('x', 1, 3), ('y', 2, 3), ('default', 3, 3)")
-    schedule = new(topic=own)
-    await store.schedules.create(schedule)
-    await store.note_handlers({"n": HandlerInfo(topic=handler)})
-    await store.schedules.fire([firing(schedule)])
-    found = await only_job(connection)
-    assert (found["topic"], found["max_attempts"]) == (resolved, ["", "x", "y", "default"].index(resolved))
 
 
 async def test_due(store: Store) -> None:
@@ -232,7 +194,6 @@ async def test_create_get_delete(store: Store, connection: Sql) -> None:
 
 
 async def test_delete_removes_one(store: Store) -> None:
-    """Deleting one schedule leaves the others."""
     schedules = [new(), new()]
     for schedule in schedules:
         await store.schedules.create(schedule)
@@ -241,7 +202,6 @@ async def test_delete_removes_one(store: Store) -> None:
 
 
 async def test_pages(store: Store) -> None:
-    """Schedules are listed newest first, page by page, each once."""
     made = [new() for _ in range(5)]
     for schedule in made:
         await store.schedules.create(schedule)
@@ -266,7 +226,6 @@ async def test_what_was_reckoned_by_another_rule_does_not_fire(store: Store, con
 
 
 async def test_passing_over(store: Store, connection: Sql) -> None:
-    """What is passed over moves the cursor, and is nothing else."""
     schedule = new()
     await store.schedules.create(schedule)
     passed = replace(firing(schedule), occurrence_us=None)
@@ -334,7 +293,6 @@ async def test_update(store: Store, connection: Sql) -> None:
 
 
 async def test_pause_and_resume(store: Store) -> None:
-    """One schedule is paused and goes on; one that is not there is told."""
     schedules = [new(), new()]
     for schedule in schedules:
         await store.schedules.create(schedule)

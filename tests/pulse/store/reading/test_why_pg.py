@@ -23,17 +23,14 @@ PLANS: Final = ("force_generic_plan", "force_custom_plan")
 
 
 async def standing(store: Store, identity: bytes, seconds: float = 0.0) -> StoredFacts:
-    """What is known of a job at NOW + *seconds*."""
     return found_of(await store.reads.why(identity, HOST, at(seconds)))
 
 
 async def test_no_such_job(store: Store) -> None:
-    """Nothing is known of a job that is not there."""
     assert await store.reads.why(new_id(), HOST) is None
 
 
 async def test_a_job_that_waits(store: Store, connection: Sql) -> None:
-    """It is told with its times and budget, and nothing is in its way."""
     identity = await forge(connection, priority=3, expires_at=at(60), submitted_at=at(-5))
     assert await standing(store, identity) == StoredFacts(
         id=identity,
@@ -53,7 +50,6 @@ async def test_a_job_that_waits(store: Store, connection: Sql) -> None:
 
 
 async def test_the_database_has_the_time(store: Store, connection: Sql) -> None:
-    """Without a time of its own it is the database's."""
     identity = await forge(connection)
     found = found_of(await store.reads.why(identity, HOST))
     now_s = await connection.fetchval("SELECT extract(epoch FROM clock_timestamp())::float8")
@@ -86,7 +82,6 @@ async def test_a_lease_that_lapsed(store: Store, connection: Sql) -> None:
 
 @pytest.mark.parametrize("status", TERMINAL)
 async def test_a_job_that_has_ended(store: Store, connection: Sql, status: str) -> None:
-    """How, when, and the beginning of its last error."""
     found = await standing(store, await forge(connection, status, last_error="x" * 1000))
     assert (found.status, found.completed_at, found.last_error) == (status, NOW.timestamp(), "x" * 500)
 
@@ -106,7 +101,6 @@ async def test_after_an_error(store: Store, connection: Sql) -> None:
 
 
 async def test_what_expired_before_it_was_claimed(store: Store, connection: Sql) -> None:
-    """Attempt 0 is no attempt."""
     identity = await forge(connection)
     await connection.execute(
         "INSERT INTO pulse.attempts (job_id, attempt, outcome) VALUES ($1, 0, 'expired')", identity.hex()
@@ -115,7 +109,6 @@ async def test_what_expired_before_it_was_claimed(store: Store, connection: Sql)
 
 
 async def test_what_nobody_could_take(store: Store, connection: Sql) -> None:
-    """An attempt that no worker ever saw leaves no row: it was given back."""
     identity = await forge(connection, "RUNNING")
     await store.end([Ending(*fence(identity), EndingKind.UNASSIGNED, "no handler", 5.0)], now=NOW)
     found = await standing(store, identity, 1)
@@ -210,7 +203,6 @@ async def test_who_comes_first(store: Store, connection: Sql) -> None:
 
 
 async def test_who_comes_first_of_what_is_not_due(store: Store, connection: Sql) -> None:
-    """Nobody: it is not its turn."""
     identity = await forge(connection, next_run_at=at(5))
     await forge(connection)
     assert (await standing(store, identity, 4)).before == 0
@@ -218,7 +210,6 @@ async def test_who_comes_first_of_what_is_not_due(store: Store, connection: Sql)
 
 @pytest.fixture(scope="module")
 def crowded_database(server: Postgres) -> Any:
-    """A database for many jobs."""
     with server.database() as made:
         yield made
 

@@ -41,7 +41,6 @@ def browser(address: str = "127.0.0.1", of: Browser | None = None, **options: An
 
 
 async def guess(at: Browser, password: str, user: str = "ann") -> int:
-    """The code of the answer."""
     return (await at.ask("POST", "/login", {"user": user, "password": password})).status
 
 
@@ -71,7 +70,6 @@ async def test_one_name_from_many_addresses() -> None:
 
 
 async def test_one_network_of_ipv6_is_one_source() -> None:
-    """A machine there has as many addresses as it wants; networks are another matter."""
     first = browser("2001:db8::1")
     assert await guess(first, "wrong") == 403
     assert await guess(browser("2001:db8::ffff:2", first), RIGHT, "bob") == 429
@@ -250,7 +248,6 @@ async def test_who_connects_and_says_nothing_makes_room(monkeypatch: pytest.Monk
 
 
 async def test_the_socket_of_the_next_one_stays(tmp_path: Path) -> None:
-    """Who ends removes its own socket, not that of who has taken its place meanwhile."""
     path = tmp_path / "s"
     first, _ = bind(parse_listen(f"unix:{path}"))
     made = file_of(path)

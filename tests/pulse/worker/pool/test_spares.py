@@ -16,13 +16,10 @@ pytestmark = pytest.mark.anyio
 
 
 class Log:
-    """Keeps what it is told."""
-
     def __init__(self) -> None:
         self.told: list[tuple[str, dict[str, object]]] = []
 
     def info(self, event: str, /, **facts: object) -> None:
-        """Keep it."""
         self.told.append((event, facts))
 
     warning = info

@@ -25,7 +25,6 @@ pytestmark = [pytest.mark.process, pytest.mark.timed]
 
 
 def beats_for(parent: Peer, session: bytes) -> list[Heard]:
-    """The parent's heartbeats for one child."""
     return [heard for heard in list(parent.log) if heard.kind == "heartbeat" and heard.body.get("session") == session]
 
 
@@ -50,7 +49,6 @@ def test_a_heartbeat_lists_all_that_is_held(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["hold-interpreter", "block-loop"])
 def test_the_parent_beats_for_a_child_that_cannot(name: str, tmp_path: Path) -> None:
-    """A handler that holds the interpreter, or the loop, for many leases keeps its lease."""
     started, gate = tmp_path / "started", tmp_path / "gate"
     given = {"seconds": 4, "started": str(started)} if name == "hold-interpreter" else {"gate": str(gate)}
     with FakeServer(heartbeat_s=0.3, lease_s=0.9) as server, worker(server):
@@ -70,7 +68,6 @@ def test_the_parent_beats_for_a_child_that_cannot(name: str, tmp_path: Path) -> 
 
 
 def test_the_parent_does_not_beat_for_a_stopped_child() -> None:
-    """A child that was stopped by a signal is not at work: its lease may lapse."""
     with FakeServer(heartbeat_s=0.2, lease_s=0.6) as server, worker(server) as pool:
         parent, child = server.wait_parent(), server.wait_child()
         child.take("heartbeat")
@@ -86,7 +83,6 @@ def test_the_parent_does_not_beat_for_a_stopped_child() -> None:
 
 
 def test_the_parent_is_silent_while_children_beat() -> None:
-    """As long as a child's own heartbeats are answered, the parent adds none."""
     with FakeServer(heartbeat_s=0.2, lease_s=0.6) as server, worker(server):
         parent, child = server.wait_parent(), server.wait_child()
         until(lambda: child.count("heartbeat") >= 10, "heartbeats of the child")
@@ -128,7 +124,6 @@ def test_a_lease_that_passes_unanswered(tmp_path: Path) -> None:
 
 
 def test_a_server_that_falls_silent_is_left() -> None:
-    """When nothing is heard for three heartbeats, the worker connects anew."""
     with FakeServer(heartbeat_s=0.1, lease_s=0.3, silent_on=["heartbeat", "ping"]) as server, worker(server) as pool:
         child = server.wait_child()
         child.wait_closed()
@@ -147,8 +142,6 @@ async def test_a_parent_whose_connection_was_good_is_back_soon(
     made: list[Dialed] = []
 
     class Dialed(Dialer):
-        """Counts the connections that were found good."""
-
         good = 0
 
         def __init__(self, *args: Any) -> None:

@@ -88,18 +88,11 @@ class Verdict:
 
     @property
     def is_good(self) -> bool:
-        """Whether every rule holds."""
         return not self.wrong
 
 
 def judge(lines: Sequence[Line], database: Database) -> Verdict:
-    """
-    Hold the ledger against the database.
-
-    Args:
-        lines: The whole ledger.
-        database: As it is when everything is over.
-    """
+    """Hold the ledger against the database as it is when everything is over."""
     book = _Book(lines)
     duplicates = {pair: database.history.get(pair, "") for pair in book.finished if _is_duplicate(pair, book, database)}
     rules = {
