@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeAlias, TypeVar, cast
@@ -190,6 +190,16 @@ def jobs_of(worker: RegisteredWorker) -> list[bytes]:
 async def lost() -> None:
     """The connection to the database breaks just then."""
     raise UnavailableError
+
+
+@contextlib.asynccontextmanager
+async def running(*loops: Callable[[], Coroutine[Any, Any, None]]) -> AsyncIterator[None]:
+    """Loops run meanwhile; an error of one ends the test."""
+    async with anyio.create_task_group() as tasks:
+        for loop in loops:
+            tasks.start_soon(loop)
+        yield
+        tasks.cancel_scope.cancel()
 
 
 F = TypeVar("F", bound=Floor)

@@ -18,7 +18,6 @@ SETTINGS: Final[Mapping[str, str]] = {"PULSE_POLL_S": "60"}
 
 @pytest.fixture
 def hosts(own_database: str) -> Iterator[tuple[System, System]]:
-    """Two supervisors on one database."""
     with (
         running(own_database, {**SETTINGS, "PULSE_HOST_ID": "a"}) as one,
         running(own_database, {**SETTINGS, "PULSE_HOST_ID": "b"}) as two,

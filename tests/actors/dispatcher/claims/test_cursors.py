@@ -131,7 +131,6 @@ def test_a_claim_that_was_slow_once_is_made_again_soon() -> None:
 
 
 def test_windows_take_the_place_of_dear_full_claims() -> None:
-    """The long ones rarely, the short ones often; a long one has looked at the short ones, too."""
     one = dear()
     assert one.window_due(100.0) == 2
     assert one.pause_s(100.0) == 0.0
@@ -249,7 +248,6 @@ def topics_of(one: Cursors, topics: Sequence[str] = MANY) -> list[str]:
 
 
 def test_of_many_topics_only_those_with_work_are_named() -> None:
-    """Those that were told of and are served, by priority, until a claim has found them empty."""
     one = Cursors(0.5)
     for level in (Level("t3", 0), Level("t1", 0), Level("t2", 7), Level("elsewhere", 9)):
         one.learn(level)
@@ -342,7 +340,6 @@ def test_news_during_a_claim_that_found_all() -> None:
 
 
 def test_what_a_survey_finds() -> None:
-    """The first job that waits there is where to begin, also where only the last seconds were looked at."""
     one = Cursors(0.5)
     one.learn(Level("t1", 0))
     one.claimed([claim("t2", 0, 60.0)])
@@ -381,7 +378,6 @@ def test_a_survey_goes_on_until_its_end(monkeypatch: pytest.MonkeyPatch, want: C
 
 
 def test_what_is_forgotten_is_forgotten_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A level that had to make room has no cursor and no work, until somebody tells of it again."""
     monkeypatch.setattr(cursors, "MAX_LEVELS", 2)
     one = Cursors(0.5)
     one.learn(Level("t1", 0))

@@ -46,13 +46,11 @@ def bench(store: Store, connection: Sql, monkeypatch: Patch) -> Bench:
 
 
 async def state(connection: Sql, identity: bytes) -> tuple[str, str | None, int, int]:
-    """Status, holder, attempts and how many of them count for nobody."""
     row = await read(connection, identity)
     return row["status"], row["locked_by"], row["attempts"], row["uncharged"]
 
 
 async def test_a_pass_hands_out_what_is_due(bench: Bench, connection: Sql) -> None:
-    """What is claimed is in the frame, in the book and in the database; a full claim asks for another pass."""
     worker = bench.join("w", capacity=2)
     low, high, middle = [await bench.waiting(priority=priority) for priority in (1, 3, 2)]
     assert await bench.claims.loop.pass_once() is True
@@ -63,8 +61,9 @@ async def test_a_pass_hands_out_what_is_due(bench: Bench, connection: Sql) -> No
 
 
 @pytest.mark.parametrize("when", ["claim", "move"])
-async def test_a_worker_that_leaves_while_it_is_claimed_for(bench: Bench, connection: Sql, when: str) -> None:
-    """A claim for a worker that has just gone is given back, uncharged and at once; so is one that was passed on."""
+async def test_a_claim_for_a_worker_that_leaves_meanwhile_is_given_back_uncharged(
+    bench: Bench, connection: Sql, when: str
+) -> None:
     if when == "move":
         bench.join("wrong", names=["m"], capacity=20)
     worker = bench.join("right", capacity=1)
@@ -77,8 +76,9 @@ async def test_a_worker_that_leaves_while_it_is_claimed_for(bench: Bench, connec
 
 
 @pytest.mark.parametrize("when", ["claim", "move"])
-async def test_a_claim_whose_answer_was_lost(bench: Bench, connection: Sql, when: str) -> None:
-    """What was claimed, but nobody heard of, is given back uncharged by the next pass and then handed out."""
+async def test_a_claim_whose_answer_was_lost_is_given_back_and_made_again(
+    bench: Bench, connection: Sql, when: str
+) -> None:
     if when == "move":
         bench.join("wrong", names=["m"], capacity=20)
     worker = bench.join("w", capacity=1, topics=[TOPIC] if when == "claim" else ["u", TOPIC])
@@ -98,11 +98,12 @@ async def test_a_claim_whose_answer_was_lost(bench: Bench, connection: Sql, when
     assert await state(connection, held) == ("RUNNING", "w", 1, 0)
 
 
-@pytest.mark.parametrize("when", ["claim", "move"])
-async def test_a_job_that_is_canceled_while_it_is_claimed(bench: Bench, connection: Sql, when: str) -> None:
-    """A cancel that is answered before the claim is heard of, or passed on, keeps the job from being handed out."""
+@pytest.mark.parametrize("when", ["claim", "move", "extend"])
+async def test_what_is_canceled_while_it_is_claimed_is_not_handed_out(bench: Bench, connection: Sql, when: str) -> None:
     if when == "move":
         bench.join("wrong", names=["m"], capacity=20)
+    elif when == "extend":
+        bench.registry.policies = TopicPolicies({TOPIC: LivePolicy(lease_s=90.0)}, 30.0)
     worker = bench.join("right", capacity=2)
     canceled, other = await bench.waiting(), await bench.waiting()
     bench.after(when, cancel(bench, canceled))
@@ -151,7 +152,6 @@ async def test_a_full_claim_that_fails_has_its_cost(bench: Bench, monkeypatch: P
 
 
 async def test_what_looking_everywhere_costs(bench: Bench, monkeypatch: Patch) -> None:
-    """Full claims and surveys count, however many of them, and claims of what is known do not."""
     clock = itertools.count()
     times = SimpleNamespace(monotonic=lambda: float(next(clock)), time=lambda: 0.0)
     for module in ("loop", "handout"):

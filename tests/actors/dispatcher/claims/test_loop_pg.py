@@ -21,7 +21,7 @@ from pulse.store.connections.pool import Target
 from pulse.store.operators.policies import LivePolicy
 from pulse.store.recovery.epochs import WENT_BACK
 from pulse.store.recovery.set_aside import Suspect
-from pulse.store.rows import Claim, Fence, Level
+from pulse.store.rows import Claim, Level
 from pulse.store.store import Store
 from pulse_actors.dispatcher.claims import handout
 from pulse_actors.dispatcher.claims import loop as claiming
@@ -35,7 +35,8 @@ from pulse_actors.runtime.actor import Backoff
 from tests.support.store import recovery_kit
 from tests.support.store.claim_parts import claim_parts
 from tests.support.store.helpers import TOPIC, Patch, Sql, forge, read
-from tests.support.store.recovery_kit import DEADLINE_S, HOST, PAST, identity_of, jobs_of, new_worker, rows_of
+from tests.support.store.recovery_kit import DEADLINE_S, HOST, PAST, identity_of, jobs_of, new_worker, rows_of, running
+from tests.support.waiting import until_async
 
 pytestmark = pytest.mark.heavy
 
@@ -75,7 +76,6 @@ class Bench(recovery_kit.Bench):
 
     @property
     def wants_full(self) -> bool:
-        """Whether the next claim is to be a full one."""
         return self.claims.signal.cursors.is_full_due(time.monotonic())
 
     async def pauses(self) -> bool:
@@ -174,16 +174,13 @@ async def test_a_full_claim_is_followed_by_another(bench: Bench) -> None:
         await anyio.sleep_forever()
 
     bench.monkeypatch.setattr(bench.claims.loop, "_pause", rest)
-    with anyio.fail_after(DEADLINE_S):
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(bench.claims.loop.run)
+    async with running(bench.claims.loop.run):
+        with anyio.fail_after(DEADLINE_S):
             await rests.wait()
-            tasks.cancel_scope.cancel()
     assert jobs_of(worker) == jobs
 
 
 async def test_an_outage_is_logged_now_and_then(monkeypatch: Patch) -> None:
-    """However often a claim is tried meanwhile."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         away = Store(Target(f"postgresql://pulse@127.0.0.1:{probe.getsockname()[1]}/pulse", "pulse-tests"))
@@ -197,12 +194,9 @@ async def test_an_outage_is_logged_now_and_then(monkeypatch: Patch) -> None:
     registry = WorkerRegistry()
     registry.join(new_worker("w"))
     claims = claim_parts(away, registry, HOST, lease_s=30.0, poll_s=60.0, batch=500)
-    with capture_logs() as logs, anyio.fail_after(DEADLINE_S):
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(claims.loop.run)
-            while len(pauses) < 4:
-                await anyio.lowlevel.checkpoint()
-            tasks.cancel_scope.cancel()
+    with capture_logs() as logs:
+        async with running(claims.loop.run):
+            await until_async(lambda: len(pauses) >= 4, "some tries")
     away.close()
     assert [entry["event"] for entry in logs].count("database_away") == 1
 
@@ -210,23 +204,19 @@ async def test_an_outage_is_logged_now_and_then(monkeypatch: Patch) -> None:
 # From where.
 
 
-def broken(topics: Sequence[str]) -> StatementError:
-    """What the database says of a claim of these: not even which jobs there are can be read."""
-    return StatementError(f"invalid page of {topics}", sqlstate="XX001", statement="claim_jobs")
-
-
 def break_topic(bench: Bench) -> None:
     """From now on nothing of TOPIC can be read: neither claimed, nor looked at one by one."""
     claim, claimable = bench.store.claim, bench.store.aside.claimable
+    broken = StatementError("invalid page", sqlstate="XX001", statement="claim_jobs")
 
     async def broken_claim(topics: Sequence[str], *args: Any, levels: Any = None, **more: Any) -> list[Claim]:
         if TOPIC in topics or TOPIC in {level[0] for level in levels or ()}:
-            raise broken(topics)
+            raise broken
         return await claim(topics, *args, levels=levels, **more)
 
     async def broken_look(topics: Sequence[str], limit: int, levels: Any) -> list[Suspect]:
         if TOPIC in topics:
-            raise broken(topics)
+            raise broken
         return await claimable(topics, limit, levels)
 
     bench.monkeypatch.setattr(bench.store, "claim", broken_claim)
@@ -401,7 +391,6 @@ async def test_where_nothing_waits_nothing_is_claimed(bench: Bench) -> None:
 
 
 async def test_dispatch_that_closes_while_a_claim_waits_for_its_turn(bench: Bench) -> None:
-    """A plan that was made before the close is not carried out after it."""
     job = await bench.waiting()
     bench.join()
     where = bench.claims.loop._starts
@@ -420,8 +409,7 @@ async def test_dispatch_that_closes_while_a_claim_waits_for_its_turn(bench: Benc
 # What is handed out.
 
 
-async def test_a_job_that_was_taken_away_while_it_is_passed_on(bench: Bench) -> None:
-    """A claim that its seat lost before it could be passed on is nobody's any more."""
+async def test_a_job_that_is_taken_away_while_it_is_passed_on_is_not_handed_out(bench: Bench) -> None:
     bench.join("wrong", names=["m"], capacity=20)
     heir = bench.join("right", capacity=1)
     taken, other = [await bench.waiting(priority=priority) for priority in (2, 1)]
@@ -447,7 +435,6 @@ async def test_a_job_whose_canceled_attempt_runs_yet(bench: Bench) -> None:
 
 
 def previous(outcome: str, worker: object, error: str = "why") -> str:
-    """What a claim says of the attempt before."""
     return json.dumps([outcome, error, worker, None])
 
 
@@ -489,21 +476,18 @@ async def test_a_lost_claim_may_commit_later(bench: Bench) -> None:
     assert bench.claims.in_doubt._in_doubt == set()
 
 
-async def test_what_is_completed_during_a_doubt_is_not_given_back(bench: Bench, monkeypatch: Patch) -> None:
+async def test_what_is_completed_during_a_doubt_is_not_given_back(bench: Bench) -> None:
     """The database's answer is of a moment ago: what the worker held then is nothing to be given back."""
     worker = bench.join()
     held, reporting = [await forge(bench.connection, "RUNNING", locked_by="w") for _ in range(2)]
     worker.held[held, 1] = HeldJob("n", TOPIC)
     bench.registry.reporting.add((reporting, 1))
-    leases_of = bench.store.leases_of
 
-    async def late(*args: Any) -> Any:
-        found = await leases_of(*args)
+    async def complete() -> None:
         worker.held.clear()
         bench.registry.reporting.clear()
-        return found
 
-    monkeypatch.setattr(bench.store, "leases_of", late)
+    bench.after("leases_of", complete)
     bench.claims.in_doubt.doubt("w")
     with capture_logs() as logs:
         await bench.claims.loop.pass_once()
@@ -565,7 +549,6 @@ def test_a_frame_holds_one_job_at_least(monkeypatch: Patch) -> None:
     ],
 )
 def test_what_a_job_is_told_beside_its_args(fields: dict[str, Any], extra: object) -> None:
-    """Its occurrence, the attempt before, and whether it runs alone; nothing where there is nothing to tell."""
     assert _extra(CLAIM._replace(**fields)) == extra
 
 
@@ -584,36 +567,14 @@ async def test_a_topic_of_its_own_rules(bench: Bench, monkeypatch: Patch) -> Non
     for one, length_s in ((own, 90), (other, 30)):
         row = leases[one]
         assert (row["lease_until"] - row["started_at"]).total_seconds() == pytest.approx(length_s, abs=1)
-
-    async def never(*_: Any) -> set[tuple[bytes, int]]:
-        raise AssertionError
-
-    monkeypatch.setattr(bench.store, "extend", never)
+    monkeypatch.setattr(bench.store, "extend", None)
     third = await bench.waiting(topic="other")
     bench.claims.signal.wake()
     await bench.claims.loop.pass_once()
     assert third in jobs_of(worker)
 
 
-async def test_a_cancel_while_a_lease_is_made_longer(bench: Bench) -> None:
-    """It was answered before its job is handed out, so that is not."""
-    worker = bench.join()
-    bench.registry.policies = TopicPolicies({TOPIC: LivePolicy(lease_s=90.0)}, 30.0)
-    canceled, other = await bench.waiting(), await bench.waiting()
-    extend = bench.store.extend
-
-    async def meanwhile(*args: Any, **more: Any) -> set[tuple[bytes, int]]:
-        extended = await extend(*args, **more)
-        bench.claims.handout.forget((job.id, job.attempt) for job in await bench.store.cancel([canceled]))
-        return extended
-
-    bench.monkeypatch.setattr(bench.store, "extend", meanwhile)
-    await bench.claims.loop.pass_once()
-    assert jobs_of(worker) == [other]
-
-
-async def test_a_topic_that_ages(bench: Bench) -> None:
-    """What has waited for long enough goes before what ranks higher, as its topic's policy has it."""
+async def test_what_has_waited_for_long_enough_goes_before_what_ranks_higher(bench: Bench) -> None:
     worker = bench.join(capacity=1)
     old, _new = await bench.waiting(priority=0), await bench.waiting(priority=5, next_run_at=datetime.now(UTC))
     bench.registry.policies = TopicPolicies({TOPIC: LivePolicy(ageing_s=0.001)})
@@ -621,13 +582,9 @@ async def test_a_topic_that_ages(bench: Bench) -> None:
     assert jobs_of(worker) == [old]
 
 
-async def test_passing_on_to_nobody_new(bench: Bench, store: Store, monkeypatch: Patch) -> None:
+async def test_a_claim_whose_seat_runs_it_is_neither_passed_on_nor_put_back(bench: Bench, monkeypatch: Patch) -> None:
     worker, job = bench.join(), await bench.waiting()
-
-    async def never(_claims: Sequence[tuple[Fence, str]]) -> set[bytes]:
-        raise AssertionError
-
-    monkeypatch.setattr(store, "move", never)
-    monkeypatch.setattr(store, "end", never)
+    monkeypatch.setattr(bench.store, "move", None)
+    monkeypatch.setattr(bench.store, "end", None)
     await bench.claims.loop.pass_once()
     assert jobs_of(worker) == [job]

@@ -19,8 +19,9 @@ from pulse_actors.dispatcher.claims.cursors import FEW_TOPICS
 from pulse_actors.dispatcher.claims.handout import ASSIGN_CHARS
 from pulse_actors.dispatcher.workers.records import HeldJob
 from tests.support.store.helpers import LEASE_S, NOW, TOPIC, Patch, Sql, at, count, forge, found_of, history, job, read
-from tests.support.store.recovery_kit import DEADLINE_S, PAST, Bench, lost, pairs_of
+from tests.support.store.recovery_kit import DEADLINE_S, PAST, Bench, pairs_of, running
 from tests.support.store.refusing_kit import refusing
+from tests.support.waiting import until_async
 
 # The statement.
 
@@ -62,24 +63,26 @@ async def test_the_clock_is_the_databases(store: Store, connection: Sql) -> None
 
 @pytest.mark.parametrize(
     ("paused", "until", "runs"),
-    [(TOPIC, None, False), ("", None, False), ("other", None, True), (TOPIC, at(1), False), ("", NOW, True)],
+    [
+        (TOPIC, None, False),
+        ("", None, False),
+        ("other", None, True),
+        (TOPIC, at(1), False),
+        ("", NOW, True),
+        (None, None, True),
+    ],
 )
-async def test_a_pause(store: Store, connection: Sql, paused: str, until: datetime | None, runs: bool) -> None:
-    """What is paused waits, and is told as something to claim."""
+async def test_a_pause(store: Store, connection: Sql, paused: str | None, until: datetime | None, runs: bool) -> None:
+    """What is paused waits, and is told as something to claim; what was opened again (None) does not."""
     one = job(priority=3)
-    await store.gate.pause(paused, None, now=at(-5))
+    await store.gate.pause(TOPIC if paused is None else paused, None, now=at(-5))
+    if paused is None:
+        await store.gate.resume(TOPIC)
     await connection.execute("UPDATE pulse.dispatch_control SET paused_until = $2 WHERE topic = $1", paused, until)
     claims, woken = await insert(store, [one])
     assert [claim.id for claim in claims] == ([one.id] if runs else [])
     assert woken == ([] if runs else [Wake(TOPIC, 3, NOW.timestamp(), 1)])
     assert (await read(connection, one.id or b""))["status"] == ("RUNNING" if runs else "PENDING")
-
-
-async def test_a_gate_that_was_opened(store: Store) -> None:
-    """A row of the gate that is no pause keeps nothing back."""
-    await store.gate.pause(TOPIC, None, now=at(-5))
-    await store.gate.resume(TOPIC)
-    assert len((await insert(store, [job()]))[0]) == 1
 
 
 async def test_a_topic_that_they_do_not_serve(store: Store, connection: Sql) -> None:
@@ -109,14 +112,12 @@ async def test_what_has_expired(store: Store, connection: Sql) -> None:
 
 @pytest.fixture
 def bench(store: Store, connection: Sql, monkeypatch: Patch) -> Bench:
-    """Claims that are at rest."""
     made = Bench(store, connection, monkeypatch, batch=50)
     made.claims.signal._is_waiting = True
     return made
 
 
 async def test_a_job_that_finds_a_free_worker(bench: Bench, connection: Sql) -> None:
-    """It is with its worker and in the book at once, nothing is left to be claimed, and nobody is in doubt."""
     worker, one = bench.join(), job()
     assert await bench.claims.submits.submit([one]) == []
     assert pairs_of(worker) == [(one.id, 1)]
@@ -126,8 +127,7 @@ async def test_a_job_that_finds_a_free_worker(bench: Bench, connection: Sql) -> 
     assert not bench.claims.signal._event.is_set()
 
 
-async def test_whom_jobs_go_to(bench: Bench) -> None:
-    """To those who serve their topics, spread."""
+async def test_jobs_are_spread_over_those_who_serve_their_topics(bench: Bench) -> None:
     first, second, other = bench.join("a"), bench.join("b"), bench.join("c", topics=("u",))
     await bench.claims.submits.submit([job(), job(), job()])
     assert sorted(len(one.held) for one in (first, second)) == [1, 2]
@@ -180,33 +180,29 @@ async def test_a_submit_does_not_wait_for_a_claim(bench: Bench, connection: Sql)
     assert await connection.fetchval("SELECT status::text FROM pulse.jobs") == "PENDING"
 
 
-async def test_an_answer_that_was_lost(bench: Bench, connection: Sql) -> None:
-    """The submit fails, the worker is looked after, and the job is handed out once more, uncharged."""
+@pytest.mark.parametrize(
+    "error",
+    [
+        UnavailableError("lost"),
+        StatementError("unreadable", sqlstate="22021", statement="submit_and_claim", may_be_done=True),
+    ],
+    ids=str,
+)
+async def test_an_answer_that_is_lost_or_cannot_be_read(bench: Bench, connection: Sql, error: Exception) -> None:
+    """It may be done: the submit fails, and the job is handed out once more, uncharged."""
     worker, one = bench.join(), job()
 
-    bench.after("submit_and_claim", lost)
-    with pytest.raises(UnavailableError, match="nothing was changed"):
-        await bench.claims.submits.submit([one])
-    assert bench.claims.signal._event.is_set()
-    await bench.claims.loop.pass_once()
-    assert pairs_of(worker) == [(one.id, 2)]
-    assert [row["outcome"] for row in await history(connection, one.id or b"")] == ["released"]
+    async def fail() -> None:
+        raise error
 
-
-async def test_an_answer_that_cannot_be_read(bench: Bench) -> None:
-    """It may be done: the worker is looked after."""
-    worker, one = bench.join(), job()
-
-    async def unreadable() -> None:
-        raise StatementError("no", sqlstate="22021", statement="submit_and_claim", may_be_done=True)
-
-    bench.after("submit_and_claim", unreadable)
-    with pytest.raises(StatementError, match="no"):
+    bench.after("submit_and_claim", fail)
+    with pytest.raises(type(error), match=str(error)):
         await bench.claims.submits.submit([one])
     assert bench.claims.in_doubt._in_doubt == {worker.identity}
     assert bench.claims.signal._event.is_set()
     await bench.claims.loop.pass_once()
     assert pairs_of(worker) == [(one.id, 2)]
+    assert [row["outcome"] for row in await history(connection, one.id or b"")] == ["released"]
 
 
 @pytest.mark.parametrize("is_known", [True, False])
@@ -281,23 +277,15 @@ async def test_when_claims_are_at_rest(bench: Bench) -> None:
         return await claim(*args, **more)
 
     bench.monkeypatch.setattr(bench.store, "claim", watched)
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(bench.claims.loop.run)
-        await _until(lambda: bench.claims.signal._event.statistics().tasks_waiting == 1)
+    async with running(bench.claims.loop.run):
+        await until_async(lambda: bench.claims.signal._event.statistics().tasks_waiting == 1, "nobody has room")
         assert not bench.claims.signal._is_waiting
         worker = bench.join(capacity=1)
         bench.claims.signal.look_again()
-        await _until(lambda: bench.claims.signal._is_waiting)
+        await until_async(lambda: bench.claims.signal._is_waiting, "all is claimed")
         await bench.claims.submits.submit([job()])
         assert len(worker.held) == 1
         worker.held.clear()
         bench.claims.signal.wake_level(Level(TOPIC, 0))
-        await _until(lambda: len(seen) == 2)
+        await until_async(lambda: len(seen) == 2, "another claim")
         assert seen == [False, False]
-        tasks.cancel_scope.cancel()
-
-
-async def _until(holds: Callable[[], bool]) -> None:
-    with anyio.fail_after(DEADLINE_S):
-        while not holds():
-            await anyio.lowlevel.checkpoint()

@@ -47,7 +47,6 @@ RUNS: Final[dict[str, Any]] = {"status": "RUNNING", "locked_by": ME}
 
 
 def worker(identity: str = ME, topics: tuple[str, ...] = ("a",)) -> RegisteredWorker:
-    """A worker that is connected, and was heard of at 5."""
     facts = WorkerFacts(identity, "w", identity.encode()[-16:], 1, 0, topics, frozenset({"red"}))
     made = RegisteredWorker(facts, 3, Wire())
     made.contact.heard_s = 5.0
@@ -70,7 +69,6 @@ def known(on: RequestContext, **columns: Any) -> JobFacts:
 
 
 def test_who_serves_its_topic() -> None:
-    """Others are told of by their topics; of those that serve it, whether they have its handler, and what they hold."""
     able, other, elsewhere = worker(), worker("h/b/1/2.3/x"), worker("h/b/1/2.3/y", ("b", "c"))
     able.held[OTHER, 1] = HeldJob("blue", "a")
     other.facts = replace(other.facts, name="x", names=frozenset({"blue"}))
@@ -88,7 +86,6 @@ def test_who_serves_its_topic() -> None:
 
 @pytest.mark.parametrize("what", ["silent", "closing", "draining", "backlog"])
 def test_who_gets_no_jobs(what: str) -> None:
-    """A candidate that has no credit, whatever room it has, says why."""
     one = worker()
     if what == "backlog":
         cast("Any", one.link).backlog_bytes = BACKLOG_BYTES + 1
@@ -102,7 +99,6 @@ def test_who_gets_no_jobs(what: str) -> None:
 
 
 def test_who_has_it() -> None:
-    """When it was heard of, whether its handler was called, and how many others wait there."""
     one = worker()
     one.jobs.held = {
         (JOB, 2): HeldJob("red", "a"),
@@ -166,8 +162,7 @@ def test_why_it_says_nothing(
     assert condition_of(one, 9.0, 10.0) is not Condition.STOPPED
 
 
-def test_who_was_never_heard_of() -> None:
-    """A process that lives, and has not said hello yet, is not quiet for ever."""
+def test_who_was_never_heard_of_is_not_quiet_for_ever() -> None:
     one = worker()
     one.jobs.held = {(JOB, 2): HeldJob("red", "a", started=True)}
     assert (quiet_s(one, 9.0), condition_of(one, 1e9, 10.0)) == (0.0, Condition.WELL)
@@ -182,7 +177,6 @@ def test_what_slows_all_down() -> None:
 
 
 def test_this_dispatcher() -> None:
-    """Whether it stops, whether claims of the topic fail for a while, and whether the topic ages."""
     on = site(worker())
     on.services.registry.closed = True
     on.services.quarantine._pauses = {

@@ -38,7 +38,6 @@ class Handler:
 
 
 async def test_what_arrives_during_a_batch_shares_the_next() -> None:
-    """While one batch is handled the next gathers, in the order of arrival."""
     handler = Handler()
     batcher = Batcher(handler, own_weight, 100)
     async with anyio.create_task_group() as tasks:
@@ -55,7 +54,6 @@ async def test_what_arrives_during_a_batch_shares_the_next() -> None:
 
 
 async def test_idle_means_that_all_is_handled() -> None:
-    """wait_idle returns at once before anything was put, and only after the last batch is done."""
     handler = Handler()
     batcher = Batcher(handler, own_weight, 1)
     with anyio.fail_after(5):
@@ -80,8 +78,6 @@ async def test_idle_means_that_all_is_handled() -> None:
 
 
 async def test_an_error_of_the_handler_ends_the_run() -> None:
-    """What the handler raises is not swallowed: the actor is to be restarted."""
-
     async def broken(_items: Sequence[int]) -> None:
         await checkpoint()
         message = "bug"
@@ -143,7 +139,6 @@ async def test_who_puts_more_than_is_handled_has_to_wait() -> None:
 
 @given(st.lists(st.booleans(), max_size=60))
 def test_halving_finds_exactly_the_bad_ones(bad: list[bool]) -> None:
-    """Each good item is written exactly once, each bad one is handed over alone, and order is kept."""
     items = list(enumerate(bad))
     written: list[tuple[int, bool]] = []
     alone: list[tuple[int, bool]] = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -28,8 +28,8 @@ from pulse_actors.dispatcher.writes.submit import PendingSubmit
 from pulse_actors.runtime import actor
 from pulse_actors.runtime.actor import Backoff
 from pulse_actors.watchdog import expiry
-from tests.support.store.helpers import TOPIC, Patch, Sql, forge, found_of, job, read
-from tests.support.store.recovery_kit import DEADLINE_S, HOST, LEASE_S, Floor, Wire, new_worker, wire_of
+from tests.support.store.helpers import TOPIC, Patch, Sql, forge, job, read
+from tests.support.store.recovery_kit import DEADLINE_S, HOST, LEASE_S, Floor, Wire, new_worker, running, wire_of
 from tests.support.store.refusing_kit import refusing, spoil, sqlstates
 from tests.support.waiting import until_async
 
@@ -57,10 +57,9 @@ class Counter(Floor):
         self.submits = self.claims.submits
         self.client = Wire()
 
-    @contextlib.asynccontextmanager
-    async def open(self) -> AsyncIterator[None]:
-        """Its loops run meanwhile; each that ends, ends the test."""
-        loops: tuple[Callable[[], Coroutine[Any, Any, None]], ...] = (
+    def open(self) -> contextlib.AbstractAsyncContextManager[None]:
+        """Its loops run meanwhile."""
+        return running(
             self.claims.loop.run,
             self.claims.refused_jobs.run,
             self.results.run,
@@ -68,14 +67,8 @@ class Counter(Floor):
             self.leases.checkpoints.run,
             self.submits.batcher.run,
         )
-        async with anyio.create_task_group() as tasks:
-            for loop in loops:
-                tasks.start_soon(loop)
-            yield
-            tasks.cancel_scope.cancel()
 
     def assigned(self) -> set[bytes]:
-        """The jobs that the worker was given."""
         return {one[0] for body in wire_of(self.worker).bodies("assign") for one in body["jobs"]}
 
     def report(self, *results: Result) -> None:
@@ -90,7 +83,6 @@ class Counter(Floor):
         batcher.put(PendingHeartbeat(self.client, 1, 0, self.worker.identity, None, beats, 0.0))
 
     async def is_status(self, status: str, *jobs: bytes) -> bool:
-        """Whether these have that status."""
         return all([(await self.read(one))["status"] == status for one in jobs])
 
 
@@ -116,14 +108,21 @@ def counter(store: Store, connection: Sql, monkeypatch: Patch) -> Counter:
 
 
 async def aside(connection: Sql) -> dict[bytes, str]:
-    """The jobs that are set aside, with what was said of them."""
     rows = await connection.fetch("SELECT uuid_send(job_id) AS id, sqlstate FROM pulse.set_aside")
     return {row["id"]: row["sqlstate"] for row in rows}
 
 
-async def until_assigned(counter: Counter, jobs: Sequence[bytes]) -> None:
-    """All of these have been handed out."""
-    await until(lambda: counter.assigned() == {*jobs}, "the jobs")
+async def is_aside(connection: Sql, expected: Mapping[bytes, str]) -> bool:
+    return await aside(connection) == expected
+
+
+async def until_assigned(counter: Counter, jobs: Collection[bytes], left: Mapping[bytes, str] | None = None) -> None:
+    """These jobs have been handed out, and no other is; *left* are set aside, and no other is."""
+
+    async def are_assigned() -> bool:
+        return counter.assigned() == {*jobs} and await aside(counter.connection) == (left or {})
+
+    await until(are_assigned, "the jobs")
 
 
 async def test_claims(counter: Counter, connection: Sql) -> None:
@@ -131,17 +130,9 @@ async def test_claims(counter: Counter, connection: Sql) -> None:
     jobs = [await forge(connection, next_run_at=PAST) for _ in range(2 * len(STATES))]
     bad = dict(zip(jobs[1::2], STATES, strict=True))
     async with open_while_refused(counter, connection, bad, "RUNNING") as heal:
-
-        async def others() -> bool:
-            return counter.assigned() == {*jobs} - {*bad} and await aside(connection) == bad
-
-        await until(others, "the other jobs")
+        await until_assigned(counter, {*jobs} - {*bad}, bad)
         await heal()
-
-        async def all_of_them() -> bool:
-            return counter.assigned() == {*jobs} and not await aside(connection)
-
-        await until(all_of_them, "the jobs themselves")
+        await until_assigned(counter, jobs)
     assert [(await read(connection, one))["attempts"] for one in jobs] == [1] * len(jobs)
 
 
@@ -227,30 +218,16 @@ async def test_a_name_that_cannot_be_read(counter: Counter, connection: Sql, sto
     with capture_logs() as logs:
         async with counter.open():
             counter.claims.signal.wake()
-
-            async def others() -> bool:
-                return counter.assigned() == {*jobs} - {bad} and await aside(connection) == {bad: "22021"}
-
-            await until(others, "the other jobs")
-            assert await connection.fetchval("SELECT count(*) FROM pulse.attempts") == is_left * len(jobs)
-
+            await until_assigned(counter, {*jobs} - {bad}, {bad: "22021"})
             await until(lambda: connection.fetchval("SELECT tries > 3 FROM pulse.set_aside"), "some more tries")
             assert await connection.fetchval("SELECT count(*) FROM pulse.attempts") == is_left * len(jobs)
             later = await forge(connection, next_run_at=PAST)
             counter.claims.signal.wake()
-
             await until(lambda: later in counter.assigned(), "a job that comes later")
             await connection.execute("UPDATE pulse.jobs SET name = 'n' WHERE id = $1", bad.hex())
-
-            async def it_too() -> bool:
-                return bad in counter.assigned() and not await aside(connection)
-
-            await until(it_too, "the job itself")
+            await until_assigned(counter, [*jobs, later])
     assert [one["job"] for one in logs if one["event"] == "job_set_aside"] == [str(UUID(bytes=bad))]
-    row = found_of(
-        await connection.fetchrow("SELECT attempts - uncharged AS charged FROM pulse.jobs WHERE id = $1", bad.hex())
-    )
-    assert row["charged"] == 1
+    assert await connection.fetchval("SELECT attempts - uncharged FROM pulse.jobs WHERE id = $1", bad.hex()) == 1
 
 
 async def test_what_is_let_go_with_another(counter: Counter, connection: Sql) -> None:
@@ -346,7 +323,6 @@ async def test_a_claim_that_waits(counter: Counter, connection: Sql, monkeypatch
         counter.claims.quarantine._pauses.clear()
         counter.claims.signal.wake()
         await until_assigned(counter, jobs)
-    assert await aside(connection) == {}
 
 
 @pytest.mark.rest
@@ -372,11 +348,8 @@ async def test_reports(counter: Counter, connection: Sql, outcome: Literal["ok",
             assert {pair[0] for pair in counter.worker.held} >= kept
             assert await counter.is_status("RUNNING", *kept)
         await until(lambda: counter.is_status(status, *kept), "their own results")
-
-        async def is_free() -> bool:
-            return not counter.worker.held and not await aside(connection)
-
-        await until(is_free, "their places")
+        await until(lambda: not counter.worker.held, "their places")
+        await until(lambda: is_aside(connection, {}), "their marks")
 
 
 async def test_a_report_that_is_refused_stays_aside(counter: Counter, connection: Sql, monkeypatch: Patch) -> None:
@@ -388,19 +361,13 @@ async def test_a_report_that_is_refused_stays_aside(counter: Counter, connection
         async with counter.open():
             async with refusing(connection, {job: "P0001"}, "COMPLETED"):
                 counter.report(Result(job, 1, "ok"))
-
-                async def is_tried_again() -> bool:
-                    return await connection.fetchval("SELECT max(tries) FROM pulse.set_aside") in {2, 3}
-
-                await until(is_tried_again, "the second try")
+                await until(lambda: connection.fetchval("SELECT max(tries) > 1 FROM pulse.set_aside"), "the second try")
                 counter.report(Result(other, 1, "ok"))
                 await until(lambda: counter.is_status("COMPLETED", other), "another report")
                 assert await aside(connection) == {job: "P0001"}
-
-                async def is_freed() -> bool:
-                    return counter.worker.held.keys() == {(job, 1)}
-
-                await until(is_freed, "the other one, which is freed behind its commit")
+                await until(
+                    lambda: counter.worker.held.keys() == {(job, 1)}, "the other one, which is freed behind its commit"
+                )
                 lost = anyio.Event()
 
                 async def lose(*_args: Any) -> None:
@@ -411,11 +378,7 @@ async def test_a_report_that_is_refused_stays_aside(counter: Counter, connection
                     patch.setattr(counter.store.aside, "add", lose)
                     await lost.wait()
             await until(lambda: counter.is_status("COMPLETED", job), "the report")
-
-            async def is_gone() -> bool:
-                return await aside(connection) == {}
-
-            await until(is_gone, "its mark")
+            await until(lambda: is_aside(connection, {}), "its mark")
     events = [entry["event"] for entry in logs]
     assert (events.count("report_refused"), events.count("rows_locked")) == (1, 0)
 
@@ -437,7 +400,6 @@ async def test_many_refused_reports(counter: Counter, connection: Sql, together:
 
 
 async def has_failed(counter: Counter, statement: str) -> bool:
-    """Whether the database has refused it, the last time."""
     return statement in {one.statement for one in counter.store.failing.now()}
 
 
@@ -446,11 +408,7 @@ async def test_nobody_waits_for_a_refused_report(counter: Counter, connection: S
     bad, later = [await counter.running(counter.worker, lease_until=PAST) for _ in range(2)]
     async with open_while_refused(counter, connection, {bad: "P0001"}, "COMPLETED") as heal:
         counter.report(Result(bad, 1, "ok"))
-
-        async def is_aside() -> bool:
-            return await aside(connection) == {bad: "P0001"}
-
-        await until(is_aside, "its mark")
+        await until(lambda: is_aside(connection, {bad: "P0001"}), "its mark")
         counter.registry.reporting.add((later, 1))
         await counter.leases.unwritten.look(Backoff())
         assert [(await counter.read(one))["lease_until"] > PAST for one in (bad, later)] == [True, False]
@@ -469,14 +427,11 @@ async def late(connection: Sql, number: int) -> list[bytes]:
 @contextlib.asynccontextmanager
 async def expiring(counter: Counter) -> AsyncIterator[None]:
     """The expiry runs, and what tries the jobs that are set aside."""
-    async with counter.open(), anyio.create_task_group() as tasks:
-        tasks.start_soon(expiry.expire, counter.store)
+    async with counter.open(), running(partial(expiry.expire, counter.store)):
         yield
-        tasks.cancel_scope.cancel()
 
 
-async def test_what_expires_while_it_is_set_aside(counter: Counter, connection: Sql) -> None:
-    """It is a dead letter, whether or not a worker has room for it."""
+async def test_what_expires_while_it_is_set_aside_is_a_dead_letter(counter: Counter, connection: Sql) -> None:
     counter.worker.capacity = 0
     [one] = await late(connection, 1)
     await counter.store.aside.add([(one, StatementError("no", sqlstate="P0001", statement="claim_jobs"))], 0.0)
@@ -512,22 +467,17 @@ async def test_each_late_job_is_refused(store: Store, connection: Sql, monkeypat
         tries += 1
         return await expire(limit)
 
-    async def many() -> bool:
-        return tries > 5 * IN_VAIN
-
     monkeypatch.setattr(store, "expire", counted)
     with capture_logs() as logs:
-        async with anyio.create_task_group() as tasks:
-            async with refusing(connection, "P0001", "DEAD_LETTERED"):
-                tasks.start_soon(expiry.expire, store)
-                await until(many, "many tries")
-                assert len(await aside(connection)) == 2 * IN_VAIN
+        async with refusing(connection, "P0001", "DEAD_LETTERED"), running(partial(expiry.expire, store)):
+            await until(lambda: tries > 5 * IN_VAIN, "many tries")
+            assert len(await aside(connection)) == 2 * IN_VAIN
+            await connection.execute("DROP TRIGGER mine ON pulse.jobs")
 
             async def others() -> bool:
                 return bool(await connection.fetchval(DEAD) == len(jobs) - 2 * IN_VAIN)
 
             await until(others, "the others")
-            tasks.cancel_scope.cancel()
     assert {entry["step"] for entry in logs if "step" in entry} == {"expiry"}
 
 
