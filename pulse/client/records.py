@@ -7,7 +7,7 @@ the type of that field.
 
 from __future__ import annotations
 
-import sys
+import inspect
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -276,7 +276,7 @@ def unhandled_text(unhandled: answers.UnhandledName) -> str:
 
 def _level_of_caller() -> int:
     """How far up the stack the code is that uses pulse: a warning names its line."""
-    frame, level = sys._getframe(1), 1  # noqa: SLF001 - as `warnings` itself does
-    while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith("pulse."):
+    frame, level = inspect.currentframe(), 0
+    while frame is not None and str(frame.f_globals.get("__name__")).startswith("pulse."):
         frame, level = frame.f_back, level + 1
     return level

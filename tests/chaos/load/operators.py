@@ -100,7 +100,8 @@ class Governor(Operator):
 
     def act(self) -> None:
         some = self.rng.sample(sorted(OPTIONS), self.rng.randint(1, 3))
-        self.client.topics_set(GOVERNED_TOPIC, **{option: self.rng.choice(OPTIONS[option]) for option in some})
+        policy: dict[str, Any] = {option: self.rng.choice(OPTIONS[option]) for option in some}
+        self.client.topics_set(GOVERNED_TOPIC, **policy)
         topic = self.rng.choice(PAUSED)
         for_s = self.rng.uniform(0.3, 1.0) if topic == "" else self.rng.choice((None, self.rng.uniform(0.5, 4.0)))
         self.client.pause(topic, for_s=for_s)
