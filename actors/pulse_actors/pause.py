@@ -1,11 +1,11 @@
 """
-The pause actor: keeper of the dispatch gate, and ear for what other hosts notify.
+The pause actor: watches the gate (the switch that pauses dispatch) and listens to other hosts.
 
-The gate itself is tested in every claim, so a pause is exact without this actor. It reads the gate at boot, and pulse
-does not start where it cannot be read: nobody could tell whether dispatch is paused. Afterwards it watches, by NOTIFY
-and once a second, and wakes the dispatcher when a gate opens; one whose time is over it opens itself, and says so. It
-watches the policies of topics in the same way, of which the dispatcher keeps a part in memory. Over the same
-connection it hears of work that other hosts have no room for, and passes that on.
+Every claim reads the gate itself, so a pause is exact without this actor. The actor reads the gate at boot, and pulse
+does not start if that fails: nobody would know whether dispatch is paused. Then it watches the gate, by NOTIFY and once
+a second, wakes the dispatcher when a topic is resumed, and ends pauses whose time is over. It watches the policies of
+topics in the same way, since the dispatcher keeps a part of them in memory. On the same connection it receives
+notifications of work that other hosts have no room for, and passes them on.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pulse_actors.runtime.pg_listen import listen
 from pulse_actors.shared import identity as identities
 from pulse_actors.shared.audit import note_asked
 
-REFRESH_S: Final = 1.0  # how soon a gate that another host changed is seen here, should its NOTIFY be lost
+REFRESH_S: Final = 1.0  # how soon a change by another host is noticed if its NOTIFY is lost
 
 log = structlog.get_logger()
 
@@ -38,7 +38,7 @@ class Pause:
     Watches the gate.
 
     Args:
-        host: This one, as notes name it.
+        host: This host, for audit entries.
     """
 
     def __init__(self, store: Store, host: str = "") -> None:
@@ -48,23 +48,23 @@ class Pause:
         self._host = host
         self._gate: dict[str, object] = {}
         self._policies: dict[str, LivePolicy] | None = None
-        self._look_s = -math.inf  # when to look at the latest
-        self._has_missed = False  # work may have been told of that was not heard, and the dispatcher does not know
+        self._look_s = -math.inf  # latest time of the next look
+        self._has_missed = False  # notifications of work may have been missed, and the dispatcher does not know yet
 
     async def prime(self, *, boot: bool) -> None:
-        """Read the gate; the runtime refuses to start where that fails at boot."""
+        """Read the gate; at boot the runtime refuses to start if that fails."""
         del boot
         self._gate = await self._gate_store.get()
         if self._gate["paused"] or self._gate["topics"]:
             log.warning("dispatch_paused", **gate_summary.told(self._gate, {}))
 
     async def turn(self, turn: Turn) -> TurnResult:
-        """Tell the dispatcher of work elsewhere; look at gate and policies, and tell it when they changed."""
+        """Pass notifications of work to the dispatcher; look at gate and policies, and report changes to it."""
         self._has_missed |= any(told.event == HintEvent.LISTENING for told in turn.inbox)
         await note_asked(self._store, self._host, turn.inbox)
         work = tuple(Hint("dispatcher", told.event, told.data) for told in turn.inbox if told.event == HintEvent.WORK)
         left_s = self._look_s - turn.now_s
-        if work and len(work) == len(turn.inbox) and left_s > 0:  # it may come ten times a second
+        if work and len(work) == len(turn.inbox) and left_s > 0:  # they may come ten times a second
             return TurnResult(left_s, work)
         for topic, reason, who in await self._gate_store.expire():
             log.info("pause_expired", topic=topic, reason=reason, paused_by=who)
@@ -77,13 +77,13 @@ class Pause:
         return TurnResult(next_s, (*work, *missed, *news))
 
     def _news(self, gate: dict[str, object], policies: dict[str, LivePolicy]) -> list[Hint]:
-        """What the dispatcher is to hear."""
+        """The hints for the dispatcher."""
         hints: list[Hint] = []
         if gate != self._gate:
             log.info("gate_changed", **gate_summary.told(gate, self._gate))
             self._gate = gate
             hints.append(hint("dispatcher", HintEvent.GATE_CHANGED, TopicGate()))
-        if policies != self._policies:  # once at the start, too: a change may have come before
+        if policies != self._policies:  # also at the start: a change may have come before
             if self._policies is not None:
                 log.info("policies_changed", topics=len(policies))
             self._policies = policies

@@ -1,4 +1,4 @@
-"""``python -m pulse.worker MODULE:APP``: what the supervisor starts; ``pulse worker`` is the same for people."""
+"""``python -m pulse.worker MODULE:APP``: the supervisor starts this; for people there is ``pulse worker``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _STARTED_BY_SUPERVISOR: Final = "--parent-pid"
 
 
 def main() -> int:
-    """Run the pool; returns the exit code, which tells a supervisor where another start could not help."""
+    """Run the pool; returns the exit code, which shows a supervisor whether another start could help."""
     try:
         code = worker.main(prog_name="pulse worker", standalone_mode=False)
     except click.ClickException as error:

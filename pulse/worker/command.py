@@ -77,9 +77,9 @@ def worker(  # noqa: PLR0913, PLR0917 - one parameter per option, as click wants
     if connect is None and socket is None and settings.runtime_dir is not None and not os.environ.get("PULSE_CONNECT"):
         socket = str(settings.runtime_dir / directories.CLIENT_SOCKET)
     where = connect if connect is not None else absolute_socket(socket)
-    find_servers(where)  # raises when it can never be one
+    find_servers(where)  # raises if it is no valid address
     if connect is not None:
-        os.environ["PULSE_CONNECT"] = connect  # handlers that submit jobs find the same server
+        os.environ["PULSE_CONNECT"] = connect  # for handlers that submit jobs
     options = PoolOptions(
         app=app,
         processes=settings.processes,

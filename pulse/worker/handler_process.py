@@ -1,7 +1,7 @@
 """
 A handler process; started by the pool parent as ``python -m pulse.worker.handler_process OPTIONS``.
 
-It loads the app, and then waits to be told its name: it may be a spare.
+It loads the app, and then waits for its name: it may be a spare.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["main"]
 
 
 def main(arguments: list[str]) -> int:
-    """Serve the app; returns the exit code, 0 where the process was never needed."""
+    """Serve the app; returns the exit code, 0 if the process was never needed."""
     options = msgspec.json.decode(arguments[0], type=HostOptions)
     processes.die_with_parent(options.parent_pid, signal.SIGKILL)
     stacks.listen(options.stack_fd)
@@ -39,7 +39,7 @@ def main(arguments: list[str]) -> int:
         return REFUSED
 
     async def serve() -> int:
-        name = await _wait_name(options.name_fd)  # in the loop: it, and all that it imports, is there by then
+        name = await _wait_name(options.name_fd)  # in the loop, which and whose imports exist by then
         if not name:
             return 0
         import structlog  # not above: pulse.logs comes first
@@ -48,12 +48,12 @@ def main(arguments: list[str]) -> int:
         log = structlog.get_logger("pulse.worker")
         return await Service(msgspec.structs.replace(options, name=name), app, notes, log=log).run()
 
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # until the service takes it over: a spare ends without a traceback
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # until the service handles it: a spare ends without a traceback
     return anyio.run(serve, backend=options.pool.backend, backend_options=loop_options(options.pool.backend))
 
 
 async def _wait_name(fd: int) -> str:
-    """What the parent calls this process, which it writes in one piece; '': it will not."""
+    """The name from the parent, which writes it in one piece; '': there will be none."""
     await anyio.wait_readable(fd)
     with open(fd, encoding="ascii") as pipe:  # noqa: ASYNC230 - a descriptor that is readable
         return pipe.readline().rstrip("\n")

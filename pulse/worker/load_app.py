@@ -1,4 +1,4 @@
-"""Finds the app that a worker was told to serve: ``module:app``, in the current directory too."""
+"""Imports the app that a worker serves, ``module:app``, in the current directory too."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ def load_app(name: str) -> App:
         name: A dotted module, a colon, and the app's name in it, which may be dotted too.
 
     Raises:
-        AppError: The name is malformed, nothing is there, importing it fails, or it has no handlers; one line that says
+        AppError: The name is malformed, it does not exist, importing it fails, or it has no handlers; one line that
+        says
             which.
     """
     module_name, colon, attribute = name.partition(":")

@@ -1,4 +1,4 @@
-"""What a pool and its handler processes are told at their start."""
+"""The options of a pool and of its handler processes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Backend", "HostOptions", "PoolOptions", "ZygoteOptions", "loop_optio
 Backend = Literal["asyncio", "trio"]
 LogFormat = Literal["json", "console"]
 _HOST_CHARACTERS: Final = 40  # of the 64 of a worker's name: the rest is namespace, pid and slot
-_MACHINE: Final = 0xEFFFFFFC  # the pid namespace that Linux begins with; all others are of containers
+_MACHINE: Final = 0xEFFFFFFC  # Linux's initial pid namespace; all others belong to containers
 
 
 class PoolOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,8 +33,8 @@ class PoolOptions(msgspec.Struct, frozen=True, kw_only=True):
         topics: Topics to serve; None: those of the handlers, and ``default``.
         socket: The server's socket; None: it is looked for where servers put it.
         backend: Event loop that the handlers run on.
-        drain_s: Longest time for running handlers to end once the pool was told to stop, seconds.
-        obey_s: Longest time for a handler to end that was stopped because it hung, seconds; then its process is killed.
+        drain_s: Longest time for running handlers to end when the pool stops, seconds.
+        obey_s: Longest time for a hung handler to end after it was stopped, seconds; then its process is killed.
         log_level: Lowest level that is logged.
         log_format: None: console on a terminal, JSON elsewhere.
     """
@@ -57,12 +57,12 @@ class HostOptions(msgspec.Struct, frozen=True, kw_only=True):
     One handler process of a pool.
 
     Attributes:
-        pool: Of the pool.
-        parent_pid: The pool parent; this process dies with it.
-        name: This worker's own name; '' until it was told.
-        name_fd: Where it is told: a line, or the end when it will not be needed.
-        notes_fd: Where to write notes for it.
-        stack_fd: Where to write the threads' stacks when it asks for them.
+        pool: Options of the pool.
+        parent_pid: The pool parent; if it dies, this process ends.
+        name: This worker's own name; '' until it gets one.
+        name_fd: Where the name arrives: a line, or the end of the stream if it is not needed.
+        notes_fd: For notes to the parent.
+        stack_fd: For the threads' stacks when the parent asks for them.
     """
 
     pool: PoolOptions
@@ -78,9 +78,9 @@ class ZygoteOptions(msgspec.Struct, frozen=True, kw_only=True):
     The zygote of a handler process.
 
     Attributes:
-        pool: Of the pool.
+        pool: Options of the pool.
         name: The worker's own name.
-        parent_pid: The handler process; the zygote dies with it, and the cells with the zygote.
+        parent_pid: The handler process; if it dies, so do the zygote and the cells.
         control_fd: The zygote's end of the socket between the two.
     """
 
@@ -91,15 +91,15 @@ class ZygoteOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def loop_options(backend: Backend) -> dict[str, Any]:
-    """What ``anyio.run`` is told of the event loop: uvloop, where it is installed."""
+    """Options of ``anyio.run``: uvloop, if it is installed."""
     return {"use_uvloop": importlib.util.find_spec("uvloop") is not None} if backend == "asyncio" else {}
 
 
 def worker_name(slot: int | str) -> str:
     """
-    ``host-pid-slot``, of the characters and length that a worker's name may have.
+    ``host-pid-slot``, with the characters and length that a worker's name may have.
 
-    In a container ``host-namespace-pid-slot``: those of one pod have the same host name, and each has a pid 1.
+    In a container ``host-namespace-pid-slot``: the containers of a pod share a host name, and each has a pid 1.
     """
     host = re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname())[:_HOST_CHARACTERS] or "host"
     namespace = procs.pid_namespace()

@@ -1,4 +1,4 @@
-"""The life of a handler process: connect, work, lose the connection, come back with all that is held, drain, end."""
+"""The life of a handler process: connect, work, reconnect with all that it holds, drain, end."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from pulse.worker.status_pipe import Kind, NoteWriter
 __all__ = ["REFUSED", "Service"]
 
 OBEY_S: Final = 2.0  # for cancelled handlers to end, after the drain; the parent kills one second later
-REFUSED: Final = 78  # exit code: this process cannot work, and another one could not either
-LEASE_LOOKS: Final = 6  # per lease: how often is looked whether it has passed unanswered
+REFUSED: Final = 78  # exit code: this process cannot work, nor could another one
+LEASE_LOOKS: Final = 6  # per lease: how often to check whether it has passed unanswered
 STABLE_S: Final = 5.0  # a connection that lasted this long was a good one
 
 
@@ -42,7 +42,7 @@ class Service:
     One handler process.
 
     Args:
-        notes: Where the pool parent listens.
+        notes: Notes to the pool parent.
     """
 
     def __init__(self, options: HostOptions, app: App, notes: NoteWriter, log: Log) -> None:
@@ -57,7 +57,7 @@ class Service:
         self._ledger = Ledger(app.handlers, options.pool.concurrency)
         self._prefetch = Prefetch(options.pool.concurrency)
         self._tracing = for_attempts()
-        self._told = 0  # the capacity that the server knows of
+        self._told = 0  # the capacity that the server knows
         self._finished = 0  # since the last look
         self._pace_changed = WakeupEvent()
         self._deadlines = Deadlines()
@@ -76,7 +76,7 @@ class Service:
         self._over = anyio.Event()
 
     async def run(self) -> int:
-        """Work until told to end; returns the exit code."""
+        """Work until it must end; returns the exit code."""
         self._signals.install()
         async with anyio.create_task_group() as group:
             self._group: TaskGroup = group
@@ -93,13 +93,11 @@ class Service:
             await self._over.wait()
             if self._ledger.running:
                 log_sink.last_words()
-                os._exit(
-                    self._exit_code
-                )  # threads cannot be stopped; whatever they hold is given back once they are gone
+                os._exit(self._exit_code)  # threads cannot be stopped; what they hold is given back after their end
             group.cancel_scope.cancel()
         return self._exit_code
 
-    # What runners call.
+    # Called by runners.
 
     def ended(self, attempt: Attempt, ending: Outcome) -> None:
         """The handler has really ended."""
@@ -111,7 +109,7 @@ class Service:
             self._connection.wake()
 
     def ended_apart(self, attempt: Attempt, ending: Outcome, used: Mapping[str, object]) -> None:
-        """The same, in a process of its own, which has ended, too."""
+        """The same for an isolated attempt, whose process has ended, too."""
         self._ledger.ended_apart(attempt, ending, used)
         self._wake()
 
@@ -125,40 +123,40 @@ class Service:
         return attempt.lost or (self._lease_passed and attempt.lease_until_s < time.monotonic())
 
     def progressed(self, attempt: Attempt, text: str) -> None:
-        """The handler told how far it is."""
+        """The handler reported progress."""
         attempt.progress, attempt.told_s = text, time.monotonic()
         self._soon()
 
     def checkpointed(self, attempt: Attempt, text: str) -> None:
-        """The handler saved its state."""
+        """The handler saved a checkpoint."""
         attempt.told_s = time.monotonic()
         self._ledger.checkpoints.save(attempt, text)
         self._soon()
 
-    # What the cells tell.
+    # Called by the cells.
 
     def waits_for_cells(self) -> bool:
         """Whether attempts wait for cells."""
         return self._ledger.waits_for_cells()
 
     def cells_ready(self) -> None:
-        """From now on cells can be made."""
+        """Cells can be made from now on."""
         self._ledger.cells_ready()
         self._wake()
 
     def cells_gone(self) -> None:
-        """None can be made at the moment."""
+        """No cells can be made at the moment."""
         self._ledger.cells_gone()
 
     def cells_failed(self, reason: str) -> None:
-        """None can be made: what waits for one fails."""
+        """No cells can be made: attempts that wait for one fail."""
         self._ledger.cells_failed(reason)
         self._wake()
 
-    # What the connection calls.
+    # Called by the connection.
 
     def start(self, attempts: list[Attempt]) -> None:
-        """Call these handlers: the server knows of them."""
+        """Call these handlers: the server has their names."""
         for attempt in attempts:
             attempt.named = True
             if attempt.isolated:
@@ -169,15 +167,15 @@ class Service:
                 self.begun(attempt)
 
     def assigned(self) -> None:
-        """Attempts have come; those that find every slot taken were under way while this process slowed down."""
+        """Attempts have arrived; more than slots may have been sent before this process slowed down."""
         if self._ledger.is_full:
             self._pace_changed.wake()
         if self._ledger.waits_for_cells():
             self._cells.make()
 
     def stop(self, pair: Pair, reason: StopReason) -> None:
-        """Make one attempt end."""
-        stack = self._stack_of(pair) if reason in HUNG else None  # first: a handler that looks leaves at once
+        """Stop one attempt."""
+        stack = self._stack_of(pair) if reason in HUNG else None  # first: a handler that checks ends at once
         attempt = self._ledger.stop(pair, reason)
         if attempt is not None:
             attempt.stack = stack
@@ -196,14 +194,14 @@ class Service:
         self._notes.write(Kind.BEAT)
 
     def drain(self, *, reconnect: bool) -> None:
-        """The server sends no more jobs; without *reconnect* the process is to end."""
+        """The server sends no more jobs; without *reconnect* the process must end."""
         self._log.info("worker_told_to_drain", reconnect=reconnect, held=self._ledger.held)
         if not reconnect:
             self._notes.write(Kind.DRAINED)
             self._start_draining()
 
     def look(self, pair: Pair, answer: Callable[[str | None, int | None], None]) -> None:
-        """Tell where a handler is, and in which process, if not in this one; the answer may come later."""
+        """Report the stacks of a handler, from another process if it is isolated; the answer may come later."""
         attempt = self._ledger.started_attempt(pair)
         if attempt is None:
             answer(None, None)
@@ -243,7 +241,7 @@ class Service:
             await self._dialer.pause()
 
     async def _keep_pace(self) -> None:
-        """Hold as many jobs ahead as are finished in a moment; what waits here behind long ones goes back."""
+        """Hold as many jobs ahead as finish in a moment; jobs that wait behind long ones are given back."""
         while True:
             await self._pace_changed.wait()
             finished = 1
@@ -259,7 +257,7 @@ class Service:
         return 0 if self._ledger.draining else self._prefetch.capacity
 
     def _tell_capacity(self) -> None:
-        """Tell how many jobs this process will hold, if the server does not know; while nobody listens, hello does."""
+        """Send the capacity, if the server has another one; without a connection the next hello does it."""
         capacity = self._capacity()
         if self._connection is not None and capacity != self._told:
             self._told = capacity
@@ -275,10 +273,10 @@ class Service:
 
     async def _watch_leases(self) -> None:
         """
-        See that the lease has passed without an answer.
+        Find out that the lease has passed without an answer.
 
-        Twice in a row, with a pause: after a handler has blocked the loop, nothing was answered because nothing could
-        be asked, and the parent has beaten meanwhile.
+        Twice in a row, with a pause: if a handler has blocked the loop, there was no answer because no heartbeat was
+        sent, and the parent has sent them meanwhile.
         """
         late = False
         while True:
@@ -324,7 +322,7 @@ class Service:
         self._over.set()
 
     def _stack_of(self, pair: Pair) -> str | None:
-        """Where a running handler of this process is; that of a cell is asked for by those who see to it."""
+        """The stack of a running handler of this process; for cells the cell's run takes it."""
         attempt = self._ledger.running_attempt(pair)
         return None if attempt is None or attempt.isolated else stacks.where_is(attempt)
 
@@ -333,7 +331,7 @@ class Service:
             self._connection.wake()
 
     def _soon(self) -> None:
-        """From any thread: have the connection look."""
+        """From any thread: wake the connection."""
         connection = self._connection
         if connection is None:
             return

@@ -1,8 +1,8 @@
 """
-What a handler process tells its pool parent, over a pipe: its session, each heartbeat that was answered, why it ended.
+Notes of a handler process to its pool parent, over a pipe: its session, answered heartbeats, why it ended.
 
-A note is a kind (1 byte), a length (4 bytes, big-endian) and a text. The parent needs it all to know when to beat for a
-child, and to say once, not once per process, that the app cannot be loaded.
+A note is a kind (1 byte), a length (4 bytes, big-endian) and a text. The parent needs them to know when to send
+heartbeats for a child, and to print once, not once per process, that the app cannot be loaded.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from typing import Final
 
 __all__ = ["Kind", "Note", "NoteReader", "NoteWriter"]
 
-TEXT_MAX_BYTES: Final = 32 * 1024  # half a pipe: written in one piece even when nobody reads yet
+TEXT_MAX_BYTES: Final = 32 * 1024  # half a pipe: written in one piece even if nobody reads yet
 _LENGTH: Final = slice(1, 5)
 
 
 class Kind(enum.Enum):
-    """What a note says."""
+    """The kind of a note."""
 
     SESSION = b"S"  # connected; the text is the session
     BEAT = b"B"  # the server answered a heartbeat
     DRAINED = b"D"  # the server asked this process to end for good
-    REFUSED = b"R"  # this process cannot work, and another one could not either; the text says why
+    REFUSED = b"R"  # this process cannot work, nor could another one; the text says why
 
 
 _KINDS: Final = frozenset(kind.value for kind in Kind)
@@ -40,7 +40,7 @@ class Note:
 
 
 class NoteWriter:
-    """The child's end. A parent that does not read never stops the child: what does not fit is dropped."""
+    """The child's end. A parent that does not read never blocks the child: what does not fit is dropped."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -48,7 +48,7 @@ class NoteWriter:
         os.set_blocking(fd, False)
 
     def write(self, kind: Kind, text: bytes = b"") -> None:
-        """Tell the parent."""
+        """Send a note."""
         text = text[:TEXT_MAX_BYTES]
         with contextlib.suppress(OSError):
             os.write(self._fd, kind.value + len(text).to_bytes(4, "big") + text)
@@ -62,7 +62,7 @@ class NoteReader:
         self._is_lost = False
 
     def is_lost(self) -> bool:
-        """Whether something came that is no note: a handler has written there. What follows it is not understood."""
+        """Whether something malformed came: a handler has written there. The rest cannot be read."""
         return self._is_lost
 
     def feed(self, data: bytes) -> list[Note]:

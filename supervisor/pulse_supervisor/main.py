@@ -2,7 +2,7 @@
 The command ``pulse-supervisor``.
 
 Exit codes: 0 stopped as asked; 1 refused or failed, one line on stderr; 2 bad usage; 70 a child died too often, and the
-service manager is to start all afresh; 78 what is to be the database is a pooler that cannot be worked with.
+service manager should start everything afresh; 78 the DSN leads to a pooler that pulse cannot work with.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _FAILED: Final = 1
 _BAD_USAGE: Final = 2
 _CRASHED: Final = 70
-_INTERRUPTED: Final = 130  # 128 + SIGINT, as a shell says it
+_INTERRUPTED: Final = 130  # 128 + SIGINT, as in a shell
 _UNITS: Final = ("server", "worker", "sysusers", "tmpfiles")
 
 
@@ -46,7 +46,7 @@ _UNITS: Final = ("server", "worker", "sysusers", "tmpfiles")
     "--state-dir", metavar="DIR", type=click.Path(path_type=Path), help="Where the embedded PostgreSQL is kept."
 )
 @click.option(
-    "--config", metavar="FILE", type=click.Path(path_type=Path), help="Config file. Default: pulse.toml, if any."
+    "--config", metavar="FILE", type=click.Path(path_type=Path), help="Config file. Default: pulse.toml, if it exists."
 )
 @click.option("--app", metavar="MODULE:APP", help="Run a pool of workers too, with the handlers of this pulse.App.")
 @click.option("--processes", metavar="N", type=int, help="Handler processes of that pool. Default: 1.")
@@ -127,7 +127,7 @@ def main(args: Sequence[str] | None = None) -> int:
 
 
 def saying_errors(command: Callable[[], object]) -> int:
-    """Run *command*; the exit code is what it answers, or stands for the error that it says in one line."""
+    """Run *command*; returns its exit code, or prints an error in one line and returns the code for it."""
     try:
         code = command()
     except click.UsageError as error:
@@ -147,18 +147,18 @@ def saying_errors(command: Callable[[], object]) -> int:
 
 def run(settings: Settings, actors: Sequence[ChildSpec] | None = None, pools: Sequence[ChildSpec] = ()) -> int:
     """
-    Take the runtime directory, supervise until the end, and say how it ended.
+    Take the runtime directory, supervise until the end, and print how it ended.
 
     Args:
         settings: Checked.
         actors: In the order of their start; None: pulse's own.
-        pools: Beside the one that the settings describe.
+        pools: In addition to the one of the settings.
 
     Returns:
         The exit code.
 
     Raises:
-        PulseError: It cannot begin.
+        PulseError: It cannot start.
     """
     log = _make_log(settings.log_level, settings.log_format)
     import trio
@@ -208,7 +208,7 @@ def run(settings: Settings, actors: Sequence[ChildSpec] | None = None, pools: Se
 
 
 def _make_log(level: str, log_format: Literal["json", "console"] | None) -> FilteringBoundLogger:
-    """Set logging up; format None: console on a terminal, JSON elsewhere."""
+    """Set up logging; format None: console on a terminal, JSON elsewhere."""
     from pulse.logs import configure_logging
 
     configure_logging(level, log_format)
@@ -238,12 +238,12 @@ def _make_database(settings: Settings, log: FilteringBoundLogger) -> PostgresChi
 
 
 def _is_named(settings: Settings, env: Mapping[str, str]) -> bool:
-    """Whether a person or the service manager chose the runtime directory, and not custom."""
+    """Whether the user or the service manager chose the runtime directory, rather than a default."""
     return settings.runtime_dir is not None or bool(env.get("RUNTIME_DIRECTORY"))
 
 
 def _say(message: str) -> None:
-    """One line on stderr for each line of *message*; most have one."""
+    """Print *message* on stderr."""
     for line in message.splitlines():
         sys.stderr.write(f"pulse-supervisor: {line}\n")
     sys.stderr.flush()

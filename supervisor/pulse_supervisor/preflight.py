@@ -1,4 +1,4 @@
-"""Users and certificates are looked at before anything starts: a mistake is one line, and no actor that ends again."""
+"""Checks users and certificates before anything starts, so that a mistake is one message and no restart loop."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def check_edge(settings: Settings) -> None:
     Refuse users and certificates that cannot be used.
 
     Raises:
-        ConfigError: One line for what is wrong.
+        ConfigError: What is wrong, in one line.
     """
     if exposed := "\n".join(_exposed(settings)):
         raise ConfigError(exposed)
@@ -30,7 +30,7 @@ def check_edge(settings: Settings) -> None:
 
 
 def readable_secrets(settings: Settings) -> Iterator[tuple[Path, str]]:
-    """Files that every account of this machine may read, and what in them nobody else should."""
+    """Files with secrets that every account of this machine may read."""
     if settings.config is not None:
         for name in secrets_in(settings.config):
             yield from _if_readable(settings.config, name)
@@ -44,7 +44,7 @@ def _if_readable(path: Path, what: str) -> Iterator[tuple[Path, str]]:
 
 
 def _exposed(settings: Settings) -> Iterator[str]:
-    """What other machines could do where the server listens, unless that is meant."""
+    """What other machines could do at the listening address, unless the settings allow it."""
     where = None if settings.listen is None else addresses.split(settings.listen)
     if where is None or addresses.is_loopback(where[0]) or settings.listen_insecure:
         return

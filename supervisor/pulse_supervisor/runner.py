@@ -1,8 +1,8 @@
 """
-The supervisor at work: it feeds the machine with what happens, and does what the machine decides.
+The supervisor at work: it passes events to the lifecycle of each child, and carries out the effects.
 
 One task watches each process, one reads each bus, one keeps the time for all. They share the slots and change them only
-by ``feed``, which is plain code between two awaits; so nothing here needs a lock.
+by ``feed``, which does not await; so no lock is needed.
 """
 
 from __future__ import annotations
@@ -52,15 +52,17 @@ if TYPE_CHECKING:
     from pulse_supervisor.systemd.notify import Notifier
 
 _PASSING: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM})
-_SLEPT_S: Final = 0.5  # a wake-up that is so late was not the children's doing: we, or the whole machine, were stopped
+_SLEPT_S: Final = (
+    0.5  # a wake-up so late means that the supervisor or the machine was stopped: children are not to blame
+)
 DISPATCHER: Final = "dispatcher"
-BURIAL_S: Final = 0.5  # what the dispatcher needs, many times over, to give back what killed workers held
+BURIAL_S: Final = 0.5  # many times what the dispatcher needs to give back what killed workers held
 _PING_S: Final = LivenessLimits().ping_s
-_DATABASE_POLL_S: Final = 0.01  # PostgreSQL tells its readiness in a file, within a fraction of a second
+_DATABASE_POLL_S: Final = 0.01  # PostgreSQL writes its readiness into a file, within a fraction of a second
 
 
 class ShutdownReason(msgspec.Struct, frozen=True):
-    """Why everything is stopped: the exit code, and one line for a person where it is a failure."""
+    """Why everything stops: the exit code, and a message if it is a failure."""
 
     exit_code: int
     message: str | None = None
@@ -68,20 +70,20 @@ class ShutdownReason(msgspec.Struct, frozen=True):
 
 class ChildRunner:
     """
-    The slots, and the tasks that attend to them.
+    The slots, and the tasks that serve them.
 
     Args:
-        identity: Which supervisor this is.
-        shared: Descriptors that children inherit, by what they are for.
-        nursery: Has all tasks.
-        notifier: Speaks to the service manager.
+        identity: This supervisor.
+        shared: Descriptors that children inherit, by purpose.
+        nursery: Runs all tasks.
+        notifier: Notifies the service manager.
         log: Structured log.
 
     Attributes:
         slots: By the names of their children, in the order of their start.
-        shutdown: Why everything is to stop; None while it goes on.
+        shutdown: Why everything must stop; None while it goes on.
         hub: Routes between the actors.
-        reaper: Buries orphans.
+        reaper: Reaps orphans.
     """
 
     def __init__(
@@ -110,7 +112,7 @@ class ChildRunner:
         self._wake_s = 0.0
 
     def start(self, child: ChildSpec, database: PostgresChild | None = None) -> None:
-        """Give a child its slot, and start it; *database*: the embedded PostgreSQL, of which it is the postmaster."""
+        """Give a child its slot, and start it; *database*: the embedded PostgreSQL, if it is the postmaster."""
         self.slots[child.name] = ChildSlot(child, database)
         self.feed(child.name, StartAsked())
 
@@ -119,7 +121,7 @@ class ChildRunner:
         return describe(self._identity, self.slots.values(), trio.current_time())
 
     def feed(self, name: str, event: Event) -> None:
-        """Let the machine decide what *event* means for a child, and do it."""
+        """Let the lifecycle handle *event* of a child, and carry out the effects."""
         slot = self.slots[name]
         events = [event]
         while events:
@@ -134,7 +136,7 @@ class ChildRunner:
             self._rescheduled.set()
 
     def brief(self, settings: Mapping[str, object]) -> None:
-        """Send the settings to every actor that waits for them, and from now on to each that says hello."""
+        """Send the settings to every actor that waits for them, and from now on to each new one."""
         self._settings = settings
         for name, slot in self.slots.items():
             if slot.state.phase is ChildPhase.GREETED:
@@ -142,13 +144,13 @@ class ChildRunner:
                 self.feed(name, Briefed())
 
     def stop(self, reason: ShutdownReason) -> None:
-        """Have everything stopped; the first reason counts."""
+        """Stop everything; the first reason counts."""
         if self.shutdown is None:
             self.shutdown = reason
             self._announce()
 
     def drain_dispatcher(self) -> None:
-        """Have the dispatcher claim no more; one that is started after this gets the same hint."""
+        """Tell the dispatcher to stop claiming; one that starts later gets the same hint."""
         if not self._draining:
             self._draining = True
             self._tell_of_drain()
@@ -159,31 +161,31 @@ class ChildRunner:
             self.feed(name, StopAsked())
             return
         kind = self.slots[name].child.kind
-        # Killed with the pools, the dispatcher could not bury them: the next one would charge their jobs with a crash.
+        # A dispatcher killed with the pools could not end their attempts: the next one would charge a crash.
         stop_now = StopNow(self._pool_ended_s + BURIAL_S if kind is ChildKind.ACTOR else 0.0)
         for slot in self.slots_of(kind):
             self.feed(slot.child.name, stop_now)
 
     def hurry(self) -> None:
-        """Stop at once the pools, and the others as soon as their turn comes, as ``ask_to_stop`` is called for them."""
+        """Stop the pools at once, and the others as soon as ``ask_to_stop`` is called for them."""
         self._hurried = True
         self.drain_dispatcher()
         pools = self.slots_of(ChildKind.POOL)
         asked = [slot for slot in self.slots.values() if slot.state.phase is ChildPhase.STOPPING]
-        # While a pool is there, an actor can be stopping only to be started again, and is needed for the burials.
+        # While a pool runs, an actor that stops will be started again, and is needed when workers die.
         for slot in asked if all(pool.is_gone for pool in pools) else pools:
             self.ask_to_stop(slot.child.name)
 
     def are_running(self, kind: ChildKind) -> bool:
-        """Whether all children of this kind are."""
+        """Whether all children of this kind run."""
         return all(slot.state.phase is ChildPhase.RUNNING for slot in self.slots_of(kind))
 
     def are_gone(self, names: Sequence[str]) -> bool:
-        """Whether these children are stopped, or beyond help."""
+        """Whether these children are stopped, or have failed."""
         return all(self.slots[name].is_gone for name in names)
 
     async def wait_until(self, condition: Callable[[], bool]) -> None:
-        """Wait for something that changes with a child's phase, or with the reason."""
+        """Wait for a condition on phases or on the shutdown."""
         while not condition():
             await self._changed.wait()
 
@@ -192,7 +194,7 @@ class ChildRunner:
         self._changed = trio.Event()
 
     def _note(self, slot: ChildSlot, before: ChildState) -> None:
-        """Tell of a change of phase: the log what matters, the service manager in one line, the waiters all."""
+        """Report a change of phase: to the log, the service manager and the waiting tasks."""
         state, name = slot.state, slot.child.name
         match state.phase:
             case ChildPhase.RUNNING:
@@ -217,7 +219,7 @@ class ChildRunner:
         return [slot for slot in self.slots.values() if slot.state.phase is not ChildPhase.RUNNING]
 
     def _carry_out(self, slot: ChildSlot, effect: Effect) -> Event | None:
-        """Do what the machine decided; the answer is what came of it at once."""
+        """Carry out an effect; returns the event that follows at once, if one does."""
         match effect:
             case Spawn() if slot.database is not None:
                 self._nursery.start_soon(self._spawn_database, slot, slot.database)
@@ -236,7 +238,7 @@ class ChildRunner:
             case StopAll(exit_code, message):
                 self.stop(ShutdownReason(exit_code, message))
             case _:
-                pass  # a frame or a signal for a process that has ended already, settings that are not there yet
+                pass  # a frame or signal for a process that has ended, or settings that are not there yet
         return None
 
     def _spawn(self, slot: ChildSlot) -> SpawnOk | SpawnFailed:
@@ -259,16 +261,16 @@ class ChildRunner:
             self._heard(name, SpawnFailed(error.message))
             return
         if slot.state.phase is not ChildPhase.SPAWNING:
-            return  # it was to stop meanwhile
+            return  # it must stop meanwhile
         self.feed(name, self._spawn(slot))
         if (process := slot.process) is None:
             return
-        # At boot somebody waits for an answer; later nothing is gained by giving up on a long recovery.
+        # At boot a person waits for an answer; later, giving up on a long recovery gains nothing.
         with trio.move_on_after(database.start_s if slot.state.boot else float("inf")) as waiting:
             while not database.is_ready(process.pid):
                 await trio.sleep(_DATABASE_POLL_S)
                 if slot.process is not process:
-                    return  # it ended, and that is dealt with elsewhere
+                    return  # it ended, which is handled elsewhere
         if not waiting.cancelled_caught:
             self._heard(name, ReadyReceived())
         else:
@@ -284,7 +286,7 @@ class ChildRunner:
         self.hub.tell_nowait(DISPATCHER, bus.HintEvent.DRAIN)
 
     def _heard(self, name: str, event: Event) -> None:
-        """What a child says or does of its own accord; what it cannot mean is its fault, not ours."""
+        """Handle what a child sends; an event that its phase does not allow is the child's fault."""
         state = self.slots[name].state
         if not lifecycle.accepts(state, event):
             event = BusBroken(f"{type(event).__name__} while {state.phase.value}")
@@ -292,7 +294,7 @@ class ChildRunner:
             self.feed(name, event)
 
     async def _watch(self, slot: ChildSlot, process: ChildProcess) -> None:
-        """Wait for the end of a process and say so, after its last words on the bus have been heard."""
+        """Wait for the end of a process and report it, after its last frames were read."""
         exited = await process.wait_exited()
         if slot.link is not None:
             self.hub.hang_up(slot.link)
@@ -314,7 +316,7 @@ class ChildRunner:
         return any(slot.process is not None and slot.process.pid == pid for slot in self.slots.values())
 
     async def keep_time(self) -> None:
-        """Ping once a second, and send Deadline where it is due; for ever."""
+        """Ping once a second, and send Deadline when it is due; for ever."""
         ping_due_s = trio.current_time() + _PING_S
         while True:
             self._wake_s = min([ping_due_s, *self._deadlines().values()])
@@ -347,6 +349,6 @@ class ChildRunner:
             if slot.link is not None and slot.child.limits is not None:
                 slot.link.ping_nowait()
         actors = self.slots_of(ChildKind.ACTOR)
-        # An actor that was silent for too long is not in these phases any more.
+        # An actor that was silent for too long has left these phases.
         if actors and all(slot.state.phase in PINGED for slot in actors):
             self._notifier.alive(now_s)

@@ -1,4 +1,4 @@
-"""A slot is a child and the process that fills it now; the slots together are what ``status`` shows."""
+"""A slot is a child and its present process; ``status`` shows all slots."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class ChildSlot(msgspec.Struct):
     A child, its state, and its present process.
 
     Attributes:
-        child: What it is to be.
-        database: The embedded PostgreSQL, of which it is the postmaster; None: it is another child.
-        state: What the machine knows of it.
+        child: Its description.
+        database: The embedded PostgreSQL, if it is the postmaster; None: it is another child.
+        state: Its state in the lifecycle.
         process: Its process while one is alive.
         link: The bus to that process.
     """
@@ -39,16 +39,16 @@ class ChildSlot(msgspec.Struct):
 
     @property
     def is_gone(self) -> bool:
-        """Whether it is stopped, or beyond help."""
+        """Whether it is stopped, or has failed."""
         return self.state.phase in {ChildPhase.STOPPED, ChildPhase.FAILED}
 
     def step(self, event: Event, now_s: float) -> Sequence[Effect]:
-        """Let the machine decide what *event* means; what is to be done about it."""
+        """Let the lifecycle handle *event*; returns the effects."""
         self.state, effects = lifecycle.step(self.child, self.state, event, now_s)
         return effects
 
     def fill(self, process: ChildProcess) -> BusLink | None:
-        """A process was spawned; the bus to it, where it speaks on one."""
+        """A process was spawned; returns its bus, if it has one."""
         self.process = process
         if process.bus is not None:
             self.link = BusLink(self.child.name, process.pid, process.bus)
@@ -60,7 +60,7 @@ class ChildSlot(msgspec.Struct):
 
 
 class SupervisorIdentity(msgspec.Struct, frozen=True):
-    """Which supervisor this is, and since when, by the monotonic clock."""
+    """Which supervisor this is, and since when, monotonic."""
 
     version: str
     started_s: float

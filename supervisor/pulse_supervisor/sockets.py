@@ -1,8 +1,8 @@
 """
 The runtime directory: one supervisor at a time, and its two sockets.
 
-The sockets are opened here and not by those who serve them: a dispatcher that dies leaves ``pulse.sock`` listening, and
-clients wait in its backlog for the next one instead of being refused.
+The supervisor opens the sockets, not the processes that serve them: when a dispatcher dies, ``pulse.sock`` goes on
+listening, and clients wait in its backlog for the next one instead of being refused.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ TCP_NAME: Final = "pulse.tcp"
 _OWN_MODE: Final = 0o600
 _SHARED_MODE: Final = 0o666
 _LOCK_NAME: Final = "supervisor.lock"
-_LOCK_WAIT_S: Final = 1.0  # a killed predecessor lets go when the kernel has freed its memory
+_LOCK_WAIT_S: Final = 1.0  # the lock of a killed predecessor is free when the kernel has freed its memory
 _LOCK_POLL_S: Final = 0.02
-_CLIENT_BACKLOG: Final = 1024  # all workers and clients of a host, come back at once while the dispatcher restarts
+_CLIENT_BACKLOG: Final = 1024  # all workers and clients of a host, which reconnect at once when the dispatcher restarts
 _CONTROL_BACKLOG: Final = 64
 
 
 class Sockets(msgspec.Struct, frozen=True):
     """
-    What is held in the runtime directory.
+    What is open in the runtime directory.
 
     Attributes:
         directory: The runtime directory.
-        lock_fd: Holds the lock for as long as it is open; it is not inherited, else a child would hold it on.
+        lock_fd: Holds the lock while open; not inherited, else a child would hold it on.
         client: Listens on ``pulse.sock``, for the dispatcher.
         control: Listens on ``supervisor.sock``, for the supervisor.
-        tcp: Listens on TCP, for the dispatcher; None: nothing does.
+        tcp: Listens on TCP, for the dispatcher; None: off.
     """
 
     directory: Path
@@ -53,48 +53,48 @@ class Sockets(msgspec.Struct, frozen=True):
 
     @property
     def tcp_address(self) -> str | None:
-        """Where TCP is listened on, with the port that it got."""
+        """The TCP address, with the port that it got."""
         return None if self.tcp is None else addresses.joined(*self.tcp.getsockname()[:2])
 
     @property
     def client_path(self) -> Path:
-        """Where workers and clients connect."""
+        """The socket for workers and clients."""
         return self.directory / CLIENT_SOCKET
 
     @property
     def control_path(self) -> Path:
-        """Where the supervisor itself answers."""
+        """The socket of the supervisor itself."""
         return self.directory / SUPERVISOR_SOCKET
 
     def listening(self) -> Sequence[tuple[Path, socket.socket]]:
-        """Both sockets and where they are."""
+        """Both sockets and their paths."""
         return ((self.client_path, self.client), (self.control_path, self.control))
 
     def descriptors(self) -> dict[str, int]:
-        """All that listens, by the names under which a service manager keeps them."""
+        """All listening sockets, by the names under which a service manager keeps them."""
         found = {path.name: sock.fileno() for path, sock in self.listening()}
         return found if self.tcp is None else {**found, TCP_NAME: self.tcp.fileno()}
 
     def put_back(self) -> list[Path]:
         """
-        Give a socket its name back that somebody has removed: nobody could connect any more, and the server lives on.
+        Restore the name of a socket that was removed: nobody could connect any more, while the server lives on.
 
         Returns:
-            Which names were gone, and are back.
+            The names that were gone, and are back.
         """
         back: list[Path] = []
         for path in self.nameless():
-            with contextlib.suppress(OSError):  # the second name is gone, too, or it came back meanwhile
+            with contextlib.suppress(OSError):  # the second name is gone, too, or the first came back meanwhile
                 os.link(_spare(path), path)
                 back.append(path)
         return back
 
     def nameless(self) -> list[Path]:
-        """Where nobody can connect now; behind `put_back`: for good, since no socket gets a name anew."""
+        """Paths where nobody can connect now; after `put_back`: for good, since a socket cannot be renamed."""
         return [path for path, _ in self.listening() if not path.exists()]
 
     def close(self, *, keep_names: bool = False) -> None:
-        """Close both sockets, remove their files unless another process listens on, and let the next supervisor in."""
+        """Close both sockets, remove their files unless another process listens on, and release the lock."""
         for path, sock in self.listening():
             sock.close()
             if not keep_names:
@@ -113,16 +113,16 @@ def open_sockets(
     listen: str | None = None,
 ) -> Sockets:
     """
-    Take the runtime directory and listen on both sockets, mode 0600, and on TCP where that is wanted.
+    Take the runtime directory and listen on both sockets, mode 0600, and on TCP if wanted.
 
     Args:
         directory: Checked by ``places.prepare_runtime_dir``.
-        handed: Sockets that were handed over, by the names of their files; those that listen there are used.
-        shared: Whether every account may connect (mode 0666), to be let in or not by its roles.
-        listen: host:port of TCP; None: not.
+        handed: Sockets that were handed over, by the names of their files; those with the right address are used.
+        shared: Whether every account may connect (mode 0666), so that roles decide.
+        listen: host:port of TCP; None: off.
 
     Raises:
-        PathError: Another supervisor lives there, a path is too long, or something that is no socket has its name.
+        PathError: Another supervisor runs there, a path is too long, or a name is taken by something else.
     """
     client_path, control_path = directory / CLIENT_SOCKET, directory / SUPERVISOR_SOCKET
     check_socket_path(client_path)
@@ -135,7 +135,7 @@ def open_sockets(
         for path in (
             client_path,
             control_path,
-        ):  # here, before anybody is served: one that was handed over has another
+        ):  # here, before any client is served: a socket that was handed over has another
             path.chmod(_SHARED_MODE if shared else _OWN_MODE)
         tcp = None if listen is None else undo.enter_context(_listen_tcp(listen, (handed or {}).get(TCP_NAME)))
         undo.pop_all()
@@ -146,7 +146,7 @@ def open_sockets(
 
 
 def _listen_tcp(listen: str, handed: socket.socket | None) -> socket.socket:
-    """The socket that was handed over, where it listens there; else a new one."""
+    """The socket that was handed over, if its address is right; else a new one."""
     where = addresses.split(listen)
     if where is None:
         raise PathError(f"listen is {listen!r:.80}: host:port is allowed")
@@ -160,7 +160,7 @@ def _listen_tcp(listen: str, handed: socket.socket | None) -> socket.socket:
 
 
 def _listens_on(sock: socket.socket, family: int, where: tuple[object, ...]) -> bool:
-    """Whether *sock* listens there; port 0 is any."""
+    """Whether *sock* listens there; port 0 matches any."""
     try:
         listens = sock.family == family and sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN) == 1
         address, port = sock.getsockname()[:2]
@@ -170,7 +170,7 @@ def _listens_on(sock: socket.socket, family: int, where: tuple[object, ...]) -> 
 
 
 def _taken(path: Path, handed: Mapping[str, socket.socket] | None) -> socket.socket | None:
-    """The socket of *path* that was handed over; one that nobody can reach by that name is closed."""
+    """The handed-over socket for *path*; one that cannot be reached by that name is closed."""
     sock = (handed or {}).get(path.name)
     if sock is None or listens_at(sock, path):
         return sock
@@ -179,7 +179,7 @@ def _taken(path: Path, handed: Mapping[str, socket.socket] | None) -> socket.soc
 
 
 def _spare(path: Path) -> Path:
-    """The second name of a socket, by which it is found when the first one was removed."""
+    """The second name of a socket, from which the first can be restored."""
     return path.with_name(f".{path.name}")
 
 
@@ -210,20 +210,20 @@ def _locked(lock_fd: int) -> bool:
 
 
 def _listen(path: Path, backlog: int) -> socket.socket:
-    """A listening socket at *path*; a supervisor that left a file there is dead, since we hold the lock."""
+    """A listening socket at *path*; an old file is of a dead supervisor, since we hold the lock."""
     try:
         _wait_until_free(path)
         _spare(path).unlink(missing_ok=True)
         sock = listeners.unix(path, backlog)
     except OSError as error:
         raise PathError(f"socket {path} cannot be opened: {error.strerror}") from error
-    with contextlib.suppress(OSError):  # a file system without links: then a name that is removed stays away
+    with contextlib.suppress(OSError):  # a file system without links: then a removed name cannot be restored
         os.link(path, _spare(path))
     return sock
 
 
 def _wait_until_free(path: Path) -> None:
-    deadline_s = time.monotonic() + _LOCK_WAIT_S  # a killed predecessor's dispatcher takes a moment to follow it
+    deadline_s = time.monotonic() + _LOCK_WAIT_S  # a killed predecessor's dispatcher ends a moment later
     while not listeners.free(path):
         if time.monotonic() > deadline_s:
             raise PathError(f"socket {path} is in use: another program listens there; use another directory")

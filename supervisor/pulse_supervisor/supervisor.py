@@ -1,12 +1,12 @@
 """
-The life of a supervisor: start everything, answer at the door, stop everything, in an order that loses nothing.
+The life of a supervisor: start everything, serve requests, stop everything, in an order that loses nothing.
 
-Start: the actors, whose interpreters import while PostgreSQL is prepared and started; their settings, with the DSN, are
-held back until it accepts connections. When all actors are ready, so is the supervisor, and the pools start.
+Start: the actors, which import while PostgreSQL is prepared and started; they get their settings, with the DSN, when it
+accepts connections. When all actors are ready, so is the supervisor, and the pools start.
 
-Stop: the dispatcher gets a hint to claim no more; the pools drain, and report through it; then the actors, last started
-first; then PostgreSQL. Each has its ladder of asking and its bounds. A second signal kills in the same order: pools,
-then, as soon as the dispatcher had time to give back what they held, the actors; PostgreSQL is still asked.
+Stop: the dispatcher stops claiming; the pools drain, and report through it; then the actors, in reverse order; then
+PostgreSQL. Each has a ladder of signals with time limits. A second signal kills in the same order: pools, then, when
+the dispatcher has had time to give back what they held, the actors; PostgreSQL still shuts down by itself.
 """
 
 from __future__ import annotations
@@ -47,23 +47,23 @@ if TYPE_CHECKING:
     from pulse_supervisor.sockets import Sockets
 
 EXIT_STOPPED: Final = 0
-NAMES_S: Final = 2.0  # between two looks whether the sockets still have their names
+NAMES_S: Final = 2.0  # between two checks that the sockets still have their names
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
 
 
 class Plan(msgspec.Struct, frozen=True):
     """
-    What a supervisor is to run.
+    What a supervisor runs.
 
     Attributes:
-        settings: Checked; ``dsn`` is None where the embedded PostgreSQL is wanted.
+        settings: Checked; ``dsn`` None means the embedded PostgreSQL.
         sockets: The runtime directory's.
         actors: In the order of their start.
         pools: Started when all actors are ready.
-        grants: Which accounts may ask what.
+        grants: The roles of accounts.
         make_database: Prepares the embedded PostgreSQL; blocks, and runs programs. None without one.
-        version: Of pulse.
-        services: What serves others beside; it runs from the beginning to the end.
+        version: Version of pulse.
+        services: Other services, from the beginning to the end.
     """
 
     settings: config.Settings
@@ -82,8 +82,8 @@ class SupervisorRun:
 
     Args:
         plan: What to run.
-        nursery: Has all tasks.
-        notifier: Speaks to the service manager.
+        nursery: Runs all tasks.
+        notifier: Notifies the service manager.
         log: Structured log.
     """
 
@@ -116,7 +116,7 @@ class SupervisorRun:
         )
 
     async def run(self) -> ShutdownReason:
-        """Run until a signal, or until something cannot be helped; returns when every child has ended."""
+        """Run until a signal, or until a child has failed for good; returns when every child has ended."""
         runner, nursery = self._runner, self._nursery
         await nursery.start(self._hear_signals)
         nursery.start_soon(runner.keep_time)
@@ -147,14 +147,14 @@ class SupervisorRun:
                     self._runner.hurry()
 
     def _reload(self) -> None:
-        """Have the certificate read anew; settings are read once, at the start."""
+        """Have the certificate read again; settings are read once, at start."""
         if self._sockets.tcp is None or self._settings.tls_cert is None:
             self._log.info("signal_ignored", signal="SIGHUP")
         elif not self._hub.tell_nowait(DISPATCHER, HintEvent.RELOAD):
             self._log.info("reload_later", reason="the dispatcher is being started, and reads the certificate then")
 
     async def _keep_names(self) -> None:
-        """Look after the names of the sockets: who tidies the directory up would cut everybody off."""
+        """Restore the names of the sockets: without them nobody can connect."""
         lost: set[Path] = set()
         while True:
             await trio.sleep(NAMES_S)
@@ -162,7 +162,7 @@ class SupervisorRun:
                 self._log.warning("socket_name_put_back", path=str(path))
             gone = set(self._sockets.nameless())
             for path in sorted(gone - lost):
-                told = "the runtime directory was removed: who is connected stays so; restart pulse-supervisor"
+                told = "the runtime directory was removed: existing connections stay; restart pulse-supervisor"
                 self._log.error("socket_name_lost", path=str(path), message=told)
             lost = gone
 
@@ -191,8 +191,8 @@ class SupervisorRun:
             database = await trio.to_thread.run_sync(make, abandon_on_cancel=True)
         except EmbeddedError as error:
             self._runner.stop(ShutdownReason(EXIT_REFUSED, error.message))
-        # Not in a finally: a stop abandons the thread, which must then still learn how its programs end. An initdb that
-        # was killed and reaped by another would look like one that succeeded.
+        # Not in a finally: a stop abandons the thread, which must still learn how its programs end. An initdb that was
+        # killed and reaped elsewhere would look like one that succeeded.
         self._reaper.resume()
         return database
 
@@ -211,7 +211,7 @@ class SupervisorRun:
     async def _stop(self) -> None:
         self._notifier.stopping("stopping")
         self._runner.drain_dispatcher()
-        # The order of starting: PostgreSQL took its slot behind the actors', since it had to be prepared first.
+        # The order of starting: PostgreSQL got its slot after the actors', since it had to be prepared first.
         slots = [
             *self._runner.slots_of(ChildKind.SERVICE),
             *self._runner.slots_of(ChildKind.DATABASE),
@@ -259,7 +259,7 @@ class SupervisorRun:
         return slots[name]
 
     async def _drain(self, request: Struct) -> dict[str, object]:
-        """Let the own pools finish and stay away; with ``all``, have the dispatcher send all other workers home too."""
+        """Drain the own pools and keep them stopped; with ``all``, have the dispatcher drain all other workers, too."""
         assert isinstance(request, DrainRequest)  # noqa: S101 - the door decodes each kind as its type
         if request.all:
             self._hub.tell_nowait(DISPATCHER, HintEvent.DRAIN_WORKERS)
@@ -268,7 +268,7 @@ class SupervisorRun:
         return {}
 
     def _did(self, request: Struct, requester: Requester) -> None:
-        """Have it written down who asked for a restart or a drain."""
+        """Have an audit entry written for a restart or a drain."""
         match request:
             case ActorRequest(name):
                 self._note("actors.restart", requester, {"name": name})
@@ -278,14 +278,14 @@ class SupervisorRun:
                 pass
 
     def _forbade(self, kind: str, needed: Access, requester: Requester) -> None:
-        """Likewise, who asked for what without the role *needed*; once a minute."""
+        """The same for a request that lacked the role *needed*; once a minute."""
         times = self._refused.count((str(requester.uid), kind), trio.current_time())
         if times is not None:
             self._log.warning("forbidden", kind=kind, needs=needed.value, uid=requester.uid, times=times)
             self._note("forbidden", requester, {"kind": kind, "needs": needed.value, "times": times})
 
     def _note(self, action: str, requester: Requester, detail: Mapping[str, object]) -> None:
-        """Tell an actor that has the database: one that hears, since some may just start."""
+        """Send it to an actor that is connected to the database, whichever can receive it."""
         told = OperatorAction(action, requester.uid, requester.pid, behalf=requester.behalf, detail=dict(detail))
         if not any(self._hub.tell_nowait(hearer, HintEvent.OPERATOR, told) for hearer in ("watchdog", "pause")):
             error = "no actor hears it"

@@ -41,7 +41,6 @@ def test_drawing_has_the_moves_of_the_table() -> None:
 
 @pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
 def test_links_of_pages_outside_of_the_site_lead_somewhere(name: str) -> None:
-    """What they link to in the checkout is there; the build checks the pages of the site."""
     for target in _LINK.findall((ROOT / name).read_text("utf-8")):
         assert (ROOT / target).exists(), target
 

@@ -32,13 +32,6 @@ def written(text: str | bytes, name: str = "pulse.toml") -> Path:
 
 
 class TestSources:
-    def test_defaults_are_the_documented_ones(self) -> None:
-        settings = load({})
-        assert settings == Settings()
-        assert (settings.lease_s, settings.heartbeat_s, settings.sweep_s, settings.poll_s) == (30.0, 10.0, 10.0, 0.5)
-        assert (settings.batch, settings.max_attempts, settings.max_crashes, settings.drain_s) == (500, 5, 3, 30.0)
-        assert (settings.proof_of_death, settings.backoff, settings.retention_s) == (True, "quadratic", None)
-
     def test_option_over_environment_over_file(self) -> None:
         """What was not given, None or empty, leaves the next source; the file that was read is known."""
         path = written("batch = 7\n")
@@ -60,7 +53,6 @@ class TestSources:
 
 class TestFile:
     def test_named(self) -> None:
-        """PULSE_CONFIG names the file instead of ./pulse.toml, and the option wins over that; it must be there."""
         for number, name in enumerate(("pulse.toml", "a.toml", "b.toml")):
             written(f"batch = {number + 1}\n", name)
         assert load({"PULSE_CONFIG": "a.toml"}).batch == 2
@@ -214,7 +206,6 @@ class TestPaths:
 
 class TestRelations:
     def test_exactly_three_beats(self) -> None:
-        """A lease has three heartbeats or more, whatever fractions do; the message names both by their sources."""
         load({"PULSE_LEASE_S": "30", "PULSE_HEARTBEAT_S": "10"})
         load({"PULSE_LEASE_S": "0.3", "PULSE_HEARTBEAT_S": "0.1"})
         assert refusal({"PULSE_LEASE_S": "29.9", "PULSE_HEARTBEAT_S": "10"}) == [

@@ -16,7 +16,6 @@ from pulse.store.store import WORK_CHANNEL, Store
 from tests.support.store.helpers import TOPIC, Row, Sql, at, claim, count, forge, new_id, read
 
 BOTH: Final = pytest.mark.parametrize("many", [False, True], ids=["submit", "submit_many"])
-LEVELS: Final = ("job", "handler", "topic", "server")
 BAD_VALUE: Final = "22023"
 
 
@@ -82,30 +81,6 @@ async def test_all_that_can_be_said(connection: Sql, many: bool) -> None:
     expected["next_run_at"] = expected.pop("run_at")
     found = await read(connection, identity)
     assert {name: found[name] for name in expected} == expected
-
-
-@BOTH
-@pytest.mark.parametrize("first", range(4), ids=LEVELS)
-async def test_policy_is_resolved(store: Store, connection: Sql, many: bool, first: int) -> None:
-    own = {"max_attempts": 11, "timeout_s": 1.5} if first == 0 else {"max_attempts": None, "timeout_s": None}
-    if first <= 1:
-        await store.note_handlers({"n": HandlerInfo(max_attempts=12, timeout_s=2.5)})
-    if first <= 2:
-        await connection.execute("INSERT INTO pulse.topics VALUES ($1, 13, 3, 3.5)", TOPIC)
-    await connection.execute("UPDATE pulse.topics SET max_attempts = 14, timeout_s = 4.5 WHERE topic = ''")
-    found = await read(connection, await submit(connection, many=many, name="n", topic=TOPIC, **own))
-    assert (found["max_attempts"], found["timeout_s"]) == [(11, 1.5), (12, 2.5), (13, 3.5), (14, 4.5)][first]
-
-
-@BOTH
-@pytest.mark.parametrize(("own", "handler", "resolved"), [("x", "y", "x"), (None, "y", "y"), (None, None, "default")])
-async def test_topic_is_resolved(
-    store: Store, connection: Sql, many: bool, own: str | None, handler: str | None, resolved: str
-) -> None:
-    await connection.execute("INSERT INTO pulse.topics VALUES ('x', 1, 3), ('y', 2, 3), ('default', 3, 3)")
-    await store.note_handlers({"n": HandlerInfo(topic=handler)})
-    found = await read(connection, await submit(connection, many=many, name="n", topic=own))
-    assert (found["topic"], found["max_attempts"]) == (resolved, ["", "x", "y", "default"].index(resolved))
 
 
 @BOTH

@@ -164,7 +164,7 @@ VARIANTS: Final[dict[str, Variant]] = {
         within=600,
     ),
     "what cannot be written is not told": Variant(
-        ((unwritten.UnwrittenLeases, "run", _nothing),), "lives and beats", ("rows locked",), first=44, within=400
+        ((unwritten.UnwrittenLeases, "run", _nothing),), "lives and beats", ("rows locked",), first=236, within=400
     ),
     "marks are made while nobody can write": Variant(
         ((database, "WRITES", database.WRITES - {"mark_sweep"}), (unwritten.UnwrittenLeases, "run", _nothing)),
@@ -200,7 +200,7 @@ VARIANTS: Final[dict[str, Variant]] = {
         ((jobs, "_held_here", _nobody_holds),),
         "was deleted while its handler runs",
         ("operator", "stop a worker"),
-        first=28,
+        first=67,
         within=600,
     ),
     "hung handlers are left alone": Variant(

@@ -3,7 +3,7 @@ The dispatcher: takes connections, claims and assigns jobs, writes reports, answ
 
 - admission: who may connect and how much they may ask
 - claims: from the database to workers
-- context: the services that requests work on, and who asks
+- context: the services that requests use, and the operator
 - diagnosis: why a job does not run
 - epochs: notices that the database went back
 - liveness: dead, hung and silent workers

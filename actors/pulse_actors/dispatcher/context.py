@@ -1,4 +1,4 @@
-"""What the requests of all peers work on."""
+"""The services that requests use."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ Answer: TypeAlias = Mapping[str, object]
 @dataclass(frozen=True, slots=True)
 class ServerInfo:
     """
-    What this server says of itself.
+    The server as its peers see it.
 
     Attributes:
-        name: What welcome calls it.
+        name: Its name in welcome.
         heartbeat_s: How often workers send heartbeats.
         lease_s: Length of a lease.
         policy: The server's own values of topic options that are settings.
@@ -56,11 +56,11 @@ class ServerInfo:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
     """
-    What requests work on: the database, the connected workers, the claims, and ways to ask other processes.
+    What requests use: the database, the connected workers, the claims, and ways to ask other processes.
 
     Attributes:
-        incidents: What is wrong besides.
-        redaction: What of args and results is hidden.
+        incidents: Further findings of what is wrong.
+        redaction: Which values of args and results are hidden.
     """
 
     store: Store
@@ -83,24 +83,24 @@ class Services:
 
 @dataclass(frozen=True, slots=True)
 class RequestContext:
-    """One peer's requests: what they work on, and who asks."""
+    """One peer's requests: the services, and the operator."""
 
     services: Services
     operator: Operator = Operator()
 
     def acting(self) -> AbstractAsyncContextManager[Acting]:
-        """A transaction in which the operator acts, and is noted."""
+        """A transaction for the operator's changes and their audit entries."""
         return self.services.store.acting(self.operator)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerServices(Services):
     """
-    What all frames of peers are handed to, requests among them.
+    What frames of peers use, requests among them.
 
     Attributes:
-        process_watch: None: the kernel is not asked for the end of worker processes.
-        deadlines: None: likewise.
+        process_watch: None: the ends of worker processes are not watched.
+        deadlines: None: the same.
     """
 
     in_doubt: InDoubtClaims
@@ -115,5 +115,5 @@ class PeerServices(Services):
 
 
 def no_such(what: str, identity: bytes) -> NotFoundError:
-    """There is none of that id."""
+    """The error for an id that does not exist."""
     return NotFoundError(f"there is no {what} {uuid.UUID(bytes=identity)}")

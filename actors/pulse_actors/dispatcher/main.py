@@ -1,4 +1,4 @@
-"""The dispatcher put together: its services, its listener and its loops, on one actor runtime."""
+"""Builds the dispatcher: its services, its listener and its loops, on one actor runtime."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ from pulse_actors.dispatcher.writes.submit import SubmitWriter
 from pulse_actors.runtime.actor import ActorMain, Runtime, Turn, TurnResult, database_status, log_unavailable
 from pulse_actors.shared import identity as identities
 
-TICK_S: Final = 60.0  # the dispatcher's own turns only hear hints; its work is done by its loops
+TICK_S: Final = 60.0  # turns of the dispatcher only process hints; loops do its work
 FLUSH_DEADLINE_S: Final = 4.0  # the supervisor waits 5 s for this process's end
 
 
 class Dispatcher:
-    """The actor side: hints, priming, status."""
+    """The dispatcher as an actor: hints, priming, status."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -140,7 +140,7 @@ class Dispatcher:
         )
 
     async def prime(self, *, boot: bool) -> None:
-        """Write the server's defaults where every submit finds them."""
+        """Write the server's defaults, which submits read."""
         settings, store = self._settings, self._store
         await self.witness.step()
         await store.set_server_defaults(settings.max_attempts, settings.max_crashes, settings.backoff)
@@ -152,9 +152,9 @@ class Dispatcher:
         await store.warm()
 
     async def turn(self, turn: Turn) -> TurnResult:
-        """Hear hints: something may be claimable, a policy changed, or a drain began."""
+        """Process hints: there may be work, a policy changed, or a drain began."""
         if not turn.inbox or any(hint.event == HintEvent.POLICIES_CHANGED for hint in turn.inbox):
-            await self._read_policies()  # once, however many hints there are; and one may be lost
+            await self._read_policies()  # once, however many hints there are; hints may be lost
         for hint in turn.inbox:
             match hint.event:
                 case HintEvent.DRAIN | HintEvent.DRAIN_WORKERS:
@@ -179,7 +179,7 @@ class Dispatcher:
         return TurnResult(TICK_S)
 
     def _stop_canceled(self, jobs: Sequence[str]) -> None:
-        """A schedule canceled these: their handlers are stopped here at once, elsewhere at their next heartbeat."""
+        """A schedule canceled these: their handlers are stopped here at once, on other hosts at the next heartbeat."""
         for job in jobs:
             identity = uuid.UUID(job).bytes
             holder = self.registry.holder_of(identity)
@@ -189,25 +189,25 @@ class Dispatcher:
                 worker.link.send("stop", None, {"jobs": [(identity, attempt, "canceled")]})
 
     def _own_findings(self) -> list[Finding]:
-        """What is wrong that no look at the database tells."""
+        """Findings that the database cannot show."""
         return [*self.witness.findings(), *self.refused_statements.findings()]
 
     async def _read_policies(self) -> None:
-        """What of the topics' policies is kept in memory; while the database is away, what was known is good."""
+        """Read the policies to keep in memory; while the database is away, the old ones stay."""
         try:
             await self.services.read_policies()
         except UnavailableError as error:
             log_unavailable(error, "policies")
 
     def _wake(self, ready: ReadyJobs) -> None:
-        """Jobs can be claimed, here or on other hosts; attempts whose leases had lapsed were ended."""
+        """Jobs can be claimed, here or on other hosts; attempts with lapsed leases were ended."""
         self.counters.reaped["lease_expired"] += ready.reaped or 0
         for delay_s in (0.0, *(ready.delays_s or ())):
             self.claims.signal.wake_recent(delay_s)
         self.claims.cross_host.work()
 
     def drain(self, *, reconnect: bool) -> None:
-        """No more claims; workers come back to a successor, or finish and leave. Each is told once."""
+        """Stop claiming; workers reconnect to the next dispatcher, or finish and end. Each gets the order once."""
         self.registry.close(reconnect=reconnect)
         for worker in self.registry.workers():
             worker.drain(reconnect=reconnect)
@@ -222,7 +222,7 @@ class Dispatcher:
         return {"database": database, "gate": await store.gate.get(), "jobs": counts, "jobs_exact": exact}
 
     async def flush(self) -> None:
-        """Let the claim that is under way come in, and write the reports and submits that have arrived."""
+        """Wait for the claim under way, and write reports and submits that have arrived."""
         with anyio.move_on_after(FLUSH_DEADLINE_S):
             await self.claims.in_doubt.wait_handed_over()
             if self.host_workers is not None:
@@ -232,7 +232,7 @@ class Dispatcher:
 
 
 def _server_policy(settings: Settings) -> dict[str, object]:
-    """Those of the server's own values that are settings of each, and stand in no table."""
+    """The server's policy options that are settings, not columns."""
     keep_s, keep_dead_s = keeps(settings.retention_s)
     return {
         "lease_s": settings.lease_s,
@@ -247,8 +247,8 @@ def dispatcher(listen_fd: int, tcp_fd: int | None = None) -> ActorMain:
     The dispatcher's main part.
 
     Args:
-        listen_fd: The listening socket, inherited, so that no client is refused while a dispatcher restarts.
-        tcp_fd: Likewise, that of TCP; None: there is none.
+        listen_fd: The inherited listening socket, so that no client is refused while a dispatcher restarts.
+        tcp_fd: The same for TCP; None: there is none.
     """
 
     async def main(runtime: Runtime) -> None:
@@ -280,7 +280,7 @@ def dispatcher(listen_fd: int, tcp_fd: int | None = None) -> ActorMain:
                 listener = await anyio.abc.SocketListener.from_socket(listening)
                 tasks.start_soon(functools.partial(actor.listener.serve, listener, remote=remote))
             await runtime.loop(actor)
-            actor.drain(reconnect=True)  # the supervisor's hint may have come together with its stop
+            actor.drain(reconnect=True)  # the supervisor's drain may have come together with its stop
             await actor.flush()
             tasks.cancel_scope.cancel()
 

@@ -1,12 +1,10 @@
 """
-What every actor has in common, once: hello, settings, priming, the loop, pings, stop, logs and exit codes.
+What all actors share: hello, settings, priming, the loop, pings, stop, logs and exit codes.
 
 An actor supplies ``prime`` (read what it needs from the database; may refuse to start), ``turn`` (one step of its work,
-called when a hint arrives or its time has come) and ``status``. A test calls these by hand and needs no process, no
-clock and no sleep. Actors hold no state that the database does not have, so a restarted one primes itself and goes on.
-
-While the database is away an actor stays alive, answers pings, and tries again with growing pauses: being restarted
-would not bring the database back.
+called when a hint arrives or its pause is over) and ``status``. Tests call these by hand, without process, clock or
+sleep. Actors hold no state that the database does not have, so a restarted one primes itself and goes on. While the
+database is away an actor stays alive, answers pings, and retries with growing pauses: a restart would not help.
 """
 
 from __future__ import annotations
@@ -51,20 +49,20 @@ from pulse_actors.runtime.bus import Bus, BusFrame, Hint
 
 EXIT_STOPPED: Final = 0
 EXIT_INTERNAL: Final = 70  # EX_SOFTWARE: restarted
-EXIT_DATABASE: Final = 75  # EX_TEMPFAIL: restarted, and not counted, however often: no restart brings a database back
+EXIT_DATABASE: Final = 75  # EX_TEMPFAIL: restarted, however often, and not counted: no restart brings a database back
 EXIT_REFUSED: Final = 78  # EX_CONFIG: a restart would not help
-EXIT_POOLER: Final = 76  # EX_PROTOCOL: the same, and it does not pass: what is asked for a database is a pooler
+EXIT_POOLER: Final = 76  # EX_PROTOCOL: likewise: the DSN leads to a pooler
 BOOT_DEADLINE_S: Final = 20.0  # how long a first start waits for the database before it refuses
 RETRY_MIN_S: Final = 0.05
-RETRY_MAX_S: Final = 1.5  # while the database is away: soon back after its return; a vain try costs a millisecond
-REFUSED_EVERY_S: Final = 1.0  # between two lines of one loop whose statement is refused: somebody has to do something
-LOG_EVERY_S: Final = 10.0  # of each of the six loops that need the database: less than a line a second in all
+RETRY_MAX_S: Final = 1.5  # while the database is away: soon back after its return; a failed try costs a millisecond
+REFUSED_EVERY_S: Final = 1.0  # between two log lines of one loop whose statement is refused
+LOG_EVERY_S: Final = 10.0  # between log lines of each of the six loops that need the database
 DISPATCHER: Final = "dispatcher"
 MOST_REFUSED: Final = 5  # statements in one hint, which has 4 KiB
 MOST_ERROR: Final = 300  # characters
-MOST_NUDGES: Final = 100  # hints that wait, when no more of those are taken that anybody may send
-QUIET_S: Final = 1.0  # who comes before the database does says nothing for so long
-_NOT_THERE: Final = (UnavailableError, ConfigError)  # what a status answer tells of
+MOST_NUDGES: Final = 100  # hints that wait; beyond that, hints that any database client can send are dropped
+QUIET_S: Final = 1.0  # no log line while the database starts a moment later than the actor
+_NOT_THERE: Final = (UnavailableError, ConfigError)  # errors that a status answer reports
 _REFUSALS: Final = (ConfigError, SchemaError, UnavailableError)
 
 log = structlog.get_logger()
@@ -78,7 +76,7 @@ class Turn:
 
     Attributes:
         now_s: Monotonic clock, seconds.
-        inbox: Hints since the last turn; empty means that its time has come.
+        inbox: Hints since the last turn; empty: the pause is over.
     """
 
     now_s: float
@@ -88,11 +86,11 @@ class Turn:
 @dataclass(frozen=True, slots=True)
 class TurnResult:
     """
-    What a turn came to.
+    The result of a turn.
 
     Attributes:
         next_s: Longest pause until the next turn, seconds.
-        hints: To be sent to other actors.
+        hints: Hints for other actors.
     """
 
     next_s: float
@@ -103,20 +101,20 @@ class Actor(Protocol):
     """What an actor supplies."""
 
     async def prime(self, *, boot: bool) -> None:
-        """Read what is needed; ConfigError refuses to start, UnavailableError is tried again."""
+        """Read what is needed; ConfigError refuses to start, UnavailableError is retried."""
 
     async def turn(self, turn: Turn) -> TurnResult:
         """One step of work."""
         ...
 
     async def status(self) -> dict[str, object]:
-        """What the supervisor's status shows of it: ``database``, ``gate``, ``jobs``."""
+        """Its part of the supervisor's status: ``database``, ``gate``, ``jobs``."""
         ...
 
 
 @dataclass(slots=True)
 class Pulse:
-    """Age of the unfinished turn, for pongs: a stuck actor is seen as stuck."""
+    """Age of the unfinished turn, for pongs: it shows that an actor is stuck."""
 
     since_s: float | None = None
 
@@ -127,7 +125,7 @@ class Pulse:
 
 
 def log_unavailable(error: UnavailableError, step: str) -> None:
-    """Say that *step* failed: because the database is away, or refuses which statement."""
+    """Log that *step* failed, because the database is away or refuses a statement."""
     if isinstance(error, StatementError):
         log.error(
             "statement_refused", step=step, statement=error.statement, sqlstate=error.sqlstate, error=error.message
@@ -138,7 +136,7 @@ def log_unavailable(error: UnavailableError, step: str) -> None:
 
 @dataclass(slots=True)
 class Backoff:
-    """Pauses while something is away: doubling with jitter, at most RETRY_MAX_S; and a log line now and then."""
+    """Pauses between retries: doubling with jitter, at most RETRY_MAX_S; and a log line now and then."""
 
     pause_s: float = RETRY_MIN_S
     logged_s: float = field(default=-LOG_EVERY_S)
@@ -149,7 +147,7 @@ class Backoff:
         return pause_s * random.uniform(0.5, 1.0)  # noqa: S311 - spreads retries, guards nothing
 
     def may_log(self, every_s: float = LOG_EVERY_S) -> bool:
-        """Whether so long has passed since the last line."""
+        """Whether it is time for another log line."""
         now_s = time.monotonic()
         if now_s - self.logged_s < every_s:
             return False
@@ -157,13 +155,13 @@ class Backoff:
         return True
 
     def failed(self, error: UnavailableError, step: str) -> float:
-        """*step* failed: say so now and then, with what it was; the next pause."""
+        """*step* failed: log it now and then; returns the next pause."""
         if self.may_log(REFUSED_EVERY_S if isinstance(error, StatementError) else LOG_EVERY_S):
             log_unavailable(error, step)
         return self.next_s()
 
     def reset(self) -> None:
-        """It is back."""
+        """The step succeeded."""
         self.pause_s = RETRY_MIN_S
 
 
@@ -190,7 +188,7 @@ class Runtime:
     One actor in its process.
 
     Args:
-        name: Which actor.
+        name: The actor's name.
         boot: Whether the supervisor starts it for the first time.
     """
 
@@ -210,17 +208,17 @@ class Runtime:
     async def prime(self, actor: Actor) -> None:
         """Bring the schema up to date and let the actor read what it needs."""
         deadline_s = BOOT_DEADLINE_S if self.boot else None
-        if self.boot:  # later, too, it would help nobody, but then there are those who are served
+        if self.boot:  # only then: later, clients are served already
             await until_available(self.store.check_sessions, "sessions", deadline_s=deadline_s)
         await until_available(lambda: self.store.prepare(install=self.boot), "schema", deadline_s=deadline_s)
         await until_available(lambda: actor.prime(boot=self.boot), "prime", deadline_s=deadline_s)
         self._on_status = actor.status
         gc.collect()
-        gc.freeze()  # what is there by now stays: to look through all of it again would stop everything for 40 ms
+        gc.freeze()  # objects that exist now stay: a full collection would stop the process for 40 ms
         await self.bus.send("ready", None, {})
 
     async def loop(self, actor: Actor) -> None:
-        """Turns until the supervisor says stop."""
+        """Run turns until the supervisor says stop."""
         backoff, pause_s = Backoff(), 0.0
         while not self.stopping.is_set():
             inbox = await self.hints(pause_s)
@@ -240,7 +238,7 @@ class Runtime:
                 self.pulse.since_s = None
 
     async def hints(self, pause_s: float) -> tuple[Hint, ...]:
-        """The hints that have come, as soon as there is one; () after *pause_s*."""
+        """Hints, as soon as there is one; () after *pause_s*."""
         with anyio.move_on_after(pause_s):
             await self._arrived.wait()
         self._arrived = anyio.Event()
@@ -248,17 +246,17 @@ class Runtime:
         return hints
 
     def poke(self, hint: Hint) -> None:
-        """Have the next turn hear *hint* now."""
+        """Let the next turn process *hint* now."""
         self._inbox.append(hint)
         self._arrived.set()
 
     def nudge(self, hint: Hint) -> None:
-        """The same for what whoever may connect to the database can say, as often as he likes: it has to fit in."""
+        """The same for hints that any database client can send at any rate: dropped when too many wait."""
         if len(self._inbox) < MOST_NUDGES and hint not in self._inbox:
             self.poke(hint)
 
     async def listen(self, scope: anyio.CancelScope) -> None:
-        """Answer the supervisor until it is gone, which ends this process too."""
+        """Answer the supervisor until it is gone, which ends this process, too."""
         async with anyio.create_task_group() as tasks:
             async for frame in self.bus.frames():
                 await self._hear(frame, tasks)
@@ -282,16 +280,16 @@ class Runtime:
                 self.stopping.set()
                 self._arrived.set()
             case _:
-                pass  # a newer supervisor: hints are lossy, and nothing else comes unasked
+                pass  # a newer supervisor: all that it sends unasked are hints
 
     def _hear_hint(self, body: dict[str, object]) -> None:
         try:
             self.poke(bodies.received_hint(body))
-        except ProtocolError as error:  # hints may be lost; one that is not understood is
+        except ProtocolError as error:  # a hint that is not understood is ignored
             log.warning("hint_ignored", actor=self.name, error=error.message)
 
     async def _tell_failing(self) -> None:
-        """The dispatcher tells who asks what is wrong, also what of that meets the other actors."""
+        """Report refused statements to the dispatcher, which shows those of all actors."""
         found = self.store.failing.now()[-MOST_REFUSED:]
         if found and self.name != DISPATCHER:
             told = [bodies.RefusedStatement(*refusal(self.name, one, time.monotonic())) for one in found]
@@ -302,7 +300,7 @@ class Runtime:
         if self._on_status is not None:
             try:
                 answer |= await self._on_status()
-            except _NOT_THERE as error:  # nobody's work ends because somebody asked how it goes
+            except _NOT_THERE as error:  # a failed status answer must not end the actor
                 answer["database"] = _not_there(self.store, error)
         gate = answer["gate"]
         if isinstance(gate, dict):
@@ -311,7 +309,7 @@ class Runtime:
 
 
 def refusal(actor: str, one: Failure, now_s: float) -> StatementFailure:
-    """What is told of a statement that is refused."""
+    """A refused statement, as it is reported."""
     return StatementFailure(
         actor, one.statement, one.sqlstate, error=one.error[:MOST_ERROR], times=one.times, for_s=now_s - one.first_s
     )
@@ -334,10 +332,10 @@ ActorMain = Callable[[Runtime], Awaitable[None]]
 
 def hear_loop(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     """
-    What the event loop has to say of itself.
+    Drop an error of anyio that means nothing.
 
-    anyio tells whoever reads from a socket that it can, and that the socket was closed or is waited for no more. Peers
-    that come and go bring both at the same time; the second is too late, which is nothing to tell.
+    anyio wakes a task that reads from a socket when data arrives, and when the socket was closed. If a peer connects
+    and leaves at once both happen together; the second wake comes too late, which is harmless.
     """
     if isinstance(context.get("exception"), asyncio.InvalidStateError) and "set_result" in str(context.get("message")):
         return
@@ -382,7 +380,7 @@ async def _run(name: str, bus_fd: int, main: ActorMain) -> int:
 
 
 def _state_dir(settings: config.Settings) -> Path | None:
-    """Where it is kept what dispatchers remember of the database; None: this user has no place for it."""
+    """The directory for files about the database; None: this user has none."""
     try:
         return directories.server_state_dir(os.environ, settings.state_dir)
     except PathError:
@@ -398,12 +396,12 @@ async def _start_frame(bus: Bus) -> bodies.ActorStart | None:
 
 def run(name: str, *, bus_fd: int, parent_pid: int, main: ActorMain) -> int:
     """
-    Run an actor until it is told to stop; its exit code.
+    Run an actor until it must stop; returns its exit code.
 
     Args:
         name: Which actor.
         bus_fd: The inherited end of the bus.
-        parent_pid: The supervisor; its death is this process's death.
+        parent_pid: The supervisor; if it dies, this process ends.
         main: The actor's own part.
     """
     processes.die_with_parent(parent_pid, signal.SIGKILL)
@@ -411,16 +409,16 @@ def run(name: str, *, bus_fd: int, parent_pid: int, main: ActorMain) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole terminal group; the supervisor decides
     try:
         return anyio.run(_run, name, bus_fd, main, backend="asyncio", backend_options=_loop_options())
-    except BaseException as error:  # the last word of a process that dies of a bug
+    except BaseException as error:  # logs a bug that ends the process
         log.exception("actor_failed", actor=name, error=repr(error))
         return EXIT_DATABASE if _is_of_database(error) else EXIT_INTERNAL
 
 
 def _is_of_database(error: BaseException) -> bool:
-    """Whether *error*, or all that it holds together, comes from the database: it is one that nobody has caught."""
+    """Whether *error*, or every error in the group, comes from the database and was not handled."""
     if isinstance(error, BaseExceptionGroup):
         return all(map(_is_of_database, cast("BaseExceptionGroup[BaseException]", error).exceptions))
-    return isinstance(error, (UnavailableError, *OF_DRIVER))  # an OSError may be of anything
+    return isinstance(error, (UnavailableError, *OF_DRIVER))  # other OSErrors may have any cause
 
 
 def _loop_options() -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """
 The actor's end of the bus: a socket to the supervisor, on which small frames travel.
 
-Hints between actors are lossy by design: what they hint at is in the database, and a poll is behind every one of them.
-So sending never waits: what does not fit into the socket's buffer is dropped.
+Hints between actors may be lost: what they are about is in the database, and polling finds it. So sending never waits:
+hints that do not fit into the socket's buffer are dropped.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pulse.protocol.bus import MAX_BUS_FRAME_BYTES, MAX_HINT_BYTES, Hint
 
 __all__ = ["Bus", "BusFrame", "Hint"]
 
-HINT_WAIT_S: Final = 1.0  # behind an answer that the supervisor does not take
+HINT_WAIT_S: Final = 1.0  # after that a hint is dropped if the supervisor does not read
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Bus:
         return cls(await anyio.abc.SocketStream.from_socket(socket.socket(fileno=fd)))
 
     async def frames(self) -> AsyncIterator[BusFrame]:
-        """Frames from the supervisor until it is gone; answers to own requests are handed to who asked."""
+        """Frames from the supervisor until it is gone; answers to own requests go to their callers."""
         while True:
             try:
                 self._reader.check()
@@ -80,7 +80,7 @@ class Bus:
         frame = protocol.encode("hint", None, {"to": hint.peer, "event": hint.event, "data": hint.data})
         if len(frame) > MAX_HINT_BYTES:
             return
-        # A send that is cancelled here has handed its whole frame to the transport: no half frame is left behind.
+        # A cancelled send has handed its whole frame to the transport, so no half frame is sent.
         with anyio.move_on_after(HINT_WAIT_S):
             await self._write(frame)
 
@@ -90,7 +90,7 @@ class Bus:
                 await self._stream.send(frame)
 
     async def ask_status(self, timeout_s: float) -> dict[str, object] | None:
-        """What the supervisor says of itself and its children; None when it does not answer in time."""
+        """The supervisor's status of itself and its children; None if it does not answer in time."""
         self._next_request += 1
         number = self._next_request
         answered, box = anyio.Event(), list[dict[str, object]]()

@@ -1,4 +1,4 @@
-"""What is told of the gate where room is short: on the bus, whose frames are small, and in the log. Pure."""
+"""Short forms of the gate, for bus frames and for the log. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Gate = Mapping[str, object]
 
 
 def fitting(gate: Gate) -> dict[str, object]:
-    """*gate* with so many of its paused topics as fit, by name; ``topics_omitted`` says how many it lacks."""
+    """*gate* with as many of its paused topics as fit; ``topics_omitted`` counts the others."""
     topics, kept, left = _topics(gate), dict[str, object](), TOPICS_BYTES
     for topic in sorted(topics):
         left -= len(msgspec.msgpack.encode((topic, topics[topic])))
@@ -29,7 +29,7 @@ def fitting(gate: Gate) -> dict[str, object]:
 
 
 def told(gate: Gate, before: Gate) -> dict[str, object]:
-    """*gate* for the log: how many topics are paused, and the names of some that are not as they were *before*."""
+    """*gate* for the log: how many topics are paused, and the names of some that changed since *before*."""
     topics, former = _topics(gate), _topics(before)
     changed = sorted(topic for topic in {*topics, *former} if topics.get(topic) != former.get(topic))
     return {**gate, "topics": len(topics), "changed": changed[:NAMED]}

@@ -1,7 +1,7 @@
 """
-Hears NOTIFY on a connection of its own, made anew when it breaks. What is heard is a hint; a poll is behind each.
+Receives NOTIFY on a connection of its own, which is replaced when it breaks. Notifications are hints.
 
-PostgreSQL keeps no word for who was not listening when it was said: who begins to listen is to look once, right then.
+PostgreSQL drops notifications that nobody listens to: so a new listener must look once, right after it began.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ async def listen(target: Target, channels: Mapping[str, Callable[[str], None]], 
 
     Args:
         target: The database.
-        channels: Name -> what to call with the text of each notification.
-        began: Called whenever all of them are listened to from now on; what was told before was not heard.
+        channels: Name -> function to call with the text of each notification.
+        began: Called whenever listening has begun; notifications from before are lost.
     """
     backoff = Backoff()
 

@@ -1,8 +1,8 @@
 """
 The scheduler: fires due schedules, each occurrence once, and sleeps to the next one.
 
-Any number of them may run. Each statement stands for itself, so one that dies between any two leaves nothing undone
-that the next turn of another does not do: what is due is due, what is not reckoned says so, what is held back waits.
+Any number of schedulers may run. Each statement is complete in itself, so if one dies between any two, another finds in
+the rows what is left: due schedules, times that must be computed, held jobs.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from pulse_actors.scheduler.catchup import firing_of, reckoned_of
 from pulse_actors.shared.row_writes import spread
 
 FIRE_LIMIT: Final = 500  # of one statement; repeated until none is due
-RECKON_LIMIT: Final = 100  # 10 ms of the cron library where no two are alike: what is due meanwhile waits no longer
-LOOK_S: Final = 1.0  # schedules that SQL or another host changed are seen within that; what this host changes is told
-WAIT_S: Final = 0.25  # while jobs are held back: their turn comes when another one ends, which nobody tells
-SOON_S: Final = 0.01  # the same where one was just let go: the short jobs of a queue end soon
+RECKON_LIMIT: Final = 100  # 10 ms of the cron library if all differ: due schedules wait no longer meanwhile
+LOOK_S: Final = 1.0  # schedules that SQL or another host changed are noticed within it; changes by this host at once
+WAIT_S: Final = 0.25  # while jobs are held back: no notification comes when the earlier job ends
+SOON_S: Final = 0.01  # the same after one was released: the short jobs of a queue end soon
 MIN_PAUSE_S: Final = 0.001
 TURN_S: Final = 5.0  # then the next turn goes on: an unfinished turn of 30 s looks stuck to the supervisor
 HINT_JOBS: Final = 50  # ids in one hint, which has 4 KiB
@@ -53,16 +53,16 @@ class Scheduler:
         self._ready = False
         self._wait_s = WAIT_S
         self._canceled: list[bytes] = []
-        self._refused: dict[bytes, None] = {}  # schedules, as they were tried: all others have their turn before them
-        self._in_vain = 0  # of one firing: schedules that were refused, each by itself, before one was fired
+        self._refused: dict[bytes, None] = {}  # schedules in the order of their tries: all others come before them
+        self._in_vain = 0  # in one firing: schedules that were refused one by one before one succeeded
 
     async def prime(self, *, boot: bool) -> None:
-        """See that schedules can be read; those that could not be followed get another chance."""
+        """Check that schedules can be read; compute those with an error again."""
         del boot
         await self._schedules.retry_stuck()
 
     async def turn(self, turn: Turn) -> TurnResult:
-        """Fire all that is due, reckon what comes after it; then pause to the next."""
+        """Fire all that is due and compute what comes after; then pause until the next."""
         end_s = turn.now_s + TURN_S
         work = await self._schedules.work()
         if work.waiting:
@@ -70,7 +70,7 @@ class Scheduler:
         while (_is_due(work) or work.reckon) and monotonic() <= end_s:
             if not _is_due(work):
                 await self._reckon()
-            elif not await self._fire():  # what is due is refused: later
+            elif not await self._fire():  # due schedules are refused: try later
                 if work.reckon:
                     await self._reckon()
                 return TurnResult(LOOK_S, self._hints())
@@ -81,18 +81,18 @@ class Scheduler:
         released = False
         try:
             released = bool(await self._schedules.release(FIRE_LIMIT))
-        except StatementError as error:  # what is due fires all the same
+        except StatementError as error:  # due schedules fire all the same
             log.error("release_refused", sqlstate=error.sqlstate, error=error.message)  # noqa: TRY400 - told
         self._ready |= released
         self._wait_s = SOON_S if released else min(WAIT_S, 2 * self._wait_s)
 
     async def _fire(self) -> bool:
-        """Fire what is due; whether something came of it."""
+        """Fire due schedules; returns whether any was fired."""
         firings, stuck = list[Firing](), list[NextOccurrences]()
         for one in await self._due():
             try:
                 firings.append(firing_of(one))
-            except BadRequestError as error:  # a row made by hand, a zone that tzdata lost: it must not stop the others
+            except BadRequestError as error:  # a row made by hand, a zone that tzdata lost: the others must go on
                 stuck.append(
                     NextOccurrences(
                         one.id,
@@ -112,15 +112,15 @@ class Scheduler:
         return not refused or len(refused) < len(firings) or bool(stuck)
 
     async def _due(self) -> list[Due]:
-        """What is due and was not refused; where there is none, what was, whose last try is the longest ago first."""
+        """Due schedules that were not refused; without any, the refused ones, the longest untried first."""
         due = {one.id: one for one in await self._schedules.due(FIRE_LIMIT + len(self._refused))}
         self._refused = {one: None for one in self._refused if one in due}
         others = [due[one] for one in due if one not in self._refused]
         return (others or [due[one] for one in self._refused])[:FIRE_LIMIT]
 
     async def _fire_readable(self, firings: Sequence[Firing], refused: list[Firing]) -> list[Fired]:
-        """Fire these; where the database refuses that, in halves, until what it refuses is alone: that is left."""
-        if self._in_vain >= IN_VAIN:  # the next turn goes on behind those
+        """Fire these; if the database refuses that, in halves, until the refused one is alone: it is left out."""
+        if self._in_vain >= IN_VAIN:  # the next turn goes on after those
             refused += firings
             return []
         try:
@@ -135,7 +135,7 @@ class Scheduler:
                 refused += firings
                 return []
         else:
-            self._in_vain = -FIRE_LIMIT  # what is refused beside this is refused for itself
+            self._in_vain = -FIRE_LIMIT  # from here on a refused schedule is the cause of its own refusal
             for firing in firings:
                 self._refused.pop(firing.schedule_id, None)
             return fired

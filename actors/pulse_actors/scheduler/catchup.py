@@ -1,13 +1,13 @@
 """
-What a schedule's cursor does next: the occurrence that fires, and what of those that were missed. Pure.
+The next step of a schedule's cursor: which occurrence fires, also after some were missed. Pure.
 
-An occurrence is due when its own, jittered time has come. It is missed when nobody fired it and the next one is due as
-well, or, for ``skip``, when it is late by more than ``GRACE_S``. The time during which a schedule was paused is no
-different from one during which everything was down.
+An occurrence is due when its time, with jitter, has come. It is missed if it has not fired and the next one is due as
+well, or, for ``skip``, if it is late by more than ``GRACE_S``. Time during which a schedule was paused counts like time
+during which everything was down.
 
-- ``latest``: the newest of them fires, the others are passed over.
+- ``latest``: the newest of them fires, the others are skipped.
 - ``skip``: the same, but one that is late by more than the grace does not fire.
-- ``all``: each fires, oldest first, but of more than ``MAX_CATCH_UP`` only so many of the newest.
+- ``all``: each fires, oldest first, but at most the newest ``MAX_CATCH_UP``.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from pulse_actors.shared.recurrence import Recurrence, jittered_us
 if TYPE_CHECKING:
     from pulse.store.rows import Due
 
-GRACE_S: Final = 5.0  # a restart of the scheduler, a short stall of the database: nobody would call that missed
-# A week of a schedule of once a minute. Some hundred fire in a second; and nobody wants the millions of one that was
-# paused for a year.
+GRACE_S: Final = 5.0  # a restart of the scheduler or a short stall of the database misses nothing
+# A week of a schedule that occurs once a minute. Some hundred fire in a second; nobody wants the millions of a schedule
+# that was paused for a year.
 MAX_CATCH_UP: Final = 10_000
-_UNDUE: Final = 2  # that lie before now and whose jitter does not: one, since it is no longer than the interval, or two
+_UNDUE: Final = 2  # occurrences before now whose jitter is not over: one, since it is at most the interval, or two
 # where the clock was set forward
 
 
 def rule_of(due: Due) -> Recurrence:
     """
-    The rule of a stored schedule, which was checked when it was made, unless SQL made it.
+    The rule of a stored schedule; only SQL can have stored an invalid one.
 
     Raises:
-        BadRequestError: Its jitter is longer than its interval, or its cron expression cannot be followed.
+        BadRequestError: Its jitter is longer than its interval, or its cron expression is invalid.
     """
     rule = Recurrence(
         due.kind,
@@ -53,10 +53,10 @@ def rule_of(due: Due) -> Recurrence:
 
 def firing_of(due: Due) -> Firing:
     """
-    The step of the cursor of a schedule that is due.
+    The next step of the cursor of a due schedule.
 
     Raises:
-        BadRequestError: Its rule cannot be followed.
+        BadRequestError: Its times cannot be computed.
     """
     rule, cursor_us = rule_of(due), _cursor(due)
     following_us = due.following_us if _is_known(due, _late_us(due, cursor_us)) else rule.after(cursor_us)
@@ -70,7 +70,7 @@ def firing_of(due: Due) -> Firing:
 
 
 def reckoned_of(due: Due) -> NextOccurrences:
-    """What is to be noted of a schedule of which something is to be reckoned; why it cannot be followed, if so."""
+    """The computed times to store for a schedule, or why they cannot be computed."""
     try:
         rule = rule_of(due)
         next_us = rule.first(due.now_us) if due.cursor_us is None else due.cursor_us
@@ -83,9 +83,9 @@ def reckoned_of(due: Due) -> NextOccurrences:
 
 
 def _of_missed(due: Due, rule: Recurrence, cursor_us: int) -> int:
-    """Which of several that are due is the next to fire, if one is."""
+    """The occurrence to fire of several that are due, if one is."""
     limit = MAX_CATCH_UP if due.catch_up == "all" else 1
-    if rule.at_most(cursor_us, due.now_us) <= limit:  # not to go through all of them for each
+    if rule.at_most(cursor_us, due.now_us) <= limit:  # avoids going through all of them for each
         return cursor_us
     near = rule.newest(cursor_us, due.now_us, limit + _UNDUE)
     missed = list(takewhile(lambda one: _is_due(due, one), near))[-limit:]
@@ -100,9 +100,9 @@ def _cursor(due: Due) -> int:
 
 def _is_known(due: Due, late_us: int) -> bool:
     """
-    Whether what follows the cursor was reckoned beforehand.
+    Whether what follows the cursor was computed before.
 
-    Where the cursor is old it is not believed: that may have been set back by hand, and what is stored follows another.
+    For an old cursor it is computed again: it may have been set back by hand, and the stored time follows another one.
     """
     return due.cron is not None and due.is_reckoned and late_us <= GRACE_S * 1e6
 
@@ -116,7 +116,7 @@ def _late_us(due: Due, occurrence_us: int) -> int:
 
 
 def _step(due: Due, rule: Recurrence, occurrence_us: int | None, next_us: int | None, *, passed: int = 0) -> Firing:
-    """Fire one occurrence, or none; what follows the next one is left to be reckoned later, where that takes long."""
+    """Fire one occurrence, or none; if computing the time after the next one is slow, that is left for later."""
     following_us = rule.after(next_us) if next_us is not None and rule.cron is None else None
     return Firing(
         due.id,

@@ -1,4 +1,4 @@
-"""What operators asked of the supervisor, which has no database: it tells an actor, and that writes it down."""
+"""Audit entries for requests to the supervisor, which has no database: it sends them to an actor, which writes them."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ log = structlog.get_logger()
 
 
 def operator_of(uid: int, pid: int, host: str) -> Operator:
-    """Who this is, for people; the name is that of this host's accounts."""
+    """The operator, for people; the name is from this host's accounts."""
     return Operator(uid, user_name(uid), host, pid=pid or None)
 
 
 async def note_asked(store: Store, host: str, inbox: Iterable[Hint]) -> None:
-    """Write down what the supervisor tells of; while the database is away that is left to the log."""
+    """Write an audit entry for the supervisor; while the database is away only the log has it."""
     for hint in inbox:
         if hint.event != HintEvent.OPERATOR:
             continue

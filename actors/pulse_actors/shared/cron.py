@@ -1,13 +1,12 @@
 """
 Cron expressions in a time zone, and pulse's own rule for days on which the clock changes. Pure; times are Unix seconds.
 
-The library (croniter) sees nothing but wall-clock times without a zone: which of them an expression names. What instant
-a wall-clock time is, is settled here, since the library fires ``30 2 * * *`` twice on the long day:
-
-- a local time that does not exist (the clock was set forward over it) stands for the first instant after the gap;
-  several of one gap come to one occurrence, and so does one of a day that a zone left out;
-- a local time that exists twice occurs at its first time where the hours, minutes and seconds are fixed, and at both
-  where one of these fields has a star or a step: ``*/30 * * * *`` goes on every half hour.
+The library (croniter) computes with wall-clock times without a zone. This module converts them to instants, since the
+library fires ``30 2 * * *`` twice on the long day:
+- a local time that does not exist (the clock was set forward over it) becomes the first instant after the gap;
+several of one gap become one occurrence, and so do those of a day that a zone left out;
+- a local time that exists twice occurs at its first time if the hours, minutes and seconds are fixed, and at both
+if one of these fields has a star or a step: ``*/30 * * * *`` goes on every half hour.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from pulse.errors import BadRequestError
 if TYPE_CHECKING:
     from croniter import croniter
 
-FARTHEST_YEARS: Final = 41  # a 29 February on a given weekday: 28 years, and 40 across 2100, which is no leap year
+FARTHEST_YEARS: Final = 41  # 29 February on a given weekday: every 28 years, or 40 across 2100, which is no leap year
 FIELDS: Final = (5, 6)
 ALIASES: Final = {
     "@yearly": "0 0 1 1 *",
@@ -40,20 +39,22 @@ ALIASES: Final = {
 ALLOWED_CRON: Final = (
     "five fields are allowed (minute hour day month weekday), or six with seconds first, or one of " + " ".join(ALIASES)
 )
-CACHED: Final = 65_536  # next times; thousands of schedules share few expressions, and a cron library takes 0.1 ms each
-LOOKED_AT: Final = 32  # intervals, 3 ms of the library, once for each expression that has a jitter
-_RANDOM: Final = re.compile(r"(?<![A-Z])[RH](?![A-Z])")  # two schedulers would reckon two different next times
-_NO_ZONES: Final = ("localtime", "posixrules", "Factory")  # files beside the zones: not the same on all hosts
-_NO_TREES: Final = ("posix/", "right/")  # the zones once more, in part with leap seconds: half a minute off the clock
+CACHED: Final = (
+    65_536  # next times; thousands of schedules share few expressions, and the library takes 0.1 ms for each
+)
+LOOKED_AT: Final = 32  # intervals, 3 ms of the library, once for each expression with jitter
+_RANDOM: Final = re.compile(r"(?<![A-Z])[RH](?![A-Z])")  # two schedulers would compute different next times
+_NO_ZONES: Final = ("localtime", "posixrules", "Factory")  # files beside the zones that differ between hosts
+_NO_TREES: Final = ("posix/", "right/")  # copies of the zones, some with leap seconds: half a minute off
 _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - wall-clock time, whose zone is this file's affair
 
 
 def checked_cron(text: str, zone: str) -> None:
     """
-    See that an expression, as people write it, can be followed in a zone.
+    Check an expression, as people write it, and its zone.
 
     Raises:
-        BadRequestError: It is none, or the zone is not known.
+        BadRequestError: The expression is invalid, or the zone unknown.
     """
     _clock(text, zone)
 
@@ -61,7 +62,7 @@ def checked_cron(text: str, zone: str) -> None:
 @functools.lru_cache(maxsize=CACHED)
 def cron_after(text: str, zone: str, unix_s: int) -> int | None:
     """
-    The first occurrence behind *unix_s*; None: there is none within the years that can be reckoned.
+    The first occurrence after *unix_s*; None: there is none within the years that can be computed.
 
     Raises:
         BadRequestError: As `checked_cron`.
@@ -69,14 +70,14 @@ def cron_after(text: str, zone: str, unix_s: int) -> int | None:
     clock = _clock(text, zone)
     try:
         return clock.after(unix_s)
-    except (OverflowError, ValueError):  # behind the year 9999
+    except (OverflowError, ValueError):  # after the year 9999
         return None
 
 
 @functools.lru_cache(maxsize=4096)
 def cron_interval_s(text: str, zone: str) -> float:
     """
-    The shortest time between two occurrences, on a clock that nobody changes; infinite where there are no two.
+    The shortest time between two occurrences, without clock changes; infinite if there are no two.
 
     Raises:
         BadRequestError: As `checked_cron`.
@@ -97,7 +98,7 @@ def _clock(text: str, zone_name: str) -> _Clock:
 
 
 def _is_interval(text: str) -> bool:
-    """Whether it means "every so often": of hours, minutes and seconds one has a star or a step."""
+    """Whether it means "every so often": its hours, minutes or seconds have a star or a step."""
     return any("*" in field or "/" in field for field in text.split()[:-3])
 
 
@@ -106,7 +107,7 @@ class _Clock:
     """
     Wall-clock times of an expression as instants.
 
-    A wall-clock time is told in seconds as if it were UTC. ``repeats``: one that exists twice occurs twice.
+    A wall-clock time is in seconds as if it were UTC. ``repeats``: a time that exists twice occurs twice.
     """
 
     zone: ZoneInfo
@@ -123,8 +124,8 @@ class _Clock:
         """
         The shortest of the first `LOOKED_AT` intervals.
 
-        The days that have occurrences have the same ones, and so have the hours of a day and the minutes of an hour: of
-        so many, the shortest is the shortest of all, but for the oddest expressions.
+        All days with occurrences have the same ones, and so have the hours of a day and the minutes of an hour: so
+        these contain the shortest of all, except in very odd expressions.
         """
         shortest_s, wall_s = math.inf, self._match(-1)
         for _ in range(LOOKED_AT):
@@ -134,7 +135,7 @@ class _Clock:
         return shortest_s
 
     def _once(self, unix_s: int, wall_s: int) -> int | None:
-        """The first behind *unix_s*, of wall-clock times behind *wall_s*."""
+        """The first occurrence after *unix_s* among wall-clock times after *wall_s*."""
         while (found := self._match(wall_s)) is not None:
             before_s, after_s = self._offsets_s(found)
             if before_s == after_s:
@@ -145,20 +146,22 @@ class _Clock:
                 return found - before_s
             if self.repeats:
                 return found - after_s
-            wall_s = self._change(found - before_s, found - after_s) + before_s - 1  # the end of what exists twice
+            wall_s = (
+                self._change(found - before_s, found - after_s) + before_s - 1
+            )  # the end of the time that exists twice
         return None
 
     def _again(self, unix_s: int, offset_s: int) -> int | None:
-        """Where *unix_s* is in the first pass through times that exist twice: the first match of the second pass."""
+        """If *unix_s* is in the first pass of times that exist twice: the first match of the second pass."""
         before_s, after_s = self._offsets_s(unix_s + offset_s)
         if not after_s < before_s == offset_s:
             return None
         change_s = self._change(unix_s, unix_s + before_s - after_s)
         found = self._match(change_s + after_s - 1)
-        return None if found is None else found - after_s  # one behind them is what `_once` finds, too
+        return None if found is None else found - after_s  # `_once` finds a later one, too
 
     def _match(self, wall_s: int) -> int | None:
-        """The first wall-clock time of the expression behind *wall_s*."""
+        """The first wall-clock time of the expression after *wall_s*."""
         from croniter import CroniterBadDateError
 
         try:
@@ -168,18 +171,18 @@ class _Clock:
         return (found - _EPOCH) // timedelta(seconds=1)
 
     def _offset_s(self, unix_s: int) -> int:
-        """Of an instant."""
+        """UTC offset of an instant."""
         return _seconds(
             (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=unix_s)).astimezone(self.zone).utcoffset()
         )
 
     def _offsets_s(self, wall_s: int) -> tuple[int, int]:
-        """Of a wall-clock time: before and after the change, where it is in a gap or exists twice; else the same."""
+        """UTC offsets of a wall-clock time, before and after a change if it is in a gap or exists twice; else equal."""
         wall = (_EPOCH + timedelta(seconds=wall_s)).replace(tzinfo=self.zone)
         return _seconds(wall.utcoffset()), _seconds(wall.replace(fold=1).utcoffset())
 
     def _change(self, before_s: int, after_s: int) -> int:
-        """The first instant of the offset that *after_s* has; *before_s* has another one."""
+        """The first instant with the offset of *after_s*; *before_s* has another one."""
         offset_s = self._offset_s(after_s)
         while after_s - before_s > 1:
             middle_s = (before_s + after_s) // 2

@@ -1,8 +1,8 @@
 """
-What a dispatcher remembers of its database beside it: a small file in the state directory.
+What a dispatcher remembers of its database: a small file in the state directory.
 
-The file outlives the process, so that a database that was restored while nothing ran is noticed, too. It is replaced as
-a whole. Several supervisors of a host may share a state directory, and a database: each has a file of its own.
+The file outlives the process, so that a restore while nothing ran is noticed, too. It is replaced as a whole. Several
+supervisors of a host may share a state directory and a database: each has a file of its own.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ class Memory(msgspec.Struct, frozen=True):
     What is remembered of a database.
 
     Attributes:
-        lineage: Which one.
-        instance: The witness that counts in it.
-        counter: How far it has come, as was confirmed.
+        lineage: Id of the database.
+        instance: This host's witness, the row whose counter it increments.
+        counter: The last confirmed counter.
         seen_at: When that was, by the database's clock.
-        epoch: The newest that was accepted.
-        highest: No attempt that was handed out has a number above it.
+        epoch: The newest accepted epoch.
+        highest: The highest attempt number that may have been handed out.
         place: Server, timeline, start and table in one.
-        system_id: Of the cluster.
-        timeline: Of PostgreSQL.
-        database: Under which hosts, ports and name it was used; "": from before that was kept.
+        system_id: Identifier of the cluster.
+        timeline: PostgreSQL's timeline.
+        database: The hosts, ports and name of the database; "": the file is from before this was stored.
     """
 
     lineage: UUID
@@ -56,17 +56,17 @@ class Memory(msgspec.Struct, frozen=True):
 
 class MemoryFile:
     """
-    The file of one database, owned by this process.
+    The file for one database, owned by this process.
 
-    A thread that writes may hang with the disk, for ever. Meanwhile no other one writes: so nothing that is written
-    late comes over what is newer. The thread itself writes the newest that it finds, should it go on.
+    A write may hang with the disk, for ever. Until it returns no other thread writes, so that late data never replaces
+    newer data. The hanging thread writes the newest data itself if it goes on.
 
     Args:
-        directory: The state directory, made when it is missing; None: there is none, and nothing is kept.
+        directory: The state directory, created if missing; None: nothing is stored.
 
     Attributes:
         directory: As above.
-        problem: Why nothing can be kept; None: it can.
+        problem: Why nothing can be stored; None: it can.
     """
 
     def __init__(self, directory: Path | None) -> None:
@@ -78,8 +78,8 @@ class MemoryFile:
         self.problem = "there is no state directory" if directory is None else None
 
     def open(self, lineage: UUID) -> Memory:
-        """What is remembered of the database *lineage*; nothing but a new witness, where nothing is. Blocks."""
-        with self._busy:  # a file that is written yet is not left to others
+        """What is stored about the database *lineage*, or a new witness if nothing is. Blocks."""
+        with self._busy:  # a file that is still being written is not left to others
             self.close()
             self._newest.clear()
             try:
@@ -109,9 +109,9 @@ class MemoryFile:
         return None
 
     def keep(self, memory: Memory) -> None:
-        """Replace the file, or leave that to the thread that is at it; ``problem`` says why it is not kept. Blocks."""
+        """Replace the file, or leave that to the thread that writes it; ``problem`` says why it failed. Blocks."""
         self._newest.append(memory)
-        while self._newest:  # looked at after the release: who comes before it leaves it to this thread
+        while self._newest:  # checked after the release: a thread that came before it leaves the write to this one
             if not self._busy.acquire(blocking=False):
                 self.hangs()
                 return
@@ -138,11 +138,11 @@ class MemoryFile:
             self.problem = str(error)
 
     def hangs(self) -> None:
-        """Say that it was not done in time."""
+        """Record that reading or writing took too long."""
         self.problem = f"{self.directory} does not answer: reading or writing there hangs"
 
     def close(self) -> None:
-        """Leave the file to others."""
+        """Release the file."""
         if self._lock is not None:
             with suppress(OSError):
                 os.close(self._lock)

@@ -1,9 +1,9 @@
 """
-Whether the database has gone back, from what it says of itself and what this host remembers of it. Pure.
+Decides whether the database has gone back, from its state and what this host remembers. Pure.
 
-What proves it: it does not know this host, or has counted less of it than it had confirmed; its newest epoch is older
-than one that was accepted; or it is another database under the same name. So do attempts of which it knows less: those
-are asked for at a new place, since the counter moves only once a second. A new server, or a new timeline, proves
+Proof: it does not know this host, or has a smaller counter than it had confirmed; its newest epoch is older than one
+that was accepted; or it is another database under the same name. So is a job with fewer attempts than were handed out:
+that is checked at a new place, since the counter moves only once a second. A new server or a new timeline alone proves
 nothing: a synchronous failover loses nothing.
 """
 
@@ -16,30 +16,30 @@ from pulse.store.recovery.epochs import DatabaseState
 from pulse.store.rows import Claim
 from pulse_actors.shared.epoch_memory import Memory
 
-_MOST: Final = 10  # what doubles each time is long enough then
+_MOST: Final = 10  # doublings: enough to be long
 STEP: Final = 1000  # attempts; the numbers of each epoch begin above a multiple of it
 
 
 class Verdict(enum.Enum):
     """What to do."""
 
-    STANDBY = enum.auto()  # it takes no writes: away
-    COME = enum.auto()  # seen for the first time
+    STANDBY = enum.auto()  # it takes no writes: treated as away
+    COME = enum.auto()  # seen for the first time: connect
     BACK = enum.auto()  # it has gone back: raise the epoch
-    ACCEPT = enum.auto()  # another host has raised it
-    MOVED = enum.auto()  # another place: look whether it knows what was handed out last
+    ACCEPT = enum.auto()  # another host has begun an epoch
+    MOVED = enum.auto()  # another place: check whether it knows the last attempts
     STAY = enum.auto()
 
 
 def judge(memory: Memory, seen: DatabaseState) -> Verdict:
-    """What to do about a database that says *seen* of itself."""
+    """What to do about a database with the state *seen*."""
     if seen.timeline is None:
         return Verdict.STANDBY
     if not memory.counter:
         return Verdict.COME
     if memory.lineage != seen.lineage or seen.epoch < memory.epoch:
         return Verdict.BACK
-    if seen.epoch > memory.epoch:  # whatever it has counted; but its floor must be above all that was handed out here
+    if seen.epoch > memory.epoch:  # whatever its counter; but its floor must be above all that was handed out here
         return Verdict.BACK if memory.highest > seen.floor else Verdict.ACCEPT
     if seen.counter is None or seen.counter < memory.counter:
         return Verdict.BACK
@@ -47,15 +47,15 @@ def judge(memory: Memory, seen: DatabaseState) -> Verdict:
 
 
 def next_epoch(memory: Memory, seen: DatabaseState) -> int:
-    """The number of a new epoch: above all that are known."""
+    """The number of a new epoch: above all known ones."""
     return max(memory.epoch, seen.epoch) + 1
 
 
 def given_back(claim: Claim) -> int:
-    """How often a job may have been given back, 10 times at most; that its number jumped to a floor does not count."""
+    """How often a job may have been given back, at most 10; a jump of its number to a floor does not count."""
     return min(claim.uncharged, (claim.attempt - 1) % STEP, _MOST)
 
 
 def bound_of(attempt: int) -> int:
-    """What is remembered before *attempt* is handed out: so it happens once in many attempts of a job."""
+    """The bound to remember before *attempt* is handed out, so far ahead that this is needed rarely."""
     return -(-attempt // STEP) * STEP

@@ -1,11 +1,11 @@
 """
-Who a worker is: composed from what the kernel says of the peer, so it cannot be forged and survives a reconnect.
+The identity of a worker: composed of what the kernel knows of the peer, so it cannot be forged and survives reconnects.
 
 ``locked_by`` is ``host/boot/pidns/pid.start/name``: the host, its boot, the pid namespace, and the process by pid and
 start time (a pid alone is used again), then the name that the worker gave itself.
 
-Of who comes over TCP no kernel tells anything. There it is ``tcp:user/mark/name``, and the mark stands for a session
-that the server drew at the first hello: whoever knows it is that worker, come back.
+For TCP peers no kernel knows the process. Their identity is ``tcp:user/mark/name``; the mark is a hash of a session
+that the server drew at the first hello: a worker that knows the session is the same worker.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Peer:
     The process at the other end of a Unix socket, as the kernel saw it when it connected.
 
     Attributes:
-        pid: 0 when it lives in a pid namespace that this one cannot see.
+        pid: 0 if its pid namespace cannot be seen from here.
         start_time: In clock ticks since boot; 0 when it is gone or not visible.
         pidns: Inode of its pid namespace; 0 when it may not be read.
     """
@@ -69,7 +69,7 @@ def this_host(host_id: str | None) -> Host:
 
 
 def _machine() -> str:
-    """machine-id(5) asks not to show the id itself: a keyed hash of it names the machine for pulse alone."""
+    """machine-id(5) asks to keep the id secret: a keyed hash of it names the machine for pulse alone."""
     for path in _MACHINE_IDS:
         try:
             raw = path.read_text("ascii").strip()
@@ -81,7 +81,7 @@ def _machine() -> str:
 
 
 def peer_of(connection: socket.socket) -> Peer:
-    """Who connected, by SO_PEERCRED."""
+    """The process that connected, by SO_PEERCRED."""
     pid, uid, gid = credentials_of(connection)
     return Peer(
         pid,
@@ -93,7 +93,7 @@ def peer_of(connection: socket.socket) -> Peer:
 
 
 def is_gone(peer: Peer) -> bool:
-    """Whether the process has ended, and its parent knows: nothing is left of it but the number."""
+    """Whether the process has ended and was reaped."""
     if not peer.pid or peer.start_time:
         return False
     try:
@@ -107,10 +107,10 @@ def is_gone(peer: Peer) -> bool:
 
 def pidfd_of(connection: socket.socket, peer: Peer) -> int | None:
     """
-    A pidfd of the process that connected, for the caller to close; None where the kernel gives none, or it is gone.
+    A pidfd of the process that connected, for the caller to close; None if the kernel gives none, or it is gone.
 
-    Best from the socket itself, which cannot name another process; before Linux 6.5 by pid, with the start time held
-    against what it was when the process connected.
+    Best from the socket itself, which cannot name another process; before Linux 6.5 by pid, and the start time must be
+    the same as when the process connected.
     """
     try:
         return connection.getsockopt(socket.SOL_SOCKET, SO_PEERPIDFD)
@@ -130,7 +130,7 @@ def leads_group(pid: int) -> bool:
     """
     Whether the process leads a session and process group of its own, which can be killed with it.
 
-    A group alone is not enough: a shell makes one of all that stands in a pipeline with it.
+    A group alone is not enough: a shell puts all processes of a pipeline into one.
     """
     try:
         return os.getpgid(pid) == os.getsid(pid) == pid
@@ -142,8 +142,8 @@ def compose(host: Host, peer: Peer, name: str) -> str:
     """
     The ``locked_by`` of the worker *name* in the process *peer*.
 
-    Processes of pid namespaces that cannot be seen from here all have pid 0: its account is in the place of its start
-    time then, so that one cannot pass for a worker of another by taking its name.
+    All processes of pid namespaces that cannot be seen from here have pid 0: then the account replaces the start time,
+    so that no worker can pass for one of another account by its name.
     """
     return f"{host.id}/{host.boot}/{peer.pidns}/{peer.pid}.{peer.start_time if peer.pid else peer.uid}/{name}"
 
@@ -154,17 +154,17 @@ def compose_remote(user: str, session: bytes, name: str) -> str:
 
 
 def mark_of(session: bytes) -> str:
-    """What stands for a session of TCP where it must not be seen itself."""
+    """The public mark of a secret TCP session."""
     return hashlib.blake2b(session, digest_size=_SESSION_BYTES).hexdigest()
 
 
 def is_remote(identity: str) -> bool:
-    """Whether *identity* is that of a worker that came over TCP."""
+    """Whether *identity* belongs to a TCP worker."""
     return identity.startswith(_REMOTE)
 
 
 def new_session() -> bytes:
-    """A session for a worker that comes over TCP for the first time; it is a secret between it and the server."""
+    """A session for a TCP worker that connects for the first time; a secret between it and the server."""
     return secrets.token_bytes(_SESSION_BYTES)
 
 
@@ -174,7 +174,7 @@ def is_session(given: bytes | None) -> bool:
 
 
 def key_of(host: Host, identity: str) -> str | bytes:
-    """By what the worker *identity*, which need not be connected, is found: its session, or over TCP the mark of it."""
+    """The key to find the worker *identity*, connected or not: its session, or for TCP the mark of it."""
     if is_remote(identity):
         return identity.partition("/")[2].partition("/")[0]
     return session_of(host, identity)
@@ -182,18 +182,17 @@ def key_of(host: Host, identity: str) -> str | bytes:
 
 def session_of(host: Host, identity: str) -> bytes:
     """
-    The session that stands for *identity* in a pool parent's heartbeat.
+    The session that names *identity* in a pool parent's heartbeat.
 
-    Made from the identity, so that a restarted dispatcher can tell whose it is from the leases in the database, even of
-    a worker that is too busy to reconnect. It is no secret: it extends leases and nothing else, and only for its own
-    user.
+    Derived from the identity, so that a restarted dispatcher can find the worker from the leases in the database, even
+    if it is too busy to reconnect. It is no secret: it only extends leases, and only of its own user.
     """
     return hashlib.blake2b(identity.encode(), digest_size=_SESSION_BYTES, key=host.boot.encode()).digest()
 
 
 @dataclass(frozen=True, slots=True)
 class IdentityParts:
-    """What an identity says: ``host/boot/pidns/pid.start/name``."""
+    """The parts of an identity: ``host/boot/pidns/pid.start/name``."""
 
     host: str
     boot: str
@@ -204,7 +203,7 @@ class IdentityParts:
 
 
 def parse(identity: str) -> IdentityParts | None:
-    """*identity* taken apart; None for one of another form."""
+    """The parts of *identity*; None if it has another form."""
     try:
         host, boot, pidns, process, name = identity.split("/", 4)
         pid, start_time = map(int, process.split("."))
@@ -215,9 +214,9 @@ def parse(identity: str) -> IdentityParts | None:
 
 def process_of(host: Host, identity: str) -> tuple[int, int] | None:
     """
-    The pid and start time in *identity*; None for another host, another boot, another pid namespace, or another form.
+    The pid and start time in *identity*; None for another host, boot or pid namespace, or another form.
 
-    Only of a process that this kernel numbers in this namespace can be said whether it lives.
+    Only processes of this kernel and namespace can be checked.
     """
     named = parse(identity)
     if named is None or (named.host, named.boot, named.pidns) != (host.id, host.boot, host.pidns) or named.pid <= 0:
@@ -229,7 +228,7 @@ def is_in_hand(host: Host, identity: str) -> bool:
     """
     Whether *identity* names a living process that this one can see, and may kill.
 
-    Then its attempts are never handed out again before it is dead. Of all others only their leases are known.
+    Then its attempts are not handed out again before it is dead. For all others only the leases count.
     """
     process = process_of(host, identity)
     if process is None or not processes.lives(*process):

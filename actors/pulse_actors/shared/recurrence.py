@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 
 MIN_EVERY_S: Final = 0.1
 MAX_EVERY_S: Final = 1e9
-MAX_JITTER_S: Final = 86_400.0  # what a daily schedule can use; beyond it the order of occurrences would be lost
+MAX_JITTER_S: Final = 86_400.0  # enough for a daily schedule; with more, occurrences would overtake each other
 DEFAULT_ZONE: Final = "UTC"
 _SECOND_US: Final = 1_000_000
 LAST_US: Final = to_us(datetime(9999, 12, 29, tzinfo=UTC))  # the columns hold times before the 31st, jitter not counted
-_STEPS: Final = 4  # a window of `newest` may hold so many times what is asked for; else a shorter one is tried
+_STEPS: Final = 4  # a window of `newest` may hold so many times the limit; else a shorter one is tried
 
 
 @dataclass(frozen=True, slots=True)
 class RecurrenceInput:
-    """What a request says of when a schedule occurs, unchecked; the words are those of the request."""
+    """The times of a schedule in a request, unchecked; the fields are those of the request."""
 
     cron: str | None = None
     timezone: str | None = None
@@ -45,7 +45,7 @@ class RecurrenceInput:
 
 @dataclass(frozen=True, slots=True)
 class Recurrence:
-    """One schedule's rule; exactly the fields of its kind are set."""
+    """The rule of one schedule; only the fields of its kind are set."""
 
     kind: str
     cron: str | None = None
@@ -59,10 +59,10 @@ class Recurrence:
     @classmethod
     def checked(cls, when: RecurrenceInput) -> Recurrence:
         """
-        The rule that a request asks for.
+        The rule of a request.
 
         Raises:
-            BadRequestError: Not exactly one of cron, every and at is given, or it cannot be followed.
+            BadRequestError: Not exactly one of cron, every and at is given, or it is invalid.
         """
         kind = _kind(when)
         starts_us, ends_us = _checked_range(when)
@@ -84,10 +84,10 @@ class Recurrence:
 
     def check_jitter(self) -> None:
         """
-        See that no occurrence is due before the one before it.
+        Check that no occurrence can fire before the one before it.
 
         Raises:
-            BadRequestError: The jitter is longer than the interval, of cron the shortest one.
+            BadRequestError: The jitter is longer than the interval (for cron, the shortest one).
         """
         if self.kind == "at" or not self.jitter_s:
             return
@@ -100,7 +100,7 @@ class Recurrence:
         The first occurrence of a schedule made at *now_us*.
 
         Raises:
-            BadRequestError: There is none within the years that can be reckoned.
+            BadRequestError: There is none within the years that can be computed.
         """
         if self.kind == "at":
             return self.at_us
@@ -127,7 +127,7 @@ class Recurrence:
         The occurrence after *occurrence_us*; None: there is none.
 
         Raises:
-            BadRequestError: The rule cannot be followed: SQL made it so, or its time zone is not known any more.
+            BadRequestError: The rule cannot be computed: SQL stored an invalid one, or its time zone is not known.
         """
         if self.kind == "at":
             return None
@@ -143,15 +143,15 @@ class Recurrence:
             found = self.after(found)
 
     def at_most(self, cursor_us: int, now_us: int) -> float:
-        """No more occurrences lie from *cursor_us* to *now_us*: soon told, where ``newest`` goes through them."""
+        """Upper bound of the occurrences from *cursor_us* to *now_us*; fast, while ``newest`` goes through them."""
         interval_s = self.every_s or cron_interval_s(self.cron or "", self.timezone or DEFAULT_ZONE)
         return (now_us - cursor_us) / (interval_s * _SECOND_US) + 1
 
     def newest(self, cursor_us: int, now_us: int, limit: int) -> list[int]:
         """
-        The newest occurrences from *cursor_us*, which is one, up to *now_us*; oldest first, at most *limit*.
+        The newest occurrences from *cursor_us* (itself one) to *now_us*; oldest first, at most *limit*.
 
-        Only those are reckoned that lie near *now_us*: after a long absence a dense rule has missed millions.
+        Only times near *now_us* are computed: in a long absence a dense rule has missed millions.
         """
         if self.every_s is not None:
             step_us = _step_us(self.every_s)
@@ -164,14 +164,14 @@ class Recurrence:
             start_us = max(cursor_us, now_us - width_us)
             found = self._between(start_us, now_us, limit * _STEPS, inclusive=start_us == cursor_us)
             if len(found) > limit * _STEPS and width_us - too_few_us > _SECOND_US:
-                width_us = (too_few_us + width_us) // 2  # too dense to go through: the newest are nearer
+                width_us = (too_few_us + width_us) // 2  # too dense to go through: try nearer times
             elif len(found) >= limit or start_us == cursor_us:
                 return found[-limit:]
             else:
                 too_few_us, width_us = width_us, width_us * 2
 
     def _between(self, start_us: int, now_us: int, most: int, *, inclusive: bool) -> list[int]:
-        """Up to one more than *most*."""
+        """At most *most* plus one."""
         found = [start_us] if inclusive else []
         for one in islice(self.following(start_us), most + 1):
             if one > now_us:
@@ -184,7 +184,7 @@ class Recurrence:
         return origin_us + ((behind_us - origin_us) // step_us + 1) * step_us
 
     def _within(self, found_us: int | None) -> int | None:
-        """*found_us*, if that is before the end, and before that of the calendar."""
+        """*found_us*, if it is before the schedule's end and the calendar's."""
         if found_us is None or found_us > (LAST_US if self.ends_us is None else min(self.ends_us, LAST_US)):
             return None
         return found_us
@@ -197,7 +197,7 @@ class Recurrence:
 
 def jittered_us(schedule_id: bytes, occurrence_us: int, jitter_s: float) -> int:
     """
-    When an occurrence fires: later by less than *jitter_s*, the same for everybody who reckons it.
+    When an occurrence fires: later by less than *jitter_s*, always by the same delay.
 
     ``pulse.jittered`` in schema.sql is the same in SQL.
     """

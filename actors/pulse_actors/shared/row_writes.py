@@ -1,4 +1,4 @@
-"""Writes many rows in one statement, and finds the few that keep it from being written."""
+"""Writes many rows in one statement, and finds the few that make it fail."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from pulse.errors import StatementError, StatementTimeoutError, UnavailableError
 from pulse.store.failures import IN_VAIN, refusal_of
 from pulse.store.store import Store
 
-MOST_BLAMED: Final = 200  # jobs are set aside in all, where each is refused: it may be a page of the disk, or all
+MOST_BLAMED: Final = 200  # jobs that are set aside in all if every one is refused: the cause may be the disk
 
 
 class Row(Protocol):
-    """What is written belongs to one job."""
+    """A row to write; it belongs to one job."""
 
     @property
     def id(self) -> bytes:
-        """Of the job."""
+        """Id of the job."""
         ...
 
 
@@ -32,8 +32,8 @@ class UnwrittenRow(Generic[T]):
     A row that was not written.
 
     Attributes:
-        error: Why the database refuses it; None: somebody else has locked it.
-        is_blamed: It is about this very row; not where none was written, and so many were refused.
+        error: Why the database refuses it; None: another transaction has locked it.
+        is_blamed: Whether the row itself is the cause; False if none was written and many were refused.
     """
 
     row: T
@@ -42,13 +42,13 @@ class UnwrittenRow(Generic[T]):
 
 
 def spread(rows: Sequence[S]) -> list[S]:
-    """*rows* in an order that begins with some from all over: those that are refused may stand beside each other."""
+    """*rows* in an order that begins with a sample: refused rows may be next to each other."""
     stride = max(1, len(rows) // IN_VAIN)
     return [row for first in range(stride) for row in rows[first::stride]]
 
 
 async def _leave(_row: object, _error: StatementError) -> None:
-    """For rows that hold nothing which could not be stored: a bad one is left as it is."""
+    """For rows whose values can always be stored: a bad one is left as it is."""
 
 
 async def write_merged(
@@ -62,20 +62,20 @@ async def write_merged(
     """
     Write *rows* in one statement.
 
-    Where the database refuses it, in halves, until what it refuses is alone. Where somebody else holds a lock on some,
-    the others without them. Where the statement took too long, in halves.
+    If the database refuses it, in halves, until the refused row is alone. If others have locked some rows, without
+    these. If the statement took too long, in halves.
 
     Args:
         rows: What to write.
         together: Writes rows in one statement.
-        alone: Deals with a row whose values cannot be stored; without it, it stays unwritten.
-        raises: Where it is refused whatever row it is; else all of them are left.
+        alone: Handles a row whose values cannot be stored; without it, the row stays unwritten.
+        raises: Whether to raise if every row is refused; else all of them are left.
 
     Returns:
-        Rows that were not written, and may be later: others have locked them, or the database refuses them.
+        Rows that were not written, and may be later: locked, or refused.
 
     Raises:
-        UnavailableError: The database is away, or refuses whatever row it is; some rows may have been written.
+        UnavailableError: The database is away, or refuses every row; some rows may have been written.
     """
     writing = _Writing(store, together, alone)
     try:
@@ -90,7 +90,7 @@ async def write_merged(
 
 
 class _Writing(Generic[T]):
-    """One such write, and how it goes."""
+    """The state of one such write."""
 
     def __init__(
         self,

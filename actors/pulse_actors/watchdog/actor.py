@@ -1,8 +1,8 @@
 """
-The watchdog: ends attempts whose lease has lapsed, through the ordinary retry path.
+The watchdog: ends attempts whose lease has lapsed, with the usual rules for retries.
 
-It leaves alone what a living process of this host holds that can be killed: such an attempt is over when its process
-is, and seeing to that is the dispatcher's part.
+It leaves alone attempts of living processes of this host that can be killed: the dispatcher ends these when their
+process is dead.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from pulse_actors.watchdog.sweep_guard import Reading, SweepGuard
 
 REASON: Final = "worker lease expired"
 SWEEP_LIMIT: Final = 1000  # rows of one statement; repeated until nothing is left
-MAX_DELAYS: Final = 100  # in one hint; few differ, since a back-off is the square of the tries
-MAX_SPARED: Final = 100  # in one hint; the next sweep tells of the others
+MAX_DELAYS: Final = 100  # in one hint; few differ, since back-offs are squares of the tries
+MAX_SPARED: Final = 100  # in one hint; the next sweep reports the others
 TURN_S: Final = 5.0  # then the next turn goes on: an unfinished turn of 30 s looks stuck to the supervisor
 
 log = structlog.get_logger()
@@ -41,10 +41,10 @@ class Watchdog:
     Sweeps every *sweep_s*.
 
     Args:
-        host: What this host is called in ``pulse.hosts``.
+        host: This host's name in ``pulse.hosts``.
         sweep_s: Pause between two sweeps, seconds.
-        guard: Says when lapsed leases mean nothing.
-        sees_deaths: The dispatcher looks after the workers of this host; False: they live by leases, as on others.
+        guard: Decides when lapsed leases prove nothing.
+        sees_deaths: The dispatcher watches the workers of this host; False: only their leases count, as on other hosts.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Watchdog:
         self._sees_deaths = sees_deaths
 
     async def prime(self, *, boot: bool) -> None:
-        """Say that this host is here, and read the database's clock for the first time."""
+        """Store that this host is alive, and read the database's clock for the first time."""
         del boot
         await self._begin()
 
@@ -89,10 +89,10 @@ class Watchdog:
 
     async def _begin(self) -> datetime:
         """
-        Leave the marks of a sweep, and hear whether there is a doubt about the leases.
+        Store the marks of a sweep, and find out whether leases can be trusted.
 
         Returns:
-            The database's time, as the guard has seen it: what lapses by a clock that is set after that, waits.
+            The database's time as the guard has seen it; leases that lapse after it wait for the next sweep.
         """
         await self._store.note_host(self._host.id, self._host.boot, self._host.pidns)
         asked_s = time.monotonic()
@@ -103,11 +103,11 @@ class Watchdog:
         return from_s(database_s)
 
     def _in_hand(self, workers: set[str]) -> set[str]:
-        """Those of *workers* that are living processes of this host which the dispatcher can kill, and looks after."""
+        """Those of *workers* that live on this host, and that the dispatcher can kill and watches."""
         return {one for one in workers if self._sees_deaths and identities.is_in_hand(self._host, one)}
 
     async def _reap(self, endings: list[Ending], at: datetime) -> list[Ended]:
-        """End those attempts; a row that is locked, or refused, is left to the next sweep."""
+        """End those attempts; locked or refused rows are left to the next sweep."""
         ended: list[Ended] = []
 
         async def together(some: Sequence[Ending]) -> None:
@@ -122,7 +122,7 @@ class Watchdog:
 
 
 async def watchdog(runtime: Runtime) -> None:
-    """The watchdog's main part; beside it, old jobs are deleted, and such as were not started in time given up."""
+    """The watchdog's main part; beside it run retention and expiry."""
     host = identities.this_host(runtime.settings.host_id)
     settings = runtime.settings
     guard = SweepGuard(lease_s=settings.lease_s, heartbeat_s=settings.heartbeat_s, sweep_s=settings.sweep_s)

@@ -1,11 +1,11 @@
 """
 Expiry: jobs that were not started by ``expires_at`` become dead letters.
 
-The claim leaves them alone from that moment on, so this only has to be soon. An index of its own holds the jobs that
-may expire: a look that finds none costs next to nothing.
+Claims leave them alone from that moment on, so this only has to be soon. A partial index holds the jobs that may
+expire: a look that finds none costs next to nothing.
 
-A job that the database refuses to give up is set aside, and the others go on. That each is refused says little of any
-of them: then the database is blamed, and there is a pause. Some are set aside all the same: others may be behind them.
+A job that the database refuses to expire is set aside, and the others go on. If every job is refused, the jobs are
+hardly the cause: then there is a pause. Some are set aside all the same, since good ones may follow them.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from pulse_actors.shared.row_writes import MOST_BLAMED
 
 LOOK_S: Final = 1.0
 LIMIT: Final = 1000  # jobs of one statement: some 50 ms
-NARROWER: Final = 8  # times, is a statement for jobs one of which is refused
-LATER_S: Final = 60.0  # they are, for so long: those behind have their turn before, IN_VAIN in a second or so
+NARROWER: Final = 8  # so many times fewer jobs per statement if one of them is refused
+LATER_S: Final = 60.0  # for so long, so that the jobs after them have their turn, IN_VAIN in a second or so
 
 log = structlog.get_logger()
 
 
 async def expire(store: Store) -> None:
-    """Give up late jobs until cancelled."""
+    """Expire late jobs until cancelled."""
     expired, limit, sweep = 0, LIMIT, _Sweep(store)
     while True:
         some = await until_available(partial(sweep.some, limit), "expiry")
@@ -57,10 +57,10 @@ class _Sweep:
 
     async def some(self, limit: int) -> int | None:
         """
-        Expire *limit* jobs; how many were. None: one of them is refused; those are set aside, where it is one alone.
+        Expire *limit* jobs; returns how many. None: some are refused, and are set aside if single jobs are the cause.
 
         Raises:
-            UnavailableError: The database is away, or refuses whatever job it is.
+            UnavailableError: The database is away, or refuses every job.
         """
         refused = 0
         while True:

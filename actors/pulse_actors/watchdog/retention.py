@@ -1,11 +1,11 @@
 """
-Retention: jobs that ended long enough ago are deleted, in small batches, for a small share of the time.
+Retention: deletes old finished jobs, in small batches, for a small share of the time.
 
-The table is walked by primary key, window by window, instead of by an index on the time of the end, which every
-completion would have to write. Ids of version 7 ascend with time, so what is to go lies at the beginning, and a walk
-begins where the last one has met the first job that stays: it meets no dead entries, which a snapshot may pin there by
-the million. What was submitted within the retention cannot have ended before it, and is leapt over: it may be most of
-the table. Now and then a walk begins at the very start, for ids that are of another kind.
+The table is walked by primary key, window by window, since an index on completed_at would slow down every completion.
+Ids of version 7 ascend with time, so old jobs are at the beginning, and a walk begins where the last one met the first
+job that stays: so it meets no dead entries, which a snapshot may pin there by the million. Jobs submitted within the
+retention time cannot be old enough and are skipped: they may be most of the table. Now and then a walk begins at the
+very start, for ids of other kinds.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ from pulse_actors.runtime.actor import Backoff
 from pulse_actors.shared.duty_cycle import rest_s
 
 WINDOW: Final = 2000  # jobs of one statement: some milliseconds
-NARROWER: Final = 8  # times, is a window in which something is refused
+NARROWER: Final = 8  # so many times smaller is a window in which a job is refused
 SHARE: Final = 0.1  # of the time
-BUSY_SHARE: Final = 0.3  # while most of what is met is to go
+BUSY_SHARE: Final = 0.3  # while most of the jobs that it meets are deleted
 MIN_PAUSE_S: Final = 2.0  # between two walks ...
 MAX_PAUSE_S: Final = 3600.0
-PAUSES: Final = 100  # ... of which one retention has so many
+PAUSES: Final = 100  # ... or this fraction of the retention time
 WHOLE_WALKS_S: Final = 3600.0  # between two walks from the very start
-NOTE_S: Final = 1.0  # between two notes of how far it has come
-OTHERS_S: Final = 30.0  # another supervisor is at it
+NOTE_S: Final = 1.0  # between two records of the progress
+OTHERS_S: Final = 30.0  # while another supervisor does it
 MAX_STEP_PAUSE_S: Final = 1.0
 FIRST: Final = bytes(16)
-AHEAD_S: Final = 60.0  # so much a clock that makes ids may go fast, or what ends up there is walked each time
+AHEAD_S: Final = 60.0  # tolerance for clocks that run ahead, else their ids would be walked each time
 
 log = structlog.get_logger()
 
 
 class Walk:
     """
-    Where to go on, and when. Pure: times come in.
+    Where the walk goes on, and when. Pure: times come in.
 
     Args:
         keep_s: How long a job is kept.
@@ -53,11 +53,11 @@ class Walk:
 
     def __init__(self, keep_s: float) -> None:
         self.keeping(keep_s)
-        self._low: bytes | None = None  # of this walk: the first job that stays
-        self._whole_s = float("-inf")  # when a walk began at the very start
+        self._low: bytes | None = None  # in this walk: the first job that stays
+        self._whole_s = float("-inf")  # when a walk last began at the very start
         self.at = FIRST
         self.gone = 0  # in this walk
-        self.is_over = True  # the next step begins one
+        self.is_over = True  # the next step begins a new walk
 
     def keeping(self, keep_s: float) -> None:
         """The shortest time that any job is kept."""
@@ -66,14 +66,14 @@ class Walk:
 
     def took(self, step: Forgotten, took_s: float, now_s: float, wall_s: float, window: int = WINDOW) -> float:
         """
-        Take note of a step.
+        Add the result of a step.
 
         Args:
-            step: What it came to.
+            step: Its result.
             took_s: How long it took.
             now_s: Monotonic.
             wall_s: Unix seconds.
-            window: Jobs that it was to go through.
+            window: Jobs that it was to look at.
 
         Returns:
             Seconds until the next one.
@@ -99,13 +99,13 @@ class Walk:
         return rest_s(took_s, share, MAX_STEP_PAUSE_S)
 
     def _is_young(self, identity: bytes, wall_s: float) -> bool:
-        """Whether a job was submitted too late to have ended long enough ago, and so all that follow until now."""
+        """Whether a job was submitted too late to be old enough, and so all that follow until now."""
         made_s = time_of(identity)
         return made_s is not None and wall_s - self._keep_s < made_s <= wall_s + AHEAD_S
 
 
 class Progress:
-    """What of the walk people see, noted once a second and at its ends. Pure: times come in."""
+    """The progress that people see, recorded once a second and at the ends of a walk. Pure: times come in."""
 
     def __init__(self) -> None:
         self._walked = self._gone = 0
@@ -113,7 +113,7 @@ class Progress:
         self._noted_s = float("-inf")
 
     def took(self, step: Forgotten, now_s: float, *, begins: bool, ends: bool) -> tuple[int, int, bool] | None:
-        """What to note after this step: jobs walked, gone, and whether the walk began meanwhile; None: not yet."""
+        """What to record after this step: jobs walked, gone, and whether a walk began meanwhile; None: not yet."""
         self._walked += step.walked
         self._gone += step.gone
         self._begins = self._begins or begins
@@ -125,7 +125,7 @@ class Progress:
 
 
 def after(identity: bytes) -> bytes:
-    """The id after *identity*; behind the last one comes the first."""
+    """The id after *identity*; after the last comes the first."""
     return ((int.from_bytes(identity) + 1) % (1 << 8 * len(FIRST))).to_bytes(len(FIRST))
 
 
@@ -170,7 +170,7 @@ async def retain(store: Store, retention_s: float | None) -> None:
 
 
 async def _behind(store: Store, at: bytes) -> bytes:
-    """Behind the first job from *at* on: it is passed over in this walk."""
+    """The id after the first job from *at* on, which is skipped in this walk."""
     try:
         first = await store.aside.first_from(at)
     except UnavailableError:
@@ -179,7 +179,7 @@ async def _behind(store: Store, at: bytes) -> bytes:
 
 
 async def _tell(store: Store, walked: int, gone: int, begins: bool, *, ends: bool) -> None:
-    """Note how far it has come; at the end of a walk a batch of old notes of operators goes, too."""
+    """Record the progress; at the end of a walk also delete a batch of old audit entries."""
     try:
         await store.audit.note_retention(walked, gone, begins=begins, ends=ends)
         if ends:

@@ -1,9 +1,9 @@
 """
-The guard against reaping the living: whether a sweep may trust that a lapsed lease means a silent worker.
+Decides whether a sweep may trust that a lapsed lease means a silent worker.
 
-When the database, or every watchdog, was away, nobody could extend a lease, or nobody knows whether somebody could: on
-its return all leases look lapsed while their workers live. The same when the database's clock was set forward. Then the
-sweeps wait for one lease, in which everybody who lives has beaten. A death that the kernel has proven needs no sweep.
+When the database or every watchdog was away, leases may have lapsed because no heartbeat could be stored, or it is
+unknown whether one could. The same if the database's clock was set forward. Then sweeps wait for one lease, within
+which every living worker sends a heartbeat. A death that the kernel has proven needs no sweep.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-BEATS: Final = 1.5  # a beat falls due within the gap, and another one may have been missed just before it
+BEATS: Final = 1.5  # one is due within the gap, and another one may have been missed just before it
 SWEEPS: Final = 1.5  # a sweep that is a little late is no gap
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
     """
-    The database's clock, read between two looks at one's own.
+    The database's clock, read between two readings of this host's.
 
     Attributes:
         database_s: Unix seconds.
-        asked_s: Monotonic, before the question was sent.
-        heard_s: Monotonic, when the answer was there.
+        asked_s: Monotonic, before the query.
+        heard_s: Monotonic, after the answer.
     """
 
     database_s: float
@@ -37,16 +37,16 @@ class SweepGuard:
 
     Args:
         heartbeat_s: Pause between two heartbeats of a worker.
-        sweep_s: Pause between two sweeps, as it is wanted.
+        sweep_s: Wanted pause between two sweeps.
 
     Attributes:
-        gap_s: Longest time between two sweeps that is no gap.
-        sweep_s: Pause between two sweeps: short enough that one which is a little late makes no gap.
+        gap_s: A longer time between two sweeps is a gap.
+        sweep_s: Pause between two sweeps, short enough that a late one makes no gap.
     """
 
     def __init__(self, *, lease_s: float, heartbeat_s: float, sweep_s: float) -> None:
         self.lease_s: Final = lease_s
-        # A worker that beat just before the gap, and again right after it, still holds its lease.
+        # A worker with a heartbeat just before the gap, and one right after it, still holds its lease.
         self.gap_s: Final = lease_s - BEATS * heartbeat_s
         self.sweep_s: Final = min(sweep_s, self.gap_s / SWEEPS)
         self.step_s: Final = max(lease_s - BEATS * heartbeat_s, heartbeat_s) / 2
@@ -55,12 +55,12 @@ class SweepGuard:
 
     def doubt(self, gap_s: float, reading: Reading, wait_s: float = 0.0) -> str | None:
         """
-        Take note of a sweep that begins.
+        A sweep begins.
 
         Args:
-            gap_s: Seconds since any watchdog's newest mark before this one.
+            gap_s: Seconds since the last sweep of any watchdog.
             reading: The database's clock, and when it was read.
-            wait_s: Until the end of a wait that any watchdog has begun: who starts in it, or comes second, sees no gap.
+            wait_s: Until the end of a wait that another watchdog began: this one may have seen no gap.
 
         Returns:
             Why leases cannot be trusted for one lease from now; None: nothing new.
@@ -70,7 +70,9 @@ class SweepGuard:
         if not -self.step_s <= gap_s <= self.gap_s:
             reason = f"the last sweep was {gap_s:.1f} s ago"
         elif last is None:
-            self._wait_until_s = max(self._wait_until_s, reading.heard_s)  # one look at the clock says nothing yet
+            self._wait_until_s = max(
+                self._wait_until_s, reading.heard_s
+            )  # a single reading of the clock shows no change
         else:
             moved_s = reading.database_s - last.database_s
             least_s, most_s = reading.asked_s - last.heard_s, reading.heard_s - last.asked_s

@@ -1,4 +1,4 @@
-"""One attempt that this process holds, from its assignment until the server has taken its result."""
+"""One attempt that this process holds, from its assignment until the server has its result."""
 
 from __future__ import annotations
 
@@ -22,46 +22,46 @@ __all__ = ["HUNG", "Attempt", "Pair", "Phase", "StopReason", "Task", "wants_isol
 
 Pair: TypeAlias = "tuple[bytes, int]"
 StopReason: TypeAlias = Literal["canceled", "lost", "timeout", "stalled", "drain"]
-HUNG: Final = frozenset({"timeout", "stalled"})  # reasons that somebody will look into: where was it?
+HUNG: Final = frozenset({"timeout", "stalled"})  # reasons for which people want to see the stack
 
 
 class Task(Protocol):
-    """What runs a handler."""
+    """The task of a handler."""
 
     def cancel(self) -> object:
-        """Make it end."""
+        """End it."""
 
     def get_coro(self) -> object:
-        """The coroutine that waits for the handler; None where there is none."""
+        """The coroutine that waits for the handler; None: there is none."""
 
 
 class Phase(enum.IntEnum):
-    """How far an attempt is."""
+    """The phase of an attempt."""
 
     QUEUED = 0
-    STARTED = 1  # named to the server; its handler is running, or will be called in this turn of the loop
-    ENDED = 2  # its result waits to be sent, or to be taken
+    STARTED = 1  # the server has its name; its handler runs, or is called in this turn of the loop
+    ENDED = 2  # its result waits to be sent, or to be acknowledged
 
 
 class Attempt:
     """
-    What is known of one (id, attempt). Mutable: it is the hot path, and the ledger alone changes it.
+    The state of one (id, attempt). Mutable, since it is on the hot path; only the ledger changes it.
 
     Attributes:
-        named: The server was told that it started.
-        stopped: Why the handler was asked to end; the first reason stays.
-        lost: The server said that this attempt no longer holds its job.
+        named: Whether the server has been sent that it started.
+        stopped: Why the handler must end; the first reason stays.
+        lost: Whether the server said that this attempt no longer holds its job.
         progress: The newest progress as JSON text.
-        progress_sent: The progress that the server has for certain.
+        progress_sent: The progress that the server is known to have.
         checkpoint: The newest checkpoint as JSON text.
-        checkpoint_saved: The checkpoint that the server has for certain.
-        task: Runs the handler; None when nothing does.
-        begun: The handler was called; before that, cancelling its task would lose the result.
-        isolated: It runs in a process of its own.
-        thread: The thread that runs the handler, where that is a plain one in a thread.
-        told_s: When it last told progress or checkpoint, monotonic.
+        checkpoint_saved: The checkpoint that the server is known to have.
+        task: Runs the handler; None: nothing does.
+        begun: Whether the handler was called; before, cancelling its task would lose the result.
+        isolated: Whether it runs in a process of its own.
+        thread: The thread that runs the handler, if a thread does.
+        told_s: When it last reported progress or a checkpoint, monotonic.
         stall_s: Longest time without progress: its handler's, else its topic's; None: no limit.
-        stack: Where the handler was when it had run, or been silent, for too long.
+        stack: The stack of a handler that passed a limit.
     """
 
     __slots__ = (
@@ -86,7 +86,7 @@ class Attempt:
         "told_s",
     )
 
-    thread: int  # these two are set where they are needed, and nowhere else: nearly no job does
+    thread: int  # these two are set only where needed: hardly any job does
     told_s: float
 
     def __init__(self, job: Assignment, handler: Handler | None, now_s: float) -> None:
@@ -117,7 +117,7 @@ class Attempt:
         return self.checkpoint is self.checkpoint_saved
 
     def ending(self, value: object) -> Outcome:
-        """What the attempt came to, *value* being what the handler returned or the exception that ended it."""
+        """The outcome, from what the handler returned, or the exception that ended it."""
         ending = self._ending(value)
         codec = None if self.handler is None else self.handler.codec
         if codec is None or ending.outcome != "ok" or not isinstance(ending.detail, str):
@@ -134,11 +134,11 @@ class Attempt:
             if retry_on is None or ending.outcome != "error" or not isinstance(value, BaseException):
                 return ending
             return retried(retry_on, value, ending, self.tries())
-        # It was interrupted, and went: with the cancellation itself, or with what it made of it.
+        # It was interrupted, and ended: with the cancellation itself, or with an error of its own.
         return self.interrupted(value if isinstance(value, Exception) else None)
 
     def interrupted(self, error: Exception | None = None) -> Outcome:
-        """What it came to because it was stopped; *error*: how the handler took it."""
+        """The outcome of a stopped attempt; *error*: what the handler raised."""
         if self.stopped == "timeout":
             return timed_out(self.job.timeout_s or 0.0, error)
         if self.stopped == "stalled":
@@ -146,28 +146,28 @@ class Attempt:
         return RELEASED
 
     def tries(self) -> int:
-        """Charged tries, with this one."""
+        """Charged tries, including this one."""
         raw = (self.job.extra or {}).get("tries")
         tries = None if raw is None else _decode(raw)
         return tries if isinstance(tries, int) else self.job.attempt
 
     def deadline(self) -> datetime | None:
-        """When the timeout of a handler that is called now will be over."""
+        """When a handler that is called now will time out."""
         timeout_s = self.job.timeout_s
         return None if timeout_s is None else datetime.now(UTC) + timedelta(seconds=timeout_s)
 
     def occurrence(self) -> datetime | None:
-        """Of the schedule that fired the job."""
+        """The occurrence of the schedule that fired the job."""
         raw = (self.job.extra or {}).get("occurrence")
         seconds = None if raw is None else _decode(raw)
         return datetime.fromtimestamp(seconds, UTC) if isinstance(seconds, int | float) else None
 
     def previous(self) -> Previous | None:
         """
-        How the attempt before ended.
+        The end of the attempt before.
 
         Raises:
-            UnreadableError: Its checkpoint is in an envelope that cannot be opened here.
+            UnreadableError: Its checkpoint is encrypted with a key that is missing here.
         """
         raw = (self.job.extra or {}).get("previous")
         found = None if raw is None else _decode(raw)
@@ -189,7 +189,7 @@ class Attempt:
 
 
 def wants_isolation(extra: Mapping[str, msgspec.Raw]) -> bool:
-    """Whether the server wants this attempt to run in a process of its own, whatever its handler says."""
+    """Whether the server wants this attempt in a process of its own, whatever its handler says."""
     raw = extra.get("isolate")
     return raw is not None and _decode(raw) is True
 
@@ -198,7 +198,7 @@ def _decode(raw: msgspec.Raw) -> JsonValue:
     try:
         value: JsonValue = msgspec.msgpack.decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None  # what a newer server adds must not stop an older worker
+        return None  # additions of a newer server must not stop an older worker
     return value
 
 

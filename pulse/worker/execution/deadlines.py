@@ -1,8 +1,8 @@
 """
-Running handlers that have run, or been silent, for too long: one heap and one timer for all.
+Finds running handlers that have passed a limit (time, or silence): one heap and one timer for all.
 
-Jobs without a limit cost nothing. Progress costs a note of the time and no more: when the silence seems to have lasted
-long enough, the attempt is looked at again, and watched on from its last word.
+Jobs without a limit cost nothing. Progress only stores the time: when the silence seems too long, the attempt is looked
+at again, and watched on from its last progress.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from pulse.worker.execution.attempt import Attempt, Phase
 
 __all__ = ["Deadlines", "Limit"]
 
-_MIN_SWEEP: Final = 1024  # entries; from then on whenever it has doubled, so an entry is moved about once
+_MIN_SWEEP: Final = 1024  # entries; cleaned up whenever the heap has doubled since, so an entry is moved about once
 
 Limit: TypeAlias = Literal["timeout", "stalled"]
 
 
 class Deadlines:
-    """When the next handler has run too long. Pure: times come in."""
+    """When the next handler passes a limit. Pure: times come in."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, Attempt, Limit]] = []
-        self._count = 0  # breaks ties: attempts have no order
+        self._count = 0  # breaks ties between attempts, which have no order
         self._sweep_at = _MIN_SWEEP
 
     def watch(self, attempt: Attempt, now_s: float) -> bool:
-        """Watch *attempt*, whose handler is called now; whether it is due before all others."""
+        """Watch *attempt*, whose handler is called now; returns whether it is due first."""
         next_s = self._heap[0][0] if self._heap else float("inf")
         timeout_s = attempt.job.timeout_s
         stall_s = attempt.stall_s
@@ -46,7 +46,7 @@ class Deadlines:
         return self._heap[0][0] if self._heap else None
 
     def due(self, now_s: float) -> list[tuple[Attempt, Limit]]:
-        """Those that still run and have passed a limit, and which; that one is no longer watched."""
+        """Running attempts that have passed a limit, and which limit; that one is no longer watched."""
         found: list[tuple[Attempt, Limit]] = []
         while self._heap and self._heap[0][0] <= now_s:
             _, _, attempt, limit = heapq.heappop(self._heap)
@@ -65,12 +65,12 @@ class Deadlines:
         heapq.heappush(self._heap, (at_s, self._count, attempt, limit))
 
     def _sweep(self) -> None:
-        """Let go of what has ended long before its time: its args would be kept until then."""
+        """Drop attempts that have ended long before their limits: their args would stay in memory until then."""
         self._heap = [entry for entry in self._heap if entry[2].phase is not Phase.ENDED]
         heapq.heapify(self._heap)
         self._sweep_at = max(_MIN_SWEEP, 2 * len(self._heap))
 
 
 def _silent_until_s(attempt: Attempt) -> float:
-    """When the silence since its last word will have lasted too long."""
+    """When the silence since its last progress will be too long."""
     return attempt.told_s + (attempt.stall_s or 0.0)

@@ -1,8 +1,8 @@
 """
 Calls handlers of this process: async ones in tasks of the loop, plain ones in threads.
 
-Two ways to start a handler share everything else. On asyncio there are lanes, a tenth of what a task group with a
-cancel scope costs, and this is done once per job; elsewhere there is a task group.
+Two ways to start a handler share everything else. On asyncio there are lanes, which cost a tenth of a task group with a
+cancel scope, for each job; on trio there is a task group.
 """
 
 from __future__ import annotations
@@ -35,25 +35,25 @@ from pulse.worker.execution.wakeup import WakeupEvent
 __all__ = ["AttemptOwner", "Runner", "RunnerOwner", "arguments_for", "interrupt", "make_runner", "say_failure"]
 
 log = structlog.get_logger("pulse.worker")
-SLICE_S: Final = 0.01  # then what has ended is told, and what has come is read, before more handlers are called
+SLICE_S: Final = 0.01  # then results are sent and frames are read before more handlers are called
 
 
 class AttemptOwner(Protocol):
-    """Whom a handler's context works for; from any thread."""
+    """The owner of a handler's context; may be called from any thread."""
 
     def lease_lost(self, attempt: Attempt) -> bool:
         """Whether the attempt no longer holds its job, or its lease has passed unanswered."""
         ...
 
     def progressed(self, attempt: Attempt, text: str) -> None:
-        """The handler told how far it is."""
+        """The handler reported progress."""
 
     def checkpointed(self, attempt: Attempt, text: str) -> None:
-        """The handler saved its state."""
+        """The handler saved a checkpoint."""
 
 
 class RunnerOwner(AttemptOwner, Protocol):
-    """Whom a runner works for."""
+    """The owner of a runner."""
 
     def ended(self, attempt: Attempt, ending: Outcome) -> None:
         """The handler has really ended."""
@@ -78,10 +78,10 @@ def make_runner(owner: RunnerOwner, group: TaskGroup, concurrency: int, tracing:
 
 def interrupt(attempt: Attempt) -> None:
     """
-    Make the handler of a stopped attempt end.
+    End the handler of a stopped attempt.
 
-    One that runs apart is asked, then killed by whoever runs it. An async one of this process is cancelled. One in a
-    thread can only look at ``ctx.cancelled``: what it takes to end it, this process would not survive.
+    An isolated one is asked, and killed if it does not end. An async one of this process is cancelled. One in a thread
+    can only look at ``ctx.cancelled``: a thread cannot be killed without the process.
     """
     handler = attempt.handler
     if attempt.begun and attempt.task is not None and handler is not None and (attempt.isolated or handler.is_async):
@@ -90,18 +90,18 @@ def interrupt(attempt: Attempt) -> None:
 
 class _AsyncioRunner:
     """
-    Lanes: bare tasks each of which calls one handler after the other until one waits for something.
+    Lanes: a lane is a bare task that calls one handler after the other until one of them waits for something.
 
-    That one keeps the task, and the others go on in a new one. So a handler that never waits costs no task, which is as
-    much as everything else that is done for it here; one that waits has a task of its own, as it may expect. Each runs
-    in a context of its own.
+    That handler keeps the task, and the others go on in a new one. So a handler that never waits needs no task of its
+    own, which would double its cost; one that waits has a task of its own, as it may expect. Each runs in a context of
+    its own.
     """
 
     def __init__(self, caller: _Caller, loop: asyncio.AbstractEventLoop) -> None:
         self._call = caller.call
         self._create_task = loop.create_task
         self._queue: deque[Attempt] = deque()
-        self._lane: asyncio.Task[None] | None = None  # that is about to begin; the loop itself holds it weakly
+        self._lane: asyncio.Task[None] | None = None  # about to begin; the loop holds it only weakly
 
     def start(self, attempt: Attempt) -> None:
         self._queue.append(attempt)
@@ -114,7 +114,7 @@ class _AsyncioRunner:
             await rest
 
     def _run_some(self) -> _BegunCall | None:
-        """Call handlers; the rest of the first one that waits for something."""
+        """Call handlers; returns the rest of the first one that waits for something."""
         lane, queue = self._lane, self._queue
         assert lane is not None  # noqa: S101 - it runs this
         until_s = time.monotonic() + SLICE_S
@@ -137,7 +137,7 @@ class _AsyncioRunner:
 
 
 class _LaneCall:
-    """A call that waits in a lane, with the face of a task; while it has not come to its end, the lane has no other."""
+    """A call that waits in a lane; it looks like a task, and until it has ended the lane has no other call."""
 
     __slots__ = ("_call", "_lane")
 
@@ -153,7 +153,7 @@ class _LaneCall:
 
 
 class _BegunCall:
-    """What is left of a call that has begun, to be awaited, in its own context."""
+    """The rest of a call that has begun, to be awaited in its own context."""
 
     __slots__ = ("_call", "_context", "_waits_for")
 
@@ -168,7 +168,7 @@ class _BegunCall:
             while True:
                 try:
                     value = yield waits_for
-                except BaseException as error:  # noqa: BLE001 - whatever it is, it is the handler's to deal with
+                except BaseException as error:  # noqa: BLE001 - any exception is the handler's
                     waits_for = run(call.throw, error)
                 else:
                     waits_for = run(call.send, value)
@@ -180,8 +180,8 @@ class _GroupRunner:
     """
     Tasks of a task group, each in a cancel scope.
 
-    They are started one after the other: trio runs tasks that became ready together in an order of its own, and jobs
-    are to be started in the order in which they came.
+    They are started one after the other: trio runs tasks that became ready together in its own order, but jobs must
+    start in the order in which they came.
     """
 
     def __init__(self, caller: _Caller, group: TaskGroup) -> None:
@@ -206,11 +206,11 @@ class _GroupRunner:
             call = self._caller.call(attempt)
             attempt.task = _ScopedCall(scope, call)
             task_status.started()
-            await call  # begins before whoever waits for `started` goes on
+            await call  # begins before any task that waits for `started` goes on
 
 
 class _ScopedCall:
-    """A call in a cancel scope, with the face of a task."""
+    """A call in a cancel scope; it looks like a task."""
 
     def __init__(self, scope: anyio.CancelScope, coroutine: Coroutine[Any, Any, None]) -> None:
         self._scope = scope
@@ -224,7 +224,7 @@ class _ScopedCall:
 
 
 class _Caller:
-    """Calls one handler, whatever it does; never raises."""
+    """Calls a handler; never raises."""
 
     def __init__(self, owner: RunnerOwner, threads: anyio.CapacityLimiter, tracing: Tracing | None) -> None:
         self._owner = owner
@@ -247,7 +247,7 @@ class _Caller:
                 value = await handler.function(**arguments)
             else:
                 value = await run_sync(_call_plain, attempt, handler, arguments, limiter=self._threads)
-        except BaseException as error:  # noqa: BLE001 - SystemExit, a cancellation: the end of this job, not of the process
+        except BaseException as error:  # noqa: BLE001 - also SystemExit or a cancellation ends only this job
             value = error
         ending = attempt.ending(value)
         if isinstance(value, BaseException):
@@ -258,22 +258,22 @@ class _Caller:
 
 
 def say_failure(ending: Outcome, error: BaseException) -> None:
-    """A handler has raised: where, once; what it asked for by that, and what interrupted it, is no failure."""
+    """Log the traceback of a handler's exception, once; not for outcomes that it requested, nor for interruptions."""
     if ending.outcome == "error" and not isinstance(error, asyncio.CancelledError):
         log.warning("handler_failed", exc_info=error)
 
 
 def arguments_for(attempt: Attempt, handler: Handler, link: Callable[[Attempt], Link]) -> dict[str, Any]:
     """
-    What to call the handler with.
+    The arguments for the handler.
 
     Args:
-        link: Makes the link of its context, where it wants one.
+        link: Makes the link of its context, if the handler takes one.
 
     Raises:
         ValueError: The job's args are not JSON.
         TypeError: They are not an object.
-        UnreadableError: They are in an envelope that cannot be opened here.
+        UnreadableError: They are encrypted with a key that is missing here.
     """
     arguments = json_text.loads(attempt.job.args)
     if isinstance(arguments, dict) and BY in arguments:
@@ -305,7 +305,7 @@ def _context(attempt: Attempt, link: Link) -> Context:
 
 
 class _AttemptLink:
-    """The way of one context to the worker."""
+    """Connects one context to the worker."""
 
     __slots__ = ("_attempt", "_owner")
 
@@ -329,7 +329,7 @@ class _AttemptLink:
 
 
 def _call_plain(attempt: Attempt, handler: Handler, arguments: dict[str, Any]) -> object:
-    """In a thread; nothing may be raised across its border, where SystemExit and StopIteration have other meanings."""
+    """In a thread; it must not raise, since SystemExit and StopIteration mean other things outside."""
     attempt.thread = threading.get_ident()
     try:
         return handler.function(**arguments)

@@ -1,13 +1,13 @@
 """
-Where a handler is: the chain of coroutines that an async one waits in, and what every thread is doing.
+Shows where a handler is: the chain of coroutines in which an async one waits, and the stacks of all threads.
 
-A process tells its own stack with ``where_is``. Of another process one is taken with signals: it has told faulthandler
-to write the stack of the thread that such a one comes to into a file that its parent made. No Python code runs for
-that, so it works while C code holds the interpreter; it only fails while the process is stopped, or deep in the kernel.
+``where_is`` shows this process. Stacks of another process are taken by signals: there faulthandler writes the stack of
+the thread that gets the signal into a file that the parent made. No Python code runs for that, so it works while C code
+holds the interpreter; it fails only while the process is stopped, or deep in the kernel.
 
-Each thread is asked for its own: faulthandler could write those of all at once, but to look at the stack of a thread
-that goes on meanwhile, without the interpreter's lock, sooner or later reads what is no longer there, and that kills
-the process with all that runs in it.
+Each thread gets its own signal: faulthandler could write all stacks at once, but it reads them without the
+interpreter's lock, and a thread that runs on meanwhile sooner or later makes it read freed memory, which kills the
+process.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ from pulse.worker.execution.attempt import Attempt
 
 __all__ = ["STACK_SIGNAL", "StackFile", "join", "listen", "own_threads", "take", "waits_at", "where_is"]
 
-STACK_SIGNAL: Final = signal.SIGRTMIN + 7  # of the signals that nobody else in this field is known to use
+STACK_SIGNAL: Final = signal.SIGRTMIN + 7  # a signal that no other program in this field is known to use
 TAKE_S: Final = 1.0  # for all of it: a thread needs a fraction of a millisecond, unless it is deep in the kernel
-_FAULT: Final = "Fatal Python error"  # how faulthandler begins then
-_OWN_HEAD: Final = "Stack "  # how it begins when a thread writes its own; "(most recent call first)" follows
+_FAULT: Final = "Fatal Python error"  # the first words of faulthandler's output at a fault
+_OWN_HEAD: Final = "Stack "  # the first word of a thread's own stack; "(most recent call first)" follows
 _FIRST_PAUSE_S: Final = 0.0001
 _LAST_PAUSE_S: Final = 0.02
 _SPEECHLESS_S: Final = 0.005  # a thread of C code writes nothing at all
-_DEEP_S: Final = 0.25  # for a thread that is deep in the kernel; then the others are asked
+_DEEP_S: Final = 0.25  # for a thread that is deep in the kernel; then the others get the signal
 _WORKER_DIR: Final = str(Path(__file__).parents[1])
-_MAX_DEPTH: Final = 200  # coroutines; a chain that is longer is a recursion
+_MAX_DEPTH: Final = 200  # coroutines; a longer chain is a recursion
 
 
 class _Names(NamedTuple):
-    """Attributes of one kind of awaitable; those without show only the garbage collector what they wait for."""
+    """Attributes of one kind of awaitable; for kinds without, only the garbage collector knows what they wait for."""
 
     frame: str = ""
     waits_for: str | None = None
@@ -60,7 +60,7 @@ _NAMES: Final = {
     "async_generator_athrow": _Names(),
     "coroutine_wrapper": _Names(),  # __await__() of a coroutine
 }
-_NO_ANSWER: Final = frozenset({"", "T", "t", "Z", "X", "x"})  # gone, or stopped: the signal would lie there
+_NO_ANSWER: Final = frozenset({"", "T", "t", "Z", "X", "x"})  # gone, or stopped: the signal would wait there
 
 
 class StackFile:
@@ -68,7 +68,7 @@ class StackFile:
     A file in memory into which another process writes its stack.
 
     Attributes:
-        fd: To be inherited by that process; file position and all are shared with it.
+        fd: For that process to inherit; the file position is shared with it.
     """
 
     def __init__(self) -> None:
@@ -76,18 +76,18 @@ class StackFile:
         self._closed = False
 
     def clear(self) -> None:
-        """Forget what is written there."""
+        """Empty the file."""
         if not self._closed:
             os.ftruncate(self.fd, 0)
             os.lseek(self.fd, 0, os.SEEK_SET)
 
     def read(self) -> str:
-        """What is written there; '' when it is closed."""
+        """Its contents; '' if it is closed."""
         data = b"" if self._closed else os.pread(self.fd, MAX_STACK_CHARS, 0)
         return data.decode("utf-8", "replace")
 
     def read_fault(self) -> str | None:
-        """What was written when the process died of a fault; None: it did not."""
+        """What was written when the process died of a fault; None: nothing."""
         text = self.read()
         at = text.find(_FAULT)
         return None if at < 0 else text[at:]
@@ -101,9 +101,9 @@ class StackFile:
 
 def listen(fd: int) -> None:
     """
-    Have each thread of this process write its stack to *fd* when STACK_SIGNAL comes to it; at a fault, all of them.
+    Let each thread of this process write its stack to *fd* at STACK_SIGNAL, and at a fault those of all threads.
 
-    Before it was called, the signal ends the process.
+    Without this call the signal ends the process.
     """
     os.set_inheritable(fd, False)
     faulthandler.register(STACK_SIGNAL, file=fd, all_threads=False, chain=False)
@@ -112,12 +112,12 @@ def listen(fd: int) -> None:
 
 async def take(pid: int, pidfd: int, file: StackFile) -> str | None:
     """
-    The stacks of another process's threads, each as faulthandler prints it; the main one's comes last.
+    The stacks of another process's threads, each as faulthandler prints it; the main thread comes last.
 
     Args:
-        pid: Of that process, which listens.
-        pidfd: Of the same: the signals go to no other.
-        file: Where it writes them; one taker at a time.
+        pid: Its pid; ``listen`` must have been called there.
+        pidfd: Its pidfd: signals go to no other process.
+        file: The file that it writes to; only one caller at a time may use it.
 
     Returns:
         At most MAX_STACK_CHARS characters; None: it is gone or stopped, or wrote nothing within a second.
@@ -125,18 +125,18 @@ async def take(pid: int, pidfd: int, file: StackFile) -> str | None:
     give_up_s = time.monotonic() + TAKE_S
     parts: dict[int, str] = {}
     threads = sorted(processes.threads(pid), key=lambda one: (one != pid, -one))  # the main one must not be missed
-    late = {one for one in threads if processes.is_pending(pid, one, STACK_SIGNAL)}  # of the take before
+    late = {one for one in threads if processes.is_pending(pid, one, STACK_SIGNAL)}  # from an earlier take
     try:
         for thread in threads:
             if time.monotonic() >= give_up_s or processes.state(pid) in _NO_ANSWER:
                 break
             text = "" if thread in late else await _take_one(pid, pidfd, thread, file, give_up_s)
             awake = {one for one in late if not processes.is_pending(pid, one, STACK_SIGNAL)}
-            if text and not awake:  # else it may be that of one which was asked before
+            if text and not awake:  # else it may be from a thread that got the signal earlier
                 parts[thread] = _headed(text, pid, thread)
             late = {one for one in {*late, thread} - awake if processes.is_pending(pid, one, STACK_SIGNAL)}
     finally:
-        if file.read_fault() is None:  # what it dies of later is not to begin with this
+        if file.read_fault() is None:  # a later fault must not be appended to this
             file.clear()
     main = parts.pop(pid, "")
     others = "\n".join(parts.values())[: max(0, MAX_STACK_CHARS - len(main) - 1)]
@@ -144,12 +144,12 @@ async def take(pid: int, pidfd: int, file: StackFile) -> str | None:
 
 
 async def _take_one(pid: int, pidfd: int, thread: int, file: StackFile, give_up_s: float) -> str:
-    """The stack of one thread; '' where it has none to tell."""
+    """The stack of one thread; '' if it writes none."""
     if processes.is_blocking(pid, thread, STACK_SIGNAL):
         return ""
     file.clear()
     try:
-        signal.pidfd_send_signal(pidfd, 0)  # no other process has its number by now
+        signal.pidfd_send_signal(pidfd, 0)  # its pid belongs to no other process
         processes.signal_thread(pid, thread, STACK_SIGNAL)
     except OSError:
         return ""
@@ -157,7 +157,7 @@ async def _take_one(pid: int, pidfd: int, thread: int, file: StackFile, give_up_
     while time.monotonic() < min(give_up_s, asked_s + _DEEP_S):
         await anyio.sleep(pause_s)
         pause_s = min(2 * pause_s, _LAST_PAUSE_S)
-        # While the handler of a signal runs, its thread blocks it: the kernel says when the stack is complete.
+        # While a signal handler runs, its thread blocks the signal: the kernel shows when the stack is complete.
         is_at_it = processes.is_pending(pid, thread, STACK_SIGNAL) or processes.is_blocking(pid, thread, STACK_SIGNAL)
         if not is_at_it and (file.read() or time.monotonic() - asked_s > _SPEECHLESS_S):
             break
@@ -165,7 +165,7 @@ async def _take_one(pid: int, pidfd: int, thread: int, file: StackFile, give_up_
 
 
 def _headed(text: str, pid: int, thread: int) -> str:
-    """Whose stack it is, for people: faulthandler does not say that of a thread that writes its own."""
+    """A heading with the thread's name, which faulthandler omits for a thread that writes its own stack."""
     who = "Main thread" if thread == pid else "Thread"
     return f"{who} {thread} {text.removeprefix(_OWN_HEAD)}"
 
@@ -175,8 +175,8 @@ def where_is(attempt: Attempt, threads: str | None = None) -> str:
     Where the handler of a running attempt of this process is, for people.
 
     Args:
-        attempt: Its task is not the one that calls this.
-        threads: What ``own_threads`` said, where it is known.
+        attempt: The attempt; the caller must not run in its task.
+        threads: The result of ``own_threads``, if known.
     """
     parts: list[str] = []
     handler = attempt.handler
@@ -189,26 +189,26 @@ def where_is(attempt: Attempt, threads: str | None = None) -> str:
 
 
 def waits_at(attempt: Attempt) -> str:
-    """The calls of an async handler from the outermost to the one that it waits in; '' where there are none."""
+    """The calls of an async handler, from the outermost to the one in which it waits; '' if there are none."""
     coroutine = attempt.task.get_coro() if attempt.task is not None and attempt.begun else None
     summary = traceback.StackSummary.extract(iter(_frames(coroutine)))
     return f"The handler waits here (most recent call last):\n{''.join(summary.format())}" if summary else ""
 
 
 def own_threads() -> str:
-    """What every thread of this process is doing, as faulthandler prints it."""
+    """The stacks of all threads of this process, as faulthandler prints them."""
     with contextlib.closing(StackFile()) as file:
         faulthandler.dump_traceback(file.fd, all_threads=True)
         return file.read()
 
 
 def join(*parts: str | None) -> str:
-    """One text of several, storable, at most MAX_STACK_CHARS long; those that come first are kept."""
+    """One text of several, storable, at most MAX_STACK_CHARS long; the first ones are kept."""
     return clean_text("\n".join(part.rstrip("\n") for part in parts if part), MAX_STACK_CHARS)
 
 
 def _frames(coroutine: object) -> list[tuple[FrameType, int]]:
-    """The frames of a suspended coroutine and of all that it waits for, without those of the worker itself."""
+    """The frames of a suspended coroutine and of all that it waits for, without the worker's own."""
     return [
         (frame, frame.f_lineno) for frame in _chain(coroutine) if not frame.f_code.co_filename.startswith(_WORKER_DIR)
     ]

@@ -15,11 +15,11 @@ import anyio
 
 __all__ = ["SAME_SIGNAL_S", "Signals", "Waker", "WakeupEvent"]
 
-SAME_SIGNAL_S: Final = 1.0  # a service manager signals all processes, and whoever has children passes it on
+SAME_SIGNAL_S: Final = 1.0  # a service manager signals all processes, and a parent passes it on as well
 
 
 class WakeupEvent:
-    """An event for one waiter, set again and again; what nobody waits for counts once."""
+    """An event for one waiter; several ``wake`` before a ``wait`` count once."""
 
     def __init__(self) -> None:
         self._event = anyio.Event()
@@ -39,7 +39,7 @@ class WakeupEvent:
 
 
 class Waker:
-    """Wakes the event loop from anywhere: a byte through a socket, which threads and signal handlers can send alike."""
+    """Wakes the event loop from threads and signal handlers, by a byte through a socket."""
 
     def __init__(self) -> None:
         self._reader, self._writer = socket.socketpair()
@@ -47,12 +47,12 @@ class Waker:
         self._writer.setblocking(False)
 
     def wake(self) -> None:
-        """Wake the waiter, now or when it waits next. Never blocks: a full pipe wakes as well."""
+        """Wake the waiter, now or at its next wait. Never blocks: a full pipe wakes as well."""
         with contextlib.suppress(OSError):
             self._writer.send(b"\0")
 
     async def wait(self) -> None:
-        """Wait until somebody calls ``wake``."""
+        """Wait until ``wake`` is called."""
         await anyio.wait_readable(self._reader)
         with contextlib.suppress(BlockingIOError):
             self._reader.recv(4096)
@@ -60,13 +60,13 @@ class Waker:
 
 class Signals:
     """
-    SIGTERM and SIGINT of this process, counted.
+    Counts SIGTERM and SIGINT of this process.
 
     Args:
-        waker: Is woken by each.
-        same_within_s: Signals so close behind the first are the same wish: a service manager that signals the whole
-            group, and the parent that passes it on, must not add up to "at once".
-        at_once: Called by the second, in the signal handler itself, so that even a loop that hangs cannot stop it.
+        waker: Woken by each signal.
+        same_within_s: Signals so soon after the first do not count: if a service manager signals the whole group, and
+            the parent passes it on, that must not add up to "at once".
+        at_once: Called for the second signal, in the signal handler, so that it works even if the loop hangs.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Signals:
         self.last = 0
 
     def install(self) -> None:
-        """Take the signals over, from the main thread."""
+        """Handle the signals from now on; call it in the main thread."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._receive)
 
@@ -97,7 +97,7 @@ class Signals:
         self._waker.wake()
 
 
-SIGNALED: Final = 128  # plus the number: how a shell says that a signal ended a process
+SIGNALED: Final = 128  # plus the number, as a shell does
 
 
 def exit_now(number: int) -> None:

@@ -1,9 +1,9 @@
 """
-A cell: a process that runs one handler once. Forked by the zygote, with the app loaded and nothing else going on.
+A cell: a process that runs one handler once. The zygote forks it, with the app loaded and no other threads.
 
-It is a handler process in small. The same code calls an async handler, on an event loop of its own; a plain one is
-called directly, and sees that it is to end when it looks. What the handler says goes to the handler process at once.
-With its result the cell ends, without a look at threads and exit hooks that the handler may have left.
+It is a small handler process. The same code calls an async handler, on an event loop of its own; a plain one is called
+directly, and sees that it must end only when it looks. Frames of the handler go to the handler process at once. After
+its result the cell ends at once, without waiting for threads and exit hooks of the handler.
 """
 
 from __future__ import annotations
@@ -51,24 +51,24 @@ __all__ = ["run"]
 
 BROKEN: Final = 70  # exit code: the cell itself failed
 _RECEIVE_BYTES: Final = 256 * 1024
-_LAST_WORDS_S: Final = 0.1  # the next attempt may wait for its place
+_LAST_WORDS_S: Final = 0.1  # the next attempt may wait for this slot
 _OOM_SCORE: Final = Path("/proc/self/oom_score_adj")
-_OOM_MORE: Final = 200  # of 1000: when memory runs out, one job ends before the processes that run many
+_OOM_MORE: Final = 200  # of 1000: when memory runs out, the kernel kills one job rather than processes that run many
 _OOM_MOST: Final = 1000
 
 
 def run(app: App, backend: Backend, channel_fd: int, stack_fd: int, zygote_pid: int) -> NoReturn:
-    """Do one job; ends the process."""
+    """Run one job; ends the process."""
     code = BROKEN
     try:
         processes.die_with_parent(zygote_pid, signal.SIGKILL)
-        os.setpgid(0, 0)  # a handler that kills its group kills its own; the zygote ends what that leaves
+        os.setpgid(0, 0)  # a handler that kills its group kills only its own; the zygote ends the rest
         _go_first()
         stacks.listen(stack_fd)
         CellProcess(app, backend, socket.socket(fileno=channel_fd), stack_fd=stack_fd).run()
     except SystemExit:
         pass  # the zygote has died meanwhile
-    except BaseException:  # noqa: BLE001 - it must not get back into the zygote's own loop
+    except BaseException:  # noqa: BLE001 - nothing may return into the zygote's loop
         traceback.print_exc()
     finally:
         _leave(code)
@@ -86,7 +86,7 @@ def _leave(code: int) -> NoReturn:
 
 class CellProcess:
     """
-    See the module; a ``RunnerOwner`` for the one handler that it runs.
+    The process of one handler; also the ``RunnerOwner`` for it.
 
     Args:
         backend: Event loop of async handlers.
@@ -101,13 +101,13 @@ class CellProcess:
         self._stack_fd = stack_fd
         self._pid = os.getpid()
         self._reader: CellReader[ToCell] = CellReader(to_cell)
-        self._sending = threading.Lock()  # the handler may have threads that tell progress
+        self._sending = threading.Lock()  # threads of the handler may report progress
         self._reading = threading.Lock()
         self._lease_lost = False
         self._tracing = for_cell()
 
     def run(self) -> None:
-        """Take the job, call its handler, tell what it came to; ends the process."""
+        """Receive the job, call its handler, send the outcome; ends the process."""
         (work, *orders) = self._receive_first()
         if not isinstance(work, CellJob):
             raise TypeError(f"the first message is no work: {work!r:.100}")
@@ -133,21 +133,21 @@ class CellProcess:
         return attempt.lost or self._lease_lost
 
     def progressed(self, attempt: Attempt, text: str) -> None:  # noqa: ARG002 - there is but one
-        """The handler told how far it is."""
+        """The handler reported progress."""
         self._send(frame(CellProgress(text)))
 
     def checkpointed(self, attempt: Attempt, text: str) -> None:  # noqa: ARG002 - there is but one
-        """The handler saved its state."""
+        """The handler saved a checkpoint."""
         self._send(frame(CellCheckpoint(text)))
 
     # The rest.
 
     def look(self) -> None:
-        """Obey what has come, without waiting for more."""
+        """Handle what has arrived, without waiting for more."""
         with self._reading, contextlib.suppress(BlockingIOError):
             data = self._channel.recv(_RECEIVE_BYTES, socket.MSG_DONTWAIT)
             if not data:
-                _leave(BROKEN)  # nobody would hear the result
+                _leave(BROKEN)  # nobody would receive the result
             for order in self._reader.feed(data):
                 self._obey(order)
 
@@ -169,8 +169,8 @@ class CellProcess:
             self._tracing.begin(attempt.job)
         try:
             ending = attempt.ending(handler.function(**arguments_for(attempt, handler, self._make_link)))
-        except BaseException as error:  # noqa: BLE001 - SystemExit and all: the end of this job
-            self.look()  # it may be what it was asked for
+        except BaseException as error:  # noqa: BLE001 - also SystemExit ends only this job
+            self.look()  # it may be the end that was asked for
             ending = attempt.ending(error)
             say_failure(ending, error)
         if self._tracing is not None:
@@ -184,7 +184,7 @@ class CellProcess:
         while True:
             data = self._channel.recv(_RECEIVE_BYTES)
             if not data:
-                _leave(0)  # the handler process has gone meanwhile
+                _leave(0)  # the handler process is gone
             messages = self._reader.feed(data)
             if messages:
                 return messages
@@ -204,24 +204,24 @@ class CellProcess:
                 pass
 
     def _send(self, data: bytes) -> None:
-        """Returns when the kernel has it: what is told is told before what comes next can kill this process."""
+        """Returns when the kernel has the data: so it is sent even if the next step kills this process."""
         if os.getpid() != self._pid:
-            os._exit(BROKEN)  # a fork that the handler made, and that came back out of it: there is one result only
+            os._exit(BROKEN)  # a fork made by the handler has returned from it: only one process may send a result
         try:
             with self._sending:
                 left = memoryview(data)
                 while left:
                     left = left[self._send_some(left) :]
         except ConnectionError:
-            _leave(BROKEN)  # nobody hears it any more
+            _leave(BROKEN)  # nobody receives it any more
         except OSError:
             traceback.print_exc()
-            _leave(BROKEN)  # the handler has closed what is not its own
+            _leave(BROKEN)  # the handler has closed a descriptor that is not its own
 
     def _send_some(self, data: memoryview) -> int:
         try:
             return self._channel.send(data)
-        except BlockingIOError:  # libuv makes every descriptor that it polls a non-blocking one
+        except BlockingIOError:  # libuv makes every descriptor that it polls non-blocking
             poll = select.poll()
             poll.register(self._channel, select.POLLOUT)
             poll.poll()
@@ -229,7 +229,7 @@ class CellProcess:
 
 
 class _PlainLink:
-    """The way of a plain handler's context to the handler process: it looks when it is asked."""
+    """Connects a plain handler's context to the handler process: it looks at frames only when called."""
 
     def __init__(self, cell: CellProcess, attempt: Attempt) -> None:
         self._cell = cell
@@ -243,14 +243,14 @@ class _PlainLink:
 
     @property
     def cancelled(self) -> bool:
-        """Whether the handler was asked to end."""
+        """Whether the handler must end."""
         self._cell.look()
         return self._attempt.stopped is not None
 
     def progress(self, text: str) -> None:
-        """Have this JSON text sent with the next heartbeat."""
+        """Send this JSON text with the next heartbeat."""
         self._cell.progressed(self._attempt, text)
 
     def checkpoint(self, text: str) -> None:
-        """Have this JSON text kept for the next attempt."""
+        """Keep this JSON text for the next attempt."""
         self._cell.checkpointed(self._attempt, text)

@@ -1,4 +1,4 @@
-"""What the death of a cell means that nobody had wanted to end."""
+"""The outcome of an attempt whose cell died by itself."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def death(ended: CellEnded, handler: Handler | None, oom: processes.OomKills | N
     How an attempt ended whose cell died without a result.
 
     Args:
-        ended: What the zygote saw.
-        handler: Its limits are its own: reaching one is an error of the job's, no crash.
-        oom: How many the kernel had killed for want of memory when the handler was called.
-        has_meddled: What came from the cell could not be understood.
+        ended: The zygote's report.
+        handler: The handler; reaching one of its own limits is an error of the job, no crash.
+        oom: The kernel's count of out-of-memory kills when the handler was called.
+        has_meddled: Whether the cell sent something malformed.
     """
     code = os.waitstatus_to_exitcode(ended.status)
     max_cpu_s = None if handler is None else handler.max_cpu_s

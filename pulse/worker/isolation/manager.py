@@ -1,13 +1,12 @@
 """
-The cells of a handler process: jobs that run each in a process of its own, made by a zygote.
+Runs isolated jobs in cells: processes of their own, forked by a zygote.
 
-The zygote is started when the first such job comes; until it has loaded the app, these jobs wait, and no others. When
-it dies, its cells die with it, and it is started again when the next such job comes. What the cells had begun is given
-back, uncharged, since nobody knows that one of them did it; but one that was alone with it is charged with a crash.
-
-So that a job that kills zygotes is alone one day, cells run one at a time after such a death, until enough of them in a
-row have ended well. Jobs that wait then are not named as started, but for those that were named together with the one
-that runs: they wait for their turn, briefly, and are given back when it does not come.
+The first such job starts the zygote; only these jobs wait until it has loaded the app. When it dies, its cells die with
+it, and the next such job starts it again. Attempts that had begun are given back, uncharged, since any of them may be
+the cause; but a single one is charged with a crash. To find the job that kills zygotes, cells run one at a time after
+such a death, until enough of them in a row have ended well. Waiting jobs are not reported as started meanwhile, except
+those that were reported together with the running one: they wait briefly for their turn, and are given back if it does
+not come.
 """
 
 from __future__ import annotations
@@ -52,9 +51,9 @@ from pulse.worker.session.reconnect import Log
 
 __all__ = ["Cells", "CellsOwner"]
 
-DRAIN_OBEY_S: Final = 1.5  # at the end of a drain: before the handler process itself has to go
-CAREFUL_CELLS: Final = 20  # in a row, one at a time: more than were there when the zygote died, for nearly everybody
-TURN_S: Final = 1.0  # a named job may wait; less than the slack of the server, for which its time counts already
+DRAIN_OBEY_S: Final = 1.5  # at the end of a drain, before the handler process itself must end
+CAREFUL_CELLS: Final = 20  # in a row, one at a time: usually more than ran when the zygote died
+TURN_S: Final = 1.0  # how long a reported job may wait; less than the server's slack, since its time counts already
 
 
 class ZygoteProcess:
@@ -93,7 +92,7 @@ class ZygoteProcess:
                     return True
 
     async def receive(self) -> tuple[FromZygote, list[int]] | None:
-        """The next message and the descriptors that came with it; None: the zygote has died, or leaves."""
+        """The next message and its descriptors; None: the zygote has died, or is ending."""
         while True:
             await anyio.wait_readable(self._control)
             try:
@@ -101,7 +100,7 @@ class ZygoteProcess:
                 return (from_zygote.decode(data), fds) if data else None
             except BlockingIOError:
                 continue
-            except (OSError, msgspec.MsgspecError):  # it is gone, or the app writes into what is not its own
+            except (OSError, msgspec.MsgspecError):  # it is gone, or the app writes into its socket
                 return None
 
     def kill(self) -> None:
@@ -110,13 +109,13 @@ class ZygoteProcess:
             signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
 
     async def wait(self) -> int:
-        """Its exit code, negative for a signal; it is over, with its cells and all that they had started."""
+        """Its exit code, negative for a signal; afterwards its cells and all their processes have ended, too."""
         await anyio.wait_readable(self._pidfd)
         await process_tree.end_tree(self._mark)  # before anything is tried again
         return self._process.wait()
 
     def close(self) -> None:
-        """End it, if it lives, and let go of it."""
+        """End it, if it lives, and close its descriptors."""
         self.kill()
         self._process.wait()
         self._control.close()
@@ -124,32 +123,32 @@ class ZygoteProcess:
 
 
 class _CellWaiter:
-    """The ``Task`` of an attempt that waits until no other one runs."""
+    """The ``Task`` of an attempt that waits until no other cell runs."""
 
     def __init__(self, attempt: Attempt) -> None:
         self.attempt: Final = attempt
         self.over: Final = anyio.Event()
 
     def cancel(self) -> None:
-        """It waits no longer."""
+        """Stop waiting."""
         self.over.set()
 
     def get_coro(self) -> object:
-        """Nothing of it runs."""
+        """It has none."""
         return None
 
 
 class CellsOwner(CellRunOwner, Protocol):
-    """Whom the cells belong to."""
+    """The owner of the cells."""
 
     def cells_ready(self) -> None:
-        """From now on cells can be made."""
+        """Cells can be made from now on."""
 
     def cells_gone(self) -> None:
-        """None can be made at the moment."""
+        """No cells can be made at the moment."""
 
     def cells_failed(self, reason: str) -> None:
-        """None can be made: what waits for one fails."""
+        """No cells can be made: attempts that wait for one fail."""
 
     def waits_for_cells(self) -> bool:
         """Whether attempts wait for cells."""
@@ -158,12 +157,12 @@ class CellsOwner(CellRunOwner, Protocol):
 
 class Cells:
     """
-    See the module.
+    The cells of one handler process.
 
     Args:
-        owner: Whom they belong to.
+        owner: Their owner.
         group: Outlives every handler.
-        tracing: Makes spans of attempts; None: nobody wants them.
+        tracing: Makes spans of attempts; None: tracing is off.
     """
 
     def __init__(
@@ -178,13 +177,13 @@ class Cells:
         self._oom: processes.OomKills | None = None
         self._kept = False
         self._runs: dict[int, CellRun] = {}
-        self._careful = 0  # so many cells are still to run alone
+        self._careful = 0  # so many cells must still run alone
         self._turns: deque[_CellWaiter] = deque()
         self._numbers = itertools.count(1)
         self._restarts = RestartLog()
 
     def make(self) -> None:
-        """Attempts wait for cells: see that there is a zygote."""
+        """Attempts wait for cells: start a zygote if there is none."""
         if not self._kept:
             self._kept = True
             self._group.start_soon(self._keep)
@@ -192,7 +191,7 @@ class Cells:
     def start(self, attempt: Attempt) -> None:
         """Run the attempt in a cell; ``ended_apart`` follows exactly once."""
         zygote = self._zygote
-        if zygote is None or attempt.stopped is not None:  # that came between its naming and now
+        if zygote is None or attempt.stopped is not None:  # that came after it was reported as started
             self._owner.ended_apart(attempt, RELEASED, {})
         elif self._careful and self._runs:
             turn = _CellWaiter(attempt)
@@ -203,7 +202,7 @@ class Cells:
             self._run(zygote, attempt)
 
     def look_at_leases(self) -> None:
-        """Tell the cells whose lease was lost, or came back."""
+        """Tell the cells whose lease was lost, or renewed."""
         for run in self._runs.values():
             run.look_at_lease()
 
@@ -228,19 +227,19 @@ class Cells:
         number = next(self._numbers)
         self._runs[number] = run
         if self._careful:
-            self._owner.cells_gone()  # what is not named yet need not wait here
+            self._owner.cells_gone()  # attempts that are not reported yet need not wait here
         self._group.start_soon(self._see_through, zygote, number, run)
 
     async def _see_through(self, zygote: ZygoteProcess, number: int, run: CellRun) -> None:
         if not await zygote.send(Fork(number), run.parts) and self._zygote is not zygote:
-            run.refused(RELEASED)  # it has died, and those that it left behind were told already
+            run.refused(RELEASED)  # it has died, and its cells were handled already
         await run.run(self._oom)
         del self._runs[number]
         if self._careful:
             self._go_on(zygote)
 
     def _go_on(self, zygote: ZygoteProcess) -> None:
-        """A cell has ended that was to run alone: the next ones."""
+        """A cell that ran alone has ended: start the next ones."""
         if self._zygote is zygote:
             self._careful -= 1
         while self._turns and not (self._careful and self._runs):
@@ -256,7 +255,7 @@ class Cells:
             self._owner.ended_apart(turn.attempt, RELEASED, {})
 
     async def _keep(self) -> None:
-        """A zygote after the other, as long as attempts wait for cells."""
+        """Keep a zygote running as long as attempts wait for cells."""
         while self._owner.waits_for_cells():
             log = self._restarts = self._restarts.record(time.monotonic(), Intensity())
             if len(log.at_s) > 1:
@@ -292,7 +291,7 @@ class Cells:
         self._zygote = None
         if was_ready:
             self._owner.cells_gone()
-        zygote.kill()  # it may have closed its socket only
+        zygote.kill()  # it may only have closed its socket
         code = await zygote.wait()
         how = reason or processes.describe_exit(-code if code < 0 else code << 8)
         if not was_ready:

@@ -1,8 +1,8 @@
 """
-What a handler process, its zygote and its cells say to each other. Pure: bytes in, messages out.
+The messages between a handler process, its zygote and its cells. Pure: bytes in, messages out.
 
-Handler process and zygote speak over a socket that keeps messages apart; descriptors travel with two of them. Handler
-process and cell speak over a stream: 4 bytes of length (big-endian), then the message.
+Handler process and zygote use a socket that keeps messages apart; two kinds carry descriptors. Handler process and cell
+use a stream: 4 bytes of length (big-endian), then the message.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ __all__ = [
 ]
 
 MESSAGE_MAX_BYTES: Final = 64 * 1024  # to and from the zygote
-CELL_MESSAGE_MAX_BYTES: Final = 64 * 1024 * 1024  # a result beyond it could not be reported anyway
+CELL_MESSAGE_MAX_BYTES: Final = 64 * 1024 * 1024  # a larger result could not be reported anyway
 _LENGTH_BYTES: Final = 4
 
 
 class _Message(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """The name of the class goes with it, or the name that it had: an upgrade may come between the two processes."""
+    """Tagged with the class name, or its former name: an upgrade may come between the two processes."""
 
 
 class Fork(_Message, frozen=True):
@@ -83,7 +83,7 @@ class CellRefused(_Message, frozen=True, tag="Refused"):
 
 
 class CellEnded(_Message, frozen=True, tag="Ended"):
-    """From the zygote: the cell has ended, and all that it had started; *status* as waitpid tells it."""
+    """From the zygote: the cell and all its processes have ended; *status* as of waitpid."""
 
     number: int
     status: int
@@ -92,13 +92,13 @@ class CellEnded(_Message, frozen=True, tag="Ended"):
 
 
 class CellJob(_Message, frozen=True, tag="Work"):
-    """To a cell, first: what to do."""
+    """To a cell, first: the job."""
 
     job: Assignment
 
 
 class Interrupt(_Message, frozen=True):
-    """To a cell: make the handler end."""
+    """To a cell: end the handler."""
 
     reason: StopReason
 
@@ -114,7 +114,7 @@ class Begun(_Message, frozen=True):
 
 
 class CellProgress(_Message, frozen=True, tag="Progress"):
-    """From a cell: how far it is, as JSON text."""
+    """From a cell: progress, as JSON text."""
 
     text: str
 
@@ -132,7 +132,7 @@ class CellStack(_Message, frozen=True, tag="Where"):
 
 
 class CellResult(_Message, frozen=True, tag="Result"):
-    """From a cell, last: what the handler came to; as in a report."""
+    """From a cell, last: the outcome, as in a report."""
 
     outcome: OutcomeName
     detail: str | float | tuple[float | str, str | int | None] | None = None
@@ -152,7 +152,7 @@ _encode: Final = msgspec.msgpack.Encoder().encode
 
 
 class BadCellError(ValueError):
-    """What came from a cell is no message: its handler wrote into a descriptor that is not its own."""
+    """A cell sent a malformed message: its handler wrote into a descriptor that is not its own."""
 
 
 def pack(message: _Message) -> bytes:
@@ -171,7 +171,7 @@ class CellReader(Generic[MessageT]):
     Cuts the stream between handler process and cell into messages.
 
     Args:
-        decoder: Of what may come.
+        decoder: Of the expected messages.
     """
 
     def __init__(self, decoder: msgspec.msgpack.Decoder[MessageT]) -> None:

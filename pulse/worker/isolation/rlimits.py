@@ -1,4 +1,4 @@
-"""Limits on the process of an isolated job: they hold while its handler runs, so that the end of it can be told."""
+"""Limits on the process of an isolated job; in force while its handler runs, so that the outcome can still be sent."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from pulse.app.handler import Handler
 
 __all__ = ["cpu_limit_s", "limited"]
 
-BALLAST_BYTES: Final = 4 * 2**20  # what Python takes at once is 1 MiB; untouched, it costs address space only
-LAST_SECONDS: Final = 1  # beyond the limit, for a process that took SIGXCPU over; then the kernel kills it
+BALLAST_BYTES: Final = 4 * 2**20  # Python allocates 1 MiB at once; untouched, this costs address space only
+LAST_SECONDS: Final = 1  # after the limit, for a process that handles SIGXCPU; then the kernel kills it
 
 
 def limited(handler: Handler, stack_fd: int) -> Handler:
     """
     *handler* with its limits in force while it runs.
 
-    Beyond ``max_memory_bytes`` there is MemoryError. Beyond ``max_cpu_s`` the process dies of SIGXCPU, whatever it
-    does; the thread that had the processor writes its stack to *stack_fd* before, unless it is one of C code.
+    Beyond ``max_memory_bytes`` there is MemoryError. Beyond ``max_cpu_s`` SIGXCPU kills the process; before, the thread
+    that was running writes its stack to *stack_fd*, unless it is one of C code.
     """
     if handler.max_memory_bytes is None and handler.max_cpu_s is None:
         return handler
@@ -47,7 +47,7 @@ def limited(handler: Handler, stack_fd: int) -> Handler:
 
 
 def cpu_limit_s(max_cpu_s: float) -> int:
-    """The limit that the kernel is told: it counts whole seconds."""
+    """The limit for the kernel, which counts whole seconds."""
     return max(1, math.ceil(max_cpu_s))
 
 
@@ -68,7 +68,7 @@ class _InForce:
             self._limit_memory(handler.max_memory_bytes)
 
     def lift(self) -> None:
-        """End them. A handler may have left no memory at all, not even for this: so something is thrown off first."""
+        """Lift them. A handler may have used up all memory, even for this: so some ballast is freed first."""
         self._ballast = None
         for what, before in self._before:
             resource.setrlimit(what, before)
@@ -83,8 +83,8 @@ class _InForce:
         self._set(resource.RLIMIT_AS, max_bytes + BALLAST_BYTES)
 
     def _limit_cpu(self, limit_s: int, stack_fd: int) -> None:
-        self._set(resource.RLIMIT_CORE, 0)  # a limit that was reached is no crash to be looked into
-        # The kernel sends it to the thread that was running; for it to look at the others is not safe (stacks.py).
+        self._set(resource.RLIMIT_CORE, 0)  # a limit that was reached needs no core dump
+        # The kernel signals the thread that was running; reading the stacks of others is not safe (stacks.py).
         faulthandler.register(signal.SIGXCPU, file=stack_fd, all_threads=False, chain=True)
         _, hard = resource.getrlimit(resource.RLIMIT_CPU)
         if hard == resource.RLIM_INFINITY or hard > limit_s + LAST_SECONDS:

@@ -1,4 +1,4 @@
-"""One isolated attempt, seen from the handler process: its cell, what that says, and how it came to an end."""
+"""One isolated attempt in the handler process: its cell, the messages from it, and its outcome."""
 
 from __future__ import annotations
 
@@ -41,29 +41,29 @@ from pulse.worker.session.reconnect import Log
 __all__ = ["CellRun", "CellRunOwner"]
 
 BEGIN_S: Final = 30.0  # for a cell to call its handler: milliseconds, unless the machine or the zygote is stuck
-GONE_S: Final = 1.0  # for a killed cell to be gone whose zygote can no longer tell
+GONE_S: Final = 1.0  # for a killed cell to end if its zygote can no longer report that
 _RECEIVE_BYTES: Final = 256 * 1024
 
 
 class CellRunOwner(AttemptOwner, Protocol):
-    """Whom the run of a cell works for."""
+    """The owner of a cell's run."""
 
     def begun(self, attempt: Attempt) -> None:
         """The handler is called now."""
 
     def ended_apart(self, attempt: Attempt, ending: Outcome, used: Mapping[str, object]) -> None:
-        """The handler, and the process that it had, have really ended."""
+        """The handler and its process have really ended."""
 
 
 class CellRun:
     """
-    See the module; the ``Task`` of its attempt.
+    One attempt in a cell; also the attempt's ``Task``.
 
     Args:
-        owner: Whom it is told.
-        grace_s: From the reason of a stop to the longest time for the handler to obey, seconds.
+        owner: Its owner.
+        grace_s: Longest time for the handler to end after it was stopped, seconds.
         zygote_is_stuck: Called when no cell is made for too long.
-        tracing: Makes its span, here, so that it ends however the cell does; None: nobody wants one.
+        tracing: Makes its span here, so that the span ends however the cell does; None: tracing is off.
 
     Raises:
         OSError: No descriptors are left.
@@ -96,13 +96,13 @@ class CellRun:
         self._pidfd: int | None = None
         self._made: Final = anyio.Event()
         self._began: Final = anyio.Event()
-        self._asked: Final = anyio.Event()  # to end
-        self._told: Final = anyio.Event()  # its result
+        self._asked: Final = anyio.Event()  # it must end
+        self._told: Final = anyio.Event()  # its result has come
         self._silent: Final = anyio.Event()  # it has closed its end
-        self._alone: Final = anyio.Event()  # no zygote will tell how it ended
+        self._alone: Final = anyio.Event()  # no zygote will report how it ended
         self._over: Final = anyio.Event()
         self._result: CellResult | None = None
-        self._failure: Outcome | None = None  # how it ends that had no end of its own
+        self._failure: Outcome | None = None  # the outcome if the cell sends none
         self._ended: CellEnded | None = None
         self._where = ""
         self._threads: str | None = None
@@ -113,34 +113,34 @@ class CellRun:
     # The task of the attempt.
 
     def cancel(self) -> None:
-        """Make the handler end: it is asked, and killed when it does not obey."""
+        """End the handler: it is asked, and killed if it does not end."""
         self._asked.set()
 
     def get_coro(self) -> object:
-        """Nothing of it runs here."""
+        """It has none here."""
         return None
 
     @property
     def pid(self) -> int | None:
-        """Of the cell; None: it is not there yet."""
+        """Pid of the cell; None: it does not exist yet."""
         return self._pid or None
 
     async def where(self) -> str | None:
-        """What every thread of the cell is doing; None: it has not begun, or shows nothing."""
+        """The stacks of all threads of the cell; None: it has not begun, or shows none."""
         if self._pidfd is None or not self._began.is_set() or self._over.is_set():
             return None  # before, the signal would kill it
         async with self._taking:
             return None if self._over.is_set() else await stacks.take(self._pid, self._pidfd, self._stack_file)
 
-    # What the zygote says of the cell.
+    # Reports of the zygote.
 
     @property
     def parts(self) -> list[int]:
-        """The descriptors that the cell needs: its end of the channel, and its stack file."""
+        """The descriptors for the cell: its end of the channel, and its stack file."""
         return [self._cells_end.fileno(), self._stack_file.fd]
 
     def forked(self, pid: int, pidfd: int) -> None:
-        """The cell is there; *pidfd* is owned from now on."""
+        """The cell exists; *pidfd* belongs to this object from now on."""
         self._pid, self._pidfd = pid, pidfd
         self._made.set()
 
@@ -150,26 +150,26 @@ class CellRun:
         self._over.set()
 
     def ended(self, message: CellEnded) -> None:
-        """The cell has ended, and all that it had started."""
+        """The cell and all its processes have ended."""
         self._ended = message
         self._over.set()
 
     def orphaned(self, ending: Outcome) -> None:
-        """The zygote has died, and its cells with it. What had begun ends like this; what had not is given back."""
-        self._hear_out()  # one that killed the zygote at once had said that it begins
+        """The zygote and its cells have died. An attempt that had begun ends so; others are given back."""
+        self._hear_out()  # if it killed the zygote at once, its message that it begins is still unread
         self._failure = ending if self._began.is_set() else RELEASED
         self._alone.set()
 
     def look_at_lease(self) -> None:
-        """Tell the cell whether the lease is lost, where that has changed."""
+        """Tell the cell whether the lease is lost, if that has changed."""
         lost = self._owner.lease_lost(self.attempt)
         if lost != self._told_lost and self._began.is_set():
             self._told_lost = lost
             with contextlib.suppress(OSError):
-                self._channel.send(frame(Lease(lost)))  # a few bytes; one who reads nothing does not look either
+                self._channel.send(frame(Lease(lost)))  # a few bytes; a cell that does not read misses nothing
 
     async def run(self, oom: processes.OomKills | None) -> None:
-        """See the cell through to its end, and tell it; the zygote was asked for one."""
+        """Run the cell to its end, and report that; it was requested from the zygote before."""
         self._oom = oom
         self._cells_end.close()
         async with anyio.create_task_group() as group:
@@ -179,7 +179,7 @@ class CellRun:
             group.cancel_scope.cancel()
         self._hear_out()
         attempt = self.attempt
-        ending = self._ending()  # looks at the stack file
+        ending = self._ending()  # reads the stack file
         attempt.stack = self._stack(ending) or None
         self._channel.close()
         self._stack_file.close()
@@ -212,7 +212,7 @@ class CellRun:
                 return
 
     def _receive(self) -> bytes | None:
-        """What is there; None: nothing now; b"": nothing any more."""
+        """What has arrived; None: nothing now; b"": the stream has ended."""
         try:
             return self._channel.recv(_RECEIVE_BYTES)
         except BlockingIOError:
@@ -222,7 +222,7 @@ class CellRun:
 
     def _feed(self, data: bytes) -> None:
         if self._broken:
-            return  # read all the same: who waits for a reader cannot end
+            return  # read all the same: a cell that waits to write cannot end
         try:
             for message in self._reader.feed(data):
                 self._hear(message)
@@ -250,12 +250,12 @@ class CellRun:
                 pass
 
     def _hear_out(self) -> None:
-        """What it had still said: all that is in the socket. Its end may never show, if a child of its holds that."""
+        """Read what is left in the socket. Its end may never come, if a child of the cell holds it open."""
         while data := self._receive():
             self._feed(data)
 
     async def _see_off(self) -> None:
-        """One that has told its result has nothing more to do."""
+        """After its result the cell has nothing more to do."""
         await self._told.wait()
         await anyio.sleep(GONE_S)
         await self._kill()
@@ -284,7 +284,7 @@ class CellRun:
         await self._kill()
 
     async def _kill(self) -> None:
-        """Kill it, as soon as there is something to kill."""
+        """Kill it, as soon as it exists."""
         await self._made.wait()
         if self._pidfd is not None:
             with contextlib.suppress(OSError):
@@ -299,7 +299,7 @@ class CellRun:
                 except BlockingIOError:
                     await anyio.wait_writable(self._channel)
                 except OSError:
-                    return  # it has ended: somebody else tells how
+                    return  # it has ended: the zygote reports how
 
     # How it ended.
 
@@ -317,7 +317,7 @@ class CellRun:
         )
 
     def _stack(self, ending: Outcome) -> str:
-        """Where it was when it hung, or when it died of a fault or a limit: then it wrote that down itself."""
+        """The stack where it hung, or the one that it wrote itself when it died of a fault or a limit."""
         if self.attempt.stopped in HUNG:
             return stacks.join(self._where, self._threads)
         is_over = self._result is not None or ending.outcome not in {"crash", "error"}

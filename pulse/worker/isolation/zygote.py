@@ -1,11 +1,10 @@
 """
-The zygote: loads the app once, then makes a process for each job that is to run in one of its own: a cell.
+The zygote: loads the app once, then forks a process (a cell) for each isolated job.
 
-``python -m pulse.worker.isolation.zygote OPTIONS``, started by a handler process when it first needs a cell. It is
-exec'ed, not forked: the handler process has an event loop and threads, and a fork of those is full of surprises. The
-zygote has neither, unless the app starts threads when it is imported. It waits for its cells by ``wait4``, which tells
-how they ended and what they used; and for what they left behind, which is ended with them, or buried when it ends by
-itself.
+``python -m pulse.worker.isolation.zygote OPTIONS``; a handler process starts it when it first needs a cell. It is
+exec'ed, not forked: the handler process has an event loop and threads, which do not survive a fork well. The zygote has
+neither, unless importing the app starts threads. It waits for its cells by ``wait4``, which shows how they ended and
+what they used. It also ends processes that a cell leaves behind, and reaps those that end by themselves.
 """
 
 from __future__ import annotations
@@ -47,8 +46,8 @@ from pulse.worker.options import Backend, ZygoteOptions, loop_options
 
 __all__ = ["main"]
 
-ORPHANS_S: Final = 1.0  # for what a cell left behind to die of SIGKILL; longer only deep in the kernel
-BURY_S: Final = 1.0  # while cells run: how long what they had started, and orphaned, stays a zombie
+ORPHANS_S: Final = 1.0  # for leftovers of a cell to die of SIGKILL; longer only deep in the kernel
+BURY_S: Final = 1.0  # while cells run: how long their dead orphans stay zombies
 CELL_FDS: Final = 2  # its end of the channel, and its stack file
 FAILED: Final = 1  # exit code: the app cannot be loaded
 _REASON_CHARACTERS: Final = 8 * 1024
@@ -60,7 +59,7 @@ def main(arguments: list[str]) -> int:
     options = msgspec.json.decode(arguments[0], type=ZygoteOptions)
     processes.die_with_parent(options.parent_pid, signal.SIGKILL)
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, _leave_it)  # the handler process decides; SIG_IGN would be inherited by what cells exec
+        signal.signal(number, _leave_it)  # the handler process decides; programs of cells would inherit SIG_IGN
     control = socket.socket(fileno=options.control_fd)
     control.set_inheritable(False)
     configure_logging(options.pool.log_level, options.pool.log_format, runs_handlers=True)
@@ -80,8 +79,8 @@ def _leave_it(_number: int, _frame: object) -> None:
 
 
 def _prepare(options: ZygoteOptions) -> None:
-    """What each cell would have to do, once for all of them."""
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, children would vanish without a word
+    """Preparations for all cells."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if ignored, children would vanish without a status
     backend = options.pool.backend
     importlib.import_module(f"anyio._backends._{backend}")
     if loop_options(backend).get("use_uvloop"):
@@ -95,9 +94,9 @@ def _prepare(options: ZygoteOptions) -> None:
     processes.adopt_orphans()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError, AttributeError):
-            stream.flush()  # else each cell would write once more what waits there
+            stream.flush()  # else each cell would write the buffered output again
     gc.collect()
-    gc.freeze()  # the collector of a cell need not touch, and so copy, what all share
+    gc.freeze()  # the garbage collector of a cell does not touch, and so copy, shared memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +107,7 @@ class _ForkedCell:
 
 class Zygote:
     """
-    See the module.
+    The server of one zygote.
 
     Args:
         control: To the handler process; keeps messages apart.
@@ -124,7 +123,7 @@ class Zygote:
         self._poll.register(control, select.POLLIN)
 
     def serve(self) -> None:
-        """Make cells and reap them until the handler process closes the socket."""
+        """Make and reap cells until the handler process closes the socket."""
         with contextlib.suppress(ConnectionError):
             self._control.send(pack(Ready()))
             while True:
@@ -144,7 +143,7 @@ class Zygote:
         number = to_zygote.decode(data).number
         try:
             if len(fds) != CELL_FDS:
-                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))  # noqa: TRY301 - the kernel says so by leaving them out
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))  # noqa: TRY301 - the kernel has left some out
             self._fork(number, *fds)
         except OSError as error:
             self._control.send(pack(CellRefused(number, str(error))))
@@ -162,7 +161,7 @@ class Zygote:
                 for other in self._cells:
                     os.close(other)
                 cell.run(self._app, self._backend, channel_fd, stack_fd, own_pid)
-            finally:  # whatever happens there, without memory too: a cell never gets back into the zygote's loop
+            finally:  # whatever happens, even without memory: a cell never returns into the zygote's loop
                 os._exit(cell.BROKEN)
         pidfd = os.pidfd_open(pid)
         self._cells[pidfd] = _ForkedCell(number, pid)
@@ -174,7 +173,7 @@ class Zygote:
         self._poll.unregister(pidfd)
         os.close(pidfd)
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(child.pid, signal.SIGKILL)  # of its own; not reaped yet, it holds the number
+            os.killpg(child.pid, signal.SIGKILL)  # its own group; not reaped yet, so the number is still its own
         _, status, used = os.wait4(child.pid, 0)
         self._end_orphans()
         cpu_s = used.ru_utime + used.ru_stime
@@ -182,22 +181,22 @@ class Zygote:
 
     def _end_orphans(self) -> None:
         """
-        Kill what the dead cell left behind, and what that left behind: it must not write beside the next attempt.
+        Kill leftovers of a dead cell, and their leftovers: they must not run beside the next attempt.
 
-        Whose it was is not known any more. So what a living cell has made a daemon of is ended early, too.
+        It is unknown which cell left them, so daemons of living cells are ended, too.
         """
         give_up_s = time.monotonic() + ORPHANS_S
         while orphans := self._orphans():
             for pid in orphans:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(pid, signal.SIGKILL)  # it is a child that nobody else reaps: the number is still its own
+                    os.kill(pid, signal.SIGKILL)  # a child that only this process reaps: the pid is still its own
             for pid in orphans:
                 self._bury(pid, give_up_s)
             if time.monotonic() > give_up_s:
                 return
 
     def _bury_dead(self) -> None:
-        """Of what living cells had started, and orphaned: there may be any number of it before one of them ends."""
+        """Reap dead orphans of living cells: there may be any number before a cell ends."""
         for pid in self._orphans():
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, os.WNOHANG)
@@ -224,4 +223,4 @@ class Zygote:
 if __name__ == "__main__":
     code = main(sys.argv[1:])
     log_sink.last_words()
-    os._exit(code)  # threads and exit hooks of the app are no business of a process that never ran a handler
+    os._exit(code)  # a process that never ran a handler skips threads and exit hooks of the app

@@ -1,4 +1,4 @@
-"""One handler process, as its pool parent has it."""
+"""One handler process, as its pool parent sees it."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ class Child:
     """
     A process that loads the app, and serves it from ``begin`` on. It leads a session of its own.
 
-    Its name comes over a pipe of its own rather than over stdin, which an app may read when it is imported.
+    Its name comes over a pipe of its own rather than over stdin, which an app may read during import.
 
     Attributes:
-        slot: Its place in the pool; -1 before ``begin``.
+        slot: Its slot in the pool; -1 before ``begin``.
         ended: Set when the process has ended, by ``watch``.
-        worked: It was connected to the server.
-        drained: The server had asked it to end for good.
+        worked: Whether it was connected to the server.
+        drained: Whether the server asked it to end for good.
         refused: Why it cannot work.
-        fault: Where it was when it died of a fault; known once it is reaped.
+        fault: The stack at which it died of a fault; known once it is reaped.
 
     Raises:
         OSError: It cannot be started; nothing of it is left.
@@ -78,27 +78,27 @@ class Child:
         self._is_reaped = False
 
     def begin(self, slot: int) -> None:
-        """Have it serve, in this place of the pool. One that has died meanwhile is told in vain."""
+        """Let it serve as this slot; without effect if it has died meanwhile."""
         self.slot = slot
         with contextlib.suppress(OSError):
             os.write(self._name_fd, f"{worker_name(slot)}\n".encode("ascii"))
         self._close_name()
 
     async def watch(self) -> None:
-        """Wait for its end; to be called once."""
+        """Wait for its end; call it once."""
         await anyio.wait_readable(self.pidfd)
         self.ended.set()
 
     def has_ended(self) -> bool:
-        """Whether it has, even where ``watch`` had no turn yet; before ``reap``."""
+        """Whether it has ended, even if ``watch`` has not noticed; before ``reap``."""
         return os.waitid(os.P_PIDFD, self.pidfd, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
     def notes_lost(self) -> bool:
-        """Whether something came that is no note: a handler has written there."""
+        """Whether something malformed came over the pipe: a handler has written there."""
         return self._notes.is_lost()
 
     def read_notes(self) -> tuple[list[Note], bool]:
-        """What it has told since the last time, and whether there may be more that can be understood."""
+        """The notes since the last time, and whether there may be more valid ones."""
         if self._notes.is_lost():
             return [], False
         try:
@@ -109,19 +109,19 @@ class Child:
         return notes, bool(data) and not self._notes.is_lost()
 
     async def take_stack(self) -> str | None:
-        """Where it is; None: it has died, or is stopped."""
+        """Its stacks; None: it has died, or is stopped."""
         async with self._taking:
             return None if self._is_reaped else await stacks.take(self.pid, self.pidfd, self._stack_file)
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal to this very process, not to another one that got its number."""
+        """Send a signal to this process, never to another one with the same pid."""
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(self.pidfd, number)
 
     def kill_all(self) -> None:
-        """Kill the process and all that it left running; before ``reap``, while the number is still its own."""
+        """Kill the process and all its leftovers; before ``reap``, while the pid is still its own."""
         self.signal(signal.SIGKILL)
-        with contextlib.suppress(OSError):  # no descriptor is left to look for them: the other processes go on
+        with contextlib.suppress(OSError):  # no descriptor is left to look for them
             process_tree.kill_tree(self._mark, leader=self.pid)
 
     def reap(self) -> int:

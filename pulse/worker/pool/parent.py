@@ -1,8 +1,8 @@
 """
-The pool parent: starts handler processes, replaces those that die, beats for the silent, and stops them.
+The pool parent: starts handler processes, replaces those that die, sends heartbeats for silent ones, and stops them.
 
-It runs no user code, so nothing that a handler does can stop it. Every child leads a session of its own: what a handler
-started ends with it. One that dies is replaced by a spare, where there is one.
+It runs no user code, so no handler can stop it. Every child leads a session of its own, and all processes that its
+handlers started end with it. A dead one is replaced by a spare, if there is one.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from pulse.worker.status_pipe import Kind
 __all__ = ["run_pool"]
 
 GRACE_S: Final = 3.0  # beyond drain_s: a child gives cancelled handlers 2 s, then ends by itself
-REFILL_S: Final = 0.1  # by then the jobs of a process that died run again; a start takes a core for 0.3 s
-CRASH_LOOP: Final = 70  # exit code: handler processes die faster than they may
-REFUSED: Final = 1  # exit code: the app cannot be loaded, or the server does not want it
+REFILL_S: Final = 0.1  # by then the jobs of a dead process run again; a start takes a core for 0.3 s
+CRASH_LOOP: Final = 70  # exit code: handler processes die too often
+REFUSED: Final = 1  # exit code: the app cannot be loaded, or the server refuses it
 FAULTS: Final = frozenset({signal.SIGSEGV, signal.SIGFPE, signal.SIGABRT, signal.SIGBUS, signal.SIGILL})
 
 
 def run_pool(options: PoolOptions) -> int:
     """
-    Run a pool until it is told to stop.
+    Run a pool until it stops.
 
     Returns:
         The exit code: 0 stopped or drained as asked; 1 the app cannot be loaded or the server refuses it; 70 handler
@@ -51,7 +51,7 @@ def run_pool(options: PoolOptions) -> int:
 
 
 class WorkerPool:
-    """See the module; made and run inside the event loop."""
+    """One pool; made and run inside the event loop."""
 
     def __init__(self, options: PoolOptions, intensity: Intensity | None = None) -> None:
         self._options = options
@@ -60,12 +60,10 @@ class WorkerPool:
         self._waker = Waker()
         self._signals = Signals(self._waker, same_within_s=SAME_SIGNAL_S)
         self._heartbeats = ProxyHeartbeats()
-        self._sessions_changed = (
-            WakeupEvent()
-        )  # for the parent's connection: sessions may be there that it is to give notice of
-        self._served = WakeupEvent()  # a slot has a process that is connected
+        self._sessions_changed = WakeupEvent()  # for the parent's connection: there may be sessions about to end
+        self._served = WakeupEvent()  # a process of a slot is connected
         self._children: dict[int, Child] = {}
-        self._kept = options.processes  # slots that have a process, or are to have one again
+        self._kept = options.processes  # slots that have a process, or will have one again
         self._restarts: dict[int, RestartLog] = {}
         self._stopping = anyio.Event()
         self._ended = anyio.Event()
@@ -98,11 +96,11 @@ class WorkerPool:
                 group.start_soon(self._keep, slot)
 
     async def _keep(self, slot: int) -> None:
-        """One slot: a process after the other, until there shall be none."""
+        """Keep one slot filled: one process after the other."""
         while not self._stopping.is_set():
             try:
                 child = self._spares.take()
-            except OSError as error:  # no memory or no more processes at this moment; the other slots go on
+            except OSError as error:  # no memory or processes at this moment; the other slots go on
                 delay_s = self._restart(slot, worked=False, cause=f"cannot be started: {error}")
             else:
                 child.begin(slot)
@@ -114,7 +112,7 @@ class WorkerPool:
         self._kept -= 1
 
     async def _see_through(self, child: Child) -> int:
-        """Be a process's parent until its end; returns its exit code."""
+        """Watch a process until its end; returns its exit code."""
         self._children[child.slot] = child
         watch = self._heartbeats.add(child.slot, child.pid, child.take_stack)
         async with anyio.create_task_group() as group:
@@ -128,7 +126,7 @@ class WorkerPool:
         return child.reap()
 
     def _after(self, child: Child, code: int) -> float | None:
-        """What a process that ended means; how long to wait before the next one, None if there is none."""
+        """Handle the end of a process; returns the delay of the next one, None if there is none."""
         stopping = self._stopping.is_set()
         match decide(stopping=stopping, drained=child.drained, refused=child.refused is not None):
             case Next.DONE:
@@ -144,7 +142,7 @@ class WorkerPool:
                 return self._restart(child.slot, worked=child.worked, pid=child.pid, **how)
 
     def _restart(self, slot: int, *, worked: bool, **how: object) -> float | None:
-        """How long to wait before the next process; None: the pool gives up."""
+        """The delay of the next process; None: the pool gives up."""
         limits = self._intensity
         log = self._restarts[slot] = self._restarts.get(slot, RestartLog()).record(time.monotonic(), limits)
         delay_s = next_delay_s(log, limits, worked=worked)
@@ -161,10 +159,10 @@ class WorkerPool:
         while True:
             await anyio.wait_readable(child.notes_fd)
             if not self._take_notes(child, watch):
-                return  # the child closed its end, or a handler wrote junk there; its pidfd tells the rest
+                return  # the child closed its end, or a handler wrote into the pipe; its pidfd shows its end
 
     def _take_notes(self, child: Child, watch: Watch) -> bool:
-        """Read what is there; whether there may be more that can be understood."""
+        """Read notes; returns whether there may be more valid ones."""
         was_lost = child.notes_lost()
         notes, more = child.read_notes()
         for note in notes:
@@ -189,7 +187,7 @@ class WorkerPool:
             self._served.wake()
 
     async def _keep_spares(self) -> None:
-        """Once all slots are served, spares are started: they must slow down neither those, nor what died with one."""
+        """Start spares once all slots are served: they must not slow down the start, or recovery after a death."""
         while True:
             await self._served.wait()
             await anyio.sleep(REFILL_S)
@@ -204,7 +202,7 @@ class WorkerPool:
         self._end(REFUSED)
 
     async def _bury_orphans(self) -> None:
-        """As the first process of a container: what handlers have started, and lost, has nobody else."""
+        """As pid 1 of a container: reap orphans of handlers, which no other process does."""
         deaths = Waker()
         signal.signal(signal.SIGCHLD, lambda _number, _frame: deaths.wake())
         while True:
@@ -221,7 +219,7 @@ class WorkerPool:
                 self._end(0)
 
     async def _stop_in_time(self) -> None:
-        """Once the pool is to end: tell the server, ask every child, give them their time, kill those that are left."""
+        """When the pool stops: tell the server, ask every child to end, wait, kill those that are left."""
         await self._stopping.wait()
         self._log.info("pool_stopping", processes=len(self._children), drain_s=self._options.drain_s)
         self._heartbeats.leave()
@@ -241,7 +239,7 @@ class WorkerPool:
             child.kill_all()
 
     def _end(self, exit_code: int) -> None:
-        """Stop the pool; the first reason that is not "asked to" gives the exit code."""
+        """Stop the pool; the first reason other than a request gives the exit code."""
         self._exit_code = self._exit_code or exit_code
         self._stopping.set()
 

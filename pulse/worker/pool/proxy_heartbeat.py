@@ -1,14 +1,14 @@
 """
-What the parent says for its children: heartbeats while they live, where they are, notice when they are to leave.
+What the parent sends for its children: heartbeats while they live, their stacks, and notice before they end.
 
-A handler that holds the interpreter (a regular expression, a C extension) stops every thread of its process, so its
-heartbeats stop; but it is at work, and its jobs must not be given to somebody else. The parent, which runs no user
-code, sees that the child exists and is not stopped, and extends the leases of its session.
+A handler that holds the interpreter (a regular expression, a C extension) stops every thread of its process, and so its
+heartbeats; but it works, and its jobs must not run elsewhere. The parent, which runs no user code, sees that the child
+exists and is not stopped, and extends the leases of its session.
 
-Nor can such a child say where it is: the parent asks it with a signal, which faulthandler answers by itself.
+Nor can such a child show its stack: the parent sends it a signal, which faulthandler answers by itself.
 
-Nor can it say that it is leaving, and its end would look like a crash of its jobs' making. So when the pool
-stops, the parent gives notice of all its children.
+Nor can it announce its end, which would look like a crash caused by its jobs. So when the pool stops, the parent
+announces the end of all its children.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from pulse.worker.session.reconnect import Dialer, Log, WorkerRefusedError
 
 __all__ = ["ProxyHeartbeats", "Watch", "mind"]
 
-SILENT_BEATS: Final = 1.2  # own heartbeats without an answer: a slow answer is none, a second lost beat comes in time
+SILENT_BEATS: Final = 1.2  # unanswered own heartbeats; more than one, since an answer may be slow
 STABLE_S: Final = 5.0  # a connection that lasted this long was a good one; as for a child's
 MAX_UNHEARD_PINGS: Final = 3  # one per heartbeat; as in a child's connection
 _STOPPED_OR_DEAD: Final = frozenset({"", "T", "t", "Z", "X", "x"})
 
 
 class Watch:
-    """What is known of one child. Pure."""
+    """The state of one child. Pure."""
 
     __slots__ = ("answered_s", "beaten_s", "pid", "session", "take_stack")
 
@@ -59,7 +59,7 @@ class Watch:
         self.answered_s = now_s
 
     def due_s(self, heartbeat_s: float) -> float:
-        """When the parent must beat for the child unless it does so itself."""
+        """When the parent must send a heartbeat, unless the child does."""
         if self.session is None:
             return float("inf")
         return max(self.answered_s + SILENT_BEATS * heartbeat_s, self.beaten_s + heartbeat_s)
@@ -67,15 +67,15 @@ class Watch:
 
 class ProxyHeartbeats:
     """
-    The children of a pool by slot, who is silent, and who leaves.
+    The children of a pool by slot, with those that are silent and those that end.
 
-    Pure but for the look at the kernel, which is passed in.
+    Pure except for the look at the kernel, which is passed in.
 
     Args:
         state_of: The state of a process, as the kernel shows it.
 
     Attributes:
-        heartbeat_s: How often the server wants to hear of each.
+        heartbeat_s: How often the server expects a heartbeat of each.
     """
 
     def __init__(self, state_of: Callable[[int], str] = processes.state) -> None:
@@ -85,12 +85,12 @@ class ProxyHeartbeats:
         self._leaving = False
 
     def add(self, slot: int, pid: int, take_stack: Callable[[], Awaitable[str | None]] | None = None) -> Watch:
-        """A child was started; *take_stack* tells where it is."""
+        """A child was started; *take_stack* returns its stacks."""
         watch = self._watches[slot] = Watch(pid, take_stack)
         return watch
 
     async def stack_of(self, session: bytes) -> str | None:
-        """Where the child of *session* is; None: there is none, or it cannot be seen."""
+        """The stacks of the child of *session*; None: there is none, or they cannot be taken."""
         for watch in self._watches.values():
             if watch.session == session and watch.take_stack is not None:
                 return await watch.take_stack()
@@ -101,11 +101,11 @@ class ProxyHeartbeats:
         self._watches.pop(slot, None)
 
     def next_due_s(self) -> float:
-        """When to look again; infinity when nobody has a session."""
+        """When to look again; infinity if no child has a session."""
         return min((watch.due_s(self.heartbeat_s) for watch in self._watches.values()), default=float("inf"))
 
     def take_due(self, now_s: float) -> list[bytes]:
-        """The sessions to beat for now: silent for too long, and alive."""
+        """The sessions that need a heartbeat now: silent for too long, and alive."""
         sessions: list[bytes] = []
         for watch in self._watches.values():
             if watch.session is not None and watch.due_s(self.heartbeat_s) <= now_s:
@@ -115,11 +115,11 @@ class ProxyHeartbeats:
         return sessions
 
     def leave(self) -> None:
-        """The pool is being stopped, and all its children with it."""
+        """The pool stops, and all its children with it."""
         self._leaving = True
 
     def leavers(self) -> list[bytes]:
-        """The sessions that are about to end because the pool is being stopped."""
+        """The sessions that end because the pool stops."""
         watches = self._watches.values() if self._leaving else ()
         return [watch.session for watch in watches if watch.session is not None]
 
@@ -128,12 +128,12 @@ async def mind(
     heartbeats: ProxyHeartbeats, changed: WakeupEvent, socket: str | None, name: str, log: Log
 ) -> WorkerRefusedError:
     """
-    Speak for the children over a connection of the parent's own, until the server refuses it.
+    Send for the children over a connection of the parent's own, until the server refuses it.
 
     Args:
         changed: Set when there may be more leavers.
         socket: The server's socket; None: it is looked for.
-        name: What the parent calls itself.
+        name: The parent's name.
     """
 
     def hello() -> Mapping[str, object]:
@@ -177,7 +177,7 @@ class _Line:
                 frames = await self._stream.receive()
                 self._unheard = 0
                 for frame in frames:
-                    if frame.kind == "stack":  # it may take a second, and the beats go on
+                    if frame.kind == "stack":  # it may take a second, and heartbeats go on
                         group.start_soon(guarded, partial(self._tell_stack, frame), group)
 
         try:
@@ -191,7 +191,7 @@ class _Line:
         try:
             session = decode_body(TakeStack, frame).session
         except ProtocolError:
-            text = None  # of another version; whoever asks waits for an answer all the same
+            text = None  # of another version; an empty answer is better than none
         else:
             text = await self._heartbeats.stack_of(session)
         await self._send("stack", frame.request, {"stack": text})
@@ -207,12 +207,12 @@ class _Line:
                 await self._ping()
             for session in heartbeats.take_due(now_s):
                 await self._ask("heartbeat", {"session": session, "jobs": None})
-            # A child that connects meanwhile is due no earlier than one heartbeat later.
+            # A child that connects meanwhile needs its first heartbeat one interval later at the earliest.
             with anyio.move_on_after(max(0.0, min(own_s, heartbeats.next_due_s()) - time.monotonic())):
                 await self._changed.wait()
 
     async def _give_notice(self) -> None:
-        """Once for each session and connection: a dispatcher that is new does not know what the one before was told."""
+        """Once for each session and connection: a restarted dispatcher has not received it."""
         for session in self._heartbeats.leavers():
             if session not in self._noticed:
                 self._noticed.add(session)

@@ -1,4 +1,4 @@
-"""Whether a handler process that ended is started again; `system.restart_policy` says how often and how soon. Pure."""
+"""Decides whether a handler process that ended is started again; `system.restart_policy` bounds how often. Pure."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ RESTART_DELAY: Final = Delay(first_s=0.25, longest_s=5.0)
 
 
 class Next(enum.Enum):
-    """What becomes of a slot whose process has ended."""
+    """What happens to a slot whose process has ended."""
 
     RESTART = enum.auto()
-    DONE = enum.auto()  # it was meant to end
-    REFUSED = enum.auto()  # it cannot work, and the next one could not either
+    DONE = enum.auto()  # the end was requested
+    REFUSED = enum.auto()  # it cannot work, nor could another one
 
 
 def decide(*, stopping: bool, drained: bool, refused: bool) -> Next:
     """
-    What to do after a process ended, however it did: one whose handler outlasts the drain must not come back either.
+    What to do after a process ended, however it did: also one that was killed at the end of a drain stays away.
 
     Args:
         stopping: The pool is being stopped.
-        drained: The server had asked the process to end for good.
-        refused: The process said that it cannot work.
+        drained: The server asked the process to end for good.
+        refused: The process reported that it cannot work.
     """
     if refused:
         return Next.REFUSED
@@ -36,9 +36,9 @@ def decide(*, stopping: bool, drained: bool, refused: bool) -> Next:
 
 def next_delay_s(log: RestartLog, limits: Intensity, *, worked: bool) -> float | None:
     """
-    How long to wait before the restart that *log* recorded last; None: there were too many.
+    The delay of the restart that *log* recorded last; None: there were too many.
 
-    A process that had *worked* was killed by one of its jobs: that is bounded by the job's own budgets, and must not
-    take the pool away from all the others. One that dies before it got to work does so whatever it is given.
+    A process that had *worked* was killed by one of its jobs: the job's own budgets bound that, and it must not cost
+    the others their pool. A process that dies before it works does so whatever its jobs.
     """
     return None if log.exceeds(limits) and not worked else RESTART_DELAY.after(log.earlier)

@@ -1,11 +1,11 @@
 """
-Processes in reserve: started, the app loaded, and waiting for the slot of one that dies.
+Spare processes: started, with the app loaded, they wait to replace a process that dies.
 
-Python and the imports of an app take most of a second, in which all places of a dead process would be missing. A spare
-costs the memory of an idle process; a process that was taken before it was ready is still ahead of a fresh one.
+Python and the imports of an app take most of a second, in which the slots of a dead process would be missing. A spare
+costs the memory of an idle process; one that is taken before it is ready is still faster than a new one.
 
-A spare that dies while it waits is missed by nobody. It is not replaced before the next of those that serve, so that
-what makes it die (an app that cannot be loaded any more, no memory) is neither repeated nor logged again and again.
+A spare that dies while it waits is replaced only together with the next one that serves, so that its cause (an app that
+cannot be loaded any more, no memory) is neither repeated nor logged again and again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ASKED: Final = frozenset({-signal.SIGTERM, -signal.SIGINT})  # a service manager
 
 
 class Spares:
-    """Starts all processes of a pool, some of them before they are needed."""
+    """Starts all processes of a pool, some of them in advance."""
 
     def __init__(self, options: PoolOptions, group: TaskGroup, log: Log) -> None:
         self._options: Final = options
@@ -39,7 +39,7 @@ class Spares:
 
     def take(self) -> Child:
         """
-        The spare that waits longest, whether it is ready or not; without one, a process that is started now.
+        The spare that has waited longest, ready or not; without one, a new process.
 
         Raises:
             OSError: It cannot be started.
@@ -51,26 +51,26 @@ class Spares:
         return spare
 
     def pids(self) -> set[int]:
-        """Of those that wait."""
+        """Pids of waiting spares."""
         return {one.pid for one in self._waiting}
 
     def refill(self) -> None:
-        """Start those that are missing."""
+        """Start the missing spares."""
         while len(self._waiting) < self._options.spares and not self._dismissed:
             try:
                 self._waiting.append(self._start())
-            except OSError as error:  # no memory or no more processes at this moment
+            except OSError as error:  # no memory or processes at this moment
                 self._log.warning("spare_died", cause=f"cannot be started: {error}")
                 return
 
     def dismiss(self) -> None:
-        """Kill those that wait, and keep none from now on."""
+        """Kill the spares, and keep none from now on."""
         self._dismissed = True
         for spare in self._waiting:
             spare.kill_all()
 
     async def wait_dismissed(self) -> None:
-        """The same, until the last of them is reaped."""
+        """The same, and wait until the last is reaped."""
         self.dismiss()
         while self._waiting:
             await self._gone.wait()

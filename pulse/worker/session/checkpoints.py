@@ -1,8 +1,8 @@
 """
-What handlers saved with ``ctx.checkpoint``, until the server has it. Pure.
+Checkpoints (``ctx.checkpoint``) until the server has them. Pure.
 
-Of each attempt only the newest counts. The result of an attempt waits for its checkpoint: a failure that overtook it
-would let the next attempt begin without it.
+Only the newest of each attempt counts. The result of an attempt waits for its checkpoint: otherwise a failure that
+arrives first would let the next attempt begin without it.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from pulse.worker.execution.attempt import Attempt
 
 __all__ = ["Checkpoints"]
 
-_OVERHEAD_BYTES: Final = 96  # of one on the wire beside its text
+_OVERHEAD_BYTES: Final = 96  # bytes of one on the wire beside its text
 
 
 class Checkpoints:
     """
-    Those that are new, and those that are under way.
+    Checkpoints that are new, and those that are being sent.
 
     Attributes:
         new: Attempts with a checkpoint that was not sent yet.
@@ -30,12 +30,12 @@ class Checkpoints:
         self._under_way: dict[int, list[tuple[Attempt, str]]] = {}
 
     def save(self, attempt: Attempt, text: str) -> None:
-        """A handler saved its state. May be called from any thread."""
+        """A handler saved a checkpoint. May be called from any thread."""
         attempt.checkpoint = text
         self.new.append(attempt)
 
     def take(self, number: int, max_bytes: int) -> list[tuple[bytes, int, str]]:
-        """What frame *number* carries, as much as fits; empty when there is nothing (more)."""
+        """The checkpoints for frame *number*, as many as fit; empty when there are no more."""
         taken: dict[Attempt, str] = {}
         room = max_bytes - _OVERHEAD_BYTES
         while self.new:
@@ -53,7 +53,7 @@ class Checkpoints:
         return [(*attempt.pair, text) for attempt, text in taken.items()]
 
     def answered(self, number: int) -> list[Attempt]:
-        """The server has frame *number*; the attempts that have nothing unsaved any more."""
+        """The server has frame *number*; returns the attempts that have nothing unsaved any more."""
         settled: list[Attempt] = []
         for attempt, text in self._under_way.pop(number, ()):
             attempt.checkpoint_saved = text
@@ -67,8 +67,8 @@ class Checkpoints:
 
         Args:
             number: Of the frame.
-            passing: The reason will pass: it is sent again. Otherwise it is given up, since a job that can never report
-                is worse than one without its checkpoint.
+            passing: The cause is temporary: it is sent again. Otherwise it is dropped, since a job that can never
+                report is worse than one without its checkpoint.
 
         Returns:
             Attempts that have nothing unsaved any more.
@@ -79,7 +79,7 @@ class Checkpoints:
         return []
 
     def disconnected(self) -> None:
-        """What was under way is sent again."""
+        """Unanswered checkpoints are sent again."""
         for number in list(self._under_way):
             self._again(number)
 

@@ -1,8 +1,8 @@
 """
 One connection of a handler process, from its welcome to its loss.
 
-Three tasks share it. One reads. One writes, once per turn of the loop: whatever was started or has ended since goes out
-together, and handlers are called only after the frame that names them is with the kernel. One beats.
+It has three tasks. One reads. One writes, once per turn of the loop: everything that has started or ended since is sent
+together, and handlers are called only after the kernel has the frame that names them. One sends heartbeats.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from pulse.worker.session.reconnect import Log
 
 __all__ = ["Connection", "Owner"]
 
-PROGRESS_S: Final = 1.0  # a person who watches sees progress at once; a beat is one row per job to the database
-MAX_UNHEARD_BEATS: Final = 3  # then nobody is there: a connection can die without a word
-REFUSED_PAUSE_S: Final = 1.0  # before a report is sent again that the server could not take now
+PROGRESS_S: Final = 1.0  # a person sees progress at once; a heartbeat costs the database one row per job
+MAX_UNHEARD_BEATS: Final = 3  # then the server is gone: a connection can die silently
+REFUSED_PAUSE_S: Final = 1.0  # before a report is sent again that the server could not store
 _PASSING: Final = frozenset({UnavailableError.code, "internal"})
 
 
@@ -47,37 +47,37 @@ class Owner(Protocol):
     """The process that the connection belongs to."""
 
     def start(self, attempts: list[Attempt]) -> None:
-        """Call these handlers: the server knows of them."""
+        """Call these handlers: the server has their names."""
 
     def stop(self, pair: Pair, reason: StopReason) -> None:
-        """Make one attempt end."""
+        """Stop one attempt."""
 
     def changed(self) -> None:
         """Attempts are no longer held."""
 
     def assigned(self) -> None:
-        """Attempts have come."""
+        """Attempts have arrived."""
 
     def beat_answered(self, sent_s: float) -> None:
         """The server extended the leases as of *sent_s*, monotonic."""
 
     def drain(self, *, reconnect: bool) -> None:
-        """The server sends no more jobs; without *reconnect* the process is to end."""
+        """The server sends no more jobs; without *reconnect* the process must end."""
 
     def look(self, pair: Pair, answer: Callable[[str | None, int | None], None]) -> None:
-        """Tell where a handler is, and in which process, if not in this one; the answer may come later."""
+        """Report the stacks of a handler, from another process if it is isolated; the answer may come later."""
 
 
 class Connection:
     """
-    One connection; see the module.
+    One connection.
 
     Args:
-        stream: Where hello was answered.
-        welcome: The answer.
+        stream: The stream, after hello was answered.
+        welcome: The answer to hello.
         ledger: What this process holds.
-        owner: Who carries out what the server asks.
-        declaration: The schedules that the server is to be told of, if any.
+        owner: Carries out the server's orders.
+        declaration: The schedules to declare to the server, or None.
     """
 
     def __init__(
@@ -98,14 +98,14 @@ class Connection:
         self._beat_wakeup = WakeupEvent()
         self._number = 0
         self._declaration = declaration
-        self._declared = 0  # the number under which it was sent
-        self._declare_at_beat = False  # the server could not do it now
+        self._declared = 0  # the number of its frame
+        self._declare_at_beat = False  # the server could not store it now
         self._out: list[bytes] = []
-        self._beats: dict[int, HeartbeatBody] = {}  # under way, by number
-        self._assigns = 0  # frames of them that were read
+        self._beats: dict[int, HeartbeatBody] = {}  # unanswered, by number
+        self._assigns = 0  # assignment frames that were read
         self._unheard_beats = 0
         self._progressed = False
-        self._reports_from_s: float | None = None  # the server could not take a report: wait until then
+        self._reports_from_s: float | None = None  # the server could not store a report: wait until then
 
     async def run(self) -> PulseError:
         """Work until the connection is lost; returns why."""
@@ -129,20 +129,20 @@ class Connection:
         return lost[0] if lost else ConnectionLostError("the connection was given up")
 
     def wake(self) -> None:
-        """Something is to be sent: write in the next turn of the loop."""
+        """There is something to send: write in the next turn of the loop."""
         self._wakeup.wake()
 
     def progressed(self) -> None:
-        """A handler told its progress: beat soon."""
+        """A handler reported progress: send a heartbeat soon."""
         self._progressed = True
         self._beat_wakeup.wake()
 
     def send_capacity(self, capacity: int) -> None:
-        """Tell how many jobs this process will hold from now on."""
+        """Send how many jobs this process will hold from now on."""
         self._send("capacity", None, {"capacity": capacity})
 
     def _tell_again(self) -> None:
-        """What a server that was restarted in between cannot know, and what the welcome said."""
+        """Send again what a restarted server cannot know, and handle what the welcome said."""
         named = self._ledger.named()
         if named:
             self._send("started", None, _started(named))
@@ -152,7 +152,7 @@ class Connection:
         self._wakeup.wake()
 
     def _declare(self) -> None:
-        """Every process of every pool says the same; what is so already costs the server a look."""
+        """Every process of every pool declares the same; without changes that costs the server a look."""
         if self._declaration is not None:
             self._declared = self._next_number()
             self._send("schedules.declare", self._declared, self._declaration)
@@ -223,7 +223,7 @@ class Connection:
             self._send_beat(last_s)
 
     def _send_beat(self, now_s: float) -> None:
-        if self._beats:  # unanswered, perhaps because the database is away; a ping is answered without it
+        if self._beats:  # unanswered, perhaps because the database is away; the server answers pings without it
             self._send("ping", self._next_number(), {})
         if self._declare_at_beat:
             self._declare_at_beat = False
@@ -263,7 +263,7 @@ class Connection:
             case "error":
                 self._take_error(frame)
             case _:
-                pass  # the answer to a ping, or what a newer server says
+                pass  # the answer to a ping, or a frame of a newer server
 
     def _take_beat(self, frame: Frame) -> None:
         number, answer = frame.request or 0, decode_body(BeatAnswer, frame)
@@ -284,10 +284,10 @@ class Connection:
             case "canceled" | "lost" | "timeout" as reason:
                 self._owner.stop(pair, reason)
             case _:
-                self._owner.stop(pair, "canceled")  # a newer server's reason; it wants an end all the same
+                self._owner.stop(pair, "canceled")  # a newer server's reason; it stops the attempt all the same
 
     def _take_question(self, frame: Frame) -> None:
-        """Where is a handler of this process? The answer may take a second."""
+        """The server asks for the stacks of a handler, which may take a second."""
         job = decode_body(TakeStack, frame).job
 
         def answer(stack: str | None, pid: int | None) -> None:
@@ -300,7 +300,7 @@ class Connection:
         refusal = decode_body(ErrorBody, frame)
         number = frame.request or 0
         if self._beats.pop(number, None) is not None:
-            return  # the next heartbeat asks again
+            return  # the next heartbeat tries again
         passing = refusal.code in _PASSING
         if number and number == self._declared:
             self._declared = 0

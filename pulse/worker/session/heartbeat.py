@@ -1,4 +1,4 @@
-"""What one heartbeat of a handler process says. Pure."""
+"""The contents of one heartbeat of a handler process. Pure."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _BEAT_PROGRESS_CHARACTERS: Final = 256 * 1024  # of one heartbeat; 1 MiB at wors
 
 class HeartbeatBody:
     """
-    One heartbeat: all that is held, with the progress that the server does not have yet, as much as fits.
+    One heartbeat: all held jobs, with the progress that the server does not have yet, as far as it fits.
 
     Attributes:
-        jobs: As the frame carries them; no progress means: unchanged.
-        made_s: When, monotonic: the leases are extended as of then.
-        complete: All progress fitted.
+        jobs: The list for the frame; no progress means: unchanged.
+        made_s: When it was made, monotonic: the leases are extended from then.
+        complete: Whether all progress fitted.
     """
 
     __slots__ = ("_room", "_told", "complete", "jobs", "made_s")

@@ -1,17 +1,17 @@
 """
-The ledger: all attempts that a handler process holds, and what is still to be told of them. Pure: no IO, no clock.
+The ledger: all attempts that a handler process holds, and what must still be reported of them. Pure: no IO, no clock.
 
 An attempt is held from its ``assign`` until the ``reported`` that answers its result. In between it is queued, then
-started, then its result lies in the tray, then it is under way in a report; when the connection breaks, results under
-way go back to the tray. A result is sent for every attempt, once per connection, until it was taken; so the server
-may see one twice, and its fence makes the second one harmless.
+started, then its result waits to be sent, then it is in an unanswered report; when the connection breaks, results of
+unanswered reports wait again. Each result is sent until it is answered, once per connection; so the server may get one
+twice, and its fence makes the second one harmless.
 
-Nothing is started that the server was not told of first: after this process has died, what it had not named is given
-back uncharged. So ``take_startable`` and the writing of ``started`` belong together, and ``put_back`` undoes the first
-when the second failed.
+Nothing starts before the server has been sent its name: after the death of this process, attempts that were not named
+are given back uncharged. So ``take_startable`` and the writing of ``started`` belong together, and ``put_back`` undoes
+the first when the second failed.
 
-Attempts that are to run in a process of their own wait aside until such processes can be made: they are not named
-before, since from then on the time of their handlers counts.
+Isolated attempts wait aside until cells can be made: they are not named before, since from then on their handlers' time
+counts.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from pulse.worker.session.heartbeat import HeartbeatBody
 __all__ = ["Ledger"]
 
 WireResult: TypeAlias = "tuple[bytes, int, str, Detail] | tuple[bytes, int, str, Detail, dict[str, object]]"
-OVERHEAD_BYTES: Final = 96  # of a result on the wire beside its text: id, numbers, names, keys
+OVERHEAD_BYTES: Final = 96  # bytes of a result on the wire beside its text: id, numbers, names, keys
 _PLAIN_RESULT: Final = 4  # elements; a fifth one is extra
 _NOTHING: Final[Mapping[str, object]] = MappingProxyType({})
 
@@ -54,9 +54,9 @@ class Ledger:
         self._cells_ready = False
         self._running = 0
         self._results: list[WireResult] = []
-        self._suspects: list[WireResult] = []  # of a report that was refused: each is sent alone, to find the bad one
+        self._suspects: list[WireResult] = []  # results of a refused report: each is sent alone, to find the bad one
         self._under_way: dict[int, list[WireResult]] = {}
-        self._unsaved: dict[Pair, WireResult] = {}  # they wait for their checkpoints
+        self._unsaved: dict[Pair, WireResult] = {}  # results that wait for their checkpoints
         self.checkpoints: Final = Checkpoints()
         self.draining = False
 
@@ -76,11 +76,11 @@ class Ledger:
         return self._running >= self._concurrency
 
     def waits_for_cells(self) -> bool:
-        """Whether attempts wait until processes of their own can be made."""
+        """Whether attempts wait until cells can be made."""
         return any(attempt.phase is Phase.QUEUED for attempt in self._aside)
 
     def assign(self, jobs: Sequence[Assignment], now_s: float) -> None:
-        """Take jobs in; what cannot run here gets its result at once."""
+        """Add jobs; those that cannot run here get their results at once."""
         for job in jobs:
             pair = (job.id, job.attempt)
             if pair in self._held:
@@ -98,26 +98,26 @@ class Ledger:
                 self._queue.append(attempt)
 
     def cells_ready(self) -> None:
-        """Processes for single attempts can be made: what waited for them goes on, ahead of what came later."""
+        """Cells can be made: attempts that waited for them go on, ahead of later ones."""
         self._cells_ready = True
         self._queue.extendleft(reversed(self._aside))
         self._aside.clear()
 
     def cells_gone(self) -> None:
-        """None can be made at the moment."""
+        """No cells can be made at the moment."""
         self._cells_ready = False
         self._aside.extend(attempt for attempt in self._queue if attempt.isolated)
         self._queue = deque(attempt for attempt in self._queue if not attempt.isolated)
 
     def cells_failed(self, reason: str) -> None:
-        """None can be made: what waits for them fails."""
+        """No cells can be made: attempts that wait for one fail."""
         aside, self._aside = self._aside, deque()
         for attempt in aside:
             if attempt.phase is Phase.QUEUED:
                 self._finish(attempt, Outcome("error", f"no process could be started for it: {reason}"))
 
     def take_startable(self) -> list[Attempt]:
-        """The attempts to start now, in the order in which they came; they count as running from here on."""
+        """The attempts to start now, in the order in which they arrived; from here on they count as running."""
         taken: list[Attempt] = []
         queue = self._queue
         while queue and self._running < self._concurrency:
@@ -129,7 +129,7 @@ class Ledger:
         return taken
 
     def put_back(self, attempts: Sequence[Attempt]) -> None:
-        """Undo ``take_startable``: the server could not be told."""
+        """Undo ``take_startable``: the server was not reached."""
         for attempt in reversed(attempts):
             self._running -= 1
             attempt.phase = Phase.QUEUED
@@ -144,16 +144,16 @@ class Ledger:
         self._finish(attempt, ending)
 
     def ended_apart(self, attempt: Attempt, ending: Outcome, used: Mapping[str, object]) -> None:
-        """The same of an attempt in a process of its own; *used*: more of ``extra``."""
+        """The same for an isolated attempt; *used*: more fields of ``extra``."""
         self._running -= 1
         self._finish_with_extra(attempt, ending, used)
 
     def stop(self, pair: Pair, reason: StopReason) -> Attempt | None:
         """
-        Have one attempt end.
+        Stop one attempt.
 
         Returns:
-            The attempt if its handler must be interrupted; None if nothing is to be done (any more).
+            The attempt if its handler must be interrupted; None: nothing to do (any more).
         """
         attempt = self._held.get(pair)
         if attempt is None:
@@ -171,12 +171,12 @@ class Ledger:
         return None
 
     def started_attempt(self, pair: Pair) -> Attempt | None:
-        """The attempt, if its handler runs, asked to end or not."""
+        """The attempt, if its handler runs, stopped or not."""
         attempt = self._held.get(pair)
         return attempt if attempt is not None and attempt.phase is Phase.STARTED else None
 
     def running_attempt(self, pair: Pair) -> Attempt | None:
-        """The attempt, if its handler runs and was not asked to end."""
+        """The attempt, if its handler runs and was not stopped."""
         attempt = self.started_attempt(pair)
         return attempt if attempt is not None and attempt.stopped is None else None
 
@@ -187,7 +187,7 @@ class Ledger:
             self._finish(attempt, RELEASED)
 
     def give_back_waiting(self) -> bool:
-        """Give back what waits while every slot is taken: another process may have one; whether anything did."""
+        """Give back waiting attempts while all slots are taken: another process may have one; whether any was."""
         waiting = [attempt for attempt in self._queue if attempt.phase is Phase.QUEUED]
         if not self.is_full or not waiting:
             return False
@@ -197,7 +197,7 @@ class Ledger:
         return True
 
     def drain(self) -> None:
-        """Start nothing any more: give back what waits, and what may still come."""
+        """Start nothing any more: give back waiting attempts, and any that still arrive."""
         self.draining = True
         queue, self._queue, self._aside = [*self._aside, *self._queue], deque(), deque()
         for attempt in queue:
@@ -209,15 +209,15 @@ class Ledger:
         return [attempt for attempt in self._held.values() if attempt.phase is Phase.STARTED]
 
     def running_list(self) -> list[Pair]:
-        """What hello says is held."""
+        """The list of held attempts for hello."""
         return list(self._held)
 
     def named(self) -> list[Attempt]:
-        """What had been named as started: a server that was restarted in between is told again."""
+        """Attempts that were reported as started: a restarted server gets them again."""
         return [attempt for attempt in self._held.values() if attempt.named]
 
     def beat_sheet(self, now_s: float) -> HeartbeatBody:
-        """What a heartbeat says now."""
+        """The contents of a heartbeat now."""
         sheet = HeartbeatBody(now_s)
         for attempt in self._held.values():
             sheet.add(attempt)
@@ -232,7 +232,7 @@ class Ledger:
         self._saved(self.checkpoints.answered(number))
 
     def _saved(self, attempts: Iterable[Attempt]) -> None:
-        """The checkpoints of these are settled: their results may go."""
+        """The checkpoints of these are settled: their results may be sent."""
         for attempt in attempts:
             result = self._unsaved.pop(attempt.pair, None)
             if result is not None:
@@ -242,7 +242,7 @@ class Ledger:
         """
         The results for report *number*, as many as fit into *max_bytes*; empty when there are none.
 
-        Call it until it is empty; what is taken is under way until ``reported``, ``refused`` or ``disconnected``.
+        Call it until it is empty; the results stay taken until ``reported``, ``refused`` or ``disconnected``.
         """
         taken = [self._suspects.pop()] if self._suspects else self._take_results(max_bytes)
         if taken:
@@ -250,7 +250,7 @@ class Ledger:
         return taken
 
     def reported(self, number: int) -> None:
-        """The server took report *number*; stale results free their places like any other."""
+        """The server has report *number*; stale results free their slots like any other."""
         for result in self._under_way.pop(number, ()):
             self._held.pop(result[:2], None)
 
@@ -260,10 +260,10 @@ class Ledger:
 
         Args:
             number: Of the frame.
-            passing: The reason will pass: send the same again later.
+            passing: The cause is temporary: send the same again later.
 
         Returns:
-            Attempts whose result cannot be told: it was refused alone. They are no longer held.
+            Attempts whose result cannot be stored: it was refused alone. They are no longer held.
         """
         self._saved(self.checkpoints.refused(number, passing=passing))
         results = self._under_way.pop(number, [])
@@ -276,7 +276,7 @@ class Ledger:
         return []
 
     def disconnected(self) -> None:
-        """The connection is gone: what was under way goes back to the tray, oldest first."""
+        """The connection is lost: unanswered results wait again, the oldest first."""
         self.checkpoints.disconnected()
         under_way, self._under_way = self._under_way, {}
         self._results[:0] = [result for number in sorted(under_way) for result in under_way[number]]
@@ -296,7 +296,7 @@ class Ledger:
         result: WireResult = (*attempt.pair, ending.outcome, ending.detail)
         extra = dict(used)
         if attempt.progress is not attempt.progress_sent:
-            extra["progress"] = attempt.progress  # no heartbeat will carry it any more
+            extra["progress"] = attempt.progress  # no heartbeat will send it any more
         if attempt.stopped is not None:
             extra["stopped"] = attempt.stopped
         if attempt.stack is not None:
@@ -336,7 +336,7 @@ def _size_of(result: WireResult) -> int:
 
 
 def _cut_down(result: WireResult, max_bytes: int) -> WireResult:
-    """Of a result that does not fit into a frame of *max_bytes* what does: without its stack, else that it does not."""
+    """A result that fits into a frame of *max_bytes*: without its stack, or else an error that it is too large."""
     job_id, attempt, outcome, detail = result[:4]
     if len(result) != _PLAIN_RESULT and "stack" in result[4]:
         extra = {key: value for key, value in result[4].items() if key != "stack"}

@@ -1,8 +1,8 @@
 """
-How many jobs a handler process holds beyond those that run, so that a slot that becomes free need not wait for a claim.
+How many jobs a handler process holds beyond those that run, so that a free slot need not wait for a claim.
 
-As many as are finished in a moment, about the time from a result to the next assignment: none while handlers take
-seconds, hundreds while they take next to nothing. Pure: no clock.
+As many as finish in the time from a result to the next assignment: none while handlers take seconds, hundreds while
+they take next to nothing. Pure: no clock.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Prefetch:
         concurrency: Handlers that run at once.
 
     Attributes:
-        capacity: Jobs that it is to hold at once.
+        capacity: Jobs that it should hold at once.
     """
 
     def __init__(self, concurrency: int) -> None:
@@ -34,14 +34,14 @@ class Prefetch:
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing is held ahead."""
+        """Whether no jobs are held ahead."""
         return self.capacity == self._concurrency
 
     def look(self, finished: int) -> bool:
         """
-        Take note of how many handlers have ended in the last PERIOD_S; whether the capacity has changed.
+        Add how many handlers have ended in the last PERIOD_S; returns whether the capacity has changed.
 
-        It rises by steps and falls at once to nothing, in between only by steps.
+        It rises by steps; it falls to zero at once, and otherwise by steps, too.
         """
         wanted = self._concurrency + min(int(finished * AHEAD_S / PERIOD_S), MOST)
         if abs(wanted - self.capacity) < STEP * self.capacity and wanted != self._concurrency:

@@ -1,4 +1,4 @@
-"""How a worker comes to a connection, and comes back: for ever, with back-off, with one log line per cause."""
+"""Connects a worker, and reconnects it: for ever, with back-off, with one log line per cause."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from pulse.protocol import Welcome
 
 __all__ = ["Dialer", "ReconnectBackoff", "WorkerRefusedError"]
 
-FIRST_PAUSE_S: Final = 0.05  # a dispatcher that is restarted is back in less than half a second
-LAST_PAUSE_S: Final = 2.0  # a thousand workers of a host in trouble ask 500 times a second at most
+FIRST_PAUSE_S: Final = 0.05  # a restarted dispatcher is back in less than half a second
+LAST_PAUSE_S: Final = 2.0  # a thousand workers of a host in trouble try 500 times a second at most
 _FOR_GOOD: Final = (BadRequestError, ForbiddenError, TooLargeError, UnauthorizedError, UnsupportedVersionError)
 
 
 class WorkerRefusedError(PulseError):
-    """The server will never want this worker."""
+    """The server will never accept this worker."""
 
 
 class Log(Protocol):
-    """What is logged with; structlog's loggers fit."""
+    """A logger; structlog's fit."""
 
     def info(self, event: str, /, **facts: object) -> object:
-        """Log that something happened."""
+        """Log an event."""
 
     def warning(self, event: str, /, **facts: object) -> object:
-        """Log that something is not as it should be."""
+        """Log a problem."""
 
 
 class ReconnectBackoff:
@@ -46,7 +46,7 @@ class ReconnectBackoff:
     Pauses between tries: doubling from 50 ms to 2 s, each shortened by chance up to a half, so that workers spread.
 
     Args:
-        chance: Draws from 0 to 1.
+        chance: Returns a random number from 0 to 1.
     """
 
     def __init__(self, chance: Callable[[], float] = random.random) -> None:
@@ -66,11 +66,11 @@ class ReconnectBackoff:
 
 class Dialer:
     """
-    Makes connections for one worker.
+    Makes the connections of one worker.
 
     Args:
         socket: The server's socket; None: it is looked for.
-        hello: The body of hello, asked for at every try.
+        hello: Returns the body of hello, for every try.
     """
 
     def __init__(self, socket: str | None, hello: Callable[[], Mapping[str, object]], log: Log) -> None:
@@ -82,10 +82,10 @@ class Dialer:
 
     async def dial(self) -> tuple[FrameStream, Welcome]:
         """
-        A connection on which hello was answered, however long that takes.
+        Connect, however long that takes; hello is answered.
 
         Raises:
-            WorkerRefusedError: The server does not want this worker, and waiting does not change that.
+            WorkerRefusedError: The server refuses this worker for good.
         """
         while True:
             try:
@@ -102,7 +102,7 @@ class Dialer:
         self._backoff.reset()
 
     async def pause(self) -> None:
-        """Wait before connecting again after a connection was lost."""
+        """Wait before reconnecting after a loss."""
         await anyio.sleep(self._backoff.next_s())
 
     def _failed(self, error: PulseError) -> None:

@@ -1,8 +1,8 @@
 """
 The hub between the actors: it routes hints by name, counts signs of life, and asks for status.
 
-Hints are lossy by design. One that is too large, that goes to an actor which is not there, or whose buffer is full, is
-dropped: nothing depends on a hint but speed, and a hub that waits for a frozen actor would freeze with it.
+Hints may be lost: one that is too large, or whose target is missing or has a full buffer, is dropped. Only speed
+depends on hints, and a hub that waits for a frozen actor would freeze with it.
 """
 
 from __future__ import annotations
@@ -71,29 +71,29 @@ class Hub:
         return self._links.get(name)
 
     def listeners(self) -> list[BusLink]:
-        """The links of all who have their settings and so can be asked."""
+        """The links of all children that have their settings, and so can be asked."""
         return [link for link in self._links.values() if link.briefed]
 
     def attach(self, link: BusLink) -> None:
-        """Take the link of a new process in."""
+        """Add the link of a new process."""
         self._links[link.name] = link
 
     async def serve(self, link: BusLink) -> None:
-        """Attend to *link* until it ends."""
+        """Serve *link* until it ends."""
         await link.run(
             lambda frame: self._handle(link, frame),
             lambda error: self._report(link.name, BusBroken(error.message)),
         )
 
     def hang_up(self, link: BusLink) -> None:
-        """Hear the last words of a process that has ended, and forget its link."""
+        """Read the last frames of a process that has ended, and forget its link."""
         link.read_rest_nowait(lambda frame: self._handle(link, frame))
         link.close()
         if self._links.get(link.name) is link:
             del self._links[link.name]
 
     def tell_nowait(self, name: str, event: HintEvent, data: Struct = NOTHING) -> bool:
-        """A hint from the supervisor itself, which is not dropped while the actor lives; whether it does, and hears."""
+        """Send a hint of the supervisor itself; it is not dropped while the actor lives. Returns whether it does."""
         link = self._links.get(name)
         if link is None or not link.briefed:
             return False
@@ -137,7 +137,7 @@ class Hub:
         if size_bytes > MAX_HINT_BYTES:
             self._dropped(link, sent, sent.to, f"{size_bytes} bytes, at most {MAX_HINT_BYTES} are passed on")
             return
-        # By msgspec, which passes the data on byte for byte: what was decoded need not be what msgpack can encode.
+        # By msgspec, which passes the data on byte for byte: decoded data need not be encodable by msgpack.
         payload = msgspec.msgpack.encode(("hint", None, {"from": link.name, "event": sent.event, "data": sent.data}))
         passed_on = len(payload).to_bytes(4, "big") + payload
         names = [name for name in self._links if name != link.name] if sent.to == EVERYBODY else [sent.to]

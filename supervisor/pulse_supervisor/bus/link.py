@@ -36,12 +36,12 @@ class BusLink:
 
     Args:
         name: The child's name.
-        pid: Its process.
+        pid: Its process id.
         sock: Our end.
 
     Attributes:
         greeted: Whether it said hello.
-        briefed: Whether it was sent its settings; before that it expects nothing else.
+        briefed: Whether its settings were sent; before, it expects nothing else.
     """
 
     def __init__(self, name: str, pid: int, sock: socket.socket) -> None:
@@ -63,12 +63,12 @@ class BusLink:
         self.greeted = True
 
     def brief_nowait(self, body: Mapping[str, object]) -> None:
-        """Send it its settings; from now on it may be asked."""
+        """Send its settings; from now on it may be asked."""
         self.send_nowait("start", None, body)
         self.briefed = True
 
     def send_nowait(self, kind: str, request: int | None, body: Mapping[str, object]) -> None:
-        """Send a frame; what the socket does not take now is sent as soon as it does."""
+        """Send a frame; what the socket does not take now is sent later."""
         self._write(encode(kind, request, body))
 
     def try_send_nowait(self, frame: bytes) -> bool:
@@ -79,7 +79,7 @@ class BusLink:
         return True
 
     def ping_nowait(self) -> None:
-        """Ask for a sign of life."""
+        """Send a ping."""
         self._number += 1
         self._pings.add(self._number)
         self.send_nowait("ping", self._number, {})
@@ -92,7 +92,7 @@ class BusLink:
         return True
 
     async def ask(self, kind: str, body: Mapping[str, object]) -> Frame | None:
-        """The answer to a request; None when it was refused. Waits for ever: bound it where it is called."""
+        """The answer to a request; None: it was refused. Has no time limit of its own."""
         self._number += 1
         number = self._number
         question = self._questions[number] = _PendingRequest()
@@ -104,14 +104,14 @@ class BusLink:
         return question.answer
 
     def take_answer(self, frame: Frame) -> None:
-        """Hand ``ok`` or ``error`` to the asker; nobody may be waiting any more."""
+        """Pass ``ok`` or ``error`` to the caller of ``ask``, if it still waits."""
         question = self._questions.get(frame.request if frame.request is not None else -1)
         if question is not None:
             question.settle(frame if frame.kind == "ok" else None)
 
     async def run(self, handle: Callable[[Frame], None], broken: Callable[[ProtocolError], None]) -> None:
         """
-        Read until the other side is gone or its bytes are not the protocol, and send what waits meanwhile.
+        Read until the other side is gone or breaks the protocol, and send what is queued meanwhile.
 
         Args:
             handle: Called with each frame.
@@ -150,7 +150,7 @@ class BusLink:
         return True
 
     def read_rest_nowait(self, handle: Callable[[Frame], None]) -> None:
-        """Handle the last words of a process that has ended."""
+        """Handle the last frames of a process that has ended."""
         while self._sock.fileno() >= 0 and self.read_nowait(handle, lambda _error: None):
             try:
                 self._sock.recv(1, socket.MSG_PEEK)
@@ -175,7 +175,7 @@ class BusLink:
             return self._sock.send(data)
         except BlockingIOError:
             return 0
-        except OSError:  # the process is gone, which its pidfd tells
+        except OSError:  # the process is gone, which its pidfd shows
             return len(data)
 
     async def _write_late(self) -> None:

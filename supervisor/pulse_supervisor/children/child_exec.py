@@ -14,7 +14,7 @@ it costs about 15 ms. What it sets up, and in which order, each for a reason:
 3. default signal actions: Python ignores SIGPIPE, and a death signal that Python's handler swallowed just before exec
    would be lost;
 4. the user: the kernel clears the death signal when the credentials change, so that comes after it;
-5. the death signal, and then the question whether the parent still lives: it may have died before the signal was set.
+5. the death signal, and then a check that the parent still lives: it may have died before the signal was set.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _lead_own_group() -> None:
 
 
 def _redirect(path: str, max_bytes: int) -> None:
-    """Standard input from nothing, output and errors to the end of *path*, which only its owner may read."""
+    """Standard input from /dev/null, output and errors to the end of *path*, which only its owner may read."""
     # os and not pathlib, whose import would cost as much as all the rest here
     with contextlib.suppress(FileNotFoundError):
         if os.lstat(path).st_size > max_bytes:

@@ -1,4 +1,4 @@
-"""What can happen to a child, and what can be done about one: the words between ``lifecycle`` and ``runner``."""
+"""Events of a child, and effects on it: the interface between ``lifecycle`` and ``runner``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Event(msgspec.Struct, frozen=True):
 
 
 class StartAsked(Event, frozen=True):
-    """It is this child's turn to start."""
+    """It is time to start this child."""
 
 
 class SpawnOk(Event, frozen=True):
@@ -22,7 +22,7 @@ class SpawnOk(Event, frozen=True):
 
 
 class SpawnFailed(Event, frozen=True):
-    """No process could be spawned; ``passes``: for want of descriptors, processes or memory, which ends."""
+    """No process could be spawned; ``passes``: the lack of descriptors, processes or memory is temporary."""
 
     reason: str
     passes: bool = False
@@ -37,7 +37,7 @@ class Briefed(Event, frozen=True):
 
 
 class ReadyReceived(Event, frozen=True):
-    """It can do its work."""
+    """It is ready to work."""
 
 
 class PongReceived(Event, frozen=True):
@@ -47,19 +47,19 @@ class PongReceived(Event, frozen=True):
 
 
 class RefusalReceived(Event, frozen=True):
-    """It said why it is about to give up."""
+    """It reported why it is about to exit."""
 
     message: str
 
 
 class BusBroken(Event, frozen=True):
-    """It sent what is not the protocol."""
+    """It broke the protocol."""
 
     reason: str
 
 
 class Exited(Event, frozen=True):
-    """Its process ended: by an exit code, or by a signal; *hopeless* says why starting it again cannot help."""
+    """Its process ended, by an exit code or a signal; *hopeless*: why another start cannot help."""
 
     code: int | None = None
     signal: int | None = None
@@ -73,11 +73,11 @@ class Exited(Event, frozen=True):
 
 
 class StopAsked(Event, frozen=True):
-    """It is to stop for good, in its own time."""
+    """It must stop for good, in its own time."""
 
 
 class StopNow(Event, frozen=True):
-    """It is to stop for good, at once; or at *not_before_s*, when it is needed until then."""
+    """It must stop for good, at once; or at *not_before_s*, if it is needed until then."""
 
     not_before_s: float = 0.0
 
@@ -91,7 +91,7 @@ class Deadline(Event, frozen=True):
 
 
 class Slept(Event, frozen=True):
-    """The supervisor itself did not run for *slept_s*: nobody else is to blame for the silence."""
+    """The supervisor itself did not run for *slept_s*: children are not to blame for the silence."""
 
     slept_s: float
 
@@ -123,7 +123,7 @@ class Signal(Effect, frozen=True):
 
 
 class StopAll(Effect, frozen=True):
-    """This child cannot be helped: stop every child and exit with *exit_code*, saying *message*."""
+    """This child cannot be kept alive: stop every child and exit with *exit_code* and *message*."""
 
     exit_code: int
     message: str

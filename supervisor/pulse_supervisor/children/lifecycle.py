@@ -3,22 +3,22 @@ The life of one child, decided purely: (child, state, event, now_s) -> (state, e
 
 Theory of operation
 -------------------
-``TABLE`` says, for each phase, which events can happen and what is done about them; a missing key is the error.
-Nothing here reads a clock, sends a byte or touches a process: effects say what is to be done, ``runner`` does it, and
-the result returns as an event. So every history, however unlikely, is a list in a test.
+``TABLE`` lists, for each phase, which events can happen and how each is handled; a missing key is the error. Nothing
+here reads a clock, sends a byte or touches a process: ``runner`` carries out the effects, and their results return as
+events. So every history, however unlikely, is a list in a test.
 
     STOPPED --StartAsked--> SPAWNING --SpawnOk--> SPAWNED --HelloReceived--> GREETED
     GREETED --Briefed--> PRIMING --ReadyReceived--> RUNNING
     any of these --Exited--> WAITING (restart due later) or SPAWNING (at once) or FAILED (one restart too many, refused)
     any of these --StopAsked, StopNow, RestartAsked, a fault--> STOPPING --Exited--> STOPPED or SPAWNING or WAITING
 
-A state holds at most two times: ``due_s`` (the next rung of the ladder, the restart, the boot deadline) and
-``silent_by_s`` (when an actor that said nothing is taken for dead). The loop sleeps until the earliest of all children
-and sends Deadline; there are no timers to cancel, hence none that fire late.
+A state holds at most two times: ``due_s`` (the next step of the stop ladder, the restart, the boot deadline) and
+``silent_by_s`` (when a silent actor counts as dead). The loop sleeps until the earliest of all children and sends
+Deadline; there are no timers to cancel, hence none that fire late.
 
-Two rules that the whole depends on: Spawn is decided only where no process is alive (``pid`` is None), and SIGKILL
-comes only from the end of a ladder, from StopNow, or for a fault (silence, a stuck turn, a broken bus), where asking is
-vain.
+Two rules hold everywhere: Spawn is decided only while no process is alive (``pid`` is None), and SIGKILL is sent only
+at the end of a ladder, by StopNow, or for a fault (silence, a stuck turn, a broken bus), where other signals are
+useless.
 """
 
 from __future__ import annotations
@@ -58,20 +58,20 @@ from pulse_supervisor.children.events import (
 )
 from pulse_supervisor.children.spec import ChildKind, ChildSpec, StopStep
 
-EXIT_REFUSED: Final = 1  # of the supervisor: the configuration or the database cannot be worked with
-EXIT_CONFIG: Final = 78  # of the supervisor: EX_CONFIG; what the configuration names can never be worked with
-EXIT_RESTART_LIMIT: Final = 70  # of the supervisor: EX_SOFTWARE; starting all afresh is the service manager's turn
-CHILD_LACKS_DATABASE: Final = 75  # of a child: EX_TEMPFAIL; however often, it is no reason to give up
-CHILD_REFUSES: Final = 78  # of a child: EX_CONFIG; starting it again cannot help
-CHILD_MEETS_POOLER: Final = 76  # of a child: EX_PROTOCOL; nor can it help later
+EXIT_REFUSED: Final = 1  # of the supervisor: it cannot work with the configuration or the database
+EXIT_CONFIG: Final = 78  # of the supervisor: EX_CONFIG; it can never work with what the configuration names
+EXIT_RESTART_LIMIT: Final = 70  # of the supervisor: EX_SOFTWARE; the service manager should start everything afresh
+CHILD_LACKS_DATABASE: Final = 75  # of a child: EX_TEMPFAIL; never a reason to give up
+CHILD_REFUSES: Final = 78  # of a child: EX_CONFIG; another start cannot help
+CHILD_MEETS_POOLER: Final = 76  # of a child: EX_PROTOCOL; nor later
 
 
 class ChildPhase(enum.Enum):
     """Where a child is in its life."""
 
     STOPPED = "stopped"
-    SPAWNING = "spawning"  # ordered, not yet there
-    SPAWNED = "spawned"  # a process that has not said hello
+    SPAWNING = "spawning"  # ordered, not there yet
+    SPAWNED = "spawned"  # a process without a hello
     GREETED = "greeted"  # waits for its settings
     PRIMING = "priming"  # reads what it needs
     RUNNING = "running"
@@ -99,17 +99,17 @@ class ChildState(msgspec.Struct, frozen=True):
     The state of one child.
 
     Attributes:
-        phase: Where it is in its life.
+        phase: Its phase.
         pid: Its process, None when none is alive.
-        spawned_s: When that process was spawned.
-        due_s: When the phase's own deadline passes, None for never.
-        silent_by_s: When silence becomes death, None where it may be silent.
-        rungs: What is left of the stop ladder.
-        sent: Signals that this process was sent.
-        again: Whether it is started again once it has stopped.
-        fault: Why it is being killed, or what it said before it gave up.
+        spawned_s: When its process was spawned.
+        due_s: The phase's own deadline, None: never.
+        silent_by_s: When silence counts as death, None: it may be silent.
+        rungs: The remaining steps of the stop ladder.
+        sent: Signals sent to this process.
+        again: Whether it starts again after it has stopped.
+        fault: Why it is being killed, or the reason that it gave before it exited.
         boot: Whether its present start, else its next one, is its first.
-        restarts: How often it was started after the first time.
+        restarts: How often it was started again.
         log: The restarts that count against the intensity.
     """
 
@@ -128,7 +128,7 @@ class ChildState(msgspec.Struct, frozen=True):
 
     @property
     def deadline_s(self) -> float | None:
-        """When Deadline is to be sent, unless something else happens first."""
+        """When Deadline must be sent, if no other event comes first."""
         times = [time_s for time_s in (self.due_s, self.silent_by_s) if time_s is not None]
         return min(times, default=None)
 
@@ -149,13 +149,13 @@ class IllegalEventError(Exception):
 
 def step(child: ChildSpec, state: ChildState, event: Event, now_s: float) -> Outcome:
     """
-    What becomes of *child*, and what is to be done.
+    The next state of *child*, and the effects to carry out.
 
     Args:
         child: The child.
-        state: What was known of it.
+        state: Its state.
         event: What happened.
-        now_s: When, by the monotonic clock.
+        now_s: When, monotonic.
 
     Raises:
         IllegalEventError: The event cannot happen in this phase.
@@ -167,7 +167,7 @@ def step(child: ChildSpec, state: ChildState, event: Event, now_s: float) -> Out
 
 
 def accepts(state: ChildState, event: Event) -> bool:
-    """Whether *event* can happen in this phase; what a child says must be asked first."""
+    """Whether *event* can happen in this phase; check it for events that the child itself causes."""
     return type(event) in TABLE[state.phase]
 
 
@@ -187,7 +187,7 @@ def _spawned(child: ChildSpec, state: ChildState, event: SpawnOk, now_s: float) 
 
 
 def _spawn_failed(child: ChildSpec, state: ChildState, event: SpawnFailed, now_s: float) -> Outcome:
-    if event.passes:  # not counted, however often: a supervisor that gave up would not be there when it is over
+    if event.passes:  # not counted, however often: the supervisor must still be there when the shortage is over
         return _later(child, state, event.reason, now_s)
     return _restart(child, state, event.reason, now_s)
 
@@ -202,7 +202,7 @@ def _greeted(_child: ChildSpec, state: ChildState, _event: HelloReceived, _now_s
 
 def _briefed(child: ChildSpec, state: ChildState, _event: Briefed, now_s: float) -> Outcome:
     assert child.limits is not None  # noqa: S101 - only children on the bus are greeted
-    # After the first start the database may be away for as long as it likes; the actor waits for it, and pongs.
+    # After the first start the database may be away for any time; the actor waits for it, and answers pings.
     due_s = now_s + child.limits.ready_s if state.boot else None
     return replace(state, phase=ChildPhase.PRIMING, due_s=due_s, silent_by_s=now_s + child.limits.priming_pong_s), ()
 
@@ -239,7 +239,7 @@ def _silent_or_overdue(child: ChildSpec, state: ChildState, _event: Deadline, no
 
 
 def _overdue(child: ChildSpec, state: ChildState, what: str, now_s: float) -> Outcome:
-    """At boot somebody waits for an answer, so it is a message; later it is one more fault."""
+    """At boot a person waits, so it becomes a message; later it is one more fault."""
     after = f"{what} {now_s - state.spawned_s:.0f} s after its start"
     stopped, effects = _kill(state, after, now_s, child)
     if state.boot:
@@ -253,7 +253,7 @@ def _kill(state: ChildState, fault: str, now_s: float, child: ChildSpec) -> Outc
 
 
 def _stop(child: ChildSpec, state: ChildState, _event: Event, now_s: float) -> Outcome:
-    # An actor that is not ready holds nothing yet that it would have to put away, and may not listen for a long time.
+    # An actor that is not ready has nothing to save, and may not react for a long time.
     listens = state.phase is ChildPhase.RUNNING
     rungs = tuple(rung for rung in child.stop if rung.signal is not None or listens)
     return _climb(
@@ -284,7 +284,7 @@ def _next_rung(child: ChildSpec, state: ChildState, _event: Deadline, now_s: flo
     if state.rungs:
         return _climb(state, now_s)
     failed = replace(state, phase=ChildPhase.FAILED, due_s=None, fault="it does not die of SIGKILL")
-    if state.again:  # a second one beside it is not an option
+    if state.again:  # two at the same time are not allowed
         return failed, (StopAll(EXIT_RESTART_LIMIT, f"{child.name} (pid {state.pid}) does not die of SIGKILL"),)
     return failed, ()
 
@@ -318,7 +318,7 @@ def _ended(child: ChildSpec, state: ChildState, event: Exited, now_s: float) -> 
 
 
 def _restart(child: ChildSpec, state: ChildState, cause: str, now_s: float) -> Outcome:
-    """Start it again, unless that was tried too often; the log decides when."""
+    """Start it again, unless it was started too often; the log decides when."""
     log = state.log.record(now_s, child.intensity)
     if log.exceeds(child.intensity):
         many = f"{len(log.at_s)} times within {child.intensity.window_s:g} s"
@@ -356,7 +356,7 @@ def _on(
     return kind, cast("Handler", handler)
 
 
-_ALIVE: Final = (  # what can happen to every living process that nobody has asked to stop
+_ALIVE: Final = (  # what can happen to every running process that is not being stopped
     _on(Exited, _died),
     _on(RefusalReceived, _refused),
     _on(BusBroken, _bus_broken),
@@ -367,7 +367,7 @@ _ALIVE: Final = (  # what can happen to every living process that nobody has ask
 )
 _LATE: Final = tuple(
     (kind, _stay) for kind in (HelloReceived, ReadyReceived, PongReceived, RefusalReceived, BusBroken)
-)  # said before it heard of the stop
+)  # sent before it received the stop
 
 TABLE: Final[Mapping[ChildPhase, Mapping[type[Event], Handler]]] = {
     ChildPhase.STOPPED: dict(
@@ -383,7 +383,7 @@ TABLE: Final[Mapping[ChildPhase, Mapping[type[Event], Handler]]] = {
         [
             _on(SpawnOk, _spawned),
             _on(SpawnFailed, _spawn_failed),
-            _on(StopAsked, _gave_up_waiting),  # where something must be settled before the spawn
+            _on(StopAsked, _gave_up_waiting),  # the start is still being prepared
             _on(StopNow, _gave_up_waiting),
             _on(Slept, _stay),
         ]

@@ -1,9 +1,9 @@
 """
 One process of a child: spawned, signalled and awaited by its pidfd, so that no pid is ever mistaken for another's.
 
-Spawn from the main thread only: children ask the kernel for a signal at the death of their parent, and that means the
-thread that forked. It is fork and exec in one step of C, never Python code between the two: a forked copy of a running
-event loop shares its wake-up descriptors.
+Spawn from the main thread only: children ask for a signal at the death of their parent, which to the kernel is the
+thread that forked. Fork and exec are one step in C, without Python code in between: a forked copy of a running event
+loop shares its wake-up descriptors.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from pulse.system.log_forward import NAME_VARIABLE
 from pulse_supervisor.children.events import Exited
 from pulse_supervisor.children.spec import DESCRIPTORS, ChildSpec, Placeholder, command_line
 
-# Secrets reach the actors in a frame that nobody else can read, and the service manager is spoken to by us alone.
+# Secrets reach the actors in a frame that no other account can read, and only we may notify the service manager.
 _NOT_INHERITED: Final = frozenset(
     {
         "PULSE_DSN",
         "PULSE_AUTH_USERS",
-        "PULSE_CONNECT",  # the server of this pool is this one
+        "PULSE_CONNECT",  # this pool's server is this one
         "PULSE_USER",
         "PULSE_PASSWORD",
         "NOTIFY_SOCKET",
@@ -46,13 +46,13 @@ class ChildProcess:
 
     Attributes:
         pid: Its pid, also of its session and process group.
-        bus: Our end of its socketpair, None when it does not speak on the bus.
+        bus: Our end of its socketpair; None: it has no bus.
     """
 
     __slots__ = ("_pidfd", "_popen", "bus", "pid")
 
     def __init__(self, popen: subprocess.Popen[bytes], bus: socket.socket | None) -> None:
-        # Kept until the process is reaped here: a Popen that is collected before reaps its pid behind our back.
+        # Kept until the process is reaped here: if the Popen is collected before, it reaps the pid itself.
         self._popen = popen
         self.pid = popen.pid
         self.bus = bus
@@ -64,12 +64,12 @@ class ChildProcess:
             signal.pidfd_send_signal(self._pidfd, number)
 
     async def wait_exited(self) -> Exited:
-        """Wait until the process ends, take its group with it, and reap it; once only."""
+        """Wait until the process ends, kill its group, and reap it; call it once."""
         await trio.lowlevel.wait_readable(self._pidfd)
         return self._reap()
 
     def _reap(self) -> Exited:
-        # Not reaped yet, so the number still means this group. PermissionError: what is left belongs to another user.
+        # Not reaped yet, so the number still means this group. PermissionError: the rest belongs to another user.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
         result = os.waitid(os.P_PIDFD, self._pidfd, os.WEXITED)
@@ -86,11 +86,11 @@ def spawn(child: ChildSpec, shared: Mapping[Placeholder, int]) -> ChildProcess:
     Start a process for *child*.
 
     Args:
-        child: The child; the descriptors that its argv names are all that it inherits.
-        shared: Numbers of the descriptors that outlive a process, such as the listening socket.
+        child: The child; it inherits only the descriptors that its argv names.
+        shared: Descriptors that outlive a process, such as the listening socket.
 
     Raises:
-        OSError: The program cannot be executed, or the system has no room for it.
+        OSError: The program cannot be executed, or resources are short.
     """
     values = {**shared, Placeholder.PARENT_PID: os.getpid()}
     ours, theirs = socket.socketpair() if Placeholder.BUS_FD in child.argv else (None, None)
@@ -108,7 +108,7 @@ def spawn(child: ChildSpec, shared: Mapping[Placeholder, int]) -> ChildProcess:
         )
         return ChildProcess(popen, ours)
     except OSError:
-        if popen is not None:  # there was no descriptor left to watch it by
+        if popen is not None:  # no descriptor was left to watch it by
             popen.kill()
             popen.wait()
         if ours is not None:

@@ -1,4 +1,4 @@
-"""Orphans: descendants that outlived their own parents are given to the supervisor, which buries or ends them."""
+"""Orphans: processes that outlive their parents become children of the supervisor, which reaps or ends them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 import trio
 
-_POLITE_S: Final = 1.0  # for what a handler left running on purpose; nobody waits for its result any more
+_POLITE_S: Final = 1.0  # for processes that a handler left running on purpose
 _FORCED_S: Final = 2.0
 _POLL_S: Final = 0.02
 
@@ -26,10 +26,10 @@ class Orphan(msgspec.Struct, frozen=True):
 
 class Reaper:
     """
-    Reaps what nobody else waits for.
+    Reaps processes that nothing else waits for.
 
     Args:
-        is_child: Whether a pid belongs to a child; those are reaped where their exit status is wanted.
+        is_child: Whether a pid is a child; these are reaped where their exit status is needed.
     """
 
     def __init__(self, is_child: Callable[[int], bool]) -> None:
@@ -41,7 +41,7 @@ class Reaper:
         self._paused = True
 
     def resume(self) -> None:
-        """Reap again, and what has died meanwhile."""
+        """Reap again, also what has died meanwhile."""
         self._paused = False
         self.reap_orphans()
 
@@ -49,8 +49,8 @@ class Reaper:
         """
         Reap every dead orphan; call it at SIGCHLD and after a child was reaped.
 
-        SIGCHLD coalesces, so this goes on until there are none. It stops at a dead child, whose own reaping is under
-        way and calls this again.
+        SIGCHLD coalesces, so this goes on until there are none. It stops at a dead child, which is being reaped
+        elsewhere; that calls this again.
         """
         if self._paused:
             return
@@ -65,13 +65,13 @@ class Reaper:
         End every process that is still below this one: SIGTERM, then SIGKILL, with a bound each.
 
         Returns:
-            What was found, the first time each was seen.
+            All that were found.
         """
         found: dict[int, Orphan] = {}
         for number, wait_s in ((signal.SIGTERM, _POLITE_S), (signal.SIGKILL, _FORCED_S)):
             told: set[int] = set()
             with trio.move_on_after(wait_s):
-                # A process that ends leaves its own children to us, so look until there are none.
+                # A process that ends leaves its own children to us, so repeat until there are none.
                 while pids := self._living():
                     for pid in pids - told:
                         found.setdefault(pid, Orphan(pid, _command(pid)))
@@ -87,7 +87,7 @@ class Reaper:
 
 
 def _send(pid: int, number: signal.Signals) -> None:
-    """Signal a child of ours; whether it is one is asked again once the pidfd holds on to whatever has this pid."""
+    """Signal a child of ours; checked again when the pidfd is open and the pid cannot be reused."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         pidfd = os.pidfd_open(pid)
         try:

@@ -1,5 +1,5 @@
 """
-The children of the supervisor, as data: what is started, in which order, how it is asked to stop, when it comes back.
+The children of the supervisor, as data: their commands, order, ladders of stopping, and restarts.
 
 Stages start top to bottom, each when the one above it is ready, and stop bottom to top; so do the children within a
 stage, except that they start at once, because four interpreters import their modules faster side by side.
@@ -21,7 +21,7 @@ from pulse.system.restart_policy import Delay, Intensity, Restart
 
 
 class Placeholder(enum.Enum):
-    """A word of a command line that is known only when the child is spawned; a file descriptor is passed on with it."""
+    """A word of a command line that is known only at the spawn; its file descriptor is inherited."""
 
     PARENT_PID = "--parent-pid"
     BUS_FD = "--bus-fd"
@@ -33,7 +33,7 @@ DESCRIPTORS: Final = (Placeholder.BUS_FD, Placeholder.LISTEN_FD, Placeholder.TCP
 
 
 class ChildKind(enum.Enum):
-    """What a child is, as ``status`` sorts it."""
+    """The kind of a child, by which ``status`` sorts it."""
 
     DATABASE = "database"
     ACTOR = "actor"
@@ -43,24 +43,22 @@ class ChildKind(enum.Enum):
 
 class StopStep(msgspec.Struct, frozen=True):
     """
-    One rung of the ladder by which a child is stopped.
+    One step of the ladder by which a child is stopped.
 
     Attributes:
-        signal: What to send; None: a ``stop`` frame on the bus.
-        wait_s: How long to wait for the end before the next rung.
+        signal: The signal to send; None: a ``stop`` frame on the bus.
+        wait_s: How long to wait before the next step.
     """
 
     signal: signal.Signals | None
     wait_s: float
 
 
-_UNTIL_DEAD_S: Final = (
-    5.0  # after SIGKILL a process can only be stuck in the kernel; then it is reported, not waited for
-)
+_UNTIL_DEAD_S: Final = 5.0  # after SIGKILL a process can only hang in the kernel; then that is reported
 
 NEVER_TOO_OFTEN: Final = Intensity(max_restarts=1_000_000)
 ACTOR_STOP: Final = (
-    StopStep(None, 5.0),  # statements of an actor are bounded by 5 s; what it holds is committed or given up by then
+    StopStep(None, 5.0),  # statements of an actor are limited to 5 s; by then its work is committed or given up
     StopStep(signal.SIGTERM, 1.0),  # for an actor whose bus is stuck
     StopStep(signal.SIGKILL, _UNTIL_DEAD_S),
 )
@@ -75,20 +73,20 @@ POSTGRES_AT_ONCE: Final = (
     StopStep(signal.SIGQUIT, 3.0),
     StopStep(signal.SIGKILL, _UNTIL_DEAD_S),
 )
-_POOL_REPORT_S: Final = 5.0  # what a pool may take beyond the drain to have its last results acknowledged
+_POOL_REPORT_S: Final = 5.0  # for a pool, beyond the drain, to have its last results acknowledged
 
 
 class LivenessLimits(msgspec.Struct, frozen=True):
     """
-    How long an actor may keep silent, in seconds.
+    How long an actor may be silent, in seconds.
 
     Attributes:
-        hello_s: From spawn to hello: an interpreter and its imports on a machine that is busy with three others.
-        ready_s: From the ``start`` frame to ready, at boot: a schema's installation, behind another supervisor's.
-        ping_s: Between two pings: what a wake-up of each actor per second costs is not measurable.
-        pong_s: Since the last sign of life: three pings. A loop that blocks for so long fails all who wait for it.
-        priming_pong_s: The same before ready, where imports and large first results block the loop legitimately.
-        turn_s: Age of an unfinished turn: every statement is bounded by 5 s, so nothing sound takes this long.
+        hello_s: From spawn to hello: start and imports, on a machine that is busy with three others.
+        ready_s: From the ``start`` frame to ready, at boot: a schema's installation, after another supervisor's.
+        ping_s: Between two pings: one wake-up per second costs nothing measurable.
+        pong_s: Since the last sign of life: three pings. A loop that blocks longer fails its clients anyway.
+        priming_pong_s: The same before ready, where imports and large first results may block the loop.
+        turn_s: Age of an unfinished turn: every statement is limited to 5 s, so a healthy turn is shorter.
     """
 
     hello_s: float = 30.0
@@ -104,15 +102,15 @@ class ChildSpec(msgspec.Struct, frozen=True):
     One process to keep alive.
 
     Attributes:
-        name: Unique in the tree; where hints are addressed to.
-        kind: What it is.
-        argv: Its command line; a Slot is written as its option and the number that fills it.
-        restart: Which ends call for a new start.
+        name: Unique; also the address for hints.
+        kind: Its kind.
+        argv: Its command line; a Slot is replaced by its option and number.
+        restart: After which ends it is started again.
         intensity: How many restarts are too many.
-        delay: How long restarts wait.
+        delay: Delay of restarts.
         stop: The ladder by which it is stopped.
-        at_once: The ladder of the impatient.
-        limits: How long it may keep silent; None: it does not speak on the bus.
+        at_once: The ladder for a second signal.
+        limits: How long it may be silent; None: it has no bus.
         env: Variables on top of the supervisor's own environment.
     """
 
@@ -137,7 +135,7 @@ def actor(name: str, *slots: Placeholder) -> ChildSpec:
 
 def actors(*, tcp: bool = False) -> list[ChildSpec]:
     """
-    The four actors; the dispatcher last, since what it hands out the others must be able to look after.
+    The four actors; the dispatcher last: the others must be ready for the jobs that it hands out.
 
     Args:
         tcp: Whether it listens on TCP, too.
@@ -152,7 +150,7 @@ def pool(app: str, settings: Settings, socket_path: Path) -> ChildSpec:
 
     Args:
         app: ``MODULE:APP``.
-        settings: Its sizes and drain; what else it is to know goes into its environment, and no secret.
+        settings: Its sizes and drain time; other settings go into its environment, but no secrets.
         socket_path: Where the dispatcher listens.
     """
     counts = {"processes": settings.processes, "concurrency": settings.concurrency, "spares": settings.spares}
@@ -160,8 +158,8 @@ def pool(app: str, settings: Settings, socket_path: Path) -> ChildSpec:
     command = (sys.executable, "-m", "pulse.worker", app)
     argv: tuple[str | Placeholder, ...] = (*command, *sizes, "--socket", str(socket_path), Placeholder.PARENT_PID)
     stop = (StopStep(signal.SIGTERM, settings.drain_s + _POOL_REPORT_S), StopStep(signal.SIGKILL, _UNTIL_DEAD_S))
-    # As the supervisor has them, also where an option of its own command line decided; and a handler that submits jobs
-    # looks for its server in PULSE_RUNTIME_DIR.
+    # The supervisor's values, also those from its command line; a handler that submits jobs looks for its server in
+    # PULSE_RUNTIME_DIR.
     told: dict[str, object] = {
         "PULSE_RUNTIME_DIR": socket_path.parent,
         "PULSE_DRAIN_S": settings.drain_s,
@@ -174,7 +172,7 @@ def pool(app: str, settings: Settings, socket_path: Path) -> ChildSpec:
 
 
 def metrics(address: str, settings: Settings, socket_path: Path) -> ChildSpec:
-    """The Prometheus endpoint; however often it ends, nothing else does because of it."""
+    """The Prometheus endpoint; it may end any number of times without affecting other children."""
     command = (sys.executable, "-P", "-m", "pulse.cli.main", "metrics", "--listen", address)
     argv: tuple[str | Placeholder, ...] = (*command, "--socket", str(socket_path), Placeholder.PARENT_PID)
     told: dict[str, object] = {
@@ -197,7 +195,7 @@ def postgres(argv: Sequence[str]) -> ChildSpec:
 
 
 def command_line(child: ChildSpec, values: Mapping[Placeholder, int]) -> list[str]:
-    """The child's argv with every Slot written out as its option and its value."""
+    """The child's argv with every Slot replaced by its option and value."""
     words: list[str] = []
     for word in child.argv:
         words += [word.value, str(values[word])] if isinstance(word, Placeholder) else [word]
@@ -206,9 +204,9 @@ def command_line(child: ChildSpec, values: Mapping[Placeholder, int]) -> list[st
 
 def stop_order(children: Sequence[ChildSpec]) -> list[list[ChildSpec]]:
     """
-    The order of stopping, given the order of starting: the reverse, but all pools at once.
+    The order of stopping: the reverse of *started*, but all pools at once.
 
-    Pools come first because their last results need the dispatcher; they would add up their drains one by one.
+    Pools come first because their last results need the dispatcher; one after the other their drain times would add up.
     """
     pools = [child for child in children if child.kind is ChildKind.POOL]
     others = [[child] for child in reversed(children) if child.kind is not ChildKind.POOL]

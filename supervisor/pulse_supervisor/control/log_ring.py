@@ -1,8 +1,8 @@
 """
-The newest log lines of the supervisor and its children, for `pulse ctl logs`: bounded in bytes, however much is logged.
+The newest log lines of the supervisor and its children, for `pulse ctl logs`, in a buffer of fixed size.
 
-Lines come as datagrams (``pulse.system.log_forward``), which nobody waits for; a reader asks for what is behind a
-number, and waits a while for more. So neither who writes nor who reads can keep the supervisor from its work.
+Lines come as datagrams (``pulse.system.log_forward``), so writers never wait; a reader asks for lines after a number,
+and waits a while for more. So neither can keep the supervisor from its work.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from pulse.system.log_forward import LEVELS, MAX_LINE_BYTES, SOCKET_VARIABLE, TA
 SOCKET_NAME: Final = "logs.sock"
 MAX_RING_BYTES: Final = 2 * 1024**2  # some ten thousand lines: hours of a quiet system, minutes of one in trouble
 MAX_ANSWER_BYTES: Final = 48 * 1024  # a frame of this socket has 64 KiB
-_PER_TURN: Final = 64  # datagrams, before others have their turn
+_PER_TURN: Final = 64  # datagrams per turn
 
 
 class _LineFields(Struct):
-    """What is looked at of a line."""
+    """The fields of a line by which it is filtered."""
 
     level: str = ""
     actor: str = ""
 
 
 class LogEntry(msgspec.Struct, frozen=True):
-    """A line, its number, and what it is chosen by."""
+    """A line, its number, and the fields by which it is filtered."""
 
     number: int
     text: str
@@ -51,7 +51,7 @@ class LogRing:
     The newest lines.
 
     Args:
-        max_bytes: How much text is kept.
+        max_bytes: Most bytes of text to keep.
         first: Number of the first line; numbers of a later supervisor are higher.
     """
 
@@ -64,7 +64,7 @@ class LogRing:
         self._grown = trio.Event()
 
     def add(self, line: bytes) -> None:
-        """Keep *line*, if it is one of JSON; the oldest ones go."""
+        """Keep *line*, if it is JSON; the oldest lines are dropped."""
         try:
             told = msgspec.json.decode(line, type=_LineFields)
             text = line.decode("utf-8")
@@ -81,11 +81,11 @@ class LogRing:
 
     async def answer(self, request: LogsRequest) -> dict[str, object]:
         """
-        The lines that *request* is about.
+        The lines for *request*.
 
         Returns:
-            ``lines``: JSON texts, the oldest first; ``next``: number to go on behind; ``more``: there are some now;
-            ``lost``: how many lines behind the asked number are not kept any more.
+            ``lines``: JSON texts, the oldest first; ``next``: the number to continue after; ``more``: whether there are
+            more now; ``lost``: how many lines after the given number were dropped.
         """
         with trio.move_on_after(request.wait_s):
             while request.after is not None and not self._chosen(request) and request.wait_s > 0:
@@ -113,7 +113,7 @@ class LogRing:
 
 
 def _fit(entries: list[LogEntry]) -> list[LogEntry]:
-    """The first of *entries* that one answer can carry; at least one, where there is one."""
+    """The first of *entries* that fit into one answer; at least one, if there is one."""
     left = MAX_ANSWER_BYTES
     for count, one in enumerate(entries):
         left -= len(one.text.encode()) + 8
@@ -128,11 +128,11 @@ async def serve_ring(
     log: Callable[..., object],
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Take lines in until cancelled; where the socket cannot be made, nothing is kept, and that is said."""
+    """Receive lines until cancelled; if the socket cannot be made, that is logged and nothing is kept."""
     path = directory / SOCKET_NAME
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
         try:
-            path.unlink(missing_ok=True)  # a dead supervisor's: we hold the lock of the directory
+            path.unlink(missing_ok=True)  # of a dead supervisor: we hold the lock of the directory
             with owner_only():
                 sock.bind(os.fspath(path))
         except OSError as error:

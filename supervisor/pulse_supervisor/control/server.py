@@ -1,9 +1,9 @@
 """
-``supervisor.sock``: status and control, answered while the dispatcher or the database is down.
+``supervisor.sock``: status and control, also while the dispatcher or the database is down.
 
-Everybody who can open the socket may speak, so nothing said here may cost more than one connection: each has a bound
-on time, bytes and requests under way, each error is an answer, and the supervisor goes on. What an account may ask is a
-matter of its roles.
+Every account that can open the socket may send frames, so an error costs at most the connection: each has limits of
+time, bytes and requests under way, each error is answered, and the supervisor goes on. Roles decide what an account may
+ask.
 """
 
 from __future__ import annotations
@@ -45,22 +45,22 @@ from pulse.security.grants import Grants
 from pulse.system.peer_credentials import credentials_of, shown, user_name
 
 MAX_FRAME_BYTES: Final = 64 * 1024  # the longest request names an actor
-MAX_CONNECTIONS: Final = 64  # one `pulse ctl top` per operator; a leak of a script must not eat our descriptors
-MOST_OF_ONE: Final = 16  # of one account, but the server's own and root: it must not keep the others out
-OWN_SEATS: Final = 16  # nor must several of them keep out the server's own, and root
+MAX_CONNECTIONS: Final = 64  # one `pulse ctl top` per operator; a leaking script must not use up our descriptors
+MOST_OF_ONE: Final = 16  # of one account, except the server's own and root: others must get in, too
+OWN_SEATS: Final = 16  # kept for the server's own account and root
 _HELLO_S: Final = 5.0
-_NOBODY: Final = 65534  # until the kernel was asked
+_NOBODY: Final = 65534  # until the kernel has named the peer
 _FRAME_S: Final = 5.0  # from the first byte of a frame to its last
-_SEND_S: Final = 5.0  # a client that does not read for so long has gone
+_SEND_S: Final = 5.0  # a client that reads nothing for so long is gone
 _READ_BYTES: Final = 16 * 1024
 _NO_ROOM: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
-_NO_ROOM_PAUSE_S: Final = 0.5  # accept fails at once while there is no room, so without a pause it would spin
+_NO_ROOM_PAUSE_S: Final = 0.5  # accept fails at once while no descriptor is free: without a pause it would spin
 
 Answer: TypeAlias = Callable[[Struct], Awaitable[dict[str, object]]]
 
 
 class Requester(msgspec.Struct, frozen=True):
-    """Who asks: uid and pid of the process, by the kernel; and the user that it names."""
+    """The requester: uid and pid of the process, from the kernel; and the user that it names."""
 
     uid: int
     pid: int
@@ -69,15 +69,15 @@ class Requester(msgspec.Struct, frozen=True):
 
 class ControlServer:
     """
-    The server behind ``supervisor.sock``.
+    The server of ``supervisor.sock``.
 
     Args:
-        answers: What answers each kind of request of ``SUPERVISOR_KINDS``.
-        welcome: The body of the answer to hello, without what the protocol itself decides.
+        answers: Functions by kind of request, of ``SUPERVISOR_KINDS``.
+        welcome: The body of the answer to hello, without the protocol's own fields.
         log: Called with an event and fields.
-        grants: Which accounts may do what.
-        did: Called with what was carried out, and who asked.
-        forbade: Called with the kind that somebody asked for, the role that it takes, and who lacks it.
+        grants: The roles of accounts.
+        did: Called with each request that was carried out, and the requester.
+        forbade: Called with a refused kind, the role that it needs, and the requester.
     """
 
     def __init__(
@@ -112,13 +112,13 @@ class ControlServer:
                     if error.errno in _NO_ROOM:
                         self._log("accept_failed", reason=error.strerror)
                         await trio.sleep(_NO_ROOM_PAUSE_S)
-                    continue  # anything else is the peer's: it left before it was let in
+                    continue  # any other error is the peer's: it left before it was accepted
                 self._connections += 1
                 stream = trio.SocketStream(trio.socket.from_stdlib_socket(sock))
                 nursery.start_soon(self._attend, _ControlConnection(stream), sock)
 
     async def _attend(self, peer: _ControlConnection, sock: socket.socket) -> None:
-        """One connection, from its first byte to its last; whatever happens ends here."""
+        """One connection, from its first byte to its last; every error ends here."""
         try:
             async with peer.stream:
                 pid, uid, _ = credentials_of(sock)
@@ -127,7 +127,7 @@ class ControlServer:
                 await self._converse(peer)
         except (trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError, OSError):
             pass
-        except Exception as error:  # noqa: BLE001 - a bug in one answer must not stop the queue of everyone
+        except Exception as error:  # noqa: BLE001 - a bug in one answer must not stop the others
             self._log("connection_failed", error=repr(error))
         finally:
             self._connections -= 1
@@ -159,7 +159,7 @@ class ControlServer:
             await peer.send(encode_error(None, error.code, error.message))
 
     async def _answer(self, frame: Frame, peer: _ControlConnection) -> bytes:
-        """The answer to one request; an error of the request leaves the connection open."""
+        """The answer to one request; a request's error leaves the connection open."""
         try:
             request = _decode_request(frame)
             self._check_right(peer, frame, ACCESS_OF[frame.kind])
@@ -215,11 +215,11 @@ class _ControlConnection:
         self._broken: BrokenStreamError | None = None
 
     def identify(self, requester: Requester, rights: Rights) -> None:
-        """Note the peer, and what that account may ask."""
+        """Store the peer's account and its rights."""
         self.requester, self.rights = requester, rights
 
     def speak_for(self, behalf: str | None) -> None:
-        """Note the user that the peer names."""
+        """Store the user that the peer names."""
         self.requester = replace(self.requester, behalf=behalf)
 
     async def receive(self, first_byte_s: float | None) -> Frame | None:
@@ -227,10 +227,10 @@ class _ControlConnection:
         The next frame, None at the end of the stream.
 
         Args:
-            first_byte_s: How long the peer may keep silent; None: for ever.
+            first_byte_s: How long the peer may be silent; None: for ever.
 
         Raises:
-            ProtocolError: The bytes are not the protocol, or a frame was begun and not ended in time.
+            ProtocolError: The protocol is broken, or a frame was not finished in time.
         """
         scope = trio.CancelScope(deadline=_in(first_byte_s))
         with scope:

@@ -1,4 +1,4 @@
-"""What ``status`` answers: the supervisor's own knowledge at once, the rest from whichever actor answers in time."""
+"""The answer to ``status``: the supervisor's own part at once, the rest from the actors that answer in time."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from pulse.errors import ProtocolError
 from pulse.protocol import decode_body
 from pulse_supervisor.bus.link import BusLink
 
-GATHER_S: Final = 0.8  # of the 2 s that a client is promised; the rest is for a busy machine
+GATHER_S: Final = 0.8  # of the 2 s that clients are promised; the rest is a reserve
 
 
 class ActorStatus(Struct, frozen=True):
-    """What one actor knows, or all of them together; None: it does not know."""
+    """What one actor reports, or all together; None: unknown."""
 
     database: dict[str, object] | None = None
     gate: dict[str, object] | None = None
@@ -29,11 +29,11 @@ class ActorStatus(Struct, frozen=True):
 
     @property
     def is_all(self) -> bool:
-        """Whether nothing more is worth waiting for."""
+        """Whether everything is known."""
         return self.database is not None and self.gate is not None and self.jobs is not None
 
     def or_else(self, other: ActorStatus) -> ActorStatus:
-        """What this one knows, and what it does not know from *other*."""
+        """Fill what is unknown from *other*."""
         mine = {name: getattr(self, name) for name in self.__struct_fields__}
         return msgspec.structs.replace(other, **{name: value for name, value in mine.items() if value is not None})
 
@@ -59,10 +59,10 @@ class StatusCollector:
 
     async def gather(self) -> dict[str, object]:
         """
-        Ask all actors at once, wait until everything is known, at most GATHER_S, and put the answers together.
+        Ask all actors at once, wait until everything is known, at most GATHER_S, and combine the answers.
 
         Returns:
-            The document of ``status``; what nobody told is None, the gate then the last known with ``as_of``.
+            The document of ``status``; unknown parts are None, but the gate is then the last known one with ``as_of``.
         """
         told = ActorStatus()
         links = self._listeners()
@@ -92,4 +92,4 @@ async def _ask(link: BusLink, answers: trio.MemorySendChannel[ActorStatus]) -> N
     try:
         answers.send_nowait(ActorStatus() if frame is None else decode_body(ActorStatus, frame))
     except ProtocolError:
-        answers.send_nowait(ActorStatus())  # an actor that cannot say what it knows knows nothing
+        answers.send_nowait(ActorStatus())  # an actor that fails to answer adds nothing

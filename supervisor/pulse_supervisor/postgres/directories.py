@@ -1,5 +1,5 @@
 """
-The directories of the embedded PostgreSQL: only what pulse made, and nothing else is ever given other permissions.
+The directories of the embedded PostgreSQL. Permissions are changed only of directories that pulse made.
 
 ::
 
@@ -11,7 +11,7 @@ The directories of the embedded PostgreSQL: only what pulse made, and nothing el
             data/               the data directory
             .s.PGSQL.5432       the socket
 
-Root writes to STATE_DIR itself; inside ``postgres/``, which belongs to the other user, it follows no link.
+Root writes to STATE_DIR itself; inside ``postgres/``, which belongs to the other user, it follows no links.
 """
 
 from __future__ import annotations
@@ -29,17 +29,19 @@ from typing import Final
 from pulse.errors import EmbeddedError
 from pulse_supervisor.postgres.accounts import Account, first_closed
 
-PORT: Final = 5432  # never listened on: it is a part of the socket's name
+PORT: Final = 5432  # never listened on: part of the socket's name
 _SOCKET_NAME: Final = f".s.PGSQL.{PORT}"
-_SOCKET_PATH_BYTES: Final = 107  # sun_path of Linux is 108 bytes with its final NUL
+_SOCKET_PATH_BYTES: Final = 107  # sun_path of Linux has 108 bytes with its final NUL
 _FIRST_PRINTABLE: Final = " "
-_LOCK_WAIT_S: Final = 1.0  # a killed owner lets go when the kernel has freed its memory: some 10 ms, more under load
+_LOCK_WAIT_S: Final = (
+    1.0  # after a kill the lock is free when the kernel has freed the memory: some 10 ms, more under load
+)
 _LOCK_POLL_S: Final = 0.01
 
 
 def make_state_dir(state_dir: Path, account: Account | None) -> Path:
     """
-    The state directory with its links resolved, made with its missing parents when it does not exist.
+    The state directory with its links resolved, made with its missing parents.
 
     Raises:
         EmbeddedError: A parent is closed to the user that PostgreSQL runs as, or the name cannot be used.
@@ -59,7 +61,7 @@ def make_state_dir(state_dir: Path, account: Account | None) -> Path:
         try:
             directory.mkdir(mode)
         except FileExistsError:
-            continue  # made by another process just now: not ours to change
+            continue  # made by another process just now: not changed
         directory.chmod(mode)  # mkdir's mode is cut by the umask
     mode = stat.S_IMODE(wanted.stat().st_mode)
     if mode & 0o002:
@@ -92,10 +94,10 @@ def make_private_dir(path: Path, account: Account | None) -> Path:
     """
     A directory that belongs to *account* (None: to pulse itself) and is closed to all others, made when missing.
 
-    It appears under its name with its owner set, so a kill at any moment leaves nothing half made.
+    It gets its name after its owner is set, so a kill at any moment leaves nothing half made.
 
     Raises:
-        EmbeddedError: Something else has that name: a link, a file, a directory of another user or an open one.
+        EmbeddedError: The name is taken: by a link, a file, a directory of another user or an open one.
         OSError: It cannot be made.
     """
     if not _exists(path):
@@ -120,7 +122,7 @@ def make_private_dir(path: Path, account: Account | None) -> Path:
 
 def socket_dir(home: Path, account: Account | None) -> Path:
     """
-    Where the socket lies: *home*, else a short private directory when the path would be too long for a socket.
+    The directory of the socket: *home*, or a short private directory if the path would be too long for a socket.
 
     Raises:
         EmbeddedError: No place is short enough; tells the length.
@@ -128,7 +130,7 @@ def socket_dir(home: Path, account: Account | None) -> Path:
     if _fits(home):
         return home
     name = f"pulse-pg-{hashlib.sha256(os.fsencode(home)).hexdigest()[:12]}"
-    # Root's run-time directory of a login session is closed to the other user; /run lies open.
+    # Root's run-time directory of a login session is closed to the other user; /run is open.
     bases = ("/run", "/tmp") if account else (os.environ.get("XDG_RUNTIME_DIR", ""), tempfile.gettempdir(), "/tmp")  # noqa: S108 - a private directory in it, checked
     for base in filter(None, bases):
         if _fits(Path(base, name)) and _is_safe(Path(base)):
@@ -149,12 +151,12 @@ def _locked(descriptor: int) -> bool:
 
 
 def _fits(directory: Path) -> bool:
-    # Clients take a comma for the end of a host name.
+    # To clients a comma ends a host name.
     return len(os.fsencode(directory / _SOCKET_NAME)) <= _SOCKET_PATH_BYTES and "," not in str(directory)
 
 
 def _is_safe(base: Path) -> bool:
-    """Whether nobody but root and ourselves can rename a directory of ours in *base*."""
+    """Whether only root and this user can rename a directory of ours in *base*."""
     try:
         found = base.stat()
     except OSError:
@@ -164,7 +166,7 @@ def _is_safe(base: Path) -> bool:
 
 
 def _exists(path: Path) -> bool:
-    """As Path.exists, but true for a dangling link and for what a closed parent hides: those are not ours to make."""
+    """As Path.exists, but true for a dangling link and for what a closed parent hides: these must not be made."""
     try:
         path.lstat()
     except FileNotFoundError:

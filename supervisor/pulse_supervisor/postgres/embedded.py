@@ -1,12 +1,12 @@
 """
-The embedded PostgreSQL: a server of pulse's own, for when no DSN is given.
+The embedded PostgreSQL: a server of pulse's own, used if no DSN is given.
 
-``prepare`` does all that must be done before a start and returns what to execute; the supervisor runs that as one child
-among others. Everything is plain blocking code without threads of its own. The server
+``prepare`` does everything before a start and returns the command; the supervisor runs it as one child of several. All
+code here blocks and has no threads. The server
 
-* is reached by its Unix socket only. Everybody who can open the socket is let in as the super-user ``pulse`` without a
-  password (``trust``): that is safe only because the socket lies in a directory of mode 0700, which just its owner, the
-  user that PostgreSQL runs as, and root can enter;
+* is reached by its Unix socket only. Every account that can open the socket is the super-user ``pulse`` without a
+password (``trust``): that is safe only because the socket's directory has mode 0700: only its owner (the user that
+PostgreSQL runs as) and root can enter it;
 * dies with its owner by a fast shutdown: the death signal is SIGINT. **The kernel sends it when the thread that started
   the process ends**, so start it from a thread that lives as long as the owner, not from a pool of threads;
 * may be killed at any moment: initdb runs in a directory of another name, which is renamed when it is complete.
@@ -41,15 +41,19 @@ DATABASE: Final = "postgres"
 START_S: Final = 60.0  # recovery after a kill reads up to max_wal_size (1 GB) of log
 _NO_SETTINGS: Final[Mapping[str, str]] = MappingProxyType({})
 _INITDB_S: Final = 300.0  # half a second on a disk of today
-_LOG_BYTES: Final = 10 * 1024 * 1024  # of postgres.log; at a start beyond that it becomes postgres.log.old
+_LOG_BYTES: Final = 10 * 1024 * 1024  # of postgres.log; if it is larger at a start it becomes postgres.log.old
 _POLL_S: Final = 0.01
 _LOG_TAIL_BYTES: Final = 16_384
-_LOG_TAIL_LINES: Final = 8  # behind a FATAL come its hint and the lines of the shutdown; before it, older starts
+_LOG_TAIL_LINES: Final = 8  # after a FATAL follow its hint and the lines of the shutdown; before it, older starts
 _RETRY_S: Final = 10.0
-_BUSY: Final = ("pre-existing shared memory block", "lock file")  # PostgreSQL's words for: the former one still ends
+_BUSY: Final = (
+    "pre-existing shared memory block",
+    "lock file",
+)  # PostgreSQL's messages while the former server still ends
 _CHILD_EXEC: Final = Path(__file__).parents[1] / "children" / "child_exec.py"
-# Written once behind initdb's own settings, so that an administrator can change them there or by ALTER SYSTEM. What
-# must hold is on the command line instead. Durability (fsync, synchronous_commit) stays as PostgreSQL has it: on.
+# Written once after initdb's own settings, so that an administrator can change them there or by ALTER SYSTEM. Settings
+# that must not change are on the command line. Durability (fsync, synchronous_commit) stays at PostgreSQL's default:
+# on.
 _DEFAULTS: Final = """
 # ---- pulse: defaults for a small queue, written once by initdb; yours to change ----
 max_connections = 100
@@ -59,7 +63,7 @@ log_timezone = 'UTC'
 jit = off                               # compiling costs more than any statement of a queue
 max_logical_replication_workers = 0     # one process fewer; nothing subscribes
 log_checkpoints = off
-log_min_error_statement = panic         # the client that caused an error is told; the log keeps one line
+log_min_error_statement = panic         # the client gets the error; the log keeps one line
 """
 
 
@@ -70,12 +74,12 @@ class EmbeddedServer(msgspec.Struct, frozen=True):
     Attributes:
         binaries: Directory of postgres, initdb and the rest.
         version: Version of PostgreSQL, as ``18.6``.
-        cluster: The data directory and what its processes are known by.
-        log_file: Where PostgreSQL writes its log.
-        user: Name of the user that it runs as, None for pulse's own.
-        argv: What to execute, from the process that called `prepare` and no other.
-        dsn: How clients reach it.
-        lock_fd: Held open, it keeps others from this state directory; `release` closes it.
+        cluster: The data directory and the marks of its processes.
+        log_file: PostgreSQL's log.
+        user: The user that it runs as; None: pulse's own.
+        argv: The command, for the process that called `prepare` only.
+        dsn: The DSN for clients.
+        lock_fd: Holds the lock of the state directory; `release` closes it.
     """
 
     binaries: Path
@@ -94,7 +98,7 @@ class EmbeddedServer(msgspec.Struct, frozen=True):
 
     @property
     def socket_dir(self) -> Path:
-        """The directory of the socket; closed to all but the user that PostgreSQL runs as, and root."""
+        """The directory of the socket; only the user that PostgreSQL runs as, and root, can enter it."""
         return self.cluster.socket_dir
 
     @property
@@ -112,20 +116,20 @@ def prepare(
     candidates: Iterable[Path] | None = None,
 ) -> EmbeddedServer:
     """
-    Have a data directory that nothing runs on, and all that is needed to start it; half a second when it is new.
+    Make a data directory that no server uses, and all that is needed to start one; half a second if it is new.
 
     Args:
         state_dir: Where data, log and socket are kept; made when missing.
         embedded_user: As root: the existing user to run it as (None: ``pulse``, made when missing); else no effect.
         log: Called with an event and fields for each thing that was made, waited for or stopped.
-        settings: Further settings of PostgreSQL for its command line; they win over the configuration file.
+        settings: Further settings for the command line; they win over the configuration file.
         candidates: Directories with postgres and initdb, best first (None: the wheel's, then the system's).
 
     Returns:
         The server; it holds a lock on *state_dir* until `release`, or until this process ends.
 
     Raises:
-        EmbeddedError: It cannot be had: one line that says why and what to do.
+        EmbeddedError: It failed: one line with the reason and what to do.
     """
     try:
         account = account_for(embedded_user, log)
@@ -144,7 +148,7 @@ def prepare(
 
 
 def release(server: EmbeddedServer) -> None:
-    """Let others use the state directory; the server must have ended."""
+    """Release the state directory; the server must have ended."""
     os.close(server.lock_fd)
 
 
@@ -153,7 +157,7 @@ def run(server: EmbeddedServer, log: Callable[..., object], *, timeout_s: float 
     Start *server* from this thread, which must outlive it, and return when it accepts connections.
 
     Raises:
-        EmbeddedError: It ended, or was not ready in time; tells what it logged.
+        EmbeddedError: It ended, or was not ready in time; contains its log line.
     """
     deadline_s = time.monotonic() + timeout_s
     retry_until_s = time.monotonic() + _RETRY_S
@@ -179,12 +183,12 @@ def wait_ready(server: EmbeddedServer, pid: int, timeout_s: float) -> None:
     Return when the postmaster *pid* accepts connections.
 
     Args:
-        server: What was started.
+        server: The server that was started.
         pid: The process that executes its argv.
         timeout_s: Longest wait, seconds.
 
     Raises:
-        EmbeddedError: The process ended, or the time is over; tells what it logged.
+        EmbeddedError: The process ended, or the time is over; contains its log line.
     """
     deadline_s = time.monotonic() + timeout_s
     while not is_ready(server.cluster, pid):
@@ -202,7 +206,7 @@ def stop(
     Stop a server that this process started, step by step, and reap it.
 
     Returns:
-        The last signal that was sent, None when it had ended already.
+        The last signal sent, None: it had ended already.
     """
     sent: signal.Signals | None = None
     for number, wait_s in steps:
@@ -218,7 +222,7 @@ def stop(
 
 
 def last_words(server: EmbeddedServer) -> str:
-    """The line of the log that most likely says why the server ended: the last FATAL or PANIC, else the last one."""
+    """The log line that most likely says why the server ended: the last FATAL or PANIC, else the last one."""
     try:
         with server.log_file.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _LOG_TAIL_BYTES))
@@ -269,9 +273,9 @@ def _prepare(
 
 
 def dsn(socket_dir: Path, database: str = DATABASE) -> str:
-    """The DSN of *database* on the server whose socket lies in *socket_dir*."""
+    """The DSN of *database* on the server whose socket is in *socket_dir*."""
     host = quote(os.fsencode(socket_dir), safe="/")
-    # The port is named, or the client's PGPORT would change the socket's name.
+    # With the port, since the client's PGPORT would change the socket's name.
     return f"postgresql:///{quote(database, safe='')}?host={host}&port={directories.PORT}&user={SUPERUSER}"
 
 
@@ -291,9 +295,9 @@ def _postgres(binaries: Binaries, cluster: Cluster, settings: Mapping[str, str])
 
 
 def _child_of_ours(death_signal: signal.Signals, account: Account | None, options: tuple[str, ...]) -> list[str]:
-    """The start of a command line: what follows it runs as *account*, with a clean environment, and dies with us."""
+    """The start of a command line that runs the rest as *account*, with a clean environment, and dies with us."""
     user = ("--user", account.name) if account else ()
-    # Nothing of ours goes along: PG* variables would change what PostgreSQL does, and others may be secrets.
+    # Without our environment: PG* variables would change what PostgreSQL does, and others may be secrets.
     kept = {name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}
     environment = {"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC", **kept}
     wrapper = [sys.executable, "-I", "-S", str(_CHILD_EXEC)]
@@ -304,7 +308,7 @@ def _child_of_ours(death_signal: signal.Signals, account: Account | None, option
 
 def _initialise(data_dir: Path, binaries: Binaries, account: Account | None, *, durable: bool) -> None:
     fresh = data_dir.with_name(f".new-data-{secrets.token_hex(4)}")
-    # C.UTF-8 sorts as C does, on every system alike; where it is unknown, C itself.
+    # C.UTF-8 sorts as C does, on every system; where it is unknown, C itself.
     said = _initdb(fresh, "C.UTF-8", binaries, account, durable=durable)
     if said is not None and "locale" in said:
         said = _initdb(fresh, "C", binaries, account, durable=durable)
@@ -318,7 +322,7 @@ def _initialise(data_dir: Path, binaries: Binaries, account: Account | None, *, 
 
 
 def _initdb(fresh: Path, locale: str, binaries: Binaries, account: Account | None, *, durable: bool) -> str | None:
-    """Run initdb; None when it succeeded, else all that it said."""
+    """Run initdb; None: it succeeded, else its output."""
     options = [f"--locale={locale}", "--encoding=UTF8", "--auth-local=trust", "--auth-host=reject"]
     sync = [] if durable else ["--no-sync"]
     program = [str(binaries.directory / "initdb"), f"--pgdata={fresh}", f"--username={SUPERUSER}", *options, *sync]
@@ -337,13 +341,13 @@ def _initdb(fresh: Path, locale: str, binaries: Binaries, account: Account | Non
 
 
 def _remove_half_made(home: Path) -> None:
-    """Drop what a killed initdb left behind; what cannot go yet (its last process is ending) goes next time."""
+    """Remove what a killed initdb left; what is still in use goes next time."""
     for path in home.glob(".new-data-*"):
         shutil.rmtree(path, ignore_errors=True)
 
 
 def _sync(path: Path, flags: int, more: bytes = b"") -> None:
-    """Have *path* on disk, with *more* behind what it holds."""
+    """Sync *path* to disk, with *more* added to it."""
     descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         if more:

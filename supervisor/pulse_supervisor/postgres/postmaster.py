@@ -1,15 +1,15 @@
 """
-The processes of one data directory: which of them live, and how to make sure that none does.
+The processes of one data directory: finds the living ones, and makes sure that none is left.
 
-PostgreSQL guards its data directory by postmaster.pid and by a shared memory segment, and that guard is left alone: the
-postmaster.pid of a living server is never removed, and PostgreSQL replaces a dead one by itself. There are two
-cases that it cannot judge, since all it asks is whether the noted pid can be signalled. In a container, where few pids
-are in use, that pid soon belongs to a worker of the same user; and a killed postmaster stays a zombie until pid 1 reaps
-it, which some do late and some never. /proc tells. (Its other guard, the segment of this directory's inode, remains.)
+PostgreSQL guards its data directory by postmaster.pid and a shared memory segment. That guard stays in force: the
+postmaster.pid of a living server is never removed, and PostgreSQL replaces a dead one by itself. But it only checks
+whether the noted pid can be signalled, which is wrong in two cases. In a container with few pids, that pid soon belongs
+to a worker of the same user; and a killed postmaster stays a zombie until pid 1 reaps it, which some do late and some
+never. /proc shows the truth. (The other guard, the shared memory segment, stays.)
 
-Processes are recognised by what /proc shows to everybody, their command line and title. Their current directory is the
-better mark, since it also tells a server that somebody started by hand, but for root to read it of another user's
-process takes CAP_SYS_PTRACE, which containers do not have: it is used where it can be read.
+Processes are recognised by their command line and title, which /proc shows to everybody. The current directory would be
+better, since it also shows a server that was started by hand, but to read it of another user's process even root
+needs CAP_SYS_PTRACE, which containers lack: it is used where it can be read.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from pulse.system import processes
 # How a server is stopped, a bound for each step: fast (sessions ended, checkpoint), immediate (no checkpoint: the next
 # start recovers), by force. A checkpoint of 128 MB takes seconds on a slow disk.
 STOP_STEPS: Final = ((signal.SIGINT, 20.0), (signal.SIGQUIT, 5.0), (signal.SIGKILL, 5.0))
-# What is left of a killed postmaster has nothing to finish: its shared memory is void, the next start recovers.
+# Leftovers of a killed postmaster have nothing to finish: their shared memory is void, the next start recovers.
 _ORPHAN_STEPS: Final = ((signal.SIGQUIT, 2.0), (signal.SIGKILL, 5.0))
-_ORPHANS_OWN_END_S: Final = 2.0  # they notice within milliseconds, unless in the middle of a computation
+_ORPHANS_OWN_END_S: Final = 2.0  # they notice within milliseconds, unless they compute
 # A server whose owner was killed shuts down fast already, by its death signal.
 _OWN_END_S: Final = 10.0
 _POLL_S: Final = 0.01
@@ -42,7 +42,7 @@ _PID_LINE, _STATUS_LINE = 0, 7  # of postmaster.pid
 
 
 class Cluster(msgspec.Struct, frozen=True):
-    """One data directory and what its processes are known by: their user and the name in their titles."""
+    """One data directory and the marks of its processes: their user and the name in their titles."""
 
     data_dir: Path
     socket_dir: Path
@@ -55,21 +55,21 @@ class Cluster(msgspec.Struct, frozen=True):
 
 
 def living(cluster: Cluster) -> frozenset[int]:
-    """Pids of the postmaster and of all others that PostgreSQL started for *cluster*."""
+    """Pids of the postmaster and of all its processes for *cluster*."""
     pids = (int(entry) for entry in os.listdir("/proc") if entry.isdecimal())  # noqa: PTH208 - Path costs 5 times as much
     return frozenset(pid for pid in pids if _is_of(cluster, pid))
 
 
 def settle(cluster: Cluster, log: Callable[..., object], *, own_end_s: float = _OWN_END_S) -> None:
     """
-    Return when no process of *cluster* is left: before each start, since PostgreSQL refuses to start beside any.
+    Return when no process of *cluster* is left: before each start, since PostgreSQL refuses to start beside one.
 
-    Waits for them to end by themselves, then stops them, in 40 s at the most. On the usual way, when there is none, it
-    takes a few milliseconds.
+    Waits for them to end by themselves, then stops them, in 40 s at most. Usually there is none, and it takes a few
+    milliseconds.
 
     Args:
         cluster: The data directory.
-        log: Called with an event and fields when something was waited for or removed.
+        log: Called with an event and fields when a process was waited for or a file removed.
         own_end_s: How long a postmaster may take to end by itself, seconds.
 
     Raises:
@@ -92,7 +92,7 @@ def settle(cluster: Cluster, log: Callable[..., object], *, own_end_s: float = _
 
 
 def postmaster_pid(cluster: Cluster) -> int | None:
-    """The pid that postmaster.pid notes, alive or not."""
+    """The pid in postmaster.pid, alive or not."""
     return _noted_pid(cluster.data_dir / "postmaster.pid")
 
 
@@ -100,7 +100,7 @@ def is_ready(cluster: Cluster, pid: int) -> bool:
     """
     Whether the postmaster *pid* accepts connections, by the status line that it writes (as pg_ctl does).
 
-    The pid tells its file from one that a killed predecessor left, which says ready for ever.
+    The pid distinguishes its file from a killed predecessor's, which says ready for ever.
     """
     lines = _lines(cluster.data_dir / "postmaster.pid")
     return len(lines) > _STATUS_LINE and lines[_PID_LINE] == str(pid) and lines[_STATUS_LINE].strip() == "ready"
@@ -133,10 +133,10 @@ def _works_in(pid: int, directory: Path) -> bool:
 
 def _wait_gone(cluster: Cluster, seen: frozenset[int], wait_s: float) -> frozenset[int]:
     """
-    Wait until all that *seen* names, and all that appears meanwhile, has ended; returns what has not.
+    Wait until all of *seen*, and all that appear meanwhile, have ended; returns those that have not.
 
-    A process that is ending has lost its title before it has let go of the shared memory, so those once seen are
-    followed by pid and start time until they are dead.
+    An ending process loses its title before it releases the shared memory, so processes once seen are followed by pid
+    and start time until they are dead.
     """
     deadline_s = time.monotonic() + wait_s
     born_ticks: dict[int, int] = {}
@@ -154,7 +154,7 @@ def _has_ended(pid: int, born_ticks: int) -> bool:
 
 
 def _signal_cluster(cluster: Cluster, left: frozenset[int], number: signal.Signals) -> None:
-    """To the postmaster, which tells its children; to all when it is gone, or when nothing else has helped."""
+    """Signal the postmaster, which passes it on; or all processes if it is gone, or if nothing else has helped."""
     postmaster = postmaster_pid(cluster)
     chosen = {postmaster} if postmaster and postmaster in left and number != signal.SIGKILL else left
     for pid in chosen:
@@ -165,14 +165,14 @@ def _signal_cluster(cluster: Cluster, left: frozenset[int], number: signal.Signa
 def _signal(cluster: Cluster, pid: int, number: signal.Signals) -> None:
     descriptor = os.pidfd_open(pid)
     try:
-        if _is_of(cluster, pid):  # asked again now that the pid cannot be reused
+        if _is_of(cluster, pid):  # checked again now that the pid cannot be reused
             signal.pidfd_send_signal(descriptor, number)
     finally:
         os.close(descriptor)
 
 
 def _remove_misleading(cluster: Cluster, log: Callable[..., object]) -> None:
-    """Remove lock files that PostgreSQL would take for those of a living server; none lives, `settle` made sure."""
+    """Remove lock files that PostgreSQL would ascribe to a living server; `settle` made sure that there is none."""
     for path in (cluster.data_dir / "postmaster.pid", cluster.socket_dir / ".s.PGSQL.5432.lock"):
         pid = _noted_pid(path)
         if pid is not None and _seems_alive(pid):
@@ -181,22 +181,22 @@ def _remove_misleading(cluster: Cluster, log: Callable[..., object]) -> None:
 
 
 def _seems_alive(pid: int) -> bool:
-    """Whether *pid* can be signalled, although it is a zombie, or another program altogether."""
+    """Whether *pid* can be signalled although it is a zombie, or another program."""
     try:
         command = Path(f"/proc/{pid}/comm").read_text("utf-8", "replace").strip()
     except OSError:
-        return False  # gone, so PostgreSQL sees by itself that the file is stale; or hidden, so nothing is known
+        return False  # gone: PostgreSQL notices by itself that the file is stale; or hidden
     return processes.state(pid) in {"Z", "X"} or command not in {"postgres", "postmaster"}
 
 
 def _noted_pid(path: Path) -> int | None:
     lines = _lines(path)
-    digits = lines[0].strip().lstrip("-") if lines else ""  # a stand-alone backend notes its pid negated
+    digits = lines[0].strip().lstrip("-") if lines else ""  # a stand-alone backend writes its pid negated
     return int(digits) if digits.isdecimal() else None
 
 
 def _lines(path: Path) -> list[str]:
-    """Lines of a small file in a directory of the other user, who must not be able to make root wait or follow."""
+    """Lines of a small file in the other user's directory, who must not be able to make root wait or follow links."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:

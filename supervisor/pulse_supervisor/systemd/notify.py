@@ -1,8 +1,8 @@
 """
 Messages to the service manager, by the protocol of sd_notify(3): datagrams of NAME=value lines.
 
-Written here because it is a page of code, and the libraries for it are either bindings that need systemd's headers to
-install or have not been maintained for years.
+Written here because it is short, and the libraries for it either need systemd's headers to install or have not been
+maintained for years.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from collections.abc import Mapping
 from typing import Final
 
 _MICROSECONDS: Final = 1e6
-# A manager's queue holds ten datagrams. What it must not miss waits for room; the rest comes again by itself.
+# A manager's queue holds ten datagrams. Messages that it must not miss wait for room; the others come again.
 _PATIENCE_S: Final = 2.0
 
 
 class Notifier:
     """
-    Speaks to the service manager that started this process, if there is one.
+    Notifies the service manager that started this process, if there is one.
 
     Args:
         env: The environment; NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID are read.
@@ -37,7 +37,7 @@ class Notifier:
         self._send("READY=1", f"STATUS={status}", f"MAINPID={os.getpid()}", patience_s=_PATIENCE_S)
 
     def status(self, status: str) -> None:
-        """One line for ``systemctl status``; nothing is sent when it says what the last one said."""
+        """One line for ``systemctl status``; sent only if it has changed."""
         if status != self._status:
             self._status = status
             self._send(f"STATUS={status}")
@@ -48,12 +48,12 @@ class Notifier:
 
     def keep(self, sockets: Mapping[str, int]) -> bool:
         """
-        Have the manager keep listening sockets, so that they listen on while this process is restarted.
+        Have the manager keep listening sockets, so that they stay open while this process restarts.
 
-        A manager whose unit does not allow for it (FileDescriptorStoreMax) ignores them.
+        A manager whose unit does not allow it (FileDescriptorStoreMax) ignores them.
 
         Args:
-            sockets: Descriptors by their names; what is kept under such a name already is given up.
+            sockets: Descriptors by their names; earlier ones with these names are dropped.
 
         Returns:
             Whether there is a manager at all.
@@ -64,7 +64,7 @@ class Notifier:
         return self._address is not None
 
     def alive(self, now_s: float) -> None:
-        """Every actor has answered its ping; tells the watchdog as often as it asked for, at half its interval."""
+        """Every actor has answered its ping; notifies the watchdog at half its interval."""
         if self._watchdog_s is not None and now_s >= self._watchdog_due_s:
             self._watchdog_due_s = now_s + self._watchdog_s / 2
             self._send("WATCHDOG=1")
@@ -76,10 +76,10 @@ class Notifier:
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
                 sock.settimeout(patience_s)
-                # Not send_fds, which has a parameter for the address and does not use it.
+                # Not send_fds, which ignores its parameter for the address.
                 sock.sendmsg([text.encode("utf-8", "replace")], _passing(descriptor), 0, self._address)
         except OSError:
-            return  # a manager that does not listen is no reason to stop serving
+            return  # a manager that does not listen is no reason to stop
 
 
 def _passing(descriptor: int | None) -> list[tuple[int, int, bytes]]:
@@ -90,7 +90,7 @@ def _passing(descriptor: int | None) -> list[tuple[int, int, bytes]]:
 
 
 def _address(name: str) -> str | None:
-    """The socket's address: a path, or with @ a name in the abstract namespace; others (vsock) are not for us."""
+    """The socket's address: a path, or with @ a name in the abstract namespace; others (vsock) are not supported."""
     if name.startswith("@"):
         return "\0" + name[1:]
     return name if name.startswith("/") else None

@@ -1,8 +1,8 @@
 """
-Listening sockets that a service manager kept while the supervisor was restarted, by the protocol of sd_listen_fds(3).
+Listening sockets that a service manager kept while the supervisor restarted, by the protocol of sd_listen_fds(3).
 
-The supervisor gives them to the manager's store (``Notifier.keep``), and its successor takes them out again: in between
-they listen on, so that a restart refuses no client. A socket unit hands over the same way.
+The supervisor gives them to the manager (``Notifier.keep``), and the next one takes them back: they stay open, so that
+a restart refuses no client. A socket unit hands over the same way.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ def take(env: MutableMapping[str, str], first_fd: int = FIRST_FD) -> dict[str, s
     The sockets that were handed over, by their names.
 
     Args:
-        env: The environment; LISTEN_PID, LISTEN_FDS and LISTEN_FDNAMES are taken out of it, since they are meant for
-            this process and not for its children.
-        first_fd: The first descriptor of them; the others follow.
+        env: The environment; LISTEN_PID, LISTEN_FDS and LISTEN_FDNAMES are removed, since they are for this process and
+            not for its children.
+        first_fd: The first of their descriptors; the others follow.
 
     Returns:
-        By name; of several with one name the first. What is no socket is closed.
+        By name; of several with one name the first. Descriptors that are no sockets are closed.
     """
     pid, count, names = (env.pop(name, "") for name in ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"))
     found: dict[str, socket.socket] = {}
@@ -45,7 +45,7 @@ def take(env: MutableMapping[str, str], first_fd: int = FIRST_FD) -> dict[str, s
 
 
 def listens_at(sock: socket.socket, path: Path) -> bool:
-    """Whether *sock* is what clients reach by *path*: it listens, has that address, and the name is still there."""
+    """Whether *sock* is what clients reach by *path*: it listens, has that address, and the name still exists."""
     try:
         listens = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN) == 1
         return listens and sock.getsockname() == os.fspath(path) and path.is_socket()

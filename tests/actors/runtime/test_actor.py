@@ -47,7 +47,6 @@ OF_DATABASE = (
 
 @pytest.mark.parametrize("error", OF_DATABASE, ids=lambda error: type(error).__name__)
 def test_errors_of_the_database(error: Exception) -> None:
-    """Each kind that a connection raises is; a group is where all of it is."""
     assert _is_of_database(error)
     assert _is_of_database(ExceptionGroup("", [error, ExceptionGroup("", [error])]))
     assert not _is_of_database(ExceptionGroup("", [error, KeyError()]))
@@ -61,7 +60,6 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_a_reader_that_is_told_twice_is_nothing_to_tell(caplog: pytest.LogCaptureFixture) -> None:
-    """A socket that becomes readable while its reader gives up leaves no traceback in the log; another error does."""
     loop = asyncio.get_running_loop()
     before = loop.get_exception_handler()
     loop.set_exception_handler(hear_loop)
@@ -122,7 +120,6 @@ SAID: dict[HintEvent, tuple[Any, dict[str, object]]] = {
 
 
 def test_every_event_says_something() -> None:
-    """What is declared is complete; what says nothing is sent with an empty map."""
     assert HINT_DATA.keys() == set(HintEvent)
     assert hint("pause", HintEvent.READY, ReadyJobs()) == Hint("pause", "ready")
     for event in set(HintEvent) - SAID.keys():

@@ -41,13 +41,11 @@ def minutes(firing: Firing) -> tuple[int | None, int | None]:
 
 
 def test_on_time() -> None:
-    """What is due fires; the cursor goes to what was reckoned beforehand, and what follows is left for later."""
     found = firing_of(due(0.2, following_us=NOON_US + 5 * MINUTE_US, is_reckoned=True, revision=3))
     assert found == Firing(ID.bytes, NOON_US, NOON_US + 5 * MINUTE_US, NOON_US, None, 3)
 
 
 def test_what_was_not_reckoned_yet_is() -> None:
-    """Where the next occurrence is not known, or is known to be none, that counts."""
     assert minutes(firing_of(due(0.2))) == (0, 1)
     assert minutes(firing_of(due(0.2, is_reckoned=True))) == (0, None)
 
@@ -67,7 +65,6 @@ def test_an_every_knows_two_occurrences() -> None:
 
 
 def test_at_and_dense_ones() -> None:
-    """An ``at`` fires once, however late; a dense schedule whose turn took longer than its step goes on."""
     assert minutes(firing_of(due(7200.0, kind="at", at_us=NOON_US))) == (0, None)
     found = firing_of(due(0.35, kind="every", every_s=0.1, catch_up="skip"))
     assert found.occurrence_us == NOON_US + 300_000
@@ -75,7 +72,6 @@ def test_at_and_dense_ones() -> None:
 
 @pytest.mark.parametrize("rule", [{}, {"kind": "every", "every_s": 60.0}])
 def test_latest(rule: dict[str, Any]) -> None:
-    """Of many that were missed the newest fires, and the cursor is the next in the future."""
     for minute in (1, 5, 3000):
         found = firing_of(due(minute * 60 + 59.9, **rule))
         assert (minutes(found), found.passed) == ((minute, minute + 1), 1)
@@ -95,24 +91,7 @@ def test_skip(rule: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("rule", [{}, {"kind": "every", "every_s": 60.0}])
-def test_skip_leaves_what_its_jitter_puts_off(rule: dict[str, Any]) -> None:
-    """However late the cursor is, an occurrence whose own, jittered time is still to come is not passed over."""
-    for late_s in range(121, 1200, 7):
-        schedule = due(late_s, jitter_s=55.0, catch_up="skip", **rule)
-        found = firing_of(schedule)
-        assert found.next_us is not None
-        late_us = {
-            minute: schedule.now_us - jittered_us(ID.bytes, NOON_US + minute * MINUTE_US, 55.0)
-            for minute in range(late_s // 60 + 1)
-        }
-        newest = max(minute for minute, one_us in late_us.items() if one_us >= 0)
-        fires = newest if late_us[newest] <= GRACE_S * SECOND_US else None
-        assert minutes(found) == (fires, newest + 1)
-
-
-@pytest.mark.parametrize("rule", [{}, {"kind": "every", "every_s": 60.0}])
 def test_all(rule: dict[str, Any]) -> None:
-    """Each fires, oldest first; of more than the bound, only so many of the newest."""
     assert minutes(firing_of(due(300.0, **rule, catch_up="all"))) == (0, 1)
     last = MAX_CATCH_UP - 1
     bound = firing_of(due(last * 60 + 1, **rule, catch_up="all"))
@@ -197,7 +176,6 @@ def test_what_cannot_be_reckoned_says_why(rule: dict[str, Any], error: str) -> N
 
 @pytest.mark.parametrize("rule", [{}, {"kind": "every", "every_s": 60.0}], ids=["cron", "every"])
 def test_an_end_that_was_passed_while_everything_was_down(rule: dict[str, Any]) -> None:
-    """Nothing fires that lies behind it, and what was missed before it is made up for."""
     ended = {**rule, "ends_us": NOON_US + 5 * MINUTE_US}
     assert minutes(firing_of(due(7200.0, **ended))) == (5, None)
     assert minutes(firing_of(due(7200.0, catch_up="all", **ended))) == (0, 1)

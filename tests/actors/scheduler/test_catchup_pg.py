@@ -65,7 +65,6 @@ async def test_nothing_is_missed_under_all(store: Store, dsn: str, connection: S
 
 
 async def test_a_queue_lets_short_jobs_go_soon(store: Store, connection: Sql) -> None:
-    """The next look is near where one was just let go, and farther each time where none has ended."""
     schedule, _ = await missed(store, "queue")
     scheduler = Scheduler(store)
     await turn(scheduler)

@@ -10,10 +10,12 @@ must have become of each schedule is arithmetic, the same each time.
 from __future__ import annotations
 
 import contextlib
+import copy
+import functools
 import itertools
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
@@ -27,7 +29,7 @@ from pulse.errors import UnavailableError
 from pulse.job import CATCH_UPS, OVERLAPS
 from pulse.store.connections.pool import STATEMENT_DEADLINE_S, Pool, Target
 from pulse.store.operators.schedules import ScheduleStore
-from pulse.store.rows import Due, Fired, Firing, Level, NewSchedule, Work
+from pulse.store.rows import NewSchedule
 from pulse.store.store import Store
 from pulse_actors.runtime.actor import Turn
 from pulse_actors.scheduler.actor import Scheduler
@@ -36,8 +38,7 @@ from tests.support.store.helpers import NOW, TOPIC, Sql, at
 pytestmark = pytest.mark.heavy
 
 HOUR_S: Final = 3600.0
-BEFORE: Final = at(-10)
-MOMENTS: Final = (BEFORE, at(0.1), at(3 * HOUR_S + 10), at(4 * HOUR_S + 1))
+MOMENTS: Final = (at(-10), at(0.1), at(3 * HOUR_S + 10), at(4 * HOUR_S + 1))
 MOST_HELD: Final = 4  # of five occurrences the first does not wait
 KINDS: Final[dict[str, dict[str, Any]]] = {
     "at": {"kind": "at", "run_at": NOW},
@@ -111,25 +112,12 @@ class FailingPool(Pool):
         self._failpoint.end()
 
 
-class Clocked(ScheduleStore):
-    """The statements about schedules at a moment of the test's own."""
-
-    moment: datetime = BEFORE
-
-    async def due(self, limit: int, *, now: datetime | None = None) -> list[Due]:
-        return await super().due(limit, now=now or self.moment)
-
-    async def unreckoned(self, limit: int, *, now: datetime | None = None) -> list[Due]:
-        return await super().unreckoned(limit, now=now or self.moment)
-
-    async def work(self, *, now: datetime | None = None) -> Work:
-        return await super().work(now=now or self.moment)
-
-    async def fire(self, firings: Sequence[Firing], *, now: datetime | None = None) -> list[Fired]:
-        return await super().fire(firings, now=now or self.moment)
-
-    async def release(self, limit: int, *, now: datetime | None = None) -> list[Level]:
-        return await super().release(limit, now=now or self.moment)
+def at_moment(schedules: ScheduleStore, moment: datetime) -> ScheduleStore:
+    """The statements that ask for the time have this one."""
+    timed = copy.copy(schedules)
+    for name in ("due", "unreckoned", "work", "fire", "release"):
+        setattr(timed, name, functools.partial(getattr(schedules, name), now=moment))
+    return timed
 
 
 @dataclass(slots=True)
@@ -146,24 +134,21 @@ class History:
     connection: Sql
     is_gone: bool
     failpoint: Failpoint = field(default_factory=Failpoint)
-    overlaps: Sequence[str] = OVERLAPS
-    statements: type[Clocked] = Clocked
     schedules: dict[bytes, tuple[str, str, str]] = field(default_factory=dict)
 
     async def live(self) -> None:
         await self.connection.execute(FORGET)
         target = Target(self.dsn, "pulse-tests")
         store = Store(target)
-        for kind, catch_up, overlap in itertools.product(KINDS, CATCH_UPS, self.overlaps):
+        for kind, catch_up, overlap in itertools.product(KINDS, CATCH_UPS, OVERLAPS):
             words = {"next_run_at": NOW, **KINDS[kind], "catch_up": catch_up, "overlap": overlap}
             new = NewSchedule(uuid7().bytes, "n", args="{}", topic=TOPIC, **words)
             self.schedules[new.id] = (kind, catch_up, overlap)
             assert await ScheduleStore(FailingPool(target, self.connection, Failpoint(), None)).create(new)
         await self.connection.execute(UNKNOWN)
-        store.schedules = clocked = self.statements(
-            FailingPool(target, self.connection, self.failpoint, RUN if self.is_gone else None)
-        )
-        for clocked.moment in MOMENTS:
+        schedules = ScheduleStore(FailingPool(target, self.connection, self.failpoint, RUN if self.is_gone else None))
+        for moment in MOMENTS:
+            store.schedules = at_moment(schedules, moment)
             await self._turn(store)
         for _ in range(MOST_HELD + 1):
             await self.connection.execute(RUN)

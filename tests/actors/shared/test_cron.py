@@ -41,7 +41,6 @@ def next_of(cron: str, after: datetime, zone: str = "UTC") -> datetime:
 
 
 def day_of(cron: str, day: date, zone: str = BERLIN) -> list[str]:
-    """The local times of one day's occurrences, with their offset in hours."""
     local = ZoneInfo(zone)
     found: list[str] = []
     moment = datetime(day.year, day.month, day.day, tzinfo=local) - timedelta(seconds=1)
@@ -129,7 +128,6 @@ def test_many_times_that_exist_twice() -> None:
 
 
 def numbers(field: str, low: int, high: int) -> set[int]:
-    """What a cron field stands for."""
     found: set[int] = set()
     for part in field.split(","):
         span, _, step = part.partition("/")
@@ -208,7 +206,6 @@ def listed(values: set[int]) -> str:
 
 
 def field(low: int, high: int, *others: str) -> st.SearchStrategy[str]:
-    """A star, one of *others*, or a list of some values, but not of all."""
     some = st.sets(st.integers(low, high), min_size=1, max_size=high - low).map(listed)
     return st.one_of(st.just("*"), st.sampled_from(others), some)
 
@@ -230,7 +227,6 @@ expressions = st.builds(
 
 
 def walk(cron: str, zone: str, start: int, end: int, most: int) -> list[int]:
-    """The code's occurrences behind *start* and before *end*."""
     found: list[int] = []
     following = cron_after(cron, zone, start)
     while following is not None and following < end and len(found) < most:

@@ -32,7 +32,6 @@ SEEN: Final = DatabaseState(LINEAGE, "1", 1, NOW, 1, "here", 2, 1000, 5, 2, NOW,
 
 
 def seen(**changed: Any) -> DatabaseState:
-    """What a database says that knows all, with something else in it."""
     return DatabaseState(**{**{name: getattr(SEEN, name) for name in SEEN.__slots__}, **changed})
 
 
@@ -91,7 +90,6 @@ def test_a_notebook_keeps_what_it_is_given(tmp_path: Path) -> None:
 
 
 def test_two_processes_have_a_notebook_each(tmp_path: Path) -> None:
-    """Of the same database; whoever comes next has that of the one that has gone."""
     one, two = MemoryFile(tmp_path), MemoryFile(tmp_path)
     one.open(LINEAGE)
     one.keep(KNOWN)
@@ -114,7 +112,6 @@ def test_a_notebook_that_cannot_be_read(tmp_path: Path, text: bytes) -> None:
 
 
 def test_a_notebook_whose_disk_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What comes meanwhile is left to the thread that hangs, and that is said; the file is left to nobody before."""
     begun, goes_on = threading.Event(), threading.Event()
 
     def hang(_descriptor: int) -> None:
@@ -149,7 +146,6 @@ def test_a_notebook_whose_disk_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_a_notebook_that_cannot_be_written(tmp_path: Path) -> None:
-    """It says why, and goes on in memory; nobody is led to another file."""
     (tmp_path / "file").touch()
     book = MemoryFile(tmp_path / "file")
     assert book.open(LINEAGE).counter == 0
@@ -169,15 +165,9 @@ def test_the_newest_completions_are_kept() -> None:
     ids = [os.urandom(16) for _ in range(10)]
     ring = FinishedJobs(4)
     assert ring.ids() == []
-    ring.add(ids[:3])
-    assert set(ring.ids()) == {*ids[:3]}
-    ring.add(ids[3:6])
-    assert set(ring.ids()) == {*ids[2:6]}
-    ring.add([])
-    ring.add(ids[6:7])
-    assert set(ring.ids()) == {*ids[3:7]}
-    ring.add(ids)
-    assert set(ring.ids()) == {*ids[6:]}
+    for added, kept in ((ids[:3], ids[:3]), (ids[3:6], ids[2:6]), ([], ids[2:6]), (ids[6:7], ids[3:7]), (ids, ids[6:])):
+        ring.add(added)
+        assert set(ring.ids()) == {*kept}
     ring.add(ids[:1])
     assert set(ring.ids()) == {*ids[7:], ids[0]}
 
@@ -192,7 +182,6 @@ def test_timelines() -> None:
 
 
 def test_timelines_of_other_processes(tmp_path: Path) -> None:
-    """Of the same database; files that cannot be read, or do not tell which it was, say nothing."""
     known = [(4, "a:1/d"), (3, "a:1/d"), (9, "b:1/d"), (8, "")]
     books = [MemoryFile(tmp_path) for _ in known]
     for book, (newest, database) in zip(books, known, strict=True):
@@ -221,7 +210,6 @@ def test_timelines_of_other_processes(tmp_path: Path) -> None:
     ],
 )
 def test_each_host_by_itself(dsn: str, hosts: list[str]) -> None:
-    """With its own port, and all else as it was."""
     assert hosts_of(dsn) == hosts
 
 

@@ -45,7 +45,6 @@ async def expires_at(connection: Sql, identity: bytes) -> object:
 async def test_what_has_expired_is_not_claimed(
     store: Store, connection: Sql, status: str, levels: list[tuple[str, int, float | None]] | None
 ) -> None:
-    """Not from that very moment on, whether or not somebody has swept; one that still has time is."""
     for _ in range(20):
         await forge(connection, status, expires_at=at(5))
     good = await forge(connection, status, next_run_at=at(1), expires_at=at(5.001))
@@ -72,11 +71,8 @@ async def test_what_expires_while_a_claim_waits(
         await holder.execute("BEGIN; LOCK TABLE pulse.jobs IN EXCLUSIVE MODE")
         claiming = asyncio.create_task(store.claim([TOPIC], [WORKER], [0] * 9, LEASE_S, levels=levels, ageing_s=ageing))
         await until_blocked(connection, by=holder.get_server_pid())
-
-        await until_async(
-            lambda: connection.fetchval("SELECT min(expires_at) < clock_timestamp() FROM pulse.jobs"),
-            "its time is over",
-        )
+        is_over = "SELECT min(expires_at) < clock_timestamp() FROM pulse.jobs"
+        await until_async(lambda: connection.fetchval(is_over), "its time is over")
     finally:
         await holder.close()
     assert [row["started_at"] < row["expires_at"] for row in await _claimed(connection, await claiming)] == [True]
@@ -84,7 +80,6 @@ async def test_what_expires_while_a_claim_waits(
 
 @pytest.mark.parametrize("ageing", [None, {TOPIC: 1.0}], ids=["strict", "ageing"])
 async def test_what_expires_while_a_claim_works(store: Store, connection: Sql, ageing: dict[str, float] | None) -> None:
-    """Jobs whose times run out one after the other, within milliseconds: each starts before its time or not at all."""
     await connection.execute(
         """INSERT INTO pulse.jobs (id, name, topic, args, max_attempts, timeout_s, expires_at)
            SELECT gen_random_uuid(), 'n', $1, '{}', 1, 1, now() + n * interval '1 millisecond'
@@ -103,7 +98,6 @@ async def _claimed(connection: Sql, claims: list[Claim]) -> list[Any]:
 
 
 async def test_who_expires(store: Store, connection: Sql) -> None:
-    """Jobs that wait and whose time is over, in whatever topic, paused or not, due or not; no other."""
     made = {
         (status, seconds): await forge(connection, status, expires_at=at(seconds), next_run_at=at(100))
         for status in STATUSES
@@ -133,13 +127,8 @@ async def test_what_an_expired_job_says(store: Store, connection: Sql) -> None:
     assert (row["attempts"], row["uncharged"], row["progress"]) == (1, 0, "1")
     for identity, error in ((fresh, text), (failed, row["last_error"])):
         (one,) = await history(connection, identity)
-        assert (one["attempt"], one["outcome"], one["worker"], one["ended_at"], one["error"]) == (
-            0,
-            "expired",
-            None,
-            at(6),
-            error,
-        )
+        found = {name: one[name] for name in ("attempt", "outcome", "worker", "ended_at", "error")}
+        assert [*found.values()] == [0, "expired", None, at(6), error]
 
 
 async def test_some_at_a_time(store: Store, connection: Sql) -> None:
@@ -171,7 +160,6 @@ async def test_what_runs_may_finish_but_not_start_again(store: Store, connection
 
 @pytest.mark.parametrize(("now", "left"), [(at(4), at(5)), (at(5), None)])
 async def test_a_retry_drops_an_expiry_that_is_over(store: Store, connection: Sql, now: Any, left: object) -> None:
-    """Whoever retries what has expired wants it to run; a time that is still to come stays."""
     identity = await forge(connection, "CANCELED", expires_at=at(5))
     await store.retry([identity], now=now)
     assert await expires_at(connection, identity) == left
@@ -181,7 +169,6 @@ async def test_a_retry_drops_an_expiry_that_is_over(store: Store, connection: Sq
 
 @pytest.mark.parametrize("again", [False, True])
 async def test_submit(store: Store, connection: Sql, again: bool) -> None:
-    """As a time, or reckoned from the database's now; a submit that is repeated does not move it."""
     absolute, relative, never = job(expires_at=at(7).timestamp()), job(expires_in_s=2.5, delay_s=1.0), job()
     jobs = [absolute, relative, never]
     submit = store.submit_again if again else store.submit
@@ -193,7 +180,6 @@ async def test_submit(store: Store, connection: Sql, again: bool) -> None:
 
 
 async def test_submit_by_sql(connection: Sql) -> None:
-    """Both functions know both ways; one that is over already is taken as it is: a repeated submit must be."""
     one = await connection.fetchval(
         "SELECT pulse.submit(name => 'n', expires_at => '2030-01-01T00:00:09Z', run_at => '2030-01-01')"
     )

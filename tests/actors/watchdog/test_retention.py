@@ -40,7 +40,6 @@ def end(gone: int = 0, last: int | None = None, first_left: int | None = None) -
 
 
 def test_it_goes_on_behind_what_it_has_seen() -> None:
-    """Window by window, then from the first job that had to stay."""
     walk = Walk(60.0)
     assert walk.at == FIRST
     walk.took(full(WINDOW, 100), 0.0, 0.0, WALL_S)
@@ -76,7 +75,6 @@ def test_now_and_then_it_begins_at_the_start(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_who_is_not_alone_waits() -> None:
-    """And begins anew: what the other one does is not known."""
     walk = Walk(60.0)
     walk.took(full(0, 100, 50), 0.0, 0.0, WALL_S)
     assert walk.took(Forgotten(False, 0, 0, None, None), 0.0, 1.0, WALL_S) == OTHERS_S

@@ -37,7 +37,6 @@ async def ids(connection: Sql) -> set[bytes]:
 
 
 async def test_a_job_goes_when_its_time_is_over(store: Store, connection: Sql) -> None:
-    """Completed and canceled ones after one time, dead letters after another; not at the very moment, but after it."""
     made = {
         (status, age): await forge(connection, status, completed_at=at(-age))
         for status in ENDED
@@ -160,7 +159,6 @@ async def test_a_success_of_what_had_expired(store: Store, connection: Sql) -> N
 
 @pytest.mark.usefixtures("own_database")
 async def test_a_stale_success_deletes_nothing(store: Store, connection: Sql) -> None:
-    """Another attempt, another holder, another status: the job stays."""
     running = await forge(connection, "RUNNING", attempts=5)
     for attempt, worker in ((4, WORKER), (6, WORKER), (5, OTHER)):
         assert await store.complete([Completion(running, attempt, worker, None)], keep=False) == set()

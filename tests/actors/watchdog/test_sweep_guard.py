@@ -21,7 +21,6 @@ def reading(at_s: float, *, took_s: float = 0.0, ahead_s: float = 0.0) -> Readin
 
 
 def test_sweeps_in_step_are_believed() -> None:
-    """From the second look at the clock on, as long as there is no gap."""
     one = guard()
     assert one.doubt(0.0, reading(5.0)) is None
     assert not one.may_reap(5.0)

@@ -93,7 +93,6 @@ def test_a_coroutine_is_not_a_result() -> None:
 
 @pytest.mark.parametrize("error", [Discard("why"), RetryAfter(3, "why"), ValueError("why")])
 def test_a_group_of_one_is_that_one(error: Exception) -> None:
-    """What a nursery or task group wraps is seen through, however often."""
     wrapped = ExceptionGroup("a", [ExceptionGroup("b", [error])])
     assert classify(wrapped) == classify(error)
 
@@ -233,7 +232,6 @@ def _fails(_error: BaseException, _tries: int) -> float:
 
 @pytest.mark.parametrize("wrong", [lambda _error, _tries: -1, lambda _error, _tries: "soon", _fails])
 def test_a_function_that_is_wrong(wrong: Any) -> None:
-    """The attempt fails as usual, and its error tells of the function, too."""
     outcome, text = ends(wrong, KeyError("x"))
     assert outcome == "error"
     assert text.startswith("KeyError: 'x'")

@@ -82,7 +82,6 @@ def test_a_span_ends_as_its_attempt(
 @pytest.mark.usefixtures("clean_context")
 @pytest.mark.parametrize("traceparent", [None, 5, "nonsense", "00-" + "0" * 32 + "-" + "0" * 16 + "-01"])
 def test_what_is_no_parent_is_none(spans: Spans, exporter: InMemorySpanExporter, traceparent: object) -> None:
-    """A job without a readable one begins a trace."""
     spans.end(spans.begin(_job(traceparent=traceparent)), RELEASED)
     assert exporter.get_finished_spans()[0].parent is None
 

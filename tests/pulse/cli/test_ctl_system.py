@@ -207,7 +207,6 @@ class TestOutput:
         assert len({frozenset(row) for row in document["topics"]}) == 1
 
     def test_a_list_that_is_watched(self, directory: Path) -> None:
-        """It goes on while the server is away, says so, and shows what there is as soon as it is back."""
         script = {"jobs.list": {"jobs": [answers.job()], "next": None}}
         command = [*PULSE, "ctl", "--timeout", "0.2", "jobs", "list", "--watch", "0.1"]
         with (
@@ -363,7 +362,6 @@ class TestExitCodes:
         assert "Commands:" in done.err
 
     def test_a_closed_pipe_is_quiet(self, directory: Path) -> None:
-        """`pulse … | head -1` shows one line and no error, however much there was to show."""
         page = {"jobs": [answers.job(last_error="x" * 200)] * 1000, "next": None}
         command = f"{shlex.join(PULSE)} ctl jobs list | head -1"
         with FakeDispatcher(directory, {"jobs.list": page}):

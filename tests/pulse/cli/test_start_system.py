@@ -15,6 +15,7 @@ from tests.support.commandline.cli import environment, pulse, run
 pytestmark = [pytest.mark.process, pytest.mark.timed]
 
 HERE = Path(tempfile.gettempdir())
+LOOPS = {"anyio", "asyncio", "asyncpg", "trio", "structlog", "rich", "ssl"}
 CTL = {
     *("actors", "audit", "dispatch", "drain", "jobs", "login", "logout", "logs", "ping", "schedules", "status"),
     *("submit", "top", "topics", "workers"),
@@ -22,25 +23,21 @@ CTL = {
 
 
 class TestStart:
-    HEAVY = ("anyio", "asyncio", "asyncpg", "trio", "structlog", "rich", "msgspec", "msgpack")
-
-    @pytest.mark.parametrize("line", ["--help", "ctl --help", "--version"])
-    def test_help_imports_nothing_heavy(self, line: str) -> None:
-        command = [sys.executable, "-X", "importtime", "-m", "pulse.cli.main"]
-        done = pulse(HERE, line, command=command)
-        imported = {name.rpartition("|")[2].strip().partition(".")[0] for name in done.err.splitlines()}
-        assert done.code == 0
-        assert "click" in imported
-        assert not imported & set(self.HEAVY)
-
-    @pytest.mark.parametrize("line", ["ctl status", "ctl logs", "ctl jobs list", "doctor --help"])
-    def test_a_question_imports_no_event_loop(self, line: str) -> None:
-        """What asks the server once needs the wire and nothing else; rich is for terminals alone."""
+    @pytest.mark.parametrize(
+        ("line", "code", "unwanted"),
+        [
+            *((line, 0, LOOPS | {"msgspec", "msgpack"}) for line in ("--help", "ctl --help", "--version")),
+            *((line, 3, LOOPS | {"importlib.metadata"}) for line in ("ctl status", "ctl logs", "ctl jobs list")),
+            ("doctor --help", 0, LOOPS | {"importlib.metadata"}),
+        ],
+    )
+    def test_only_what_is_needed_is_imported(self, line: str, code: int, unwanted: set[str]) -> None:
+        """Help lists commands and imports none; a question needs the wire; rich is for terminals alone."""
         done = pulse(HERE, line, command=[sys.executable, "-X", "importtime", "-m", "pulse.cli.main"])
-        imported = {name.rpartition("|")[2].strip().partition(".")[0] for name in done.err.splitlines()}
-        assert done.code == (0 if "help" in line else 3)
-        assert not imported & {"anyio", "asyncio", "asyncpg", "trio", "structlog", "rich", "ssl"}
-        assert "importlib.metadata" not in done.err
+        imported = {name.rpartition("|")[2].strip() for name in done.err.splitlines()}
+        assert done.code == code
+        assert "click" in imported
+        assert not imported & unwanted
 
     def test_help_is_fast(self) -> None:
         """The whole process takes less than 150 ms of the processor; the best of several, since others use it too."""

@@ -26,6 +26,7 @@ from pulse.errors import (
     UnauthorizedError,
 )
 from pulse.protocol import encode
+from tests.support.commandline import cli_answers as answers
 from tests.support.servers.fake_dispatcher import Body, FakeDispatcher, RuntimeDir
 from tests.support.servers.fake_server import FakeServer
 
@@ -70,6 +71,20 @@ def using(
     return anyio.run(run, backend=flavor)
 
 
+def failing(flavor: str, error: type[Exception], said: str, step: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """The step, which must fail so."""
+
+    async def ask(client: Any) -> None:
+        with pytest.raises(error, match=said):
+            await step(client)
+
+    def call(client: Any) -> None:
+        with pytest.raises(error, match=said):
+            step(client)
+
+    return call if flavor == "blocking" else ask
+
+
 def ids_of(body: Body) -> Body:
     jobs: Any = body["jobs"]
     return {"ids": [one["id"] for one in jobs]}
@@ -100,6 +115,19 @@ def test_submit(flavor: str, directory: Path) -> None:
         assert two["id"] == JOB.bytes
 
 
+def test_a_name_that_nobody_handles(flavor: str, directory: Path) -> None:
+    """The job has its id, and the caller is warned at its own line."""
+    unhandled = [("sned_mail", "mail", ["send_mail"]), ("x", "mail", [])]
+    script = {"submit": lambda body: {**ids_of(body), "unhandled": unhandled}}
+    with FakeDispatcher(directory, script) as server, pytest.warns(pulse.UnhandledNameWarning) as warned:
+        (job,) = using(flavor, server.path, lambda client: client.submit("sned_mail", id=JOB))
+    assert job == JOB
+    first, second = [str(one.message) for one in warned]
+    assert first.startswith("no worker that serves topic mail has a handler named sned_mail; similar: send_mail. ")
+    assert second.startswith("no worker that serves topic mail has a handler named x. ")
+    assert {one.filename for one in warned} == {__file__}
+
+
 def test_a_submit_whose_answer_was_lost_is_repeated(flavor: str, directory: Path) -> None:
     with FakeDispatcher(directory, {"submit": ids_of}, hang_up=frozenset({"submit"})) as server:
         (job_id,) = using(flavor, server.path, lambda client: client.submit("a"))
@@ -109,7 +137,6 @@ def test_a_submit_whose_answer_was_lost_is_repeated(flavor: str, directory: Path
 
 
 def test_a_cancel_whose_answer_was_lost_is_not(flavor: str, directory: Path) -> None:
-    """What must not be done twice is not asked twice: the error says that it may have been done."""
     with (
         FakeDispatcher(directory, hang_up=frozenset({"jobs.cancel"})) as server,
         pytest.raises(NobodyAnswersError, match=r"jobs\.cancel: .* may or may not have been done"),
@@ -167,95 +194,65 @@ def test_wait_ends_in_time(flavor: str, directory: Path) -> None:
 def test_refusals_are_errors(flavor: str, directory: Path, error: Any, step: Callable[[Any], Any]) -> None:
     script: dict[str, Any] = {"jobs.get": error, "submit": error, "schedules.create": error, "ping": {}}
     with FakeDispatcher(directory, script) as server:
-
-        def refused(client: Any) -> Any:
-            if flavor == "blocking":
-                with pytest.raises(type(error), match=error.message):
-                    step(client)
-                return None
-
-            async def ask() -> None:
-                with pytest.raises(type(error), match=error.message):
-                    await step(client)
-
-            return ask()
-
+        refused = failing(flavor, type(error), error.message, step)
         using(flavor, server.path, refused, lambda client: client.ping())
+
+
+TOPIC = {"topic": "t", "policy": {}, "handlers": []}
+CALLS: dict[str, Callable[[Any], Any]] = {
+    "jobs.list": lambda client: client.jobs(status="PENDING", limit=5),
+    "jobs.get": lambda client: client.get(str(JOB)),
+    "jobs.cancel": lambda client: client.cancel(JOB),
+    "jobs.retry": lambda client: client.retry(JOB),
+    "jobs.why": lambda client: client.why(JOB),
+    "jobs.stack": lambda client: client.stack(JOB),
+    "schedules.create": lambda client: client.schedules_create(resize, {"path": "a"}, every_s=5),
+    "schedules.get": lambda client: client.schedules_get(JOB),
+    "schedules.list": lambda client: client.schedules_list(),
+    "schedules.update": lambda client: client.schedules_update(JOB, cron="@daily", name=resize, args={"b": 1}),
+    "schedules.pause": lambda client: client.schedules_pause(JOB),
+    "schedules.resume": lambda client: client.schedules_resume(JOB),
+    "schedules.trigger": lambda client: client.schedules_trigger(JOB),
+    "schedules.preview": lambda client: client.schedules_preview(JOB, 1),
+    "schedules.delete": lambda client: client.schedules_delete(JOB),
+    "dispatch.pause": lambda client: client.pause("t", "x", for_s=5.0),
+    "dispatch.resume": lambda client: client.resume("t"),
+    "dispatch.status": lambda client: client.dispatch_status(),
+    "topics.list": lambda client: client.topics_list(),
+    "topics.get": lambda client: client.topics_get("t"),
+    "topics.set": lambda client: client.topics_set("t", backoff="fixed:1", timeout_s=None),
+    "topics.unset": lambda client: client.topics_unset("t", "backoff"),
+    "workers.list": lambda client: client.workers(),
+    "status": lambda client: client.status(),
+    "ping": lambda client: client.request("ping", {}),
+}
 
 
 def test_everything_that_can_be_asked(flavor: str, directory: Path) -> None:
     paused = {"code": "paused", "text": "It is paused.", "advice": "resume", "details": {"last_job_id": JOB.bytes}}
-    why = {"id": JOB.bytes, "name": "a", "topic": "t", "status": "PENDING", "reasons": [paused]}
-    schedule = {"id": JOB.bytes, "name": "a", "kind": "every", "every_s": 5.0, "args": "{}"}
     script: dict[str, Any] = {
-        "jobs.list": {"jobs": [row("PENDING")["job"]], "next": "c"},
-        "jobs.get": row("PENDING"),
-        "jobs.cancel": {"done": [JOB.bytes], "refused": []},
+        **answers.dispatcher(),
         "jobs.retry": {"done": [], "refused": [[JOB.bytes, "conflict"]]},
-        "jobs.why": why,
-        "jobs.stack": {"worker": "w", "pid": 7, "attempt": 2, "stack": "File"},
-        "schedules.create": {"schedule": schedule},
-        "schedules.get": {"schedule": schedule},
-        "schedules.list": {"schedules": [schedule], "next": None},
-        "schedules.update": {"schedule": schedule},
-        "schedules.pause": {"schedule": {**schedule, "paused": True, "jitter_s": 2.0, "undeclared_at": 5.0}},
-        "schedules.resume": {"schedule": schedule},
-        "schedules.trigger": {"id": JOB.bytes},
-        "schedules.preview": {"times": [1711845000.0], "timezone": "Europe/Berlin"},
-        "schedules.delete": {},
-        "dispatch.pause": {"paused": True, "reason": "x", "topics": []},
-        "dispatch.resume": {"paused": False, "reason": None, "topics": []},
-        "dispatch.status": {"paused": False, "reason": None, "topics": []},
-        "topics.list": {"topics": [{"topic": "t"}], "next": None},
-        "topics.get": {"topic": {"topic": "t", "policy": {}, "handlers": []}},
-        "topics.set": {"topic": {"topic": "t", "policy": {}, "handlers": []}},
-        "topics.unset": {"topic": {"topic": "t", "policy": {}, "handlers": []}},
-        "workers.list": {"workers": [{"identity": "w", "running": [[JOB.bytes, 1]]}]},
-        "status": {"jobs": None},
+        "jobs.why": {"id": JOB.bytes, "name": "a", "topic": "t", "status": "PENDING", "reasons": [paused]},
+        "schedules.pause": {"schedule": {"id": JOB.bytes, "name": "a", "kind": "every", "args": "{}", "paused": True}},
+        **{f"topics.{verb}": {"topic": TOPIC} for verb in ("get", "set", "unset")},
         "ping": {},
     }
     with FakeDispatcher(directory, script) as server:
-        found = using(
-            flavor,
-            server.path,
-            lambda client: client.jobs(status="PENDING", limit=5),
-            lambda client: client.get(str(JOB)),
-            lambda client: client.cancel(JOB),
-            lambda client: client.retry(JOB),
-            lambda client: client.why(JOB),
-            lambda client: client.stack(JOB),
-            lambda client: client.schedules_create(resize, {"path": "a"}, every_s=5),
-            lambda client: client.schedules_get(JOB),
-            lambda client: client.schedules_list(),
-            lambda client: client.schedules_update(JOB, cron="@daily", name=resize, args={"b": 1}),
-            lambda client: client.schedules_pause(JOB),
-            lambda client: client.schedules_resume(JOB),
-            lambda client: client.schedules_trigger(JOB),
-            lambda client: client.schedules_preview(JOB, 1),
-            lambda client: client.schedules_delete(JOB),
-            lambda client: client.pause("t", "x", for_s=5.0),
-            lambda client: client.resume("t"),
-            lambda client: client.dispatch_status(),
-            lambda client: client.topics_list(),
-            lambda client: client.topics_get("t"),
-            lambda client: client.topics_set("t", backoff="fixed:1", timeout_s=None),
-            lambda client: client.topics_unset("t", "backoff"),
-            lambda client: client.workers(),
-            lambda client: client.status(),
-            lambda client: client.ping(),
-            lambda client: client.request("ping", {}),
-        )
-        assert [asked.kind for asked in server.asked] == [*script, "ping"]
-    assert found[0].next == "c"  # type: ignore[attr-defined]
-    assert found[2:4] == [pulse.Changed((JOB,), ()), pulse.Changed((), ((JOB, "conflict"),))]
+        found: dict[str, Any] = dict(zip(CALLS, using(flavor, server.path, *CALLS.values()), strict=True))
+        assert [asked.kind for asked in server.asked] == [*CALLS]
+    assert found["jobs.list"].next == "abc"
+    assert found["jobs.cancel"] == pulse.Changed((JOB,), ())
+    assert found["jobs.retry"] == pulse.Changed((), ((JOB, "conflict"),))
     reason = pulse.Reason("paused", "It is paused.", "resume", {"last_job_id": str(JOB)})
-    assert found[4] == pulse.Why(JOB, "a", "t", pulse.Status.PENDING, (reason,))
-    assert found[5] == pulse.Stack("w", 7, 2, "File")
-    assert found[10].paused  # type: ignore[attr-defined]
-    assert (found[12], [str(one) for one in found[13]]) == (JOB, ["2024-03-31 01:30:00+01:00"])  # type: ignore[attr-defined]
-    assert found[19:22] == [{"topic": "t", "policy": {}, "handlers": []}] * 3
-    assert found[22] == [{"identity": "w", "running": [[str(JOB), 1]]}]
-    assert found[25] == {}
+    assert found["jobs.why"] == pulse.Why(JOB, "a", "t", pulse.Status.PENDING, (reason,))
+    assert found["jobs.stack"] == pulse.Stack("h/b/1/7.8/w", 7, 2, 'File "a.py", line 3 in crunch\n')
+    assert found["schedules.pause"].paused
+    assert found["schedules.trigger"] == answers.JOB_ID
+    assert str(found["schedules.preview"][0]) == "2024-03-30 02:30:00+01:00"
+    assert [found[f"topics.{verb}"] for verb in ("get", "set", "unset")] == [TOPIC] * 3
+    assert found["workers.list"][0]["running"] == [str(answers.JOB_ID)]
+    assert found["ping"] == {}
 
 
 def test_nobody_is_there(flavor: str, directory: Path) -> None:
@@ -265,7 +262,6 @@ def test_nobody_is_there(flavor: str, directory: Path) -> None:
 
 
 def test_where_clients_look(flavor: str, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a socket it is looked for; the first that accepts is taken, stale ones are passed over."""
     stale = directory / "stale"
     stale.mkdir(0o700)
     with socket.socket(socket.AF_UNIX) as listener:
@@ -306,19 +302,8 @@ def test_a_server_that_says_nothing(flavor: str, directory: Path) -> None:
 
 def test_an_answer_that_does_not_come(flavor: str, directory: Path) -> None:
     with FakeDispatcher(directory, {"ping": {}}) as server:
-
-        def overdue(client: Any) -> Any:
-            if flavor == "blocking":
-                with pytest.raises(NobodyAnswersError, match=r"status: no answer within 0\.2 s"):
-                    client.status()
-                return None
-
-            async def ask() -> None:
-                with pytest.raises(NobodyAnswersError, match=r"status: no answer within 0\.2 s"):
-                    await client.status()
-
-            return ask()
-
+        said = r"status: no answer within 0\.2 s"
+        overdue = failing(flavor, NobodyAnswersError, said, lambda client: client.status())
         using(flavor, server.path, overdue, lambda client: client.ping(), timeout_s=0.2)
 
 
@@ -335,7 +320,6 @@ def test_too_large_is_not_sent(flavor: str) -> None:
 
 
 def test_credentials_and_refusal(flavor: str) -> None:
-    """User and password go with hello; a server that does not want them is not asked again."""
     with FakeServer() as server:
         server.refuse_hello = ("unauthorized", "wrong password")
         with pytest.raises(UnauthorizedError, match="wrong password"):

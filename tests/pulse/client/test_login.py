@@ -21,7 +21,6 @@ SAVED: Final = Saved("tls://host:1", Login("ann", "pass", Path("/ca.pem")))
 
 
 def test_what_is_saved_comes_back(tmp_path: Path) -> None:
-    """All of it, from a file and a directory that are for their owner alone, below either place."""
     for env in ({"HOME": str(tmp_path / "home")}, {"XDG_CONFIG_HOME": str(tmp_path / "xdg"), "HOME": "/nonexistent"}):
         assert logged_in(env) is None
         path = save(env, SAVED)

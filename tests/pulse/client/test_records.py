@@ -130,7 +130,6 @@ def test_refusals_keep_their_code(code: str, kind: type[RefusedError]) -> None:
 
 
 def test_a_welcome_of_another_version() -> None:
-    """A server of another version is said to be one; only ok and error answer a request."""
     body = {"protocol": 2, "server": "x", "heartbeat_s": 1.0, "lease_s": 3.0, "max_frame_bytes": 1000}
     with pytest.raises(ProtocolError, match="version 2") as caught:
         requests.welcome_of(only(encode("welcome", 0, body)))

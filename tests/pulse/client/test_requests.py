@@ -225,7 +225,6 @@ def test_the_question() -> None:
 
 
 def test_the_answer() -> None:
-    """Reasons in the server's order, with what it says; what a newer server adds is ignored."""
     told = records.why(BODY)
     assert told == records.Why(
         JOB,

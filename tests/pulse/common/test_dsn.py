@@ -81,7 +81,6 @@ def test_any_text_can_be_shown(text: str) -> None:
     ],
 )
 def test_which_database_it_is(dsn: str, database: str) -> None:
-    """Hosts, ports and name, the same for every way to write them; neither user nor password."""
     assert database_of(dsn) == database
 
 
@@ -130,7 +129,3 @@ def test_they_are_random() -> None:
     assert len(set(made)) == len(made)
     for bit in range(62):
         assert {value >> bit & 1 for value in made} == {0, 1}
-
-
-def test_none() -> None:
-    assert ids.uuid7s(0) == []

@@ -88,6 +88,8 @@ def ask_about_jobs(whole: Whole, heard: Heard) -> None:
         {"id": waiting, "name": "mark", "topic": "lonely", "delay_s": 600.0},
     ]
     assert ask("submit", jobs=jobs) == {"ids": [running, failing, waiting]}
+    unhandled = {"id": uuid.uuid4().bytes, "name": "nobody's", "delay_s": 600.0}
+    assert ask("submit", jobs=[unhandled])["unhandled"] == [["nobody's", "default", []]]
     whole.wait_entry(uuid.UUID(bytes=running))
     until(lambda: ask("jobs.get", id=failing)["job"]["status"] == "DEAD_LETTERED", "it fails")
     assert ask("jobs.get", id=failing)["job"]["history"]

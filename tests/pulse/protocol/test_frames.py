@@ -65,7 +65,6 @@ def test_what_is_sent_arrives(kind: str, request: int | None, body: dict[str, ob
 
 @given(st.lists(st.tuples(requests, bodies), min_size=1, max_size=4))
 def test_cut_at_every_place(sent: list[tuple[int | None, dict[str, object]]]) -> None:
-    """Wherever the stream is cut in two, the same frames come out in the same order."""
     data = b"".join(encode("kind", request, body) for request, body in sent)
     for cut in range(len(data) + 1):
         reader = FrameReader()
@@ -90,7 +89,6 @@ def test_cut_at_every_place(sent: list[tuple[int | None, dict[str, object]]]) ->
     (framed(b"\x93\xa1k\x01" + b"\x91" * 100_000 + b"\x80"), "bad_request"),
 ])  # fmt: skip
 def test_a_broken_frame_is_one_error(data: bytes, code: str) -> None:
-    """Whatever is wrong with it, the error is a ProtocolError without number, and nothing is read behind it."""
     reader = FrameReader()
     good = encode("ping", 1, {})
     with pytest.raises(BrokenStreamError) as caught:
@@ -103,7 +101,6 @@ def test_a_broken_frame_is_one_error(data: bytes, code: str) -> None:
 
 
 def test_the_limit_comes_before_the_memory() -> None:
-    """A frame that is announced too long is refused on its length, before a byte of it is kept."""
     reader = FrameReader(max_frame_bytes=100)
     tracemalloc.start()
     try:

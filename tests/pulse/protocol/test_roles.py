@@ -88,7 +88,6 @@ class TestGrants:
         assert caught.value.message == message
 
     def test_groups_come_from_the_kernel(self) -> None:
-        """All of the process: its own and the supplementary ones."""
         ours, theirs = socket.socketpair()
         with ours, theirs:
             assert groups_of(ours) == {os.getegid(), *os.getgroups()}
@@ -107,7 +106,6 @@ class TestRefused:
 
 class TestConceal:
     def test_contents_go_and_that_is_said(self) -> None:
-        """Of jobs, schedules and histories; nothing else is touched."""
         job = {
             "id": b"1",
             "args": "{}",

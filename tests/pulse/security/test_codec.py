@@ -153,7 +153,6 @@ def test_where_keys_come_from(tmp_path: Path) -> None:
 
 
 def test_what_a_client_sends() -> None:
-    """Args of jobs and schedules go out in envelopes, each for its handler; without a codec as they are."""
     codec = Reversed()
     made = seal_request(codec, submit([{"name": "a", "args": {"card": SECRET}}, {"name": "b"}]))
     jobs: Any = made.body["jobs"]
@@ -179,7 +178,6 @@ def _job(sealed: Any) -> Job:
 
 
 def test_what_a_client_reads() -> None:
-    """Args and results of jobs and schedules are opened; what cannot be read stays in its envelope."""
     codec = Reversed()
     mine, foreign = json_text.loads(seal(codec, "n", "[1]")), {"$pulse": "other", "data": "x"}
     for sealed, wanted in ((mine, [1]), (foreign, foreign), (None, None), ({"a": 1}, {"a": 1})):

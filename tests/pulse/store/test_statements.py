@@ -13,7 +13,8 @@ import pytest
 import pulse.store
 from pulse.job import TRANSITIONS, Status
 from pulse.store.statements import STATEMENTS, Statement, parse
-from tests.mutants import sql_operators, tabled
+from tests.mutants import sql_operators
+from tests.mutants.tables import tabled
 from tests.support.checking.every import every
 
 LEGAL: Final = {(source.value, target.value) for source, targets in TRANSITIONS.items() for target in targets}

@@ -113,7 +113,6 @@ class TestBothSides:
 
     @pytest.mark.parametrize("mode", [0o700, 0o755])
     def test_private(self, check: Check, place: Path, mode: int, *, named: bool) -> None:
-        """A directory of one's own is accepted; others may look: the sockets in it have modes of their own."""
         place.chmod(mode)
         check(place, named=named)
 
@@ -135,7 +134,6 @@ class TestBothSides:
 
     @pytest.mark.parametrize("mode", [0o702, 0o777, 0o1777])
     def test_writable_by_others(self, check: Check, place: Path, mode: int, *, named: bool) -> None:
-        """A directory that others may write to is refused, sticky or not; its mode is left as it is."""
         place.chmod(mode)
         with pytest.raises(PathError, match=rf"writable by others \(mode {mode:04o}\)"):
             check(place, named=named)
@@ -144,7 +142,6 @@ class TestBothSides:
 
 class TestNamed:
     def test_foreign_owner(self, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Another user's directory is refused unless it was named; root's needs no naming."""
         with belonging_to_another(place, monkeypatch):
             with pytest.raises(PathError, match="belongs to user"):
                 check_client_dir(place, named=False)

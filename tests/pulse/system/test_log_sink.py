@@ -121,7 +121,6 @@ def test_nobody_reads(make: Make, ends: tuple[int, Reader]) -> None:
 
 
 def test_a_slow_reader_loses_nothing(make: Make, ends: tuple[int, Reader]) -> None:
-    """What is more than a pipe holds, and a line longer than all that waits, comes in order and whole."""
     fd, reader = ends
     sink = make(fd)
     lines = [b"%d\n" % number for number in range(2000)]
@@ -137,7 +136,6 @@ def test_a_slow_reader_loses_nothing(make: Make, ends: tuple[int, Reader]) -> No
 
 
 def test_who_writes_fast_waits_for_who_reads_fast(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reader that lives loses nothing, however much is written in one go."""
     monkeypatch.setattr(log_sink, "_PATIENCE_S", DEADLINE_S)  # it shares a busy machine, and the interpreter
     read, write = os.pipe()
     reader, sink = Reader(read), make(write)
@@ -164,7 +162,6 @@ def test_lines_of_threads_are_whole(make: Make, ends: tuple[int, Reader]) -> Non
 
 
 def test_nobody_ever_reads_again(make: Make) -> None:
-    """A pipe without a reader costs the lines, and a full device too."""
     read, write = os.pipe()
     sink = make(write)
     os.close(read)
@@ -266,7 +263,6 @@ def test_who_runs_handlers_writes_files_itself(tmp_path: Path) -> None:
 
 
 def test_the_line_with_the_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is no handler's, whichever logs at that moment; where it cannot be made, nobody fails."""
     for name in ("stdout", "stderr"):
         monkeypatch.setattr(sys, name, io.TextIOWrapper(io.BytesIO()))
     before, job = structlog.get_config(), logs.LOGGED.set(JOB)
@@ -290,7 +286,6 @@ def test_the_line_with_the_count(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_terminal(make: Make) -> None:
-    """One that is held (Ctrl-S) holds nobody up; it is still a terminal."""
     main, terminal = pty.openpty()
     sink = make(terminal)
     stream = io.TextIOWrapper(sink, line_buffering=True)

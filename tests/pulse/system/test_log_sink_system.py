@@ -43,7 +43,6 @@ def test_last_words(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("early", ["", "log.info('early')"])
 def test_the_last_phase(early: str, tmp_path: Path) -> None:
-    """What is logged when threads run no more is in the file, whether there was a thread or not."""
     code = f"""
 class Late:
     log, is_finalizing = structlog.get_logger().bind(), sys.is_finalizing
@@ -59,7 +58,6 @@ late = Late()
 
 
 def test_who_ends_has_a_second_for_what_waits(tmp_path: Path) -> None:
-    """A reader that is late gets all of it; where there is none, the process ends all the same."""
     code = """
 from pulse.system import log_sink
 log_sink.last_words.__defaults__ = (float(sys.argv[1]),)
@@ -120,7 +118,6 @@ def says_each_once(code: str, mark: Path) -> None:
 
 
 def test_a_fork_while_lines_wait(tmp_path: Path) -> None:
-    """Each line is written once: those of the parent by the parent."""
     says_each_once(PROGRAM, tmp_path / "mark")
 
 
@@ -151,7 +148,6 @@ logs.configure_logging("info", "json")
 @pytest.mark.parametrize("kind", ["pipe", "socket", "file"])
 @pytest.mark.parametrize("opened", [0, 20])
 def test_a_daemon_closes_everything(kind: str, opened: int, tmp_path: Path) -> None:
-    """A fork that closes all descriptors but the first three is heard, and writes into nothing that it opens then."""
     code = """
 if os.fork() == 0:
     os.closerange(3, 256)

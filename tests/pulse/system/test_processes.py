@@ -13,7 +13,6 @@ from pulse.system.processes import OomKills
 
 
 def test_a_count_that_grew(tmp_path: Path) -> None:
-    """Only a kill since it was looked at counts; a group that is gone tells nothing."""
     events = tmp_path / "memory.events"
     events.write_text("low 0\noom 9\noom_kill 3\noom_group_kill 8\n")
     noted = OomKills(events, 3)

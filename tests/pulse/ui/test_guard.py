@@ -77,7 +77,6 @@ async def test_a_link_on_another_site_leads_to_the_page() -> None:
 
 
 async def test_changes_need_the_token() -> None:
-    """A session alone changes nothing: the form must have its token, and come from a page of this server."""
     at = browser()
     passed = await at.ask("POST", "/gate/pause", {"topic": "a"}, {"origin": "http://127.0.0.1:8470"})
     assert passed.status == INSIDE
@@ -100,7 +99,6 @@ async def test_changes_need_the_token() -> None:
 
 
 async def test_nothing_is_read_of_strangers() -> None:
-    """Who has no session is refused before the form is read; only the login reads, and little."""
     at = browser(enter=False)
     got = await at.ask("POST", "/gate/pause", b"x=" + b"y" * 100)
     assert (got.status, "not logged in" in got.text, at.read) == (403, True, 0)
@@ -127,7 +125,6 @@ async def test_forms_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_read_only() -> None:
-    """Whatever it is, and whoever asks: nothing of the queue is changed, and no form is read. One may log out."""
     at = browser(read_only=True)
     for path in ("/gate/pause", "/bulk/start", "/undo/x", "/tasks/x/stop", "/jobs/x/cancel", "/loginx", "/"):
         got = await at.ask("POST", path)
@@ -148,7 +145,6 @@ async def test_cookies_of_others_do_not_hide_ours() -> None:
 
 
 async def test_a_unix_socket_knows_who_it_is(tmp_path: Path) -> None:
-    """The user who started it, and root, pass without a login; nobody else does, with a cookie neither."""
     at = browser(enter=False, path=tmp_path / "s")
     cookie = ""
     for uid in (at.site.uid, 0):

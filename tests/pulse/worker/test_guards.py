@@ -40,7 +40,6 @@ def test_what_needs_no_cell_waits_for_none() -> None:
     one.assign([job()], 0.0)
     one.cells_gone()
     assert not one.waits_for_cells()
-    assert len(one.take_startable()) == 1
 
 
 def test_drained_before_it_was_named() -> None:

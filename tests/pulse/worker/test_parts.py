@@ -44,7 +44,6 @@ def test_deadlines_come_in_order() -> None:
 
 
 def test_deadlines_forget_what_has_ended() -> None:
-    """It is never due, and its args are not kept until its time; what runs stays watched."""
     deadlines, running = Deadlines(), attempt(1.0)
     deadlines.watch(running, 0.0)
     ended = [attempt(1e6) for _ in range(5000)]

@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 
 from tests.support.servers.fake_server import FakeServer, Heard, job, pair
-from tests.support.systems.worker_kit import APP, args, at_work, check_endings, worker
+from tests.support.systems.worker_kit import APP, args, at_work, check_endings, hold, worker
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.process, pytest.mark.timed]
@@ -41,7 +41,6 @@ def test_topics_of_the_command_line_win() -> None:
 
 @both_backends
 def test_started_is_written_before_the_handler_is_called(backend: str) -> None:
-    """A handler that ends its process at once was named as started; one that waited behind it was not."""
     with at_work("--backend", backend, "--concurrency", "1") as (child, _):
         deadly, behind = job("die"), job("nothing")
         child.assign([deadly, behind])
@@ -64,11 +63,9 @@ def test_jobs_start_in_the_order_received(backend: str, tmp_path: Path) -> None:
 
 def test_what_comes_behind_a_long_job_is_given_back(tmp_path: Path) -> None:
     """It was under way when this process had slowed down; another one may have a slot for it."""
-    gate = tmp_path / "gate"
     with at_work("--concurrency", "1") as (child, _):
         late = job("nothing")
-        child.assign([job("wait", args(gate=str(gate)))])
-        child.take("started")
+        _, gate = hold(child, tmp_path)
         child.assign([late])
         assert child.take_results(1) == [[*pair(late), "release", None]]
         gate.touch()

@@ -18,10 +18,11 @@ from typing import Any
 import anyio
 
 import pulse
-from tests.support.apps.worker_app import serve_ends
+from tests.support.apps.worker_app import known, serve_ends, watch_lease
 
 app = pulse.App()
 serve_ends(app, isolate=True)
+app.handler("watch-lease", isolate=True)(watch_lease)
 
 
 def whoami() -> dict[str, Any]:
@@ -118,26 +119,6 @@ def tell_plain(gate: str, ctx: pulse.Context) -> dict[str, object]:
     while not Path(gate).exists():
         time.sleep(0.005)
     return known(ctx)
-
-
-def known(ctx: pulse.Context) -> dict[str, object]:
-    previous = ctx.previous
-    return {
-        "job_id": str(ctx.job_id),
-        "attempt": ctx.attempt,
-        "name": ctx.name,
-        "topic": ctx.topic,
-        "deadline": ctx.deadline is not None,
-        "occurrence": ctx.occurrence.isoformat() if ctx.occurrence else None,
-        "previous": None if previous is None else [previous.outcome, previous.reason, previous.checkpoint],
-    }
-
-
-@app.handler("watch-lease", isolate=True)
-async def watch_lease(ctx: pulse.Context) -> str:
-    while not ctx.lease_lost:
-        await anyio.sleep(0.005)
-    return f"lost, cancelled: {ctx.cancelled}"
 
 
 @app.handler("watch-lease-plain", isolate=True)

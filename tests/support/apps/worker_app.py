@@ -159,6 +159,10 @@ async def tell(gate: str, ctx: pulse.Context) -> dict[str, object]:
     await ctx.checkpoint({"page": 3})
     while not Path(gate).exists():
         await anyio.sleep(0.005)
+    return known(ctx)
+
+
+def known(ctx: pulse.Context) -> dict[str, object]:
     previous = ctx.previous
     return {
         "job_id": str(ctx.job_id),
@@ -245,21 +249,6 @@ async def hog_mute(started: str) -> None:
     libc.signal(signal.SIGRTMIN + 7, libc.pause)
     Path(started).touch()
     sum(itertools.repeat(0))
-
-
-@app.handler("crowd-of-threads")
-def crowd_of_threads(count: int, started: str, gate: str) -> None:
-    def wait_in_thread() -> None:
-        while not Path(gate).exists():
-            os.sched_yield()
-            threading.Event().wait(0.05)
-
-    threads = [threading.Thread(target=wait_in_thread) for _ in range(count)]
-    for thread in threads:
-        thread.start()
-    Path(started).touch()
-    for thread in threads:
-        thread.join()
 
 
 @app.handler("fault")

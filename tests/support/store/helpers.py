@@ -118,6 +118,12 @@ async def history(connection: Sql, identity: bytes) -> list[Row]:
     return [dict(row) for row in found]
 
 
+async def remember(connection: Sql, identity: bytes, outcome: str = "error", attempt: int = 1) -> None:
+    """Insert a row of the history."""
+    sql = "INSERT INTO pulse.attempts (job_id, attempt, outcome) VALUES ($1, $2, $3)"
+    await connection.execute(sql, identity.hex(), attempt, outcome)
+
+
 async def count(connection: Sql) -> int:
     found: int = await connection.fetchval("SELECT count(*) FROM pulse.jobs")
     return found

@@ -42,6 +42,11 @@ class ModelJob:
     checkpoint: str | None = None
     last_error: str | None = None
     timeout_s: float | None = None
+    expires_at: datetime | None = None
+
+    def is_over(self, now: datetime) -> bool:
+        """Whether its time to begin is over."""
+        return self.expires_at is not None and self.expires_at <= now
 
     def is_held(self, fence: Sequence[object]) -> bool:
         """Whether the attempt *fence* holds this job now."""
@@ -74,13 +79,20 @@ class Model:
 
     def claimable(self, topics: Sequence[str], now: datetime) -> list[tuple[Key, bytes]]:
         """The jobs that a claim may take, in the order in which it takes them; equal keys in any order."""
-        if "" in self.paused:
-            return []
         return sorted(
             ((-job.priority, topics.index(job.topic), job.next_run_at), job.id)
             for job in self.jobs.values()
-            if job.status in WAITING and job.topic in topics and job.topic not in self.paused and job.next_run_at <= now
+            if job.status in WAITING and job.topic in topics and job.next_run_at <= now
+            if not self.is_paused(job.topic, now) and not job.is_over(now)
         )
+
+    def is_paused(self, topic: str, _now: datetime) -> bool:
+        """Whether nothing of *topic* is claimed."""
+        return bool(self.paused & {"", topic})
+
+    def wait_s(self, job: ModelJob) -> float:
+        """The back-off after the try that *job* has made."""
+        return float((job.attempts - job.uncharged) ** 2)
 
     def seated(
         self, claimed: Iterable[bytes], workers: Sequence[str], lease_s: float, now: datetime
@@ -160,9 +172,9 @@ class Model:
             dead, delay_s = job.crashes + 1 >= MAX_CRASHES, float(job.crashes**2)
             job.crashes += 1
         elif one.kind in UNCHARGED:
-            dead, delay_s = False, 0.0 if one.kind in GIVEN_BACK else float(tries**2)
+            dead, delay_s = False, 0.0 if one.kind in GIVEN_BACK else self.wait_s(job)
         else:
-            dead, delay_s = one.kind == EndingKind.DISCARDED or tries >= job.max_attempts, float(tries**2)
+            dead, delay_s = one.kind == EndingKind.DISCARDED or tries >= job.max_attempts, self.wait_s(job)
         delay_s = delay_s if one.delay_s is None else one.delay_s
         job.uncharged += one.kind in UNCHARGED
         untried = one.kind in UNCHARGED - {EndingKind.CRASHED} and job.uncharged == job.attempts
@@ -194,6 +206,7 @@ class Model:
             job.let_go("PENDING")
             job.uncharged, job.crashes, job.next_run_at = job.attempts, 0, now
             job.result = job.progress = job.checkpoint = None
+            job.expires_at = None if job.is_over(now) else job.expires_at
         return chosen
 
     def delete(self, ids: Iterable[bytes]) -> set[bytes]:

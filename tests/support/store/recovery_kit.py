@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeAlias, TypeVar, cast
@@ -108,9 +108,11 @@ class Floor:
         self.deaths.watch(worker, os.pidfd_open(worker.facts.pid), hear_out)
         return worker
 
-    def working(self, pid: int) -> RegisteredWorker:
+    def working(self, pid: int, **facts: Any) -> RegisteredWorker:
         """A watched worker in a process."""
-        return self.watch(new_worker(identity_of(pid), pid))
+        worker = new_worker(identity_of(pid), pid)
+        worker.facts = replace(worker.facts, **facts)
+        return self.watch(worker)
 
     async def running(self, worker: RegisteredWorker, *, started: bool = True, **columns: Any) -> bytes:
         """A RUNNING row that the worker holds, and knows of; its id."""
@@ -188,6 +190,16 @@ def jobs_of(worker: RegisteredWorker) -> list[bytes]:
 async def lost() -> None:
     """The connection to the database breaks just then."""
     raise UnavailableError
+
+
+@contextlib.asynccontextmanager
+async def running(*loops: Callable[[], Coroutine[Any, Any, None]]) -> AsyncIterator[None]:
+    """Loops run meanwhile; an error of one ends the test."""
+    async with anyio.create_task_group() as tasks:
+        for loop in loops:
+            tasks.start_soon(loop)
+        yield
+        tasks.cancel_scope.cancel()
 
 
 F = TypeVar("F", bound=Floor)

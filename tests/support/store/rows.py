@@ -70,7 +70,7 @@ class Rows(Model):
     ) -> tuple[list[Claim], list[Wake]]:
         """Insert, and claim those of the *topics* at once; all or none."""
         self.submit(jobs, now)
-        open_ones = {topic for topic in topics if not self.paused & {"", topic}}
+        open_ones = {topic for topic in topics if not self.is_paused(topic, now)}
         seat_of = {job.id: seat for job, seat in zip(jobs, seats, strict=False) if job.id is not None}
         held = {one: seat for one, seat in seat_of.items() if self.jobs[one].topic in open_ones}
         for one, seat in held.items():

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +17,7 @@ from typing import Any, Final
 import psutil
 
 from tests.support.servers.fake_server import FakeServer, Peer, job
+from tests.support.waiting import until
 
 ROOT: Final = Path(__file__).parents[3]
 APP: Final = "tests.support.apps.worker_app:app"
@@ -93,6 +95,18 @@ def at_work(*options: str, **more: Any) -> Iterator[tuple[Peer, WorkerProcess]]:
 def args(**given: object) -> str:
     """Args as the wire carries them."""
     return json.dumps({key: str(value) if isinstance(value, Path) else value for key, value in given.items()})
+
+
+def hold(
+    child: Peer, directory: Path, *behind: list[Any], name: str = "wait", **options: Any
+) -> tuple[list[Any], Path]:
+    """Have a handler run until its gate is there, with jobs *behind* it; the job and the gate."""
+    number = uuid.uuid4()
+    gate, started = directory / f"gate-{number}", directory / f"started-{number}"
+    one = job(name, args(gate=gate, started=started), **options)
+    child.assign([one, *behind])
+    until(started.exists, "the handler")
+    return one, gate
 
 
 def check_endings(child: Peer, more: Mapping[str, tuple[str, object]]) -> None:

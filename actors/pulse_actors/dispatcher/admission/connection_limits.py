@@ -1,4 +1,4 @@
-"""How many connections a source may have: who opens thousands must not take the descriptors of all others. Pure."""
+"""Limits connections per source, so that one source cannot use up the descriptors. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 from pulse.security.password_login import network_of
 
-MOST: Final = 2000  # of one account, or one address: workers of a large host, and then some
+MOST: Final = 2000  # of one account or address: more than the workers of a large host
 MOST_BEFORE_HELLO: Final = 100  # of one source, before hello
 MOST_BEFORE_HELLO_OF_ALL: Final = 1000
 
@@ -19,8 +19,8 @@ class ConnectionLimits:
 
     Args:
         most: Connections of one source.
-        most_before_hello: Of them, those that have not said hello.
-        most_before_hello_of_all: The same of all sources together; then one of them makes room for the next.
+        most_before_hello: Of these, connections that have not said hello.
+        most_before_hello_of_all: The same for all sources together; beyond it the oldest one is closed for a new one.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class ConnectionLimits:
         self._before_hello_of_all = 0
 
     def refusal(self, source: str) -> str | None:
-        """Why one more of *source* is not let in; None: it may come."""
+        """Why another connection of *source* is refused; None: it is accepted."""
         if self._here[source] >= self._most:
             return f"{self._most} connections of {source} are open already"
         if self._before_hello[source] >= self._most_before_hello:
@@ -47,14 +47,14 @@ class ConnectionLimits:
 
     def enter(self, source: str, on_evicted: Callable[[], None]) -> ConnectionSlot:
         """
-        One more, who has not said hello.
+        Count a new connection, which has not said hello.
 
-        Where too many have not, one goes: of the network that has the most of them the oldest. Whoever has a thousand
-        addresses would keep everybody out otherwise; those who mean it say hello at once, and are few.
+        If there are too many such connections, the oldest one of the network with the most of them is closed: else an
+        attacker with a thousand addresses would keep everybody out. Real peers say hello at once.
 
         Args:
             source: Where it comes from.
-            make_room: Called when it is to go before it has said hello.
+            make_room: Called to close it before it has said hello.
         """
         if self._before_hello_of_all >= self._most_before_hello_of_all:
             largest = max(self._waiting.values(), key=len)
@@ -67,7 +67,7 @@ class ConnectionLimits:
         return slot
 
     def greet(self, slot: ConnectionSlot) -> None:
-        """One of them said hello, or left before it did."""
+        """A connection said hello, or ended before."""
         del self._waiting[slot.network][slot]
         if not self._waiting[slot.network]:
             del self._waiting[slot.network]
@@ -75,7 +75,7 @@ class ConnectionLimits:
         _less(self._before_hello, slot.source)
 
     def leave(self, source: str) -> None:
-        """One is gone."""
+        """A connection ended."""
         _less(self._here, source)
 
 
@@ -84,12 +84,12 @@ class ConnectionSlot:
     One connection, as it is counted.
 
     Args:
-        limits: Of all.
+        limits: The counts of all connections.
         source: Where it comes from.
-        on_evicted: Called when it is to go.
+        on_evicted: Called to close it.
 
     Attributes:
-        network: That *source* is part of.
+        network: The network that *source* belongs to.
     """
 
     def __init__(self, limits: ConnectionLimits, source: str, on_evicted: Callable[[], None]) -> None:
@@ -100,18 +100,18 @@ class ConnectionSlot:
         self._is_greeted = False
 
     def greeted(self) -> None:
-        """It said hello; said twice, it is no more."""
+        """It said hello; a second call does nothing."""
         if not self._is_greeted:
             self._is_greeted = True
             self._limits.greet(self)
 
     def evict(self) -> None:
-        """Another one takes its place among those that have not said hello."""
+        """Close it to make room: it has not said hello."""
         self.greeted()
         self._on_evicted()
 
     def free(self) -> None:
-        """It is gone; once."""
+        """It ended; a second call does nothing."""
         self.greeted()
         self._limits.leave(self.source)
 

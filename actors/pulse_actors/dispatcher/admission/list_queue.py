@@ -1,7 +1,7 @@
 """
-Long answers: of all who ask one is worked out at once, the next of whoever has the fewest that wait or are under way.
+Long answers: one at a time. The next one is for the peer with the fewest requests waiting or under way.
 
-While somebody waits for the next, there is a rest behind each for as long as it took, in which all others are served.
+While others wait, each answer is followed by a rest as long as it took, in which other requests are served.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from pulse_actors.dispatcher.admission.request_limits import LONGEST_REST_S, WOR
 from pulse_actors.shared.duty_cycle import rest_s
 
 LONG: Final = frozenset({"audit.list", "jobs.list", "schedules.list"})
-WAIT_S: Final = STATEMENT_DEADLINE_S  # for one's turn: as long as for a connection to the database
+WAIT_S: Final = STATEMENT_DEADLINE_S  # for a turn: as long as for a connection to the database
 
 
 class ListQueue:
-    """The turns of all who ask for a long answer; who that is stands in ASKER."""
+    """The queue of long answers; ASKER holds the peer of the current request."""
 
     def __init__(self) -> None:
         self._turns = Turns(1)

@@ -1,10 +1,10 @@
 """
-Bytes that one peer makes this process keep, on however many connections: only so many, as they were sent.
+Limits the bytes that one peer makes this process keep, over all of its connections.
 
-Long frames of clients are counted by their source, from their first bytes until they are handed on, those of workers by
-their process, until they are whole: the next one waits for room. What a worker has reported and no statement has taken
-yet is counted by its process: while the database is slow, it would pile up. Nothing of that waits, for who is not
-heard would be taken for dead: it is refused.
+Long frames of clients are counted per source, from their first bytes until they are handed on; those of workers per
+process, until they are whole. The next frame waits for room. Reports that are not written yet are counted per process:
+while the database is slow, they would pile up. They cannot wait, since a worker that is not read would seem dead: a
+report beyond the limit is refused.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ import anyio
 from pulse_actors.dispatcher.admission.per_peer import PerPeer
 
 MOST_BYTES: Final = 32 * 1024 * 1024  # four of the longest frames
-KEPT_BYTES: Final = 512  # of what is kept of the shortest one
+KEPT_BYTES: Final = 512  # counted for the shortest report
 OVER_BUDGET: Final = f"{MOST_BYTES >> 20} MiB that this process has reported wait for the database: send it again later"
 
 
 class MemoryBudget:
     """
-    What one peer has.
+    The bytes kept for one peer.
 
     Args:
-        most_bytes: Of all together; one alone may have more.
+        most_bytes: Limit of all together; a single frame may be longer.
     """
 
     __slots__ = ("__weakref__", "_bytes", "_changed", "_most_bytes")
@@ -38,32 +38,32 @@ class MemoryBudget:
         self._changed = anyio.Event()
 
     async def reserve(self, size_bytes: int) -> None:
-        """Return when so many bytes more have room."""
+        """Wait until there is room for so many more bytes, and take it."""
         while not self.try_reserve(size_bytes):
             await self._changed.wait()
 
     def try_reserve(self, size_bytes: int) -> bool:
-        """Whether so many bytes more had room; then they have it now."""
+        """Take room for so many more bytes; False: there is none."""
         if self._bytes and self._bytes + size_bytes > self._most_bytes:
             return False
         self._bytes += size_bytes
         return True
 
     def reserve_frame(self, size_bytes: int) -> Callable[[], None] | None:
-        """How to leave the place of a frame of that length, which it has now; None: it has none."""
+        """Take room for a frame of that length; returns the function that frees it, None: there is no room."""
         kept_bytes = KEPT_BYTES + size_bytes
         return partial(self.release, kept_bytes) if self.try_reserve(kept_bytes) else None
 
     def release(self, size_bytes: int) -> None:
-        """They are kept no more."""
+        """Free so many bytes."""
         self._bytes -= size_bytes
         self._changed.set()
         self._changed = anyio.Event()
 
 
 incoming_budget_of: Final = PerPeer(MemoryBudget).of  # long frames
-unwritten_budget_of: Final = PerPeer(MemoryBudget).of  # what a process has reported and nobody has written
+unwritten_budget_of: Final = PerPeer(MemoryBudget).of  # reports of a process that are not written yet
 
 
 def nothing_reserved() -> None:
-    """What takes no room leaves none."""
+    """Free nothing, for a frame that took no room."""

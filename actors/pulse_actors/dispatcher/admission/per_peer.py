@@ -11,10 +11,10 @@ T = TypeVar("T")
 
 class PerPeer(Generic[T]):
     """
-    One thing for each key, which is there as long as somebody has it.
+    One object per key, kept as long as it is referenced.
 
     Args:
-        make: A new one.
+        make: Makes a new one.
     """
 
     def __init__(self, make: Callable[[], T]) -> None:
@@ -22,7 +22,7 @@ class PerPeer(Generic[T]):
         self._there: WeakValueDictionary[Hashable, T] = WeakValueDictionary()
 
     def of(self, key: Hashable) -> T:
-        """That of *key*, made where there is none."""
+        """The object of *key*, made if there is none."""
         found = self._there.get(key)
         if found is None:
             found = self._there[key] = self._make()

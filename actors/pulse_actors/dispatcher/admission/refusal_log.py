@@ -1,4 +1,4 @@
-"""What somebody asked who may not: to the log and the audit, once a minute for each account and kind."""
+"""Logs and audits requests that a peer may not make, once a minute for each account and kind."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ log = structlog.get_logger()
 
 class RefusalLog:
     """
-    The book of refusals.
+    The refused requests.
 
     Args:
-        store: Where the audit is.
+        store: Writes the audit.
     """
 
     def __init__(self, store: Store) -> None:
@@ -31,11 +31,11 @@ class RefusalLog:
         self._refused = Refused()
 
     def due(self, operator: Operator, kind: str) -> int | None:
-        """*operator* asked for *kind* and may not; how often since that was noted last, where it is to be noted now."""
+        """Count a refused request; returns how many to record now, None: it is too early."""
         return self._refused.count((str(operator.uid), operator.user or "", kind), time.monotonic())
 
     async def note(self, operator: Operator, kind: str, needed: Access, times: int) -> None:
-        """Write down that *operator* lacks the role *needed*; while the database is away only the log knows."""
+        """Record that *operator* lacks the role *needed*; while the database is away only in the log."""
         log.warning("forbidden", kind=kind, needs=needed.value, uid=operator.uid, user=operator.user, times=times)
         try:
             async with self._store.acting(operator) as acting:

@@ -1,11 +1,10 @@
 """
-How much of a peer is heard: whoever sends nonsense is read more slowly, and behind everybody else.
+Limits what a peer may ask: one that makes many mistakes is read more slowly, after all others.
 
-What is counted, is counted of who asks (a process, or an address), not of a connection: with a hundred connections
-nobody has a hundred times as much. Whoever makes a mistake now and then notices nothing of all this. Whoever makes many
-stands in the lane: of all who do, frames are taken for a millisecond at most, and one request is under way at once, so
-that others wait for no more than that, however many there are. And most of the time none of them is served, for what
-they ask takes from others not the loop and the database alone, but the processors, too.
+Counts are kept per process or address, not per connection: a hundred connections do not give a hundred times as much.
+Occasional mistakes have no effect. A peer that makes many gets into the penalty lane: of all peers in it, frames are
+taken for a millisecond at most and one request runs at a time, so that others wait no longer than that. Most of the
+time nothing in the lane is served, since their requests use not only the loop and the database, but the processors too.
 """
 
 from __future__ import annotations
@@ -19,19 +18,19 @@ from pulse_actors.dispatcher.admission.per_peer import PerPeer
 from pulse_actors.shared.duty_cycle import rest_s
 
 MAX_REQUESTS: Final = 32  # of one process, or address, at once; then its next frame waits
-MISTAKES: Final = 20  # that it may make one behind the other
-MISTAKES_A_SECOND: Final = 500.0  # and later: the work of refusing more would be at the cost of others
-FORGIVEN_A_SECOND: Final = 2.0  # whoever makes more than this for long stands in the lane
+MISTAKES: Final = 20  # mistakes that are allowed in a row
+MISTAKES_A_SECOND: Final = 500.0  # mistakes that are allowed later: refusing more would slow down others
+FORGIVEN_A_SECOND: Final = 2.0  # a peer that makes more than this for long gets into the penalty lane
 LONGEST_PENALTY_S: Final = 10.0  # after its last mistake
-STRETCH_S: Final = 0.001  # of frames in the lane; then it rests
+STRETCH_S: Final = 0.001  # for frames in the lane; then it rests
 REST_S: Final = 0.002
-WORK_SHARE: Final = 0.5  # of the time, for what is worked out one at once: behind each, a rest for as long as it took
+WORK_SHARE: Final = 0.5  # share of the time for requests in the lane: each is followed by a rest as long as it took
 LONGEST_REST_S: Final = 0.1
-UNHURRIED: Final = frozenset({"jobs.stack"})  # what waits for somebody else than the database holds nobody up in it
+UNHURRIED: Final = frozenset({"jobs.stack"})  # these wait for a worker, not for the database: no need to queue
 
 
 class PenaltyLane:
-    """One behind the other, for a stretch; then all of them rest."""
+    """Peers in the lane are served one after the other for a stretch; then all of them rest."""
 
     def __init__(self) -> None:
         self._lock = anyio.Lock()
@@ -40,14 +39,14 @@ class PenaltyLane:
     async def turn(self) -> None:
         """Return when it is the caller's turn."""
         if self._is_over():
-            async with self._lock:  # one in a turn of the loop, however long its frame takes
+            async with self._lock:  # one per turn of the loop, however long its frame takes
                 if self._is_over():
                     if time.monotonic() - self._last_s <= REST_S:
                         await anyio.sleep(REST_S)
                     self._since_s = time.monotonic()
 
     def done(self) -> None:
-        """What one came with is done."""
+        """The caller's turn is over."""
         self._last_s = time.monotonic()
 
     def _is_over(self) -> bool:
@@ -55,14 +54,14 @@ class PenaltyLane:
 
 
 class PenaltySlot:
-    """One at once, and a rest behind each."""
+    """One request at a time, and a rest after each."""
 
     def __init__(self) -> None:
         self._lock = anyio.Semaphore(1)
         self._began_s = self._opens_s = 0.0
 
     async def acquire(self) -> None:
-        """Return when it may be under way."""
+        """Return when the request may begin."""
         await self._lock.acquire()
         try:
             await anyio.sleep(max(0.0, self._opens_s - time.monotonic()))
@@ -72,7 +71,7 @@ class PenaltySlot:
         self._began_s = time.monotonic()
 
     def release(self) -> None:
-        """It is no more."""
+        """The request is done."""
         now_s = time.monotonic()
         self._opens_s = now_s + rest_s(now_s - self._began_s, WORK_SHARE, LONGEST_REST_S)
         self._lock.release()
@@ -80,12 +79,12 @@ class PenaltySlot:
 
 class TokenBucket:
     """
-    What may be done so often at once, and later so often a second.
+    A token bucket: so often at once, and then so often a second.
 
     Args:
-        most: At once.
-        a_second: Later.
-        deepest: How far it may go below nothing.
+        most: Tokens at the start.
+        a_second: Tokens added per second.
+        deepest: How far it may go below zero.
         now_s: Monotonic.
     """
 
@@ -98,31 +97,31 @@ class TokenBucket:
         self._at_s = now_s
 
     def take(self, now_s: float) -> None:
-        """Once more."""
+        """Take a token."""
         self._left = max(-self._deepest, self.left(now_s) - 1.0)
 
     def left(self, now_s: float) -> float:
-        """How often it may be done yet; below nothing: how often it was too much."""
+        """Tokens left; below zero: too many were taken."""
         if self._left < self._most:
             self._left = min(self._most, self._left + (now_s - self._at_s) * self._a_second)
         self._at_s = now_s
         return self._left
 
     def wait_s(self, now_s: float) -> float:
-        """Until nothing of it was too much."""
+        """Seconds until it is no longer below zero."""
         return max(0.0, -self.left(now_s) / self._a_second)
 
 
 class RequestLimits:
     """
-    What is known of one who asks.
+    What is counted of one peer.
 
     Args:
         now_s: Monotonic.
 
     Attributes:
-        requests: Bounds those that are under way.
-        is_throttled: Whether it stands there, as of the last look.
+        requests: Bounds the requests under way.
+        is_throttled: Whether it is in the penalty lane, as of the last look.
     """
 
     __slots__ = ("__weakref__", "_mistakes", "_trust", "is_throttled", "requests")
@@ -134,7 +133,7 @@ class RequestLimits:
         self.is_throttled = False
 
     def mistake(self, now_s: float) -> None:
-        """It has made one."""
+        """The peer made a mistake."""
         self._mistakes.take(now_s)
         self._trust.take(now_s)
         self.is_throttled = self._trust.left(now_s) < 0
@@ -153,10 +152,10 @@ class RequestLimits:
         _penalty_lane.done()
 
     def slot_for(self, kind: str) -> anyio.Semaphore | PenaltySlot:
-        """Where a request of *kind* has to find a place before it is under way."""
+        """The slot that a request of *kind* needs before it begins."""
         return _penalty_slot if self.is_throttled and kind not in UNHURRIED else self.requests
 
 
 _penalty_lane: Final = PenaltyLane()
 _penalty_slot: Final = PenaltySlot()
-request_limits_of: Final = PerPeer(lambda: RequestLimits(time.monotonic())).of  # of who asks, on all of its connections
+request_limits_of: Final = PerPeer(lambda: RequestLimits(time.monotonic())).of  # per peer, over all of its connections

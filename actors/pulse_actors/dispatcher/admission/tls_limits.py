@@ -1,9 +1,9 @@
 """
-TLS handshakes: each takes the loop a millisecond or, with a long key, several, and whoever reaches the port may ask for
-one, before any login.
+TLS handshakes: each takes the loop a millisecond, or several with a long key, and anybody who reaches the port can
+start one before any login.
 
-So only so many begin in a second, one behind the other, and the next is that of whichever network has the fewest that
-wait; of one address only one waits in that line. Who opens one connection behind the other slows down itself.
+So they run one at a time, only so many a second, and the next is for the network with the fewest that wait. Each
+address has only one in that queue: a client that opens many connections slows down only itself.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import anyio
 from pulse.common.fair_queue import ASKER, Turns
 from pulse_actors.dispatcher.admission.per_peer import PerPeer
 
-A_SECOND: Final = 200.0  # of all together, at most
+A_SECOND: Final = 200.0  # of all peers together, at most
 SHARE: Final = 0.2  # of the loop, at most
 
 
 class _Address:
-    """Of whose handshakes only one waits in the line of all."""
+    """An address: only one of its handshakes is in the common queue."""
 
     def __init__(self) -> None:
         self.lock = anyio.Lock()
@@ -29,10 +29,10 @@ class _Address:
 
 class TlsHandshakes:
     """
-    The turns of all who come over TLS.
+    The queue of TLS handshakes.
 
     Attributes:
-        each_s: How long one takes the loop.
+        each_s: How long a handshake takes the loop.
     """
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class TlsHandshakes:
         self._opens_s = 0.0
 
     async def wait(self, source: str, network: str) -> None:
-        """Return when one of *source*, which is part of *network*, may begin."""
+        """Return when a handshake of *source*, which is part of *network*, may begin."""
         address = self._addresses.of(source)
         async with address.lock:
             before = ASKER.set(network)

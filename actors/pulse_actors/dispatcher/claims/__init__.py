@@ -1,5 +1,5 @@
 """
-From the database to workers.
+Claims jobs from the database and hands them to workers.
 
 - cross_host: tells other hosts about work that no worker here can take
 - cursors: where each claim continues, by topic and priority

@@ -1,8 +1,8 @@
 """
-Tells the dispatchers of other hosts that there is work which nobody here has room for, and hears it from them.
+Notifies the dispatchers of other hosts of work that no worker here has room for, and receives such notifications.
 
-NOTIFY has the commits of a whole cluster wait for each other, so it is sent rarely, in a transaction of its own, and
-only when it helps: work that a worker of this host has room for is claimed here. It is a hint; behind it is the poll.
+NOTIFY makes all commits of a cluster wait for each other, so it is sent rarely, in a transaction of its own, and only
+for work that no worker of this host has room for. It is a hint: polling finds the same a little later.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ import anyio
 from pulse.errors import UnavailableError
 from pulse.store.store import Store
 
-PAUSE_S: Final = 0.1  # between two that are sent, and between two claims because of what is heard
+PAUSE_S: Final = 0.1  # between two notifications, and between two claims because of received ones
 
 
 class CrossHostHints:
-    """What is told and heard."""
+    """Sends and receives notifications of work."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._name = secrets.token_hex(8)  # what it tells, it hears too
+        self._name = secrets.token_hex(8)  # to recognise its own notifications
         self._arrived = anyio.Event()
         self._next_s = float("-inf")
 
     def work(self) -> None:
-        """There is work that nobody here has room for, as far as is known."""
+        """There is work that no worker here has room for."""
         self._arrived.set()
 
     async def run(self) -> None:
-        """Tell until cancelled."""
+        """Send notifications until cancelled."""
         while True:
             await self._arrived.wait()
             self._arrived = anyio.Event()
@@ -43,14 +43,14 @@ class CrossHostHints:
 
     def heard(self, sender: object, now_s: float) -> list[float]:
         """
-        Somebody tells of work.
+        A notification of work arrived.
 
         Args:
-            sender: Who; '' for who submits by SQL.
+            sender: The dispatcher; '' for a submit by SQL.
             now_s: Monotonic clock.
 
         Returns:
-            In how many seconds to look for it: at once, and again for who was not to tell so soon after another.
+            In how many seconds to look for it: at once, and again later, since others had to wait before they notify.
         """
         if sender == self._name or now_s < self._next_s:
             return []

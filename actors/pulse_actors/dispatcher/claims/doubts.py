@@ -1,8 +1,8 @@
 """
-What a worker may hold by the database without having been told of it: looked into before the next claim.
+Jobs that a worker holds by the database without having received them: looked for before the next claim.
 
-The answer of a claim may be lost, and the claim of a dispatcher that was killed may be committed after it. What such a
-claim has taken is RUNNING, and nobody runs it: it is given back, charged to nobody.
+The answer of a claim may be lost, and the claim of a killed dispatcher may commit after its end. Jobs of such a claim
+are RUNNING while no worker runs them: they are given back, uncharged.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ log = structlog.get_logger()
 
 class InDoubtClaims:
     """
-    Claims of which it is not known whether they were made.
+    Claims that may or may not have been committed.
 
     Args:
-        deadlines: Hears what a worker holds that it was never told of; None: nobody is killed here.
+        deadlines: Limits of handlers that started; None: no process is killed here.
     """
 
     def __init__(
@@ -41,19 +41,19 @@ class InDoubtClaims:
         self._signal = signal
         self._deadlines = deadlines
         self._lock = anyio.Lock()  # held while jobs are between the database and the registry
-        self._in_doubt: set[str] = set()  # a claim may have taken jobs for them whose answer was lost
-        self._doubted: set[str] = set()  # the claim of a dispatcher before this one may have
+        self._in_doubt: set[str] = set()  # workers of a claim whose answer was lost: it may have taken jobs for them
+        self._doubted: set[str] = set()  # the claim of an earlier dispatcher may have
 
     def claiming(self) -> AbstractAsyncContextManager[None]:
-        """While jobs are on their way from the database into the registry: one claim at a time."""
+        """Held while claimed jobs are on their way into the registry: one claim at a time."""
         return self._lock
 
     def no_claim_under_way(self) -> AbstractAsyncContextManager[None]:
-        """While what a worker holds is compared with the database: else a claim would look like one that was lost."""
+        """Held while a worker's jobs are compared with the database: a claim under way would look like a lost one."""
         return self._lock
 
     async def wait_handed_over(self) -> None:
-        """Return when what the claim that is under way has taken is in the registry."""
+        """Return when the jobs of the current claim are in the registry."""
         async with self._lock:
             pass
 
@@ -63,11 +63,11 @@ class InDoubtClaims:
         return self._lock.locked()
 
     def expect(self, workers: Iterable[str]) -> None:
-        """A claim for these begins: until it is confirmed, it may have taken jobs for them."""
+        """A claim for these workers begins: until ``confirm``, it may have taken jobs for them."""
         self._in_doubt.update(workers)
 
     def confirm(self, workers: Iterable[str]) -> None:
-        """The claim for these is known to have failed, or is in the registry."""
+        """The claim for these workers has failed for certain, or is in the registry."""
         self._in_doubt.difference_update(workers)
 
     @property
@@ -77,41 +77,41 @@ class InDoubtClaims:
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing is to be looked into."""
+        """Whether there is nothing to look into."""
         return not self._in_doubt and not self._doubted
 
     def doubt(self, identity: str) -> None:
-        """What this worker holds by the database may be more than it was ever told: look before the next claim."""
+        """By the database this worker may hold more than it received: look before the next claim."""
         self._doubted.add(identity)  # without waking the loop: a thousand idle workers would wake it all the time
 
     async def give_back_unknown(self, worker: RegisteredWorker) -> None:
-        """Give back what *worker* holds by the database alone, connected or not."""
+        """Give back jobs that *worker* holds only by the database, connected or not."""
         async with self._lock:
             await self.give_back_unlisted(worker.identity, self._registry.listed(worker))
 
     async def give_back_unlisted(self, identity: str, listed: set[Pair]) -> dict[Pair, Running]:
         """
-        Give back, uncharged, every RUNNING row of *identity* that its worker does not list: while no claim is under
-        way.
+        Give back, uncharged, every RUNNING row of *identity* that its worker does not list, while no claim is
+        under way.
 
         Returns:
-            What the worker does hold.
+            What the worker really holds.
         """
         running = await self._store.running_of(identity)
         self._doubted |= await self._give_back([Fence(*pair, identity) for pair in running if pair not in listed])
         return {pair: job for pair, job in running.items() if pair in listed}
 
     async def settle(self) -> None:
-        """Give back what a claim may have taken whose answer was lost."""
+        """Give back jobs of claims whose answer was lost."""
         asked = self._in_doubt | self._doubted
         doubted = [one for one in map(self._registry.get, asked) if one is not None]
-        # What it holds now: some of it may be completed by the time the answer is read, and is not given back then.
+        # Read before: jobs that complete by the time the answer arrives must not be given back.
         listed_of = {worker.identity: self._registry.listed(worker) for worker in doubted}
         held = await self._store.leases_of([*listed_of])
         unlisted: list[Fence] = []
         for worker in doubted:
             if worker.identity in self._in_doubt:
-                worker.contact.doubt()  # what was lost may commit after this look
+                worker.contact.doubt()  # the lost claim may commit after this look
             found = held.get(worker.identity, {})
             unlisted += [Fence(*pair, worker.identity) for pair in found if pair not in listed_of[worker.identity]]
             bounded = self._registry.learn(worker, {pair: Running(*lease[:3]) for pair, lease in found.items()})
@@ -122,7 +122,7 @@ class InDoubtClaims:
         self._doubted = (self._doubted - asked) | stuck
 
     async def _give_back(self, unlisted: Sequence[Fence]) -> set[str]:
-        """Give these back; whose rows could not be written."""
+        """Give these back; returns workers whose rows could not be written."""
 
         async def together(some: Sequence[Ending]) -> None:
             for ended in await self._store.end(some):

@@ -1,4 +1,4 @@
-"""Takes jobs out of the database for workers with room, and hands them over."""
+"""Claims jobs in the database for workers with room, and sends them."""
 
 from __future__ import annotations
 
@@ -21,28 +21,29 @@ from pulse_actors.dispatcher.claims.placement import length_of, place
 from pulse_actors.dispatcher.claims.work_signal import WorkSignal
 from pulse_actors.dispatcher.monitoring.counters import DispatchCounters
 from pulse_actors.dispatcher.monitoring.observe import count_handed_out
+from pulse_actors.dispatcher.monitoring.unhandled_log import UnhandledLog
 from pulse_actors.dispatcher.workers.records import Pair
 from pulse_actors.dispatcher.workers.registry import ClaimPlan, WorkerRegistry
 from pulse_actors.shared import identity as identities
 
 _DUE: Final = attrgetter("due_at", "id")
 _PRIORITY: Final = attrgetter("priority")
-ASSIGN_CHARS: Final = 1024 * 1024  # in one frame; a worker starts the first job while the next frame comes
-ISOLATE_AT_CRASHES: Final = 2  # one crash may be an innocent neighbour's; after two the job runs where it kills nobody
+ASSIGN_CHARS: Final = 1024 * 1024  # in one frame; a worker starts the first job while the next frame arrives
+ISOLATE_AT_CRASHES: Final = 2  # one crash may be a neighbour's fault; after two the job runs where it kills no other
 _PREVIOUS: Final = ("outcome", "reason", "worker", "progress")  # as claim_jobs returns them
-UNENDED: Final = frozenset({"canceled", "lease_expired"})  # outcomes of attempts whose handlers may not have ended
+UNENDED: Final = frozenset({"canceled", "lease_expired"})  # outcomes after which the handler may still run
 
 log = structlog.get_logger()
 
 
 class ClaimRefusedError(Exception):
     """
-    The server refuses this very claim.
+    The database refuses a claim.
 
     Args:
         refusal: Why.
-        error: The same as the store has raised it.
-        is_sure: It is not one of those that servers say, too, of which nothing is wrong with the claim.
+        error: The store's error.
+        is_sure: False: such errors also occur when nothing is wrong with the claim.
     """
 
     def __init__(self, refusal: StatementError, error: UnavailableError, *, is_sure: bool) -> None:
@@ -54,14 +55,14 @@ class ClaimRefusedError(Exception):
 
 class Handout:
     """
-    From the database to workers.
+    Moves jobs from the database to workers.
 
     Args:
-        signal: Hears of what could not be handed out.
+        signal: Learns of jobs that could not be handed out.
         host: This host, whose processes can be seen and killed; None: leases only.
 
     Attributes:
-        lease_s: Length of a lease, where its topic has no longer one.
+        lease_s: Length of a lease, unless the topic has a longer one.
     """
 
     def __init__(
@@ -83,19 +84,20 @@ class Handout:
         self.lease_s = lease_s
         self._counters = counters
         self._canceled: set[Pair] = set()
+        self._unhandled = UnhandledLog(registry)
 
     def forget(self, pairs: Iterable[Pair]) -> None:
-        """These were canceled: should the claim that is under way bring one of them, it is not handed out."""
+        """These were canceled: if the claim under way brings one of them, it is not handed out."""
         self._canceled.update(pairs)
 
     def begin(self, plan: ClaimPlan) -> None:
-        """A statement for *plan* begins: until it is known to have failed, or is in the registry, it is in doubt."""
+        """A claim for *plan* begins: its workers are in doubt until it has failed or is in the registry."""
         self._in_doubt.expect(plan.workers)
         self._canceled.clear()
 
     async def claim_these(self, plan: ClaimPlan, starts: Sequence[LevelStart], only: Sequence[bytes]) -> bool:
         """
-        Claim these jobs alone, also such as are set aside; whether one was. Call it while claiming.
+        Claim only these jobs, even if they are set aside; returns whether any was. Call it while ``claiming``.
 
         Raises:
             ClaimRefusedError: The database refuses to hand them out.
@@ -114,7 +116,7 @@ class Handout:
         ageing_s: Mapping[str, float] | None = None,
         only: Sequence[bytes] | None = None,
     ) -> list[Claim]:
-        """Claim, and no more: of what is refused nobody holds anything; of all else that fails that is not known."""
+        """Claim without handing out. A refused claim leaves no job held; after any other error that is unknown."""
         self.begin(plan)
         began_s = time.monotonic()
         try:
@@ -128,17 +130,17 @@ class Handout:
             refusal = refusal_of(error, time.monotonic() - began_s)
             if refusal is None:
                 raise
-            await self._in_doubt.settle()  # before the next claim for the same workers ends them
+            await self._in_doubt.settle()  # before the next claim, for the same workers, ends them
             raise ClaimRefusedError(refusal, error, is_sure=False) from error
 
     async def _take_back(self, plan: ClaimPlan, error: StatementError) -> None:
-        """What a refused claim took although it was refused: its answer cannot be read, so no worker will see it."""
+        """Give back jobs of a claim that was committed although its answer cannot be read: no worker receives them."""
         if error.may_be_done:
             workers = [worker for worker in map(self._registry.get, plan.workers) if worker is not None]
             listed = self._registry.listed(*workers)
             held = await self._store.leases_of([worker.identity for worker in workers])
             taken = [
-                Ending(*pair, identity, EndingKind.UNASSIGNED)  # no history: a job that stays so is tried each second
+                Ending(*pair, identity, EndingKind.UNASSIGNED)  # no history: it may be tried each second
                 for identity, found in held.items()
                 for pair in found
                 if pair not in listed
@@ -148,12 +150,12 @@ class Handout:
         self._in_doubt.confirm(plan.workers)
 
     def note_silence(self) -> None:
-        """A worker that holds jobs and has sent nothing for a lease gets no more jobs until it sends something."""
+        """A worker that holds jobs and was silent for a lease gets no more jobs until it sends something."""
         for worker in self._registry.note_silence(time.monotonic() - self.lease_s):
             log.warning("worker_silent", worker=worker.identity, held=len(worker.held))
 
     async def take(self, plan: ClaimPlan, claims: Sequence[Claim]) -> None:
-        """What was claimed for *plan* goes to its workers."""
+        """Send the jobs that were claimed for *plan* to its workers."""
         await self._lengthen(plan, claims)
         wanted = [claim for claim in claims if (claim.id, claim.attempt) not in self._canceled]
         if wanted:
@@ -161,7 +163,7 @@ class Handout:
         self._in_doubt.confirm(plan.workers)
 
     async def _lengthen(self, plan: ClaimPlan, claims: Sequence[Claim]) -> None:
-        """Leases of topics that have longer ones of their own: a claim opens all with the server's."""
+        """Extend the leases of topics with longer ones: a claim opens all with the server's."""
         leases = self._registry.policies.leases
         longer = [
             Renewal(claim.id, claim.attempt, plan.workers[claim.worker], progress=None)
@@ -186,11 +188,12 @@ class Handout:
                     await self._assign_or_return(heir, claim)
             self._in_doubt.confirm(heirs)
         if placement.returned:
+            self._unhandled.note(placement.unhandled, time.monotonic())
             for ended in await self._store.end(placement.returned):
                 self._signal.wake_level(Level(ended.topic, ended.priority), max(ended.delay_s, 0.001))
 
     def _may_run_yet(self, previous: str) -> bool:
-        """Whether the attempt before may run on this host yet, in a process that is not connected."""
+        """Whether the attempt before may still run on this host, in a process that is not connected."""
         outcome, error, worker, _ = json.loads(previous)
         if not is_unended(outcome, error) or not isinstance(worker, str) or self._registry.get(worker) is not None:
             return False
@@ -200,7 +203,7 @@ class Handout:
         if self._registry.get(heir) is not None:
             self._assign(heir, [claim])
             count_handed_out(self._counters, self._registry, {heir: [claim]})
-        else:  # it left while its job was passed on to it
+        else:  # it left while its job was moved to it
             await self._store.end([Ending(claim.id, claim.attempt, heir, kind=EndingKind.UNASSIGNED)])
 
     def _assign(self, identity: str, claims: list[Claim]) -> None:
@@ -208,7 +211,7 @@ class Handout:
         if worker is None:  # cannot be: nothing was awaited since the placement
             return
         claims.sort(key=_DUE)
-        claims.sort(key=_PRIORITY, reverse=True)  # the order within a priority stays
+        claims.sort(key=_PRIORITY, reverse=True)  # stable: the order within a priority stays
         parts = list(assign_frames(claims, self._registry, self.lease_s))
         worker.jobs.sent(len(parts))
         self._registry.hand_over(identity, claims)
@@ -217,7 +220,7 @@ class Handout:
 
 
 def is_unended(outcome: str | None, error: str | None) -> bool:
-    """Whether the handler of an attempt that ended so may not have ended."""
+    """Whether an attempt with such an end may still have a running handler."""
     return outcome in UNENDED or error == WENT_BACK
 
 
@@ -225,11 +228,11 @@ def assign_frames(
     claims: Sequence[Claim], registry: WorkerRegistry, lease_s: float
 ) -> Iterator[list[tuple[object, ...]]]:
     """
-    *claims*, which one worker gets, as they are sent: a frame after the other.
+    The frames that assign *claims* to one worker.
 
     Args:
         claims: In the order in which they start.
-        lease_s: Length of a lease, where its topic has no other.
+        lease_s: Length of a lease, unless the topic has another one.
     """
     for part in _parts(claims):
         yield [_wire(claim, registry, lease_s) for claim in part]

@@ -1,4 +1,4 @@
-"""The claim loop: where workers have room and there may be work, it has jobs claimed and handed over."""
+"""The claim loop: claims jobs wherever workers have room and there may be work."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from pulse_actors.dispatcher.claims.work_signal import WorkSignal
 from pulse_actors.dispatcher.workers.registry import ClaimPlan, WorkerRegistry
 from pulse_actors.runtime.actor import Backoff
 
-SHORT_CHARS: Final = 2000  # what a claim counts for short args, in bytes; it ends after 8 MiB ...
-PART_CHARS: Final = 2 * 1024 * 1024  # ... which may be so many characters: such a claim may have left something
-DOUBT_S: Final = 1.0  # until a doubt is looked into where nobody has room, so that no claim would be made
+SHORT_CHARS: Final = 2000  # bytes that a claim counts for short args; it ends after 8 MiB ...
+PART_CHARS: Final = 2 * 1024 * 1024  # ... which may be only so many characters: such a claim may have left some jobs
+DOUBT_S: Final = 1.0  # until workers in doubt are looked into although no claim is made because none has room
 
 log = structlog.get_logger()
 
@@ -89,8 +89,8 @@ class ClaimLoop:
         await self._signal.wait(self._cursors.pause_s(now_s) if has_room else DOUBT_S, now_s, has_room=has_room)
 
     async def pass_once(self) -> bool:
-        """One claim for each set of topics; whether one of them brought all it could, so that more may be waiting."""
-        async with self._in_doubt.claiming():  # another claim may be taking the room that is there
+        """One claim for each set of topics; returns whether one of them was full, so that more jobs may wait."""
+        async with self._in_doubt.claiming():  # another claim may be filling the free seats
             if not self._in_doubt.is_settled:
                 await self._in_doubt.settle()
         self._handout.note_silence()
@@ -112,7 +112,7 @@ class ClaimLoop:
             is_done = True
         finally:
             ended_s = time.monotonic()
-            # One that took too long has its cost, too: meanwhile what is known can be claimed.
+            # A claim that took too long counts as slow, too: meanwhile known levels can be claimed.
             since_s = ended_s - cost_s if is_done else began_s
             if full:
                 self._cursors.full_done(since_s, ended_s)
@@ -128,10 +128,10 @@ class ClaimLoop:
         self, plans: Sequence[ClaimPlan], window: int | None, unbelieved: list[UnavailableError], *, full: bool
     ) -> tuple[bool, float]:
         """
-        Claim for each plan; what one of them heard and is not believed yet keeps no other from it.
+        Claim for each plan; an "away" that may be a refusal does not stop the other plans.
 
         Returns:
-            Whether more may be waiting, and what it cost to look for it where nobody has told of any, seconds.
+            Whether more jobs may wait, and the seconds spent on looking for unknown work.
         """
         more, cost_s = False, 0.0
         if full and any(len(plan.topics) > FEW_TOPICS for plan in plans):
@@ -154,7 +154,7 @@ class ClaimLoop:
         return more, cost_s
 
     def _starts(self, plan: ClaimPlan, window: int | None, *, full: bool) -> list[LevelStart] | None:
-        """Where the claim of *plan* begins; None: at the start of everything."""
+        """Where the claim of *plan* begins; None: everything, from the start."""
         if full and len(plan.topics) <= FEW_TOPICS:
             return None
         if window is None:
@@ -164,7 +164,7 @@ class ClaimLoop:
         return self._cursors.window(plan.topics, window, time.time())
 
     async def _survey(self) -> float:
-        """Look for levels that nobody has told of, the next ones; seconds that it took."""
+        """Look for unknown levels, the next part; returns the seconds that it took."""
         began_s = time.monotonic()
         heads = await self._store.find_levels(self._cursors.survey_from(), SURVEY)
         served = {topic for worker in self._registry.workers() for topic in worker.facts.topics}
@@ -178,10 +178,10 @@ class ClaimLoop:
         self, plan: ClaimPlan, starts: list[LevelStart] | None, version: int, unbelieved: list[UnavailableError]
     ) -> tuple[bool, float]:
         """
-        Claim; where the database refuses one of the jobs, the others; else leave its topics alone for a while.
+        Claim; if the database refuses a job, claim the others, or else leave the topics alone for a while.
 
         Returns:
-            Whether more may be waiting, and what the claim cost, seconds: a refusal tells nothing of that.
+            Whether more jobs may wait, and the seconds of the claim; a refused claim counts none.
         """
         began_s, is_full = time.monotonic(), starts is None
         try:
@@ -191,7 +191,7 @@ class ClaimLoop:
                 unbelieved.append(error.error)
                 return False, 0.0
             if await self._refused_jobs.search(plan, starts):
-                self._cursors.want_full()  # this one was it, and the search has seen the first of it
+                self._cursors.want_full()  # this claim was the full one, and the search has seen only its first jobs
                 return True, 0.0
             self._bar(plan, error.error, lasts=True, full=is_full)
             return False, 0.0
@@ -212,7 +212,7 @@ class ClaimLoop:
     async def _claimed(
         self, plan: ClaimPlan, starts: list[LevelStart] | None, version: int, claims: Sequence[Claim]
     ) -> bool:
-        """Hand out what a claim has brought; whether there may be more."""
+        """Hand out the jobs of a claim; returns whether there may be more."""
         ageing_s = self._registry.policies.ageing_s
         more = len(claims) == len(plan.seats) or sum(map(_weight, claims)) > PART_CHARS
         self._cursors.claimed(claims, more=more)
@@ -221,10 +221,10 @@ class ClaimLoop:
             self._signal.work_left(plan.topics)
             return True
         if claims and ageing_s and not ageing_s.keys().isdisjoint(plan.topics):
-            return True  # what another host has locked meanwhile counted as work: look again
+            return True  # rows locked by another host counted as work: look again
         self._cursors.exhausted(plan.topics if starts is None else starts, version)
         self._cursors.emptied(plan.topics)
-        return starts is not None and len(plan.topics) > FEW_TOPICS and len(starts) == LEVELS_MAX  # there may be others
+        return starts is not None and len(plan.topics) > FEW_TOPICS and len(starts) == LEVELS_MAX  # there may be more
 
 
 def _weight(claim: Claim) -> int:

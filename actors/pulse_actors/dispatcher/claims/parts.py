@@ -1,4 +1,4 @@
-"""The parts of claiming, put together."""
+"""Builds the objects that make claims."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pulse_actors.shared.identity import Host
 
 @dataclass(frozen=True, slots=True)
 class ClaimParts:
-    """Each has a module of its own, which says what it does."""
+    """The objects that make claims; the module of each describes it."""
 
     cross_host: CrossHostHints
     signal: WorkSignal
@@ -43,11 +43,11 @@ def claim_parts(
     batch: int,
 ) -> ClaimParts:
     """
-    The parts of one dispatcher.
+    Build the objects of one dispatcher.
 
     Args:
         host: This host, whose processes can be seen and killed; None: leases only.
-        deadlines: Of handlers; None: likewise.
+        deadlines: Limits of handlers that started; None: leases only.
         poll_s: Longest pause between two claims while a worker has room.
         batch: Most jobs of one claim.
     """

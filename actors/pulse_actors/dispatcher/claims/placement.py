@@ -1,4 +1,4 @@
-"""Which worker runs each of the jobs that were claimed, and what becomes of those that nobody here can run. Pure."""
+"""Decides which worker runs each claimed job, and gives back jobs that no worker here can run. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pulse_actors.shared.epochs import given_back
 
 NO_HANDLER_MIN_S: Final = 5.0
 NO_HANDLER_MAX_S: Final = 60.0
-ALL_BUSY_MIN_S: Final = 1.0  # the workers that name it are full: others behind it in its topic go first for that long
+ALL_BUSY_MIN_S: Final = 1.0  # if all workers with its handler are full, other jobs of its topic go first for so long
 ALL_BUSY_MAX_S: Final = 10.0
 _WIDEST_CHAR_BYTES: Final = 4
 
@@ -22,32 +22,34 @@ _WIDEST_CHAR_BYTES: Final = 4
 @dataclass(slots=True)
 class Placement:
     """
-    Where claimed jobs go.
+    The decision for each claimed job.
 
     Attributes:
         assigned: identity -> its jobs.
         moved: Jobs whose seat cannot run them, with the worker that can.
-        returned: Jobs that nobody here can take now.
+        returned: Jobs that no worker here can take now.
+        unhandled: Jobs among them for which no worker here has a handler.
     """
 
     assigned: dict[str, list[Claim]] = field(default_factory=dict[str, list[Claim]])
     moved: list[tuple[Claim, Fence, str]] = field(default_factory=list[tuple[Claim, Fence, str]])
     returned: list[Ending] = field(default_factory=list[Ending])
+    unhandled: list[Claim] = field(default_factory=list[Claim])
 
 
 def place(
     registry: WorkerRegistry, plan: ClaimPlan, claims: Sequence[Claim], running: AbstractSet[bytes] = frozenset()
 ) -> Placement:
     """
-    Decide for each claimed job who runs it; nothing is written into the registry yet.
+    Decide which worker runs each claimed job; the registry stays unchanged.
 
     Args:
-        plan: Of the claim.
-        claims: What it brought.
-        running: Jobs an earlier attempt of which may run on this host yet, in a process that is not connected.
+        plan: The claim's plan.
+        claims: The claimed jobs.
+        running: Jobs of which an earlier attempt may still run on this host, in a process that is not connected.
 
-    A job of which an earlier attempt has not ended, in a process that can be killed, waits for that: the attempt
-    was canceled, or it lapsed for another host. Of others, only their leases are known.
+    A job waits while an earlier attempt of it may run in a process that can be killed: the attempt was canceled, or
+    its lease lapsed for another host. For other processes only the lease counts.
     """
     placement = Placement()
     workers = registry.workers()
@@ -76,7 +78,7 @@ def place(
             free[heir] -= 1
             placement.moved.append((claim, fence, heir))
         else:
-            placement.returned.append(_returned(registry, claim, fence))
+            _return(registry, claim, fence, placement)
     return placement
 
 
@@ -91,18 +93,21 @@ def _naming(registry: WorkerRegistry, claim: Claim) -> list[str]:
     ]
 
 
-def _returned(registry: WorkerRegistry, claim: Claim, fence: Fence) -> Ending:
-    if registry.closed or registry.get(fence.worker) is None:  # for a successor, or for who else serves the topic
-        return Ending(*fence, EndingKind.UNASSIGNED, delay_s=0.0)
-    longer = 2.0 ** given_back(claim)
-    if _naming(registry, claim):
-        return Ending(*fence, EndingKind.UNASSIGNED, delay_s=min(ALL_BUSY_MAX_S, ALL_BUSY_MIN_S * longer))
-    error = f'no handler named "{claim.name}" on topic "{claim.topic}"'
-    return Ending(*fence, EndingKind.UNASSIGNED, error, delay_s=min(NO_HANDLER_MAX_S, NO_HANDLER_MIN_S * longer))
+def _return(registry: WorkerRegistry, claim: Claim, fence: Fence, placement: Placement) -> None:
+    error, delay_s, longer = None, 0.0, 2.0 ** given_back(claim)
+    if registry.closed or registry.get(fence.worker) is None:
+        pass  # for the next dispatcher, or another host
+    elif _naming(registry, claim):
+        delay_s = min(ALL_BUSY_MAX_S, ALL_BUSY_MIN_S * longer)
+    else:
+        error = f'no handler named "{claim.name}" on topic "{claim.topic}"'  # schema.sql has an index of these
+        delay_s = min(NO_HANDLER_MAX_S, NO_HANDLER_MIN_S * longer)
+        placement.unhandled.append(claim)
+    placement.returned.append(Ending(*fence, EndingKind.UNASSIGNED, error, delay_s=delay_s))
 
 
 def length_of(claim: Claim) -> int:
-    """How much text an assignment of *claim* carries, in characters."""
+    """Characters of text in an assignment of *claim*."""
     return len(claim.args) + len(claim.checkpoint or "") + len(claim.previous or "")
 
 
@@ -116,9 +121,9 @@ def _is_too_long(claim: Claim) -> bool:
 
 def _discarded(claim: Claim, seat: str) -> Ending:
     """
-    The end of a job that no frame can carry: SQL submits args of any length, and jsonb prints 1e400 in 401 digits.
+    The ending of a job too long for a frame: SQL submits args of any length, and jsonb prints 1e400 in 401 digits.
 
-    A worker would break the connection over it, come back, and be given it again.
+    A worker would close the connection over it, reconnect, and get it again.
     """
     what = "args and checkpoint" if claim.checkpoint else "args"
     error = f"{what} have {_bytes_of(claim)} bytes as the database prints them; at most {CLAIM_MAX_BYTES} can be sent"

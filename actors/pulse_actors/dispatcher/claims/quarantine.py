@@ -1,9 +1,9 @@
 """
-Topics whose claims cannot be made for a while, since the database cannot read one of their jobs, or not in time. Pure.
+Topics that cannot be claimed for a while, since the database cannot read one of their jobs, or takes too long. Pure.
 
-SQL may write args of a few KiB that print as gigabytes: 1e131071 is a number of jsonb. All other topics go on: those
-that were claimed together with it are claimed in halves, and halves of these, until its own is left. That a claim took
-too long may have passed by the next time, so its topics are left alone for longer each time, and only then divided.
+SQL may write args of a few KiB that print as gigabytes: 1e131071 is a number of jsonb. All other topics go on: topics
+that were claimed together are claimed in halves, and halves of these, until the bad one is alone. A claim that took too
+long may be fast the next time, so its topics first wait, longer each time, and only then are divided.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ LONGEST_S: Final = 10.0
 REFUSED_S: Final = (
     2.0  # where the database refuses the claim for another reason than its length: that may heal at any time
 )
-APART_S: Final = 60.0  # then all of them are claimed together again, unless one is still barred
+APART_S: Final = 60.0  # then all of them are claimed together again, unless one is still quarantined
 
 
 class Quarantine:
     """
-    The topics of claims that failed.
+    The topics whose claims failed.
 
     Attributes:
-        is_active: A claim has failed, and something may follow from that yet.
+        is_active: A claim has failed recently, and its topics are in quarantine or divided.
     """
 
     def __init__(self) -> None:
@@ -37,26 +37,26 @@ class Quarantine:
         self._pauses: dict[
             frozenset[str], tuple[float, float, bool]
         ] = {}  # until when; how long that was; whether it lasts
-        self._full: set[frozenset[str]] = set()  # of claims that were to look at everything
-        self._apart: dict[frozenset[str], float] = {}  # what is claimed in halves, until when
-        # How often in a row claims heard what is not believed; those that look at everything by themselves.
+        self._full: set[frozenset[str]] = set()  # topics of failed claims that were to be full
+        self._apart: dict[frozenset[str], float] = {}  # sets of topics that are claimed in halves, until when
+        # How often in a row a claim of these topics (full or not) got an error that may be a refusal.
         self._unbelieved: Counter[tuple[frozenset[str], bool]] = Counter()
 
     def is_refused(self, topics: Sequence[str], *, full: bool) -> bool:
-        """A claim of *topics* heard "away" or "locked", at once; whether each time: it meets what says so."""
+        """A claim of *topics* got "away" or "locked" at once; returns whether so often that a row must cause it."""
         self.is_active = True
         self._unbelieved[frozenset(topics), full] += 1
         return self._unbelieved[frozenset(topics), full] >= STUBBORN
 
     def failed(self, topics: Sequence[str], now_s: float, *, lasts: bool, full: bool = False) -> float:
         """
-        A claim of *topics* failed; until the next, seconds.
+        A claim of *topics* failed; returns the seconds until the next.
 
         Args:
-            topics: Which were claimed together.
+            topics: The topics that were claimed together.
             now_s: Monotonic.
-            lasts: The reason is not one that may have passed soon.
-            full: It was to look at everything there is.
+            lasts: The cause will not go away soon.
+            full: It was a full claim.
         """
         key, self.is_active = frozenset(topics), True
         if full:
@@ -64,7 +64,7 @@ class Quarantine:
         _, before_s, _ = self._pauses.get(key, (0.0, SHORTEST_S / 2, False))
         pause_s = REFUSED_S if lasts else min(LONGEST_S, 2 * before_s)
         wholes = [one for one in self._apart if key < one]
-        if len(key) > 1 and (wholes or lasts or pause_s >= LONGEST_S):  # of what is divided no half is waited for first
+        if len(key) > 1 and (wholes or lasts or pause_s >= LONGEST_S):  # a half of divided topics never waits first
             self._pauses.pop(key, None)
             self._apart.update(dict.fromkeys([*wholes, key], now_s + APART_S))
             return 0.0
@@ -72,7 +72,7 @@ class Quarantine:
         return pause_s
 
     def succeeded(self, topics: Sequence[str], *, full: bool) -> None:
-        """A claim of *topics* was made."""
+        """A claim of *topics* succeeded."""
         key = frozenset(topics)
         self._pauses.pop(key, None)
         for kind in (full, False):
@@ -80,25 +80,25 @@ class Quarantine:
         self.is_active = bool(self._pauses or self._full or self._apart or self._unbelieved)
 
     def has_missed(self, now_s: float) -> bool:
-        """Whether some may be claimed again of which there is everything to be looked at; said once."""
+        """Whether topics are free again that missed a full claim; returns True once."""
         over = {key for key in self._full if now_s >= self._pauses.get(key, (now_s, 0.0, False))[0]}
         self._full -= over
         return bool(over)
 
     def holds(self, topics: tuple[str, ...], now_s: float) -> bool:
-        """Whether no claim of any of *topics* is to be made now."""
+        """Whether none of *topics* may be claimed now."""
         return bool(self._pauses) and not self.parts(topics, now_s)
 
     def is_quarantined(self, topic: str, now_s: float) -> bool:
-        """Whether a job of *topic* waits for that, and not only for a moment."""
+        """Whether *topic* is in quarantine for more than a moment."""
         until_s, pause_s, lasts = self._pauses.get(frozenset((topic,)), (0.0, 0.0, False))
         return now_s < until_s and (lasts or pause_s >= LONGEST_S)
 
     def parts(self, topics: tuple[str, ...], now_s: float) -> list[tuple[str, ...]]:
-        """Which of *topics* to claim together now, without those that are left alone."""
+        """The subsets of *topics* to claim together now, without those in quarantine."""
         key = frozenset(topics)
         if self._are_apart(key, now_s):
-            ordered = tuple(sorted(key))  # they are the same halves each time
+            ordered = tuple(sorted(key))  # sorted, to get the same halves each time
             middle = len(ordered) // 2
             return [*self.parts(ordered[:middle], now_s), *self.parts(ordered[middle:], now_s)]
         return [] if now_s < self._pauses.get(key, (now_s, 0.0, False))[0] else [topics]
@@ -107,11 +107,11 @@ class Quarantine:
         self, plans: Sequence[ClaimPlan], plan_again: Callable[[], Sequence[ClaimPlan]], now_s: float
     ) -> Iterator[ClaimPlan]:
         """
-        The claims to be made for *plans*, those of one plan one behind the other.
+        The claims to make for *plans*, those of one plan one after the other.
 
         Args:
-            plans: Of all topics of some workers each.
-            plan_again: What is planned by now, in the same turn: the claim before has taken places.
+            plans: Each for all topics of some workers.
+            plan_again: Makes a plan again in the same turn, since the claim before has used seats.
             now_s: Monotonic.
         """
         for plan in plans:
@@ -119,7 +119,7 @@ class Quarantine:
             if parts == [plan.topics]:
                 yield plan
                 continue
-            for part in sorted(parts, key=lambda part: plan.topics[0] not in part):  # each is first in its turn
+            for part in sorted(parts, key=lambda part: plan.topics[0] not in part):  # each part is first in its turn
                 rest = next((one for one in plan_again() if one.topics == plan.topics), None)
                 if rest is not None:
                     yield replace(rest, topics=tuple(topic for topic in plan.topics if topic in part))

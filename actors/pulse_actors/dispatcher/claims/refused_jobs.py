@@ -1,13 +1,13 @@
 """
-Jobs that the database refuses to hand out, each by itself: a corrupt value, a trigger that raises.
+Finds single jobs that the database refuses to hand out: a corrupt value, a trigger that raises.
 
-A claim that is refused is made in halves, until the jobs that it is refused for are alone. These are set aside, in the
-database, where all dispatchers see it, and all others go on. From then on they are tried one at a time, each second the
-one that has waited longest; one that can be handed out is, and the next follows at once. So what heals is not missed.
+A refused claim is repeated in halves until the bad jobs are alone. They are set aside in the database, for all
+dispatchers, and all others go on. From then on one of them is tried each second, the one that has waited longest; if it
+can be handed out, the next is tried at once. So recovery is noticed.
 
-That every job is refused says little of any of them: then the claim fails as a whole, and its topics wait a while. Some
-are set aside all the same, since there may be good ones behind them; when one of them can be handed out, all that were
-refused as it was are let go at once.
+If every job is refused, the jobs are hardly the cause: then the claim fails as a whole, and its topics wait a while.
+Some jobs are set aside all the same, since good ones may follow them; when one of them can be handed out, all that were
+refused with the same error are tried again at once.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from pulse_actors.dispatcher.claims.work_signal import WorkSignal
 from pulse_actors.dispatcher.workers.registry import ClaimPlan, WorkerRegistry
 from pulse_actors.shared.row_writes import MOST_BLAMED, spread
 
-TRY_S: Final = 1.0  # between two that are tried
-LOOKED_AT: Final = 1000  # jobs that may tell whether it is about single ones: only their ids are read
-MOST: Final = 50  # that one search sets aside: it holds up all claims
-ROUNDED_S: Final = 0.001  # due times lose some digits on their way
+TRY_S: Final = 1.0  # between two tries
+LOOKED_AT: Final = 1000  # jobs of one search: only their ids are read
+MOST: Final = 50  # jobs that one search sets aside: it blocks all claims
+ROUNDED_S: Final = 0.001  # due times lose some digits in conversion
 CLAIM: Final = "claim_jobs"
 
 log = structlog.get_logger()
 
 
 class RefusedJobs:
-    """Finds them, and tries them again."""
+    """Finds refused jobs, and tries them again."""
 
     def __init__(
         self, store: Store, registry: WorkerRegistry, handout: Handout, *, in_doubt: InDoubtClaims, signal: WorkSignal
@@ -54,10 +54,10 @@ class RefusedJobs:
 
     async def search(self, plan: ClaimPlan, starts: Sequence[LevelStart] | None) -> bool:
         """
-        Hand out what can be of a claim that was refused, and set aside what cannot; call it while claiming.
+        Hand out the good jobs of a refused claim, and set aside the bad ones; call it while ``claiming``.
 
         Returns:
-            Whether something of either kind was found: the claim can be made now. Else it is about no single job.
+            Whether it found good or bad jobs: then the claim can be repeated. Else no single job is the cause.
 
         Raises:
             UnavailableError: The database is away.
@@ -65,7 +65,7 @@ class RefusedJobs:
         search = _RefusedSearch(self._handout, self._registry, plan)
         try:
             return await self._search(search, plan, starts)
-        except StatementError:  # it refuses this, too
+        except StatementError:  # even reading the ids is refused
             return search.has_claimed
 
     async def _search(self, search: _RefusedSearch, plan: ClaimPlan, starts: Sequence[LevelStart] | None) -> bool:
@@ -74,7 +74,7 @@ class RefusedJobs:
             await search.through(suspects[: len(plan.seats)])
             is_about_none = await search.is_about_none(suspects)
         except UnavailableError:
-            if search.has_claimed:  # what was found was found
+            if search.has_claimed:  # keep what was found
                 await self._set_aside(search.bad, None)
             raise
         await self._set_aside(search.bad, MOST_BLAMED if is_about_none else None)
@@ -85,7 +85,7 @@ class RefusedJobs:
             return
         new = await self._aside.add([(one.id, error) for one, error in bad], TRY_S, most)
         for one, error in bad:
-            if one.id not in new:  # too many are, and each search meets it anew; or another host has told it
+            if one.id not in new:  # too many are set aside, or another host has logged it
                 continue
             log.error(
                 "job_set_aside",
@@ -96,17 +96,17 @@ class RefusedJobs:
             )
 
     async def run(self) -> None:
-        """Try those that are set aside, until cancelled."""
+        """Try jobs that are set aside, until cancelled."""
         while True:
             try:
                 is_done = await self.try_next()
             except UnavailableError:
-                is_done = False  # the claims, too, are told so, and say it
+                is_done = False  # the claim loop fails likewise, and logs it
             if not is_done:
                 await anyio.sleep(TRY_S)
 
     async def try_next(self) -> bool:
-        """Try the one whose turn it is; whether it is done with, so that another may be, too."""
+        """Try the next one; returns whether it is settled, so that another may be tried at once."""
         found = await self._aside.next(TRY_S)
         if found is None:
             return False
@@ -117,7 +117,7 @@ class RefusedJobs:
                 (one for one in self._registry.plan(1, again=True) if found.suspect.level.topic in one.topics), None
             )
             if plan is None or self._registry.closed or not plan.seats:
-                return False  # it is another host's turn, or somebody has room later
+                return False  # another host tries it, or there is room later
             try:
                 claimed = await self._handout.claim_these(plan, *_these([found.suspect]))
             except ClaimRefusedError as error:
@@ -125,15 +125,15 @@ class RefusedJobs:
                 return False
         if claimed:
             await self._aside.readmit_like(found.sqlstate)
-        is_let_go = claimed or found.statement != CLAIM  # whoever was refused something else tries that again
+        is_let_go = claimed or found.statement != CLAIM  # a job whose other statement was refused is retried there
         if is_let_go:
             await self._aside.readmit([found.id])
             log.info("job_readmitted", job=_shown(found.id))
-            self._signal.wake()  # what was let go may lie before all cursors
+            self._signal.wake()  # it may be before all cursors
         return is_let_go
 
     async def _forget(self, found: SetAside) -> bool:
-        """No claim takes it; what has expired is the expiry's. Of one that runs its report may be what is refused."""
+        """Stop trying a job that no claim takes: expiry handles expired ones; of running ones the report may be bad."""
         if found.status == "RUNNING" and found.statement != CLAIM:
             return False
         await self._aside.readmit([found.id])
@@ -147,12 +147,12 @@ class _RefusedSearch:
         self._handout = handout
         self._registry = registry
         self._topics = frozenset(plan.topics)
-        self._is_over = False  # there is no room any more, or enough was found
+        self._is_over = False  # there is no more room, or enough was found
         self.has_claimed = False
         self.bad: list[tuple[Suspect, StatementError]] = []
 
     async def through(self, suspects: Sequence[Suspect]) -> None:
-        """Look at these until there is no room any more, or so many are refused that it may be about none of them."""
+        """Claim these until there is no more room, or so many are refused that single jobs are hardly the cause."""
         if not suspects or self._is_over:
             return
         refusal = await self._refusal(suspects)
@@ -167,7 +167,7 @@ class _RefusedSearch:
         await self.through(suspects[middle:])
 
     async def is_about_none(self, suspects: Sequence[Suspect]) -> bool:
-        """Whether others, from all over, are refused as well, each by itself, and nothing else was."""
+        """Whether jobs from different places were refused one by one, and none was accepted."""
         if self.has_claimed:
             return False
         bad = {one.id for one, _ in self.bad}
@@ -178,7 +178,7 @@ class _RefusedSearch:
         return bool(others) or len(self.bad) >= IN_VAIN
 
     async def _refusal(self, suspects: Sequence[Suspect]) -> StatementError | None:
-        """Claim these; why the database refuses that. None: it does not, or there is no room for them."""
+        """Claim these; returns why the database refuses. None: it does not, or there is no room."""
         plans = self._registry.plan(len(suspects), again=True)
         plan = next((one for one in plans if self._topics.issubset(one.topics)), None)
         if plan is None or len(plan.seats) < len(suspects):
@@ -192,7 +192,7 @@ class _RefusedSearch:
 
 
 def _these(suspects: Sequence[Suspect]) -> tuple[list[LevelStart], list[bytes]]:
-    """Where a claim of these begins, and which they are."""
+    """Where a claim of these begins, and their ids."""
     begins: dict[Level, float] = {}
     for one in suspects:
         begins[one.level] = min(begins.get(one.level, one.due_s), one.due_s)

@@ -1,4 +1,4 @@
-"""Where there may be work, as far as this process has heard: cursors, due times, and what wakes the claim loop."""
+"""Where there may be work, as far as this process knows: cursors, due times, and the event for the claim loop."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from pulse_actors.dispatcher.claims.cursors import Cursors
 from pulse_actors.dispatcher.workers.records import RegisteredWorker
 from pulse_actors.dispatcher.workers.registry import ClaimPlan, WorkerRegistry
 
-FAR_S: Final = 3600.0  # what is due later than that is left to the poll
-UNPLANNED_S: Final = 0.1  # other hosts hear of work after it, though no claim was planned since
-MAX_TIMES: Final = 10_000  # likewise what there is no room for
+FAR_S: Final = 3600.0  # jobs that are due later are left to polling
+UNPLANNED_S: Final = 0.1  # after that other hosts are notified of work although no claim was planned
+MAX_TIMES: Final = 10_000  # remembered due times; polling finds the others
 
 
 class DueTimes:
     """
-    When levels get work, as far as it is known: a bounded memory, with the poll behind it.
+    When levels get work, as far as it is known: a bounded memory; polling finds the rest.
 
-    Moments are monotonic, each with its level; None: at a level that nobody knows.
+    Times are monotonic, each with its level; None: an unknown level.
     """
 
     def __init__(self) -> None:
@@ -33,21 +33,21 @@ class DueTimes:
         self._numbers = itertools.count()  # levels and None have no order
 
     def add(self, level: Level | None, delay_s: float, now_s: float) -> bool:
-        """Something is due there in *delay_s*; whether that is remembered."""
+        """A job is due at that level in *delay_s*; returns whether that is remembered."""
         if delay_s >= FAR_S or len(self._heap) >= MAX_TIMES:
             return False
         heapq.heappush(self._heap, (now_s + delay_s, next(self._numbers), level))
         return True
 
     def passed(self, now_s: float) -> list[Level | None]:
-        """What is due by now, in order; it is forgotten."""
+        """Remove and return what is due by now, in order."""
         due: list[Level | None] = []
         while self._heap and self._heap[0][0] <= now_s:
             due.append(heapq.heappop(self._heap)[2])
         return due
 
     def cut(self, pause_s: float, now_s: float) -> float:
-        """The pause, no longer than until the next one is due."""
+        """The pause, shortened to when the next one is due."""
         return min(pause_s, self._heap[0][0] - now_s) if self._heap else pause_s
 
 
@@ -70,17 +70,17 @@ class WorkSignal:
         self.cursors = Cursors(poll_s)
         self._due = DueTimes()
         self._event = anyio.Event()
-        self._left: set[str] = set()  # topics with work, since the last plan
+        self._left: set[str] = set()  # topics with unclaimed work, since the last plan
         self._has_left = anyio.Event()
-        self._is_waiting = False  # all that is known was claimed, and somebody has room
+        self._is_waiting = False  # everything known was claimed, and a worker has room
 
     def wake(self) -> None:
-        """There may be something to claim, nobody knows where, and since when."""
+        """There may be work, at an unknown level, due for an unknown time."""
         self.cursors.want_full()
         self._event.set()
 
     def came(self, worker: RegisteredWorker) -> None:
-        """A worker has come: topics that nobody else here serves may have jobs that are long due."""
+        """A worker connected: topics that no other worker here serves may have jobs that are long due."""
         served = {topic for one in self._registry.workers() if one is not worker for topic in one.facts.topics}
         if served.issuperset(worker.facts.topics):
             self.wake_recent()
@@ -88,21 +88,21 @@ class WorkSignal:
             self.wake()
 
     def wake_recent(self, delay_s: float = 0.0) -> None:
-        """Something is due now or in *delay_s*, nobody knows at which level."""
+        """Work is due now or in *delay_s*, at an unknown level."""
         if delay_s <= 0:
             self.cursors.want_recent()
             self._event.set()
         elif self._due.add(None, delay_s, time.monotonic()):
-            self._event.set()  # the loop computes its pause anew
+            self._event.set()  # the loop computes its pause again
 
     def wake_level(self, level: Level, delay_s: float = 0.0, *, due_s: float | None = None) -> None:
         """
-        There is something to claim at *level*, now or in *delay_s*.
+        There is work at *level*, now or in *delay_s*.
 
         Args:
-            level: Where.
+            level: The level.
             delay_s: In how many seconds.
-            due_s: When it is due, Unix seconds, where that is known; it may lie long before now.
+            due_s: When it is due, Unix seconds, if known; it may be long ago.
         """
         if delay_s <= 0:
             self.cursors.learn(level, due_s)
@@ -112,12 +112,12 @@ class WorkSignal:
             self._event.set()
 
     def work_left(self, topics: Iterable[str]) -> None:
-        """There is work in *topics* that a claim has not taken."""
+        """A claim has left work in *topics*."""
         self._left.update(topics)
         self._has_left.set()
 
     def plan_made(self, plans: Iterable[ClaimPlan]) -> None:
-        """Claims are made for *plans*: other hosts may have room for the work in all other topics."""
+        """Claims are made for *plans*: other hosts may have room for work in all other topics."""
         if self._left:
             left, self._left = self._left.difference(*(plan.topics for plan in plans)), set()
             if left:
@@ -125,7 +125,7 @@ class WorkSignal:
 
     async def tell_left(self) -> None:
         """
-        Tell other hosts of work that the claim loop does not reach yet, until cancelled.
+        Notify other hosts of work that the claim loop does not reach in time, until cancelled.
 
         A claim may take long, or fail each time.
         """
@@ -140,16 +140,16 @@ class WorkSignal:
                 self._cross_host.work()
 
     def look_again(self) -> None:
-        """Nothing new is due, but somebody may have room again, or something may have to be settled."""
+        """No new work, but a worker may have room again, or a doubt must be looked into."""
         self._event.set()
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether the claim loop waits, with nothing known to be due and somebody who has room."""
+        """Whether the claim loop waits with room for jobs and no known work."""
         return self._is_waiting and not self._event.is_set()
 
     def take_due(self, now_s: float) -> bool:
-        """Whether something has become due by now: the last claim may have missed it."""
+        """Whether a job has become due: the last claim may have missed it."""
         passed = self._due.passed(now_s)
         for level in passed:
             if level is None:
@@ -159,7 +159,7 @@ class WorkSignal:
         return bool(passed)
 
     async def wait(self, pause_s: float, now_s: float, *, has_room: bool) -> None:
-        """Return after *pause_s*, or when something is due, or may be. *has_room*: somebody here could take it."""
+        """Return after *pause_s*, or when work is or may be due. *has_room*: a worker here could take it."""
         self._is_waiting = has_room
         with anyio.move_on_after(self._due.cut(pause_s, now_s)):
             await self._event.wait()

@@ -1,4 +1,4 @@
-"""What the dispatcher's book says of one job: who has it, and who could."""
+"""What the dispatcher knows of one job: which worker has it, and which could run it."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from pulse_actors.dispatcher.workers.health import condition_of, quiet_s
 from pulse_actors.dispatcher.workers.records import BACKLOG_BYTES, HeldJob, RegisteredWorker
 from pulse_actors.shared import identity as identities
 
-CALL_S: Final = 0.1  # from the frame that told of a call to the reckoning of its limits
+CALL_S: Final = 0.1  # from the frame that reports a call to the start of its limits
 
 
 def facts_of(on: RequestContext, job: StoredFacts, now_s: float, slow: Finding | None = None) -> JobFacts:
-    """What is known here of *job*; *now_s*: the monotonic clock; *slow*: who keeps dead rows from being removed."""
+    """The dispatcher's facts about *job*; *now_s*: monotonic clock; *slow*: what keeps dead rows from being removed."""
     workers = on.services.registry.workers()
     return JobFacts(
         host=on.services.host.id,
@@ -46,7 +46,7 @@ def _candidate(worker: RegisteredWorker, name: str) -> Candidate:
 
 
 def stopped_by(worker: RegisteredWorker) -> str | None:
-    """Why *worker* gets no more jobs, whatever room it has; None: it does."""
+    """Why *worker* gets no more jobs, even if it has room; None: it does."""
     if worker.contact.silent:
         return "silent"
     if worker.closing:
@@ -76,7 +76,7 @@ def _holder(on: RequestContext, job: StoredFacts, now_s: float) -> Holder | None
 
 
 def _progress_ago_s(held: HeldJob, now_s: float) -> float | None:
-    """When it told progress; the clock of its stall_s begins with its call, which is no progress."""
+    """When it last reported progress; stall_s counts from its call, which is no progress."""
     return max(0.0, now_s - held.progress_s) if held.progress_s > held.since_s + CALL_S else None
 
 
@@ -90,7 +90,7 @@ def _slow(found: Finding) -> tuple[str, str]:
 
 
 def _earlier(on: RequestContext, job: StoredFacts) -> str | None:
-    """The worker that may be running an earlier attempt: the claim gives the job back as long as it does."""
+    """The worker that may run an earlier attempt: as long as it does, claims give the job back."""
     if job.status == "RUNNING":
         return None
     if on.services.registry.running_in_hand([job.id]):

@@ -1,4 +1,4 @@
-"""What a reason is, what is known of a job that does not run, and words that all reasons share. Pure."""
+"""A reason why a job does not run, the facts for it, and words that reasons share. Pure."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _ERROR_COLUMNS: Final = 200
 @dataclass(frozen=True, slots=True)
 class Cause:
     """
-    One thing that is in the way.
+    One reason why a job does not run.
 
     Attributes:
         code: For programs.
         text: For people, a sentence or two.
-        advice: What to do, or what to look at; '': wait.
+        advice: What to do or to look at; '': wait.
         details: The values in the text.
     """
 
@@ -38,7 +38,7 @@ class Candidate:
 
     Attributes:
         is_able: It has a handler of the job's name.
-        held: Names of what it holds.
+        held: Names of the handlers whose jobs it holds.
         stopped: Why it gets no more jobs: draining, hung, silent or busy; None: it does.
     """
 
@@ -53,19 +53,19 @@ class Candidate:
 @dataclass(frozen=True, slots=True)
 class Holder:
     """
-    The worker that has a job, as this dispatcher knows it.
+    The worker that holds a job, as this dispatcher knows it.
 
     Attributes:
-        heard_ago_s: None: it has not been heard of yet.
-        is_connected: False: its process lives, and is not connected now.
-        condition: Why it says nothing, if it does not.
-        quiet_s: For how long it has said nothing itself.
-        calls: The handlers that it has called, names.
-        started: Whether its handler was called; None: it is not in the book.
-        waiting: How many others it holds that are not started.
-        timeout_s: The longest time that its handler may take; None: any.
-        stall_s: Without progress; None: any.
-        progress_ago_s: When it last told progress; None: it has not.
+        heard_ago_s: Seconds since its last frame; None: it has sent none yet.
+        is_connected: False: its process lives, but is not connected now.
+        condition: Why it is silent, if it is.
+        quiet_s: For how long it has sent nothing itself.
+        calls: Names of the handlers that it has called.
+        started: Whether the handler was called; None: unknown.
+        waiting: How many other jobs it holds that have not started.
+        timeout_s: The handler's longest time; None: no limit.
+        stall_s: Longest time without progress; None: no limit.
+        progress_ago_s: Seconds since it reported progress; None: it has not.
     """
 
     heard_ago_s: float | None
@@ -83,18 +83,18 @@ class Holder:
 @dataclass(frozen=True, slots=True)
 class JobFacts:
     """
-    What a dispatcher knows by itself of a job.
+    What a dispatcher knows of a job without the database.
 
     Attributes:
-        host: Its own.
-        poll_s: How soon something that is due is found.
+        host: This host.
+        poll_s: How soon due jobs are found.
         candidates: Workers connected here that serve the job's topic.
-        topics: All that are served here.
-        holder: Who has it; None: nobody who is known here.
-        is_stopping: This dispatcher hands out nothing more.
-        is_unreadable: Claims of the topic fail, since the database cannot read a job.
-        earlier: The worker that may run an earlier attempt yet.
-        is_ageing: Waiting counts in the order of the topic.
+        topics: All topics that are served here.
+        holder: The worker that has it; None: none that is known here.
+        is_stopping: Whether this dispatcher hands out no more jobs.
+        is_unreadable: Whether claims of the topic fail, since the database cannot read a job.
+        earlier: The worker that may still run an earlier attempt.
+        is_ageing: Whether waiting counts in the order of the topic.
         slow: What slows the whole database down: a sentence, and what to do about it.
     """
 
@@ -116,7 +116,7 @@ def moment(moment_s: float, now_s: float) -> str:
 
 
 def short(text: str | None) -> str:
-    """What others wrote, on one line that is not too long."""
+    """Foreign text, on one line of bounded length."""
     return cut(one_line(text or ""), _ERROR_COLUMNS)
 
 

@@ -1,8 +1,8 @@
 """
-Why a job does not run, in plain words, of what the database and this dispatcher know. Pure: no IO, no clock.
+Why a job does not run, in plain words, from the facts of the database and this dispatcher. Pure: no IO, no clock.
 
-What is in the way, what decides it first; all that applies, since the next one holds when the first is gone. What only
-follows from something else (a job that is looked at again later, because nobody could take it) comes behind that.
+The decisive reason comes first, then all others that apply, since the next one decides when the first is gone. A mere
+consequence of another reason (a job that is looked at again later, because no worker could take it) comes last.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pulse_actors.shared import identity as identities
 
 ENDED: Final = {"COMPLETED": "completed", "DEAD_LETTERED": "a dead letter", "CANCELED": "canceled"}
 ACTIVE: Final = frozenset({"PENDING", "RETRYING", "RUNNING"})
-LONG_DUE_S: Final = 10.0  # nothing known is in the way, and it should have been claimed twenty times
+LONG_DUE_S: Final = 10.0  # a job without a reason to wait should have been claimed twenty times by then
 _SHOWN: Final = 5  # names in a sentence
 _DETAILED: Final = 50  # in the details
 _NAME_COLUMNS: Final = 200
@@ -124,7 +124,7 @@ def _topic_paused(job: StoredFacts, _facts: JobFacts) -> Cause | None:
 
 
 def _paused(job: StoredFacts, topic: str, pause: _PauseState) -> Cause | None:
-    """A pause that ends before the job is due is in nobody's way."""
+    """A pause that ends before the job is due does not matter."""
     since, until = pause.since, pause.until
     if since is None or (until is not None and until <= job.next_run_at):
         return None
@@ -254,7 +254,7 @@ def _not_due(job: StoredFacts, _facts: JobFacts) -> Cause | None:
 
 
 def _where(job: StoredFacts) -> str:
-    """Of a lapsed lease: at whom; that was frozen or cut off, or its host died."""
+    """The worker of a lapsed lease: it was frozen or cut off, or its host died."""
     named = identities.parse(job.worker or "") if job.outcome == "lease_expired" else None
     if named is None:
         return ""
@@ -288,7 +288,7 @@ def _ready(job: StoredFacts, facts: JobFacts) -> Cause:
     free = sum(one.capacity - len(one.held) for one in facts.candidates if one.is_able and one.stopped is None)
     details = {"next_run_at": job.next_run_at, "free": free}
     text = (
-        f"Nothing is in the way: it is due since {moment(job.next_run_at, job.now)}, "
+        f"Nothing blocks it: it is due since {moment(job.next_run_at, job.now)}, "
         f"and workers have {count(free, 'free place')}. It should start within {duration(facts.poll_s)}."
     )
     advice = (
@@ -300,11 +300,11 @@ def _ready(job: StoredFacts, facts: JobFacts) -> Cause:
 
 
 def _slow(facts: JobFacts) -> list[Cause]:
-    """Nothing that keeps a job from running, but all of them from running as soon as they could."""
+    """What keeps no job from running, but slows all of them down."""
     return [] if facts.slow is None else [Cause("slow_database", *facts.slow)]
 
 
-# In the order in which they decide. What is not due is not kept from running by workers that are full now.
+# In the order in which they decide. Workers that are full now are no reason for a job that is not due.
 DUE: Final[Sequence[Rule]] = (
     _all_paused,
     _topic_paused,

@@ -1,4 +1,4 @@
-"""Why a job that is RUNNING does not come to its end: where it is, and what is the matter with that worker. Pure."""
+"""Why a RUNNING job does not end: where it is, and what is wrong with that worker. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SHOWN: Final = 5
 
 
 def running(job: StoredFacts, facts: JobFacts) -> Cause:
-    """Where it is."""
+    """Where it runs."""
     named = identities.parse(job.locked_by or "")
     details: dict[str, object] = {"worker": job.locked_by, "attempt": job.attempts}
     details |= {"started_at": job.started_at, "lease_until": job.lease_until}
@@ -36,7 +36,7 @@ def running(job: StoredFacts, facts: JobFacts) -> Cause:
 
 
 def _here(job: StoredFacts, where: str, pid: int, holder: Holder, details: Mapping[str, object]) -> Cause:
-    """At a worker that this server knows."""
+    """On a worker that this server knows."""
     heard = "not heard of yet" if holder.heard_ago_s is None else f"heard of {duration(holder.heard_ago_s)} ago"
     if holder.condition is Condition.STOPPED:
         text = (
@@ -62,7 +62,7 @@ def _here(job: StoredFacts, where: str, pid: int, holder: Holder, details: Mappi
 
 
 def _elsewhere(job: StoredFacts, where: str, details: Mapping[str, object]) -> Cause:
-    """At a worker of another host, of which the lease is known, and when that host was there."""
+    """On a worker of another host, of which only the lease and its last sign of life are known."""
     seen_at = job.host_seen_at
     details = {**details, "host_seen_at": seen_at}
     seen = "never" if seen_at is None else ago(seen_at, job.now)
@@ -75,7 +75,7 @@ def _elsewhere(job: StoredFacts, where: str, details: Mapping[str, object]) -> C
 
 
 def _blocked(job: StoredFacts, where: str, pid: int, holder: Holder, details: Mapping[str, object]) -> Cause:
-    """Its worker cannot say a word: this handler does that, or another one there."""
+    """Its worker cannot answer: this handler, or another one there, blocks it."""
     called = Counter(holder.calls).most_common(_SHOWN)
     names = ", ".join(f"{number} {name or '(not known yet)'}" for name, number in called) or "nothing"
     text = (
@@ -91,7 +91,7 @@ def _blocked(job: StoredFacts, where: str, pid: int, holder: Holder, details: Ma
 
 
 def _limits(holder: Holder) -> str:
-    """What would end it if it hung."""
+    """The limits that would end it if it hung."""
     progress = (
         "has told no progress"
         if holder.progress_ago_s is None

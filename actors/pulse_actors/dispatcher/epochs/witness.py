@@ -1,10 +1,10 @@
 """
-Counts in the database, remembers how far it has come, and sees to it when the database has gone back.
+Notices when the database has gone back in time, and begins a new epoch then.
 
-Claims are made behind what is remembered (``witnessed``), inside the statement: a database that knows less hands out
-nothing. The loop finds out why, and what is to be done: the epoch is raised, or that of another host is accepted. What
-the workers of this host held from before is lost to them then; until they have said how it ended, their jobs are handed
-out to nobody, on any host.
+The dispatcher increments a counter in the database (its witness), and remembers it in a file. Each claim compares both
+inside its statement (``witnessed``): a database with an older state hands out nothing. The loop finds out why, and
+begins a new epoch or accepts that of another host. The workers of this host lose the jobs from before; until they have
+reported how these ended, no host hands the jobs out.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from pulse_actors.runtime.actor import Backoff, log_unavailable
 from pulse_actors.shared.epoch_memory import Memory, MemoryFile
 from pulse_actors.shared.epochs import Verdict, bound_of, judge, next_epoch
 
-TICK_S: Final = 1.0  # so much may be lost without being counted; then the newest attempts themselves tell
+TICK_S: Final = 1.0  # so much may be lost before the counter shows it; the newest attempts themselves show less
 SOON_S: Final = 0.1  # between two looks while claims wait for something
-OTHERS_S: Final = 3.0  # for other hosts to come to a new place: they look every second, and retry within 1.5 s
-REJOIN_S: Final = 2.0  # for workers to come back to a dispatcher that was started on a database that has gone back
+OTHERS_S: Final = 3.0  # for other hosts to connect to a new place: they look every second, and retry within 1.5 s
+REJOIN_S: Final = 2.0  # for workers to reconnect to a dispatcher that was started on a database that has gone back
 REFUSED_S: Final = 60.0  # a server that was refused longer ago may be gone
-KEEP_S: Final = 2.0  # to write what is remembered: claims may wait for it, behind their lock
+KEEP_S: Final = 2.0  # to write the file: claims may wait for it, behind their lock
 OPEN_S: Final = 5.0  # to read it, before the first claim
-PUT_OFF_S: Final = 3.0  # renewed at each tick while an attempt from before may run yet
+PUT_OFF_S: Final = 3.0  # renewed at each tick while an attempt from before may still run
 MOST_FINISHED: Final = 200_000  # 3 MiB; at full speed the last half minute
 _ID_BYTES: Final = 16
 _ID: Final = attrgetter("id")
@@ -55,7 +55,7 @@ log = structlog.get_logger()
 
 class FinishedJobs:
     """
-    The jobs that were completed last: a ring of their ids.
+    The jobs that were completed last: a ring buffer of their ids.
 
     Args:
         most: How many are kept.
@@ -67,7 +67,7 @@ class FinishedJobs:
         self._at = 0
 
     def add(self, ids: Iterable[bytes]) -> None:
-        """These were completed; what is too many falls out, the oldest first."""
+        """Add completed jobs; the oldest are dropped."""
         new = b"".join(ids)[-self._most_bytes :]
         free_bytes = self._most_bytes - self._at
         self._ring[self._at : self._at + len(new)] = new[:free_bytes]
@@ -76,21 +76,21 @@ class FinishedJobs:
         self._at = (self._at + len(new)) % self._most_bytes
 
     def ids(self) -> list[bytes]:
-        """All that are kept, in no order."""
+        """All ids, in no order."""
         return [bytes(self._ring[at : at + _ID_BYTES]) for at in range(0, len(self._ring), _ID_BYTES)]
 
 
 class Witness:
     """
-    What this dispatcher knows of the database.
+    What this dispatcher has seen of the database.
 
     Args:
-        in_doubt: Keeps jobs from being between the database and the registry; looks into what workers hold.
-        directory: Where it is remembered; None: in this process alone.
-        lease_s: So long others are waited for that have not accepted an epoch.
+        in_doubt: Holds off claims while jobs are compared; looks into what workers hold.
+        directory: Where the file is; None: only this process remembers.
+        lease_s: How long to wait for hosts that have not accepted an epoch.
 
     Attributes:
-        witnessed: What must be true of the database for a claim to be made.
+        witnessed: What the database must have for a claim to succeed.
     """
 
     def __init__(
@@ -113,12 +113,12 @@ class Witness:
         self._lease_s = lease_s
         self._file = MemoryFile(directory)
         self._memory: Memory | None = None
-        self._writing = anyio.Lock()  # a tick and a claim may have something to be kept at the same time
+        self._writing = anyio.Lock()  # a tick and a claim may want to write at the same time
         self._handed_out: dict[bytes, int] = {}  # since the last tick: job -> attempt
-        self._before: dict[bytes, int] = {}  # before it, until that has been confirmed
+        self._before: dict[bytes, int] = {}  # those of before the last tick, until that is confirmed
         self._finished = FinishedJobs()
-        self._forgotten: set[bytes] = set()  # of those that were handed out since: completed, and not kept
-        self._back_to: datetime | None = None  # what the database knew when it was first seen at this place
+        self._forgotten: set[bytes] = set()  # jobs handed out since that were completed and not kept
+        self._back_to: datetime | None = None  # the last time in the database when this place was first seen
         self._others_until_s = 0.0
         self._behind_s = float("inf")  # since when others have not accepted the epoch
         self._rejoin_until_s = 0.0
@@ -126,7 +126,7 @@ class Witness:
         self.witnessed: Witnessed = CLOSED
 
     def findings(self) -> Sequence[Finding]:
-        """What is wrong that the database cannot tell."""
+        """Findings that the database cannot show."""
         found = [] if self._file.problem is None else [epochs.memory(self._file.problem)]
         if self._timelines.refused is not None:
             message, at_s = self._timelines.refused
@@ -134,22 +134,22 @@ class Witness:
         return found
 
     async def claimed(self, claims: Sequence[Claim]) -> None:
-        """Remember what is about to be handed out; before a number that none had, beside the database, too."""
+        """Remember what is about to be handed out; write the file first if a number is higher than any before."""
         self._handed_out.update(zip(map(_ID, claims), map(_ATTEMPT, claims), strict=True))
         highest, memory = max(map(_ATTEMPT, claims)), self._memory
         if memory is not None and highest > memory.highest:
             await self._remember(msgspec.structs.replace(memory, highest=bound_of(highest)))
 
     def forgets(self, pairs: Iterable[tuple[bytes, int]]) -> None:
-        """That they are missing will prove nothing."""
+        """These will be deleted: that they are missing proves nothing."""
         self._forgotten.update(map(_FIRST, pairs))
 
     def completed(self, pairs: Collection[tuple[bytes, int]]) -> None:
-        """Remember what is finished."""
+        """Remember completed jobs."""
         self._finished.add(map(_FIRST, pairs))
 
     async def run(self) -> None:
-        """Count until cancelled."""
+        """Increment the counter until cancelled."""
         backoff = Backoff()
         while True:
             try:
@@ -162,7 +162,7 @@ class Witness:
 
     async def step(self) -> float:
         """
-        One look, and what follows from it.
+        Look once, and act on the result.
 
         Returns:
             Seconds until the next one.
@@ -183,13 +183,13 @@ class Witness:
         else:
             come = self._tick if verdict is Verdict.STAY else self._come
             if await come(memory, seen) and self._may_open(seen):
-                self._back_to = None  # from now on the last tick tells what it knew
+                self._back_to = None  # from now on the last tick shows what it had
                 self._open(seen)
         await self._put_off()
         return SOON_S if self.witnessed is CLOSED else TICK_S
 
     async def _recalled(self) -> Memory:
-        """What is remembered of the database that answers; in this process the one that was used."""
+        """The memory of the database that answers; in this process, of the one in use."""
         if self._memory is None:
             seen = await self._epochs.look(NO_WITNESS, None, self._lease_s)
             self._memory = await self._opened(seen.lineage)
@@ -198,17 +198,17 @@ class Witness:
         return self._memory
 
     async def _knows_less(self) -> bool:
-        """Whether the database misses what was handed out since the last tick."""
+        """Whether the database lacks attempts that were handed out since the last tick."""
         pairs = self._before | self._handed_out
         return bool(pairs) and await self._epochs.gone_back(pairs, self._forgotten)
 
     async def _come(self, memory: Memory, seen: DatabaseState) -> bool:
-        """To a database, or a place, that is new here: other hosts may know more of it."""
+        """Connect to a database or place that is new here: other hosts may know more of it."""
         self.witnessed = CLOSED
         _, mark = await self._epochs.begin(seen, self._coming(memory))
         if mark is None:
             return False
-        for worker in self._registry.everybody():  # what it has reported last may be lost
+        for worker in self._registry.everybody():  # its last reports may be lost
             self._in_doubt.doubt(worker.identity)
         self._others_until_s, self._back_to = time.monotonic() + OTHERS_S, seen.back_to
         await self._counted(memory, seen, mark, seen.epoch)
@@ -225,7 +225,7 @@ class Witness:
         )
         mark = await self._epochs.tick(witnessed, memory.highest, seen.place)
         if mark is None:
-            self.witnessed = CLOSED  # what was true a moment ago is not any more
+            self.witnessed = CLOSED  # the old values are no longer valid
             return False
         self._before = {}
         self._forgotten &= self._handed_out.keys()
@@ -233,9 +233,9 @@ class Witness:
         return True
 
     async def _begin(self, memory: Memory, seen: DatabaseState, *, is_new: bool) -> None:
-        """Raise the epoch, or accept it; what was held from before is lost."""
+        """Begin an epoch, or accept it; workers lose what they held from before."""
         self.witnessed = CLOSED
-        async with self._in_doubt.no_claim_under_way():  # what was claimed before is in the registry then
+        async with self._in_doubt.no_claim_under_way():  # afterwards all claimed jobs are in the registry
             everybody = self._registry.everybody()
             fences = [Fence(*pair, worker.identity) for worker in everybody for pair in worker.held]
             held = Held([worker.identity for worker in everybody], fences, PUT_OFF_S)
@@ -257,12 +257,12 @@ class Witness:
         self._behind_s = float("inf")
         if not self._was_open:
             self._rejoin_until_s = time.monotonic() + REJOIN_S
-        self._signal.wake_recent(PUT_OFF_S)  # what was given back
+        self._signal.wake_recent(PUT_OFF_S)  # for jobs that were given back
         await self._counted(memory, seen, mark, epoch.epoch)
         await self._tell(epoch, seen, memory, len(self._registry.lost))
 
     async def _tell(self, epoch: NewEpoch, seen: DatabaseState, memory: Memory, held: int) -> None:
-        """Look which jobs were known to be finished, and say it all."""
+        """Find jobs that were finished before and are open now, and log the epoch."""
         reopened: list[bytes] = []
         try:
             reopened = await self._epochs.open_again(self._finished.ids())
@@ -304,7 +304,7 @@ class Witness:
         if self._file.directory is None:
             return
         async with self._writing:
-            with anyio.move_on_after(KEEP_S) as scope:  # the disk may be slow; the thread is left to itself if it hangs
+            with anyio.move_on_after(KEEP_S) as scope:  # a slow disk: a thread that hangs is left behind
                 await anyio.to_thread.run_sync(self._file.keep, self._memory, abandon_on_cancel=True)
             if scope.cancelled_caught:
                 self._file.hangs()
@@ -316,16 +316,16 @@ class Witness:
         timelines = self._timelines
         with anyio.move_on_after(OPEN_S):
             opened = await anyio.to_thread.run_sync(self._file.open, lineage, abandon_on_cancel=True)
-            if opened.database in {"", timelines.database}:  # "": from before that was kept; nobody else learns from it
+            if opened.database in {"", timelines.database}:  # "": an old file without a name; it is not shared
                 timelines.learn(ServerTimeline(opened.system_id, opened.timeline))
             return msgspec.structs.replace(opened, database=timelines.database)
         self._file.hangs()
-        problem, self._file = self._file.problem, MemoryFile(None)  # what lies there unread is not written over
+        problem, self._file = self._file.problem, MemoryFile(None)  # an unreadable file is not overwritten
         self._file.problem = problem
         return Memory(lineage, uuid4())
 
     def _may_open(self, seen: DatabaseState) -> bool:
-        """Whether all are there who must be, or were waited for: by this clock; the database's may be set back."""
+        """Whether all other hosts have connected, or were waited for by this host's clock; the other may go back."""
         now_s = time.monotonic()
         self._behind_s = min(self._behind_s, now_s) if seen.behind else float("inf")
         if now_s < self._rejoin_until_s or (seen.behind and now_s < self._behind_s + self._lease_s):
@@ -343,9 +343,9 @@ class Witness:
             self._signal.wake()
 
     async def _put_off(self) -> None:
-        """Jobs of which an attempt from before may run here yet; what has ended is looked for when it is due."""
+        """Postpone jobs of which an old attempt may still run here; ended ones are sorted out when they are due."""
         held = {pair for worker in self._registry.everybody() for pair in worker.held}
-        if time.monotonic() < self._rejoin_until_s:  # nothing was handed out yet: it is all from before
+        if time.monotonic() < self._rejoin_until_s:  # nothing was handed out yet: all attempts are from before
             self._registry.lost = held
         if not self._registry.lost:
             return

@@ -1,5 +1,5 @@
 """
-Dead, hung and silent workers.
+Detects dead, hung and silent workers, and recovers their jobs.
 
 - host_workers: the worker processes of this host, watched by all of the following
 - hung_handlers: kills the process of a handler that outlasts its time

@@ -1,4 +1,4 @@
-"""The worker processes of this host, where their ends can be seen: watched, and killed when they are silent or hang."""
+"""The worker processes of this host whose ends the kernel reports: watched, and killed when they are silent or hang."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from pulse_actors.shared.identity import Host
 @dataclass(frozen=True, slots=True)
 class HostWorkers:
     """
-    What sees to them.
+    The loops that watch them.
 
     Attributes:
-        process_watch: Sees their ends.
-        silent_workers: Those that let their leases lapse.
-        hung_handlers: Those whose handlers run on.
+        process_watch: Notices their ends.
+        silent_workers: Handles workers that let their leases lapse.
+        hung_handlers: Handles handlers that do not end in time.
         store: The database.
-        registry: Who has said hello.
+        registry: The workers that have said hello.
         host: This host.
-        living: Workers that held jobs and lived when the dispatcher was started.
+        living: Workers that held jobs and were alive when the dispatcher started.
     """
 
     process_watch: ProcessWatch
@@ -43,13 +43,13 @@ class HostWorkers:
     living: Final[list[str]] = field(default_factory=list[str])
 
     async def bury_forgotten(self, *, boot: bool, sweep_s: float) -> list[Ending]:
-        """End what died while no dispatcher watched; what could not be written, since others have locked the rows."""
+        """End attempts of workers that died while no dispatcher watched; returns those whose rows are locked."""
         living, locked = await bury_forgotten(self.store, self.host, boot=boot, sweep_s=sweep_s)
-        self.living[:] = living  # it is called again while the database is away
+        self.living[:] = living  # called again while the database is away
         return locked
 
     async def run(self) -> None:
-        """Watch over them until cancelled."""
+        """Watch them until cancelled."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self.process_watch.run)
             tasks.start_soon(self.silent_workers.run, self.living)
@@ -57,7 +57,7 @@ class HostWorkers:
             tasks.start_soon(self._bury_late)
 
     async def _bury_late(self) -> None:
-        """What the dispatcher before this one claimed may have been committed after it was killed."""
+        """End claims of the killed dispatcher before this one that were committed after its end."""
         await anyio.sleep(LATE_S)
         backoff = Backoff()
         while True:

@@ -1,12 +1,11 @@
 """
-Handlers that outlast their time although their worker was to cancel them: their process is killed.
+Kills the process of a handler that does not end in time although its worker has cancelled it.
 
-At ``timeout_s``, or ``stall_s`` without a word, a worker takes the handler's stack and cancels it. A plain function in
-a thread cannot be cancelled, a coroutine may refuse, and C code may hold the whole interpreter. So for each started
-attempt that has such a limit the dispatcher waits a little longer, and then: no more jobs for that worker; its stacks
-are taken, through its pool parent; what it has not started is recalled; other handlers of it that are running may
-finish, for a bounded time; then the process is killed. The attempt that hung is charged, with the stack as evidence;
-whatever else was lost with the process is given back, charged to nobody.
+After ``timeout_s``, or ``stall_s`` without progress, a worker takes the handler's stack and cancels it. But a plain
+function in a thread cannot be cancelled, a coroutine may refuse, and C code may hold the interpreter. So the dispatcher
+waits a little longer, and then: the worker gets no more jobs; its pool parent takes the stacks; jobs that have not
+started are recalled; its other handlers get a bounded time to finish; then the process is killed. The hung attempt is
+charged, with the stack as evidence; all others that the process held are given back, uncharged.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ from pulse_actors.dispatcher.workers.deadlines import HandlerDeadline, HandlerDe
 from pulse_actors.dispatcher.workers.records import ForcedEnding, Pair, RegisteredWorker
 from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 
-SIBLINGS_S: Final = 5.0  # for other handlers of a process that is to be killed
-LOOK_S: Final = 0.05  # between two looks whether they have ended
+SIBLINGS_S: Final = 5.0  # for other handlers of a process that will be killed
+LOOK_S: Final = 0.05  # between two checks whether they have ended
 
 log = structlog.get_logger()
 
 
 class HungHandlers:
-    """What follows when a handler has passed its limit."""
+    """Handles handlers that have passed their limit."""
 
     def __init__(
         self, registry: WorkerRegistry, deadlines: HandlerDeadlines, process_watch: ProcessWatch, stacks: StackRequests
@@ -43,7 +42,7 @@ class HungHandlers:
         self._deadlines = deadlines
         self._process_watch = process_watch
         self._stacks = stacks
-        self._closing: set[int] = set()  # ids of RegisteredWorker: one that says hello again is another
+        self._closing: set[int] = set()  # ids of RegisteredWorker: after another hello it is a new one
 
     async def run(self) -> None:
         """Watch the limits until cancelled."""
@@ -60,7 +59,7 @@ class HungHandlers:
     def _due(self, due: HandlerDeadline, now_s: float, tasks: anyio.abc.TaskGroup) -> None:
         if not self._deadlines.is_running(due) or self._deadlines.is_put_off(due, now_s):
             return
-        if id(due.worker) in self._closing:  # another one of its handlers hangs, too: it is judged with it
+        if id(due.worker) in self._closing:  # another handler of it hangs, too: both are handled together
             due.worker.jobs.forced_endings[due.pair] = _forced_ending(due, None)
             return
         self._closing.add(id(due.worker))
@@ -89,17 +88,17 @@ class HungHandlers:
             self._closing.discard(id(worker))
 
     async def _empty(self, worker: RegisteredWorker) -> None:
-        """Recall what has not started, and let the handlers that do not hang finish, if they do so soon."""
+        """Recall jobs that have not started, and let the other handlers finish, within a bounded time."""
         waiting = [pair for pair, held in worker.held.items() if not held.started]
         if waiting:
             worker.link.send("stop", None, {"jobs": [(*pair, "recall") for pair in waiting]})
         with anyio.move_on_after(SIBLINGS_S):
-            while not worker.jobs.forced_endings.keys() >= self._running(worker):  # noqa: ASYNC110 - for once in a long time
+            while not worker.jobs.forced_endings.keys() >= self._running(worker):  # noqa: ASYNC110 - rare and short
                 await anyio.sleep(LOOK_S)
 
 
 def note_beat(worker: RegisteredWorker, beats: Sequence[protocol.Beat], assigns: int | None, now_s: float) -> None:
-    """A heartbeat of *worker* itself, which lists all that it holds of what it had read: that many frames, or None."""
+    """A heartbeat of *worker* itself lists all that it holds of the frames that it had read; None: it counts none."""
     worker.contact.beat(now_s)
     listed = {(beat.id, beat.attempt) for beat in beats}
     for pair, held in worker.held.items():
@@ -111,7 +110,7 @@ def note_beat(worker: RegisteredWorker, beats: Sequence[protocol.Beat], assigns:
 
 
 def note_ended(worker: RegisteredWorker, pairs: Iterable[Pair]) -> None:
-    """*worker* has said how these ended, and is to say it again later: none of them runs any more."""
+    """*worker* has reported how these ended, and must repeat it later: none of them runs any more."""
     for pair in pairs:
         held = worker.held.get(pair)
         if held is not None:
@@ -119,7 +118,7 @@ def note_ended(worker: RegisteredWorker, pairs: Iterable[Pair]) -> None:
 
 
 def note_progress(worker: RegisteredWorker, beats: Iterable[protocol.Beat], now_s: float) -> None:
-    """Handlers of *worker* have told progress, or saved a checkpoint."""
+    """Handlers of *worker* have reported progress, or saved a checkpoint."""
     for beat in beats:
         held = worker.held.get((beat.id, beat.attempt)) if beat.text is not None else None
         if held is not None:

@@ -1,17 +1,17 @@
 """
-Proof of death: the kernel says when a worker process of this host has ended, so nobody has to wait for its leases.
+Proof of death: the kernel reports the end of a worker process on this host, so no lease has to be waited for.
 
-Every Unix peer that says hello as a worker is watched by pidfd, beyond the end of its connection: a connection that
-broke proves nothing (the process may come back on another one), and one that did not break proves nothing either (a
-child of the worker may hold it). When the pidfd says that the process is gone, what was still in its socket is read,
-its process group is killed, and what it held is ended at once: attempts that it had named as started spend the crash
-budget, with the exit status as the reason; those that it had not named were never started: given back uncharged.
+Every worker that connects by Unix socket is watched by pidfd, also after its connection has ended: a lost connection
+does not prove a death (the process may reconnect), and an open one does not prove life (a child of the worker may hold
+it). When the process has ended, the rest of its socket is read, its process group is killed, and its attempts are ended
+at once: those that it had named as started spend the crash budget, with the exit status as the reason; the others were
+never started and are given back uncharged. (In names, to "bury" a worker is to end its attempts after its death.)
 
 A *stranger* is a living process of this host that holds jobs and has not said hello to this dispatcher: it is too busy
-to come back after a restart, or another supervisor's. It is watched, too; who knows it better has a second to bury it.
+to reconnect after a restart, or belongs to another supervisor, which gets a second to handle its death first.
 
-Whoever is watched can also be killed, and that goes through here as well: deaths that pulse causes count for nobody but
-the attempts that were sentenced.
+Watched processes can be killed, too, always through this module: after a death that pulse causes, only the attempts
+because of which it was killed are charged.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ from pulse_actors.dispatcher.writes.report import ReportWriter
 from pulse_actors.dispatcher.writes.report_rows import Obituary
 from pulse_actors.shared import identity as identities
 
-LATE_S: Final = 6.0  # by then a statement that nobody waits for has been committed, or it never will
+LATE_S: Final = 6.0  # by then a statement whose client has gone is committed, or never will be
 SENT_S: Final = 0.005
-STRANGER_S: Final = 1.0  # for a dispatcher that the dead worker was connected to, which knows what had started
+STRANGER_S: Final = 1.0  # for the dispatcher that the dead worker was connected to, which knows what had started
 
 log = structlog.get_logger()
 
@@ -53,14 +53,14 @@ log = structlog.get_logger()
 @dataclass(slots=True)
 class WatchedProcess:
     """
-    A living process that is watched.
+    A watched process.
 
     Attributes:
-        hear_out: Waits until all is read that it wrote before it died.
-        oom_kills: How often the kernel had killed for want of memory, a moment ago.
-        is_stranger: It has not said hello here.
-        is_over: The process has ended, and is being buried.
-        buried: Set when what it held is on its way to the database.
+        hear_out: Waits until all that it wrote before its death is read.
+        oom_kills: A recent count of the kernel's out-of-memory kills.
+        is_stranger: Whether it has not said hello here.
+        is_over: The process has ended, and its attempts are being ended.
+        buried: Set when the ends of its attempts are on their way to the database.
     """
 
     worker: RegisteredWorker
@@ -78,7 +78,7 @@ class ProcessWatch:
     Watches the worker processes of this host.
 
     Args:
-        reports: Writes the endings, behind all reports that have arrived, as soon as the database takes them.
+        reports: Writes the endings after all reports that have arrived, as soon as the database takes them.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class ProcessWatch:
         self._watches: dict[str, WatchedProcess] = {}
 
     async def run(self) -> None:
-        """Hold the watches until cancelled."""
+        """Keep watching until cancelled."""
         async with anyio.create_task_group() as self._tasks:
             await anyio.sleep_forever()
 
@@ -107,9 +107,9 @@ class ProcessWatch:
         Watch *worker*, which has said hello, until its process ends, or says hello again.
 
         Args:
-            worker: Who said hello.
+            worker: The worker.
             pidfd: Of its process; closed here.
-            hear_out: Waits until all is read that it wrote before it died.
+            hear_out: Waits until all that it wrote before its death is read.
         """
         self._watch(WatchedProcess(worker, pidfd, hear_out))
 
@@ -118,7 +118,7 @@ class ProcessWatch:
         Watch the stranger *identity*, if its process lives and can be killed from here.
 
         Returns:
-            The stranger, or whoever is watched already under that identity.
+            The stranger, or the worker that is already watched under that identity.
 
         Raises:
             UnavailableError: The database is away.
@@ -138,7 +138,7 @@ class ProcessWatch:
         except OSError:
             return None
         is_same = processes.start_time(process[0]) == process[1] and processes.lives(*process)
-        if not is_same:  # the pid was used again before it was opened, or nobody can tell
+        if not is_same:  # the pid was reused before it was opened, or that is unknown
             os.close(pidfd)
             return None
         worker = stranger(host, identity, process[0])
@@ -148,23 +148,23 @@ class ProcessWatch:
         return worker
 
     def watched(self, identity: str) -> RegisteredWorker | None:
-        """Who is watched under *identity*."""
+        """The watched worker *identity*."""
         watch = self._watches.get(identity)
         return None if watch is None else watch.worker
 
     def release(self, stranger: RegisteredWorker) -> None:
-        """*stranger* holds nothing any more: nobody's business here, unless it has died or said hello meanwhile."""
+        """*stranger* holds no jobs any more: stop watching it, unless it has died or said hello meanwhile."""
         watch = self._watches.get(stranger.identity)
         if watch is not None and watch.worker is stranger:
             watch.scope.cancel()
 
     def in_hand(self) -> list[RegisteredWorker]:
-        """Everybody who is watched, lives and can be killed, connected or not."""
+        """All watched workers that live and can be killed, connected or not."""
         return [watch.worker for watch in self._watches.values() if watch.worker.watched and not watch.is_over]
 
     def note_oom_kills(self) -> None:
-        """Count anew: an end by SIGKILL soon after the count has grown was want of memory."""
-        counts: dict[Path, processes.OomKills] = {}  # most share one
+        """Read the count again: a SIGKILL soon after it grew means that memory ran out."""
+        counts: dict[Path, processes.OomKills] = {}  # most workers share one
         for watch in self._watches.values():
             counted = watch.oom_kills
             if counted is not None:
@@ -173,7 +173,7 @@ class ProcessWatch:
                 watch.oom_kills = counts[counted.path]
 
     def signal(self, worker: RegisteredWorker, number: signal.Signals) -> bool:
-        """Signal the process of *worker*, and no other; whether it was there."""
+        """Send a signal to the process of *worker*, never to another one; returns whether it was there."""
         watch = self._watches.get(worker.identity)
         if watch is None or watch.worker is not worker:
             return False
@@ -184,17 +184,17 @@ class ProcessWatch:
         return True
 
     def kill(self, worker: RegisteredWorker, why: str) -> None:
-        """Kill the process of *worker*, and its group: what it held and is not sentenced is charged to nobody."""
+        """Kill the process of *worker* and its group; only its attempts with a forced ending are charged."""
         watch = self._watches.get(worker.identity)
         if watch is None or watch.worker is not worker:
-            return  # it has said hello again: whoever judged it knew another connection
+            return  # it has said hello again: the caller meant the old connection
         worker.expect_end()
         log.warning("worker_killed", worker=worker.identity, why=why)
         self.signal(worker, signal.SIGKILL)
-        _kill_group(worker)  # what carries its mark is killed when it is buried
+        _kill_group(worker)  # processes with its mark are killed when it is buried
 
     async def wait_buried(self, worker: RegisteredWorker) -> None:
-        """Wait until *worker* is dead and buried, or has said hello again."""
+        """Wait until *worker* is dead and its attempts are ended, or it has said hello again."""
         watch = self._watches.get(worker.identity)
         if watch is not None and watch.worker is worker:
             await watch.buried.wait()
@@ -236,33 +236,33 @@ class ProcessWatch:
         worker.bury()
         reason = f"worker process died: {_describe(watch, status)}"
         code = None if status is None else os.waitstatus_to_exitcode(status)
-        _kill_group(worker)  # first: what is dead by then is not waited for
+        _kill_group(worker)  # first: no other step waits for processes that are dead already
         if watch.is_stranger:
-            if code == processes.UNFINISHED:  # who is known here has told before
+            if code == processes.UNFINISHED:  # a connected worker has its exit status
                 worker.expect_end()
             await anyio.sleep(STRANGER_S)
             endings = obituary(worker, reason, code, await self._still_running(worker))
         else:
             await watch.hear_out()
             worker.link.close()
-            # At once, whatever claim is under way: what that brings for it finds it gone, and goes to somebody else.
+            # At once, even during a claim: the claim does not find the worker then, and gives its jobs to another one.
             self._registry.leave(worker)
-            self._registry.away.pop(worker.identity, None)  # it is dead: what it held may be handed out at once
-            reporting = self._registry.reporting  # those have ended before: they tell how themselves, and killed nobody
+            self._registry.away.pop(worker.identity, None)  # it is dead: its jobs may be handed out at once
+            reporting = self._registry.reporting  # they have ended: their reports count
             held = {pair: one for pair, one in worker.held.items() if pair not in reporting}
             endings = obituary(worker, reason, code, held)
         commit = HeldCommit()
         async with anyio.create_task_group() as tasks:
             if endings:
                 tasks.start_soon(self._reports.bury, endings, commit)
-                with anyio.move_on_after(SENT_S):  # PostgreSQL is at it while this process looks for what is left
+                with anyio.move_on_after(SENT_S):  # PostgreSQL works while this process looks for leftovers
                     await commit.sent.wait()
             await _end_tree(worker)
             commit.may_commit.set()
         count_death(self._counters, worker, status, reason)
         say = log.warning if endings else log.info
         say("worker_died", worker=worker.identity, reason=reason, held=len(endings))
-        if not watch.is_stranger:  # behind it: to ask for RUNNING rows may take long where dead rows are pinned
+        if not watch.is_stranger:  # after that, since reading RUNNING rows may take long where dead rows are pinned
             await self._in_doubt.wait_handed_over()
             self._write(await self._unseen(worker))
             if self._tasks is not None:
@@ -274,7 +274,7 @@ class ProcessWatch:
         self._write(await self._unseen(worker))
 
     async def settle(self) -> None:
-        """Wait until all who have died by now are buried."""
+        """Wait until the attempts of all workers that have died by now are ended."""
         for watch in list(self._watches.values()):
             if watch.is_over or processes.state(watch.worker.facts.pid) in {"Z", "X", ""}:
                 await watch.buried.wait()
@@ -284,19 +284,19 @@ class ProcessWatch:
             self._reports.put(Obituary(endings))
 
     async def _still_running(self, worker: RegisteredWorker) -> Mapping[Pair, HeldJob]:
-        """What a stranger held that nobody else has ended; which of it had started is not known."""
+        """What a stranger held and no other dispatcher has ended; which of it had started is unknown."""
         try:
             running = await self._store.running_of(worker.identity)
         except UnavailableError:
-            return worker.held  # as it was seen last: what somebody else has ended since stays ended
+            return worker.held  # as last seen; attempts ended by others stay ended
         return {pair: HeldJob(job.name, job.topic, started=True) for pair, job in running.items()}
 
     async def _unseen(self, worker: RegisteredWorker) -> list[Ending]:
-        """Claims for it that it was never told of: their answer was lost, or came to light late."""
+        """Claims for it that it never received: their answer was lost, or they were found late."""
         try:
             running = await self._store.running_of(worker.identity)
         except UnavailableError:
-            return []  # then they lapse
+            return []  # then their leases lapse
         seen = self._registry.listed(worker)
         return [Ending(*pair, worker.identity, EndingKind.UNASSIGNED) for pair in running if pair not in seen]
 
@@ -305,11 +305,11 @@ def obituary(
     worker: RegisteredWorker, reason: str, exit_code: int | None, held: Mapping[Pair, HeldJob]
 ) -> list[Ending]:
     """
-    How what *worker* held ended: started attempts crashed, the others were never started.
+    How the attempts of *worker* ended: started ones crashed, the others were never started.
 
-    A worker that was leaving ended itself, or was killed because a handler outlasted the drain: nobody is charged. Of
-    one that was killed for some of its attempts, only these are charged. Attempts in processes of their own, which died
-    with it, did not kill it, as long as there is somebody else who may have; nor did those that had ended.
+    A worker that was leaving ended by itself, or was killed because a handler outlasted the drain: nothing is charged.
+    Of a worker that was killed for some of its attempts, only these are charged. Isolated attempts, which die with the
+    worker, have not caused its death if another attempt may have; nor have attempts that had ended.
     """
     running = {pair: one for pair, one in held.items() if not one.ended}
     suspects = {pair for pair, one in running.items() if one.started and not one.apart} or running.keys()
@@ -329,7 +329,7 @@ def _end_of(
 
 
 def stranger(host: identities.Host, identity: str, pid: int) -> RegisteredWorker:
-    """A worker of whom only its identity is known."""
+    """A worker of which only the identity is known."""
     session = identities.session_of(host, identity)
     name = identity.rpartition("/")[2]
     uid = identities.user_of(host, identity)
@@ -349,12 +349,12 @@ def stranger(host: identities.Host, identity: str, pid: int) -> RegisteredWorker
 
 
 class _NoWorkerLink:
-    """The connection of somebody who has none."""
+    """The link of a worker without a connection."""
 
     backlog_bytes = 0
 
     def send(self, kind: str, request: int | None, body: Mapping[str, object]) -> None:
-        """Nobody hears it."""
+        """Dropped."""
 
     def close(self) -> None:
         """There is nothing to close."""
@@ -371,7 +371,7 @@ def _may_kill(pidfd: int) -> bool:
 
 
 def _describe(watch: WatchedProcess, status: int | None) -> str:
-    """How it died, for people."""
+    """The cause of its death, for people."""
     killed = status is not None and os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
     if killed and not watch.worker.leaving and watch.oom_kills is not None and watch.oom_kills.grew():
         return OUT_OF_MEMORY
@@ -379,13 +379,13 @@ def _describe(watch: WatchedProcess, status: int | None) -> str:
 
 
 async def _end_tree(worker: RegisteredWorker) -> None:
-    """What a handler left running must not write beside the next attempt: all that carry the worker's mark die, too."""
+    """Kill all processes with the worker's mark: leftovers of its handlers must not run beside the next attempt."""
     if worker.facts.mark is not None:
         await process_tree.end_tree(worker.facts.mark)
 
 
 def _kill_group(worker: RegisteredWorker) -> None:
-    """Only a group that the worker itself led: a shell makes one of all that stands in a pipeline with it."""
+    """Kill the group only if the worker leads it: a shell puts all processes of a pipeline into one group."""
     if worker.facts.leads_group:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(worker.facts.pid, signal.SIGKILL)

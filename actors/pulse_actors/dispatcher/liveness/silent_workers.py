@@ -1,16 +1,16 @@
 """
-Kill, then requeue: what a silent process of this host holds is handed out again only when that process is dead.
+Kill, then requeue: jobs of a silent process on this host are handed out again only when that process is dead.
 
-A worker that was stopped by a signal, or has hung with its pool parent, beats no more; but it lives, and may go on at
-any moment. Its lease says nothing about that, so the watchdog leaves it alone, and here its leases are renewed, so that
-no watchdog of another host ends them either. When it has been silent for a whole lease, it is asked, told to end, and
-killed, each with a bound; a heartbeat stops that. Only then are its attempts over, as lapsed leases.
+A worker that was stopped by a signal, or hangs together with its pool parent, sends no heartbeats; but it lives, and
+may go on at any moment. So the watchdog leaves it alone, and its leases are renewed here, so that no watchdog of
+another host ends them either. After a lease of silence it is pinged, then gets SIGTERM, then SIGKILL, each with a time
+limit; a heartbeat stops that. Only then its attempts are ended, as lapsed leases.
 
-Whom this process may not signal (another user's worker) and whom it cannot see (another host's, another pid
-namespace's) is known by leases only.
+For processes that this one may not signal (of another user) or cannot see (on another host, in another pid namespace)
+only the leases count.
 
-Of a worker that has not said hello here, the database tells: it may work for another supervisor of this host, which
-extends its leases. All else goes by memory: behind a snapshot that pins dead rows, to ask for RUNNING rows takes long.
+For a worker that has not said hello here, the database is read: it may work for another supervisor of this host, which
+extends its leases. All else is kept in memory: reading RUNNING rows is slow where a snapshot pins dead rows.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ from pulse_actors.shared import identity as identities
 from pulse_actors.shared.row_writes import write_merged
 
 REASON: Final = "worker lease expired"
-ASK_S: Final = 1.0  # for a heartbeat
+ASK_S: Final = 1.0  # for a heartbeat after the ping
 TERM_S: Final = 2.0  # between SIGTERM and SIGKILL
-LOOKS: Final = 10  # per lease
-TOO_LATE: Final = 3.0  # looks
+LOOKS: Final = 10  # checks per lease
+TOO_LATE: Final = 3.0  # looks; after a longer pause this process itself was stopped
 SILENT: Final = 0.7  # share of a lease without a heartbeat after which it is renewed from here
-BEATS: Final = 0.9  # share of a lease: who has extended leases within it has not listed what has lapsed now
-CHANGED_S: Final = 1.0  # how far the end of a stranger's leases has moved when somebody else has extended them
-UNLISTED: Final = 2  # heartbeats without it: the first of a worker that counts no frames may be older than its frame
-STOPPED: Final = frozenset({"T", "t"})  # it cannot obey: no use in asking
+BEATS: Final = 0.9  # share of a lease: a worker with a younger heartbeat no longer holds what has lapsed now
+CHANGED_S: Final = 1.0  # if a stranger's leases move by this, another dispatcher has extended them
+UNLISTED: Final = 2  # heartbeats without a job: the first of a worker that counts no frames may be an older one
+STOPPED: Final = frozenset({"T", "t"})  # it cannot react: pinging is of no use
 
 log = structlog.get_logger()
 
@@ -57,8 +57,8 @@ log = structlog.get_logger()
 class LeaseAction(enum.Enum):
     """What to do about a worker that holds jobs."""
 
-    LEAVE = enum.auto()  # it beats
-    HOLD = enum.auto()  # silent, not for a lease yet: renew
+    LEAVE = enum.auto()  # it sends heartbeats
+    HOLD = enum.auto()  # silent for less than a lease: renew
     KILL = enum.auto()  # silent for a lease
 
 
@@ -67,23 +67,23 @@ def judge(worker: RegisteredWorker, *, awake_s: float, now_s: float, lease_s: fl
     What to do about *worker*.
 
     Args:
-        worker: Of this host, alive, in hand.
-        awake_s: Since when this process hears what is said to it; monotonic.
+        worker: A worker of this host that is alive and can be signalled.
+        awake_s: Since when this process reads what workers send; monotonic.
         now_s: Monotonic.
     """
     silent_s = now_s - max(worker.contact.beaten_s, awake_s)
     if silent_s >= lease_s:
         return LeaseAction.KILL
-    # Whoever was awake: its lease runs from the last beat that the database took, which may be long ago, or unknown.
+    # A worker that was awake has its lease since the last written heartbeat, which may be long ago, or unknown.
     return LeaseAction.HOLD if now_s - worker.contact.extended_s >= SILENT * lease_s else LeaseAction.LEAVE
 
 
 class SilentWorkers:
     """
-    Looks after the workers of this host that let their leases lapse.
+    Handles workers of this host that let their leases lapse.
 
     Args:
-        process_watch: Who is watched; kills, and buries.
+        process_watch: The watched workers; kills them, and ends their attempts.
     """
 
     def __init__(
@@ -111,10 +111,10 @@ class SilentWorkers:
 
     async def run(self, living: Sequence[str]) -> None:
         """
-        Look after them until cancelled.
+        Handle them until cancelled.
 
         Args:
-            living: Workers of this host that hold jobs, and were alive before anybody said hello.
+            living: Workers of this host that held jobs and were alive when the dispatcher started.
         """
         pause_s = self._lease_s / LOOKS
         async with anyio.create_task_group() as tasks:
@@ -123,7 +123,7 @@ class SilentWorkers:
             while True:
                 await anyio.sleep(pause_s)
                 now_s = time.monotonic()
-                if now_s - looked_s > TOO_LATE * pause_s:  # it was stopped itself: what was said is still unread
+                if now_s - looked_s > TOO_LATE * pause_s:  # this process itself was stopped: frames are still unread
                     self._awake_s = now_s
                 looked_s = now_s
                 self._process_watch.note_oom_kills()
@@ -131,9 +131,9 @@ class SilentWorkers:
 
     async def lapsed(self, workers: Sequence[str]) -> None:
         """
-        Leases of these have lapsed, or may: the database knows them, and they live.
+        Leases of these workers have lapsed, or may have: by the database they hold jobs, and they live.
 
-        One that beats does not list what has lapsed, so that is over; one that nobody here has heard of is watched.
+        A worker that sends heartbeats no longer lists lapsed jobs, so these are over; an unknown worker is watched.
         """
         for identity in workers:
             try:
@@ -151,19 +151,19 @@ class SilentWorkers:
             return
         if worker.contact.extended_s > time.monotonic() - BEATS * self._lease_s:
             endings = [
-                Ending(*pair, identity, EndingKind.LEASE_EXPIRED, error=REASON)  # each only if its own lease has lapsed
+                Ending(*pair, identity, EndingKind.LEASE_EXPIRED, error=REASON)  # ends only what really lapsed
                 for pair, held in worker.held.items()
                 if held.unlisted >= UNLISTED and pair not in self._registry.reporting
             ]
             if endings:
                 self._reports.put(Obituary(endings))
         if self._registry.get(identity) is worker:
-            self._in_doubt.doubt(identity)  # what it was never given is given back
+            self._in_doubt.doubt(identity)  # jobs that it never received are given back
         elif self._registry.strangers.get(identity) is not worker:
             await self._in_doubt.give_back_unknown(worker)
 
     async def _look(self, now_s: float, tasks: anyio.abc.TaskGroup) -> None:
-        """One look at everybody who holds something."""
+        """Check all workers that hold jobs."""
         await self._hear_of_strangers()
         renewals: list[Renewal] = []
         strangers: list[RegisteredWorker] = []
@@ -185,11 +185,11 @@ class SilentWorkers:
             _beyond_doubt(strangers, now_s)
 
     def _lease_of(self, worker: RegisteredWorker) -> float:
-        """The longest of the leases of what *worker* holds: a topic may have one of its own."""
+        """The longest lease of the jobs of *worker*: topics may have their own."""
         return max(self._registry.policies.leases.get(held.topic, self._lease_s) for held in worker.held.values())
 
     async def _renew(self, renewals: Sequence[Renewal], strangers: Sequence[RegisteredWorker]) -> None:
-        """Extend leases; a row that somebody else has locked lapses by itself."""
+        """Extend leases; rows that others have locked lapse."""
 
         async def together(some: Sequence[Renewal]) -> None:
             await self._unwritten.extend(some)
@@ -202,8 +202,8 @@ class SilentWorkers:
 
     async def _hear_of_strangers(self) -> None:
         """
-        What the database says of workers that have not said hello here. They may work for another supervisor of this
-        host: then that one extends their leases, and gives them other jobs.
+        Read the leases of workers that have not said hello here. They may work for another supervisor of this
+        host, which then extends their leases and gives them other jobs.
         """
         strangers = list(self._registry.strangers.values())
         if not strangers:
@@ -229,7 +229,7 @@ class SilentWorkers:
             )
 
     async def _kill(self, worker: RegisteredWorker) -> None:
-        """The ladder: ask, SIGTERM, SIGKILL; then it is buried, and what it held is over."""
+        """Ping, SIGTERM, SIGKILL; then its attempts are ended."""
         began_s = time.monotonic()
         try:
             log.warning("worker_silent_too_long", worker=worker.identity, held=len(worker.held))
@@ -246,7 +246,7 @@ class SilentWorkers:
             self._being_killed.discard(worker.identity)
 
     async def _spoke(self, worker: RegisteredWorker, since_s: float, within_s: float) -> bool:
-        """Whether it beats again, or is gone by itself, within that time; one that is stopped is not waited for."""
+        """Whether it sends a heartbeat, or ends by itself, within that time; a stopped process is not waited for."""
         until_s = time.monotonic() + within_s
         while time.monotonic() < until_s:
             if worker.contact.beaten_s > since_s or self._process_watch.watched(worker.identity) is not worker:
@@ -262,7 +262,7 @@ def _held_by_lease(lease: Leased) -> HeldJob:
 
 
 def _beyond_doubt(strangers: Iterable[RegisteredWorker], now_s: float) -> None:
-    """While nobody can write, or look, that their leases do not move says nothing of them."""
+    """While no heartbeat can be written or read, leases that do not move prove nothing."""
     for stranger in strangers:
         stranger.contact.beat(now_s)
 

@@ -1,9 +1,9 @@
 """
-Asks where a handler is: the Python stack of every thread of its process, even of one that holds the interpreter.
+Asks where a handler is: the Python stacks of all threads of its process, even if one holds the interpreter.
 
-The worker knows most: where a coroutine waits, and which process an isolated job has. It answers while its loop runs.
-Its pool parent, which runs no user code and answers at any time, has it told by a signal, whose handler in C writes the
-stacks. Both are asked at once, and the worker's answer is preferred.
+The worker itself knows most: where a coroutine waits, and which process an isolated job has; it answers if its loop
+runs. Its pool parent, which runs no user code and always answers, sends a signal whose handler in C writes the stacks.
+Both are asked at once, and the worker's answer is preferred.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ALIVE_S: Final = 0.25  # a worker whose loop runs has answered by then
 
 @dataclass(frozen=True, slots=True)
 class HandlerStack:
-    """What was seen, and of which process."""
+    """The stacks, and the process that they are from."""
 
     stack: str
     pid: int
@@ -33,15 +33,15 @@ class HandlerStack:
 
 @dataclass(slots=True)
 class _StackQuestion:
-    """One that is under way."""
+    """A request under way."""
 
-    identity: str  # who may answer
+    identity: str  # the worker that may answer
     answered: anyio.Event = field(default_factory=anyio.Event)
     answer: protocol.StackAnswer | None = None
 
 
 class StackRequests:
-    """Requests for stacks that are under way."""
+    """The requests for stacks under way."""
 
     def __init__(self, registry: WorkerRegistry) -> None:
         self._registry = registry
@@ -50,14 +50,14 @@ class StackRequests:
 
     async def take(self, worker: RegisteredWorker, pair: Pair) -> HandlerStack | None:
         """
-        Where the handler of an attempt is.
+        The stacks of an attempt's process.
 
         Args:
-            worker: Who holds it.
+            worker: The worker that holds it.
             pair: The attempt.
 
         Returns:
-            None when its worker has no pool parent here, or nothing came back in time.
+            None if the worker has no pool parent here, or no answer came in time.
         """
         parent = self._registry.parent_of(processes.parent(worker.facts.pid))
         asked = [self._ask(worker, {"session": worker.facts.session, "job": pair})]
@@ -66,7 +66,7 @@ class StackRequests:
         try:
             with anyio.move_on_after(ANSWER_S):
                 await asked[-1][1].answered.wait()
-                with anyio.move_on_after(ALIVE_S):  # for whoever can answer at all
+                with anyio.move_on_after(ALIVE_S):  # wait for the worker's own answer
                     await asked[0][1].answered.wait()
         finally:
             for number, _ in asked:
@@ -76,7 +76,7 @@ class StackRequests:
         return None if best is None or best.stack is None else HandlerStack(best.stack, best.pid or worker.facts.pid)
 
     def answer(self, worker: RegisteredWorker, number: int | None, body: protocol.StackAnswer) -> None:
-        """What *worker*, or a pool parent, found; an answer that nobody waits for is dropped."""
+        """An answer of *worker* or a pool parent; dropped if it is too late."""
         question = self._asked.get(number) if number is not None else None
         if question is not None and question.identity == worker.identity:
             question.answer = body

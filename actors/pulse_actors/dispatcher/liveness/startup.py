@@ -1,10 +1,10 @@
 """
-Before the first claim: what is RUNNING by the database and cannot be running any more, on this host.
+Before the first claim: ends attempts that are RUNNING in the database but cannot be running on this host.
 
-A worker's identity names host, boot, pid namespace and process. A process that is gone is believed to be gone only in
-this very boot and namespace. An older boot of this host is over if it was last seen before this kernel started:
-machines that were cloned share names and ids, and their twin may be alive. Workers of others are never touched. What
-dead workers have left running is killed first.
+A worker's identity names host, boot, pid namespace and process. Only for this boot and namespace is it certain that a
+process has ended. An older boot of this host is over if it was last seen before this kernel started: cloned machines
+share names and ids, and the clone may be alive. Workers of other hosts are never touched. Processes that dead workers
+have left behind are killed first.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from pulse.system import process_tree, processes
 from pulse_actors.shared import identity as identities
 from pulse_actors.shared.row_writes import write_merged
 
-OTHERS_S: Final = 3.0  # for another supervisor of this host to bury its own dead
-TWIN_SWEEPS: Final = 2.0  # a living twin's supervisor refreshes its row once per sweep
+OTHERS_S: Final = 3.0  # for another supervisor of this host to end the attempts of its own workers
+TWIN_SWEEPS: Final = 2.0  # a clone's supervisor refreshes its row once per sweep
 
 log = structlog.get_logger()
 
@@ -31,22 +31,20 @@ async def bury_forgotten(
     store: Store, host: identities.Host, *, boot: bool, sweep_s: float
 ) -> tuple[list[str], list[Ending]]:
     """
-    End what the workers of this host held that died while no dispatcher watched.
+    End attempts of workers of this host that died while no dispatcher watched.
 
-    Which of their attempts had started is known to nobody any more. After a restart of the dispatcher alone each spends
-    the crash budget: a job that takes the dispatcher down with its worker must not do so for ever. At the start of the
-    whole nobody is charged: somebody had stopped it all, perhaps in a hurry, or the machine was restarted.
+    Which of them had started is unknown. After a restart of the dispatcher alone each attempt spends the crash budget:
+    a job that kills the dispatcher together with its worker must not do so for ever. When the whole server starts,
+    nothing is charged: it was stopped, perhaps in a hurry, or the machine was restarted.
 
     Args:
         boot: Whether the supervisor starts it for the first time.
         sweep_s: How often supervisors say that their hosts are alive.
 
     Returns:
-        Workers of this host that hold jobs and live; and what could not be written, since others have locked the rows.
+        Living workers of this host that hold jobs; and those whose rows others have locked.
     """
-    await anyio.to_thread.run_sync(
-        process_tree.kill_orphans
-    )  # what they had started must not write beside the next attempts
+    await anyio.to_thread.run_sync(process_tree.kill_orphans)  # leftovers must not run beside the next attempts
     kind = EndingKind.RELEASED if boot else EndingKind.CRASHED
     living: list[str] = []
     locked: list[Ending] = []
@@ -67,10 +65,10 @@ async def bury_forgotten(
 
 async def bury_late(store: Store, host: identities.Host, has_met: Callable[[str], bool]) -> None:
     """
-    Give back claims of a dispatcher before this one that were committed after it had been killed.
+    Give back claims of an earlier dispatcher that were committed after it was killed.
 
     Args:
-        has_met: Of a worker: whether this dispatcher has seen it alive, and will see to its end.
+        has_met: Whether this dispatcher has seen a worker alive, and so will notice its end.
     """
     dead = {
         identity
@@ -102,8 +100,8 @@ def ended_boots(seen_ago_s: Mapping[str, float], host: identities.Host, uptime_s
 
     Args:
         seen_ago_s: Boot -> seconds since it was last seen.
-        host: This host, in its present boot.
+        host: This host, with its present boot.
         uptime_s: Seconds since this kernel started, suspended time included.
-        margin_s: How old the newest sign of a living twin may be.
+        margin_s: How old the last sign of life of a clone may be.
     """
     return {boot for boot, ago_s in seen_ago_s.items() if boot != host.boot and ago_s > uptime_s + margin_s}

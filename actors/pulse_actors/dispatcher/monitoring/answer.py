@@ -1,4 +1,4 @@
-"""What waits, what goes through, and how long it takes: the answer to `stats`, and the loop that keeps its history."""
+"""The answer to `stats`: waiting jobs, rates and durations; and the loop that keeps its history."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from pulse_actors.dispatcher.monitoring.counters import CHARTED, KINDS, STEP_S, 
 from pulse_actors.dispatcher.monitoring.memory_trim import resident_bytes
 from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 
-SHARE: Final = 0.02  # of the time, for looking at what waits
-ASKED_S: Final = 2.0  # between two looks while somebody asks
-UNASKED_S: Final = 10.0  # and for the history alone
-IDLE_S: Final = 60.0  # and while nothing happens here
-WAIT_S: Final = 1.0  # for a look that somebody asked for; then what was seen last is told
-PRECISE_S: Final = 0.1  # a look that takes longer does not tell the database's time well enough
-MOST_TOPICS: Final = 1000  # that a look tells by themselves
+SHARE: Final = 0.02  # share of the time for counting waiting jobs
+ASKED_S: Final = 2.0  # between two counts while a client asks
+UNASKED_S: Final = 10.0  # for the history alone
+IDLE_S: Final = 60.0  # while nothing happens here
+WAIT_S: Final = 1.0  # for a count that a client asked for; then the last one is returned
+PRECISE_S: Final = 0.1  # a slower count does not show the database's time precisely enough
+MOST_TOPICS: Final = 1000  # listed by name in a count
 _NEVER: Final = float("-inf")
 
 
 class StatsReporter:
-    """Counts, and what waits."""
+    """Counters, and waiting jobs."""
 
     def __init__(self, store: Store, registry: WorkerRegistry, counters: DispatchCounters) -> None:
         self._store = store
@@ -42,12 +42,12 @@ class StatsReporter:
         self._counters = counters
         self._since = time.time()
         self._depths: Depths | None = None
-        self._looked_s = _NEVER  # the last look that succeeded, by the monotonic clock
-        self._next_s = _NEVER  # no look before that
+        self._looked_s = _NEVER  # the last count that succeeded, monotonic clock
+        self._next_s = _NEVER  # no count before
         self._lock = anyio.Lock()
 
     async def run(self) -> None:
-        """Close steps, and look at what waits now and then, until cancelled."""
+        """Close steps and count waiting jobs now and then, until cancelled."""
         quiet_s, next_s = 0.0, time.monotonic() + STEP_S
         while True:
             await anyio.sleep(max(0.0, next_s - time.monotonic()))
@@ -60,7 +60,7 @@ class StatsReporter:
         return None if self._depths is None else sum(one.ready for one in self._depths.topics)
 
     async def _look(self, old_s: float) -> None:
-        """Look at what waits, unless that was done within *old_s*, or would take too much of the time."""
+        """Count waiting jobs, unless that was done within *old_s*, or would take too much of the time."""
         async with self._lock:
             began_s = time.monotonic()
             if began_s < self._next_s or began_s - self._looked_s < old_s:
@@ -74,12 +74,12 @@ class StatsReporter:
                 if self._looked_s - began_s < PRECISE_S:
                     self._counters.clock_ahead_s = depths.now_s - time.time()
             except UnavailableError:
-                pass  # what was seen last is told, and when that was
+                pass  # the last count is returned, with its time
             finally:
                 self._next_s = time.monotonic() + (time.monotonic() - began_s) / SHARE
 
     async def answer(self, body: protocol.StatsRequest) -> dict[str, object]:
-        """All that is known; *body*: how much of it."""
+        """The answer; *body*: how much of it."""
         gate: Mapping[str, object] = {}
         with anyio.move_on_after(WAIT_S), suppress(UnavailableError):
             await self._look(ASKED_S)
@@ -139,13 +139,13 @@ class StatsReporter:
         return shown, _others(rest, len(ordered[most:]))
 
     def _held(self) -> Counter[str] | None:
-        """What workers here hold by topic, where those that run were not counted everywhere."""
+        """What workers here hold by topic, if running jobs were not counted everywhere."""
         if self._depths is not None and self._depths.is_exact:
             return None
         return Counter(held.topic for worker in self._registry.workers() for held in worker.held.values())
 
     def _series(self, history_s: float) -> dict[str, object]:
-        """The newest steps, a list for each thing that is charted; the oldest first."""
+        """The newest steps, the oldest first, one list for each chart."""
         history = self._counters.history
         steps = min(len(history), int(history_s / STEP_S))
         rows = list(history)[len(history) - steps :]
@@ -159,7 +159,7 @@ class StatsReporter:
         }
 
     def _workers(self) -> dict[str, object]:
-        """Handler processes that are connected, what they can hold and what they do."""
+        """Connected handler processes, their capacity and what they run."""
         workers = [one for one in self._registry.workers() if one.facts.topics or one.facts.names]
         return {
             "connected": len(workers),
@@ -194,7 +194,7 @@ def _depth_row(one: Depth) -> dict[str, object]:
 
 
 def _others(rest: Iterable[Depth], count: int) -> dict[str, object]:
-    """All topics together that are not told by themselves."""
+    """All topics together that are not listed by name."""
     some = list(rest)
     oldest = [one.oldest_s for one in some if one.oldest_s is not None]
     return {
@@ -207,6 +207,6 @@ def _others(rest: Iterable[Depth], count: int) -> dict[str, object]:
 
 
 def _usage() -> dict[str, object]:
-    """What this process uses."""
+    """Resources of this process."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     return {"pid": processes.own_pid(), "cpu_s": used.ru_utime + used.ru_stime, "rss_bytes": resident_bytes()}

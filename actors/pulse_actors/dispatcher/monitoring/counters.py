@@ -1,8 +1,8 @@
 """
-What the dispatcher counts: what went through it by topic, how long it took, and an hour of that in steps. Pure.
+Counts of the dispatcher by topic, durations, and an hour of both in steps. Pure.
 
-Whoever counts calls `add` once for a batch, or once for each topic in it, and `observe` for a few durations of it. The
-clock is told by whoever closes the steps.
+Callers of `add` count a whole batch at once, or once per topic in it, and call `observe` for a few durations of it. The
+caller of `close_step` passes the time.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from pulse.common.histogram import Histogram
 
 STEP_S: Final = 5.0
 HISTORY: Final = 720  # steps: an hour
-RECENT: Final = 12  # steps that rates and percentiles are of: a minute
-MAX_TOPICS: Final = 1000  # that are counted by themselves; who comes later is counted under ''
-MAX_RECOVERING: Final = 10_000  # jobs that are waited for
+RECENT: Final = 12  # steps for rates and percentiles: a minute
+MAX_TOPICS: Final = 1000  # counted by name; later topics are counted under ''
+MAX_RECOVERING: Final = 10_000  # jobs of dead workers whose next claim is awaited
 
 
 class Counted(IntEnum):
-    """What is counted by topic."""
+    """Counts by topic."""
 
     SUBMITTED = 0
     STARTED = 1
@@ -33,14 +33,14 @@ class Counted(IntEnum):
 
 KINDS: Final = tuple(kind.name.lower() for kind in Counted)
 TIMED: Final = ("wait_s", "start_s", "run_s", "recovery_s", "lease_margin_s")
-CHARTED: Final = ("wait_s", "run_s")  # of these each step keeps its percentiles
+CHARTED: Final = ("wait_s", "run_s")  # each step keeps their percentiles
 SHARES: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 STEP_SHARES: Final = ("p50", "p99")
 Counts = list[int]
 
 
 class CounterStep:
-    """What was counted within one step, by topic."""
+    """Counts within one step, by topic."""
 
     __slots__ = ("by_topic", "timed")
 
@@ -51,17 +51,17 @@ class CounterStep:
 
 class DispatchCounters:
     """
-    All counts since the dispatcher's start.
+    All counts since the dispatcher started.
 
     Attributes:
         totals: By topic, until the last step was closed.
-        timed: Durations, until now.
+        timed: Durations.
         outcomes: How attempts ended, by the words of ``pulse.attempts.outcome``, and ``completed``.
         dead_lettered: Jobs that became dead letters.
-        reaped: Attempts that were ended over the heads of their workers, by the reason.
+        reaped: Attempts that the server ended although their workers had not reported, by the reason.
         worker_deaths: By cause.
-        clock_ahead_s: How far the database's clock is ahead of this host's, as far as anybody has looked.
-        history: Of each closed step: when it ended (Unix), its counts by kind, what waited, percentiles by name.
+        clock_ahead_s: How far the database's clock is ahead of this host's, if known.
+        history: Closed steps: when each ended (Unix), counts by kind, waiting jobs, percentiles by name.
     """
 
     def __init__(self) -> None:
@@ -78,7 +78,7 @@ class DispatchCounters:
         self._recovering: dict[bytes, float] = {}
 
     def add(self, kind: Counted, topic: str, count: int) -> None:
-        """So many more of a topic."""
+        """Count so many more for a topic."""
         row = self._now.by_topic.get(topic)
         if row is None:
             if topic not in self.totals:
@@ -88,18 +88,18 @@ class DispatchCounters:
         row[kind] += count
 
     def add_all(self, kind: Counted, topics: Iterable[str]) -> None:
-        """One more of each of these."""
+        """Count one more for each of these."""
         for topic, count in Counter(topics).items():
             self.add(kind, topic, count)
 
     def observe(self, name: str, value_s: float, weight: float = 1.0) -> None:
-        """A duration, one of TIMED, which stands for *weight* of them."""
+        """Add a duration, one of TIMED, which stands for *weight* of them."""
         self.timed[name].add(value_s, weight)
         if name in CHARTED:
             self._now.timed[name].add(value_s, weight)
 
     def ended(self, outcome: str, topic: str, status: str) -> None:
-        """An attempt ended without success; *status*: what became of its job."""
+        """An attempt ended without success; *status*: the job's new status."""
         self.outcomes[outcome] += 1
         if outcome in {"released", "unassigned", "snoozed"}:
             return
@@ -110,17 +110,17 @@ class DispatchCounters:
             self.add(Counted.RETRIED, topic, 1)
 
     def died(self, job: bytes, at_s: float) -> None:
-        """The worker of *job* died at that time of the monotonic clock; it is waited for until it is claimed again."""
+        """The worker of *job* died at that monotonic time; measure until the job is claimed again."""
         if len(self._recovering) < MAX_RECOVERING:
             self._recovering[job] = at_s
 
     @property
     def is_recovering(self) -> bool:
-        """Whether jobs of dead workers are waited for."""
+        """Whether jobs of dead workers await their next claim."""
         return bool(self._recovering)
 
     def claimed_again(self, jobs: Iterable[bytes], now_s: float) -> None:
-        """Some of these may be jobs whose workers had died."""
+        """Some of these may be jobs of dead workers."""
         for job in self._recovering.keys() & set(jobs):
             self.observe("recovery_s", now_s - self._recovering.pop(job))
 
@@ -135,7 +135,7 @@ class DispatchCounters:
 
         Args:
             ended_at: Unix time.
-            depth: Jobs that wait, as far as that is known.
+            depth: Waiting jobs, if known.
         """
         step, self._now = self._now, CounterStep()
         for topic, counts in step.by_topic.items():
@@ -150,15 +150,15 @@ class DispatchCounters:
         self.history.append((ended_at, _sum(step.by_topic.values()), depth, charted))
 
     def total(self, topic: str) -> Counts:
-        """Of one topic, until now."""
+        """The total of one topic."""
         return _sum(counts[topic] for counts in (self.totals, self._now.by_topic) if topic in counts)
 
     def grand_total(self) -> Counts:
-        """Of all topics, until now."""
+        """The total of all topics."""
         return _sum((*self.totals.values(), *self._now.by_topic.values()))
 
     def rates(self) -> tuple[dict[str, list[float]], list[float]]:
-        """How many a second there were within the last minute: of each topic, and of all together."""
+        """Rates per second within the last minute: of each topic, and of all together."""
         window_s = STEP_S * max(1, len(self._recent))
         sums: dict[str, Counts] = {}
         for step in self._recent:
@@ -168,7 +168,7 @@ class DispatchCounters:
         return each, [count / window_s for count in _sum(sums.values())]
 
     def percentiles(self, name: str) -> dict[str, float | None]:
-        """Of the durations within the last minute; *name*: one of CHARTED."""
+        """Percentiles of the durations within the last minute; *name*: one of CHARTED."""
         minute = Histogram()
         for step in (*self._recent, self._now):
             minute.merge(step.timed[name])

@@ -1,8 +1,8 @@
 """
-What is wrong beside what counts and the book of workers show: who keeps dead rows, what dies or hangs, dead hosts.
+Incidents that counts and workers do not show: sessions that pin dead rows, jobs that die or hang, dead hosts.
 
-The questions and the verdicts are the doctor's, so that each tool says the same in the same words. They are asked while
-somebody looks, every few seconds; only what is wrong now is told: the doctor looks at an hour.
+The statements and verdicts are those of `pulse doctor`, so that all tools use the same words. They run every few
+seconds while a client asks; only present problems are listed, while the doctor looks at an hour.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from pulse.store.admin.doctor import ASKED, IncidentStore
 
 EVERY_S: Final = 5.0  # between two looks
 SHARE: Final = 0.02  # of the time, for looking
-WAIT_S: Final = 0.3  # for a look that somebody asked for; then what was seen last is told
-OLD_S: Final = 60.0  # what was seen longer ago is not told any more
-GRACE_S: Final = 60.0  # as the doctor's
-NEW_S: Final = 900.0  # an attempt that ended longer ago is history, if none has followed
-MANY: Final = 3  # handlers that ran out of time and obeyed are news when there are so many
+WAIT_S: Final = 0.3  # for a look that a client asked for; then the last one is returned
+OLD_S: Final = 60.0  # older findings are dropped
+GRACE_S: Final = 60.0  # as in the doctor
+NEW_S: Final = 900.0  # older ends of attempts are history, if none has followed
+MANY: Final = 3  # handlers that ran out of time and ended when cancelled count as incident from so many on
 
 Row = Mapping[str, Any]
 
@@ -33,7 +33,7 @@ class Incidents:
     The newest look.
 
     Args:
-        own_findings: Tells what this process knows without it.
+        own_findings: Returns findings of this process.
     """
 
     def __init__(self, store: IncidentStore, own_findings: Callable[[], Sequence[Finding]] = tuple) -> None:
@@ -45,7 +45,7 @@ class Incidents:
         self._looked = anyio.Event()
 
     async def run(self) -> None:
-        """Look when somebody wants to know, until cancelled; a look is never broken off."""
+        """Look while clients ask, until cancelled; a look is never interrupted."""
         while True:
             await self._wanted.wait()
             self._wanted = anyio.Event()
@@ -57,26 +57,27 @@ class Incidents:
             looked.set()
             await anyio.sleep(max(EVERY_S, (self._looked_s - began_s) / SHARE))
 
-    async def current(self) -> list[Finding]:
-        """What is wrong, as of the last seconds."""
+    async def current(self, wait_s: float = WAIT_S) -> list[Finding]:
+        """The incidents of the last seconds; waits up to *wait_s* for a look that is due."""
         if time.monotonic() - self._looked_s >= EVERY_S:
             looked = self._looked
             self._wanted.set()
-            with anyio.move_on_after(WAIT_S):
+            with anyio.move_on_after(wait_s):
                 await looked.wait()
         is_old = time.monotonic() - self._looked_s >= OLD_S
         return [*self._own_findings(), *([] if is_old else self._found.values())]
 
     async def snapshot(self) -> Finding | None:
-        """Who keeps dead rows from being removed; None: nobody does."""
+        """What keeps dead rows from being removed; None: nothing."""
         return next((one for one in await self.current() if one.check == "xmin"), None)
 
 
 def judge(rows: Mapping[str, Sequence[Row] | None]) -> list[Finding]:
-    """What is wrong, of the answers by question; a question without an answer says nothing."""
+    """The incidents, from the rows of each statement; one without rows says nothing."""
     attempts = [row for row in rows.get("queue_attempts") or () if _is_recent(row)]
     verdicts: Sequence[tuple[Callable[[Sequence[Row], float], Finding], Sequence[Row]]] = (
         (queue.hosts, [row for row in rows.get("queue_hosts") or () if row["running"] or row["lapsed"]]),
+        (queue.unhandled, rows.get("queue_unhandled") or ()),
         (queue.crashes, attempts),
         (queue.hung, attempts),
         (epochs.epochs, rows.get("queue_epochs") or ()),

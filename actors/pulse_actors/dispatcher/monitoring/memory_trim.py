@@ -1,8 +1,8 @@
 """
-Memory that was freed goes back to the kernel.
+Returns freed memory to the kernel.
 
-glibc keeps what is freed between pieces that are still in use: after a flood of long frames a third of this process
-would be holes. Where the allocator has no such function (musl), nothing is done.
+glibc keeps freed memory between pieces that are in use: after a flood of long frames that may be a third of the
+process. If the allocator has no malloc_trim (musl), nothing is done.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from typing import Final
 import anyio
 
 LOOK_S: Final = 5.0
-MORE_BYTES: Final = 4 * 1024 * 1024  # than after the last time: to trim takes a millisecond or two
+MORE_BYTES: Final = 4 * 1024 * 1024  # growth since the last time: trimming takes a millisecond or two
 _STATM: Final = Path("/proc/self/statm")
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
 
 def resident_bytes() -> int:
-    """Memory that this process has."""
+    """Memory of this process."""
     return int(_STATM.read_bytes().split()[1]) * _PAGE_BYTES
 
 
 def allocators_trim() -> Callable[[int], object] | None:
-    """The allocator's own, if it has one."""
+    """The allocator's malloc_trim, if it has one."""
     return getattr(ctypes.CDLL(None), "malloc_trim", None)
 
 
 class MemoryTrim:
     """
-    Trims when there is more than there was after the last time.
+    Trims when memory has grown since the last time.
 
     Args:
-        trim: Of the allocator; None: it has none.
-        resident: How much there is, bytes.
+        trim: The allocator's function; None: it has none.
+        resident: Returns the memory in use, bytes.
     """
 
     def __init__(self, trim: Callable[[int], object] | None, resident: Callable[[], int]) -> None:
@@ -47,7 +47,7 @@ class MemoryTrim:
         self._least = 0
 
     def look(self) -> None:
-        """Trim, if it may be worth it."""
+        """Trim, if memory has grown."""
         if self._trim is not None and self._resident() > self._least + MORE_BYTES:
             self._trim(0)
             self._least = self._resident()
@@ -56,5 +56,5 @@ class MemoryTrim:
         """Look until cancelled."""
         while True:
             await anyio.sleep(LOOK_S)
-            with suppress(OSError):  # no descriptor is free to look with
+            with suppress(OSError):  # no descriptor is free
                 self.look()

@@ -1,7 +1,7 @@
 """
-What is counted when: of each batch how many, and how long a few of them took, which stand for the others.
+Decides which events of a batch are counted: all of them, and the durations of a few, which stand for the others.
 
-All of it is on the way of every job: nothing here is done for each of them where a batch can be told apart without.
+All of this is on the path of every job, so nothing is done per job that can be done per batch.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from pulse_actors.dispatcher.workers.records import Pair, RegisteredWorker
 from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 
 OUT_OF_MEMORY: Final = "out of memory (SIGKILL)"
-AT_ONCE_S: Final = 1.0  # a job that is due so soon after its submit was not to wait
-MAX_STARTING: Final = 16  # jobs of a worker whose start is waited for, to be measured
+AT_ONCE_S: Final = 1.0  # a job due so soon after its submit was not meant to wait
+MAX_STARTING: Final = 16  # per worker: jobs whose start is awaited, to measure it
 LOST: Final = frozenset({EndingKind.CRASHED, EndingKind.SILENT, EndingKind.LEASE_EXPIRED})  # their workers died
 topic_of: Final = attrgetter("topic")
 
 
 def count_submitted(counters: DispatchCounters, woken: Iterable[Wake], claims: Sequence[Claim] = ()) -> None:
-    """Jobs were inserted, some of them handed out by the same statement."""
+    """Count inserted jobs, some of them handed out by the same statement."""
     for wake in woken:
         counters.add(Counted.SUBMITTED, wake.topic, wake.jobs)
     if claims:
@@ -37,7 +37,7 @@ def count_submitted(counters: DispatchCounters, woken: Iterable[Wake], claims: S
 def count_handed_out(
     counters: DispatchCounters, registry: WorkerRegistry, assigned: Mapping[str, Sequence[Claim]]
 ) -> None:
-    """These workers, by identity, get these jobs now."""
+    """Count jobs that these workers, by identity, get now."""
     for identity, claims in assigned.items():
         worker = registry.get(identity)
         if worker is not None:
@@ -45,7 +45,7 @@ def count_handed_out(
 
 
 def count_assigned(counters: DispatchCounters, worker: RegisteredWorker, claims: Sequence[Claim]) -> None:
-    """*worker* gets these jobs now."""
+    """Count jobs that *worker* gets now."""
     if len(worker.facts.topics) == 1:
         counters.add(Counted.STARTED, worker.facts.topics[0], len(claims))
     else:
@@ -65,7 +65,7 @@ def count_assigned(counters: DispatchCounters, worker: RegisteredWorker, claims:
 
 
 def count_started(counters: DispatchCounters, worker: RegisteredWorker) -> None:
-    """*worker* has said which handlers it calls."""
+    """Count handlers that *worker* has called."""
     if not worker.jobs.starting:
         return
     now, jobs = time.time(), worker.held
@@ -78,7 +78,7 @@ def count_started(counters: DispatchCounters, worker: RegisteredWorker) -> None:
 
 
 def count_runs(counters: DispatchCounters, worker: RegisteredWorker, pairs: Sequence[Pair]) -> None:
-    """Results of *worker* have arrived."""
+    """Count results of *worker*."""
     if not pairs:
         return
     chosen = sample(len(pairs))
@@ -96,9 +96,9 @@ def count_completed(
     stale: Sequence[Pair] = (),
     ended: Sequence[Ended] = (),
 ) -> None:
-    """*pairs* are answered, and still in the book: successes, all but those that are *stale* or *ended* otherwise."""
+    """Count successes: answered *pairs* that are still in the registry, except *stale* and otherwise *ended* ones."""
     done = pairs
-    if stale or ended:  # seldom
+    if stale or ended:  # rare
         other = {(one.id, one.attempt) for one in ended}.union(stale)
         done = [pair for pair in pairs if pair not in other]
     counters.outcomes["completed"] += len(done)
@@ -110,13 +110,13 @@ def count_completed(
 
 
 def count_margin(counters: DispatchCounters, worker: RegisteredWorker, lease_s: float, at_s: float) -> None:
-    """The leases of *worker* were extended, by a heartbeat of that time of the monotonic clock."""
+    """Measure how much of the leases of *worker* was left at a heartbeat of that monotonic time."""
     if worker.held and worker.contact.extended_s > 0:
         counters.observe("lease_margin_s", lease_s - (at_s - worker.contact.extended_s))
 
 
 def count_death(counters: DispatchCounters, worker: RegisteredWorker, status: int | None, reason: str) -> None:
-    """The process of *worker* has ended; *status* as of waitpid, None: not known; *reason*: the same for people."""
+    """Count a dead process of *worker*; *status* as of waitpid, None: unknown; *reason*: the same for people."""
     if worker.jobs.forced_endings:
         cause = "killed"
     elif worker.leaving:
@@ -131,15 +131,15 @@ def count_death(counters: DispatchCounters, worker: RegisteredWorker, status: in
 
 
 def count_ended(counters: DispatchCounters, endings: Sequence[Ending], ended: Sequence[Ended]) -> None:
-    """What became of *endings*."""
+    """Count the results of *endings*."""
     kinds = {(one.id, one.attempt): one.kind for one in endings}
     for one in ended:
-        if (kind := kinds.get((one.id, one.attempt))) is not None:  # figures end no process, whatever the database says
+        if (kind := kinds.get((one.id, one.attempt))) is not None:  # statistics must not fail
             counters.ended(kind.value, one.topic, one.status)
 
 
 def count_reaped(counters: DispatchCounters, endings: Sequence[Ending], ended: Sequence[Ended], died_s: float) -> None:
-    """Of *endings*, which no worker reported, these were still to be ended; *died_s*: when that was known."""
+    """Count those of *endings* that no worker reported and that had not ended; *died_s*: when the death was known."""
     if not endings:
         return
     waiting = {(one.id, one.attempt) for one in ended if one.status != "DEAD_LETTERED"}

@@ -1,4 +1,4 @@
-"""The statements that the database refuses now: this process's own, and those that other actors tell of."""
+"""The statements that the database refuses now: of this process, and of other actors."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from pulse.ops.doctor.refusals import StatementFailure
 from pulse.store.failures import Failing
 from pulse_actors.runtime.actor import DISPATCHER, refusal
 
-OLD_S: Final = 5.0  # each actor tells every second, as long as it lasts
-MANY: Final = 2  # times in a row: the first may be a victim of somebody's restart
+OLD_S: Final = 5.0  # each actor reports every second while it lasts
+MANY: Final = 2  # refusals in a row: the first may be the effect of a restart
 
 
 class RefusedStatements:
     """
-    Who is refused what.
+    Collects refused statements.
 
     Args:
-        own: Of this process.
+        own: Those of this process.
     """
 
     def __init__(self, own: Failing) -> None:
@@ -30,7 +30,7 @@ class RefusedStatements:
         self._reported: dict[str, tuple[float, list[StatementFailure]]] = {}
 
     def heard(self, actor: str, statements: object) -> None:
-        """What another actor tells; a later version may tell it otherwise, then it is left alone."""
+        """Another actor's report; a later version may send another form, which is ignored."""
         try:
             refused = [msgspec.convert(one, StatementFailure) for one in cast("list[object]", statements)]
         except (TypeError, msgspec.ValidationError):
@@ -38,7 +38,7 @@ class RefusedStatements:
         self._reported[actor] = time.monotonic(), refused
 
     def findings(self) -> list[Finding]:
-        """What is wrong, if anything is."""
+        """The finding, if there is one."""
         now_s = time.monotonic()
         refusals = [refusal(DISPATCHER, one, now_s) for one in self._own.now()]
         for heard_s, refused in self._reported.values():

@@ -1,4 +1,4 @@
-"""One peer's byte stream: frames in, frames out, neither ever waiting for the other."""
+"""One peer's byte stream: frames in, frames out; neither direction waits for the other."""
 
 from __future__ import annotations
 
@@ -18,34 +18,36 @@ from pulse_actors.dispatcher.admission.memory_budget import MemoryBudget
 from pulse_actors.dispatcher.admission.request_limits import RequestLimits
 from pulse_actors.dispatcher.workers.records import BACKLOG_BYTES
 
-SEND_BUFFER_BYTES: Final = 32 * 1024 * 1024  # a peer that lets this much pile up does not read
+SEND_BUFFER_BYTES: Final = 32 * 1024 * 1024  # a peer with so much unread output does not read
 SEND_DEADLINE_S: Final = 30.0  # one write that takes longer: the peer has stopped reading
-LITTLE_BYTES: Final = 64 * 1024  # of answers: what is left of a page that was, nearly all, read
-UNREAD_BYTES: Final = 1024 * 1024  # of answers: whoever leaves so much unread is not listened to until it has read
-READ_BYTES: Final = 64 * 1024  # at once
-FRAME_S: Final = 60.0  # from the first bytes of a frame to its last: 8 MiB at 1 Mbit/s; no half of one stays for ever
-TURN_S: Final = 0.001  # of frames of one peer; then others have their turn
+LITTLE_BYTES: Final = 64 * 1024  # of unread answers: so little left means that a page was read, nearly all
+UNREAD_BYTES: Final = 1024 * 1024  # of unread answers: a peer with more is not read until it has read them
+READ_BYTES: Final = 64 * 1024  # per read
+FRAME_S: Final = (
+    60.0  # from the first bytes of a frame to its last: 8 MiB at 1 Mbit/s; half of one must not stay for ever
+)
+TURN_S: Final = 0.001  # for frames of one peer; then others have their turn
 TOGETHER: Final = 4  # frames that are handed on together
-MISTAKEN: Final = frozenset({BadRequestError.code, ForbiddenError.code, TooLargeError.code})  # nobody means that well
+MISTAKEN: Final = frozenset({BadRequestError.code, ForbiddenError.code, TooLargeError.code})  # the peer's mistakes
 # TimeoutError is an OSError; behind TLS a write, too, meets the end of a stream that was cut.
 GONE: Final = (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError, OSError)
-LAST_WORDS_S: Final = 5.0  # a dead peer's last words end by themselves
-PARTING_S: Final = 0.5  # the supervisor waits 5 s for the dispatcher's end
+LAST_WORDS_S: Final = 5.0  # to read what a dead peer wrote last
+PARTING_S: Final = 0.5  # to send what is queued; the supervisor waits 5 s for the dispatcher's end
 
 
 class PeerConnection:
     """
-    A peer.
+    The connection of one peer.
 
     Args:
-        stream: Its bytes.
+        stream: The bytes.
         max_frame_bytes: Longest frame accepted from it after hello.
         max_hello_bytes: Longest hello.
-        begun: What its long frames have room in until they are handed on; by default it has one of its own.
+        begun: Memory budget of its long frames until they are handed on; by default one of its own.
 
     Attributes:
-        limits: Of who is at the other end; its own, until that is known.
-        is_cut: Something that was sent to it did not arrive.
+        limits: Limits of the peer; those of the connection until the peer is known.
+        is_cut: Whether something that was sent to it did not arrive.
     """
 
     def __init__(
@@ -60,7 +62,7 @@ class PeerConnection:
         self._reader = protocol.FrameReader(max_hello_bytes)
         self._begun = begun or MemoryBudget()
         self._begun_bytes = 0
-        self._whole_s = float("inf")  # when the frame that has begun is to be whole
+        self._whole_s = float("inf")  # when the frame that has begun must be complete
         self._is_worker = False
         self._out: list[bytes] = []
         self._out_bytes = 0
@@ -87,11 +89,11 @@ class PeerConnection:
         relieved: Callable[[], None] | None = None,
     ) -> None:
         """
-        It said hello.
+        The peer said hello.
 
         Args:
-            max_frame_bytes: Its longest frame, where that is another one.
-            begun: What the long frames of a worker have room in.
+            max_frame_bytes: Its longest frame, if that is another one.
+            begun: Memory budget of a worker's long frames.
             relieved: Called when a backlog of more than BACKLOG_BYTES has been read.
         """
         self._relieved = relieved or _nobody_waits
@@ -119,17 +121,17 @@ class PeerConnection:
 
     @property
     def backlog_bytes(self) -> int:
-        """What is queued and not yet taken by the socket."""
+        """Bytes that are queued and that the socket has not taken."""
         return self._out_bytes
 
     def owe(self, request: int | None) -> None:
-        """Remember that a request of that number is to be answered."""
+        """A request of that number awaits its answer."""
         if request is not None:
             self._owed.add(request)
             self._answered = anyio.Event() if self._answered.is_set() else self._answered
 
     def settle(self, request: int | None) -> None:
-        """It is answered, or nobody would read the answer."""
+        """It is answered, or nobody will read the answer."""
         if request is not None:
             self._owed.discard(request)
             if not self._owed:
@@ -139,7 +141,7 @@ class PeerConnection:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more is sent: the peer is gone, or is to go."""
+        """Whether nothing more is sent: the peer is gone, or will be disconnected."""
         return self._closing
 
     async def wait_answered(self) -> None:
@@ -147,13 +149,13 @@ class PeerConnection:
         await self._answered.wait()
 
     async def wait_page(self, request: int | None) -> None:
-        """Return when the long answer before has been given and, nearly all, read: it is the turn of *request*."""
+        """Return when the long answer before was given and nearly all read: then *request* may begin."""
         while (self._page in self._owed or self._out_bytes > LITTLE_BYTES) and not self._closing:
             await self._taken.wait()
         self._page = request
 
     def _go_on(self) -> None:
-        """Whoever waits looks again."""
+        """Wake all that wait for answers or for room."""
         self._taken.set()
         self._taken = anyio.Event()
 
@@ -169,7 +171,7 @@ class PeerConnection:
         self._sending.set()
 
     def _end(self) -> None:
-        """Nothing more is queued; who waits for room in the queue goes on."""
+        """Nothing more is queued; wake all that wait for room in the queue."""
         self._closing = True
         self._taken.set()
 
@@ -191,7 +193,7 @@ class PeerConnection:
                 if error.frames:
                     yield error.frames
                 raise ProtocolError(error.message, error.code) from None
-            if frames and self._is_worker:  # nothing of that waits
+            if frames and self._is_worker:  # workers' frames never wait
                 self._release()
             at = 0
             while at < len(frames):
@@ -211,8 +213,8 @@ class PeerConnection:
                 self._whole_s = anyio.current_time() + FRAME_S
 
     async def _receive(self) -> bytes:
-        """What comes next; a frame that has begun is to be whole in time, without its wait for room."""
-        if self._whole_s == float("inf"):  # most often nothing has begun: there is no room to find, nothing to bound
+        """The next bytes; a frame that has begun must be complete in time, not counting its wait for room."""
+        if self._whole_s == float("inf"):  # most often no frame has begun: no room and no limit needed
             return await self._stream.receive(READ_BYTES)
         asked_s = anyio.current_time()
         await self.while_alive(self._reserve)
@@ -228,10 +230,10 @@ class PeerConnection:
 
     async def hear_out(self) -> None:
         """
-        Return when all is read that the peer's process wrote before it died.
+        Return when everything is read that the peer's process wrote before it died.
 
-        The kernel has had it in this socket since then. Behind that comes the end, as if nobody else held the other
-        end: a child of the process may, and what that writes is not heard.
+        The kernel has it in this socket. The stream then ends here even if a child of the process still holds the other
+        end: what the child writes is ignored.
         """
         self._is_dead = True
         self._waiting.cancel()
@@ -240,7 +242,7 @@ class PeerConnection:
         await self.heard_out.wait()
 
     async def while_alive(self, wait: Callable[[], Awaitable[None]]) -> bool:
-        """Wait before more is read, but not behind the death of the peer's process; whether *wait* came to its end."""
+        """Wait before reading more, unless the peer's process dies; returns whether *wait* was completed."""
         if not self._is_dead:
             with anyio.CancelScope() as self._waiting:
                 await wait()
@@ -248,7 +250,7 @@ class PeerConnection:
         return False
 
     async def _reserve(self) -> None:
-        """Return when the frame that has begun has room; what the one before had is free."""
+        """Return when the frame that has begun has room; frees the room of the one before."""
         size_bytes = self._reader.begun_bytes
         if size_bytes != self._begun_bytes:
             self._release()
@@ -261,7 +263,7 @@ class PeerConnection:
             self._begun_bytes = 0
 
     async def _give_way(self) -> None:
-        """Let others have their turn; whoever reads nothing of its answers is read later."""
+        """Let other peers have their turn; a peer that does not read its answers is read later."""
         if self._out_bytes > UNREAD_BYTES:
             await self.while_alive(self._wait_taken)
         if time.monotonic() - self._turn_s > TURN_S:
@@ -284,7 +286,7 @@ class PeerConnection:
         except GONE:
             self.is_cut = True
             self._end()
-            with anyio.move_on_after(LAST_WORDS_S):  # it reads no more, but what it wrote before is still to be read
+            with anyio.move_on_after(LAST_WORDS_S):  # it reads no more, but its last frames must still be read
                 await self.heard_out.wait()
         finally:
             self._end()
@@ -305,7 +307,7 @@ class PeerConnection:
             self._relieved()
 
     async def _part(self) -> None:
-        """What is queued when this process ends still goes out, as far as the socket takes it; then close."""
+        """When this process ends: send what is queued, as far as the socket takes it; then close."""
         with suppress(*GONE):
             await self._flush(PARTING_S)
         with anyio.move_on_after(PARTING_S):
@@ -313,4 +315,4 @@ class PeerConnection:
 
 
 def _nobody_waits() -> None:
-    """Whoever it is, nothing is kept back because of its backlog."""
+    """Wake all that wait for its backlog."""

@@ -1,4 +1,4 @@
-"""What a worker says of itself in its hello, and what it holds by that and by the database."""
+"""What a worker declares in its hello, and which jobs it holds by the hello and by the database."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from pulse_actors.dispatcher.workers.records import Contact, HeldJob, Pair, Regi
 from pulse_actors.runtime.actor import log_unavailable
 from pulse_actors.shared import identity as identities
 
-CARRIED_OVER: Final = ("started", "since_s", "apart", "ended")  # of what it holds, by a worker that came back
+CARRIED_OVER: Final = ("started", "since_s", "apart", "ended")  # fields of held jobs that a reconnecting worker keeps
 
 
 def new_worker(
     hello: Hello, peer: AuthenticatedPeer, identity: str, session: bytes, link: WorkerLink
 ) -> RegisteredWorker:
-    """The worker that says *hello*; it holds nothing yet."""
+    """The worker of *hello*; it holds nothing yet."""
     now_s = time.monotonic()
     facts = WorkerFacts(
         identity=identity,
@@ -35,22 +35,22 @@ def new_worker(
         uid=peer.uid,
         topics=tuple(dict.fromkeys(hello.topics)),
         names=frozenset(hello.names),
-        # The children of a pool parent end by themselves.
+        # The children of a pool parent end on their own.
         leads_group=bool(hello.topics) and identities.leads_group(peer.pid),
         mark=process_tree.mark_of(peer.pid) if hello.topics else None,
         stalls={name: info.stall_s for name, info in hello.handlers.items() if info.stall_s is not None},
         source=peer.source,
     )
-    extended_s = float("-inf") if hello.running else now_s  # leases of a claim to come begin with it
+    extended_s = float("-inf") if hello.running else now_s  # leases of later claims count from now
     return RegisteredWorker(facts, hello.capacity, link, contact=Contact(now_s, now_s, now_s, extended_s=extended_s))
 
 
 def refuse_unstorable(hello: Hello, request: int | None) -> None:
     """
-    Refuse what the database cannot hold, before a claim uses it.
+    Refuse values that the database cannot store, before a claim uses them.
 
     Raises:
-        ProtocolError: A word contains a NUL character, or a handler has a back-off that is none.
+        ProtocolError: A word contains a NUL character, or a handler's back-off is invalid.
     """
     words = (*hello.topics, *hello.names, *hello.handlers, *(info.topic or "" for info in hello.handlers.values()))
     bad = next((word for word in words if "\0" in word), None)
@@ -62,7 +62,7 @@ def refuse_unstorable(hello: Hello, request: int | None) -> None:
 
 
 async def note_handlers(store: Store, hello: Hello) -> None:
-    """Remember what a worker says of its handlers, unless the database is away."""
+    """Store a worker's handlers, unless the database is away."""
     if hello.handlers:
         try:
             await store.note_handlers(hello.handlers)
@@ -71,7 +71,7 @@ async def note_handlers(store: Store, hello: Hello) -> None:
 
 
 async def reconcile(in_doubt: InDoubtClaims, identity: str, listed: set[Pair]) -> dict[Pair, Running] | None:
-    """What of *listed* a worker still holds; the rest is given back. None while the database is away."""
+    """The jobs of *listed* that the worker still holds; others are given back. None while the database is away."""
     try:
         return await in_doubt.give_back_unlisted(identity, listed)
     except UnavailableError as error:
@@ -80,7 +80,7 @@ async def reconcile(in_doubt: InDoubtClaims, identity: str, listed: set[Pair]) -
 
 
 async def ended_attempts(store: Store, listed: set[Pair], holds: Mapping[Pair, Running] | None) -> dict[bytes, Running]:
-    """The jobs of attempts that are over and still run in the worker: their handlers, too, must end in time."""
+    """Jobs whose attempts are over but still run in the worker: their handlers must end in time, too."""
     over = [] if holds is None else [job for job, _ in listed - holds.keys()]
     try:
         return await store.named(over) if over else {}
@@ -96,19 +96,19 @@ def held_jobs(
     before: RegisteredWorker | None,
 ) -> dict[Pair, HeldJob]:
     """
-    What a worker holds when it comes.
+    The jobs that a connecting worker holds.
 
     Args:
-        listed: What it says that it holds.
-        holds: What it holds by the database; None: nobody knows.
-        over: As ``ended_attempts`` tells.
+        listed: What it lists in its hello.
+        holds: What it holds by the database; None: unknown.
+        over: From ``ended_attempts``.
         before: The same worker on an older connection.
     """
     held: dict[Pair, HeldJob] = {}
     for pair in listed:
         job = over.get(pair[0]) if holds is None else holds.get(pair, over.get(pair[0]))
         one = HeldJob("", "") if job is None else HeldJob(job.name, job.topic, timeout_s=job.timeout_s)
-        if before is not None and pair in before.held:  # it may die before it can tell that again
+        if before is not None and pair in before.held:  # it may die before it can report that again
             one = replace(one, **{name: getattr(before.held[pair], name) for name in CARRIED_OVER})
         held[pair] = one
     return held

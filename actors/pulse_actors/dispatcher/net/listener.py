@@ -1,8 +1,8 @@
 """
-Whoever connects, until a ``PeerSession`` takes over: from the Unix socket by the kernel's word, from TCP behind TLS.
+Accepts connections until a ``PeerSession`` takes over: on the Unix socket, where the kernel names the peer, and by TLS.
 
-Nobody here costs more than a bounded time, and no source more than a bounded number of connections: what is too much is
-closed without a word, before anything is read of it.
+Each connection costs only a bounded time, and each source has only a bounded number of connections. Those beyond are
+closed at once, before anything is read.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ from pulse_actors.dispatcher.net.peer import LocalPeerAuth, PeerAuth, RemotePeer
 from pulse_actors.dispatcher.net.session import HELLO_DEADLINE_S, PeerSession
 from pulse_actors.shared import identity as identities
 
-OWN_DESCRIPTORS: Final = 16  # no connection takes these
-ACCEPT_PAUSE_S: Final = 0.5  # accept fails at once while there is no descriptor, so without a pause it would spin
-REMOTE_HELLO_MAX_FRAME_BYTES: Final = 256 * 1024  # whoever it is may send it, before any login; 10 000 running jobs fit
-# A peer whose machine is gone says nothing: the kernel asks after 30 s, and gives up after as long again.
+OWN_DESCRIPTORS: Final = 16  # reserved for the dispatcher itself
+ACCEPT_PAUSE_S: Final = 0.5  # accept fails at once while no descriptor is free: without a pause it would spin
+REMOTE_HELLO_MAX_FRAME_BYTES: Final = 256 * 1024  # before any login; 10 000 running jobs fit
+# A peer whose machine is gone is silent: the kernel probes after 30 s, and gives up after as long again.
 _TCP_OPTIONS: Final = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30),
     (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10),
     (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
     (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 60_000),
-    (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),  # frames are whole: nothing comes that one could wait for
+    (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),  # frames are written whole: waiting to merge packets gains nothing
 )
 Attend: TypeAlias = Callable[[anyio.abc.SocketStream, int], Coroutine[Any, Any, None]]
 
@@ -65,7 +65,7 @@ log = structlog.get_logger()
 
 class Listener:
     """
-    Takes peers in.
+    Accepts peers.
 
     Raises:
         ConfigError: The settings name an account, or a certificate, that cannot be used.
@@ -79,7 +79,7 @@ class Listener:
         self._logins = None if settings.auth_users is None else Logins(parse_users(settings.auth_users))
         self._limits = ConnectionLimits()
         self._own_limits = ConnectionLimits(sys.maxsize, sys.maxsize, sys.maxsize)  # the server's own account, and root
-        # By itself: whoever is anywhere must not keep the accounts of this machine out.
+        # Limits of its own: remote peers must not keep the accounts of this machine out.
         self._remote_limits = ConnectionLimits()
         self._handshakes = TlsHandshakes()
         self._refused = Refused()
@@ -89,7 +89,7 @@ class Listener:
             self._tls = self._context(settings.tls_cert, settings.tls_key)
 
     def reload(self) -> None:
-        """Take the certificate anew; one that cannot be used changes nothing."""
+        """Read the certificate again; an invalid one changes nothing."""
         cert, key = self._settings.tls_cert, self._settings.tls_key
         if self._tls is None or cert is None or key is None:
             return
@@ -106,15 +106,15 @@ class Listener:
         return context
 
     async def serve(self, listener: anyio.abc.SocketListener, *, remote: bool = False) -> None:
-        """Take peers in until cancelled."""
+        """Accept peers until cancelled."""
         attend: Attend = self._attend_remote if remote else self._attend_local
         async with anyio.create_task_group() as sessions:
             while True:
                 try:
                     check_descriptors()
                     stream = await listener.accept()
-                except (OSError, anyio.BrokenResourceError) as error:  # anyio makes the one of the other
-                    # No descriptor is free: who is in goes on, the others wait in the backlog.
+                except (OSError, anyio.BrokenResourceError) as error:  # anyio converts one into the other
+                    # No descriptor is free: connected peers go on, the others wait in the backlog.
                     log.warning("accept_failed", error=str(error.__cause__ or error))
                     await anyio.sleep(ACCEPT_PAUSE_S)
                 else:
@@ -125,7 +125,7 @@ class Listener:
         try:
             raw = stream.extra(anyio.abc.SocketAttribute.raw_socket)
             peer = identities.peer_of(raw)
-            if identities.is_gone(peer):  # it did not wait: whatever it wanted, nobody will hear the answer
+            if identities.is_gone(peer):  # it has ended, and will not read an answer
                 await stream.aclose()
                 return
             source, rights = f"uid {peer.uid}", self._grants.of(raw)
@@ -164,24 +164,24 @@ class Listener:
                 await self._serve_peer(secured, entry, source, None, number)
 
     async def _secured(self, stream: anyio.abc.SocketStream, source: str, network: str) -> anyio.abc.ByteStream | None:
-        """The stream behind TLS, where that is spoken; None: it is not, and the stream is closed."""
+        """The stream, behind TLS if that is in use; None: the handshake failed, and the stream is closed."""
         if self._tls is None:
             return stream
         try:
             with anyio.fail_after(HELLO_DEADLINE_S):
                 await self._handshakes.wait(source, network)
-            with anyio.fail_after(HELLO_DEADLINE_S):  # anew: in a long line the next one has always waited for long
+            with anyio.fail_after(HELLO_DEADLINE_S):  # again: behind a long queue each one has waited for long
                 return await TLSStream.wrap(
                     stream, server_side=True, ssl_context=self._tls, standard_compatible=False
-                )  # a frame says how long it is: an end that was forged is none
-        except (ssl.SSLError, anyio.BrokenResourceError, anyio.EndOfStream, OSError) as error:  # TimeoutError, too
+                )  # frames have a length: a forged end of the stream is noticed
+        except (ssl.SSLError, anyio.BrokenResourceError, anyio.EndOfStream, OSError) as error:  # also TimeoutError
             times = self._count("tls", source)
             if times is not None:
                 reason = str(error.__cause__ or error) or type(error).__name__
                 log.warning("tls_failed", source=source, reason=reason, times=times)
             await anyio.aclose_forcefully(stream)
             return None
-        except BaseException:  # it made room for another one
+        except BaseException:  # it was closed to make room for another one
             await anyio.aclose_forcefully(stream)
             raise
 
@@ -193,7 +193,7 @@ class Listener:
         try:
             await PeerSession(self._services, connection, entry, pidfd=pidfd, number=number).run()
         except Exception:
-            log.exception("visit_failed", entry=repr(entry))  # this peer's own trouble: nobody else notices
+            log.exception("visit_failed", entry=repr(entry))  # affects only this peer
         if connection.is_cut and isinstance(entry, RemotePeerAuth):
             times = self._count("cut", source)
             if times is not None:
@@ -201,7 +201,7 @@ class Listener:
 
     @contextlib.contextmanager
     def _entered(self, limits: ConnectionLimits, source: str) -> Generator[ConnectionSlot]:
-        """A place in *limits*; what is done in it is cancelled when another one takes it."""
+        """A place in *limits*; the block is cancelled when another connection needs the place."""
         with anyio.CancelScope() as scope:
 
             def evict() -> None:
@@ -216,14 +216,14 @@ class Listener:
                 slot.free()
 
     def _is_full(self, limits: ConnectionLimits, source: str) -> bool:
-        """Whether one more is too many; then that is told."""
+        """Whether there are too many; then that is logged."""
         reason = limits.refusal(source)
         if reason is not None:
             self._tell(source, reason)
         return reason is not None
 
     def _tell(self, source: str, reason: str) -> None:
-        """That somebody of *source* was not let in, or not let be; once a minute."""
+        """Log, once a minute, that a connection of *source* was refused or closed."""
         times = self._count("connections", source)
         if times is not None:
             log.warning("connection_refused", source=source, reason=reason, times=times)
@@ -232,7 +232,7 @@ class Listener:
         return self._refused.count((what, source), time.monotonic())
 
     def _knows(self, peer: identities.Peer) -> bool:
-        """Whether the kernel can say of this peer's process that it has ended, here and of no other process."""
+        """Whether the kernel can report the end of this very process."""
         return self._services.process_watch is not None and peer.pid != 0 and peer.pidns == self._host.pidns
 
 
@@ -240,10 +240,10 @@ def check_descriptors() -> None:
     """
     Check that enough descriptors stay free for what the dispatcher itself opens: /proc, pidfds, the database.
 
-    The lowest free number stands for how many are in use: holes below the others let some more connections in.
+    The lowest free number stands for how many are in use; if there are holes below others, a few more connections fit.
 
     Raises:
-        OSError: Too few do (EMFILE).
+        OSError: Too few are free (EMFILE).
     """
     lowest_free = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     os.close(lowest_free)

@@ -1,8 +1,8 @@
 """
 The identity of a peer: an account of this machine, as the kernel names it, or a user who logged in over TCP.
 
-The hello settles it. Over TCP it carries user and password, which may take a bcrypt check; on the Unix sockets the
-kernel names the account before.
+The hello decides. Over TCP it has user and password, which may take a bcrypt check; on the Unix socket the kernel has
+named the account before.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from pulse.store.operators.transaction import Operator
 from pulse_actors.shared import identity as identities
 from pulse_actors.shared.audit import operator_of
 
-ANYBODY: Final = "anybody"  # the user of a server that asks for none
+ANYBODY: Final = "anybody"  # the user of a server that requires no login
 
 
 @dataclass(frozen=True, slots=True)
 class AuthenticatedPeer:
     """
-    A peer whose identity is settled.
+    A peer with a verified identity.
 
     Attributes:
         operator: Its identity, for audit and messages.
-        rights: What it may do.
+        rights: Its rights.
         peer: Its process; None: on another machine.
-        source: Its address, of another machine.
+        source: Its address; None: on this machine.
         counted_as: What its address is counted as, see ``source_of``.
     """
 
@@ -43,17 +43,17 @@ class AuthenticatedPeer:
 
     @property
     def uid(self) -> int | None:
-        """Of its process."""
+        """User id of its process."""
         return None if self.peer is None else self.peer.uid
 
     @property
     def pid(self) -> int:
-        """Of its process; 0 of another machine."""
+        """Its process id; 0 on another machine."""
         return 0 if self.peer is None else self.peer.pid
 
     @property
     def asker(self) -> int | str | None:
-        """Whose its requests are, on however many connections: a process, or a source; None: nobody knows."""
+        """The process or address that its requests count for, over all of its connections; None: unknown."""
         return self.counted_as or self.pid or None
 
     def worker(self, host: identities.Host, name: str, session: bytes | None) -> tuple[str, bytes]:
@@ -61,8 +61,8 @@ class AuthenticatedPeer:
         Its identity as the worker *name*, and its session.
 
         Args:
-            name: What it calls itself.
-            session: What it says that it was given before.
+            name: The name from its hello.
+            session: The session that it says it was given before.
         """
         if self.peer is not None:
             identity = identities.compose(host, self.peer, name)
@@ -71,18 +71,18 @@ class AuthenticatedPeer:
         return identities.compose_remote(self.operator.user or ANYBODY, mine, name), mine
 
 
-ANONYMOUS: Final = AuthenticatedPeer(Operator(), NOTHING)  # until its hello has come
+ANONYMOUS: Final = AuthenticatedPeer(Operator(), NOTHING)  # before its hello
 
 
 class PeerAuth(Protocol):
-    """Where a peer came in."""
+    """How a peer connected."""
 
     async def admit(self, hello: Hello) -> AuthenticatedPeer:
         """
-        Who says *hello*.
+        Verify the peer that says *hello*.
 
         Raises:
-            UnauthorizedError: It does not say so, or it is not true.
+            UnauthorizedError: The credentials are missing or wrong.
         """
         ...
 
@@ -90,13 +90,13 @@ class PeerAuth(Protocol):
 @dataclass(frozen=True, slots=True)
 class LocalPeerAuth:
     """
-    A Unix socket: the kernel names the account of the peer, and nothing that the peer sends changes that.
+    A Unix socket: the kernel names the peer's account, and nothing that the peer sends changes that.
 
     Attributes:
         peer: The process.
-        rights: What its account may do.
-        host: This one.
-        greeted: Called when it has said hello.
+        rights: Rights of its account.
+        host: This host.
+        greeted: Called after its hello.
     """
 
     peer: identities.Peer
@@ -105,7 +105,7 @@ class LocalPeerAuth:
     greeted: Callable[[], None]
 
     async def admit(self, hello: Hello) -> AuthenticatedPeer:
-        """At once."""
+        """Accept it at once."""
         del hello
         self.greeted()
         return AuthenticatedPeer(operator_of(self.peer.uid, self.peer.pid, self.host), self.rights, self.peer)
@@ -117,11 +117,11 @@ class RemotePeerAuth:
     TCP.
 
     Attributes:
-        address: Where it comes from.
-        source: The same, for counting guesses.
-        logins: The users who may log in; None: everybody.
-        host: This one.
-        greeted: Called when it is.
+        address: Its address.
+        source: The same, for counting guesses of passwords.
+        logins: The users who may log in; None: no login is required.
+        host: This host.
+        greeted: Called after its hello.
     """
 
     address: str
@@ -131,7 +131,7 @@ class RemotePeerAuth:
     greeted: Callable[[], None]
 
     async def admit(self, hello: Hello) -> AuthenticatedPeer:
-        """By user and password."""
+        """Verify user and password."""
         user, rights = ANYBODY, EVERYTHING
         if self.logins is not None:
             if hello.user is None or hello.password is None:

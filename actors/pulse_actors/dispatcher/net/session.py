@@ -1,4 +1,4 @@
-"""One connection from its hello to its end: who it is, what it may send, and where each frame goes."""
+"""One connection from its hello to its end: its identity, which frames it may send, and where each frame goes."""
 
 from __future__ import annotations
 
@@ -59,11 +59,11 @@ from pulse_actors.dispatcher.writes.report_rows import PendingReport
 from pulse_actors.dispatcher.writes.submit import PendingSubmit, checked
 
 HELLO_DEADLINE_S: Final = 5.0
-LOGIN_DEADLINE_S: Final = 10.0  # a bcrypt check takes a quarter of a second, behind others
-VIEWER_MAX_FRAME_BYTES: Final = 64 * 1024  # it brings nothing, and what it asks is short: filters, and a cursor
+LOGIN_DEADLINE_S: Final = 10.0  # a bcrypt check takes a quarter of a second, and others may be ahead
+VIEWER_MAX_FRAME_BYTES: Final = 64 * 1024  # its requests are short: filters, and a cursor
 UNANSWERED: Final = (protocol.Started, protocol.Capacity, protocol.StackAnswer)
-RECONCILE_S: Final = 2.0  # for the database to say what a worker holds; a client gives up on its hello after 10 s
-MOST_BRIEF: Final = 1024  # heartbeats of a pool parent that wait without room, one for each of its children
+RECONCILE_S: Final = 2.0  # for the database to list a worker's jobs; a client gives up on its hello after 10 s
+MOST_BRIEF: Final = 1024  # heartbeats of a pool parent that wait uncounted, one for each of its children
 LAST_ANSWERS_S: Final = 5.0  # a peer that only stopped sending still reads
 
 log = structlog.get_logger()
@@ -71,13 +71,13 @@ log = structlog.get_logger()
 
 class PeerSession:
     """
-    A peer's stay.
+    The session of one peer.
 
     Args:
         connection: Its frames.
-        entry: Where it came in, and who that makes it.
-        pidfd: Of its process, for a worker to be watched by; closed here unless it was handed on.
-        number: Of the connection, in the order in which they were made.
+        entry: How it connected, which decides its identity.
+        pidfd: Of its process, to watch a worker; closed here unless it was handed on.
+        number: Number of the connection, in the order in which they were accepted.
     """
 
     def __init__(
@@ -92,15 +92,15 @@ class PeerSession:
         self._connection = connection
         self._entry = entry
         self._peer = ANONYMOUS
-        self._kinds: Mapping[str, type[msgspec.Struct]] = {}  # what it may send, once it is known
+        self._kinds: Mapping[str, type[msgspec.Struct]] = {}  # the frames that it may send, once its role is known
         self._pidfd = pidfd
         self._number = number
         self._worker: RegisteredWorker | None = None
         self._identity = ""
         self._role = Role.CLIENT
         self._unwritten = MemoryBudget()
-        self._brief = set[bytes | None]()  # sessions of which a heartbeat without what it lists waits to be written
-        self._asker: Hashable = -number  # whose requests these are; of a process, or a source, on all its connections
+        self._brief = set[bytes | None]()  # sessions with an unwritten heartbeat that lists nothing
+        self._asker: Hashable = -number  # whose requests these are: of a process or address, over all its connections
 
     async def run(self) -> None:
         """Serve the peer until it is gone."""
@@ -143,7 +143,7 @@ class PeerSession:
         try:
             with anyio.fail_after(HELLO_DEADLINE_S):
                 return await anext(groups, None)
-        except TimeoutError:  # it may try again
+        except TimeoutError:  # the peer may try again
             raise ProtocolError(f"no hello within {HELLO_DEADLINE_S:g} s", UnavailableError.code) from None
 
     async def _greet(self, frame: Frame, tasks: anyio.abc.TaskGroup) -> None:
@@ -162,7 +162,7 @@ class PeerSession:
             message = self._forbid(f"hello as {hello.role.value}", needed, tasks)
             raise ProtocolError(message, ForbiddenError.code, frame.request)
         self._asker = self._peer.asker or self._asker
-        spoken_for = (hello.role, self._asker)  # no client keeps a worker from being heard, of the same address neither
+        spoken_for = (hello.role, self._asker)  # so that a client never delays a worker, even from the same address
         self._connection.limits = request_limits_of(spoken_for)
         self._unwritten = unwritten_budget_of(spoken_for)
         self._kinds = {
@@ -177,7 +177,7 @@ class PeerSession:
             self._connection.send("welcome", frame.request, self._welcome())
 
     async def _admit(self, hello: Hello, request: int | None) -> AuthenticatedPeer:
-        """Who it is; whoever cannot say so is sent away."""
+        """Verify its identity; without one it is disconnected."""
         try:
             with anyio.fail_after(LOGIN_DEADLINE_S):
                 return await self._entry.admit(hello)
@@ -197,7 +197,7 @@ class PeerSession:
         }
 
     async def _greet_worker(self, hello: Hello, request: int | None) -> None:
-        """Find out what it holds, give back what it does not know of, and let it have jobs."""
+        """Find out which jobs it holds, give back unknown ones, and let it have more."""
         if hello.worker is None:
             message = "a worker's hello needs `worker`, its own name"
             raise ProtocolError(message, request=request)
@@ -216,14 +216,14 @@ class PeerSession:
                 self._join(worker, listed, holds, over, request)
         if self._worker is None:
             self._refuse_outdated(request)
-        if self._worker is None:  # the database is away, or slow: what it holds is looked at before the next claim
+        if self._worker is None:  # the database is away, or slow: its jobs are compared before the next claim
             self._join(worker, listed, None, {}, request)
             self._in_doubt.doubt(self._identity)
         log.info("worker_connected", worker=self._identity, capacity=hello.capacity, running=len(listed))
         self._signal.came(worker)
 
     def _refuse_outdated(self, request: int | None) -> None:
-        """Refuse a hello that waited while its worker gave up on it and came again: what it lists is true no more."""
+        """Refuse a hello that waited while its worker gave up and said hello again: its list is outdated."""
         if not self._registry.is_newest(self._identity, self._number):
             raise ProtocolError("this worker has connected again", "conflict", request)
 
@@ -235,7 +235,7 @@ class PeerSession:
         over: Mapping[bytes, Running],
         request: int | None,
     ) -> None:
-        """Write it into the registry, and say so; nothing may be awaited between the look and this."""
+        """Add it to the registry, and answer; nothing may be awaited in between."""
         registry, process_watch = self._registry, self._services.process_watch
         older = registry.get(self._identity)
         if older is not None:
@@ -266,7 +266,7 @@ class PeerSession:
             self._connection.refuse(frame.request, error.code, error.message)
 
     def _refuse(self, frame: Frame, tasks: anyio.abc.TaskGroup) -> None:
-        """There is no such request, or its sender lacks the role for it."""
+        """There is no such request, or the sender lacks the role for it."""
         if frame.kind not in protocol.ALLOWED[self._role]:
             message = f"there is no request {frame.kind!r:.80} for a {self._role.value}"
             self._connection.refuse(frame.request, BadRequestError.code, message)
@@ -275,7 +275,7 @@ class PeerSession:
         self._connection.refuse(frame.request, ForbiddenError.code, message)
 
     def _forbid(self, what: str, needed: Access, tasks: anyio.abc.TaskGroup) -> str:
-        """Have it noted that *what* was asked without the role *needed*; what to say of it."""
+        """Record that *what* was asked without the role *needed*; returns the message."""
         operator, refusal_log = self._context.operator, self._services.refusal_log
         times = refusal_log.due(operator, what)
         if times is not None:
@@ -283,7 +283,7 @@ class PeerSession:
         return refusal(what, needed, operator.shown, self._peer.rights)
 
     def _hear_worker(self, worker: RegisteredWorker, frame: Frame, body: msgspec.Struct) -> bool:
-        """Take a worker's own kinds; False: it is a client's."""
+        """Handle frames of workers; False: it is a client's."""
         match body:
             case protocol.Report():
                 for result in body.results:
@@ -305,7 +305,7 @@ class PeerSession:
                     self._services.deadlines.started(worker, bounded, time.monotonic())
             case protocol.Heartbeat():
                 self._hear_beat(worker, frame, body)
-            case protocol.Checkpoint():  # about some of what it holds: no heartbeat
+            case protocol.Checkpoint():  # about some of its jobs: no heartbeat
                 note_progress(worker, body.jobs, time.monotonic())
                 settled = self._unwritten.reserve_frame(len(frame.body))
                 if settled is None:
@@ -320,12 +320,12 @@ class PeerSession:
         return True
 
     def _hear_beat(self, worker: RegisteredWorker, frame: Frame, body: protocol.Heartbeat) -> None:
-        """Without room for what it lists it says that its worker lives, which extends the leases of all it holds."""
+        """A heartbeat whose list has no room is taken as a sign of life, which extends all leases of its worker."""
         if body.session is None:
             note_beat(worker, body.jobs or (), body.assigns, time.monotonic())
         settled, jobs, kept = self._unwritten.reserve_frame(len(frame.body)), body.jobs, True
         if settled is None:
-            if body.session in self._brief or len(self._brief) >= MOST_BRIEF:  # what says the same is not written yet
+            if body.session in self._brief or len(self._brief) >= MOST_BRIEF:  # the same is waiting to be written
                 raise UnavailableError(OVER_BUDGET)
             self._brief.add(body.session)
             settled, jobs, kept = partial(self._brief.discard, body.session), None, body.jobs is None
@@ -362,7 +362,9 @@ class PeerSession:
             if other is None or not may_speak_for(self._peer.uid, other.identity, other.facts.uid):
                 return
             worker = other
-            worker.expect_end(ends=body.capacity == 0)  # by its pool parent's word; its own could be a handler's making
+            worker.expect_end(
+                ends=body.capacity == 0
+            )  # its pool parent says so; its own word could come from a handler
         worker.resize(body.capacity)
         self._signal.look_again()
 
@@ -372,10 +374,10 @@ class PeerSession:
             batcher.put(PendingSubmit(self._connection, frame.request, checked(body.jobs)))
             await self._connection.while_alive(batcher.wait_accepting)
         elif not await self._connection.while_alive(begin := partial(self._begin, frame, body, tasks)):
-            tasks.start_soon(begin)  # the peer's process is dead: what it wrote behind this does not wait for it
+            tasks.start_soon(begin)  # the peer's process is dead: what it wrote after this does not wait
 
     async def _begin(self, frame: Frame, body: msgspec.Struct, tasks: anyio.abc.TaskGroup) -> None:
-        """Have it answered when it is its turn."""
+        """Answer a request when it is its turn."""
         if frame.kind in LONG:
             await self._connection.wait_page(frame.request)
         slot = self._connection.limits.slot_for(frame.kind)
@@ -403,7 +405,7 @@ class PeerSession:
         except PulseError as error:
             self._connection.refuse(frame.request, error.code, error.message)
         except Exception:
-            log.exception("request_failed", kind=frame.kind)  # one request's trouble: the peer's others go on
+            log.exception("request_failed", kind=frame.kind)  # affects only this request
             self._connection.refuse(frame.request, "internal", f"{frame.kind} failed; the server's log says why")
         else:
             if CONTENTS not in self._peer.rights and is_about_contents(frame.kind):

@@ -1,5 +1,5 @@
 """
-What clients ask, and how each request is answered.
+The requests of clients.
 
 - jobs: requests about jobs
 - schedules: requests about schedules

@@ -1,4 +1,4 @@
-"""What clients ask about jobs: one function per kind of request, from its typed body to the answer."""
+"""Requests about jobs: one function per kind, from the typed body to the answer."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from pulse_actors.dispatcher.diagnosis.why import ACTIVE, explain
 from pulse_actors.dispatcher.writes.batcher import halve
 from pulse_actors.shared import identity as identities
 
-NOTED_IDS: Final = 100  # of a request, in its note: one that is about more has a filter, or whoever asked has them
+NOTED_IDS: Final = 100  # ids in an audit entry; larger requests have a filter, or the operator has the list
 ID_DIGITS: Final = 32
 ID_PREFIX: Final = re.compile(rf"[0-9a-fA-F]{{1,{ID_DIGITS}}}")
-SET_ASIDE: Final = "set_aside"  # why a job was not changed: the database refuses it; it is not handed out any more
-SOON_S: Final = 1.0  # due times that are nearer than clocks differ are now
+SET_ASIDE: Final = "set_aside"  # why a job was not changed: the database refuses it; it is set aside
+SOON_S: Final = 1.0  # due times that differ by less than clocks do count as now
 
 
 async def list_jobs(on: RequestContext, body: protocol.JobsList) -> Answer:
@@ -66,7 +66,7 @@ async def get_job(on: RequestContext, body: protocol.ById) -> Answer:
 
 
 async def why_job(on: RequestContext, body: protocol.ById) -> Answer:
-    """What keeps a job from running, the decisive reason first."""
+    """Why a job does not run, the decisive reason first."""
     job = await on.services.store.reads.why(body.id, on.services.host.id)
     if job is None:
         which = uuid.UUID(bytes=body.id)
@@ -84,7 +84,7 @@ async def why_job(on: RequestContext, body: protocol.ById) -> Answer:
 
 
 async def cancel_jobs(on: RequestContext, body: protocol.ByIds) -> Answer:
-    """Cancel at once, and stop the handlers that run here; set aside what the database refuses to change."""
+    """Cancel at once, and stop the handlers that run here; set aside jobs that the database refuses to change."""
     canceled, aside = list[Canceled](), set[bytes]()
 
     async def cancel(ids: Sequence[bytes]) -> bool:
@@ -96,7 +96,7 @@ async def cancel_jobs(on: RequestContext, body: protocol.ByIds) -> Answer:
         except StatementError as error:
             if len(ids) > 1:
                 return False
-            await on.services.store.cancel([])  # where even that is refused, it is not about the job
+            await on.services.store.cancel([])  # if that is refused, too, the job is not the cause
             async with on.acting() as store:
                 if await store.set_aside(ids[0], "cancel_jobs", error):
                     await _note(store, "jobs.set_aside", body, ids, {"sqlstate": error.sqlstate})
@@ -115,7 +115,7 @@ async def cancel_jobs(on: RequestContext, body: protocol.ByIds) -> Answer:
 
 
 async def retry_jobs(on: RequestContext, body: protocol.ByIds) -> Answer:
-    """Give terminal jobs fresh budgets, but not while their last attempt is still held here."""
+    """Retry ended jobs with fresh budgets, but not while their last attempt is still held here."""
     held = await _held_here(on, body.ids)
     async with on.acting() as store:
         retried = await store.retry([job for job in body.ids if job not in held])
@@ -127,10 +127,10 @@ async def retry_jobs(on: RequestContext, body: protocol.ByIds) -> Answer:
 
 async def delete_jobs(on: RequestContext, body: protocol.ByIds) -> Answer:
     """
-    Remove jobs that are terminal or set aside, with their history, but not while their last attempt is still held here.
+    Delete jobs that have ended or are set aside, with their history; refused while their last attempt is held here.
 
-    Who submits a job under that id again begins with attempt 1: what an attempt 1 that goes on yet reports would be
-    taken for its result.
+    A new job with the same id begins with attempt 1 again: a late report of an old attempt 1 would be taken for
+    its result.
     """
     held = await _held_here(on, body.ids)
     async with on.acting() as store:
@@ -142,7 +142,7 @@ async def delete_jobs(on: RequestContext, body: protocol.ByIds) -> Answer:
 
 
 async def change_jobs(on: RequestContext, body: protocol.JobsChange) -> Answer:
-    """Move jobs that wait to another topic or priority; effective for the next claim of every host."""
+    """Move waiting jobs to another topic or priority; effective for the next claim of every host."""
     if body.topic is None and body.priority is None:
         message = "neither topic nor priority is given; one of them, or both, is needed"
         raise BadRequestError(message)
@@ -156,7 +156,7 @@ async def change_jobs(on: RequestContext, body: protocol.JobsChange) -> Answer:
 
 
 def _wake(on: RequestContext, wakes: Iterable[Wake]) -> None:
-    """Have the claims look at each of these levels once, from the first due time on."""
+    """Let the next claims look at each of these levels, from the first due time on."""
     levels: dict[Level, float] = {}
     now_s = time.time()
     for wake in wakes:
@@ -173,7 +173,7 @@ async def _note(
     done: Sequence[bytes],
     what: Mapping[str, object] = MappingProxyType({}),
 ) -> None:
-    """What was done to which jobs, of many the first; nothing, where nothing was done."""
+    """Write an audit entry with the first of the changed jobs; none if nothing was changed."""
     if not done:
         return
     detail = dict(what)
@@ -185,14 +185,14 @@ async def _note(
 
 
 async def _held_here(on: RequestContext, ids: Sequence[bytes]) -> set[bytes]:
-    """Jobs of which an attempt may be running on this host yet."""
+    """Jobs of which an attempt may still run on this host."""
     last_workers = await on.services.store.reads.last_workers(ids)
     absent = {worker for worker in last_workers.values() if _is_absent(on, worker)}
     return on.services.registry.held_among(ids) | {job for job, worker in last_workers.items() if worker in absent}
 
 
 def _is_absent(on: RequestContext, worker: str) -> bool:
-    """Whether its process lives here but is not connected: too busy to come back, it may be running its jobs yet."""
+    """Whether its process lives here without a connection: too busy to reconnect, it may still run its jobs."""
     process = identities.process_of(on.services.host, worker)
     return on.services.registry.get(worker) is None and process is not None and processes.lives(*process)
 
@@ -219,12 +219,12 @@ async def _done_and_refused(
 
 
 async def take_stack(on: RequestContext, body: protocol.ById) -> Answer:
-    """Where the handler process that holds a job is now."""
+    """The stacks of the handler process that holds a job."""
     holder = on.services.registry.holder_of(body.id)
     if holder is None:
         if await on.services.store.reads.job(body.id) is None:
             raise no_such("job", body.id)
-        message = "no worker that is connected to this server holds the job: only where a job runs can be told"
+        message = "no worker that is connected to this server holds the job: ask the server of the host that runs it"
         raise ConflictError(message)
     worker, attempt = holder
     shown = await on.services.stacks.take(worker, (body.id, attempt))

@@ -1,4 +1,4 @@
-"""What clients and workers ask about schedules: one function per kind of request."""
+"""Requests about schedules: one function per kind."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from pulse_actors.dispatcher.context import Answer, RequestContext, no_such
 from pulse_actors.dispatcher.writes.submit import args_problem
 from pulse_actors.shared.recurrence import Recurrence, RecurrenceInput
 
-DECLARED: Final = uuid.UUID("5c1a8d6e-0c1b-5e0a-9f5e-3d2f8f0f3b11")  # namespace: the id of one is made of its key
-TRIES: Final = 5  # of a change that meets others
+DECLARED: Final = uuid.UUID("5c1a8d6e-0c1b-5e0a-9f5e-3d2f8f0f3b11")  # namespace of ids that are derived from keys
+TRIES: Final = 5  # of a change that collides with others
 _WHEN: Final = ("cron", "every", "at")
 _AS_THEY_ARE: Final = ("name", "topic", "priority", "max_attempts", "timeout_s", "jitter_s", "catch_up", "overlap")
 
@@ -44,7 +44,7 @@ async def get_schedule(on: RequestContext, body: protocol.ById) -> Answer:
 
 
 async def create_schedule(on: RequestContext, body: protocol.ScheduleCreate) -> Answer:
-    """Check a schedule, reckon its first occurrences by the database's clock, store it."""
+    """Check a schedule, compute its first occurrences by the database's clock, store it."""
     _check_args(body.args)
     identity = body.id or uuid7().bytes
     new = _new(identity, body, await on.services.store.reads.now_us())
@@ -60,12 +60,12 @@ async def create_schedule(on: RequestContext, body: protocol.ScheduleCreate) -> 
 
 
 async def update_schedule(on: RequestContext, body: protocol.ScheduleUpdate) -> Answer:
-    """Change what is given, unset what is nil; the cursor stays unless that is when it occurs."""
+    """Set the given options, unset those that are nil; the cursor stays unless the times change."""
     changes = {name: value for name in body.__struct_fields__ if (value := getattr(body, name)) is not msgspec.UNSET}
     del changes["id"]
     _check_args(changes.get("args", ""))
     if changes.get("jitter_s", 0.0) is None:
-        changes["jitter_s"] = 0.0  # all others are None where they were never given
+        changes["jitter_s"] = 0.0  # all others are None when never given
     for _ in range(TRIES):
         row = await _row(on, body.id)
         if changes.get("name", row["name"]) != row["name"] and "args" not in changes:
@@ -74,7 +74,7 @@ async def update_schedule(on: RequestContext, body: protocol.ScheduleUpdate) -> 
         if any(name in changes for name in _WHEN):
             cleared: dict[str, None] = dict.fromkeys(_WHEN)
             old = msgspec.structs.replace(old, **cleared, timezone=old.timezone if "cron" in changes else None)
-        # Before: a transaction that waits for another connection waits for itself.
+        # Before the transaction: one that waits for a second connection could wait for itself.
         now_us = await on.services.store.reads.now_us()
         async with on.acting() as store:
             changed = await _change(store.schedules, row, msgspec.structs.replace(old, **changes), now_us)
@@ -89,7 +89,7 @@ async def update_schedule(on: RequestContext, body: protocol.ScheduleUpdate) -> 
 
 async def delete_schedule(on: RequestContext, body: protocol.ById) -> Answer:
     """Remove a schedule; its jobs stay."""
-    async with on.acting() as store:  # the function notes it
+    async with on.acting() as store:  # the SQL function writes the audit entry
         if not await store.schedules.delete(body.id):
             raise no_such("schedule", body.id)
     await _tell(on)
@@ -97,19 +97,19 @@ async def delete_schedule(on: RequestContext, body: protocol.ById) -> Answer:
 
 
 async def pause_schedule(on: RequestContext, body: protocol.ById) -> Answer:
-    """Fire nothing of it; pausing a paused one is no error."""
+    """Pause it; pausing a paused one is no error."""
     return await _set_paused(on, body.id, paused=True)
 
 
 async def resume_schedule(on: RequestContext, body: protocol.ById) -> Answer:
-    """Go on; what was missed meanwhile its catch_up decides."""
+    """Resume it; catch_up decides about missed occurrences."""
     return await _set_paused(on, body.id, paused=False)
 
 
 async def trigger_schedule(on: RequestContext, body: protocol.ScheduleTrigger) -> Answer:
-    """A job of it now, beside its occurrences."""
+    """Submit a job of it now, beside its occurrences."""
     job_id = body.job_id or uuid7().bytes
-    async with on.acting() as store:  # the function notes it
+    async with on.acting() as store:  # the SQL function writes the audit entry
         if not await store.schedules.trigger(body.id, job_id):
             raise no_such("schedule", body.id)
     on.services.signal.wake()
@@ -117,7 +117,7 @@ async def trigger_schedule(on: RequestContext, body: protocol.ScheduleTrigger) -
 
 
 async def preview_schedule(on: RequestContext, body: protocol.SchedulePreview) -> Answer:
-    """When it occurs next, by its rule, from its cursor on."""
+    """Its next occurrences by its rule, from its cursor on."""
     row = await _row(on, body.id)
     request = _request_of(row)
     rule = Recurrence.checked(_when(request))
@@ -130,24 +130,24 @@ async def preview_schedule(on: RequestContext, body: protocol.SchedulePreview) -
 
 async def declare_schedules(on: RequestContext, body: protocol.SchedulesDeclare) -> Answer:
     """
-    Make the schedules of an application what its code says.
+    Create and change the schedules of an application as its code declares them.
 
-    One that is there keeps its cursor, unless when it occurs was changed. One that the code does not name any more goes
-    on, and is told of: deleting it is for a person to decide.
+    An existing one keeps its cursor, unless its times were changed. One that the code no longer declares goes on and is
+    listed in the answer: a person decides about deleting it.
     """
     now_us = await on.services.store.reads.now_us()
     keys = [schedule.key for schedule in body.schedules]
     if len({*keys}) < len(keys):
         raise BadRequestError(f"key {max(keys, key=keys.count)!r:.100} is there twice; each key is allowed once")
     wanted: list[tuple[NewSchedule, protocol.ScheduleDeclared]] = []
-    for schedule in body.schedules:  # all are right, or none is touched
+    for schedule in body.schedules:  # all are valid, or none is changed
         try:
             _check_args(schedule.args)
             new = _new(uuid.uuid5(DECLARED, schedule.key).bytes, schedule, now_us)
         except BadRequestError as error:
             raise BadRequestError(f"schedule {schedule.key!r:.100}: {error.message}") from None
         wanted.append((dataclasses.replace(new, key=schedule.key, declared_by=body.by), schedule))
-        await anyio.lowlevel.checkpoint()  # of thousands others must not wait for the last
+        await anyio.lowlevel.checkpoint()  # others must not wait for thousands of schedules
     changed = [one.key for new, one in wanted if await _declare(on, new, one, body.by)]
     gone = [key for _, key in await on.services.store.schedules.undeclare(body.by, keys)]
     if changed:
@@ -183,7 +183,7 @@ async def _declare(on: RequestContext, new: NewSchedule, schedule: protocol.Sche
 async def _change(
     schedules: ScheduleStore, row: Mapping[str, Any], wanted: protocol.ScheduleCreate, now_us: int, **more: str
 ) -> bool:
-    """Write *wanted* over what was read; False: somebody was faster."""
+    """Replace what was read by *wanted*; False: another change came first."""
     new = _new(row["id"], wanted, now_us, is_new=False)
     moved = not _occurs_alike(_request_of(row), wanted)
     if moved:
@@ -202,21 +202,21 @@ async def _set_paused(on: RequestContext, identity: bytes, *, paused: bool) -> A
 
 
 def _check_args(args: str) -> None:
-    """Refuse *args* with which no job could be submitted: each occurrence is one."""
+    """Refuse *args* with which no job could be submitted: each occurrence submits one."""
     problem = args_problem(args)
     if problem is not None:
         raise BadRequestError(problem)
 
 
 def _check_hidden(on: RequestContext, row: Mapping[str, object]) -> None:
-    """Refuse to give the args of *row* to another handler where some of them is hidden: of that it might not be."""
+    """Refuse to give redacted args of *row* to another handler, for which they might not be redacted."""
     if on.services.redaction.answer(row) != row:
         message = f"the args of schedule {row['name']!r:.80} are redacted: another name is allowed together with args"
         raise BadRequestError(message)
 
 
 def _note_detail(body: protocol.ScheduleCreate) -> dict[str, object]:
-    """What is noted of a new schedule: never its args."""
+    """The audit details of a new schedule, without its args."""
     given = {"name": body.name, "cron": body.cron, "timezone": body.timezone, "every_s": body.every, "run_at": body.at}
     return {key: value for key, value in given.items() if value is not None}
 
@@ -246,10 +246,10 @@ def _when(body: protocol.ScheduleCreate) -> RecurrenceInput:
 
 def _new(identity: bytes, body: protocol.ScheduleCreate, now_us: int, *, is_new: bool = True) -> NewSchedule:
     """
-    The schedule that a request asks for, with its first occurrences where it begins now.
+    The schedule of a request, with its first occurrences if it begins now.
 
     Raises:
-        BadRequestError: It cannot be followed, or a word in it is not known.
+        BadRequestError: Its times cannot be computed, or a word is unknown.
     """
     for name, value, allowed in (("catch_up", body.catch_up, CATCH_UPS), ("overlap", body.overlap, OVERLAPS)):
         if value not in allowed:
@@ -282,10 +282,10 @@ def _new(identity: bytes, body: protocol.ScheduleCreate, now_us: int, *, is_new:
 
 def _request_of(row: Mapping[str, Any]) -> protocol.ScheduleCreate:
     """
-    The request that would make a stored schedule.
+    The request that would create a stored schedule.
 
     Raises:
-        BadRequestError: Its args are longer than a frame: they would be lost.
+        BadRequestError: Its args are longer than a frame, and would be lost.
     """
     if row["args"] is None:
         raise BadRequestError("the schedule's args are longer than a frame; only SQL can change it")
@@ -294,12 +294,12 @@ def _request_of(row: Mapping[str, Any]) -> protocol.ScheduleCreate:
 
 
 def _is_the_same_request(row: Mapping[str, Any], body: protocol.ScheduleCreate) -> bool:
-    """Whether *body* made this, so that an answer that was lost can be asked for again."""
+    """Whether *body* created this one: then the request is a repeated one."""
     return (row["name"], row["cron"], row["every_s"], row["run_at"]) == (body.name, body.cron, body.every, body.at)
 
 
 def _is_same(row: Mapping[str, Any], body: protocol.ScheduleCreate) -> bool:
-    """Whether there is nothing to change."""
+    """Whether nothing changes."""
     old = _request_of(row)
     return (
         _occurs_alike(old, body)
@@ -312,13 +312,13 @@ def _same_json(stored: str, given: str) -> bool:
     try:
         return json_text.loads(stored) == json_text.loads(given)
     except ValueError:
-        return False  # the database says what is wrong with it
+        return False  # the database's message is better
 
 
 def _occurs_alike(old: protocol.ScheduleCreate, new: protocol.ScheduleCreate) -> bool:
-    """Whether both have the same occurrences; by when they fire, the jitter, the cursor does not go."""
+    """Whether both have the same occurrences; jitter does not change these, only when they fire."""
     try:
         before = Recurrence.checked(dataclasses.replace(_when(old), jitter_s=0.0))
     except BadRequestError:
-        return False  # SQL made it so, or its time zone was lost
+        return False  # SQL wrote it so, or its time zone is gone
     return before == Recurrence.checked(dataclasses.replace(_when(new), jitter_s=0.0))

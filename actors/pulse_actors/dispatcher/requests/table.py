@@ -1,4 +1,4 @@
-"""What clients ask for: one function per kind of request, from its typed body to the answer."""
+"""All requests of clients: one function per kind, from the typed body to the answer."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ B = TypeVar("B", bound=msgspec.Struct)
 
 
 async def pause_dispatch(on: RequestContext, body: protocol.DispatchGate) -> Answer:
-    """Close the gate; exact from the next claim on, on every host, since the claim itself looks at it."""
+    """Pause a topic; exact from the next claim on, on every host, since claims read the gate."""
     if body.until is not None:
         if body.for_s is not None:
             message = "until and for_s are both given; one of them is allowed"
@@ -45,7 +45,7 @@ async def pause_dispatch(on: RequestContext, body: protocol.DispatchGate) -> Ans
 
 
 async def resume_dispatch(on: RequestContext, body: protocol.DispatchGate) -> Answer:
-    """Open the gate; opening an open one is no error."""
+    """Resume a topic; resuming one that is not paused is no error."""
     async with on.acting() as store:
         if await store.gate.resume(body.topic):
             await store.note("dispatch.resume", topic=body.topic)
@@ -66,23 +66,23 @@ def _who(operator: Operator) -> str | None:
 
 
 async def dispatch_status(on: RequestContext, _body: protocol.NoBody) -> Answer:
-    """The gate."""
+    """What is paused."""
     return await on.services.store.gate.get()
 
 
 async def list_topics(on: RequestContext, body: protocol.TopicsList) -> Answer:
-    """A page of what is set, in the order of the topics."""
+    """A page of policies, in the order of the topics."""
     topics, following = await on.services.store.topics.page(body.limit, body.after)
     return {"topics": topics, "next": following}
 
 
 async def get_topic(on: RequestContext, body: protocol.TopicGet) -> Answer:
-    """The policy of one topic: each value that counts, and whose it is."""
+    """The policy of one topic: each value in force, and where it is set."""
     return {"topic": await _topic(on, body.topic)}
 
 
 async def set_topic(on: RequestContext, body: protocol.TopicSet) -> Answer:
-    """Set options; effective here at once, and on other hosts as soon as they have heard."""
+    """Set options; effective here at once, on other hosts when the notification arrives."""
     lease_s, least_s = body.policy.get("lease_s"), on.services.server.policy.get("lease_s")
     if isinstance(lease_s, int | float) and isinstance(least_s, float) and 0 < lease_s < least_s:
         message = (
@@ -100,9 +100,9 @@ async def unset_topic(on: RequestContext, body: protocol.TopicUnset) -> Answer:
 
 async def _change_topic(on: RequestContext, topic: str, policy: Mapping[str, object]) -> Answer:
     async with on.acting() as store:
-        await store.topics.set(topic, policy)  # the function notes it
+        await store.topics.set(topic, policy)  # the SQL function writes the audit entry
     await on.services.read_policies()
-    on.services.signal.wake()  # its order may be another one
+    on.services.signal.wake()  # the order of claims may have changed
     await on.services.bus.hint(hint("pause", HintEvent.POLICIES_CHANGED))
     return {"topic": await _topic(on, topic)}
 
@@ -116,7 +116,7 @@ async def _topic(on: RequestContext, topic: str) -> Answer:
 
 
 async def list_actions(on: RequestContext, body: protocol.AuditList) -> Answer:
-    """A page of what operators did, newest first."""
+    """A page of the audit, newest first."""
     rows, following = await on.services.store.audit.page(
         body.limit, body.after, action=body.action, topic=body.topic, since_s=body.since_s
     )
@@ -129,7 +129,7 @@ async def list_workers(on: RequestContext, _body: protocol.NoBody) -> Answer:
 
 
 def workers(on: RequestContext) -> list[Answer]:
-    """Every connected handler process; pool parents hold no jobs and are left out."""
+    """Every connected handler process, without pool parents, which hold no jobs."""
     now_s = time.monotonic()
     return [
         _worker(worker, now_s, on.services.server.heartbeat_s)
@@ -160,7 +160,8 @@ def _worker(worker: RegisteredWorker, now_s: float, heartbeat_s: float) -> Answe
 
 async def stats(on: RequestContext, body: protocol.StatsRequest) -> Answer:
     """Depths, rates and latencies; also while the database is away."""
-    return await on.services.stats.answer(body)
+    found = await on.services.incidents.current(wait_s=0.0)
+    return {**await on.services.stats.answer(body), "incidents": {one.check: one.state.value for one in found}}
 
 
 async def status(on: RequestContext, _body: protocol.NoBody) -> Answer:
@@ -192,7 +193,7 @@ def _incident(found: Finding) -> Answer:
 
 
 async def ping(_on: RequestContext, _body: protocol.NoBody) -> Answer:
-    """Nothing; that it comes back is the answer."""
+    """Nothing; the answer itself proves that the server works."""
     return {}
 
 

@@ -1,8 +1,8 @@
 """
-When each handler that runs must have ended, or told progress: a heap of moments, monotonic. Pure: times come in.
+When each running handler must have ended, or reported progress: a heap of monotonic times. Pure.
 
-A worker is to cancel a handler at ``timeout_s``, or after ``stall_s`` without a word; a deadline is a little later, for
-the worker to obey. What happens then: see ``liveness.hung_handlers``.
+A worker cancels a handler at ``timeout_s``, or after ``stall_s`` without progress; the deadline here is a little later,
+to give the worker time. What happens then: see ``liveness.hung_handlers``.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from pulse.store.rows import EndingKind
 from pulse_actors.dispatcher.workers.records import HeldJob, Pair, RegisteredWorker
 from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 
-SLACK_S: Final = 2.0  # a worker that kills a process of one job itself reports it in time
-BEGIN_S: Final = 30.0  # for a process of one job to be made: only from then on its time runs
-KEEP_ENTRIES: Final = 1024  # from then on those that have ended are dropped whenever the heap has doubled
+SLACK_S: Final = 2.0  # a worker that kills the process of an isolated job reports it in time
+BEGIN_S: Final = 30.0  # for the process of an isolated job to start: only then its time runs
+KEEP_ENTRIES: Final = 1024  # from this size on ended entries are dropped whenever the heap has doubled
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class HandlerDeadline:
-    """One of them; *kind*: how the attempt ends when it has passed."""
+    """One deadline; *kind*: how the attempt ends when it has passed."""
 
     at_s: float
     number: int
@@ -37,11 +37,11 @@ class HandlerDeadline:
 
 class HandlerDeadlines:
     """
-    The deadlines of everything that runs.
+    The deadlines of all running handlers.
 
     Args:
-        obey_s: For a worker to end a handler that has passed its limit.
-        heartbeat_s: How late word of progress may be.
+        obey_s: Time for a worker to end a handler that has passed its limit.
+        heartbeat_s: By how much a progress report may be late.
     """
 
     def __init__(self, registry: WorkerRegistry, *, obey_s: float, heartbeat_s: float) -> None:
@@ -54,7 +54,7 @@ class HandlerDeadlines:
         self._changed = anyio.Event()
 
     def started(self, worker: RegisteredWorker, bounded: Iterable[tuple[Pair, HeldJob]], now_s: float) -> None:
-        """Handlers of *worker* were called that must end in time, or tell progress."""
+        """*worker* called handlers that must end in time, or report progress."""
         if not worker.watched:
             return  # its process cannot be killed from here
         for pair, held in bounded:
@@ -66,26 +66,26 @@ class HandlerDeadlines:
                 self._add(self._stalled_at_s(held), worker, pair, held, EndingKind.STALLED)
 
     def is_put_off(self, due: HandlerDeadline, now_s: float) -> bool:
-        """Whether a handler that was to tell progress has told some; then its deadline is a later one."""
+        """Whether a handler has reported progress since; then its deadline is put off."""
         if due.kind is not EndingKind.STALLED or self._stalled_at_s(due.held) <= now_s:
             return False
         self._add(self._stalled_at_s(due.held), due.worker, due.pair, due.held, due.kind)
         return True
 
     def passed(self, now_s: float) -> HandlerDeadline | None:
-        """The earliest of those that have passed, which is forgotten; None: none has."""
+        """Remove and return the earliest deadline that has passed; None: none has."""
         return heapq.heappop(self._heap) if self._heap and self._heap[0].at_s <= now_s else None
 
     async def wait(self, now_s: float) -> None:
-        """Return when the next one has passed, or there is an earlier one."""
+        """Return when the next deadline has passed, or an earlier one was added."""
         with anyio.move_on_after(self._heap[0].at_s - now_s if self._heap else None):
             await self._changed.wait()
         self._changed = anyio.Event()
 
     def is_running(self, due: HandlerDeadline) -> bool:
-        """Whether its handler runs, in a worker that did not say hello again: then it is watched anew."""
+        """Whether its handler runs, in a worker that did not say hello again: that one gets new deadlines."""
         worker = due.worker
-        if due.pair in self._registry.reporting:  # it has ended, and the database has not taken that yet
+        if due.pair in self._registry.reporting:  # it has ended, and the database has not stored that yet
             return False
         if due.held.ended:
             return False
@@ -103,8 +103,8 @@ class HandlerDeadlines:
             self._changed.set()
 
     def _sweep(self) -> None:
-        """Keep of each limit of what runs one entry: a worker may say again and again that a handler was called."""
+        """Keep one entry per limit of each running handler: a worker may report a call many times."""
         running = sorted(filter(self.is_running, self._heap), reverse=True)
         earliest = {(due.worker.identity, due.pair, due.kind): due for due in running}
-        self._heap = sorted(earliest.values())  # which is a heap
+        self._heap = sorted(earliest.values())  # a sorted list is a heap
         self._sweep_at = max(KEEP_ENTRIES, 2 * len(self._heap))

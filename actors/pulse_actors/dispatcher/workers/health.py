@@ -1,9 +1,9 @@
 """
-Why a worker that holds jobs says nothing, as far as the book and the kernel tell. What is done about it: see silence.
+Why a worker that holds jobs is silent, from its frames and the kernel. See `silent_workers` for what is done about it.
 
-A worker beats from its event loop. Where it does not, and its pool parent, which sees the process at work, speaks for
-it, a handler keeps the loop: a blocking call in a coroutine, or C code that does not let the interpreter go. Where
-nobody speaks for it, it is stopped, or hangs together with its parent.
+A worker sends heartbeats from its event loop. If only its pool parent sends them, because it sees the process work, a
+handler blocks the loop: a blocking call in a coroutine, or C code that holds the interpreter. If neither sends any,
+the worker is stopped, or hangs together with its parent.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from typing import Final
 from pulse.system import processes
 from pulse_actors.dispatcher.workers.records import RegisteredWorker
 
-QUIET_BEATS: Final = 2.0  # heartbeats without a word of its own; the parent begins to speak for it after 1.2
+QUIET_BEATS: Final = 2.0  # heartbeats without its own frame; its parent begins to send them after 1.2
 STOPPED: Final = frozenset({"T", "t"})
 
 
 class Condition(StrEnum):
-    """How a worker is."""
+    """The condition of a worker."""
 
     WELL = "well"
     STOPPED = "stopped"  # by a signal, or a debugger
     BLOCKED = "blocked"  # its process works, its event loop does not
-    SILENT = "silent"  # it has let a lease pass, and why cannot be seen
+    SILENT = "silent"  # it was silent for a lease, for an unknown reason
 
 
 def condition_of(worker: RegisteredWorker, now_s: float, heartbeat_s: float) -> Condition:
-    """How *worker* is; asks the kernel for one that has said nothing for long. *now_s*: the monotonic clock."""
+    """The condition of *worker*; asks the kernel if it was silent for long. *now_s*: monotonic clock."""
     if worker.held and quiet_s(worker, now_s) >= QUIET_BEATS * heartbeat_s:
         if worker.watched and processes.state(worker.facts.pid) in STOPPED:
             return Condition.STOPPED
@@ -38,5 +38,5 @@ def condition_of(worker: RegisteredWorker, now_s: float, heartbeat_s: float) -> 
 
 
 def quiet_s(worker: RegisteredWorker, now_s: float) -> float:
-    """How long it has said nothing itself; 0: it was never heard of."""
+    """For how long it has sent nothing itself; 0: it never has."""
     return max(0.0, now_s - worker.contact.said_s)

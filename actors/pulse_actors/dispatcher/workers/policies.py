@@ -1,4 +1,4 @@
-"""What the dispatcher keeps in memory of the topics' policies, as it is asked for: by topic, and nothing to decide."""
+"""The topic policies that the dispatcher keeps in memory, arranged for look-up by topic."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from pulse.common.backoff import ALLOWED, is_backoff
 from pulse.errors import ProtocolError
 from pulse.store.operators.policies import LivePolicy
 
-LEAST_AGEING_S: Final = 0.001  # below it waiting since the year 1 would be worth more than a number can hold
+LEAST_AGEING_S: Final = 0.001  # with a smaller one, waiting since the year 1 would overflow a number
 
 
 class TopicPolicies:
     """
-    The policies of all topics, by what they are about.
+    The policies of all topics, by option.
 
     Args:
-        live: What is set; '' is the server.
+        live: The options that are set; '' is the server.
 
     Attributes:
         stalls: Longest time without progress.
-        stall_s: The server's, of all other topics.
+        stall_s: The server's, for all other topics.
         leases: Leases that are longer than the server's.
         keeps: Whether completed jobs are kept for a while.
         ageing_s: Of topics that age: how many seconds of waiting are worth one priority.
@@ -45,10 +45,10 @@ class TopicPolicies:
 
 def check_backoff(name: str, backoff: str | None, request: int | None) -> None:
     """
-    Whether a handler may wait so.
+    Check a handler's back-off.
 
     Raises:
-        ProtocolError: It says what is no back-off.
+        ProtocolError: It is not a back-off.
     """
     if backoff is not None and not is_backoff(backoff):
         message = f'hello: backoff of handler "{name:.60}" is {backoff!r:.60}; allowed are {ALLOWED}'

@@ -1,4 +1,4 @@
-"""What is kept of a worker: what it said of itself, what it holds, when it was heard of, and how frames get to it."""
+"""What the dispatcher keeps of a worker: what it declared, what it holds, its signs of life, and its connection."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pulse.store.rows import EndingKind
 
 Pair: TypeAlias = tuple[bytes, int]
 
-BACKLOG_BYTES: Final = 4 * 1024 * 1024  # who has not read so much yet gets no more; a claim brings 8 MiB at most
-DOUBTFUL_BEATS: Final = 2  # a statement commits within one heartbeat after nobody waits for it any more, or never
+BACKLOG_BYTES: Final = 4 * 1024 * 1024  # a worker with so much unread gets no more jobs; a claim brings 8 MiB at most
+DOUBTFUL_BEATS: Final = 2  # within this time a statement whose client has gone commits, or never will
 
 
 class WorkerLink(Protocol):
-    """How frames get to a worker."""
+    """Sends frames to a worker."""
 
     def send(self, kind: str, request: int | None, body: Mapping[str, object]) -> None:
         """Queue a frame; never waits."""
@@ -36,19 +36,19 @@ class HeldJob:
     name: str
     topic: str
     started: bool = False
-    apart: bool = False  # in a process of its own, which ends with the worker's
+    apart: bool = False  # isolated: in a process of its own, which ends with the worker's
     timeout_s: float | None = None
-    progress_s: float = 0.0  # when progress of it, or a checkpoint, was last heard of; monotonic clock
-    stall_s: float | None = None  # longest time without progress; its worker applies the same
-    since_s: float = 0.0  # when its handler was called, monotonic clock; 0: it is not known
-    ended: bool = False  # its worker has said how, and is to say it again: there was no room for that
-    assign: int = 0  # the frame in which it was sent, or a later one: how many its worker had been sent by then
-    unlisted: int = 0  # heartbeats in a row that did not list it, though that frame had been read, as far as is known
+    progress_s: float = 0.0  # last progress or checkpoint; monotonic clock
+    stall_s: float | None = None  # longest time without progress; its worker applies it, too
+    since_s: float = 0.0  # when its handler was called, monotonic clock; 0: unknown
+    ended: bool = False  # its worker has reported the end, and must repeat it: there was no room for the report
+    assign: int = 0  # number of the frame in which it was sent, or of a later one
+    unlisted: int = 0  # heartbeats in a row that did not list it although that frame had been read, as far as is known
 
 
 @dataclass(frozen=True, slots=True)
 class ForcedEnding:
-    """How an attempt is to end once its process is dead, which the dispatcher kills because of it."""
+    """How to end an attempt after the dispatcher has killed its process because of it."""
 
     kind: EndingKind
     reason: str
@@ -58,15 +58,15 @@ class ForcedEnding:
 @dataclass(frozen=True, slots=True)
 class WorkerFacts:
     """
-    What a worker said of itself, and the kernel of it; it says hello again to change that.
+    What a worker declared in its hello, and what the kernel knows of it; another hello replaces it.
 
     Attributes:
         identity: Its ``locked_by``.
-        session: Stands for it in its pool parent's heartbeats.
-        uid: Its user; None: its process is gone.
-        mark: What it and all that its handlers have started carry in their environments; None: it has none.
-        stalls: Handlers that promised to tell progress -> how often, seconds.
-        source: Its address, where it came over TCP.
+        session: Names it in its pool parent's heartbeats.
+        uid: Its user id; None: its process is gone.
+        mark: A mark in the environment of its process and of all that its handlers start; None: it has none.
+        stalls: Handlers that promised to report progress -> how often, seconds.
+        source: Its address, if it connected by TCP.
     """
 
     identity: str
@@ -85,14 +85,14 @@ class WorkerFacts:
 @dataclass(slots=True)
 class HeldJobs:
     """
-    What a worker holds.
+    The jobs that a worker holds.
 
     Attributes:
         held: Its attempts.
-        forced_endings: What becomes of attempts because of which its process is being killed. Then it is ``leaving``,
-            too: the others are charged to nobody.
-        assigns: Frames of jobs that it was sent.
-        starting: Some of the jobs that it has not started: when each was submitted, and how many it stands for.
+        forced_endings: Ends of attempts because of which its process is being killed. Then it is ``leaving``, too: the
+            others are not charged.
+        assigns: How many frames of jobs were sent to it.
+        starting: Some of its jobs that have not started: when each was submitted, and how many it stands for.
     """
 
     held: dict[Pair, HeldJob] = field(default_factory=dict[Pair, HeldJob])
@@ -101,56 +101,56 @@ class HeldJobs:
     starting: dict[Pair, tuple[float, float]] = field(default_factory=dict[Pair, tuple[float, float]])
 
     def sent(self, frames: int) -> None:
-        """So many frames of jobs are on their way to it."""
+        """Count frames of jobs that were sent."""
         self.assigns += frames
 
     def replace(self, held: Mapping[Pair, HeldJob]) -> None:
-        """It holds these, and nothing else."""
+        """Replace the list of held jobs."""
         self.held = dict(held)
 
 
 @dataclass(slots=True)
 class Contact:
     """
-    When a worker was heard of; monotonic clock.
+    The signs of life of a worker; monotonic clock.
 
     Attributes:
-        heard_s: When it said something, or its pool parent did for it.
-        said_s: When it said something itself: where only its parent speaks for it, a handler keeps its loop.
-        beaten_s: When it beat last, or its pool parent did for it; at first, when it came.
-        until_s: Of a stranger: when its leases end, as they were seen or written here last.
-        extended_s: When the newest of them came that the database took.
-        silent: It holds jobs and has let a lease pass without a word: stopped by a signal, or hung. It gets no more
-            until it is heard of, else it would spend the budgets of whatever is given to it.
-        doubtful_beats: Heartbeats left after which is looked whether a claim for it was committed that nobody handed
-            out: one of a dispatcher that was killed in mid-statement, which may take seconds to come to light.
+        heard_s: The last frame of the worker, or of its pool parent for it.
+        said_s: The last frame of its own: if only its parent sends, a handler blocks its loop.
+        beaten_s: The last heartbeat of it, or of its pool parent for it; at first, when it connected.
+        until_s: Of a stranger: the end of its leases, as last read or written here.
+        extended_s: Arrival of the newest heartbeat that the database has stored.
+        silent: It holds jobs and was silent for a lease: stopped by a signal, or hung. It gets no more jobs until it
+            sends a frame, else it would spend their retry budgets.
+        doubtful_beats: Heartbeats until the next look for a claim that was committed but never handed out: after a
+            dispatcher was killed, its claim may take seconds to commit.
     """
 
-    heard_s: float = float("inf")  # until it is first heard of
+    heard_s: float = float("inf")  # until its first frame
     said_s: float = float("inf")
-    beaten_s: float = float("inf")  # until it is first heard of
+    beaten_s: float = float("inf")  # until its first frame
     until_s: float | None = None
     extended_s: float = float("-inf")
     silent: bool = False
     doubtful_beats: int = DOUBTFUL_BEATS
 
     def hear(self, now_s: float, *, itself: bool = True) -> bool:
-        """It said something, or (not *itself*) its pool parent for it; whether that ends a silence."""
+        """A frame of it, or (not *itself*) of its pool parent, arrived; returns whether that ends a silence."""
         was_silent, self.heard_s, self.silent = self.silent, now_s, False
         if itself:
             self.said_s = now_s
         return was_silent
 
     def fall_silent(self) -> None:
-        """It has let a lease pass."""
+        """It was silent for a lease."""
         self.silent = True
 
     def beat(self, now_s: float) -> None:
-        """It beat, or its silence is no proof until now."""
+        """A heartbeat arrived, or its silence so far proves nothing."""
         self.beaten_s = now_s
 
     def extend(self, at_s: float) -> None:
-        """The database has taken a heartbeat that came then."""
+        """The database has stored a heartbeat that arrived then."""
         self.extended_s = max(self.extended_s, at_s)
 
     def expect_lapse(self, until_s: float) -> None:
@@ -158,15 +158,15 @@ class Contact:
         self.until_s = until_s
 
     def extended_elsewhere(self, now_s: float) -> None:
-        """Somebody else has extended its leases: it beats there."""
+        """Another dispatcher has extended its leases: it sends heartbeats there."""
         self.beaten_s = self.extended_s = now_s
 
     def doubt(self) -> None:
-        """What a claim for it took may come to light within the next heartbeats."""
+        """A lost claim for it may be found within the next heartbeats."""
         self.doubtful_beats = DOUBTFUL_BEATS
 
     def has_doubtful_beat(self) -> bool:
-        """Whether to ask the database after this heartbeat what the worker holds; one check less is left then."""
+        """Whether to look for lost claims after this heartbeat; one look less is left then."""
         if not self.doubtful_beats:
             return False
         self.doubtful_beats -= 1
@@ -180,11 +180,11 @@ class RegisteredWorker:
 
     Attributes:
         capacity: Most jobs that it holds at once; 0 for pool parents.
-        link: How frames get to it.
-        leaving: Its pool parent or we said that it is about to end: then its end is no crash of a job's making.
+        link: Sends frames to it.
+        leaving: It is about to end, by its pool parent or by order: then its end is no crash caused by a job.
         draining: It gets no more jobs.
         closing: Handlers of it hang: it gets no more jobs, and may be killed.
-        watched: Its death will be known from the kernel, and it can be killed: see ``process_watch``.
+        watched: The kernel reports its end, and it can be killed: see ``process_watch``.
     """
 
     facts: WorkerFacts
@@ -204,12 +204,12 @@ class RegisteredWorker:
 
     @property
     def held(self) -> dict[Pair, HeldJob]:
-        """What it holds."""
+        """The jobs that it holds."""
         return self.jobs.held
 
     @property
     def is_remote(self) -> bool:
-        """Whether it came over TCP."""
+        """Whether it connected by TCP."""
         return self.facts.source is not None
 
     @property
@@ -220,32 +220,32 @@ class RegisteredWorker:
         return max(0, self.capacity - len(self.jobs.held))
 
     def drain(self, *, reconnect: bool) -> None:
-        """It gets no more: it comes back to a successor, or finishes and leaves. The order is sent once."""
+        """It gets no more jobs: it reconnects to the next dispatcher, or finishes and ends. The order is sent once."""
         if not self.draining:
             self.draining = True
             self.leaving = self.leaving or not reconnect
             self.link.send("drain", None, {"reconnect": reconnect})
 
     def resize(self, capacity: int) -> None:
-        """It takes so many at once from now on."""
+        """It runs so many jobs at once from now on."""
         self.capacity = capacity
 
     def expect_end(self, *, ends: bool = True) -> None:
-        """It is about to end, or (not *ends*) not any more: that is no crash of a job's making."""
+        """It is about to end, or (not *ends*) no longer: such an end is no crash caused by a job."""
         self.leaving = ends
 
     def watch(self, *, can_kill: bool) -> None:
-        """The kernel will say when it has ended."""
+        """The kernel reports its end."""
         self.watched = can_kill
 
     def begin_closing(self) -> None:
-        """Handlers of it hang: it gets no more jobs until that is over."""
+        """Handlers of it hang: it gets no more jobs until they have ended."""
         self.closing = True
 
     def end_closing(self) -> None:
-        """None of them does."""
+        """No handler of it hangs any more."""
         self.closing = False
 
     def bury(self) -> None:
-        """Its process has ended: it gets no more."""
+        """Its process has ended: it gets no more jobs."""
         self.draining = True

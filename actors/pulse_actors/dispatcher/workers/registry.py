@@ -1,13 +1,14 @@
 """
-The dispatcher's book of who is connected, what each worker may get and what each holds. Pure: no IO, no clock.
+The registry: which workers are connected, what each may get and what each holds. Pure: no IO, no clock.
 
-A job is *held* from its assignment until the ``reported`` that answers its result; capacity minus held is a worker's
-credit, and claims are made against credit only, so nothing is ever claimed that nobody has room for. The book is not
-the truth: that is in the database. It is rebuilt from the workers' hellos after a restart.
+A job is *held* from its assignment until the ``reported`` that answers its result. Capacity minus held jobs is a
+worker's credit; claims are made against credit only, so no job is claimed without room for it. The registry is only a
+copy of what the database knows, and is rebuilt from the workers' hellos after a restart.
 """
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -17,13 +18,16 @@ from pulse.store.rows import Claim, Completion, Running
 from pulse_actors.dispatcher.workers.policies import TopicPolicies
 from pulse_actors.dispatcher.workers.records import HeldJob, Pair, RegisteredWorker
 
+DEFAULT_TOPIC: Final = "default"  # of a job whose submit and handler name none
+MAX_SIMILAR: Final = 3
+SIMILAR_NAMES_MAX: Final = 1000  # that are kept, until a worker joins or leaves
 NEWEST_MAX: Final = 10_000  # workers whose newest connection is remembered: a hello waits for seconds at most
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimPlan:
     """
-    One claim to be made.
+    A planned claim.
 
     Attributes:
         topics: In the order in which equal priorities are served.
@@ -41,17 +45,17 @@ class WorkerRegistry:
     The book.
 
     Attributes:
-        closed: Nothing more is claimed.
-        strangers: Workers that live here, hold jobs and have not said hello, by identity.
-        away: Workers that are watched, hold jobs and have lost their connection, by identity.
-        reporting: Attempts whose results have arrived and are not written yet, whoever holds them by now.
-        refused: Those of them that the database refuses to write, each by itself, and whose they are.
-        policies: What is kept in memory of the topics' policies.
+        closed: Whether claiming has ended.
+        strangers: Workers on this host that hold jobs and have not said hello, by identity.
+        away: Watched workers that hold jobs and have lost their connection, by identity.
+        reporting: Attempts whose results have arrived and are not written yet, whichever worker holds them now.
+        refused: Of these, attempts whose results the database refuses, and their workers.
+        policies: The topics' policies in memory.
     """
 
     def __init__(self) -> None:
         self._workers: dict[str, RegisteredWorker] = {}
-        # Those over TCP by themselves: there a worker may say any session, also that of a local one.
+        # TCP workers have an index of their own: they may send any session, also a local worker's.
         self._by_session: dict[tuple[bool, bytes], RegisteredWorker] = {}
         self._turn = 0
         self.closed = False
@@ -59,16 +63,18 @@ class WorkerRegistry:
         self.away: dict[str, RegisteredWorker] = {}
         self.reporting: set[Pair] = set()
         self.refused: dict[Pair, str] = {}
-        self.lost: set[Pair] = set()  # from before an epoch, until their workers have said how they ended
+        self.lost: set[Pair] = set()  # attempts from before an epoch, until their workers have reported how they ended
         self.policies = TopicPolicies({})
         self._newest: dict[str, int] = {}  # identity -> number of its newest connection
+        self._handlers: dict[str, frozenset[str]] | None = None  # of each topic that is served; None: to be computed
+        self._similar: dict[tuple[str, str], list[str]] = {}
 
     def close(self, *, reconnect: bool) -> None:
-        """Claim nothing more for workers that are to come back (*reconnect*) to a successor."""
+        """Stop claiming for workers that will reconnect (*reconnect*) to the next dispatcher."""
         self.closed = self.closed or reconnect
 
     def workers(self) -> list[RegisteredWorker]:
-        """Everyone who is connected."""
+        """All connected workers."""
         return list(self._workers.values())
 
     def get(self, identity: str) -> RegisteredWorker | None:
@@ -80,18 +86,18 @@ class WorkerRegistry:
         return self._workers.get(identity) or self.away.get(identity) or self.strangers.get(identity)
 
     def topic_of(self, done: Completion) -> str:
-        """Where a job waited whose attempt is over; '' where nobody remembers."""
+        """The topic of a job whose attempt is over; '' if it is forgotten."""
         worker = self.find(done.worker)
         held = None if worker is None else worker.held.get((done.id, done.attempt))
         return "" if held is None else held.topic
 
     def stall_s(self, topic: str, own: float | None = None) -> float | None:
-        """How long a handler of *topic* may be silent: its *own* promise, else the topic's, else the server's."""
+        """Longest silence of a handler of *topic*: its *own* promise, else the topic's, else the server's."""
         policies = self.policies
         return own or policies.stalls.get(topic, policies.stall_s)
 
     def by_fate(self, done: Sequence[Completion], *, keep: bool) -> list[tuple[bool, Sequence[Completion]]]:
-        """What is kept of *done* for a while, and what is not; *keep*: of topics that say nothing."""
+        """Split *done* into jobs that are kept for a while and jobs that are deleted; *keep*: default of topics."""
         keeps = self.policies.keeps
         if not keeps:
             return [(keep, done)]
@@ -101,24 +107,24 @@ class WorkerRegistry:
         return list(fates.items())
 
     def unconnected(self, session: bytes) -> RegisteredWorker | None:
-        """Who is not connected, but watched, and has that session."""
+        """The watched worker of that session that is not connected."""
         return next(
             (one for one in (*self.away.values(), *self.strangers.values()) if one.facts.session == session), None
         )
 
     def by_session(self, session: bytes, *, remote: bool) -> RegisteredWorker | None:
-        """The worker of that session, of here or (*remote*) over TCP; None when it is not connected."""
+        """The connected worker of that session, local or (*remote*) by TCP; None: there is none."""
         return self._by_session.get((remote, session))
 
     def listed(self, *workers: RegisteredWorker) -> set[Pair]:
-        """What *workers* hold, and all whose results have arrived."""
+        """What *workers* hold, and all attempts whose results have arrived."""
         return self.reporting.union(*(worker.held for worker in workers))
 
     def is_newest(self, identity: str, number: int) -> bool:
-        """Whether a connection of *identity* is newer than all that were greeted before; then it is the newest."""
+        """Whether this connection of *identity* is newer than all before; then it is stored as the newest."""
         if number < self._newest.get(identity, 0):
             return False
-        self._newest.pop(identity, None)  # the newest come last
+        self._newest.pop(identity, None)  # order by age, the newest last
         if len(self._newest) >= NEWEST_MAX:
             del self._newest[next(iter(self._newest))]
         self._newest[identity] = number
@@ -129,8 +135,9 @@ class WorkerRegistry:
         return identity in self._newest
 
     def join(self, worker: RegisteredWorker) -> None:
-        """A worker said hello; it takes the place of an older connection of the same identity."""
+        """A worker said hello; it replaces an older connection of the same identity."""
         self._workers[worker.identity] = worker
+        self._handlers = None
         self.away.pop(worker.identity, None)
         self._by_session[worker.is_remote, worker.facts.session] = worker
 
@@ -138,12 +145,42 @@ class WorkerRegistry:
         """Its connection is gone; what it holds stays leased to it."""
         if self._workers.get(worker.identity) is worker:
             del self._workers[worker.identity]
+            self._handlers = None
             self._by_session.pop((worker.is_remote, worker.facts.session), None)
             if worker.watched and worker.held:
                 self.away[worker.identity] = worker
 
+    def unhandled(self, topic: str | None, name: str) -> tuple[str, list[str]] | None:
+        """
+        Whether a job finds workers, but none with its handler; None: it finds one, or its topic is not served here.
+
+        Args:
+            topic: Of the job; None: its submit names none.
+            name: Of its handler.
+
+        Returns:
+            Its topic, and handlers of that topic with a similar name.
+        """
+        if self._handlers is None:
+            names: dict[str, set[str]] = {}
+            for worker in self._workers.values():
+                for served in worker.facts.topics:
+                    names.setdefault(served, set()).update(worker.facts.names)
+            self._handlers = {served: frozenset(found) for served, found in names.items()}
+            self._similar.clear()
+        if topic is None:
+            topic = next((served for served, found in self._handlers.items() if name in found), DEFAULT_TOPIC)
+        handlers = self._handlers.get(topic)
+        if handlers is None or name in handlers:
+            return None
+        if (topic, name) not in self._similar:
+            if len(self._similar) >= SIMILAR_NAMES_MAX:
+                self._similar.clear()
+            self._similar[topic, name] = difflib.get_close_matches(name, sorted(handlers), MAX_SIMILAR)
+        return topic, self._similar[topic, name]
+
     def holder_of(self, job: bytes) -> tuple[RegisteredWorker, int] | None:
-        """Who holds *job*, and which attempt of it, the newest."""
+        """The worker that holds *job*, and its newest attempt."""
         found = ((worker, attempt) for worker in self._workers.values() for one, attempt in worker.held if one == job)
         return max(found, key=lambda pair: pair[1], default=None)
 
@@ -152,20 +189,20 @@ class WorkerRegistry:
         return next((one for one in self._workers.values() if one.facts.pid == pid and not one.facts.topics), None)
 
     def held_among(self, jobs: Iterable[bytes]) -> set[bytes]:
-        """Which of *jobs* somebody on this host holds, whichever attempt."""
+        """Which of *jobs* a worker of this host holds, whichever attempt."""
         return {job for worker in self.everybody() for job, _ in worker.held}.intersection(jobs)
 
     def running_in_hand(self, jobs: Iterable[bytes]) -> set[bytes]:
-        """Which of *jobs* somebody runs whose process is watched: it will end, and be seen to; or is waited for."""
+        """Which of *jobs* run in a watched process, whose end is certain to be noticed, or are waited for."""
         pairs = {pair for one in self.everybody() for pair in one.held if one.watched or pair in self.lost}
         return {job for job, _ in pairs - self.reporting}.intersection(jobs)
 
     def everybody(self) -> Sequence[RegisteredWorker]:
-        """Whoever may hold something, connected or not."""
+        """All workers that may hold jobs, connected or not."""
         return (*self._workers.values(), *self.strangers.values(), *self.away.values())
 
     def note_silence(self, since_s: float) -> list[RegisteredWorker]:
-        """Mark who holds jobs and was not heard since then; those of them that were not marked before."""
+        """Mark workers that hold jobs and were silent since then; returns those that are newly marked."""
         fallen = [
             one for one in self.workers() if one.held and not one.contact.silent and one.contact.heard_s < since_s
         ]
@@ -174,7 +211,7 @@ class WorkerRegistry:
         return fallen
 
     def plan(self, batch: int, *, again: bool = False) -> list[ClaimPlan]:
-        """The claims worth making, in a new turn or *again*: one for each set of topics that free workers serve."""
+        """The claims to make, in a new turn or *again*: one for each set of topics that free workers serve."""
         if self.closed:
             return []
         groups: dict[tuple[str, ...], list[RegisteredWorker]] = {}
@@ -185,14 +222,14 @@ class WorkerRegistry:
         return [self._claim_for(topics, workers, batch) for topics, workers in groups.items()]
 
     def _claim_for(self, topics: tuple[str, ...], workers: list[RegisteredWorker], batch: int) -> ClaimPlan:
-        shift = self._turn % len(topics)  # no topic is always last among equal priorities
+        shift = self._turn % len(topics)  # rotate: no topic is always last among equal priorities
         workers.sort(key=lambda worker: -worker.credit)
         seats = deal([worker.credit for worker in workers], batch)
         identities = tuple(worker.identity for worker in workers)
         return ClaimPlan(topics[shift:] + topics[:shift], identities, tuple(seats))
 
     def hand_over(self, identity: str, claims: Sequence[Claim]) -> None:
-        """Write into the book that the worker holds these from now on, by the frames that it was sent."""
+        """A worker holds these jobs from now on, sent by so many frames."""
         worker = self._workers[identity]
         held, stalls, assigns = worker.held, worker.facts.stalls, worker.jobs.assigns
         for claim in claims:
@@ -202,13 +239,13 @@ class WorkerRegistry:
             )
 
     def free(self, worker: RegisteredWorker, pairs: Iterable[Pair]) -> None:
-        """Results were answered: the places are free again."""
+        """Results were answered: the jobs are no longer held."""
         held = worker.held
         for pair in pairs:
             held.pop(pair, None)
 
     def learn(self, worker: RegisteredWorker, running: Mapping[Pair, Running]) -> list[tuple[Pair, HeldJob]]:
-        """What the database knows of attempts that a worker came with while it was away; as for ``started``."""
+        """Add what the database knows of attempts that a worker listed while it was away; as for ``started``."""
         learned = [pair for pair in running if pair in worker.held and not worker.held[pair].name]
         for pair in learned:
             held, job = worker.held[pair], running[pair]
@@ -218,7 +255,7 @@ class WorkerRegistry:
     def started(
         self, worker: RegisteredWorker, pairs: Iterable[Pair], apart: AbstractSet[Pair] = frozenset()
     ) -> list[tuple[Pair, HeldJob]]:
-        """The handlers of these are being called; those of them that must end, or tell progress, in time."""
+        """Handlers of these were called; returns those that must end, or report progress, in time."""
         bounded: list[tuple[Pair, HeldJob]] = []
         jobs, heard_s = worker.held, worker.contact.heard_s
         for pair in pairs:
@@ -227,7 +264,7 @@ class WorkerRegistry:
                 held.started = True
                 held.since_s = held.since_s or heard_s
                 held.apart = held.apart or pair in apart
-                if held.stall_s is None:  # it came with its worker
+                if held.stall_s is None:  # its worker listed it in its hello
                     held.stall_s = self.stall_s(held.topic, worker.facts.stalls.get(held.name))
                 if held.timeout_s is not None or held.stall_s is not None:
                     bounded.append((pair, held))
@@ -236,7 +273,7 @@ class WorkerRegistry:
 
 def deal(credits_: Sequence[int], limit: int) -> list[int]:
     """
-    Seats for up to *limit* jobs, dealt one to each in turn, so that work spreads.
+    Seats for up to *limit* jobs, dealt to the workers in turn, so that work spreads.
 
     Args:
         credits_: Free places of each worker, most first.

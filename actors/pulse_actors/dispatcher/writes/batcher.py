@@ -1,4 +1,4 @@
-"""Merges what many peers ask into few statements: while one statement runs, the next batch gathers."""
+"""Merges requests of many peers into few statements: while one statement runs, the next batch gathers."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from typing import Final, Generic, TypeVar
 
 import anyio
 
-ROW_BYTES: Final = 4096  # of texts: more weighs as much as several rows, so that a statement ends within its time
-MAX_WAITING_BATCHES: Final = 2.0  # batches that wait: whoever puts more is slowed down
+ROW_BYTES: Final = 4096  # of text: longer texts count as several rows, so that a statement ends in time
+MAX_WAITING_BATCHES: Final = 2.0  # batches that may wait; then callers have to wait
 
 T = TypeVar("T")
 
 
 class Batcher(Generic[T]):
     """
-    Gathers items and hands them on in batches, one batch at a time.
+    Gathers items and handles them in batches, one batch at a time.
 
     Args:
-        handle: Called with each batch; what it raises ends ``run``, so it deals with its own errors.
-        weigh: How much of a batch an item takes.
-        limit: Most weight of a batch; a single item may be heavier.
+        handle: Called with each batch; must not raise, since that ends ``run``.
+        weigh: The weight of an item.
+        limit: Largest weight of a batch; a single item may be heavier.
     """
 
     def __init__(self, handle: Callable[[Sequence[T]], Awaitable[None]], weigh: Callable[[T], int], limit: int) -> None:
@@ -48,7 +48,7 @@ class Batcher(Generic[T]):
         return len(self._items)
 
     async def run(self) -> None:
-        """Hand on batches until cancelled."""
+        """Handle batches until cancelled."""
         while True:
             await self._arrived.wait()
             await self._handle(self._take())
@@ -57,11 +57,11 @@ class Batcher(Generic[T]):
                 self._idle.set()
 
     async def wait_idle(self) -> None:
-        """Return when everything that was put has been handled."""
+        """Return when all items are handled."""
         await self._idle.wait()
 
     async def wait_accepting(self) -> None:
-        """Return when no more than ROOM batches wait; for whoever could put items faster than they are handled."""
+        """Return when no more than ROOM batches wait; for callers that could add items faster than they are handled."""
         while self._weight > MAX_WAITING_BATCHES * self._limit:
             await self._taken.wait()
 
@@ -81,10 +81,10 @@ class Batcher(Generic[T]):
 
 async def halve(items: Sequence[T], write: Callable[[Sequence[T]], Awaitable[bool]]) -> None:
     """
-    Write *items* together; where that fails for one of them, in halves, until the bad one is alone.
+    Write *items* together; if that fails for one of them, in halves, until the bad one is alone.
 
     Args:
-        write: Writes items in one statement; False says that one of several is bad. It must deal with a single bad one
+        write: Writes items in one statement; returns False if one of several is bad. It must handle a single bad one
             itself and return True.
     """
     if not items or await write(items):

@@ -1,4 +1,4 @@
-"""Heartbeats, of workers and of their pool parents: one statement per flush for all of them."""
+"""Heartbeats of workers and of pool parents: one statement per flush for all of them."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ class PendingHeartbeat:
     One heartbeat frame.
 
     Attributes:
-        uid: Who sent it, by the kernel; None: it came over TCP.
-        worker: Identity whose leases it extends, where the frame itself says so.
-        session: The session whose leases it extends, from a pool parent.
-        jobs: What it lists; None: all that the session holds.
-        at_s: When it came; monotonic clock.
-        settled: Called when it is kept no more.
-        kept: With all that it told; else the leases are extended, and it is to be told again.
+        uid: User id of the sender, from the kernel; None: by TCP.
+        worker: Identity whose leases it extends, if the frame came from the worker.
+        session: Session whose leases it extends, if the frame came from a pool parent.
+        jobs: The jobs that it lists; None: all of the session.
+        at_s: When it arrived; monotonic clock.
+        settled: Called when it is no longer kept in memory.
+        kept: Whether its details are kept, too; else only the leases are extended, and the worker must send them again.
     """
 
     link: WorkerLink
@@ -57,10 +57,10 @@ class PendingHeartbeat:
 
 class SessionLookup:
     """
-    Whose a session is that no connected worker has: the leases in the database tell, and are read once a flush.
+    Finds the worker of a session that no connected worker has, from the leases in the database, once a flush.
 
-    A frame that names such a session costs its sender a hash. If each of them took a question of its own, one worker
-    could keep the heartbeats of all others waiting until their leases have lapsed.
+    A frame with such a session costs its sender one hash. If each took a query of its own, one worker could delay the
+    heartbeats of all others until their leases have lapsed.
     """
 
     def __init__(self, store: Store, host: identities.Host) -> None:
@@ -70,14 +70,14 @@ class SessionLookup:
         self._running: dict[str, Sequence[Renewal]] = {}
 
     async def named(self, session: bytes, *, remote: bool) -> str | None:
-        """The identity that *session* stands for, of those here or (*remote*) over TCP; None: it holds nothing."""
+        """The identity of *session*, local or (*remote*) by TCP; None: it holds nothing."""
         if self._by_key is None:
             workers = await self._store.running_workers()
             self._by_key = {identities.key_of(self._host, one): one for one in workers}
         return self._by_key.get(identities.mark_of(session) if remote else session)
 
     async def held(self, identity: str) -> Sequence[Renewal]:
-        """All leases of *identity*, to be renewed."""
+        """Renewals of all leases of *identity*."""
         if identity not in self._running:
             running = await self._store.running_of(identity)
             self._running[identity] = [Renewal(*pair, identity, None) for pair in running]
@@ -89,7 +89,7 @@ class HeartbeatWriter:
     Extends leases.
 
     Args:
-        host: This host, for sessions that are not connected.
+        host: This host, for sessions without a connection.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class HeartbeatWriter:
     async def _answer(
         self, beats: Sequence[PendingHeartbeat], write: Callable[[Sequence[Renewal]], Awaitable[set[Pair]]]
     ) -> list[tuple[str, float]]:
-        """Write what *beats* ask for, and answer each; for whom, and when it had come, of those that were written."""
+        """Write *beats* and answer each; returns the workers of the written ones, and when each arrived."""
         try:
             lookup = SessionLookup(self._store, self._host)
             wanted = [await self._renewals(beat, lookup) for beat in beats]
@@ -137,7 +137,7 @@ class HeartbeatWriter:
         answered: list[tuple[str, float]] = []
         for beat, renewals, before in zip(beats, wanted, held, strict=True):
             lost = [(one.id, one.attempt) for one in renewals if (one.id, one.attempt) not in written]
-            done = before - (self._held(renewals) - self._registry.reporting)  # its result has overtaken the heartbeat
+            done = before - (self._held(renewals) - self._registry.reporting)  # a result has overtaken the heartbeat
             missed = {*lost} - done
             if missed:
                 log.info("leases_lost", worker=renewals[0].worker, count=len(missed))
@@ -160,16 +160,16 @@ class HeartbeatWriter:
         return await self._renewals_of_session(beat.session, beat.uid, lookup)
 
     async def _renewals_of_session(self, session: bytes, uid: int | None, lookup: SessionLookup) -> Sequence[Renewal]:
-        # Not connected: it did not read, or is too busy to say hello to a restarted dispatcher.
+        # Not connected: it does not read, or is too busy to say hello to a restarted dispatcher.
         worker = self._registry.by_session(session, remote=uid is None) or self._registry.unconnected(session)
         if worker is not None:
             if not may_speak_for(uid, worker.identity, worker.facts.uid):
                 return []
             now_s = time.monotonic()
-            worker.contact.hear(now_s, itself=False)  # its parent sees that it is at work
+            worker.contact.hear(now_s, itself=False)  # its parent sees it work
             worker.contact.beat(now_s)
             return [Renewal(*pair, worker.identity, None) for pair in worker.held]
-        # Nobody here knows it yet. Its leases tell who it is.
+        # Unknown here: its leases show its identity.
         identity = await lookup.named(session, remote=uid is None)
         if identity is None or not may_speak_for(uid, identity, identities.user_of(self._host, identity)):
             return []
@@ -195,7 +195,7 @@ class HeartbeatWriter:
 
         def drop(bad: Renewal) -> None:
             log.warning("checkpoint_not_storable", worker=bad.worker)
-            kept.add((bad.id, bad.attempt))  # not lost to its worker
+            kept.add((bad.id, bad.attempt))  # its worker has not lost it
 
         async def alone(bad: Renewal, _error: StatementError) -> None:
             drop(bad)
@@ -215,19 +215,19 @@ def _without_progress(bad: Renewal) -> Renewal:
 
 
 def _pairs(left: Sequence[UnwrittenRow[Renewal]]) -> set[Pair]:
-    """Rows that are locked, or refused: not written now, and not lost either; the next heartbeat tries again."""
+    """Locked or refused rows: not written now, but not lost either; the next heartbeat tries again."""
     return {(one.row.id, one.row.attempt) for one in left}
 
 
 def _weight(beat: PendingHeartbeat) -> int:
-    """Rows, and long texts as many rows as they have pages: a statement has to end within its time."""
+    """Rows; long texts count as several rows, so that a statement ends in time."""
     return 1 + sum(1 + len(job.text or "") // ROW_BYTES for job in beat.jobs or ())
 
 
 def may_speak_for(uid: int | None, identity: str, owner: int | None) -> bool:
     """
-    Whether a peer of *uid* (None: over TCP) that knows the session of *identity* may speak for it.
+    Whether a peer of *uid* (None: by TCP) that sends the session of *identity* may extend its leases.
 
-    On this host sessions are no secret: it takes the account *owner* whose process it is, or root. Over TCP they are.
+    Local sessions are no secret: it must be the account *owner* of that process, or root. Sessions over TCP are secret.
     """
     return identities.is_remote(identity) if uid is None else uid in {owner, 0} and not identities.is_remote(identity)

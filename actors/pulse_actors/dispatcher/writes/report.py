@@ -1,4 +1,4 @@
-"""Writes workers' reports: those of all workers in one statement per flush."""
+"""Writes workers' reports, those of all workers in one statement per flush."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from pulse_actors.runtime.actor import Backoff
 from pulse_actors.shared.row_writes import UnwrittenRow, write_merged
 
 BATCH: Final = 2000  # rows of one statement
-LOCKED_PAUSE_S: Final = 0.2  # between two looks at rows that somebody else has locked
-REFUSED_PAUSE_S: Final = 1.0  # between two tries of a row that the database refuses
-HURRY_S: Final = 0.5  # for what is not dead yet, and a busy database: it holds a connection and locks
+LOCKED_PAUSE_S: Final = 0.2  # between two tries of locked rows
+REFUSED_PAUSE_S: Final = 1.0  # between two tries of a refused row
+HURRY_S: Final = 0.5  # limit of statements that hold a connection and locks before the worker is known to be gone
 
 Row = TypeVar("Row", Completion, Ending)
 ByFate: TypeAlias = Callable[[Sequence[Completion]], list[tuple[bool, Sequence[Completion]]]]
@@ -40,7 +40,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class _Deferred:
-    """What waits to be written again, for the jobs *left* of it, and not before that time; monotonic."""
+    """A report to be written again, for its jobs *left*, not before that monotonic time."""
 
     item: PendingReport | Obituary
     left: frozenset[bytes]
@@ -49,10 +49,10 @@ class _Deferred:
 
 class ReportWriter:
     """
-    Collects reports and writes them; what is written is answered after the commit.
+    Collects reports and writes them; each is answered after the commit.
 
     Args:
-        keep: Jobs that are completed are kept; else they are deleted.
+        keep: Whether completed jobs are kept; else they are deleted.
     """
 
     def __init__(
@@ -70,11 +70,11 @@ class ReportWriter:
         self._registry = registry
         self._signal = signal
         self._counters = counters
-        self._kept: set[Pair] = set()  # written, of reports that are still to be answered
+        self._kept: set[Pair] = set()  # written, of reports that are not answered yet
         self._deferred: list[_Deferred] = []
-        self._refused: set[bytes] = set()  # jobs of which the database refuses to write how they ended
+        self._refused: set[bytes] = set()  # jobs whose end the database refuses to write
         self._is_burying = False
-        self._is_mixed = False  # so many are refused that those which are not may stand behind them
+        self._is_mixed = False  # so many are refused that good ones may wait behind them
         self._in_vain = Backoff()
         self._has_deferred = anyio.Event()
         self.batcher: Batcher[PendingReport | Obituary] = Batcher(self._write, weight_of, BATCH)
@@ -92,7 +92,7 @@ class ReportWriter:
                         await self._bring_back()
 
     async def _bring_back(self) -> None:
-        """Have those written whose time has come and whose rows nobody has locked: a statement would wait for that."""
+        """Write those again whose time has come and whose rows are not locked: a statement would wait for a lock."""
         now_s = time.monotonic()
         aside = [one for one in self._deferred if one.not_before_s <= now_s]
         self._deferred = [one for one in self._deferred if one.not_before_s > now_s]
@@ -108,25 +108,25 @@ class ReportWriter:
                 self._deferred.append(one)
 
     def accept(self, report: PendingReport) -> None:
-        """Take a report to be written with the next flush."""
+        """Take a report, to be written with the next flush."""
         self._registry.reporting.update(report.pairs)
         count_runs(self._counters, report.worker, report.pairs)
         self.batcher.put(report)
 
     def put(self, obituary: Obituary) -> None:
-        """Take what a dead worker held to be written, behind its last reports."""
+        """Take the ends of a dead worker's attempts, to be written after its last reports."""
         self.batcher.put(obituary)
 
     async def bury(self, endings: Sequence[Ending], commit: HeldCommit) -> None:
         """
-        Write what a dead worker held, so that all but the commit is done by the time it may be committed.
+        Write the ends of a dead worker's attempts, so that only the commit is left when its processes are gone.
 
-        That takes a connection, and locks, so it is for one worker at a time, and not for long; else, and whatever goes
-        wrong, it is written like reports are, behind that event.
+        That takes a connection, and locks, so it is done for one worker at a time, and not for long; else, and after
+        any error, the ends are written like reports, after that event.
 
         Args:
-            endings: How it ended.
-            commit: Says when nothing of the worker runs any more; no row is free before.
+            endings: How its attempts ended.
+            commit: Set when no process of the worker is left; before, no row is released.
         """
         began_s = time.monotonic()
         ended: list[Ended] | None = None
@@ -158,7 +158,7 @@ class ReportWriter:
             for item in items
             if isinstance(item, Obituary)
             for ending in item.endings
-            if (ending.id, ending.attempt) not in self._registry.reporting  # it has said itself how that one ended
+            if (ending.id, ending.attempt) not in self._registry.reporting  # its own report of that one has arrived
         ]
         batch = _ReportBatch(self._store, self._by_fate, await self._locked_among(items) if self._deferred else set())
         if self._is_mixed:
@@ -198,7 +198,7 @@ class ReportWriter:
     async def _note_refused(
         self, items: Sequence[PendingReport | Obituary], reports: Sequence[PendingReport], batch: _ReportBatch
     ) -> None:
-        """Tell of what the database refuses for one job alone, and of what it refuses no more."""
+        """Log which jobs' ends the database refuses, and which it accepts again."""
         if not self._refused and not batch.refused:
             return
         again = self._refused.intersection(job for item in items for job, _ in item.pairs) - {
@@ -210,14 +210,14 @@ class ReportWriter:
         self._refused = (self._refused - again) | batch.refused.keys()
         whose = self._registry.refused | {pair: report.worker.identity for report in reports for pair in report.pairs}
         self._registry.refused = {pair: worker for pair, worker in whose.items() if pair[0] in self._refused}
-        with suppress(UnavailableError):  # where people look; what is to be written is kept here
+        with suppress(UnavailableError):  # only for people to see; the rows themselves are kept here
             if batch.refused:
                 await self._aside.add([*batch.refused.items()], REFUSED_PAUSE_S)
             if again:
                 await self._aside.readmit([*again])
 
     async def _locked_among(self, items: Sequence[PendingReport | Obituary]) -> set[Pair]:
-        """Whoever has locked some rows may have locked others: looked at beforehand, since a statement would wait."""
+        """Locked rows among *ids*, looked up beforehand, since a statement would wait for them."""
         pairs = {pair for item in items for pair in item.pairs}
         with suppress(UnavailableError):
             free = await self._store.lockable([job for job, _ in pairs])
@@ -225,7 +225,7 @@ class ReportWriter:
         return set()
 
     def _free(self, endings: Sequence[Ending], batch: _ReportBatch) -> None:
-        """What was ended over the head of a worker that lives, it does not hold any more."""
+        """A living worker no longer holds attempts that the server has ended."""
         ended = {(one.id, one.attempt) for one in batch.ended}
         for ending in endings:
             worker = self._registry.find(ending.worker) if (ending.id, ending.attempt) in ended else None
@@ -239,14 +239,14 @@ class ReportWriter:
         batch: _ReportBatch,
         began_s: float,
     ) -> None:
-        """What became of a batch; *answered*: its reports that are wholly written, each with what of it was stale."""
+        """Count a batch; *answered*: its completely written reports, each with its stale attempts."""
         for report, stale in answered:
             count_completed(self._counters, report.worker, report.pairs, stale, batch.ended)
         count_ended(self._counters, batch.endings, batch.ended)
         count_reaped(self._counters, obituaries, batch.ended, began_s)
 
     def _answer(self, report: PendingReport, stale: Sequence[Pair]) -> None:
-        """Tell what was stale; a report some of whose rows are not written yet is answered when they are."""
+        """Answer with the stale attempts; a report with unwritten rows is answered later."""
         pairs = report.pairs
         if stale:
             log.info("results_stale", worker=report.worker.identity, count=len(stale))
@@ -260,7 +260,7 @@ class ReportWriter:
         return self._registry.by_fate(done, keep=self._keep)
 
     async def _insist(self, write: Callable[[], Awaitable[None]]) -> None:
-        """Repeat until the database takes it: a result is never dropped, and the fence makes repeating it harmless."""
+        """Repeat until the database accepts it: no result is dropped, and the fence makes repeating harmless."""
         backoff = Backoff()
         while True:
             try:
@@ -273,15 +273,15 @@ class ReportWriter:
 
 class _ReportBatch:
     """
-    What became of the rows of one flush.
+    The results of one flush.
 
     Attributes:
-        written: Attempts that are ended, by this or before.
-        left: Not written now: somebody else has locked them, or the database refuses them.
-        refused: Jobs of those that it refuses, and why.
-        in_vain: Jobs of which none could be written: it is not about them.
-        endings: How attempts ended that did not succeed, as far as it was tried to write that.
-        ended: What became of them.
+        written: Attempts that are ended, now or before.
+        left: Rows that were not written: locked or refused.
+        refused: Jobs of the refused ones, and why.
+        in_vain: Jobs of a batch of which none could be written: the jobs are hardly the cause.
+        endings: Ends without success that were to be written.
+        ended: Their results.
     """
 
     def __init__(self, store: Store, by_fate: ByFate, locked: set[Pair]) -> None:
@@ -339,7 +339,7 @@ class _ReportBatch:
 
 
 async def _without_progress(bad: Row, write: Callable[[Sequence[Row]], Awaitable[None]]) -> StatementError | None:
-    """Write *bad* without its progress, which may be all that is wrong with it; why that cannot be stored either."""
+    """Write *bad* without its progress, which may be the cause; returns why that fails, too."""
     try:
         await write([bad._replace(progress=None)])
     except StatementError as error:

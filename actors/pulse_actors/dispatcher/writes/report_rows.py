@@ -1,4 +1,4 @@
-"""What is reported, and the rows that are written for it. Pure."""
+"""Reports, and the rows that are written for them. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pulse_actors.dispatcher.workers.records import Pair, RegisteredWorker
 from pulse_actors.dispatcher.writes.batcher import ROW_BYTES
 from pulse_actors.shared.json_size import comes_back, excess
 
-MAX_RESULT_BYTES: Final = 4 * 1024 * 1024  # jsonb prints more than it was given, and has to fit into a frame again
+MAX_RESULT_BYTES: Final = 4 * 1024 * 1024  # jsonb prints more than it was given, and that must fit into a frame
 MAX_ERROR_BYTES: Final = 64 * 1024
 MAX_CODE: Final = 2**31 - 1  # the column is an integer
 _UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
@@ -37,8 +37,8 @@ class PendingReport:
     One report frame, waiting to be written.
 
     Attributes:
-        pairs: The attempts that it is about.
-        settled: Called when it is kept no more.
+        pairs: Its attempts.
+        settled: Called when it is no longer kept in memory.
     """
 
     worker: RegisteredWorker
@@ -50,32 +50,32 @@ class PendingReport:
 
 @dataclass(frozen=True, slots=True)
 class Obituary:
-    """How all that a dead worker held ended; written behind its last reports, so what it finished stays finished."""
+    """How the attempts of a dead worker ended; written after its last reports, so completed jobs stay completed."""
 
     endings: Sequence[Ending]
 
     @property
     def pairs(self) -> list[Pair]:
-        """The attempts that it is about."""
+        """Its attempts."""
         return [(ending.id, ending.attempt) for ending in self.endings]
 
 
 def weight_of(item: PendingReport | Obituary) -> int:
-    """Rows, and long texts as many rows as they have pages: a statement has to end within its time."""
+    """Rows; long texts count as several rows, so that a statement ends in time."""
     if isinstance(item, Obituary):
         return len(item.endings)
     return sum(1 + _chars(one) // ROW_BYTES for one in item.results)
 
 
 def _chars(one: Result) -> int:
-    """How long its texts are."""
+    """Characters of its texts."""
     details = one.detail if isinstance(one.detail, tuple) else (one.detail,)
     extra = one.extra or ResultExtra()
     return sum(len(text) for text in (*details, extra.progress, extra.stack) if isinstance(text, str))
 
 
 def split(reports: Sequence[PendingReport]) -> tuple[list[Completion], list[Ending]]:
-    """The rows of *reports*: those of successes, and those of all other endings."""
+    """The rows of *reports*: successes, and all other ends."""
     completions: list[Completion] = []
     endings: list[Ending] = []
     for report in reports:
@@ -96,7 +96,7 @@ def split(reports: Sequence[PendingReport]) -> tuple[list[Completion], list[Endi
 
 
 def ending_of(result: Result, worker: str) -> Ending:
-    """The Ending of a result that is no success; its detail has been held against its outcome."""
+    """The Ending of a result without success; its detail was checked before."""
     text, delay_s, code = None, None, None
     match (result.outcome, result.detail):
         case ("retry", (float(delay), str(reason))):
@@ -132,7 +132,7 @@ def ending_of(result: Result, worker: str) -> Ending:
 
 
 def _progress(extra: ResultExtra | None) -> str | None:
-    """The last progress, where it can be kept."""
+    """The last progress, if it can be stored."""
     return extra.progress if extra is not None and comes_back(extra.progress) else None
 
 

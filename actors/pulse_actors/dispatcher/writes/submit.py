@@ -27,6 +27,7 @@ from pulse_actors.shared.json_size import excess
 from pulse_actors.shared.row_writes import spread
 
 BATCH: Final = 5000  # jobs of one statement
+MAX_UNHANDLED: Final = 20  # names that an answer warns of
 MAX_ARGS_BYTES: Final = 1024 * 1024  # larger work belongs into a file whose path is the argument
 
 
@@ -44,7 +45,7 @@ class SubmitWriter:
     Collects submits and inserts them; each is answered after its commit.
 
     Args:
-        batch: How many jobs are claimed at once, at most.
+        batch: Limit of jobs in one claim.
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class SubmitWriter:
         self._handout = handout
         self._batch = batch
         self._counters = counters
-        self._in_vain = 0  # of one batch: requests that were refused, each by itself, before one was carried out
+        self._in_vain = 0  # requests of one batch that were refused one by one before one succeeded
         self.batcher: Batcher[PendingSubmit] = Batcher(self._write, _weight, BATCH)
 
     async def _write(self, submits: Sequence[PendingSubmit]) -> None:
@@ -80,7 +81,7 @@ class SubmitWriter:
             if len(submits) > 1:
                 if self._in_vain < IN_VAIN:
                     return False
-                for submit in submits:  # nobody knows which of them it is about: all are to try again
+                for submit in submits:  # the bad one is unknown: all are tried again
                     _refuse(submit, UnavailableError(error.message))
             elif error.sqlstate == UNIQUE_VIOLATION:
                 await self._insert_again(submits[0])
@@ -92,16 +93,16 @@ class SubmitWriter:
             for submit in submits:
                 _refuse(submit, error)
             return True
-        self._in_vain = -BATCH  # what is refused beside this is refused for itself
+        self._in_vain = -BATCH  # from here on a refused request is the cause of its own refusal
         self._done(submits, woken)
         return True
 
     async def submit(self, jobs: Sequence[SubmittedJob]) -> list[Wake]:
         """
-        Insert *jobs*, all or none; where workers wait for such as they are, hand them out in the same statement.
+        Insert *jobs*, all or none; if workers wait for such jobs, hand them out in the same statement.
 
         Returns:
-            The levels at which there is something to claim now.
+            The levels that have jobs to claim now.
 
         Raises:
             UnavailableError: The database is away.
@@ -117,8 +118,8 @@ class SubmitWriter:
                 woken = await self._submit_and_claim(plan, jobs)
             finally:
                 if self._in_doubt.is_unconfirmed:
-                    self._signal.look_again()  # to settle it
-        return await self._submit(jobs) if woken is None else woken  # without the lock: nothing is handed out
+                    self._signal.look_again()  # to look into the doubt
+        return await self._submit(jobs) if woken is None else woken  # outside the lock: nothing is handed out
 
     async def _submit(self, jobs: Sequence[SubmittedJob]) -> list[Wake]:
         woken = await self._store.submit(jobs)
@@ -127,7 +128,7 @@ class SubmitWriter:
         return woken
 
     def _may_hand_out(self, jobs: Sequence[SubmittedJob]) -> bool:
-        """Whether jobs like these may begin before anything else does: nothing waits that is known."""
+        """Whether such jobs may start before all others: no other work is known to wait."""
         if not self._signal.is_at_rest or self._in_doubt.is_claiming or not self._in_doubt.is_settled:
             return False
         if len(jobs) > self._batch or any(job.run_at is not None or job.delay_s for job in jobs):
@@ -143,7 +144,7 @@ class SubmitWriter:
         return None
 
     async def _submit_and_claim(self, plan: ClaimPlan, jobs: Sequence[SubmittedJob]) -> list[Wake] | None:
-        """As ``submit``; None: the database refuses it. It may take the jobs, where a claim sets aside what is bad."""
+        """As ``submit``; None: refused. A plain insert may succeed, where the claim then sets bad jobs aside."""
         self._handout.begin(plan)
         try:
             claims, woken = await self._store.submit_and_claim(
@@ -153,7 +154,7 @@ class SubmitWriter:
             if error.may_be_done:
                 raise
             self._in_doubt.confirm(plan.workers)  # nothing was done
-            if error.sqlstate == UNIQUE_VIOLATION:  # it does not take them either
+            if error.sqlstate == UNIQUE_VIOLATION:  # a plain insert fails, too
                 raise
             return None
         count_submitted(self._counters, woken, claims)
@@ -162,7 +163,7 @@ class SubmitWriter:
         return woken
 
     async def _insert_again(self, submit: PendingSubmit) -> None:
-        """A request some of whose ids exist: a repeated one, or somebody else's."""
+        """A request with existing ids: a repeated one, or ids of another client."""
         try:
             self._done([submit], await self._store.submit_again(submit.jobs))
         except StatementError as error:
@@ -172,14 +173,23 @@ class SubmitWriter:
             _refuse(submit, error)
 
     def _done(self, submits: Sequence[PendingSubmit], woken: Sequence[Wake]) -> None:
-        for wake in woken:  # first: the claim is on its way while the answers are written
+        for wake in woken:  # first: the claim runs while the answers are written
             if wake.due_s is not None:
                 self._signal.wake_level(Level(wake.topic, wake.priority), due_s=wake.due_s)
         for submit in submits:
-            submit.link.send("ok", submit.request, {"ids": [job.id for job in submit.jobs]})
+            submit.link.send("ok", submit.request, self._answer(submit.jobs))
         delays = [job.delay_s for submit in submits for job in submit.jobs if job.delay_s]
         if delays:
             self._signal.wake_recent(min(delays))
+
+    def _answer(self, jobs: Sequence[SubmittedJob]) -> dict[str, object]:
+        """The ids; and which names no worker has a handler for, although workers serve the topic."""
+        answer: dict[str, object] = {"ids": [job.id for job in jobs]}
+        named = {(job.topic, job.name) for job in jobs}
+        unhandled = [(name, *found) for topic, name in named if (found := self._registry.unhandled(topic, name))]
+        if unhandled:
+            answer["unhandled"] = unhandled[:MAX_UNHANDLED]
+        return answer
 
 
 def _refuse(submit: PendingSubmit, error: PulseError) -> None:
@@ -187,7 +197,7 @@ def _refuse(submit: PendingSubmit, error: PulseError) -> None:
 
 
 def _refusal(submit: PendingSubmit, error: StatementError) -> PulseError:
-    """What is said of a request that the database refuses for itself."""
+    """The error for a request that is refused by itself."""
     if error.code != BadRequestError.code:
         return error
     which = f"job {submit.jobs[0].name}" if len(submit.jobs) == 1 else f"one of {len(submit.jobs)} jobs"
@@ -195,16 +205,16 @@ def _refusal(submit: PendingSubmit, error: StatementError) -> PulseError:
 
 
 def _weight(submit: PendingSubmit) -> int:
-    """Jobs, and long args as many jobs as they have pages: a statement has to end within its time."""
+    """Jobs; long args count as several jobs, so that a statement ends in time."""
     return sum(1 + len(job.args) // ROW_BYTES for job in submit.jobs)
 
 
 def checked(jobs: Sequence[SubmittedJob]) -> list[SubmittedJob]:
     """
-    *jobs* with an id each, held against what can be told without the database.
+    *jobs* with an id each, checked as far as that needs no database.
 
     Raises:
-        BadRequestError: A job's args are too long, it has both run_at and delay_s, no calendar has its run_at, or it
+        BadRequestError: A job's args are too long, it has both run_at and delay_s, run_at is out of range, or it
             expires before it is due.
     """
     ready: list[SubmittedJob] = []

@@ -1,10 +1,10 @@
 """
-What was heard of workers and cannot be written, whatever the cause: a lock on the table or on a row, a trigger that
-raises, a full disk, a statement that takes too long.
+Heartbeats and reports that have arrived and cannot be written, whatever the cause: a lock on the table or on a row, a
+trigger that raises, a full disk, a statement that takes too long.
 
-Whose heartbeat it is lives, and whose report it is has ended its attempt: nobody on any host may take their leases for
-lapsed. That is said where every sweep looks, as long as it lasts, and in time: a lease runs on for two thirds of its
-length after the first heartbeat that was missed.
+A worker whose heartbeat has arrived lives, and a reported attempt has ended: so no watchdog of any host may take their
+leases for lapsed. As long as it lasts this is stored where every sweep looks, and in time: after the first missed
+heartbeat a lease runs on for two thirds of its length.
 """
 
 from __future__ import annotations
@@ -25,22 +25,21 @@ from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 from pulse_actors.runtime.actor import Backoff
 from pulse_actors.shared.row_writes import write_merged
 
-# Share of a lease for which something cannot be written before that is told. A row that somebody locks for a moment
-# must not keep anybody from reaping; and with three heartbeats in a lease, or more, one falls between this and twice
-# that.
+# Share of a lease after which unwritten heartbeats are reported to sweeps. A row that is locked for a moment must not
+# stop all sweeps; and with three or more heartbeats in a lease, one falls between this and twice this.
 DOUBTED_SHARE: Final = 0.25
 LOOK: Final = DOUBTED_SHARE / 2  # share of a lease between two looks at the reports
-AGAIN_S: Final = 1.0  # between two words of it
+AGAIN_S: Final = 1.0  # between two reports of it
 
 log = structlog.get_logger()
 
 
 class UnwrittenLeases:
     """
-    Extends leases, and tells all sweeps where that fails, or reports wait.
+    Extends leases, and holds off all sweeps while that fails, or reports wait.
 
     Args:
-        registry: Knows whose reports are not written yet.
+        registry: Knows the unwritten reports.
     """
 
     def __init__(self, store: Store, registry: WorkerRegistry, *, lease_s: float) -> None:
@@ -66,18 +65,18 @@ class UnwrittenLeases:
 
     def _failed(self, renewals: Sequence[Renewal], began_s: float) -> None:
         if began_s - self._failed_s > self._lease_s:
-            self._beats_s.clear()  # of jobs that have ended since
+            self._beats_s.clear()  # ended jobs
         self._failed_s = time.monotonic()
         if self._late(self._beats_s.setdefault((one.id, one.attempt), began_s) for one in renewals):
             self._doubted.set()
 
     def _late(self, since_s: Iterable[float]) -> int:
-        """How many of these are too old."""
+        """How many of these wait for too long."""
         latest_s = time.monotonic() - DOUBTED_SHARE * self._lease_s
         return sum(one_s <= latest_s for one_s in since_s)
 
     async def run(self) -> None:
-        """Look and tell until cancelled."""
+        """Look, and hold off sweeps, until cancelled."""
         backoff = Backoff()
         while True:
             with anyio.move_on_after(LOOK * self._lease_s):
@@ -85,7 +84,7 @@ class UnwrittenLeases:
             await self.look(backoff)
 
     async def _keep_refused(self) -> None:
-        """What is refused for one job may be so for days: its own lease is kept, and nobody else waits for it."""
+        """A job's report may be refused for days: only its own lease is extended then, and sweeps go on."""
         renewals = [Renewal(*pair, worker, None) for pair, worker in self._registry.refused.items()]
         with suppress(UnavailableError):
             await write_merged(self._store, renewals, self._extend, raises=False)
@@ -94,7 +93,7 @@ class UnwrittenLeases:
         await self._store.extend(renewals, self._lease_s)
 
     async def look(self, backoff: Backoff) -> None:
-        """Tell all sweeps if there is something to tell; while even that cannot be written, as soon as it can."""
+        """Hold off all sweeps if needed; if even that cannot be written, as soon as it can."""
         now_s = time.monotonic()
         await self._keep_refused()
         waiting = self._registry.reporting - self._registry.refused.keys()

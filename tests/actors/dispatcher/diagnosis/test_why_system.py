@@ -19,7 +19,6 @@ ME: Final = f"uid {os.getuid()} ("
 
 @pytest.mark.parametrize("of_all", [False, True])
 def test_paused(site: Site, of_all: bool) -> None:
-    """Who has paused it, since when and why, and the command that ends it; then it runs."""
     option = [] if of_all else ["--topic", site.topic]
     with site.whole.worker("w", topics=[site.topic]) as worker:
         assert site.whole.command("ctl", "dispatch", "pause", *option, "--reason", "disk full").returncode == 0

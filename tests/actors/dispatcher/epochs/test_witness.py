@@ -24,6 +24,7 @@ from pulse_actors.dispatcher.epochs.witness import Witness
 from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 from pulse_actors.shared.epoch_memory import Memory, MemoryFile
 from tests.support.store.claim_parts import claim_parts
+from tests.support.waiting import until_async
 
 pytestmark = pytest.mark.anyio
 
@@ -43,9 +44,7 @@ class Disk:
         self.goes_on.wait(LATE_S)
 
     async def is_asked(self) -> None:
-        with anyio.fail_after(5.0):
-            while not self.asked:  # noqa: ASYNC110 - a thread asks
-                await anyio.sleep(0.001)
+        await until_async(lambda: self.asked > 0, "the disk is asked")
 
 
 @pytest.fixture
@@ -112,7 +111,6 @@ async def test_a_tick_and_a_claim_at_once(tmp_path: Path, disk: Disk, monkeypatc
 
 
 async def test_a_state_directory_that_hangs(tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is waited for, but not for long, and by one thread; it is told, and the newest is written if it goes on."""
     witness, memory = await opened(tmp_path)
     began_s = anyio.current_time()
     with monkeypatch.context() as patch:
@@ -126,11 +124,8 @@ async def test_a_state_directory_that_hangs(tmp_path: Path, disk: Disk, monkeypa
     assert "does not answer" in "".join(problems(witness))
     disk.goes_on.set()
     path = tmp_path / f"database-{LINEAGE}.json"
-    with anyio.fail_after(5.0):
-        while msgspec.json.decode(path.read_bytes(), type=Memory) != witness._memory:  # noqa: ASYNC110 - a thread writes
-            await anyio.sleep(0.001)
-        while problems(witness):  # noqa: ASYNC110 - the same
-            await anyio.sleep(0.001)
+    await until_async(lambda: msgspec.json.decode(path.read_bytes(), type=Memory) == witness._memory, "it is written")
+    await until_async(lambda: not problems(witness), "nothing is wrong any more")
     assert witness._memory is not None
     assert (witness._memory.counter, witness._memory.highest) == (2, 2000)
 

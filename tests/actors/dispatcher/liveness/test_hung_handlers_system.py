@@ -52,7 +52,6 @@ def test_a_handler_that_stalls(system: System, client: Peer, topic: str) -> None
 
 
 def test_where_a_job_hangs(system: System, client: Peer, topic: str) -> None:
-    """The stack is asked of the pool parent; without one there is none to be had, and the answer says so."""
     client.submit(waiting := new_job(topic=topic + "-nobody"))
     assert client.refusal("jobs.stack", id=waiting["id"])[0] == "conflict"
     assert client.refusal("jobs.stack", id=bytes(16))[0] == "not_found"

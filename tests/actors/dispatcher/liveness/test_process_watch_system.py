@@ -23,7 +23,6 @@ SOON_S = 3.0  # a tenth of the lease; on a quiet machine it is milliseconds
 
 @pytest.fixture
 def pools(whole: Whole) -> Iterator[list[Pool]]:
-    """Pools that a test starts; none of them is there for the next test."""
     started: list[Pool] = []
     yield started
     jobs = whole.jobs().client
@@ -67,7 +66,6 @@ def test_sigkill_gives_back_at_once(whole: Whole, pools: list[Pool]) -> None:
 
 
 def test_a_death_that_no_dispatcher_saw(whole: Whole, pools: list[Pool]) -> None:
-    """A worker that dies while the dispatcher is dead, too: its job is given back before the first claim."""
     pools.append(whole.pool("--concurrency", "1"))
     job, _ = gated(whole)
     worker, dispatcher = whole.wait_entry(job).pid, whole.pids()["dispatcher"]

@@ -66,7 +66,6 @@ async def test_who_is_no_worker_of_this_form(store: Store, connection: Sql) -> N
 
 @pytest.mark.parametrize("boot", [False, True])
 async def test_a_restart_of_the_machine_is_charged_to_nobody(store: Store, connection: Sql, boot: bool) -> None:
-    """Nobody's job took the machine down, whoever looks at it first."""
     job = await forge(connection, "RUNNING", locked_by=EARLIER)
     await seen(connection, "here", BEFORE, "100 years")
     await bury_forgotten(store, HERE, boot=boot, sweep_s=SWEEP_S)

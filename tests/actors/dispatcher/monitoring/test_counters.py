@@ -36,7 +36,6 @@ def test_percentiles_are_those_of_the_durations() -> None:
 
 
 def test_extremes_have_buckets() -> None:
-    """A clock that is behind counts as no time, nothing is too long, and without durations nothing is told."""
     for value_s, place in [(-5.0, 0), (1e-4, 0), (1.01e-4, 1), (1e5, -2), (1e9, -1)]:
         histogram = Histogram()
         histogram.add(value_s, 2.5)
@@ -68,7 +67,6 @@ def test_totals_include_the_step_that_is_open() -> None:
 
 
 def test_rates_are_of_the_last_minute() -> None:
-    """A rate is what was counted in the steps that have ended, over their time; what is older is forgotten."""
     one = DispatchCounters()
     one.add(Counted.COMPLETED, "a", 50)
     assert one.rates() == ({}, [0.0] * 5)
@@ -124,7 +122,6 @@ def _claim(topic: str = "a", *, identity: bytes | None = None, attempt: int = 1,
 
 @pytest.mark.parametrize("topics", [("a",), ("a", "b")])
 def test_a_batch_is_measured_by_a_sample_and_counted_whole(topics: Sequence[str]) -> None:
-    """However many jobs a worker gets, all are counted, and the few that are measured stand for the others."""
     one, who = DispatchCounters(), worker(topics=topics)
     claims = [_claim("a") for _ in range(100)]
     observe.count_assigned(one, who, claims)
@@ -153,7 +150,6 @@ def test_a_start_is_measured_from_the_submit() -> None:
 
 
 def _now() -> float:
-    """As ids have it."""
     return int.from_bytes(uuid7().bytes[:6]) / 1000
 
 
@@ -189,7 +185,6 @@ def test_deaths_have_few_causes(status: int | None, leaving: bool, reason: str, 
 
 @pytest.mark.parametrize("topics", [("a",), ("a", "b")])
 def test_successes_are_counted_by_topic(topics: Sequence[str]) -> None:
-    """Where a worker serves several topics, the book tells which; what is stale, or ended otherwise, is no success."""
     one, who = DispatchCounters(), worker(topics=topics, held=3)
     stale, ended, _ = held = list(who.held)
     observe.count_completed(one, who, held, [stale], [Ended(*ended, "RETRYING", "a", 0, 0.0, 0.0)])
@@ -199,7 +194,6 @@ def test_successes_are_counted_by_topic(topics: Sequence[str]) -> None:
 
 
 def test_recovery_is_the_time_until_the_next_claim() -> None:
-    """Measured once, for attempts that a death has ended and that are tried again; not for those given back."""
     one = DispatchCounters()
     lost, freed, dead, other = (uuid7().bytes for _ in range(4))
     kinds = {lost: EndingKind.CRASHED, freed: EndingKind.UNASSIGNED, dead: EndingKind.CRASHED}

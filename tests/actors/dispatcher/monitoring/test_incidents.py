@@ -39,6 +39,11 @@ def test_hosts(changed: Mapping[str, Any], told: list[str]) -> None:
     assert checks(queue_hosts=[{**HOST, **changed}]) == told
 
 
+def test_jobs_that_nobody_handles() -> None:
+    row = {"topic": "t", "name": "n", "jobs": 1, "age_s": 1.0, "job": "0190", "handlers": []}
+    assert checks(queue_unhandled=[row]) == ["unhandled"]
+
+
 def test_queries_of_others_are_not_told() -> None:
     """There may be args in them, and a viewer may not see those."""
     (found,) = judge({"xmin": [{**HOLDER, "query": "SELECT pulse.submit('n', 'secret')"}]})
@@ -75,7 +80,6 @@ def test_a_database_that_has_gone_back() -> None:
 
 @pytest.mark.anyio
 async def test_it_looks_while_somebody_asks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Never unasked; many who ask cost one look; who asks does not wait for long, and is told what was seen last."""
     monkeypatch.setattr(incidents, "WAIT_S", 0.01)
     store = Asked()
     found = Incidents(cast("IncidentStore", store))

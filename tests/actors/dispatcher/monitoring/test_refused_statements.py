@@ -31,7 +31,6 @@ def test_the_first_refusal_is_no_finding() -> None:
 
 
 def test_what_other_actors_tell(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They tell each second, as long as it lasts; what a newer version tells otherwise is left alone."""
     statements = RefusedStatements(Failing())
     statements.heard("watchdog", [TOLD])
     statements.heard("scheduler", [["?"]])

@@ -35,7 +35,6 @@ def _topic(stats: pulse.Stats, name: str) -> pulse.TopicStats:
 
 
 def test_what_went_through_and_what_waits(whole: Whole) -> None:
-    """Each job is counted where it passes; what waits is told by topic, with its age; all of it has a history."""
     jobs = whole.jobs()
     before, began_s = jobs.client.stats().counters, time.monotonic()
     jobs.client.submit_many([*[NewJob(name="mark", topic="lonely")] * 3, NewJob(name="mark", delay_s=600)])
@@ -69,7 +68,6 @@ def _seen(client: pulse.Client, done: int) -> list[pulse.Stats]:
 
 
 def test_the_history_grows_step_by_step(whole: Whole) -> None:
-    """Steps have equal lengths, their counts and depths; how far back is told is up to who asks."""
     jobs = whole.jobs()
     series = until(lambda: _history(jobs.client), "a step", 4 * STEP_S)[0]
     assert series.step_s == STEP_S

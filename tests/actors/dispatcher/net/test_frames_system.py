@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from typing import Final
 
 import pytest
@@ -16,7 +17,6 @@ SETTINGS: Final = {"PULSE_POLL_S": "60"}
 
 @pytest.mark.parametrize("data", [b"GET / HTTP/1.1\r\n\r\n", b"\0\0\0\1\x05"], ids=["too large", "no array"])
 def test_a_broken_frame_ends_its_connection_only(system: System, client: Peer, data: bytes) -> None:
-    """After what came before it was answered: an error with nil, then the end; nobody else notices."""
     with system.client() as peer:
         peer.send_bytes(encode("ping", 7, {}) + data)
         assert peer.answer(7) == {}
@@ -50,3 +50,8 @@ def test_a_wrong_request_costs_nobody_the_connection(client: Peer, kind: str, bo
     assert code == "bad_request"
     assert kind in message
     assert client.call("ping") == {}
+
+
+def test_no_core_files(system: System) -> None:
+    """The DSN would be in it; an administrator may raise the limit."""
+    assert {resource.prlimit(pid, resource.RLIMIT_CORE)[0] for pid in system.pids().values()} == {0}

@@ -35,7 +35,6 @@ class Full:
 
 
 async def test_accept_does_not_spin(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Behind each failure is a pause and a line in the log; whoever waited comes in as soon as it can."""
     pauses: list[float] = []
     came = anyio.Event()
 

@@ -59,12 +59,13 @@ class Edge:
     served: Pair
     directory: Path
 
-    def remote(self, user: str | None = "ann", *, host: str = "localhost", ca: Path | None = None) -> Remote:
+    def client(self, user: str | None = "ann", *, ca: Path | None = None) -> Client:
         login = Login(user, None if user is None else SECRETS[user], ca or self.ca.file)
-        return Remote("tls", host, self.port, login)
+        return Client(Remote("tls", "localhost", self.port, login), timeout_s=5).__enter__()
 
-    def client(self, user: str | None = "ann", *, host: str = "localhost", ca: Path | None = None) -> Client:
-        return Client(self.remote(user, host=host, ca=ca), timeout_s=5).__enter__()
+    def connect(self) -> ssl.SSLSocket:
+        raw = socket.create_connection(("localhost", self.port), timeout=15)
+        return ssl.create_default_context(cafile=str(self.ca.file)).wrap_socket(raw, server_hostname="localhost")
 
     def env(self, user: str = "ann") -> dict[str, str]:
         inherited = {key: value for key, value in os.environ.items() if not key.startswith("PULSE_")}
@@ -72,8 +73,7 @@ class Edge:
         return {**inherited, **told, "PULSE_USER": user, "PULSE_PASSWORD": SECRETS[user]}
 
     def peer(self, user: str, role: str = "client", **hello: object) -> Peer:
-        raw = socket.create_connection(("localhost", self.port), timeout=5)
-        peer = Peer(ssl.create_default_context(cafile=str(self.ca.file)).wrap_socket(raw, server_hostname="localhost"))
+        peer = Peer(self.connect())
         try:
             peer.send("hello", 0, protocol=1, role=role, user=user, password=SECRETS[user], **hello)
             peer.welcome = peer.answer(0)
@@ -85,13 +85,15 @@ class Edge:
         return peer
 
     def serve(self, pair: Pair) -> None:
-        """Another certificate, by SIGHUP."""
-        done = len(self.whole.log("certificate_reloaded"))
         shutil.copyfile(pair.cert, self.served.cert)
         shutil.copyfile(pair.key, self.served.key)
+        self.hang_up("certificate_reloaded")
+
+    def hang_up(self, said: str) -> None:
+        before = len(self.whole.log(said))
         assert self.whole.process is not None
         self.whole.process.send_signal(signal.SIGHUP)
-        until(lambda: len(self.whole.log("certificate_reloaded")) > done, "it is taken anew")
+        until(lambda: len(self.whole.log(said)) > before, said)
 
 
 def port_of(whole: Whole) -> int:
@@ -138,7 +140,6 @@ async def test_the_async_client_comes_in(edge: Edge, monkeypatch: pytest.MonkeyP
 
 
 def test_roles_of_a_login(edge: Edge) -> None:
-    """Those behind the password, of a bcrypt entry too."""
     with edge.client("vic") as viewer:
         assert viewer.status()["jobs"] is not None
         with pytest.raises(ForbiddenError, match=r"^submit needs the role client, which user vic does not have"):
@@ -148,7 +149,6 @@ def test_roles_of_a_login(edge: Edge) -> None:
 
 
 def test_nobody_comes_in_without_a_password(edge: Edge) -> None:
-    """Neither without one nor with a wrong one; who guesses has to wait, and is told so. A Unix socket asks nobody."""
     with pytest.raises(UnauthorizedError, match="asks for a user and a password"):
         edge.client(None)
     wrong = Remote("tls", "localhost", edge.port, Login("wim", "wrong", edge.ca.file))
@@ -181,7 +181,6 @@ def _can_log_in(edge: Edge) -> bool:
 
 
 def test_who_speaks_no_tls_is_sent_away(edge: Edge) -> None:
-    """A client that speaks plainly, one of an old version, and one that says nothing at all."""
     plain = Remote("tcp", "localhost", edge.port, Login("ann", SECRETS["ann"]))
     with pytest.raises(NobodyAnswersError):
         Client(plain, timeout_s=5).__enter__()
@@ -198,10 +197,8 @@ def test_who_speaks_no_tls_is_sent_away(edge: Edge) -> None:
 
 
 def test_a_peer_that_is_cut_in_its_first_exchange(edge: Edge) -> None:
-    """It does not hear its answer, its own trouble: one line says so, and no traceback; who leaves is not cut."""
     edge.peer("ann").close()
-    raw = socket.create_connection(("localhost", edge.port), timeout=15)
-    tls = ssl.create_default_context(cafile=str(edge.ca.file)).wrap_socket(raw, server_hostname="localhost")
+    tls = edge.connect()
     hello = {"protocol": 1, "role": "client", "user": "ann", "password": SECRETS["ann"]}
     tls.sendall(encode("hello", 0, hello) + encode("jobs.list", 1, {}))
     with socket.socket(fileno=tls.detach()) as cut:  # without a word of TLS
@@ -218,9 +215,7 @@ def test_a_peer_that_is_cut_in_its_first_exchange(edge: Edge) -> None:
 
 def test_a_long_hello_is_refused(edge: Edge) -> None:
     """Before any login nobody may fill the memory: not with a hello that the Unix socket would take."""
-    raw = socket.create_connection(("localhost", edge.port), timeout=5)
-    context = ssl.create_default_context(cafile=str(edge.ca.file))
-    with contextlib.closing(Peer(context.wrap_socket(raw, server_hostname="localhost"))) as peer:
+    with contextlib.closing(Peer(edge.connect())) as peer:
         peer.send_bytes((REMOTE_HELLO_MAX_FRAME_BYTES + 1).to_bytes(4, "big"))
         assert peer.expect("error")["code"] == "too_large"
 
@@ -240,9 +235,7 @@ def test_a_certificate_is_taken_anew(edge: Edge) -> None:
     with pytest.raises(NobodyAnswersError, match="its certificate is not accepted: unable to get local issuer"):
         edge.client(ca=Authority(edge.directory, "stranger").file)
     edge.served.key.write_text("no key")
-    assert edge.whole.process is not None
-    edge.whole.process.send_signal(signal.SIGHUP)
-    until(lambda: edge.whole.log("certificate_not_reloaded"), "that is told")
+    edge.hang_up("certificate_not_reloaded")
     with edge.client() as client:  # and the one before goes on
         assert client.ping() < 5
     shutil.copyfile(good.key, edge.served.key)
@@ -430,7 +423,6 @@ class TestMistakes:
         check_edge(Settings())
 
     def test_certificates(self, tmp_path: Path) -> None:
-        """A file that is missing, one that is none, a key of another certificate, and one that asks for a password."""
         ca = Authority(tmp_path)
         one, two = ca.issue("one", "localhost"), ca.issue("two", "localhost")
         junk, missing, locked = tmp_path / "junk", tmp_path / "none", tmp_path / "locked"

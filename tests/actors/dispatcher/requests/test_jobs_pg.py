@@ -33,7 +33,6 @@ ELSEWHERE: Final = compose(Host("there", "boot", 1), Peer(PID, 0, 0, processes.s
 
 @pytest.fixture
 def context(store: Store, connection: Sql) -> RequestContext:
-    """A dispatcher with nobody connected."""
     return RequestContext(Lobby(store, connection).services())
 
 

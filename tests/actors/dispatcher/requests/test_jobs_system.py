@@ -49,8 +49,9 @@ def test_a_bad_job_refuses_its_request(system: System, client: Peer, topic: str,
     client.submit(good)
 
 
-def test_two_clients_with_the_same_job_at_once(system: System, topic: str, stack: contextlib.ExitStack) -> None:
-    """The same submit from several sides, committed together, is one job and no error."""
+def test_the_same_job_from_several_clients_at_once_is_one_job(
+    system: System, topic: str, stack: contextlib.ExitStack
+) -> None:
     peers = [stack.enter_context(system.client()) for _ in range(8)]
     job = new_job(topic=topic)
     asked = [(peer, peer.ask("submit", jobs=[job, new_job(topic=topic)])) for peer in peers]

@@ -80,22 +80,5 @@ def test_who_has_paused_and_until_when(system: System, client: Peer, topic: str)
     ],
 )
 def test_a_bad_pause_is_refused(client: Peer, topic: str, fields: dict[str, float], message: str) -> None:
-    """Nothing is paused."""
     assert client.refusal("dispatch.pause", topic=topic, **fields) == ("bad_request", message)
     assert topic not in client.call("dispatch.status")["topics"]
-
-
-def test_what_is_not_started_in_time(system: System, client: Peer, topic: str) -> None:
-    """It becomes a dead letter within two seconds, and is never assigned; an operator may retry it."""
-    late, good = client.submit(new_job(topic=topic, expires_in_s=0.001), new_job(topic=topic, expires_in_s=600.0))
-    until(lambda: system.row(late)["status"] == "DEAD_LETTERED", "expiry")
-    job = client.call("jobs.get", id=late)["job"]
-    assert job["last_error"].startswith("expired: not started by ")
-    assert [(one["outcome"], one["attempt"]) for one in job["history"]] == [("expired", 0)]
-    assert job["completed_at"] - job["expires_at"] < 2.0
-    with system.worker("comes", topics=[topic]) as worker:
-        assert [one[0] for one in worker.jobs(1)] == [good]
-        worker.done((good, 1))
-        client.call("jobs.retry", ids=[late])
-        assert [one[0] for one in worker.jobs(1)] == [late]
-        worker.done((late, 1))

@@ -46,7 +46,6 @@ def test_ageing() -> None:
 
 
 def test_fates() -> None:
-    """Completed jobs are kept as their topic has it, else as the server does; in one piece where no topic says."""
     done, worker = [Completion(topic.encode() * 16, 1, "w", None) for topic in "abcab"], new_worker("w")
     worker.held.update({(one.id, 1): HeldJob("n", _topic_of(one)) for one in done})
     for keep in (True, False):

@@ -98,7 +98,6 @@ def test_json(odd: str) -> None:
 
 
 def test_on_a_terminal(odd: str) -> None:
-    """What is being checked is shown while it is, and gone when it is told."""
     done = run_on_terminal(["check", "--dsn", odd], environment())
     assert "\r\x1b[Kchecking 1 of " in done.out
     assert done.out.rpartition("checking")[2].count("\r\x1b[K") >= 1

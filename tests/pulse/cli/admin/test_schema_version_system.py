@@ -24,7 +24,6 @@ def empty(newest_server: Postgres) -> Iterator[str]:
 
 
 async def test_it_is_refused_until_its_schema_is_dropped(empty: str) -> None:
-    """The supervisor, `pulse migrate` and `pulse check` end with 1 and the same line; then the advice is followed."""
     connection = await asyncpg.connect(empty)
     await connection.execute(DEVELOPMENT.format(10))
     with short_directory() as directory:

@@ -55,7 +55,6 @@ def test_many_jobs_there_and_back(site: Site) -> None:
 
 
 def test_all_that_operators_do_is_noted(site: Site) -> None:
-    """Pauses, policies and schedules leave notes with what they are about; a person reads them in a table."""
     for words in (("pause", "--reason", "a look"), ("resume",), ("resume",)):  # the second one finds it open
         site.told("dispatch", *words, "--topic", site.topic)
     site.ctl("topics", "set", site.topic, "--stall", "5")

@@ -103,7 +103,6 @@ class TestSubmit:
         assert (done.code, done.out.count("\n"), done.err) == (1, 1000, f"pulse: {message}\n")
 
     def test_a_slow_producer_does_not_wait(self, server: FakeDispatcher) -> None:
-        """A line is submitted when it was written, not when a batch is full."""
         process = subprocess.Popen(
             [*PULSE, "ctl", "submit", "x", "-"],
             env=environment(server.directory),

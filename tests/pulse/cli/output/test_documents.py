@@ -126,6 +126,11 @@ def test_all_attempts_in_their_order() -> None:
     ]
 
 
+def test_a_claim_that_began_before_the_submit() -> None:
+    """Its transaction may be the older one: the story says all the same when the job was first claimed."""
+    assert told(status="RUNNING", started_at=NOW_S - 100.5, attempts=1)[0] == "submitted; first claimed after 0 s"
+
+
 @pytest.mark.parametrize(
     ("columns", "last"),
     [

@@ -146,7 +146,6 @@ class TestMerge:
         assert merge({"more": 1}, None)["more"] == 1
 
     def test_each_tells_what_it_knows_best(self) -> None:
-        """The supervisor tells of processes, the dispatcher of workers, jobs, gate and database."""
         processes: dict[str, object] = {"supervisor": {"pid": 1}, "actors": [1], "pools": [2]}
         supervisor = {**processes, "database": 1, "jobs": {"PENDING": 1}, "gate": 1, "workers": None}
         told: dict[str, object] = {"database": 2, "jobs": 2, "jobs_exact": True, "gate": 2, "workers": [3]}
@@ -196,7 +195,6 @@ class TestJobs:
         assert len(line) < 400
 
     def test_an_error_is_seen_in_80_columns(self) -> None:
-        """The usual window shows ids whole and the beginning of the error."""
         dead = job(status="DEAD_LETTERED", last_error="ValueError: no", submitted_at=NOW_S - 600, attempts=5)
         (_, line) = plain_table(jobs_table(JobPageAnswer([dead]), NOW_S), 80)
         assert line == f"{ID}  DEAD_LETTERED  resize  10 min  ValueError…"

@@ -79,7 +79,6 @@ def test_json_stays_json(directory: Path, line: str) -> None:
 
 
 def test_progress_of_a_bulk_submit(directory: Path) -> None:
-    """While many jobs are submitted the terminal shows how many and how fast; the ids go where stdout goes."""
     reader, writer = os.pipe()
     with os.fdopen(reader, "rb") as ids:
         try:

@@ -139,7 +139,6 @@ def test_the_story(turn: int, place: Path, request: pytest.FixtureRequest) -> No
 
 
 def test_whoever_ends_it(place: Path) -> None:
-    """A terminal that is closed, SIGKILL: the whole system ends with it; only SIGKILL leaves its files."""
     numbers = (signal.SIGHUP, signal.SIGKILL)
     places = {number: place / number.name for number in numbers}
     with contextlib.ExitStack() as stack:

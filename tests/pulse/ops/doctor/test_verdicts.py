@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,41 +53,41 @@ def test_settings_that_hurt(name: str, value: str, state: State) -> None:
     assert state is OK or name in found.text
 
 
-@pytest.mark.parametrize(
-    ("number", "recovers", "state"),
-    [(149999, False, WRONG), (150000, False, OK), (180006, False, OK), (190000, False, WARNING), (170000, True, WRONG)],
-)
-def test_server(number: int, recovers: bool, state: State) -> None:
-    row = {"version": "x", "version_num": number, "in_recovery": recovers}
-    assert database.server([row], GRACE_S, shown="dsn").state is state
-
-
-@pytest.mark.parametrize(
-    ("skew_s", "trip_s", "state"),
-    [(0.9, 0.0, OK), (-1.0, 0.0, WARNING), (1.4, 1.0, OK), (60.0, 0.0, WRONG), (-3600.0, 0.1, WRONG)],
-)
-def test_clock(skew_s: float, trip_s: float, state: State) -> None:
-    """A skew counts beyond what the question itself took."""
-    assert database.clock([{"skew_s": skew_s, "trip_s": trip_s}], GRACE_S).state is state
-
-
-@pytest.mark.parametrize(
-    ("changed", "state"),
-    [({}, OK), ({"used": 88}, WARNING), ({"used": 94}, WRONG), ({"role_limit": 20, "role_used": 11}, WARNING),
-     ({"role_limit": 20, "role_used": 10}, OK), ({"database_limit": 3, "database_used": 1}, WRONG)],
-)  # fmt: skip
-def test_connections(changed: dict[str, int], state: State) -> None:
-    assert database.connections([{**ROOM, **changed}], GRACE_S).state is state
-
-
-@pytest.mark.parametrize(
-    ("changed", "state"),
-    [({}, OK), ({"entries": 130_000.0}, WARNING), ({"entries": -1.0}, OK), ({"bytes": 1024, "entries": 0.0}, OK),
-     ({"is_valid": False}, WRONG), ({"name": "other"}, WRONG)],
-)  # fmt: skip
-def test_indexes(changed: dict[str, Any], state: State) -> None:
-    """Missing, not valid, or much larger than what is in it; where nobody has counted, nothing is said of that."""
-    assert database.indexes([{**INDEX, **changed}], GRACE_S, expected=["i"]).state is state
+@pytest.mark.parametrize(("check", "usual", "verdicts"), [
+    (partial(database.server, shown="dsn"), {"version": "x", "version_num": 180006, "in_recovery": False}, [
+        ({}, OK), ({"version_num": 149999}, WRONG), ({"version_num": 150000}, OK), ({"version_num": 190000}, WARNING),
+        ({"in_recovery": True}, WRONG),
+    ]),
+    (database.clock, {"skew_s": 0.9, "trip_s": 0.0}, [  # a skew counts beyond what the question itself took
+        ({}, OK), ({"skew_s": -1.0}, WARNING), ({"skew_s": 1.4, "trip_s": 1.0}, OK), ({"skew_s": 60.0}, WRONG),
+        ({"skew_s": -3600.0, "trip_s": 0.1}, WRONG),
+    ]),
+    (database.connections, ROOM, [
+        ({}, OK), ({"used": 88}, WARNING), ({"used": 94}, WRONG), ({"role_limit": 20, "role_used": 11}, WARNING),
+        ({"role_limit": 20, "role_used": 10}, OK), ({"database_limit": 3, "database_used": 1}, WRONG),
+    ]),
+    (partial(database.indexes, expected=["i"]), INDEX, [  # where nobody has counted, nothing is said of the size
+        ({}, OK), ({"entries": 130_000.0}, WARNING), ({"entries": -1.0}, OK), ({"bytes": 1024, "entries": 0.0}, OK),
+        ({"is_valid": False}, WRONG), ({"name": "other"}, WRONG),
+    ]),
+    (blockers.tables, TABLE, [  # many dead rows are worth a word where they outnumber the live ones
+        ({}, OK), ({"dead": 100_000}, WARNING), ({"dead": 99_999}, OK), ({"dead": 100_000, "live": 100_000}, OK),
+        ({"is_vacuumed": False}, WRONG),
+    ]),
+    (blockers.wraparound, {"xids": 0, "multixacts": 0}, [
+        ({"xids": 999_999_999}, OK), ({"multixacts": 10**9}, WARNING), ({"xids": 1_600_000_000}, WRONG),
+    ]),
+    (queue.leases, LEASES, [
+        ({}, OK), ({"lapsed": 1, "lapsed_s": 59.0}, OK), ({"lapsed": 1, "lapsed_s": 60.0}, WRONG),
+        ({"host_s": None}, WRONG), ({"host_s": 59.0}, OK), ({"host_s": 60.0}, WRONG),
+    ]),
+    (queue.watchdog, {"wait_s": 0.0, "age_s": None}, [({}, WRONG), ({"age_s": 59.0}, OK), ({"age_s": 60.0}, WRONG)]),
+], ids=["server", "clock", "connections", "indexes", "tables", "wraparound", "leases", "watchdog"])  # fmt: skip
+def test_limits_of_a_row(
+    check: Callable[..., Finding], usual: dict[str, Any], verdicts: list[tuple[dict[str, Any], State]]
+) -> None:
+    found = [check([{**usual, **changed}], GRACE_S).state for changed, _ in verdicts]
+    assert found == [state for _, state in verdicts]
 
 
 @pytest.mark.parametrize(("row", "state"), [
@@ -119,23 +121,6 @@ def test_what_ends_a_snapshot(kind: str, name: str, command: str) -> None:
     assert len(blockers.xmin(many, GRACE_S).advice[-1].split("   ")) == (1 if kind == "standby" else 3)
 
 
-@pytest.mark.parametrize(
-    ("changed", "state"),
-    [({}, OK), ({"dead": 100_000}, WARNING), ({"dead": 99_999}, OK), ({"dead": 100_000, "live": 100_000}, OK),
-     ({"is_vacuumed": False}, WRONG)],
-)  # fmt: skip
-def test_tables(changed: dict[str, Any], state: State) -> None:
-    """Many dead rows are worth a word where they outnumber the live ones."""
-    assert blockers.tables([{**TABLE, **changed}], GRACE_S).state is state
-
-
-@pytest.mark.parametrize(
-    ("xids", "multixacts", "state"), [(999_999_999, 0, OK), (0, 10**9, WARNING), (1_600_000_000, 0, WRONG)]
-)
-def test_wraparound(xids: int, multixacts: int, state: State) -> None:
-    assert blockers.wraparound([{"xids": xids, "multixacts": multixacts}], GRACE_S).state is state
-
-
 @pytest.mark.parametrize(("age_s", "state"), [(0.0, WARNING), (60.0, WRONG)])
 def test_locks(age_s: float, state: State) -> None:
     """A lock that is young may be somebody's migration; an old one is in the way."""
@@ -143,15 +128,6 @@ def test_locks(age_s: float, state: State) -> None:
     found = blockers.locks([row], GRACE_S)
     assert (found.state, "behind pid 8, 9" in found.text) == (state, True)
     assert blockers.locks([], GRACE_S).state is OK
-
-
-@pytest.mark.parametrize(
-    ("changed", "state"),
-    [({}, OK), ({"lapsed": 1, "lapsed_s": 59.0}, OK), ({"lapsed": 1, "lapsed_s": 60.0}, WRONG),
-     ({"host_s": None}, WRONG), ({"host_s": 59.0}, OK), ({"host_s": 60.0}, WRONG)],
-)  # fmt: skip
-def test_leases(changed: dict[str, Any], state: State) -> None:
-    assert queue.leases([{**LEASES, **changed}], GRACE_S).state is state
 
 
 @pytest.mark.parametrize(
@@ -164,9 +140,22 @@ def test_topics(changed: dict[str, Any], served: set[str] | None, state: State) 
     assert queue.topics([{**TOPIC, **changed}], GRACE_S, served=served).state is state
 
 
-@pytest.mark.parametrize(("age_s", "state"), [(None, WRONG), (59.0, OK), (60.0, WRONG)])
-def test_watchdog(age_s: float | None, state: State) -> None:
-    assert queue.watchdog([{"age_s": age_s, "wait_s": 0.0}], GRACE_S).state is state
+def test_jobs_that_nobody_handles() -> None:
+    """They are wrong, told with their number, and with handlers that have nearly that name."""
+    row = {
+        "topic": "mail",
+        "name": "sned_mail",
+        "jobs": 500,
+        "age_s": 9.0,
+        "job": "0190",
+        "handlers": ["send_mail", "x"],
+    }
+    found = queue.unhandled([row], GRACE_S)
+    assert found.state is WRONG
+    for word in ("500 jobs", "'sned_mail'", "'mail'", "'send_mail'"):
+        assert word in found.text
+    assert found.advice[-1] == "pulse ctl jobs list --topic mail --name sned_mail"
+    assert queue.unhandled([], GRACE_S).state is OK
 
 
 @pytest.mark.parametrize(
@@ -241,7 +230,6 @@ def test_what_the_distribution_asks_for_is_understood() -> None:
 
 
 def test_slips_of_the_pen() -> None:
-    """A variable that looks like a setting is told with that; those of PulseAudio and the settings are not."""
     env = {"PULSE_LEASES": "1", "pulse_dsn": "x", "PULSE_LEASE_S": "3", "PULSE_RUNTIME_PATH": "/x", "PULSE_TEST": "1"}
     found = installation.near_misses(env, ["lease_s", "dsn", "runtime_dir"])
     assert found == [("PULSE_LEASES", "PULSE_LEASE_S"), ("pulse_dsn", "PULSE_DSN")]

@@ -145,7 +145,6 @@ async def test_tables(patient: Patient) -> None:
 
 
 async def test_schema(patient: Patient, empty: str) -> None:
-    """A schema that is newer, of a development version, or not there, is wrong; what stands on it is skipped."""
     await patient.sql.execute("UPDATE pulse.schema_version SET release = 'mine'")
     development = await patient.found()
     await patient.sql.execute("INSERT INTO pulse.schema_version VALUES (99, 'newer')")
@@ -319,7 +318,6 @@ async def test_what_a_server_asks_is_bounded(patient: Patient) -> None:
 
 
 async def test_a_database_that_is_away(patient: Patient) -> None:
-    """Nobody there, nobody let in, or somebody who never says a word: one finding, in time, without the password."""
     with socket.create_server(("127.0.0.1", 0)) as mute:
         silent = f"postgresql://ann:{SECRET}@127.0.0.1:{mute.getsockname()[1]}/x"
         with socket.create_server(("127.0.0.1", 0)) as closed:

@@ -49,6 +49,7 @@ def _stats(topics: Sequence[str], **more: object) -> Mapping[str, object]:
         "dispatcher": {"pid": 1, "cpu_s": 1.5, "rss_bytes": 1000},
         "depth_age_s": 0.5,
         "paused": False,
+        "incidents": {"xmin": "wrong"},
         **more,
     }
 
@@ -115,6 +116,7 @@ def test_values_are_those_of_the_server() -> None:
     assert samples["pulse_topic_jobs_submitted_total", (("topic", "b"),)] == 5
     assert samples["pulse_attempts_ended_total", (("outcome", "completed"),)] == 4
     assert samples["pulse_actor_restarts_total", (("actor", "dispatcher"),)] == 2
+    assert samples["pulse_incident", (("check", "xmin"), ("state", "wrong"))] == 1
     assert samples["pulse_pool_up", (("pool", "pool"),)] == 0
     assert [samples["pulse_up", (("part", part),)] for part in ("dispatcher", "supervisor", "database")] == [1, 1, 1]
 
@@ -143,7 +145,6 @@ def test_buckets_are_round_and_cumulative() -> None:
     ],
 )
 def test_who_is_down_is_told(snapshot: MetricsSnapshot, up: tuple[int, int, int]) -> None:
-    """Whoever does not answer is 0, and of what nobody tells there is nothing."""
     samples = _samples(_exported(snapshot))
     assert tuple(samples["pulse_up", (("part", part),)] for part in ("dispatcher", "supervisor", "database")) == up
     assert (("pulse_jobs_submitted_total", ()) in samples) == (snapshot.stats is not None)
@@ -182,7 +183,6 @@ def test_what_is_no_address_is_refused(text: str) -> None:
 
 
 def test_who_asks_byte_by_byte_keeps_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Places are few: each is somebody else's after a while, however slowly its peer goes on."""
     monkeypatch.setattr("pulse.ops.metrics.server.SCRAPE_S", 0.2)
     listening = MetricsAddress("127.0.0.1:0").listen()
     at = listening.getsockname()

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import os
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final
 
@@ -34,12 +34,6 @@ _TRAP: Final = """
     CREATE FUNCTION public.has_schema_privilege(text, text, text) RETURNS boolean LANGUAGE plpgsql
     AS $$ BEGIN RAISE 'caught'; END $$;
 """
-
-
-@pytest.fixture
-def empty_dsn(server: Postgres) -> Iterator[str]:
-    with server.database(installed=False) as made:
-        yield made
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 
 import asyncpg
@@ -20,12 +19,6 @@ from tests.support.servers import postgres
 from tests.support.servers.postgres import Postgres
 from tests.support.store.helpers import Patch, Sql, new_id
 from tests.support.waiting import until_blocked
-
-
-@pytest.fixture
-def empty_dsn(server: Postgres) -> Iterator[str]:
-    with server.database(installed=False) as made:
-        yield made
 
 
 async def insert(connection: Sql, table: str, columns: Columns) -> None:

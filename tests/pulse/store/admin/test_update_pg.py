@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final
 
@@ -17,18 +17,11 @@ from pulse.store.admin import schema
 from pulse.store.admin.schema import RELEASES, SCHEMA_VERSION, ensure_schema, schema_sql
 from pulse.store.statements import STATEMENTS
 from tests.support.admin.upgrade_kit import DEVELOPMENT, catalogue, make_upgrades
-from tests.support.servers.postgres import Postgres
 from tests.support.store.helpers import Patch, Sql
 from tests.support.waiting import until_async
 
 STEP: Final = "CREATE TABLE pulse.later (id int); INSERT INTO pulse.later VALUES (1)"
 _BOTH_WAIT: Final = "SELECT count(*) = 2 FROM pg_stat_activity WHERE $1 = ANY (pg_blocking_pids(pid))"
-
-
-@pytest.fixture
-def empty_dsn(server: Postgres) -> Iterator[str]:
-    with server.database(installed=False) as made:
-        yield made
 
 
 @pytest.fixture

@@ -29,6 +29,7 @@ from tests.support.store.helpers import (
     forge,
     found_of,
     read,
+    remember,
 )
 
 HELD: Final = "9999-12-30 00:00+00"
@@ -45,9 +46,7 @@ async def test_delete(store: Store, connection: Sql, status: str) -> None:
     """What has ended is gone, with its history, and nothing else; what has not is left as it is."""
     job, other = await forge(connection, status), await forge(connection, "COMPLETED")
     for one in (job, other):
-        await connection.execute(
-            "INSERT INTO pulse.attempts (job_id, attempt, outcome) VALUES ($1, 1, 'error')", one.hex()
-        )
+        await remember(connection, one)
     assert await store.delete([job]) == ({job} if status in TERMINAL else set())
     left = {other} if status in TERMINAL else {job, other}
     assert {row["id"].bytes for row in await connection.fetch("SELECT id FROM pulse.jobs")} == left

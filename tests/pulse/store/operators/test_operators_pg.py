@@ -32,6 +32,7 @@ from tests.support.store.helpers import (
     history,
     new_id,
     read,
+    remember,
 )
 from tests.support.waiting import until_blocked
 
@@ -69,9 +70,7 @@ async def test_a_finished_job_is_not_canceled(store: Store, connection: Sql, sta
 
 async def test_cancel_keeps_history(store: Store, connection: Sql) -> None:
     identity = await forge(connection, "RUNNING")
-    await connection.execute(
-        "INSERT INTO pulse.attempts (job_id, attempt, outcome) VALUES ($1, 1, 'expired')", identity.hex()
-    )
+    await remember(connection, identity, "expired")
     assert len(await store.cancel([identity])) == 1
     assert [row["outcome"] for row in await history(connection, identity)] == ["expired"]
 
@@ -136,13 +135,6 @@ async def test_pause_and_resume(store: Store) -> None:
     assert await store.gate.get() == {"paused": False, **OPEN, "topics": {}}
 
 
-async def test_a_second_pause_keeps_the_first_ones_time(store: Store) -> None:
-    """Pausing what is paused keeps when it began; a new reason replaces the old one, none keeps it."""
-    for seconds, reason, kept in ((0, "first", "first"), (1, None, "first"), (2, "third", "third")):
-        await store.gate.pause("a", reason, now=at(seconds))
-        assert (await store.gate.get())["topics"] == {"a": {**OPEN, "reason": kept, "paused_at": NOW.timestamp()}}
-
-
 async def test_a_pause_after_a_resume_begins_anew(store: Store) -> None:
     await store.gate.pause("a", "first", now=NOW)
     await store.gate.resume("a")
@@ -151,14 +143,16 @@ async def test_a_pause_after_a_resume_begins_anew(store: Store) -> None:
 
 
 async def test_the_gate_tells_others(store: Store, connection: Sql) -> None:
-    """Closing and opening are notified to other hosts, with the topic; opening what is open is not."""
+    """Closing, opening and an end are notified to other hosts, with the topic; opening what is open is not."""
     heard: asyncio.Queue[object] = asyncio.Queue()
     await connection.add_listener(GATE_CHANNEL, lambda *message: heard.put_nowait(message[3]))
     await store.gate.pause("a", None)
     await store.gate.resume("b")
     await store.gate.resume("a")
     await store.gate.pause("", None)
-    assert [await asyncio.wait_for(heard.get(), 5) for _ in range(3)] == ["a", "a", ""]
+    await store.gate.pause("c", None, for_s=1.0, now=NOW)
+    await store.gate.expire(now=at(2))
+    assert [await asyncio.wait_for(heard.get(), 5) for _ in range(5)] == ["a", "a", "", "c", "c"]
 
 
 async def test_handlers(store: Store, connection: Sql) -> None:
@@ -308,13 +302,17 @@ async def test_a_pause_ends_by_itself(
         assert [one.id for one in found] == claimed
 
 
-async def test_the_newest_says_who_and_until_when(store: Store) -> None:
-    """A second pause keeps since when, and replaces by whom and until when, also by: without an end."""
-    for seconds, who, for_s in ((0, "uid 1 (a)", 10.0), (1, "uid 2 (b)", 60.0), (2, None, None)):
-        await store.gate.pause("", "why", who=who, for_s=for_s, now=at(seconds))
+async def test_a_second_pause(store: Store) -> None:
+    """It keeps since when, and the reason if it has none; whose it is and until when are its own."""
+    for seconds, reason, kept, who, for_s in (
+        (0, "first", "first", "uid 1 (a)", 10.0),
+        (1, None, "first", "uid 2 (b)", 60.0),
+        (2, "third", "third", None, None),
+    ):
+        await store.gate.pause("", reason, who=who, for_s=for_s, now=at(seconds))
         gate, _ = await store.gate.look(now=at(seconds))
         until = None if for_s is None else at(seconds + for_s).timestamp()
-        expected = {"reason": "why", "paused_at": NOW.timestamp(), "paused_by": who, "paused_until": until}
+        expected = {"reason": kept, "paused_at": NOW.timestamp(), "paused_by": who, "paused_until": until}
         assert gate == {"paused": True, **expected, "topics": {}}
 
 
@@ -349,14 +347,6 @@ async def test_one_that_is_prolonged_meanwhile_stays(store: Store, connection: S
     await asyncio.sleep(0)
     await transaction.commit()
     assert await clearing == []
-
-
-async def test_its_end_is_told(store: Store, connection: Sql) -> None:
-    heard: asyncio.Queue[object] = asyncio.Queue()
-    await store.gate.pause("a", None, for_s=1.0, now=NOW)
-    await connection.add_listener(GATE_CHANNEL, lambda *message: heard.put_nowait(message[3]))
-    await store.gate.expire(now=at(2))
-    assert await asyncio.wait_for(heard.get(), 5) == "a"
 
 
 async def test_the_pause_actor_clears_and_tells(store: Store, connection: Sql) -> None:

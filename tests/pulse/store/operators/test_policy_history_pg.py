@@ -26,6 +26,7 @@ from pulse.store.store import Store
 from tests.plugins.databases import EMPTY
 from tests.support.servers.postgres import Postgres
 from tests.support.store.helpers import EXAMPLES, NOW, Sql, job, run_histories
+from tests.support.store.model import WAITING, Model, ModelJob
 
 pytestmark = [pytest.mark.long, pytest.mark.heavy]
 
@@ -42,7 +43,8 @@ BACKOFFS: Final[dict[str, list[float]]] = {
 }
 _JOBS: Final = """
     SELECT uuid_send(id) AS id, status::text AS status, attempts, uncharged, max_attempts, next_run_at, expires_at,
-        starts_with(last_error, 'expired: ') AS expired FROM pulse.jobs"""
+        last_error FROM pulse.jobs"""
+EXPIRED: Final = "expired: "
 
 stores = st.integers(0, STORES - 1)
 topics = st.sampled_from(TOPICS)
@@ -52,21 +54,8 @@ spans = st.integers(1, 12).map(lambda number: number / 2)
 
 
 @dataclass(slots=True)
-class Row:
-    topic: str
-    name: str
-    max_attempts: int
-    next_run_at: datetime
-    expires_at: datetime | None
-    status: str = "PENDING"
-    attempts: int = 0
-    uncharged: int = 0
-    expired: bool | None = None
-
-
-@dataclass(slots=True)
-class Policies:
-    """Everything that stands beside the jobs."""
+class Policies(Model):
+    """The model with pauses that end, and back-offs of one's choice."""
 
     pauses: dict[str, datetime | None] = field(default_factory=dict)
     backoffs: dict[str, str] = field(default_factory=dict)  # of topics; '' is the server
@@ -76,9 +65,9 @@ class Policies:
     def is_paused(self, topic: str, now: datetime) -> bool:
         return any(one in self.pauses and ((until := self.pauses[one]) is None or until > now) for one in ("", topic))
 
-    def wait_s(self, row: Row) -> float:
-        word = self.handlers.get(row.name) or self.backoffs.get(row.topic) or self.backoffs.get("", "quadratic")
-        return BACKOFFS[word][min(row.attempts - row.uncharged, 4) - 1]
+    def wait_s(self, job: ModelJob) -> float:
+        word = self.handlers.get(job.name) or self.backoffs.get(job.topic) or self.backoffs.get("", "quadratic")
+        return BACKOFFS[word][min(job.attempts - job.uncharged, 4) - 1]
 
 
 class PolicyMachine(RuleBasedStateMachine):
@@ -87,7 +76,6 @@ class PolicyMachine(RuleBasedStateMachine):
     def __init__(self, runner: asyncio.Runner, several: list[Store], connection: Sql) -> None:
         super().__init__()
         self.runner, self.stores, self.connection = runner, several, connection
-        self.jobs: dict[bytes, Row] = {}
         self.policies = Policies()
         self.now = NOW
 
@@ -114,56 +102,36 @@ class PolicyMachine(RuleBasedStateMachine):
         new = job(topic=topic, name=name, **when)
         self.do(self.stores[store].submit([new], now=self.now))
         tries = self.policies.max_attempts.get(topic, 5)
-        self.jobs[new.id or b""] = Row(topic, name, tries, self.now, moment)
+        row = ModelJob(new.id or b"", topic, name, "{}", 0, tries, self.now, self.now, expires_at=moment)
+        self.policies.jobs[row.id] = row
 
     @rule(store=stores, limit=st.integers(1, 4), known=st.booleans())
     def claim(self, store: int, limit: int, known: bool) -> None:
         """Of what is due, not paused, and not expired, as many as asked for; nothing else, whoever asks."""
-        can = {
-            one
-            for one, row in self.jobs.items()
-            if row.status in {"PENDING", "RETRYING"}
-            and row.next_run_at <= self.now
-            and not self.policies.is_paused(row.topic, self.now)
-            and (row.expires_at is None or row.expires_at > self.now)
-        }
+        can = {one for _, one in self.policies.claimable(TOPICS, self.now)}
         levels = [(topic, 0, 0.0) for topic in TOPICS] if known else None
         doing = self.stores[store].claim(TOPICS, ["w"], [0] * limit, LEASE_S, levels=levels, now=self.now)
         claimed = {one.id for one in self.do(doing)}
         assert claimed <= can
         assert len(claimed) == min(limit, len(can))
-        for one in claimed:
-            self.jobs[one].status, self.jobs[one].attempts = "RUNNING", self.jobs[one].attempts + 1
+        self.policies.seated(claimed, ["w"] * len(claimed), LEASE_S, self.now)
 
-    def running(self) -> list[bytes]:
-        return sorted(one for one, row in self.jobs.items() if row.status == "RUNNING")
-
-    @precondition(lambda self: self.running())
+    @precondition(lambda self: self.policies.held())
     @rule(store=stores, place=places, kind=st.sampled_from(("error", "retry", "snoozed", "released", "discarded")))
     def end(self, store: int, place: int, kind: str) -> None:
-        found = self.running()
-        identity = found[place % len(found)]
-        row = self.jobs[identity]
+        """By the back-off that is in force now, or the delay that the handler wants."""
+        found = self.policies.held()
         own = 2.5 if kind in {"retry", "snoozed"} else None
-        ending = Ending(identity, row.attempts, "w", EndingKind(kind), "boom", own)
-        (ended,) = self.do(self.stores[store].end([ending], now=self.now))
-        tries = row.attempts - row.uncharged
-        if kind == "discarded" or (kind in {"error", "retry"} and tries >= row.max_attempts):
-            row.status, row.expired = "DEAD_LETTERED", False
-            return
-        delay_s = 0.0 if kind == "released" else self.policies.wait_s(row) if own is None else own
-        row.uncharged += kind in {"snoozed", "released"}
-        row.status = "PENDING" if row.attempts == row.uncharged else "RETRYING"
-        row.next_run_at, row.expired = self.at(delay_s), False
-        assert ended.delay_s == pytest.approx(delay_s)
+        endings = [Ending(*found[place % len(found)], EndingKind(kind), "boom", own)]
+        assert self.do(self.stores[store].end(endings, now=self.now)) == self.policies.end(endings, self.now)
 
     @rule(store=stores, limit=st.integers(1, 4))
     def expire(self, store: int, limit: int) -> None:
         """What has waited for too long, paused or not."""
         late = sorted(
-            (row.expires_at, one)
-            for one, row in self.jobs.items()
-            if row.status in {"PENDING", "RETRYING"} and row.expires_at is not None and row.expires_at <= self.now
+            (row.expires_at or self.now, one)
+            for one, row in self.policies.jobs.items()
+            if row.status in WAITING and row.is_over(self.now)
         )
         assert self.do(self.stores[store].expire(limit, now=self.now)) == min(limit, len(late))
         rows = {row["id"]: row["status"] for row in self.do(self.connection.fetch(_JOBS))}
@@ -171,19 +139,15 @@ class PolicyMachine(RuleBasedStateMachine):
         assert len(given_up) == min(limit, len(late))
         assert all(moment <= late[len(given_up) - 1][0] for moment, one in late if one in given_up)
         for one in given_up:
-            self.jobs[one].status, self.jobs[one].expired = "DEAD_LETTERED", True
+            self.policies.jobs[one].let_go("DEAD_LETTERED", finished_at=self.now)
+            self.policies.jobs[one].last_error = EXPIRED
 
     @rule(store=stores, place=places)
     def retry(self, store: int, place: int) -> None:
-        dead = sorted(one for one, row in self.jobs.items() if row.status == "DEAD_LETTERED")
-        if not dead:
-            return
-        identity = dead[place % len(dead)]
-        self.do(self.stores[store].retry([identity], now=self.now))
-        row = self.jobs[identity]
-        row.status, row.uncharged, row.next_run_at = "PENDING", row.attempts, self.now
-        if row.expires_at is not None and row.expires_at <= self.now:
-            row.expires_at = None
+        dead = sorted(one for one, row in self.policies.jobs.items() if row.status == "DEAD_LETTERED")
+        if dead:
+            chosen = [dead[place % len(dead)]]
+            assert {*self.do(self.stores[store].retry(chosen, now=self.now))} == self.policies.retry(chosen, self.now)
 
     @rule(store=stores, topic=st.sampled_from(("", *TOPICS)), span=st.none() | spans, as_time=st.booleans())
     def pause(self, store: int, topic: str, span: float | None, as_time: bool) -> None:
@@ -239,15 +203,12 @@ class PolicyMachine(RuleBasedStateMachine):
 
     @invariant()
     def rows_are_as_in_the_model(self) -> None:
-        for found in self.do(self.connection.fetch(_JOBS)):
-            row = self.jobs[found["id"]]
-            expected = (row.status, row.attempts, row.uncharged, row.max_attempts, row.expires_at)
-            names = ("status", "attempts", "uncharged", "max_attempts", "expires_at")
-            assert tuple(found[name] for name in names) == expected
-            if row.status in {"PENDING", "RETRYING"}:
-                assert abs((found["next_run_at"] - row.next_run_at).total_seconds()) < 1e-3
-            if row.status == "DEAD_LETTERED":
-                assert found["expired"] is row.expired
+        rows = {row["id"]: dict(row) for row in self.do(self.connection.fetch(_JOBS))}
+        assert rows.keys() == self.policies.jobs.keys()
+        for identity, found in rows.items():
+            row = self.policies.jobs[identity]
+            assert (found.pop("last_error") or "").startswith(EXPIRED) is (row.last_error == EXPIRED)
+            assert found == {name: getattr(row, name) for name in found}
 
     @invariant()
     def all_are_told_the_same(self) -> None:

@@ -19,15 +19,26 @@ from pulse.store.statements import STATEMENTS
 from pulse.store.store import Store
 from pulse_supervisor.control.status import GATHER_S
 from tests.support.servers.proxy import Proxy, socket_of, through
-from tests.support.store.helpers import NOW, STATUSES, WORKER, Patch, Sql, at, fence, forge, found_of, holding, new_id
+from tests.support.store.helpers import (
+    NOW,
+    STATUSES,
+    WORKER,
+    Patch,
+    Sql,
+    at,
+    fence,
+    forge,
+    found_of,
+    holding,
+    new_id,
+    remember,
+)
 
 
 async def test_one_job(store: Store, connection: Sql) -> None:
     """A job is told with all its columns, times as Unix seconds, JSON as text, and its history, oldest first."""
     identity = await forge(connection, "RUNNING", args='{"a": [1]}', progress="0.5", attempts=2, lease_until=at(-1))
-    await connection.execute(
-        "INSERT INTO pulse.attempts (job_id, attempt, outcome) VALUES ($1, 1, 'error')", identity.hex()
-    )
+    await remember(connection, identity)
     await store.end([Ending(*fence(identity, 2), EndingKind.TIMEOUT, "why", 5.0)], now=NOW)
     found = found_of(await store.reads.job(identity))
     columns = await connection.fetch(

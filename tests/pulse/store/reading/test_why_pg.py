@@ -14,7 +14,20 @@ from pulse.store.rows import Ending, EndingKind
 from pulse.store.statements import STATEMENTS
 from pulse.store.store import Store
 from tests.support.servers.postgres import Postgres
-from tests.support.store.helpers import LEASE_S, NOW, TERMINAL, TOPIC, WORKER, Sql, at, fence, forge, found_of, new_id
+from tests.support.store.helpers import (
+    LEASE_S,
+    NOW,
+    TERMINAL,
+    TOPIC,
+    WORKER,
+    Sql,
+    at,
+    fence,
+    forge,
+    found_of,
+    new_id,
+    remember,
+)
 
 HOST: Final = "here"
 HELD_AT: Final = "9999-12-30 00:00+00"
@@ -89,10 +102,8 @@ async def test_a_job_that_has_ended(store: Store, connection: Sql, status: str) 
 async def test_after_an_error(store: Store, connection: Sql) -> None:
     """The newest attempt says how it ended, when, where and with what; older ones are not told of."""
     identity = await forge(connection, "RUNNING", attempts=2)
-    await connection.execute(
-        "INSERT INTO pulse.attempts (job_id, attempt, outcome) VALUES ($1, 0, 'expired'), ($1, 1, 'timeout')",
-        identity.hex(),
-    )
+    await remember(connection, identity, "expired", 0)
+    await remember(connection, identity, "timeout")
     await store.end([Ending(*fence(identity, 2), EndingKind.ERROR, "y" * 1000, 5.0)], now=NOW)
     found = await standing(store, identity, 1)
     assert (found.outcome, found.attempt_error, found.worker) == ("error", "y" * 500, WORKER)
@@ -102,9 +113,7 @@ async def test_after_an_error(store: Store, connection: Sql) -> None:
 
 async def test_what_expired_before_it_was_claimed(store: Store, connection: Sql) -> None:
     identity = await forge(connection)
-    await connection.execute(
-        "INSERT INTO pulse.attempts (job_id, attempt, outcome) VALUES ($1, 0, 'expired')", identity.hex()
-    )
+    await remember(connection, identity, "expired", 0)
     assert (await standing(store, identity)).outcome is None
 
 

@@ -6,12 +6,11 @@ import asyncio
 import base64
 import json
 import random
-from typing import Any, Final
+from typing import Final
 
 import asyncpg
 import pytest
 
-from pulse.protocol import SubmittedJob
 from pulse.store.rows import Claim
 from pulse.store.statements import STATEMENTS
 from pulse.store.store import Store
@@ -313,34 +312,30 @@ async def test_a_claim_sees_what_happened_since_it_began(
         assert await read(connection, identity) == before
 
 
-# A job carries the trace of whoever submitted it to whoever claims it, by whichever way it came.
-
-
 TRACE: Final = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 OTHER: Final = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203332-00"
 BAD: Final = ["", "x", TRACE[:-1], f"{TRACE}0", TRACE.upper(), f"{TRACE}\n", f"\n{TRACE}"]
 
 
-def _jobs() -> list[SubmittedJob]:
-    return [job(traceparent=TRACE), job(), job(traceparent=OTHER)]
-
-
-@pytest.mark.parametrize("again", [False, True])
-async def test_from_a_submit_to_the_claim(store: Store, again: bool) -> None:
-    await (store.submit_again if again else store.submit)(_jobs())
-    assert [one.traceparent for one in await claim(store, seconds=1e9)] == [TRACE, None, OTHER]
-
-
-async def test_handed_out_by_the_submit(store: Store) -> None:
-    claims, _ = await store.submit_and_claim(_jobs(), [TOPIC], [WORKER], [0, 0, 0], LEASE_S)
-    assert sorted(str(one.traceparent) for one in claims) == sorted([TRACE, "None", OTHER])
-
-
-async def test_from_sql_to_the_claim(store: Store, connection: Sql) -> None:
-    await connection.execute("SELECT pulse.submit('n', topic => 't', traceparent => $1)", TRACE)
-    many: list[dict[str, Any]] = [{"name": "n", "topic": "t", "traceparent": OTHER}, {"name": "n", "topic": "t"}]
-    await connection.execute("SELECT pulse.submit_many($1::jsonb)", json.dumps(many))
-    assert [one.traceparent for one in await claim(store, seconds=1e9)] == [TRACE, OTHER, None]
+@pytest.mark.parametrize("way", ["submit", "again", "submit and claim", "SQL", "SQL, many"])
+async def test_from_a_submit_to_the_claim(store: Store, connection: Sql, way: str) -> None:
+    """Each job its own, or none, by whichever way it came."""
+    jobs = [job(traceparent=TRACE), job(), job(traceparent=OTHER)]
+    claims: list[Claim] = []
+    if way == "submit and claim":
+        claims, _ = await store.submit_and_claim(jobs, [TOPIC], [WORKER], [0, 0, 0], LEASE_S)
+    elif way == "SQL":
+        for one in jobs:
+            await connection.execute("SELECT pulse.submit('n', topic => 't', traceparent => $1)", one.traceparent)
+    elif way == "SQL, many":
+        many = [
+            {"name": "n", "topic": "t", **({"traceparent": t} if t else {})} for t in (one.traceparent for one in jobs)
+        ]
+        await connection.execute("SELECT pulse.submit_many($1::jsonb)", json.dumps(many))
+    else:
+        await (store.submit_again if way == "again" else store.submit)(jobs)
+    found = sorted(claims or await claim(store, seconds=1e9), key=lambda one: one.due_at)
+    assert [one.traceparent for one in found] == [TRACE, None, OTHER]
 
 
 async def test_what_was_written_past_the_functions(store: Store, connection: Sql) -> None:

@@ -10,7 +10,7 @@ import pytest
 from pulse.protocol import HandlerInfo
 from pulse.store.rows import Ended, Ending, EndingKind
 from pulse.store.store import Store
-from tests.support.store.helpers import NOW, TOPIC, WORKER, Sql, at, changes, fence, forge, history, read
+from tests.support.store.helpers import NOW, TOPIC, WORKER, Sql, at, changes, fence, forge, history, read, remember
 
 CHARGED: Final = (
     EndingKind.ERROR,
@@ -155,8 +155,7 @@ async def test_last_progress(store: Store, connection: Sql) -> None:
 
 async def test_history_is_never_rewritten(store: Store, connection: Sql) -> None:
     identity = await forge(connection, "RUNNING")
-    insert = "INSERT INTO pulse.attempts (job_id, attempt, outcome) VALUES ($1, 1, 'expired')"
-    await connection.execute(insert, identity.hex())
+    await remember(connection, identity, "expired")
     assert len(await store.end([_ending(identity, EndingKind.ERROR, error="why")])) == 1
     assert [row["outcome"] for row in await history(connection, identity)] == ["expired"]
 

@@ -108,7 +108,6 @@ async def test_links_that_are_wrong_lock_nobody_out() -> None:
 
 
 async def test_a_new_login_ends_the_session_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who logs in has a new cookie, and the one before, whosever it was, is worth nothing."""
     monkeypatch.setattr("pulse.ui.guard.time.time", lambda: 2_000_000_001.0)
     at = browser()
     at.enter("eve")
@@ -264,7 +263,6 @@ async def test_the_socket_of_the_next_one_stays(tmp_path: Path) -> None:
 
 
 async def test_what_a_user_may_do_and_see() -> None:
-    """By the roles behind the password: a viewer changes nothing, and sees no contents of jobs."""
     users = parse_users(f"ann:{RIGHT},vic:{RIGHT}:viewer")
     at = browser(of=None)
     at.site.logins = Logins(users)

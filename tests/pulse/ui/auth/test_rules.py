@@ -97,7 +97,6 @@ class TestAddresses:
             parse_listen(text)
 
     def test_unix_socket(self, tmp_path: Path) -> None:
-        """For its owner only; a dead one is replaced, a living one and a file are not."""
         address = parse_listen(f"unix:{tmp_path}/s")
         first, _ = bind(address)
         assert stat.S_IMODE((tmp_path / "s").stat().st_mode) == 0o600
@@ -146,7 +145,6 @@ class TestCredentials:
         assert "short" not in refusal.value.message
 
     def test_guessing_gets_slower(self) -> None:
-        """Half a second, doubling, half a minute at most; for that source alone, until it is right or quiet."""
         throttle = Throttle(most_sources=2)
         waits = []
         for _ in range(9):

@@ -46,7 +46,6 @@ async def test_ten_thousand_topics() -> None:
 
 
 async def test_dead_letters_take_no_longer_than_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where answers are short or slow they are grouped as far as there was time; a number that is none is no error."""
     monkeypatch.setattr("pulse.ui.pages.common.ANSWER_S", 0.05)
     asked: list[Mapping[str, Any]] = []
 

@@ -136,7 +136,6 @@ class TestScheduleForm:
     GIVEN = {"name": "n", "kind": "cron", "cron": "0 0 * * *", "timezone": "UTC", "args": "{}", "every": "7"}  # noqa: RUF012
 
     def test_new(self) -> None:
-        """Only the kind that is chosen is said; of a change what differs; emptied fields are unset."""
         assert body_of(self.GIVEN) == {"name": "n", "cron": "0 0 * * *", "timezone": "UTC", "args": "{}"}
         every = {**self.GIVEN, "kind": "every"}
         assert body_of(every, self.GIVEN) == {"every": 7.0}
@@ -206,7 +205,6 @@ class TestCharts:
 
 
 def test_what_is_wrong_is_told_of_topics_and_workers() -> None:
-    """A pause that holds jobs back, a topic that nobody serves, a silent worker; no more than that."""
     pause = answers.PauseInfo(reason="fire", paused_at=1_900_000_000.0, paused_by="uid 0 (root)")
     gate = answers.Gate(topics={"a": pause})
     status = answers.StatusAnswer(workers=[answers.Worker(name="w", pid=7, silent=True)], gate=gate)
@@ -240,7 +238,6 @@ def test_what_is_wrong_says_what_to_do_and_where_more_stands() -> None:
 
 
 def test_dead_letters_are_grouped() -> None:
-    """By topic, handler and error without its numbers; the largest group first."""
     jobs = [job(topic="t", name="n", last_error=f"no {number}", completed_at=float(-number)) for number in range(3)]
     groups = group([job(topic="u", name="n", last_error="no 1"), *jobs])
     assert [(one.topic, one.number) for one in groups] == [("t", 3), ("u", 1)]
@@ -282,7 +279,6 @@ async def _first(poller: Poller) -> SystemSnapshot:
 
 @pytest.mark.anyio
 async def test_fifty_tabs_ask_as_much_as_one() -> None:
-    """All of them are told by one round of questions; without anybody there is none."""
     questions = Counting()
     poller = Poller(questions)
     running = asyncio.ensure_future(poller.run())

@@ -47,7 +47,6 @@ def test_plain_handlers_that_stall_are_asked() -> None:
 
 @both_backends
 def test_the_stack_of_a_timeout_shows_what_it_waits_for(backend: str, tmp_path: Path) -> None:
-    """From the handler to the last call that it waits in, through coroutines and async generators; then all threads."""
     with at_work("--backend", backend) as (child, _):
         child.assign([job("wait-deeply", args(gate=tmp_path / "gate"), timeout_s=0.2)])
         (result,) = child.take_results(1)

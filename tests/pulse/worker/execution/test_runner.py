@@ -115,8 +115,6 @@ async def test_who_waits_holds_up_nobody() -> None:
 
 
 async def test_each_has_a_context_of_its_own() -> None:
-    """What one sets is seen by itself, also after it has waited, and by nobody after it."""
-
     async def sets() -> int:
         seen = NUMBER.get()
         NUMBER.set(seen + 1)
@@ -134,8 +132,6 @@ async def test_each_has_a_context_of_its_own() -> None:
 
 
 async def test_who_cancels_itself_cancels_nobody_else() -> None:
-    """A cancellation that its own handler does not wait for is gone with it."""
-
     async def cancels() -> str:
         task = asyncio.current_task()
         assert task is not None
@@ -185,8 +181,6 @@ async def test_one_that_only_gives_others_their_turn_is_interrupted() -> None:
 
 
 async def test_limits_of_its_own_hold() -> None:
-    """A timeout that a handler sets around its waiting strikes it, though it began as one of many."""
-
     async def handler() -> str:
         try:
             async with asyncio.timeout(0.001):

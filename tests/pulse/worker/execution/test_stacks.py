@@ -320,7 +320,6 @@ def test_a_closed_file_is_left_alone() -> None:
 
 
 def test_who_blocks_a_signal() -> None:
-    """Pending signals and threads that block them are seen from outside, each thread for itself."""
     number, own, pid = signal.SIGRTMIN + 3, threading.get_native_id(), os.getpid()
     assert not processes.is_blocking(pid, own, number)
     signal.pthread_sigmask(signal.SIG_BLOCK, {number})

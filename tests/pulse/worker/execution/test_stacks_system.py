@@ -53,19 +53,6 @@ def test_the_parent_tells_where_a_child_is(name: str, backend: str, tmp_path: Pa
             assert stack.splitlines()[-1].endswith("in _run_module_as_main"), "it is not complete"
 
 
-def test_the_stack_of_many_threads_is_complete(tmp_path: Path) -> None:
-    """A dump that takes its time is waited for, to its last line; it is cut at 64 KiB."""
-    started, gate = tmp_path / "started", tmp_path / "gate"
-    with FakeServer() as server, worker(server):
-        parent, child = server.wait_parent(), server.wait_child()
-        child.assign([job("crowd-of-threads", args(count=70, started=started, gate=gate))])
-        until(started.exists, "the threads")
-        stack = where(parent, child.session)
-        assert stack.count("in wait_in_thread\n") == 70
-        assert stack.splitlines()[-1].endswith("in _run_module_as_main")
-        gate.touch()
-
-
 def test_who_cannot_be_seen(tmp_path: Path) -> None:
     """Nil for a session that is nobody's and for a stopped process, at once; which is not harmed by the question."""
     with FakeServer() as server, worker(server) as pool:

@@ -10,24 +10,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-import psutil
 import pytest
 
 from tests.pulse.worker.isolation.test_run_system import APP, all_kinds, both_backends, run, zygote_of
 from tests.support.servers.fake_server import job, pair
 from tests.support.systems.worker_kit import args, at_work
-from tests.support.waiting import until
+from tests.support.waiting import is_alive, until
 
 pytestmark = [pytest.mark.process, pytest.mark.timed]
 
 QUICK: Final = {"PULSE_OBEY_S": "0.5"}
-
-
-def gone(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
 
 
 def pid_in(path: Path) -> int:
@@ -45,7 +37,6 @@ DEATHS: Final[list[tuple[str, dict[str, int], str, int, list[str]]]] = [
 
 
 def test_one_that_dies_is_a_crash() -> None:
-    """Signal or exit code is told, and where it was, as far as it could write that down; no other job notices."""
     with at_work(app=APP) as (child, pool):
         (host,) = pool.children()
         for name, given, text, code, calls in DEATHS:
@@ -152,7 +143,7 @@ def test_stop_canceled(backend: str, tmp_path: Path) -> None:
         assert "stack" not in results[waiting[0]][2]
         assert results[asked[0]][:2] == ["ok", '"asked to end, lease lost: True"']
         assert results[asked[0]][2]["stopped"] == "lost"
-        assert all(map(gone, pids)), "a result was told before the process had ended"
+        assert not any(map(is_alive, pids)), "a result was told before the process had ended"
 
 
 @all_kinds
@@ -182,7 +173,6 @@ def test_a_timeout_counts_from_the_call(kind: str, backend: str, tmp_path: Path)
 def test_one_that_does_not_obey_is_killed(
     name: str, limits: dict[str, Any], outcome: str, text: str | None, stopped: str, tmp_path: Path
 ) -> None:
-    """Its process alone dies, and then it ends as what had stopped it; the stack shows what it did instead."""
     with at_work(env=QUICK, app=APP) as (child, pool):
         neighbour = job("wait", args(gate=tmp_path / "gate", started=tmp_path / "neighbour"))
         one = job(name, args(started=tmp_path / "started"), **limits)
@@ -198,7 +188,7 @@ def test_one_that_does_not_obey_is_killed(
         assert result[4]["stopped"] == stopped
         assert ("stack" in result[4]) == (stopped == "timeout")
         assert stopped != "timeout" or f"in {name.replace('-', '_')}" in result[4]["stack"]
-        assert gone(pid)
+        assert not is_alive(pid)
         assert '"event": "cell_killed"' in pool.stderr
         (tmp_path / "gate").touch()
         assert child.take_results(1)[0][:4] == [*pair(neighbour), "ok", '"through"']
@@ -216,7 +206,6 @@ def test_a_silent_one_is_stopped(name: str, backend: str) -> None:
 
 
 def test_drain_gives_back_what_does_not_finish(tmp_path: Path) -> None:
-    """After PULSE_DRAIN_S isolated handlers are interrupted, the deaf are killed, and then all are given back."""
     with at_work(env={"PULSE_DRAIN_S": "0.3"}, app=APP) as (child, pool):
         waiting = job("wait", args(gate=tmp_path / "gate", started=tmp_path / "started"))
         deaf = job("deaf", args(started=tmp_path / "started-deaf"))
@@ -230,8 +219,8 @@ def test_drain_gives_back_what_does_not_finish(tmp_path: Path) -> None:
             assert results[one[0]][2]["stopped"] == "drain"
         assert pool.wait() == 0
         assert "worker_left_behind" not in pool.stderr
-        assert all(map(gone, pids))
-        until(lambda: gone(zygote.pid), "the end of the zygote")
+        assert not any(map(is_alive, pids))
+        until(lambda: not is_alive(zygote.pid), "the end of the zygote")
 
 
 @pytest.mark.parametrize("victim", ["handler process", "pool parent"])
@@ -242,7 +231,7 @@ def test_cells_die_with_their_worker(victim: str, tmp_path: Path) -> None:
         zygote = zygote_of(pool)
         (host,) = pool.children()
         os.kill(host.pid if victim == "handler process" else pool.process.pid, signal.SIGKILL)
-        until(lambda: gone(host.pid) and gone(zygote.pid) and gone(pid), "the end of zygote and cell")
+        until(lambda: not any(map(is_alive, (host.pid, zygote.pid, pid))), "the end of zygote and cell")
 
 
 def test_a_zygote_that_dies_is_replaced(tmp_path: Path) -> None:
@@ -253,7 +242,7 @@ def test_a_zygote_that_dies_is_replaced(tmp_path: Path) -> None:
         pids = [pid_in(tmp_path / f"started-{n}") for n in range(2)]
         zygote_of(pool).kill()
         assert sorted(child.take_results(2)) == sorted([*pair(one), "release", None, {}][:4] for one in jobs)
-        assert all(map(gone, pids))
+        assert not any(map(is_alive, pids))
         assert run(child, job("who"))[0] == "ok"
         assert '"event": "zygote_died"' in pool.stderr
 
@@ -266,7 +255,6 @@ def test_a_zygote_that_dies_is_replaced(tmp_path: Path) -> None:
     ],
 )
 def test_an_app_that_cannot_be_loaded_once_more(source: str, reason: str, tmp_path: Path) -> None:
-    """Isolated jobs fail, with the reason; all others run, and the next isolated one is tried anew."""
     (tmp_path / "picky.py").write_text(
         "import sys, pulse\n"
         "app = pulse.App()\n"
@@ -285,7 +273,6 @@ def test_an_app_that_cannot_be_loaded_once_more(source: str, reason: str, tmp_pa
 
 @pytest.mark.parametrize("end", ["return", "die", "cancel"])
 def test_what_it_started_ends_with_it(end: str, tmp_path: Path) -> None:
-    """Processes that an isolated job left behind, in sessions of their own too, are dead before its result is told."""
     with at_work(env=QUICK, app=APP) as (child, _):
         one = job("spawn", args(started=tmp_path / "started", end=end))
         child.assign([one])
@@ -295,7 +282,7 @@ def test_what_it_started_ends_with_it(end: str, tmp_path: Path) -> None:
             child.send("stop", None, {"jobs": [[*pair(one), "canceled"]]})
         (result,) = child.take_results(1)
         assert result[2] == {"return": "ok", "die": "crash", "cancel": "release"}[end]
-        assert gone(int(started.read_text()))
+        assert not is_alive(int(started.read_text()))
 
 
 def test_one_that_meddles_with_its_descriptors() -> None:

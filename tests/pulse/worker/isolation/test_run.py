@@ -310,7 +310,6 @@ async def test_one_that_obeys() -> None:
 
 
 async def test_a_lost_lease_is_told_once() -> None:
-    """When it changes, either way, and not before the handler is called."""
     async with play() as it:
         await it.heard(CellJob)
         it.office.lost = True

@@ -43,7 +43,8 @@ def zygote_of(pool: WorkerProcess) -> psutil.Process:
 def test_each_job_has_a_process_of_its_own(kind: str, backend: str) -> None:
     with at_work("--backend", backend, app=APP) as (child, pool):
         here = json.loads(run(child, job("here"))[1])
-        found = [json.loads(run(child, job(f"who{kind}", args(n=n)))[1]) for n in range(3)]
+        results = [run(child, job(f"who{kind}", args(n=n))) for n in range(3)]
+        found = [json.loads(result) for _, result, _ in results]
         assert [one["given"] for one in found] == [{"n": n} for n in range(3)]
         assert len({here["pid"], *(one["pid"] for one in found)}) == 4
         zygote = zygote_of(pool)
@@ -57,19 +58,13 @@ def test_each_job_has_a_process_of_its_own(kind: str, backend: str) -> None:
             assert not kind or len(one["sockets"]) == 1, "it has more than its own channel"
             assert one["inherited"] == [], "what its handler starts would hold its descriptors"
             assert one["oom_score"] == min(1000, here["oom_score"] + 200)
-        until(lambda: zygote.children() == [], "the end of all cells")
-
-
-@all_kinds
-def test_what_it_used_is_told(kind: str, backend: str) -> None:
-    with at_work("--backend", backend, app=APP) as (child, _):
-        _, _, used = run(child, job(f"who{kind}"))
-        assert set(used) == {"cpu_s", "peak_rss_bytes"}
-        assert 0 < used["cpu_s"] < 10
-        assert 2**22 < used["peak_rss_bytes"] < 2**30
+        for _, _, used in results:
+            assert used.keys() == {"cpu_s", "peak_rss_bytes"}
+            assert 0 < used["cpu_s"] < 10
+            assert 2**22 < used["peak_rss_bytes"] < 2**30
         assert len(run(child, job("here"))) == 2
-        failed = run(child, job(f"exit{kind}"))
-        assert failed[2]["cpu_s"] > 0
+        assert run(child, job(f"exit{kind}"))[2]["cpu_s"] > 0
+        until(lambda: zygote.children() == [], "the end of all cells")
 
 
 @both_backends
@@ -90,8 +85,10 @@ def test_a_lease_that_passes_unanswered(kind: str) -> None:
 
 
 def test_the_server_may_isolate_any_job() -> None:
-    with at_work(app=APP) as (child, _):
+    with at_work(app=APP) as (child, pool):
         here = json.loads(run(child, job("here-plain"))[1])
+        (host,) = pool.children()
+        assert host.children() == [], "there is a zygote before anything is isolated"
         for name in ("here", "here-plain"):
             apart = json.loads(run(child, job(name, extra={"isolate": True}))[1])
             assert apart["group"] == apart["pid"] != here["pid"]
@@ -102,7 +99,6 @@ def test_the_server_may_isolate_any_job() -> None:
 
 
 def test_an_isolated_job_takes_one_place(tmp_path: Path) -> None:
-    """Isolated jobs and others together are never more than the concurrency, in the order in which they came."""
     gates = [tmp_path / f"gate-{n}" for n in range(3)]
     starts = [tmp_path / f"started-{n}" for n in range(3)]
     jobs = [job("wait", args(gate=gate, started=started)) for gate, started in zip(gates, starts, strict=True)]
@@ -211,13 +207,6 @@ def test_an_app_that_ignores_its_children() -> None:
             child = server.wait_child()
             for _ in range(2):
                 assert run(child, job("apart"))[:2] == ["crash", ["worker process died: exit code 5", 5]]
-
-
-def test_no_zygote_without_isolated_jobs() -> None:
-    with at_work(app=APP) as (child, pool):
-        run(child, job("here"))
-        (host,) = pool.children()
-        assert host.children() == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

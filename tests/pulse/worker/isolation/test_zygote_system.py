@@ -9,11 +9,11 @@ from typing import Any, Final
 import psutil
 import pytest
 
-from tests.pulse.worker.isolation.test_ending_system import gone, pid_in
+from tests.pulse.worker.isolation.test_ending_system import pid_in
 from tests.pulse.worker.isolation.test_run_system import APP, run, zygote_of
 from tests.support.servers.fake_server import Peer, job, pair
 from tests.support.systems.worker_kit import WorkerProcess, args, at_work
-from tests.support.waiting import until
+from tests.support.waiting import is_alive, until
 
 pytestmark = [pytest.mark.process, pytest.mark.timed]
 
@@ -49,13 +49,12 @@ def test_what_cells_had_started_ends_with_their_zygote(tmp_path: Path) -> None:
         zygote_of(pool).kill()
         (result,) = child.take_results(1)
         assert result[2] == "crash"
-        assert gone(left.pid)
-        assert gone(fork.pid)
+        assert not is_alive(left.pid)
+        assert not is_alive(fork.pid)
         assert pool.children() == [host]
 
 
 def test_one_that_kills_its_group(tmp_path: Path) -> None:
-    """It kills itself, as on its own: neither the handler process nor any other job notices."""
     with at_work(app=APP) as (child, pool):
         (host,) = pool.children()
         gate = tmp_path / "gate"

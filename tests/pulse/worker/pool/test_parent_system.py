@@ -12,8 +12,8 @@ import pytest
 
 from pulse.worker.execution.wakeup import SAME_SIGNAL_S, SIGNALED
 from tests.support.servers.fake_server import FakeServer, job
-from tests.support.systems.worker_kit import at_work, worker
-from tests.support.waiting import until
+from tests.support.systems.worker_kit import at_work, hold, worker
+from tests.support.waiting import is_alive, until
 
 pytestmark = [pytest.mark.process, pytest.mark.timed]
 
@@ -43,10 +43,10 @@ def test_what_a_handler_started_ends_with_its_process(tmp_path: Path) -> None:
     )
     with at_work(app="spawning:app", cwd=tmp_path) as (child, pool):
         child.assign([job("spawn")])
-        grandchild = psutil.Process(int(child.take_results(1)[0][3]))
-        assert grandchild.is_running()
+        grandchild = int(child.take_results(1)[0][3])
+        assert is_alive(grandchild)
         pool.children()[0].kill()
-        until(lambda: not grandchild.is_running() or grandchild.status() == psutil.STATUS_ZOMBIE, "its end")
+        until(lambda: not is_alive(grandchild), "its end")
 
 
 def test_a_handler_that_writes_into_the_notes(tmp_path: Path) -> None:
@@ -78,11 +78,8 @@ def test_a_handler_that_writes_into_the_notes(tmp_path: Path) -> None:
 
 def test_a_second_signal_at_the_same_moment(tmp_path: Path) -> None:
     """A service manager signals all processes, and the supervisor passes it on to its pool: that is one wish."""
-    gate = tmp_path / "gate"
     with at_work() as (child, pool):
-        one = job("wait", json.dumps({"gate": str(gate)}))
-        child.assign([one])
-        child.take("started")
+        _, gate = hold(child, tmp_path)
         for number in (signal.SIGTERM, signal.SIGINT):  # two of the same might come as one
             pool.process.send_signal(number)
         child.take("capacity")
@@ -92,10 +89,8 @@ def test_a_second_signal_at_the_same_moment(tmp_path: Path) -> None:
 
 
 def test_a_second_signal_later(tmp_path: Path) -> None:
-    gate = tmp_path / "gate"
     with at_work() as (child, pool):
-        child.assign([job("wait", json.dumps({"gate": str(gate)}))])
-        child.take("started")
+        hold(child, tmp_path)
         (process,) = pool.children()
         pool.terminate()
         child.take("capacity")
@@ -142,8 +137,7 @@ def test_children_die_with_their_parent() -> None:
         assert len(children) == 2
         pool.process.send_signal(signal.SIGKILL)
         pool.wait()
-        for child in children:
-            until(lambda one=child: not one.is_running() or one.status() == psutil.STATUS_ZOMBIE, "its end")  # type: ignore[misc]
+        until(lambda: not any(is_alive(child.pid) for child in children), "their end")
 
 
 def test_settings_of_the_environment() -> None:

@@ -26,8 +26,6 @@ class Log:
 
 
 async def test_a_spare_that_cannot_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is told once, no other one is tried, and no descriptor is left; whoever needs a process hears why not."""
-
     def popen(*_: object, **__: object) -> NoReturn:
         raise BlockingIOError("no more processes")
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.servers.fake_server import FakeServer, Peer, job
 from tests.support.systems.worker_kit import ROOT, WorkerProcess, worker
-from tests.support.waiting import until
+from tests.support.waiting import is_alive, until
 
 pytestmark = [pytest.mark.process, pytest.mark.timed, pytest.mark.rest]
 
@@ -59,13 +59,6 @@ def spare_of(pool: WorkerProcess, *serving: Peer, place: Path | None = None) -> 
 
 def kill(peer: Peer) -> None:
     psutil.Process(peer.pid).kill()
-
-
-def is_dead(process: psutil.Process) -> bool:
-    try:
-        return process.status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
 
 
 def test_a_killed_process_is_replaced_by_the_spare(place: Path) -> None:
@@ -124,7 +117,6 @@ def test_spares_wait_until_all_are_connected(place: Path) -> None:
 
 
 def test_a_spare_that_dies_is_not_missed(place: Path) -> None:
-    """It is told once and replaced by nobody; the next death is answered by a fresh process, and then one waits."""
     with FakeServer() as server, pool_of(server, cwd=place) as pool:
         first = server.wait_child()
         spare = spare_of(pool, first, place=place)
@@ -156,7 +148,6 @@ def test_all_die_at_once(place: Path) -> None:
 
 
 def test_an_app_that_cannot_be_loaded_any_more(place: Path) -> None:
-    """A spare that finds it broken ends, says why in one line, and does no harm; a process that is needed then does."""
     with FakeServer() as server, pool_of(server, cwd=place) as pool:
         first = server.wait_child()
         spare_of(pool, first, place=place)
@@ -214,7 +205,7 @@ def test_a_spare_dies_with_its_parent(place: Path) -> None:
         until((place / f"loaded-{spares[0].pid}").exists, "one that is ready")
         pool.process.kill()
         pool.wait()
-        until(lambda: all(map(is_dead, spares)), "their end")
+        until(lambda: not any(is_alive(spare.pid) for spare in spares), "their end")
 
 
 @pytest.mark.parametrize(("backend", "number"), [("asyncio", signal.SIGTERM), ("trio", signal.SIGINT)])

@@ -29,7 +29,6 @@ def beats_for(parent: Peer, session: bytes) -> list[Heard]:
 
 
 def test_a_heartbeat_lists_all_that_is_held(tmp_path: Path) -> None:
-    """Queued and running attempts are listed, until their results were taken; frames of them are counted."""
     gate = tmp_path / "gate"
     with FakeServer(heartbeat_s=0.2, lease_s=0.6, silent_on=["report"]) as server, worker(server, "--concurrency", "1"):
         child = server.wait_child()
@@ -108,7 +107,6 @@ def test_an_attempt_that_a_beat_calls_lost_is_cancelled(tmp_path: Path) -> None:
 
 
 def test_a_lease_that_passes_unanswered(tmp_path: Path) -> None:
-    """When no heartbeat was answered for a lease, handlers see it and go on; an answer clears it."""
     with FakeServer(heartbeat_s=0.2, lease_s=0.6, silent_on=["heartbeat"]) as server, worker(server):
         child = server.wait_child()
         child.assign([job("watch-lease", lease_s=0.6)])

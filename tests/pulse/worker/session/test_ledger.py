@@ -55,6 +55,11 @@ def desk(concurrency: int = 2) -> Ledger:
     return Ledger(app.handlers, concurrency)
 
 
+def running_of(one: Ledger, *jobs: Assignment) -> list[Attempt]:
+    one.assign(jobs or [job()], 0.0)
+    return one.take_startable()
+
+
 def reported(one: Ledger, number: int = 1) -> list[tuple[bytes, int, str]]:
     """The results of the next report, without details."""
     return [result[:3] for result in one.take_report(number, ROOM)]
@@ -63,8 +68,7 @@ def reported(one: Ledger, number: int = 1) -> list[tuple[bytes, int, str]]:
 def test_from_assignment_to_reported() -> None:
     one = desk(2)
     jobs = [job() for _ in range(3)]
-    one.assign(jobs, 0.0)
-    first, second = one.take_startable()
+    first, second = running_of(one, *jobs)
     assert [first.job, second.job] == jobs[:2]
     assert one.take_startable() == []
     one.ended(first, Outcome("ok", None))
@@ -78,7 +82,6 @@ def test_from_assignment_to_reported() -> None:
 
 
 def test_an_assignment_that_came_twice_is_held_and_started_once() -> None:
-    """Another attempt of the job is another one."""
     one, same = desk(3), job()
     assert len(running_of(one, same, same)) == 1
     one.assign([same], 0.0)
@@ -119,8 +122,7 @@ def test_stopping() -> None:
     """Queued: given back at once. Running: to be interrupted, once. Ended or unknown: nothing."""
     one = desk(1)
     running, queued = job(), job()
-    one.assign([running, queued], 0.0)
-    (attempt,) = one.take_startable()
+    (attempt,) = running_of(one, running, queued)
     assert one.stop((queued.id, 1), "canceled") is None
     assert reported(one) == [(queued.id, 1, "release")]
     assert one.stop((running.id, 1), "timeout") is attempt
@@ -136,8 +138,7 @@ def test_stopping() -> None:
 def test_recall_takes_only_what_waits() -> None:
     one = desk(1)
     running, queued = job(), job()
-    one.assign([running, queued], 0.0)
-    (attempt,) = one.take_startable()
+    (attempt,) = running_of(one, running, queued)
     one.recall((running.id, 1))
     one.recall((queued.id, 1))
     assert attempt.stopped is None
@@ -145,22 +146,25 @@ def test_recall_takes_only_what_waits() -> None:
 
 
 def test_draining() -> None:
+    """What waits is given back, for cells too, and what still comes; what runs goes on."""
     one = desk(1)
-    running, recalled, queued, late = (job() for _ in range(4))
-    (attempt,) = running_of(one, running, recalled, queued)
+    running, recalled, queued, apart, late = job(), job(), job(), job("apart"), job()
+    (attempt,) = running_of(one, running, recalled, queued, apart)
     one.recall((recalled.id, 1))
     one.drain()
     one.assign([late], 0.0)
-    assert reported(one) == [(each.id, 1, "release") for each in (recalled, queued, late)]
+    assert reported(one) == [(each.id, 1, "release") for each in (recalled, apart, queued, late)]
     assert one.started() == [attempt]
+    assert not one.waits_for_cells()
+    one.ended(attempt, RELEASED)
+    one.cells_ready()
+    assert one.take_startable() == []
 
 
 def test_results_under_way_come_back_in_order() -> None:
-    """After a lost connection everything unanswered is sent again, oldest first, and nothing twice."""
     one = desk(4)
     jobs = [job() for _ in range(4)]
-    one.assign(jobs, 0.0)
-    attempts = one.take_startable()
+    attempts = running_of(one, *jobs)
     one.ended(attempts[0], RELEASED)
     assert len(reported(one, 1)) == 1
     one.ended(attempts[1], RELEASED)
@@ -176,8 +180,7 @@ def test_a_refused_report() -> None:
     """Refused for now: sent again. Refused for good: each alone; refused alone: let go."""
     one = desk(3)
     jobs = [job() for _ in range(3)]
-    one.assign(jobs, 0.0)
-    for attempt in one.take_startable():
+    for attempt in running_of(one, *jobs):
         one.ended(attempt, RELEASED)
     assert len(reported(one, 1)) == 3
     assert one.refused(1, passing=True) == []
@@ -191,7 +194,6 @@ def test_a_refused_report() -> None:
 
 
 def test_reports_fit_into_frames() -> None:
-    """Results are spread over reports by size; one that fits into none becomes an error."""
     one = desk(4)
     one.assign([job() for _ in range(4)], 0.0)
     for attempt, text in zip(one.take_startable(), ["x" * 500, "x" * 500, "ä" * 600, "x" * 2000], strict=True):
@@ -227,11 +229,6 @@ def test_a_heartbeat_is_bounded() -> None:
     assert not sheet.complete
     sheet.answered()
     assert sum(text is not None for _, _, text in one.beat_sheet(0.0).jobs) > 0
-
-
-def running_of(one: Ledger, *jobs: Assignment) -> list[Attempt]:
-    one.assign(jobs or [job()], 0.0)
-    return one.take_startable()
 
 
 def test_the_newest_checkpoint_is_sent_once() -> None:
@@ -328,8 +325,7 @@ def test_isolated_ones_wait_again_when_no_cells_can_be_made() -> None:
     one = desk(1)
     one.cells_ready()
     first, second, other = job("apart"), job("apart"), job()
-    one.assign([first, second, other], 0.0)
-    (running,) = one.take_startable()
+    (running,) = running_of(one, first, second, other)
     one.cells_gone()
     one.ended_apart(running, RELEASED, {})
     assert [attempt.job for attempt in one.take_startable()] == [other]
@@ -351,23 +347,11 @@ def test_isolated_ones_fail_when_cells_can_never_be_made() -> None:
     assert one.take_report(2, ROOM) == [(waiting.id, 1, "error", "no process could be started for it: no such module")]
 
 
-def test_draining_gives_back_what_waits_for_cells() -> None:
-    one = desk()
-    waiting, queued = job("apart"), job()
-    one.assign([waiting, queued], 0.0)
-    one.drain()
-    assert reported(one) == [(waiting.id, 1, "release"), (queued.id, 1, "release")]
-    assert not one.waits_for_cells()
-    one.cells_ready()
-    assert one.take_startable() == []
-
-
 def test_what_an_isolated_one_used_goes_with_its_result() -> None:
     one = desk()
     one.cells_ready()
     told = job("apart")
-    one.assign([told], 0.0)
-    (attempt,) = one.take_startable()
+    (attempt,) = running_of(one, told)
     one.stop((told.id, 1), "timeout")
     attempt.stack = "there"
     one.ended_apart(attempt, Outcome("error", "late"), {"cpu_s": 1.5})
@@ -532,8 +516,7 @@ def test_what_waits_behind_long_ones_goes_back() -> None:
     """Only while every slot is taken; what has a result, or none yet because it runs, is not touched."""
     one = desk(2)
     jobs = [job() for _ in range(5)]
-    one.assign(jobs, 0.0)
-    running = one.take_startable()
+    running = running_of(one, *jobs)
     recalled = jobs[2]
     one.recall((recalled.id, recalled.attempt))
     assert one.give_back_waiting()
