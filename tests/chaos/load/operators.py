@@ -90,8 +90,9 @@ class Planner(Operator):
             )
         )
         overlap = rng.choice(("allow", "skip", "queue", "cancel"))
-        # With jobs that may still run when the next occurrence is due.
-        self.client.schedules_create("long", {"seconds": rng.uniform(0.0, 2.5)}, id=schedule, overlap=overlap, **when)
+        # Where none can pile up, jobs may still run when the next occurrence is due.
+        lasts_s = rng.uniform(0.0, 2.5) if overlap in {"skip", "cancel"} else 0.0
+        self.client.schedules_create("long", {"seconds": lasts_s}, id=schedule, overlap=overlap, **when)
         self._made.append(schedule)
 
 
