@@ -473,10 +473,9 @@ class TestNobodyAnswers:
         assert supervisor.bodies("drain") == [{"all": True}, {"all": False}]
 
 
-class TestPlaces:
-    def test_the_config_file_names_the_directory(self, server: FakeDispatcher, tmp_path: Path) -> None:
-        config = tmp_path / "pulse.toml"
-        config.write_text(f'runtime_dir = "{server.directory}"\n')
-        assert run(["ctl", "workers"], environment(), cwd=tmp_path).code == 0
-        assert run(["ctl", "workers"], environment(PULSE_CONFIG=str(config))).code == 0
-        assert run(["ctl", "status"], environment(PULSE_CONFIG=str(config))).code == 0
+def test_the_config_file_names_the_directory(server: FakeDispatcher, tmp_path: Path) -> None:
+    config = tmp_path / "pulse.toml"
+    config.write_text(f'runtime_dir = "{server.directory}"\n')
+    assert run(["ctl", "workers"], environment(), cwd=tmp_path).code == 0
+    assert run(["ctl", "workers"], environment(PULSE_CONFIG=str(config))).code == 0
+    assert run(["ctl", "status"], environment(PULSE_CONFIG=str(config))).code == 0
