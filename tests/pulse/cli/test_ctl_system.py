@@ -431,7 +431,7 @@ class TestNobodyAnswers:
     @pytest.mark.parametrize("frozen", [True, False])
     @pytest.mark.parametrize("silent", ["dispatcher", "supervisor"])
     def test_status_without_one_of_them(self, directory: Path, silent: str, frozen: bool) -> None:
-        """What the other one answers is told, within 2 s."""
+        """The command shows the answer of the other one, within 2 s."""
         scripts = {"dispatcher": answers.dispatcher(), "supervisor": answers.supervisor(), silent: {}}
         supervisor, dispatcher = (
             FakeDispatcher(directory, scripts[who], name=name, frozen=frozen and silent == who)
