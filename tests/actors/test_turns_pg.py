@@ -300,21 +300,6 @@ async def test_priming_refuses_while_the_database_is_away(make: type[Pause], now
     away.close()
 
 
-class Failing:
-    def __init__(self, error: Exception) -> None:
-        self._error = error
-
-    async def prime(self, *, boot: bool) -> None:
-        """Nothing is needed."""
-
-    async def turn(self, turn: Turn) -> TurnResult:
-        del turn
-        return TurnResult(60.0)
-
-    async def status(self) -> dict[str, object]:
-        raise self._error
-
-
 @pytest.mark.parametrize("error", [UnavailableError("away"), ConfigError("refused")], ids=["away", "refused"])
 async def test_a_status_that_fails_ends_nobody(store: Store, error: Exception) -> None:
     """Whatever the database says to a question for status is told in the answer, and the actor goes on listening."""
@@ -322,7 +307,7 @@ async def test_a_status_that_fails_ends_nobody(store: Store, error: Exception) -
     async with await SocketStream.from_socket(here) as near, await SocketStream.from_socket(there) as far:
         runtime, supervisor = Runtime("failing", Bus(near), Settings(), store, boot=True), Bus(far)
         frames = supervisor.frames()
-        await runtime.prime(Failing(error))
+        await runtime.prime(AsyncMock(status=AsyncMock(side_effect=error)))
         assert (await anext(frames)).kind == "ready"
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(runtime.listen, tasks.cancel_scope)
