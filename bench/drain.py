@@ -44,7 +44,7 @@ ONE_INSERT: Final = """
 @dataclass(frozen=True, slots=True)
 class Work:
     """
-    What is to be drained.
+    The jobs to drain.
 
     Attributes:
         before: SQL before the jobs are submitted.

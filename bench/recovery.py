@@ -178,7 +178,7 @@ def check_busy(on: Scene) -> None:
     Whether all seats had work until now.
 
     Raises:
-        BenchError: They had not: the throughput of the last seconds was that of the load.
+        BenchError: They had not: the throughput of the last seconds was the load's.
     """
     if on.value(WAITING) <= SEATS:
         raise BenchError("the innocents came to their end before the measurement did")

@@ -1,7 +1,7 @@
 """
 pulse: a job queue on PostgreSQL for Python.
 
-What users import is here, and nothing else is; modules are loaded when the first of their names is asked for, so that
+The public names are here; a module is loaded when the first of its names is used, so that
 ``import pulse`` in a program that only declares handlers stays light.
 
 - app: for authors of handlers: app, handler, context, outcome

@@ -1,9 +1,9 @@
 """
-The settings of pulse: what there is, what is allowed, and where each value comes from.
+The settings of pulse: names, allowed values, and where each value comes from.
 
 An option wins over the environment (``PULSE_*``), the environment over the config file, the file over the default.
 The whole is checked at once, before anything starts: one ``ConfigError`` names every setting that is wrong, its value
-and what is allowed. A variable ``PULSE_*`` that is no setting is left alone: others (PulseAudio) have such names too.
+and what is allowed. Other variables ``PULSE_*`` are ignored: PulseAudio has such names, too.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _SECRET: Final = frozenset({"dsn", "auth_users"})
 _CONCEALED: Final = "***"
 _MAX_SHOWN: Final = 80  # characters of a wrong value in a message
 
-# Each type says in its description what a person may write; 1e9 seconds (31 years) keep every sum of times finite.
+# The description of each type is shown in errors; 1e9 seconds (31 years) keep every sum of times finite.
 _Seconds = Annotated[float, Meta(gt=0, le=1e9, description="a number of seconds above 0 is allowed, at most 1e9")]
 _SecondsOrZero = Annotated[
     float, Meta(ge=0, le=1e9, description="a number of seconds, 0 or more, is allowed, at most 1e9")
@@ -94,7 +94,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """
     Every setting, checked; ``load`` makes one from what the user gave.
 
-    A None means: not set, and the comment says what is done then.
+    None means: not set; the comment gives the effect.
     """
 
     dsn: _Dsn | None = None  # the embedded PostgreSQL
@@ -106,13 +106,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     lease_s: _Seconds = 30.0  # 3 beats: survives 2 lost ones and a slow commit
     heartbeat_s: _Seconds = 10.0  # a third of the lease (of a shorter one, too, when not set); one statement per beat
     sweep_s: _Seconds = 10.0  # a lapsed lease is seen at most this long after it lapsed
-    poll_s: _Seconds = 0.5  # behind every wake-up: what a lost hint costs at most
+    poll_s: _Seconds = 0.5  # finds what a lost hint has missed
     batch: _Count = 500  # claims of 500 reach the database's ceiling; of 100, a third of it
     backoff: _Backoff = "quadratic"  # 1, 4, 9, 16 s: five tries outlast half a minute of trouble elsewhere
     max_attempts: _Count = 5
     max_crashes: _Count = 3  # deaths of the worker that one job may cause; two can be bad luck
     proof_of_death: _Flag = True  # off: leases only, as across hosts
-    obey_s: _Seconds = 5.0  # for a handler to end that was cancelled at its timeout; then its process is killed
+    obey_s: _Seconds = 5.0  # for a cancelled handler to end; then its process is killed
     drain_s: _SecondsOrZero = 30.0  # below the 90 s after which systemd kills
     retention_s: _SecondsOrZero | None = None  # completed and canceled 7 days, dead letters 30 days
     host_id: _HostId | None = None  # the machine id
@@ -123,18 +123,18 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     tls_cert: _FilePath | None = None
     tls_key: _FilePath | None = None
     tls_client_ca: _FilePath | None = None  # clients need no certificate
-    listen_insecure: _Flag = False  # other machines see passwords, or need none, only where that is meant
+    listen_insecure: _Flag = False  # True: allow TCP without TLS, or without logins
     auth_users: str | None = None
     allow_users: _Grants | None = None  # besides the server's own account and root
     allow_groups: _Grants | None = None
-    redact: _Redact | None = None  # who may see args sees all of them
-    app: _AppName | None = None  # no pool of the supervisor's own
+    redact: _Redact | None = None  # nothing is redacted
+    app: _AppName | None = None  # the supervisor starts no pool
     processes: _Processes = 1
     concurrency: _Count = 10  # handlers mostly wait for others
     spares: _Spares = 1  # per pool; most deaths are single, and each costs the memory of an idle process
 
     def __repr__(self) -> str:
-        """The settings that differ from their defaults, without secrets: this ends in logs."""
+        """The settings that differ from their defaults, without secrets, for logs."""
         shown: dict[str, object] = {name: getattr(self, name) for name in self.__struct_fields__}
         shown = {name: _harmless(name, value) for name, value in shown.items() if value != _FIELDS[name].default}
         return f"Settings({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
@@ -145,7 +145,7 @@ _SETTABLE: Final = tuple(name for name in _FIELDS if name != "config")  # that o
 
 
 class _SettingInput(msgspec.Struct, frozen=True):
-    """A value as the user wrote it, what to call it in a message, and where a relative path in it begins."""
+    """A value as the user wrote it, its name in messages, and the base of relative paths."""
 
     value: object
     label: str
@@ -195,7 +195,7 @@ def load(
 
 
 def secrets_in(path: Path) -> list[str]:
-    """The settings in the config file at *path* that nobody else should read."""
+    """The secret settings in the config file at *path*."""
     given, _ = _read_file(path)
     return [name for name, one in given.items() if _harmless(name, one.value) != one.value]
 
@@ -220,7 +220,7 @@ def restore(plain: Mapping[str, object]) -> Settings:
 
 
 def _find_file(env: Mapping[str, str], option: Path | None) -> tuple[Path | None, list[str]]:
-    """The config file to read, None without one; a file that is named must be there."""
+    """The config file to read, None without one; a named file must exist."""
     text = env.get("PULSE_CONFIG", "").strip()
     label, named = ("--config", option) if option is not None else ("PULSE_CONFIG", Path(text) if text else None)
     if named is None:
@@ -289,14 +289,14 @@ def _convert(name: str, given: _SettingInput) -> tuple[object, str | None]:
 
 
 def _harmless(name: str, value: object) -> object:
-    """*value* without what is secret in it; where that is unclear, nothing of it."""
+    """*value* without secrets; if that is unclear, nothing of it."""
     if name == "dsn" and isinstance(value, str):
         return redact_dsn(value)
     return _CONCEALED if name in _SECRET else value
 
 
 def _relations(settings: Settings, given: Mapping[str, _SettingInput], is_sound: set[str]) -> list[str]:
-    """What is wrong between settings that are right each for itself."""
+    """Contradictions between settings that are each valid."""
     problems: list[str] = []
 
     def label(name: str) -> str:
@@ -341,7 +341,7 @@ _CHECKS: Final[Mapping[str, Callable[[Any], bool]]] = {
 
 
 def keeps(retention_s: float | None) -> tuple[float, float]:
-    """How long completed and canceled jobs are kept, and dead letters: those never shorter than by default."""
+    """How long completed and canceled jobs are kept, and dead letters, which never get less than the default."""
     return (KEEP_S, KEEP_DEAD_S) if retention_s is None else (retention_s, max(retention_s, KEEP_DEAD_S))
 
 
@@ -355,7 +355,7 @@ def _shown(value: object) -> str:
 
 
 def _without_none(kind: Any) -> Any:  # noqa: ANN401 -- annotations are objects of no common type
-    """X of ``X | None``, else *kind* itself: no source has a word for None."""
+    """X of ``X | None``, else *kind* itself: users cannot write None."""
     options = [option for option in get_args(kind) if option is not NoneType]
     return options[0] if NoneType in get_args(kind) else kind
 

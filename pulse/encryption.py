@@ -1,4 +1,4 @@
-"""A codec that is ready to use: Fernet (AES-128-CBC with HMAC-SHA256), with keys that can be changed."""
+"""A ready codec: Fernet (AES-128-CBC with HMAC-SHA256), with keys that can be rotated."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ except ModuleNotFoundError as error:
 
 __all__ = ["KEYS", "FernetCodec"]
 
-KEYS: Final = "PULSE_CODEC_KEYS"  # no setting of the server, which never has them
+KEYS: Final = "PULSE_CODEC_KEYS"  # not a setting of the server, which never has the keys
 _BETWEEN: Final = re.compile(r"[\s,]+")
 
 
@@ -26,15 +26,15 @@ class FernetCodec:
     """
     Encrypts args, results and checkpoints; needs the extra ``encryption``.
 
-    To change the key, put a new one in front everywhere: what the old ones have encrypted can still be read. Take an
-    old one away when its jobs are gone.
+    To change the key, put a new one first everywhere: values under the old ones can still be read. Remove an old key
+    when its jobs are gone.
 
     Args:
-        keys: As ``FernetCodec.new_key()`` makes them; the first encrypts, each decrypts.
-        place: Where they come from, for the error.
+        keys: From ``FernetCodec.new_key()``; the first encrypts, all decrypt.
+        place: Where they come from, for errors.
 
     Raises:
-        ConfigError: There is no key, or one is none; the message says which of them, never what it is.
+        ConfigError: There is no key, or one is invalid; the message has its number, never the key.
     """
 
     def __init__(self, *keys: str | bytes, place: str = "the keys") -> None:

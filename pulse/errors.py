@@ -1,8 +1,8 @@
 """
 Every error that pulse raises on purpose, one tree.
 
-The docstring of a class is its default message. An error that crossed the wire keeps its code, so that the two sides
-speak of the same thing: ``error_from_code`` is the inverse of ``PulseError.code``.
+The docstring of a class is its default message. On the wire an error has a code; ``error_from_code`` is the inverse of
+``PulseError.code``.
 """
 
 from __future__ import annotations
@@ -143,11 +143,11 @@ class StatementError(UnavailableError):
     The database answers, and refuses a statement; nothing was changed, unless it may be done.
 
     Attributes:
-        sqlstate: Five characters, also such as no PostgreSQL of today knows.
+        sqlstate: Five characters, possibly of a future PostgreSQL.
         statement: Its name in ``pulse/store/sql``, or how it begins.
-        is_value: The values given can never be stored; else the cause may pass.
-        may_be_done: It was carried out, as a rule, and only its answer cannot be read.
-        code: ``bad_request`` of such values, and where a function raised of its own will; else ``unavailable``.
+        is_value: The given values can never be stored; else the cause may be temporary.
+        may_be_done: It was probably carried out, and only its answer cannot be read.
+        code: ``bad_request`` for such values, and for errors that SQL functions raise; else ``unavailable``.
     """
 
     def __init__(

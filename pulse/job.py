@@ -1,8 +1,8 @@
 """
-What a client sees of a job: its row, its history, and the moves between its states.
+A job for clients: its row, its history, and the transitions between its statuses.
 
-``TRANSITIONS`` is the state machine, one table; a missing entry is the error. The guards in the SQL are held against it
-by a test.
+``TRANSITIONS`` is the state machine, one table; a missing entry is the error. A test compares it with the guards in the
+SQL.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ OVERLAPS: Final = ("allow", "skip", "queue", "cancel")  # and while its earlier 
 
 
 class Status(enum.StrEnum):
-    """Where a job stands."""
+    """The status of a job."""
 
     PENDING = "PENDING"
     RUNNING = "RUNNING"
@@ -42,7 +42,7 @@ TRANSITIONS: Final[Mapping[Status, frozenset[Status]]] = MappingProxyType(
     {
         Status.PENDING: _WAITING_TO,
         Status.RETRYING: _WAITING_TO,
-        # PENDING: given back or snoozed, with no charged attempt behind it.
+        # PENDING: given back or snoozed, without a charged attempt.
         Status.RUNNING: frozenset(
             {
                 Status.COMPLETED,
@@ -64,15 +64,15 @@ TERMINAL: Final = frozenset({Status.COMPLETED, Status.DEAD_LETTERED, Status.CANC
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryEntry:
     """
-    One attempt that did not simply succeed; attempt 0 is none: the job expired.
+    One attempt that did not simply succeed; attempt 0 stands for none: the job expired.
 
     Attributes:
         outcome: ``error retry timeout stalled lease_expired crashed discarded snoozed released canceled expired``.
         worker: Identity of the worker, as the dispatcher saw it.
-        exit_code: Of a worker that died; negative: killed by that signal.
-        cpu_s: Processor time that it used, where the kernel counted it: in a process of its own.
-        peak_rss_bytes: Most memory that it had, likewise.
-        stack: Where it hung, of an attempt that outlasted its time.
+        exit_code: Exit code of a worker that died; negative: killed by that signal.
+        cpu_s: Processor time of an isolated attempt.
+        peak_rss_bytes: Most memory of an isolated attempt.
+        stack: The traceback of an attempt that outlasted its limits.
     """
 
     attempt: int
@@ -95,10 +95,10 @@ class Job:
 
     Attributes:
         attempts: Claims so far; never goes down.
-        uncharged: Attempts that count against nobody; the tries that count are ``attempts - uncharged``.
-        expires_at: From then on it is not started any more, but becomes a dead letter.
+        uncharged: Attempts that do not use up the retry budget; charged are ``attempts - uncharged``.
+        expires_at: If it has not started by then, it becomes a dead letter.
         history: Every attempt that did not simply succeed, oldest first; filled by ``get`` and ``wait``.
-        concealed: Args, result and progress are not for who asks: that takes the role ``client``.
+        concealed: Whether args, result and progress are hidden, since the reader lacks the role ``client``.
     """
 
     id: UUID
@@ -129,7 +129,7 @@ class Job:
 
     @property
     def is_terminal(self) -> bool:
-        """Whether only an operator can move it now."""
+        """Whether it has ended: only an operator's retry can change its status."""
         return self.status in TERMINAL
 
 
@@ -147,10 +147,10 @@ class Schedule:
         catch_up: ``skip``, ``latest`` or ``all`` of what was missed.
         overlap: ``allow``, ``skip``, ``queue`` or ``cancel`` while its earlier job is not finished.
         key: The stable key under which code declares it; ``declared_by`` is the application.
-        undeclared_at: Since when its application does not declare it any more.
-        waiting: Jobs that are held back behind an earlier one.
-        error: Why it cannot be followed; nothing fires then.
-        concealed: Its args are not for who asks.
+        undeclared_at: Since when its application no longer declares it.
+        waiting: Jobs that are held back until an earlier one ends.
+        error: Why its times cannot be computed; it does not fire then.
+        concealed: Whether its args are hidden from the reader.
     """
 
     id: UUID

@@ -1,8 +1,8 @@
 """
 Logging of every pulse process: structlog to standard error, JSON for machines, plain coloured lines on a terminal.
 
-What is logged while a handler runs, by it or by what it calls, through structlog or the standard library, says of which
-job, attempt, topic and handler. What a job was given is never logged.
+Lines logged while a handler runs, by it or by code that it calls, through structlog or the standard library, name the
+job, attempt, topic and handler. Args are never logged.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from uuid import UUID
 from pulse.system import log_sink
 from pulse.system.log_forward import TAP
 
-# structlog imports rich where it is installed, for tracebacks that pulse never draws: 50 ms and 5 MB in every process.
+# structlog imports rich if it is installed, for tracebacks that pulse does not use: 50 ms and 5 MB in every process.
 # Programs import this module before any other that imports structlog.
 _HIDES_RICH: Final = sys.modules.keys().isdisjoint({"rich", "structlog"})
 if _HIDES_RICH:
@@ -60,12 +60,12 @@ def configure_logging(
     """
     Set structlog up for this process, and the standard library's logging from warnings on.
 
-    From here on a write to standard error or standard output neither waits nor fails.
+    From here on a write to standard error or standard output never blocks or fails.
 
     Args:
         level: Lowest level that is shown.
         log_format: None chooses: console when standard error is a terminal, JSON otherwise.
-        runs_handlers: Much may be printed here: for a log file on a disk that hangs this process waits.
+        runs_handlers: Handlers may print much here: so writing to a log file on a hanging disk blocks this process.
     """
     log_sink.install(_dropped, files_at_once=runs_handlers)
     console = log_format == "console" or (log_format is None and sys.stderr.isatty())
@@ -100,7 +100,7 @@ def configure_logging(
 
 
 def _dropped(stream: str, count: int) -> bytes:
-    """The line that says it; no handler's, whichever runs here."""
+    """The log line about dropped lines; it is not attributed to a handler."""
     line = io.BytesIO()
     log = structlog.wrap_logger(structlog.BytesLogger(line))
     job = LOGGED.set(None)
@@ -114,7 +114,7 @@ def _encoded(_logger: object, _name: str, line: str) -> bytes:
 
 
 def _dumps(event: Mapping[str, object], default: Any = repr, **_more: object) -> str:  # noqa: ANN401 - as json.dumps
-    """JSON of whatever is logged: what is not JSON is shown as text, and the line can be read in any case."""
+    """JSON of any event: other values become text, so that the line is always valid."""
     try:
         return json.dumps(event, default=default, allow_nan=False)
     except Exception:  # noqa: BLE001 - a key, a NaN, a circle, or a repr that fails

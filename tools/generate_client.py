@@ -28,7 +28,7 @@ The client of pulse for code without an event loop. Threads may share one: they 
 Generated from async_client.py: change that file, then ``make generate``.
 """
 '''
-# What to look for, and what stands there in the blocking client. One that is found nowhere is an error: it is stale.
+# Pattern, and its replacement in the blocking client. A pattern without a match is an error: it is stale.
 REPLACEMENTS: Final = (
     (r"\b(async|await) ", ""),
     (r"__a(enter|exit)__", r"__\1__"),
@@ -48,7 +48,7 @@ def blocking(source: str) -> str:
     The source of the blocking client.
 
     Args:
-        source: That of the async one.
+        source: Source of the async one.
 
     Raises:
         ValueError: *source* lacks something that is replaced here.

@@ -42,7 +42,7 @@ class Players(SphinxPostTransform):
 
 
 def last_picture_s(events: list[list[Any]]) -> float:
-    """When the terminal shows what is to be seen before it plays: the end, or before a live screen is left."""
+    """The moment to show as a still picture: the end, or the last moment of a live screen."""
     return float(next((at_s - 0.5 for at_s, _, text in events if LEFT in text), events[-1][0] + 0.1))
 
 

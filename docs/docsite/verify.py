@@ -1,5 +1,5 @@
 """
-Looks at the built site: whoever opens it without a network sees all of it, and comes to every page from the first one.
+Checks the built site: it works without a network, and links lead from the first page to every other.
 
     python docs/docsite/verify.py build/site
 """

@@ -23,11 +23,11 @@ class App:
     A registry of handlers; ``pulse worker module:app`` serves it.
 
     Args:
-        codec: Reads the args of its jobs and hides their results and checkpoints, see ``pulse.Codec``; what was
-            stored as it is can be read with it, too.
+        codec: Decrypts the args of its jobs and encrypts their results and checkpoints, see ``pulse.Codec``; values
+            that were stored unencrypted can still be read.
 
     Raises:
-        ConfigError: The codec is none.
+        ConfigError: It is not a codec.
 
     Example:
         ::
@@ -84,10 +84,9 @@ class App:
             stall_s: Longest time without ``ctx.progress`` or ``ctx.checkpoint``, seconds; then it is stopped.
             backoff: Wait after a failed try: quadratic[:UNIT], exponential[:FIRST[:LONGEST]], fixed:SECONDS or
                 list:SECONDS,SECONDS,...; without it the topic's, else the server's.
-            retry_on: What its exceptions mean for the next try: exception classes, of which the nearest counts, each
-                with seconds, a back-off as above, pulse.Discard, or None: as usual; or a function (exception, tries)
-                that says one of these.
-            isolate: Run each job in a process of its own, whose death costs no other job anything.
+            retry_on: The delay of the next try by exception class, of which the nearest counts: seconds, a back-off as
+                above, pulse.Discard, or None: as usual; or a function (exception, tries) that returns one of these.
+            isolate: Run each job in a process of its own, whose death does not affect other jobs.
             max_memory_bytes: Address space of that process; beyond it there is MemoryError. Needs *isolate*.
             max_cpu_s: Processor time of that process, rounded up to whole seconds. Needs *isolate*.
 
@@ -131,9 +130,9 @@ class App:
         """
         Declare a schedule that submits jobs to the handler below it.
 
-        A worker that serves the app has the server make it so: what is new is created, what was changed is changed, and
-        keeps its place in time unless when it occurs was changed. One that is declared no longer goes on, and
-        ``pulse ctl schedules list`` says so, until somebody deletes it.
+        A worker that serves the app sends it to the server, which creates or changes the schedule; its next occurrence
+        stays unless its times change. A schedule that is no longer declared goes on, marked in ``pulse ctl schedules
+        list``, until an operator deletes it.
 
         Args:
             key: Its stable name, 1 to 200 characters, unique in the database.

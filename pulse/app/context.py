@@ -1,4 +1,4 @@
-"""What a handler learns about its job, and what it can tell the server while it runs."""
+"""A handler's view of its job, and its reports to the server while it runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CHECKPOINT_MAX_BYTES: Final = 1024 * 1024  # small resumable state, not the work
 
 
 class Link(Protocol):
-    """The way from a context to the worker that runs the handler; callable from any thread."""
+    """Connects a context to the worker that runs the handler; callable from any thread."""
 
     @property
     def lease_lost(self) -> bool:
@@ -29,20 +29,20 @@ class Link(Protocol):
 
     @property
     def cancelled(self) -> bool:
-        """Whether the handler was asked to end."""
+        """Whether the handler must end."""
         ...
 
     def progress(self, text: str) -> None:
-        """Have this JSON text sent with the next heartbeat."""
+        """Send this JSON text with the next heartbeat."""
         ...
 
     def checkpoint(self, text: str) -> None:
-        """Have this JSON text kept for the next attempt."""
+        """Keep this JSON text for the next attempt."""
         ...
 
 
 class _LocalLink:
-    """The link of a context that somebody made by hand, to call a handler in a test: nobody listens."""
+    """The link of a context that was made by hand, to call a handler in a test: reports go nowhere."""
 
     lease_lost = False
     cancelled = False
@@ -80,8 +80,8 @@ class Previous:
         outcome: As in the history: ``error``, ``lease_expired``, ``released`` ...
         reason: Its error text.
         worker: Identity of the worker that ran it.
-        progress: The last that it reported.
-        checkpoint: The last that it saved with ``ctx.checkpoint``.
+        progress: The last progress that it reported.
+        checkpoint: The last checkpoint that it saved with ``ctx.checkpoint``.
     """
 
     outcome: str | None = None
@@ -102,8 +102,8 @@ class Context:
         name: Name that the job was submitted under.
         topic: Where the job waited.
         deadline: When ``timeout_s`` ends, aware; None without one.
-        occurrence: Of the schedule that fired the job, aware; None for other jobs.
-        previous: How the attempt before ended, when the server tells.
+        occurrence: The occurrence of the schedule that fired the job, aware; None for other jobs.
+        previous: How the attempt before ended, if the server knows.
     """
 
     job_id: UUID
@@ -121,18 +121,18 @@ class Context:
         """
         Whether this attempt no longer holds the job, or its lease has passed without an answer from the server.
 
-        Whatever the handler still does may be done a second time by another attempt.
+        From then on another attempt may run at the same time, and do everything again.
         """
         return self.link.lease_lost
 
     @property
     def cancelled(self) -> bool:
-        """Whether the handler was asked to end; a plain ``def`` must look, an ``async def`` is interrupted."""
+        """Whether the handler must end; a plain ``def`` has to check this, an ``async def`` is interrupted."""
         return self.link.cancelled
 
     def progress(self, value: JsonValue, text: str | None = None) -> Sent:
         """
-        Tell how far the job is: a fraction and a text, or any JSON value; the newest wins.
+        Report progress: a fraction and a text, or any JSON value; the newest wins.
 
         Call it with ``await`` in ``async def`` handlers and without in plain ``def`` ones. It does not wait for the
         server: progress travels with the heartbeats, at most one a second.

@@ -29,7 +29,7 @@ MAX_TRIES: Final = 10_000  # as in the database
 MAX_SECONDS: Final = 1e9  # as on the wire
 MAX_BYTES: Final = 2**60  # far beyond any machine, and below what the kernel takes
 _NAMES: Final = "__pulse_names__"  # on the function: the names that it was registered under
-# The annotation of a name that exists for type checkers only cannot be evaluated: go by how it is written.
+# The annotation of a name that exists for type checkers only cannot be evaluated: compare its text.
 _WRITTEN_CONTEXT: Final = re.compile(r"(?:^|[^\w.])(?:pulse\.)?Context(?:$|[^\w.])")
 
 
@@ -39,10 +39,11 @@ class Handler:
     One registered handler.
 
     Attributes:
-        function: What the user wrote, unchanged.
+        function: The user's function, unchanged.
         is_async: Runs in the event loop; otherwise in a thread.
-        context_parameter: Name of the parameter that takes the Context; None: it does not want one.
-        topic: Where its jobs wait unless the submit says otherwise; None: the server decides. So for the next three.
+        context_parameter: Name of the parameter that takes the Context; None: it has none.
+        topic: Where its jobs wait unless the submit says otherwise; None: the server decides. The same for the next
+            three.
         stall_s: Longest time without progress or checkpoint; None: its topic's, else no limit.
         backoff: Wait after a failed try, as in ``pulse.common.backoff``; None: its topic's.
         retry_on: What its exceptions mean for the next try.
@@ -69,7 +70,7 @@ class Handler:
     codec: Codec | None = None
 
     def declared(self) -> dict[str, object]:
-        """What the worker tells the server of it: only what was declared."""
+        """The declared options, for the worker's hello."""
         values = {
             "topic": self.topic,
             "max_attempts": self.max_attempts,
@@ -86,9 +87,9 @@ def make_handler(name: str, function: Callable[..., Any], **options: Any) -> Han
     Check a handler and its options.
 
     Args:
-        name: Of its jobs.
-        function: What the user wrote.
-        options: Those of ``App.handler``.
+        name: Name of its jobs.
+        function: The user's function.
+        options: Options of ``App.handler``.
 
     Raises:
         HandlerError: It can never be called as pulse calls handlers, or an option is out of range; one line that says
@@ -139,7 +140,7 @@ def name_of(handler: str | Callable[..., object]) -> str:
         handler: A name, or a function that was registered with ``@app.handler``.
 
     Raises:
-        HandlerError: The function is no handler, or is one under several names.
+        HandlerError: The function is not a handler, or has several names.
     """
     if isinstance(handler, str):
         return handler
@@ -201,7 +202,7 @@ def _is_async(function: Callable[..., object]) -> bool:
 
 
 def _parts(function: object) -> tuple[object, ...]:
-    """What may tell the kind of a callable: itself without its partials, and its ``__call__`` if it is an object."""
+    """What shows the kind of a callable: the function inside its partials, and ``__call__`` if it is an object."""
     while isinstance(function, functools.partial):
         function = function.func
     return (function, getattr(type(function), "__call__", None))  # noqa: B004 - the method itself is wanted
@@ -242,7 +243,7 @@ def _is_context(function: Callable[..., object], annotation: object) -> bool:
 
 
 def _resolve(function: Callable[..., object], annotation: object) -> object:
-    """One annotation evaluated by itself, where the function was defined: a sibling that fails does not matter."""
+    """One annotation, evaluated in the function's module: it does not matter if the others fail."""
 
     def probe() -> None: ...
 

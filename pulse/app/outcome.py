@@ -1,8 +1,8 @@
 """
-How an attempt ends: what a handler returned or raised, turned into what the wire says of it. Pure.
+How an attempt ends: turns what a handler returned or raised into an outcome for the wire. Pure.
 
-A handler answers with values: whatever it returns is the result, ``Snooze(60)`` asks to be called again later. It fails
-by raising; ``Discard`` and ``RetryAfter`` are raised to say more than "failed".
+What a handler returns is the result; ``Snooze(60)`` means: call again later. It fails by raising; ``Discard`` and
+``RetryAfter`` also decide about the next try.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ RELEASED: Final = Outcome("release", None)
 @dataclass(frozen=True, slots=True)
 class Snooze:
     """
-    Returned by a handler that wants to be called again later; charged to nobody.
+    Returned by a handler that wants to be called again later; the attempt is not charged.
 
     Args:
         seconds: How long to wait, 0 or more.
@@ -115,13 +115,13 @@ class RetryAfter(Exception):
 
 def classify(value: object) -> Outcome:
     """
-    What the attempt came to.
+    The outcome of an attempt.
 
     Args:
         value: What the handler returned, or the exception that ended it.
 
     Returns:
-        The outcome. Never raises: what cannot be stored or printed is an ``error`` that says so.
+        The outcome. Never raises: a result that cannot be stored or printed becomes an ``error`` with the reason.
     """
     if value is None:
         return DONE
@@ -145,12 +145,12 @@ def _classify_result(value: object) -> Outcome:
 
 
 def timed_out(timeout_s: float, error: BaseException | None = None) -> Outcome:
-    """The ending of an attempt that was stopped after *timeout_s*; *error*: how the handler took it."""
+    """The outcome of an attempt that was stopped after *timeout_s*; *error*: what the handler raised."""
     return _stopped(f"timed out after {timeout_s:g} s", error)
 
 
 def stalled(stall_s: float, error: BaseException | None = None) -> Outcome:
-    """The ending of an attempt that was stopped after *stall_s* without progress; *error*: how the handler took it."""
+    """The outcome of an attempt that was stopped after *stall_s* without progress; *error*: what the handler raised."""
     return _stopped(f"stalled: no progress for {stall_s:g} s", error)
 
 
@@ -181,7 +181,7 @@ def clean_text(text: str, max_bytes: int = ERROR_MAX_BYTES) -> str:
 
 
 def cause_of(error: BaseException) -> BaseException:
-    """What was raised: a trio nursery or an anyio task group wraps that, once per level."""
+    """The error inside the groups that trio nurseries and anyio task groups wrap around it."""
     while len(members := _members(error)) == 1:
         error = members[0]
     return error

@@ -1,4 +1,4 @@
-"""What an exception of a handler means for the next try, by what the handler declared as ``retry_on``. Pure."""
+"""Decides from a handler's ``retry_on`` whether an exception is retried, and when. Pure."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _DELAYS: Final = f"seconds from 0 to {MAX_SECONDS:g}, pulse.Discard, None, or on
 
 def check_retry_on(label: str, retry_on: object) -> None:
     """
-    Whether a handler may declare this.
+    Check a ``retry_on``.
 
     Raises:
-        HandlerError: It is neither a function nor a mapping of exception classes, or says something that is no delay.
+        HandlerError: It is neither a function nor a mapping of exception classes, or has an invalid delay.
     """
     if not isinstance(retry_on, Mapping):
         if callable(retry_on) and not isinstance(retry_on, type):
@@ -41,17 +41,17 @@ def check_retry_on(label: str, retry_on: object) -> None:
 
 def retried(retry_on: RetryOn, error: BaseException, ending: Outcome, tries: int) -> Outcome:
     """
-    What an attempt came to that ended by *error*.
+    The outcome of an attempt that ended with *error*.
 
     Args:
-        retry_on: What its handler declared.
-        error: As it was raised.
-        ending: What it is without that: an ``error`` with its text.
-        tries: Charged tries, with this one.
+        retry_on: The handler's option.
+        error: The error.
+        ending: The outcome without ``retry_on``: an ``error`` with its text.
+        tries: Charged tries, including this one.
 
     Returns:
-        A ``retry`` with a delay of its own, a ``discard``, or *ending*. Never raises: what a function of the user's
-        raises, or says wrongly, is told in the text, and the usual back-off is taken.
+        A ``retry`` with its own delay, a ``discard``, or *ending*. Never raises: if the user's function raises or
+        returns an invalid delay, the text says so, and the usual back-off applies.
     """
     error, text = cause_of(error), str(ending.detail)
     try:
@@ -68,7 +68,7 @@ def retried(retry_on: RetryOn, error: BaseException, ending: Outcome, tries: int
 
 
 def _of_mapping(retry_on: Mapping[type[BaseException], Delay], error: BaseException) -> Delay:
-    """What is said of the class that is nearest to that of *error*."""
+    """The delay of the class that is nearest to *error*'s."""
     return next((retry_on[kind] for kind in type(error).__mro__ if kind in retry_on), None)
 
 

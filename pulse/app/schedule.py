@@ -31,8 +31,8 @@ class ScheduleRules(TypedDict, total=False):
         run_at: Time of the only occurrence: an aware datetime, or Unix seconds.
         starts_at: No occurrence before it; with *every_s* it is the first.
         ends_at: No occurrence after it.
-        jitter_s: Each occurrence fires later by up to that, always by the same: 0 to 86400, at most the interval.
-        catch_up: Of occurrences that were missed while nothing ran: none fires (skip), the newest (latest), all.
+        jitter_s: Each occurrence fires later by a fixed part of this: 0 to 86400, at most the interval.
+        catch_up: Which occurrences fire that were missed while nothing ran: none (skip), the newest (latest), all.
         overlap: While its earlier job is not finished: allow another one, skip the occurrence, queue it, or cancel the
             earlier job.
         topic: Where its jobs wait; the handler's if it is left out.
@@ -68,10 +68,10 @@ def declare(
     key: str, function: Callable[..., Any], args: Mapping[str, object] | None, rules: Mapping[str, Any]
 ) -> Declared:
     """
-    What ``@app.schedule`` declares.
+    The schedule of ``@app.schedule``.
 
     Raises:
-        HandlerError: The key, a rule or the arguments cannot be right, or the function is no handler.
+        HandlerError: The key, a rule or the arguments are invalid, or the function is not a handler.
     """
     label = f"schedule {key!r:.100}"
     if not 1 <= len(key) <= _MAX_KEY:
@@ -91,10 +91,10 @@ def declare(
 
 def to_wire(body: dict[str, object]) -> None:
     """
-    When a schedule fires, in the words of the wire.
+    The times of a schedule, in the form of the wire.
 
     Raises:
-        BadRequestError: A time is none.
+        BadRequestError: A time is invalid.
     """
     for name in _TIMES:
         if name in body:

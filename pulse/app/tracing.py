@@ -1,9 +1,9 @@
 """
-Traces from a submit to its attempts, by OpenTelemetry, where the application uses that.
+OpenTelemetry traces from a submit to its attempts, if the application uses OpenTelemetry.
 
-Nothing here imports it: an application that has a span has imported it. A submit takes the current span's context
-along; a worker makes a span for each attempt, a child of the one that submitted the job, and the handler's own are
-children of that. Without it all of this is a look into ``sys.modules``.
+Nothing here imports it: an application that has a span has imported it. A submit carries the current span's context;
+a worker makes a span for each attempt, a child of the submitting span, and the handler's own spans are children of
+that. Without OpenTelemetry all this costs a look into ``sys.modules``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _KEY: Final = "traceparent"
 
 
 class Tracing(Protocol):
-    """What is done around the call of a handler."""
+    """Called before and after each handler."""
 
     def begin(self, job: Assignment) -> Span | None:
         """Make the attempt's span the current one, in the context that calls."""
@@ -46,7 +46,7 @@ class Tracing(Protocol):
 
 
 def current_traceparent() -> str | None:
-    """Of the span that is current here, as W3C Trace Context has it; None: there is none."""
+    """The current span as W3C Trace Context; None: there is none."""
     trace = sys.modules.get("opentelemetry.trace")
     if trace is None:
         return None
@@ -57,23 +57,23 @@ def current_traceparent() -> str | None:
 
 
 def for_attempts() -> Spans | None:
-    """For the handlers of this process, whose app is loaded; None: nobody wants spans."""
+    """For the handlers of this process, whose app is loaded; None: tracing is off."""
     if not _is_set_up():
         return None
     from opentelemetry import trace as api
 
-    from pulse.common.version import VERSION  # 10 ms that who asks a question need not wait
+    from pulse.common.version import VERSION  # takes 10 ms, which clients need not wait
 
     return Spans(api.get_tracer("pulse", VERSION))
 
 
 def for_cell() -> Tracing | None:
-    """For a process that runs one handler: its span is with who has made the process."""
+    """For a process that runs one handler: the handler process has its span."""
     return _Inherited() if _is_set_up() else None
 
 
 def preload() -> None:
-    """Import what ``for_cell`` will need, so that not each of those processes has to; nothing is started."""
+    """Import once what ``for_cell`` needs in each such process; nothing is started."""
     if _is_wanted():
         with contextlib.suppress(ImportError):
             importlib.import_module("opentelemetry.exporter.otlp.proto.http.trace_exporter")
@@ -81,7 +81,7 @@ def preload() -> None:
 
 
 def _is_set_up() -> bool:
-    """Whether the app has said where spans go, or the environment does."""
+    """Whether the app or the environment sets where spans go."""
     trace = sys.modules.get("opentelemetry.trace")
     if trace is not None and not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
         return True
@@ -93,7 +93,7 @@ def _is_wanted() -> bool:
 
 
 def _set_up() -> bool:
-    """Send spans where the environment says, as far as the packages for it are there."""
+    """Send spans where the environment says, if the packages for it are installed."""
     try:
         from opentelemetry import trace
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -119,7 +119,7 @@ class Spans:
         self._tracer = tracer
 
     def begin(self, job: Assignment) -> Span:
-        """A consumer's span, by the conventions for messaging; its end is up to ``end``."""
+        """A consumer's span, by the conventions for messaging; ``end`` ends it."""
         span = self.detached(job)
         _make_current(span)
         return span
@@ -143,7 +143,7 @@ class Spans:
         )
 
     def end(self, span: Span | None, ending: Outcome) -> None:
-        """With the attempt's outcome; all but success, a later call and a release are errors."""
+        """End the span with the attempt's outcome; all but success, snooze and release are errors."""
         if span is None:
             return
         span.set_attribute("pulse.outcome", ending.outcome)
@@ -156,7 +156,7 @@ class Spans:
 
 
 class _Inherited:
-    """The current span is one of another process."""
+    """The current span belongs to another process."""
 
     def begin(self, job: Assignment) -> None:
         """Make it current."""
@@ -165,14 +165,14 @@ class _Inherited:
         context.attach(_parent(job.extra) or context.get_current())
 
     def end(self, span: Span | None, ending: Outcome) -> None:  # noqa: ARG002 - as Tracing has it
-        """Send what the handler has made, as far as that is quick: this process ends now, without looking back."""
+        """Send the handler's spans, within a short time: this process ends now."""
         flush = getattr(sys.modules["opentelemetry.trace"].get_tracer_provider(), "force_flush", None)
         if flush is not None:
             flush(FLUSH_MS)
 
 
 def with_parent(job: Assignment, span: Span) -> Assignment:
-    """*job* as the process is told that runs its handler: *span* is the current one there."""
+    """*job* for the process that runs its handler, with *span* as the current one there."""
     context = span.get_span_context()
     text = f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
     extra = {**(job.extra or {}), _KEY: msgspec.Raw(msgspec.msgpack.encode(text))}
@@ -201,7 +201,7 @@ def _parent(extra: Mapping[str, msgspec.Raw] | None) -> Context | None:
 
 
 def _words(detail: object) -> str:
-    """What went wrong: a line of it, never what the handler was given."""
+    """The error in one line, without args of the handler."""
     parts = cast("tuple[object, ...]", detail) if isinstance(detail, tuple) else (detail,)
     text = next((one for one in parts if isinstance(one, str)), "")
     return text.strip().partition("\n")[0][:MAX_STATUS]

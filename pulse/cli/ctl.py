@@ -25,8 +25,8 @@ COMMANDS: Final = {
     "actors": Lazy("pulse.cli.system.processes", "actors", "Restart an actor."),
     "logs": Lazy("pulse.cli.system.logs", "logs", "Show what the server's processes log."),
     "top": Lazy("pulse.cli.system.top", "top", "Watch topics, workers and jobs on a live screen."),
-    "login": Lazy("pulse.cli.admin.login", "login", "Save where to connect over TCP, and as whom."),
-    "logout": Lazy("pulse.cli.admin.login", "logout", "Forget that."),
+    "login": Lazy("pulse.cli.admin.login", "login", "Save the server and user for TCP."),
+    "logout": Lazy("pulse.cli.admin.login", "logout", "Remove the saved login."),
     "drain": Lazy("pulse.cli.system.processes", "drain", "Let workers finish what they hold, and no more."),
 }
 

@@ -1,8 +1,8 @@
 """
 The client of pulse for async code, on asyncio and trio.
 
-Many tasks may use one client at a time: their requests share a connection, and whoever waits for an answer reads for
-all (``Exchange``). So there is no background task, nothing to leave running, and no exception group around an error.
+Many tasks may use one client at a time: their requests share a connection, and one of the waiting tasks reads for all
+(``Exchange``). So there is no background task to leave running, and no exception group around an error.
 
 The blocking client is generated from this file (tools/generate_client.py): after a change here, ``make generate``.
 """
@@ -55,8 +55,8 @@ def connect(
         timeout_s: Longest wait for one answer, reconnects included, seconds.
         user: Name to log in with, where the server asks for one.
         password: Its password.
-        behalf: The person for whom it asks, where that is another one than the user of the process: for the audit.
-        codec: Hides args, and reads args and results, see ``pulse.Codec``; the app of the workers has the same.
+        behalf: The person on whose behalf it asks, if not the user of the process: for the audit.
+        codec: Encrypts args, decrypts args and results, see ``pulse.Codec``; the workers' app needs the same one.
 
     Example:
         ::
@@ -74,8 +74,8 @@ class AsyncClient:
     A connection to the server that is renewed when it breaks. Made by ``connect``.
 
     Every method raises ``NobodyAnswersError`` when no answer came in time, and the ``RefusedError`` that the server
-    gave otherwise. A request whose answer was lost is asked again where that does no harm; a submit always is, since
-    its jobs have their ids before they are sent.
+    gave otherwise. A request whose answer was lost is repeated if that does no harm; a submit always is, since its
+    jobs have their ids before they are sent.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class AsyncClient:
         Enqueue many jobs at once, all or none.
 
         Args:
-            jobs: Of each ``name`` and ``args``, and what ``submit`` takes as options.
+            jobs: For each ``name``, ``args``, and the options of ``submit``.
 
         Returns:
             Their ids, in the same order.
@@ -162,7 +162,7 @@ class AsyncClient:
             The job; look at ``status``, ``result``, ``last_error``.
 
         Raises:
-            TimeoutError: It was not at its end in time.
+            TimeoutError: It did not end in time.
             NotFoundError: There is no such job (any more).
 
         """
@@ -183,7 +183,7 @@ class AsyncClient:
         return await self._ask(requests.cancel(job_ids))
 
     async def retry(self, *job_ids: IdLike) -> Changed:
-        """Start completed, canceled or dead jobs anew, with a fresh budget."""
+        """Run completed, canceled or dead jobs again, with a fresh budget."""
         return await self._ask(requests.retry(job_ids))
 
     async def delete(self, *job_ids: IdLike) -> Changed:
@@ -191,7 +191,7 @@ class AsyncClient:
         return await self._ask(requests.delete(job_ids))
 
     async def change(self, *job_ids: IdLike, topic: str | None = None, priority: int | None = None) -> Changed:
-        """Move jobs that wait to another topic or priority; what is due waits at the end there."""
+        """Move waiting jobs to another topic or priority; due jobs go to the end of the new queue."""
         return await self._ask(requests.change(job_ids, topic, priority))
 
     async def audit(
@@ -202,17 +202,17 @@ class AsyncClient:
 
     async def stack(self, job_id: IdLike) -> Stack:
         """
-        What the process that runs a job is doing now: the Python stack of each of its threads.
+        The Python stacks of all threads of the process that runs a job.
 
         Raises:
             ConflictError: No worker here holds the job.
-            UnavailableError: Its worker has no pool parent that could look, or is stopped.
+            UnavailableError: Its worker has no pool parent that could take them, or is stopped.
 
         """
         return await self._ask(requests.stack(job_id))
 
     async def why(self, job_id: IdLike) -> Why:
-        """Why a job does not run: what is in its way, the decisive reason first."""
+        """Why a job does not run, the decisive reason first."""
         return await self._ask(requests.why(job_id))
 
     async def schedules_create(
@@ -230,19 +230,19 @@ class AsyncClient:
         return await self._ask(schedule_requests.list_schedules(limit, after))
 
     async def schedules_update(self, schedule_id: IdLike, **changes: Unpack[ScheduleChanges]) -> Schedule:
-        """Change a schedule; see ``ScheduleChanges``. Its cursor stays unless when it occurs is changed."""
+        """Change a schedule; see ``ScheduleChanges``. Its cursor stays unless its times change."""
         return await self._ask(self._sealed(schedule_requests.update_schedule(schedule_id, changes)))
 
     async def schedules_pause(self, schedule_id: IdLike) -> Schedule:
-        """Let a schedule fire nothing until it is resumed."""
+        """Pause a schedule: it fires nothing until it is resumed."""
         return await self._ask(schedule_requests.pause_schedule(schedule_id))
 
     async def schedules_resume(self, schedule_id: IdLike) -> Schedule:
-        """Let a schedule go on; of what was missed meanwhile, its ``catch_up`` decides."""
+        """Resume a schedule; its ``catch_up`` decides about missed occurrences."""
         return await self._ask(schedule_requests.resume_schedule(schedule_id))
 
     async def schedules_trigger(self, schedule_id: IdLike) -> UUID:
-        """A job of a schedule now, beside its occurrences; returns its id."""
+        """Submit a job of a schedule now, beside its occurrences; returns its id."""
         return await self._ask(schedule_requests.trigger_schedule(schedule_id))
 
     async def schedules_preview(self, schedule_id: IdLike, count: int = 10) -> list[datetime]:
@@ -278,11 +278,11 @@ class AsyncClient:
         return await self._ask(requests.resume(topic))
 
     async def topics_list(self, limit: int = 100, after: str | None = None) -> dict[str, JsonValue]:
-        """A page of what is set for topics, by topic; '' is the server."""
+        """A page of policies, by topic; '' is the server."""
         return await self._ask(requests.list_topics(limit, after))
 
     async def topics_get(self, topic: str) -> dict[str, JsonValue]:
-        """The policy of *topic*: of each option the value that counts and its source; and what handlers declare."""
+        """The policy of *topic*: the value in force of each option and its source; and what handlers declare."""
         return await self._ask(requests.get_topic(topic))
 
     async def topics_set(self, topic: str, **options: Unpack[TopicOptions]) -> dict[str, JsonValue]:
@@ -290,7 +290,7 @@ class AsyncClient:
         return await self._ask(requests.set_topic(topic, options))
 
     async def topics_unset(self, topic: str, *options: str) -> dict[str, JsonValue]:
-        """Unset *options* of *topic*, all without any; returns its policy."""
+        """Unset *options* of *topic*, by default all; returns its policy."""
         return await self._ask(requests.unset_topic(topic, options))
 
     async def dispatch_status(self) -> dict[str, JsonValue]:
@@ -303,11 +303,11 @@ class AsyncClient:
         return answer.get("workers")
 
     async def status(self) -> dict[str, JsonValue]:
-        """How the whole is doing."""
+        """The state of the whole system."""
         return await self._ask(requests.simple("status"))
 
     async def stats(self, *, topics: int = 100, history_s: float = 3600.0) -> Stats:
-        """What waits, what goes through, and how long it takes: of so many topics, and of how long ago."""
+        """Waiting jobs, rates and durations: of so many topics, and since when."""
         return await self._ask(requests.stats(topics, history_s))
 
     async def ping(self) -> float:
@@ -320,12 +320,12 @@ class AsyncClient:
         self, kind: str, body: Mapping[str, object] | None = None, *, repeatable: bool = False
     ) -> dict[str, object]:
         """
-        Ask anything that the protocol knows, in the words of the wire.
+        Send any request of the protocol, in the form of the wire.
 
         Args:
             kind: Kind of the frame.
             body: Its body: ids as 16 bytes, args as JSON text.
-            repeatable: Whether it may be asked again when the answer was lost.
+            repeatable: Whether it may be sent again when the answer was lost.
 
         Returns:
             The body of the ``ok`` frame as it came.

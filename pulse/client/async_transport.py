@@ -34,8 +34,8 @@ from pulse.protocol import MAX_FRAME_BYTES, Frame, FrameReader, Welcome, encode
 
 __all__ = ["AsyncTransport", "FrameStream", "dial"]
 
-CONNECT_S: Final = 10.0  # with its handshake
-HELLO_TIMEOUT_S: Final = 10.0  # a server that accepts and says nothing for so long is stopped or stuck
+CONNECT_S: Final = 10.0  # including the handshake
+HELLO_TIMEOUT_S: Final = 10.0  # a server that accepts and does not answer for so long is stopped or stuck
 _RECEIVE_BYTES: Final = 256 * 1024  # an assignment of 1000 small jobs in one read
 AnswerT = TypeVar("AnswerT")
 
@@ -74,7 +74,7 @@ class FrameStream:
 
         Raises:
             ConnectionLostError: The connection is gone, or closed by the other side.
-            ProtocolError: What came is not the protocol; whole frames before that have been returned.
+            ProtocolError: The bytes are not the protocol; whole frames before that have been returned.
 
         """
         if self._unread:
@@ -109,9 +109,9 @@ async def dial(targets: Sequence[Server], hello: Mapping[str, object]) -> tuple[
         hello: Body of the first frame.
 
     Raises:
-        NobodyAnswersError: None accepts, or the one that did says nothing; lists where was looked.
-        RefusedError: The server does not want this peer.
-        ProtocolError: What answers is no pulse server, or one of another version.
+        NobodyAnswersError: None accepts, or the one that does sends no answer; lists the places tried.
+        RefusedError: The server refuses this peer.
+        ProtocolError: It is no pulse server, or one of another version.
 
     """
     refusals: list[Refusal] = []
@@ -130,10 +130,10 @@ async def dial(targets: Sequence[Server], hello: Mapping[str, object]) -> tuple[
 
 async def _connected(target: Server) -> ByteStream:
     """
-    A connection; to another machine in a bounded time, behind TLS where that is named.
+    Connect; to another machine in a bounded time, and by TLS if the address says so.
 
     Raises:
-        OSError: Nobody accepts, not in time, or not as who was named.
+        OSError: No server accepts in time, or its certificate is for another name.
 
     """
     if isinstance(target, LocalSocket):
@@ -147,7 +147,7 @@ async def _connected(target: Server) -> ByteStream:
         with anyio.fail_after(CONNECT_S):
             if context is None:
                 return await anyio.connect_tcp(target.host, target.port)
-            # A frame says how long it is: an end that somebody forges is none.
+            # A frame has its length: a forged end of the stream is noticed.
             return await anyio.connect_tcp(
                 target.host, target.port, tls=True, ssl_context=context, tls_standard_compatible=False
             )
@@ -191,7 +191,7 @@ class _Waiter:
 
 class Exchange:
     """
-    Many questions on one connection, without a task of its own: one of those who wait reads, and wakes the others.
+    Many requests on one connection, without a task of its own: one of the waiting tasks reads, and wakes the others.
 
     When the reader has its answer, or is cancelled, it wakes another one to read on. Reading can be cancelled at any
     time without losing bytes; writing cannot, so a cancelled write breaks the connection.
@@ -207,7 +207,7 @@ class Exchange:
         self.broken: BaseException | None = None
 
     async def ask(self, request: Request[Any]) -> dict[str, object]:
-        """The body of the answer to *request*; raises what the server, or the connection, has to say instead."""
+        """The body of the answer to *request*; raises the error of the server or the connection."""
         self._number += 1
         number = self._number
         data = request.encode(number, self._max_frame_bytes)
@@ -220,7 +220,7 @@ class Exchange:
             self._wake_reader()
 
     async def aclose(self) -> None:
-        """Close the connection; whoever waits is told."""
+        """Close the connection; waiting requests fail."""
         await self._break(ConnectionLostError("the client was closed"))
 
     async def _send(self, data: bytes) -> None:
@@ -252,7 +252,7 @@ class Exchange:
         for frame in frames:
             if frame.request is None:
                 if frame.kind == "error":
-                    body_of(frame)  # raises: the server's last words before it closes
+                    body_of(frame)  # raises the error that the server sent before it closed
                 continue
             waiter = self._waiters.get(frame.request)
             if waiter is not None:
@@ -302,7 +302,7 @@ class AsyncTransport:
         self._connecting = anyio.Lock()
 
     async def open(self) -> None:
-        """Connect now, so that it is known whether somebody answers."""
+        """Connect now, to find out whether a server answers."""
         with anyio.move_on_after(self._timeout_s):
             await self._connected()
             return
@@ -321,7 +321,7 @@ class AsyncTransport:
         Raises:
             NobodyAnswersError: None came in time, or the connection broke and the request must not be repeated.
             RefusedError: The server refuses.
-            ProtocolError: What came is no answer to this request.
+            ProtocolError: The frame is no answer to this request.
 
         """
         with anyio.move_on_after(self._timeout_s):

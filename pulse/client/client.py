@@ -38,16 +38,16 @@ class Client:
     A connection to the server that is renewed when it breaks. Use it as ``with pulse.Client() as client``.
 
     Every method raises ``NobodyAnswersError`` when no answer came in time, and the ``RefusedError`` that the server
-    gave otherwise. A request whose answer was lost is asked again where that does no harm; a submit always is, since
-    its jobs have their ids before they are sent.
+    gave otherwise. A request whose answer was lost is repeated if that does no harm; a submit always is, since its
+    jobs have their ids before they are sent.
 
     Args:
         socket: The server's socket, or its address (tls://host:port); by default PULSE_CONNECT, or it is looked for.
         timeout_s: Longest wait for one answer, reconnects included, seconds.
         user: Name to log in with, where the server asks for one.
         password: Its password.
-        behalf: The person for whom it asks, where that is another one than the user of the process: for the audit.
-        codec: Hides args, and reads args and results, see ``pulse.Codec``; the app of the workers has the same.
+        behalf: The person on whose behalf it asks, if not the user of the process: for the audit.
+        codec: Encrypts args, decrypts args and results, see ``pulse.Codec``; the workers' app needs the same one.
 
     Example:
         ::
@@ -112,7 +112,7 @@ class Client:
         Enqueue many jobs at once, all or none.
 
         Args:
-            jobs: Of each ``name`` and ``args``, and what ``submit`` takes as options.
+            jobs: For each ``name``, ``args``, and the options of ``submit``.
 
         Returns:
             Their ids, in the same order.
@@ -142,7 +142,7 @@ class Client:
             The job; look at ``status``, ``result``, ``last_error``.
 
         Raises:
-            TimeoutError: It was not at its end in time.
+            TimeoutError: It did not end in time.
             NotFoundError: There is no such job (any more).
 
         """
@@ -163,7 +163,7 @@ class Client:
         return self._ask(requests.cancel(job_ids))
 
     def retry(self, *job_ids: IdLike) -> Changed:
-        """Start completed, canceled or dead jobs anew, with a fresh budget."""
+        """Run completed, canceled or dead jobs again, with a fresh budget."""
         return self._ask(requests.retry(job_ids))
 
     def delete(self, *job_ids: IdLike) -> Changed:
@@ -171,7 +171,7 @@ class Client:
         return self._ask(requests.delete(job_ids))
 
     def change(self, *job_ids: IdLike, topic: str | None = None, priority: int | None = None) -> Changed:
-        """Move jobs that wait to another topic or priority; what is due waits at the end there."""
+        """Move waiting jobs to another topic or priority; due jobs go to the end of the new queue."""
         return self._ask(requests.change(job_ids, topic, priority))
 
     def audit(self, limit: int = 50, after: str | None = None, **filters: Unpack[AuditFilters]) -> dict[str, JsonValue]:
@@ -180,17 +180,17 @@ class Client:
 
     def stack(self, job_id: IdLike) -> Stack:
         """
-        What the process that runs a job is doing now: the Python stack of each of its threads.
+        The Python stacks of all threads of the process that runs a job.
 
         Raises:
             ConflictError: No worker here holds the job.
-            UnavailableError: Its worker has no pool parent that could look, or is stopped.
+            UnavailableError: Its worker has no pool parent that could take them, or is stopped.
 
         """
         return self._ask(requests.stack(job_id))
 
     def why(self, job_id: IdLike) -> Why:
-        """Why a job does not run: what is in its way, the decisive reason first."""
+        """Why a job does not run, the decisive reason first."""
         return self._ask(requests.why(job_id))
 
     def schedules_create(
@@ -208,19 +208,19 @@ class Client:
         return self._ask(schedule_requests.list_schedules(limit, after))
 
     def schedules_update(self, schedule_id: IdLike, **changes: Unpack[ScheduleChanges]) -> Schedule:
-        """Change a schedule; see ``ScheduleChanges``. Its cursor stays unless when it occurs is changed."""
+        """Change a schedule; see ``ScheduleChanges``. Its cursor stays unless its times change."""
         return self._ask(self._sealed(schedule_requests.update_schedule(schedule_id, changes)))
 
     def schedules_pause(self, schedule_id: IdLike) -> Schedule:
-        """Let a schedule fire nothing until it is resumed."""
+        """Pause a schedule: it fires nothing until it is resumed."""
         return self._ask(schedule_requests.pause_schedule(schedule_id))
 
     def schedules_resume(self, schedule_id: IdLike) -> Schedule:
-        """Let a schedule go on; of what was missed meanwhile, its ``catch_up`` decides."""
+        """Resume a schedule; its ``catch_up`` decides about missed occurrences."""
         return self._ask(schedule_requests.resume_schedule(schedule_id))
 
     def schedules_trigger(self, schedule_id: IdLike) -> UUID:
-        """A job of a schedule now, beside its occurrences; returns its id."""
+        """Submit a job of a schedule now, beside its occurrences; returns its id."""
         return self._ask(schedule_requests.trigger_schedule(schedule_id))
 
     def schedules_preview(self, schedule_id: IdLike, count: int = 10) -> list[datetime]:
@@ -256,11 +256,11 @@ class Client:
         return self._ask(requests.resume(topic))
 
     def topics_list(self, limit: int = 100, after: str | None = None) -> dict[str, JsonValue]:
-        """A page of what is set for topics, by topic; '' is the server."""
+        """A page of policies, by topic; '' is the server."""
         return self._ask(requests.list_topics(limit, after))
 
     def topics_get(self, topic: str) -> dict[str, JsonValue]:
-        """The policy of *topic*: of each option the value that counts and its source; and what handlers declare."""
+        """The policy of *topic*: the value in force of each option and its source; and what handlers declare."""
         return self._ask(requests.get_topic(topic))
 
     def topics_set(self, topic: str, **options: Unpack[TopicOptions]) -> dict[str, JsonValue]:
@@ -268,7 +268,7 @@ class Client:
         return self._ask(requests.set_topic(topic, options))
 
     def topics_unset(self, topic: str, *options: str) -> dict[str, JsonValue]:
-        """Unset *options* of *topic*, all without any; returns its policy."""
+        """Unset *options* of *topic*, by default all; returns its policy."""
         return self._ask(requests.unset_topic(topic, options))
 
     def dispatch_status(self) -> dict[str, JsonValue]:
@@ -281,11 +281,11 @@ class Client:
         return answer.get("workers")
 
     def status(self) -> dict[str, JsonValue]:
-        """How the whole is doing."""
+        """The state of the whole system."""
         return self._ask(requests.simple("status"))
 
     def stats(self, *, topics: int = 100, history_s: float = 3600.0) -> Stats:
-        """What waits, what goes through, and how long it takes: of so many topics, and of how long ago."""
+        """Waiting jobs, rates and durations: of so many topics, and since when."""
         return self._ask(requests.stats(topics, history_s))
 
     def ping(self) -> float:
@@ -298,12 +298,12 @@ class Client:
         self, kind: str, body: Mapping[str, object] | None = None, *, repeatable: bool = False
     ) -> dict[str, object]:
         """
-        Ask anything that the protocol knows, in the words of the wire.
+        Send any request of the protocol, in the form of the wire.
 
         Args:
             kind: Kind of the frame.
             body: Its body: ids as 16 bytes, args as JSON text.
-            repeatable: Whether it may be asked again when the answer was lost.
+            repeatable: Whether it may be sent again when the answer was lost.
 
         Returns:
             The body of the ``ok`` frame as it came.

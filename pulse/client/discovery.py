@@ -1,8 +1,8 @@
 """
-Which servers a client or worker tries, in which order, and what to say when none answers.
+Finds the servers that a client or worker tries, in order; and makes the error when none answers.
 
-A server is a Unix socket of this machine (``LocalSocket``), or an address of TCP (``Remote``), which only is the one
-that was named: by an argument, the environment, or the file that ``pulse ctl login`` wrote.
+A server is a Unix socket of this machine (``LocalSocket``), or a TCP address (``Remote``). TCP addresses are used only
+if named: by an argument, the environment, or the file that ``pulse ctl login`` wrote.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Remote:
 
     Attributes:
         scheme: ``tls`` or ``tcp``.
-        login: Whom to log in as there, and what is believed.
+        login: The user and password to log in with, and the certificates to trust.
 
     """
 
@@ -89,7 +89,7 @@ Server: TypeAlias = LocalSocket | Remote
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A server that was tried, and what it answered."""
+    """A server that was tried, and why it was not used."""
 
     target: Server
     reason: str
@@ -102,15 +102,15 @@ def find_servers(
     The servers to try, in order.
 
     Args:
-        named: The address or socket that the user named: then the only one.
+        named: The address or socket that the user named; then no other is tried.
         env: The environment; by default this process's.
 
     Returns:
-        What is named; else what PULSE_CONNECT names; else the socket in PULSE_RUNTIME_DIR; else where the user logged
-        in; else the sockets where servers put them.
+        The one in *named*; else in PULSE_CONNECT; else the socket in PULSE_RUNTIME_DIR; else the server of the saved
+        login; else the usual sockets.
 
     Raises:
-        ConfigError: An address is none, or what belongs to the login there cannot be used.
+        ConfigError: An address is malformed, or the login for it cannot be used.
         PathError: As ``find_targets``.
 
     """
@@ -130,17 +130,17 @@ def find_servers(
 
 
 def is_address(text: str | os.PathLike[str]) -> bool:
-    """Whether *text* names an address, and no socket of this machine."""
+    """Whether *text* is an address, and not a socket of this machine."""
     scheme, separator, _ = os.fspath(text).partition("://")
     return bool(separator) and f"{scheme}://" != _UNIX
 
 
 def parse_address(text: str) -> Remote:
     """
-    The address that *text* is.
+    The address in *text*.
 
     Raises:
-        ConfigError: It is none, or has a password in it, which would stand in lists of processes.
+        ConfigError: It is malformed, or contains a password, which lists of processes would show.
 
     """
     scheme, _, rest = text.partition("://")
@@ -157,18 +157,18 @@ def parse_address(text: str) -> Remote:
 
 
 def _remote(text: str, env: Mapping[str, str], saved: Login | None = None) -> Remote:
-    """The address, with the login that belongs to it: of the environment; else the saved one, if that is for there."""
+    """The address with its login: from the environment; else the saved one, if it is for this address."""
     parsed = parse_address(text)
     if saved is None:
         found = logged_in(env)
         saved = found.login if found is not None and found.address == str(replace(parsed, login=Login())) else Login()
     told = login_from(env)
     user = parsed.login.user or told.user or saved.user
-    # A password belongs to its user: that of the file is not tried for another one.
+    # A password belongs to its user: the saved one is not tried for another user.
     password = told.password or (saved.password if user == saved.user else None)
     login = Login(user, password, told.ca or saved.ca, cert=told.cert or saved.cert, key=told.key or saved.key)
     server = replace(parsed, login=login)
-    if password != saved.password and not told_to_show(env):  # what was saved for there was meant
+    if password != saved.password and not told_to_show(env):  # a login saved for this address was intended
         refuse_to_show_password(server, f"{MEANT}=1")
     return server
 
@@ -178,7 +178,7 @@ def told_to_show(env: Mapping[str, str]) -> bool:
     Whether the environment says that passwords may go over plain TCP to other machines.
 
     Raises:
-        ConfigError: It says neither yes nor no.
+        ConfigError: The value is not allowed.
 
     """
     said = env.get(MEANT, "")
@@ -189,14 +189,14 @@ def told_to_show(env: Mapping[str, str]) -> bool:
 
 def refuse_to_show_password(server: Remote, meant: str) -> None:
     """
-    Send no password where others can read it on its way.
+    Refuse to send a password where others can read it on the way.
 
     Args:
-        server: Where it would go.
-        meant: What says that it may.
+        server: The server.
+        meant: The setting that allows it.
 
     Raises:
-        ConfigError: It would.
+        ConfigError: Others could read it.
 
     """
     if server.login.password is not None and server.scheme != TLS and not addresses.is_loopback(server.host):
@@ -222,7 +222,7 @@ def find_targets(
     The sockets to try, in order.
 
     Args:
-        socket: The socket that the user named: then the only one.
+        socket: The socket that the user named; then no other is tried.
         env: The environment; by default this process's.
         name: File name of the socket in a runtime directory.
 
@@ -245,7 +245,7 @@ def why_not(target: Server) -> str | None:
     """
     Why *target* need not, or must not, be connected to; None when it may be tried.
 
-    A directory that others control is refused: whoever listens there could be anybody.
+    A directory that others control is refused: any program could listen there.
     """
     if isinstance(target, Remote):
         return None
@@ -264,7 +264,7 @@ def why_not(target: Server) -> str | None:
 
 def reason_of(error: OSError) -> str:
     """An OSError in the words of the system, without its number and path."""
-    if "ssl" in sys.modules:  # not loaded for the sake of a Unix socket
+    if "ssl" in sys.modules:  # not loaded for a Unix socket
         from pulse.security import tls
 
         if isinstance(error, tls.SSLError):
@@ -273,7 +273,7 @@ def reason_of(error: OSError) -> str:
 
 
 def nobody_answers(refusals: Sequence[Refusal]) -> NobodyAnswersError:
-    """The error that lists where was looked."""
+    """The error that lists the places tried."""
     looked = "; ".join(f"{refusal.target} ({refusal.reason})" for refusal in refusals)
     return NobodyAnswersError(f"nobody answers; looked at {looked}")
 
@@ -283,7 +283,7 @@ def _refuse_other_kinds(path: Path, name: str) -> None:
         mode = path.stat().st_mode
     except OSError as error:
         if error.errno in {errno.ENOENT, errno.ENOTDIR, errno.EACCES}:
-            return  # the server may come later; connecting tells
+            return  # the server may start later
         raise PathError(f"socket {path} cannot be used: {reason_of(error)}") from None
     if stat.S_ISDIR(mode):
         raise PathError(f"socket {path} is a directory; name the socket in it, as in {path / name}")

@@ -1,4 +1,4 @@
-"""Whom to log in as over TCP: from the environment, and from the file of ``pulse ctl login``, for its owner alone."""
+"""The login for TCP: from the environment, and from the private file of ``pulse ctl login``."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 @dataclass(frozen=True, slots=True)
 class Login:
     """
-    What a peer says of itself over TCP, and whom it believes; None: nothing, or what this machine believes.
+    User, password and certificates of a TCP client; None: not used.
 
     Attributes:
-        user: Its name.
-        password: Its password.
-        ca: File with the certificates of those who vouch for the server.
-        cert: File with its own certificate.
-        key: File with the key of that.
+        user: The user's name.
+        password: The user's password.
+        ca: File with the CA certificates to trust; None: those of this machine.
+        cert: File with the client's certificate.
+        key: File with its key.
 
     """
 
@@ -46,21 +46,21 @@ class Login:
 
     @property
     def hello(self) -> dict[str, str]:
-        """What belongs into the first frame."""
+        """The fields for hello."""
         said = {"user": self.user, "password": self.password}
         return {name: value for name, value in said.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """What was saved: where to connect, and as whom."""
+    """A saved login: the server, and the user."""
 
     address: str
     login: Login
 
 
 def login_from(env: Mapping[str, str]) -> Login:
-    """What the environment says."""
+    """The login in the environment."""
     return _login({name: env[variable] for name, variable in _VARIABLES.items() if env.get(variable)})
 
 
@@ -75,7 +75,7 @@ def file_of(env: Mapping[str, str]) -> Path | None:
 
 def logged_in(env: Mapping[str, str]) -> Saved | None:
     """
-    What was saved; None: nothing.
+    The saved login; None: there is none.
 
     Raises:
         ConfigError: The file is not one that ``save`` wrote, or others may read it.
@@ -86,7 +86,7 @@ def logged_in(env: Mapping[str, str]) -> Saved | None:
         return None
     try:
         with path.open("rb") as file:
-            import tomllib  # only where there is something to be read: it takes its time
+            import tomllib  # slow to import: only if there is a file
 
             found = os.fstat(file.fileno())
             if found.st_mode & _OTHERS or found.st_uid != os.geteuid():
@@ -104,7 +104,7 @@ def logged_in(env: Mapping[str, str]) -> Saved | None:
 
 def save(env: Mapping[str, str], saved: Saved) -> Path:
     """
-    Write *saved*, for its owner alone, whole or not at all.
+    Write *saved*, readable by its owner only, whole or not at all.
 
     Returns:
         The file.
@@ -141,7 +141,7 @@ def save(env: Mapping[str, str], saved: Saved) -> Path:
 
 
 def forget(env: Mapping[str, str]) -> Path | None:
-    """Remove what was saved; the file that was there, None where none was."""
+    """Remove the saved login; returns its file, None: there was none."""
     path = file_of(env)
     with suppress(FileNotFoundError):
         if path is not None:

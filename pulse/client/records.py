@@ -1,13 +1,12 @@
 """
-The SDK's records: the server's answers with ids as UUID, times as aware datetimes, JSON text as what it stands for.
+The SDK's records: the server's answers with ids as UUID, times as aware datetimes, and JSON text decoded.
 
-What an answer holds is declared in ``pulse.protocol.answers``; a record takes from there what it has a field for, by
-the type of that field.
+``pulse.protocol.answers`` declares the answers; a record takes what it has a field for, by the type of the field.
 """
 
 from __future__ import annotations
 
-import sys
+import inspect
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -40,7 +39,7 @@ class JobPage:
     """
     Jobs, newest first; ``next`` is the cursor of the page behind it, None on the last one.
 
-    A page takes a bounded time: where little is found it is short, or empty, and ``next`` goes on behind it.
+    A page takes a bounded time: if matches are rare it is short, or empty, and ``next`` continues after it.
     """
 
     jobs: tuple[Job, ...]
@@ -63,7 +62,7 @@ class Changed:
     Attributes:
         done: The ids that it changed.
         refused: Those that it refused, each with an error's code.
-        before: Of a change: the topic and priority that each had before.
+        before: After a change: the topic and priority that each had before.
 
     """
 
@@ -80,7 +79,7 @@ class Reason:
     Attributes:
         code: One word for it, as the protocol lists them: ``paused``, ``full``, ``back_off``...
         text: The same in plain words.
-        advice: What to do about it; '' where there is nothing but to wait.
+        advice: What to do about it; '': wait.
         details: The values behind the words; times in Unix seconds, ids as text.
 
     """
@@ -169,11 +168,11 @@ def topic(body: Body) -> dict[str, JsonValue]:
 
 
 def nothing(_body: Body) -> None:
-    """An answer that says no more than ok."""
+    """An answer without content."""
 
 
 def plain(body: Body) -> dict[str, JsonValue]:
-    """An answer that is shown as it is: only ids become text."""
+    """An answer with ids as text, otherwise unchanged."""
     return {key: _plain(value) for key, value in body.items()}
 
 
@@ -190,7 +189,7 @@ def _plain(value: object) -> JsonValue:
 
 
 def _cut(body: Body, key: str, known: int) -> dict[str, object]:
-    """The rows under *key* without what a newer server adds behind the *known* elements of each."""
+    """The rows under *key*, each cut to the *known* elements: a newer server may add some."""
     rows = body.get(key)
     if not isinstance(rows, list):
         return {}
@@ -207,10 +206,10 @@ def _schedule(told: answers.ScheduleInfo) -> Schedule:
 
 def _record(kind: type[RecordT], told: Struct) -> RecordT:
     """
-    The record of what was told: field by field, each by its type.
+    The record of an answer: field by field, each by its type.
 
     Raises:
-        ProtocolError: A value is not of that type, as a status that is none.
+        ProtocolError: A value is not of its field's type, for example an unknown status.
 
     """
     fields = _READERS[kind]
@@ -276,7 +275,7 @@ def unhandled_text(unhandled: answers.UnhandledName) -> str:
 
 def _level_of_caller() -> int:
     """How far up the stack the code is that uses pulse: a warning names its line."""
-    frame, level = sys._getframe(1), 1  # noqa: SLF001 - as `warnings` itself does
-    while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith("pulse."):
+    frame, level = inspect.currentframe(), 0
+    while frame is not None and str(frame.f_globals.get("__name__")).startswith("pulse."):
         frame, level = frame.f_back, level + 1
     return level

@@ -1,5 +1,5 @@
 """
-What a client asks and how it reads the answers, without IO: the async and the blocking client differ in waiting only.
+The requests of a client and how it reads the answers, without IO: async and blocking client differ only in waiting.
 
 Each function here makes one ``Request``: the kind and body of the frame, how its answer is read, and whether it may be
 sent again when the connection broke before the answer came.
@@ -42,7 +42,7 @@ _PAUSE_GROWTH: Final = 1.5
 
 class JobOptions(TypedDict, total=False):
     """
-    What a submit may say beside name and args; what it leaves out is decided by the handler, the topic or the server.
+    Options of a submit; for each that is missing the handler, else the topic, else the server decides.
 
     Keys:
         topic: Queue to wait in.
@@ -51,10 +51,10 @@ class JobOptions(TypedDict, total=False):
         run_at: Time of the first try instead: an aware datetime, or Unix seconds.
         max_attempts: Charged tries before the dead letter.
         timeout_s: Longest run of one attempt, seconds.
-        expires_in_s: Seconds after which it is not worth starting any more: then it becomes a dead letter.
+        expires_in_s: If it has not started after so many seconds, it becomes a dead letter.
         expires_at: That time instead: an aware datetime, or Unix seconds.
         id: UUID to submit under; the same id with the same name, topic and args is the same job.
-        traceparent: W3C Trace Context that its attempts belong to; by default that of the current OpenTelemetry span.
+        traceparent: W3C Trace Context that its attempts belong to; by default the current OpenTelemetry span's.
     """
 
     topic: str | None
@@ -82,11 +82,11 @@ class NewJob(_JobName, JobOptions, total=False):
 @dataclass(frozen=True, slots=True)
 class Request(Generic[AnswerT]):
     """
-    One question to the server.
+    One request to the server.
 
     Attributes:
-        read: The answer's body as the caller wants it.
-        repeatable: Asking twice does no more than asking once.
+        read: Converts the answer's body for the caller.
+        repeatable: Whether sending it twice does no more than once.
 
     """
 
@@ -115,7 +115,7 @@ class Request(Generic[AnswerT]):
 
     def understood(self, body: Mapping[str, object]) -> AnswerT:
         """
-        What the caller wants of the answer's *body*.
+        The answer's *body*, converted for the caller.
 
         Raises:
             ProtocolError: It is no answer to this request.
@@ -149,7 +149,7 @@ def welcome_of(frame: Frame) -> Welcome:
     The server's answer to hello.
 
     Raises:
-        RefusedError: The server does not want this peer.
+        RefusedError: The server refuses this peer.
         ProtocolError: It is no welcome, or of another version.
 
     """
@@ -164,7 +164,7 @@ def welcome_of(frame: Frame) -> Welcome:
 
 
 def submit(jobs: Iterable[NewJob]) -> Request[list[UUID]]:
-    """All of *jobs*, or none. Each has an id before it is sent, so that the request can be repeated."""
+    """Submit all of *jobs*, or none. Each has an id before it is sent, so that the request can be repeated."""
     bodies = [_job_body(job) for job in jobs]
     if not bodies:
         raise BadRequestError("submit: no jobs")
@@ -188,15 +188,15 @@ class JobFilters(TypedDict, total=False):
     Which jobs to list, newest first; a page of ``limit``, the next one ``after`` the last page's ``next``.
 
     Keys:
-        status: Of this status, or one of these.
-        topic: Of this topic.
-        name: Of this handler.
-        schedule: Fired by this schedule.
-        error: Whose last error has this in it, in whatever case.
-        worker: Held by a worker whose identity has this in it.
-        older_s: From longer ago than that.
-        newer_s: From no longer ago than that.
-        prefix: Whose ids begin with these hexadecimal digits.
+        status: One status, or several.
+        topic: The topic.
+        name: The handler.
+        schedule: The schedule that fired them.
+        error: A part of the last error, in upper or lower case.
+        worker: A part of the identity of the worker that runs them.
+        older_s: They were submitted longer ago than that.
+        newer_s: They were submitted no longer ago than that.
+        prefix: The first hexadecimal digits of their ids.
         oldest: Oldest first.
     """
 
@@ -233,7 +233,7 @@ def cancel(job_ids: Iterable[IdLike]) -> Request[Changed]:
 
 
 def retry(job_ids: Iterable[IdLike]) -> Request[Changed]:
-    """Start these terminal jobs anew; of each: done, or refused with a code."""
+    """Run these ended jobs again; each is done, or refused with a code."""
     return Request("jobs.retry", {"ids": as_ids(job_ids)}, records.changed, repeatable=False)
 
 
@@ -261,14 +261,14 @@ def why(job_id: IdLike) -> Request[Why]:
 
 
 def stats(topics: int = 100, history_s: float = 3600.0) -> Request[Stats]:
-    """How it goes; the *topics* with the most work by themselves, and so much of the history."""
+    """Counts and rates: of the *topics* with the most work, and so much of the history."""
     return Request("stats", {"topics": topics, "history_s": history_s}, records.stats)
 
 
 def pause(
     topic: str = "", reason: str | None = None, *, for_s: float | None = None, until: TimeLike | None = None
 ) -> Request[dict[str, JsonValue]]:
-    """Close the gate of one topic, '' for the whole."""
+    """Pause one topic, '' for everything."""
     if for_s is not None and until is not None:
         raise BadRequestError("pause: give for_s or until, not both")
     moment_s = None if until is None else unix_time(until, "until")
@@ -277,7 +277,7 @@ def pause(
 
 
 def resume(topic: str = "") -> Request[dict[str, JsonValue]]:
-    """Open the gate again."""
+    """Resume."""
     return Request("dispatch.resume", {"topic": topic}, records.plain)
 
 
@@ -291,7 +291,7 @@ class TopicOptions(TypedDict, total=False):
         backoff: Wait after a failed try: quadratic, exponential:FIRST:LONGEST, fixed:SECONDS or list:SECONDS,...
         timeout_s: Longest run of one attempt, seconds.
         stall_s: Longest time without progress, seconds.
-        lease_s: How long a worker may be silent, seconds; counts where it is longer than the server's.
+        lease_s: How long a worker may be silent, seconds; used if it is longer than the server's.
         retention_s: How long completed and canceled jobs are kept, seconds.
         retention_dead_s: How long dead letters are kept, seconds.
         ageing_s: Seconds of waiting that are worth one priority; 0: strict order.
@@ -343,7 +343,7 @@ def _check_options(topic: str, options: Iterable[str]) -> None:
 
 
 class AuditFilters(TypedDict, total=False):
-    """Which notes: of this ``action`` (``jobs.``: all that begin so), about this ``topic``, of the last ``since_s``."""
+    """Filters of the audit: ``action`` (``jobs.``: all with this prefix), ``topic``, ``since_s``: no longer ago."""
 
     action: str
     topic: str
@@ -356,7 +356,7 @@ def list_actions(limit: int, after: str | None, filters: AuditFilters) -> Reques
 
 
 def simple(kind: str) -> Request[dict[str, JsonValue]]:
-    """A question without arguments: status, ping, workers.list, dispatch.status."""
+    """A request without arguments: status, ping, workers.list, dispatch.status."""
     return Request(kind, {}, records.plain)
 
 
@@ -376,7 +376,7 @@ def answer_lost(kind: str) -> NobodyAnswersError:
 
 
 def poll_pauses_s() -> Iterator[float]:
-    """Pauses between two looks at something that changes soon or late: 10 ms, growing to 500 ms; endless."""
+    """Pauses for polling: 10 ms, growing to 500 ms; endless."""
     pause_s = _FIRST_PAUSE_S
     while True:
         yield pause_s
@@ -403,7 +403,7 @@ _JOB_KEYS: Final = frozenset({"name", "args", *JobOptions.__annotations__})
 
 
 def _job_body(given: object) -> dict[str, object]:
-    """What is sent of a job; its id only where it has one."""
+    """The fields of a job in the request; its id only if it has one."""
     if not isinstance(given, Mapping):
         raise BadRequestError(f"submit: a job is a mapping with name and args, not {type(given).__name__}")
     job = cast("Mapping[str, Any]", given)

@@ -1,4 +1,4 @@
-"""What a client asks about schedules: as in ``pulse.client.requests``."""
+"""Requests about schedules, as in ``pulse.client.requests``."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class ScheduleOptions(ScheduleRules, total=False):
 
 class ScheduleChanges(ScheduleRules, total=False):
     """
-    What is to be different; one of cron, every_s and run_at takes the place of the one before. None: nothing.
+    The new values; one of cron, every_s and run_at replaces the one before. None: unchanged.
 
     Keys:
-        unset: Names of options that are to be as if they had never been given: any of ``UNSETTABLE``.
+        unset: Names of options to unset: any of ``UNSETTABLE``.
     """
 
     name: HandlerRef
@@ -53,7 +53,7 @@ def create_schedule(name: HandlerRef, args: Mapping[str, object] | None, options
 
 
 def update_schedule(schedule_id: IdLike, changes: ScheduleChanges) -> Request[Schedule]:
-    """Change a schedule; its cursor stays unless when it occurs is changed."""
+    """Change a schedule; its cursor stays unless its times change."""
     body = given(changes)
     unset = _unset(body)
     when = [key for key in ("cron", "every_s", "run_at") if key in body]
@@ -69,7 +69,7 @@ def update_schedule(schedule_id: IdLike, changes: ScheduleChanges) -> Request[Sc
 
 
 def _unset(body: dict[str, object]) -> list[str]:
-    """Which options *body* unsets; it says so no more."""
+    """Remove and return the options that *body* unsets."""
     unset = body.pop("unset", ())
     if isinstance(unset, str) or not isinstance(unset, Iterable):
         raise BadRequestError(f"schedule: unset is {unset!r:.100}; a collection of names is allowed")
@@ -83,12 +83,12 @@ def _unset(body: dict[str, object]) -> list[str]:
 
 
 def pause_schedule(schedule_id: IdLike) -> Request[Schedule]:
-    """Fire nothing of a schedule."""
+    """Pause a schedule."""
     return Request("schedules.pause", {"id": as_id(schedule_id)}, records.schedule)
 
 
 def resume_schedule(schedule_id: IdLike) -> Request[Schedule]:
-    """Let a schedule go on."""
+    """Resume a schedule."""
     return Request("schedules.resume", {"id": as_id(schedule_id)}, records.schedule)
 
 

@@ -1,4 +1,4 @@
-"""What a client with a codec asks, and what it is answered. Pure."""
+"""Encrypts args in requests, and decrypts answers, with the client's codec. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def seal_request(codec: Codec, request: Request[AnswerT]) -> Request[AnswerT]:
     *request* with the args of its jobs, or of its schedule, in envelopes.
 
     Raises:
-        BadRequestError: The codec failed, or does not know for which handler.
+        BadRequestError: The codec failed, or the name of the handler is missing.
 
     """
     body = request.body
@@ -44,7 +44,7 @@ def _sealed(codec: Codec, kind: str, body: Mapping[str, Any]) -> dict[str, objec
 
 
 def open_answer(codec: Codec, answer: AnswerT) -> AnswerT:
-    """*answer* with what is in the envelopes; what cannot be read here stays in its own."""
+    """*answer* with envelopes replaced by their contents; unreadable envelopes stay."""
     found: object = answer
     match answer:
         case Job():

@@ -1,7 +1,7 @@
 """
-Frames over a blocking socket, for code without an event loop: what the blocking client has instead of async_transport.
+Frames over a blocking socket, for code without an event loop: async_transport for the blocking client.
 
-It asks the same requests and reads the same answers; only the waiting is its own.
+Requests and answers are the same; only the waiting differs.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Transport:
         self._turn = threading.Lock()
 
     def open(self) -> None:
-        """Connect now, so that it is known whether somebody answers."""
+        """Connect now, to find out whether a server answers."""
         with self._turn:
             self._connected(time.monotonic() + self._timeout_s)
 
@@ -75,7 +75,7 @@ class Transport:
         Raises:
             NobodyAnswersError: None came in time, or the connection broke and the request must not be repeated.
             RefusedError: The server refuses.
-            ProtocolError: What came is no answer to this request.
+            ProtocolError: The frame is no answer to this request.
 
         """
         deadline_s = time.monotonic() + self._timeout_s
@@ -114,7 +114,7 @@ class _OverdueError(Exception):
 
 
 class BlockingExchange:
-    """Frames over a blocking socket, one question at a time."""
+    """Frames over a blocking socket, one request at a time."""
 
     def __init__(self, connection: sockets.socket) -> None:
         self._connection = connection
@@ -122,7 +122,7 @@ class BlockingExchange:
         self._number = 0
         self.max_frame_bytes = MAX_FRAME_BYTES
         self.broken = False
-        self.pid = os.getpid()  # a fork inherits the socket; two processes must not speak on it
+        self.pid = os.getpid()  # a fork inherits the socket; two processes must not share it
 
     def ask(self, request: Request[Any], deadline_s: float) -> dict[str, object]:
         self._number += 1
@@ -192,7 +192,7 @@ def _connect(target: Server, timeout_s: float) -> sockets.socket:
     A connection.
 
     Raises:
-        OSError: Nobody accepts, not in time, or not as who was named.
+        OSError: No server accepts in time, or its certificate is for another name.
 
     """
     with contextlib.ExitStack() as stack:

@@ -1,8 +1,8 @@
 """
 Back-off: how long to wait after the n-th charged try, as one word. Pure.
 
-The words are those of ``pulse.topics.backoff``; the database has ``pulse.backoff_s``, which a test holds against
-this. Here it serves what a handler says of its exceptions, which is decided where they are raised.
+The words are those of ``pulse.topics.backoff``; a test compares this with ``pulse.backoff_s`` in the database. Here it
+is used for the ``retry_on`` of handlers, which the worker evaluates.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _WORD: Final = re.compile(PATTERN, re.ASCII)
 
 
 def is_backoff(word: object) -> bool:
-    """Whether *word* says how long to wait."""
+    """Whether *word* is a back-off."""
     return isinstance(word, str) and len(word) <= MAX_BACKOFF and _WORD.search(word) is not None
 
 
@@ -36,10 +36,10 @@ def backoff_s(word: str, tries: int) -> float:
     """
     Seconds to wait after charged try number *tries* (the first is 1).
 
-    Exponential waits are drawn between half and the whole, so that what failed together does not come back together.
+    Exponential waits are drawn between half and the whole, so that jobs that failed together are not retried together.
 
     Raises:
-        ValueError: *word* is no back-off.
+        ValueError: *word* is not a back-off.
 
     Source: docs/adr/0032-policy.md.
     """

@@ -1,9 +1,9 @@
 """
-Who gets the next free connection: not the first to ask, but the one with the fewest requests under way.
+Gives the next free slot to the caller with the fewest requests under way.
 
-A peer may have many requests under way, on many connections. In the order of their arrival a thousand of them would
-stand before the one of somebody else, for seconds. So requests are counted by who asks, and each stands in the line by
-how many its asker had when it came. What a server does for itself goes before all of them.
+A peer may have many requests under way, on many connections. In order of arrival a thousand of them would delay another
+peer's single request for seconds. So each request is ranked by how many its caller (ASKER) had under way when it came.
+The server's own requests come first.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ FIRST: Final = -1  # the rank of the server's own
 
 class Turns:
     """
-    So many at once.
+    Lets so many callers in at once.
 
     Args:
-        places: How many.
+        places: Number of slots.
     """
 
     def __init__(self, places: int) -> None:

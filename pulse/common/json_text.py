@@ -1,8 +1,8 @@
 """
-JSON as pulse stores it: text that is JSON by the letter and that PostgreSQL's jsonb can hold.
+JSON as pulse stores it: strict JSON that PostgreSQL's jsonb can hold.
 
-NaN and Infinity are no JSON; NUL characters and lone surrogates are, but jsonb refuses them. Both are found here, where
-the value is at hand and the message can reach the person who made it.
+NaN and Infinity are not JSON; NUL characters and lone surrogates are, but jsonb refuses them. Both are checked here,
+where the caller gets the error.
 """
 
 from __future__ import annotations

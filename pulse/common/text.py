@@ -69,7 +69,7 @@ def printable(text: str, *, keep_lines: bool = False) -> str:
 
 
 def shell_word(text: str) -> str:
-    """*text* as one word of a command line that a person may copy: bash and zsh read it as it was, and nothing acts."""
+    """*text* quoted as one word of a command line, for people to copy into bash or zsh."""
     if text.isprintable():
         return shlex.quote(text)
     escaped = "".join(char if char.isprintable() and char not in "\\'" else _shell_escaped(char) for char in text)

@@ -1,8 +1,8 @@
-"""Which pulse this is."""
+"""The version of pulse."""
 
 from __future__ import annotations
 
 from typing import Final
 
-# Also in pyproject.toml, and not read from the installation's metadata: that takes 50 ms of each process that says it.
+# Also in pyproject.toml; reading it from the installation's metadata would take 50 ms.
 VERSION: Final = "0.1.0"

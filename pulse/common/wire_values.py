@@ -1,4 +1,4 @@
-"""What callers pass, as the wire wants it: ids, times, arguments."""
+"""Converts ids, times and args of callers for the wire."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TimeLike = datetime | float
 
 def as_id(value: IdLike) -> bytes:
     """
-    An id as the wire wants it: 16 bytes.
+    An id for the wire: 16 bytes.
 
     Raises:
         BadRequestError: *value* is not a UUID.
@@ -55,10 +55,10 @@ def args_text(args: object) -> str:
 
 def unix_time(value: object, what: str) -> float:
     """
-    A time as the wire wants it.
+    A time for the wire: Unix seconds.
 
     Raises:
-        BadRequestError: A datetime without time zone, or no time at all.
+        BadRequestError: It is a datetime without time zone, or not a time.
     """
     if isinstance(value, datetime):
         if value.tzinfo is None:

@@ -1,12 +1,12 @@
 """
-Changes of many jobs: which there are, the loops that find and change them, and what takes them back.
+Changes of many jobs: the actions, the loops that find and change jobs, and how to take a change back.
 
-Command line and dashboard run the same loops: coroutines that are given the function which asks the server. That of the
-dashboard waits in its event loop; that of the command line blocks, and ``run_blocking`` runs the loop to its end. The
-function also decides about time limits, and whether it asks again after an error.
+Command line and dashboard run the same loops: coroutines with a parameter that sends requests to the server. The
+dashboard's awaits in its event loop; the command line's blocks, and ``run_blocking`` runs the loop to its end. It also
+decides about time limits and retries.
 
-Each change is guarded by the job's status on the server, so a loop that is slow or stopped does no harm: what is done
-is done, and what happened to a job meanwhile is not undone.
+The server checks the job's status in each change, so a loop that is slow or stopped does no harm: finished changes
+stay, and jobs that changed meanwhile are left alone.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from pulse.protocol.answers import ChangedAnswer, JobPageAnswer, read
 
-MAX_MATCHING_CHARACTERS: Final = 1000  # of ``matching``, the words of the audit for what was chosen
+MAX_MATCHING_CHARACTERS: Final = 1000  # of ``matching``, the filter in the audit
 ENDED: Final = ("COMPLETED", "DEAD_LETTERED", "CANCELED")
 WAITING: Final = ("PENDING", "RETRYING")
 ACTIVE: Final = (*WAITING, "RUNNING")
@@ -31,14 +31,14 @@ T = TypeVar("T")
 @dataclass(frozen=True, slots=True)
 class BulkAction:
     """
-    One thing that is done to many jobs.
+    A change of many jobs.
 
     Attributes:
         verb: As in ``cancel 3 jobs``.
         done: As in ``3 jobs canceled``.
-        statuses: Of jobs that it can be done to.
-        by_default: Of jobs that are looked for, unless somebody says which; fewer, where all would be a surprise.
-        reverse: The verb of the action that takes it back; '': none does.
+        statuses: Statuses in which it is possible.
+        by_default: Statuses to search without a filter; fewer than all where those would be a surprise.
+        reverse: The verb of the action that takes it back; '': there is none.
         is_destructive: Whether its button warns.
     """
 
@@ -67,11 +67,11 @@ ACTIONS: Final[Mapping[str, BulkAction]] = {
 
 async def job_pages(ask: Ask, filters: Body, limit: int) -> AsyncIterator[JobPageAnswer]:
     """
-    The jobs that *filters* choose, from the newest on, page by page; what is submitted meanwhile is not met.
+    The jobs that match *filters*, from the newest on, page by page, without jobs submitted meanwhile.
 
     Args:
-        ask: Asks the server.
-        filters: Of ``jobs.list``.
+        ask: Sends a request to the server.
+        filters: Filters of ``jobs.list``.
         limit: Jobs of a page.
     """
     after: str | None = None
@@ -88,14 +88,14 @@ async def change_jobs(
     ask: Ask, action: BulkAction, batches: Iterable[Sequence[bytes]], more: Body, keep: Callable[[ChangedAnswer], None]
 ) -> None:
     """
-    Do *action* to jobs, batch by batch.
+    Apply *action* to jobs, batch by batch.
 
     Args:
-        ask: Asks the server.
-        action: What is done.
-        batches: Ids, so many for each request.
-        more: What the request says beside the ids.
-        keep: Is called with each answer.
+        ask: Sends a request to the server.
+        action: The change.
+        batches: Ids, one batch for each request.
+        more: Fields of the request beside the ids.
+        keep: Called with each answer.
     """
     for ids in batches:
         keep(read(ChangedAnswer, await ask(action.request, {**more, "ids": list(ids)})))
@@ -107,7 +107,7 @@ def batches(ids: Sequence[bytes], size: int) -> Iterator[Sequence[bytes]]:
 
 
 def former_of(action: BulkAction, changed: ChangedAnswer) -> dict[Former, list[bytes]]:
-    """Ids of the jobs that *action* has changed, by where they were before; {} where nothing takes it back."""
+    """Ids of the changed jobs, by topic and priority before; {} if *action* cannot be taken back."""
     if not action.reverse:
         return {}
     if action.reverse != action.verb:
@@ -119,7 +119,7 @@ def former_of(action: BulkAction, changed: ChangedAnswer) -> dict[Former, list[b
 
 
 def as_body(former: Former) -> dict[str, object]:
-    """What the request says that puts jobs back to where they were."""
+    """The fields of the request that moves jobs back."""
     return {} if former is None else {"topic": former[0], "priority": former[1]}
 
 
@@ -128,10 +128,10 @@ def run_blocking(coroutine: Coroutine[Any, Any, T]) -> T:
     Run a loop of this module whose *ask* blocks, without an event loop.
 
     Returns:
-        What it returns.
+        Its result.
 
     Raises:
-        RuntimeError: It waits for something else.
+        RuntimeError: It awaits something else.
     """
     try:
         coroutine.send(None)

@@ -1,4 +1,4 @@
-"""What is not as it should be, of all that a running server tells of itself, and what to do about it. Pure."""
+"""Lists what is wrong in a running system, from its status, and what to do about it. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pulse.protocol.answers import Gate, Incident, PauseInfo, Process, StatusAns
 _NAMES: Final = 60  # columns of the handlers that are named
 _YOUNG_S: Final = 60.0  # a process that restarted within it may still be in trouble
 _WAITING: Final = ("PENDING", "RETRYING")
-# Check of an incident -> what it is, in the fewest words; the page of the dashboard that shows more.
+# Check of an incident -> its title; the page of the dashboard that shows more.
 _CHECKS: Final[Mapping[str, tuple[str, str]]] = {
     "hosts": ("A host is gone", "/workers"),
     "unhandled": ("No worker handles these jobs", "/jobs"),
@@ -31,13 +31,13 @@ _CHECKS: Final[Mapping[str, tuple[str, str]]] = {
 @dataclass(frozen=True, slots=True)
 class Problem:
     """
-    Something that is not as it should be.
+    Something that is wrong.
 
     Attributes:
-        text: A sentence that says so.
-        title: What it is, in the fewest words; '': the text is short.
+        text: It in a sentence.
+        title: It in a few words; '': the text is short.
         more: Others of the same kind, a sentence each.
-        advice: What to do; a command stands alone.
+        advice: What to do; a command is a line of its own.
         page: Where the dashboard shows more of it.
     """
 
@@ -49,11 +49,11 @@ class Problem:
 
 
 def problems(status: StatusAnswer, silent: Mapping[str, str]) -> Iterator[str]:
-    """What is not as it should be, a sentence each."""
+    """What is wrong, a sentence each."""
     for who, why in silent.items():
         yield f"the {who} does not answer: {one_line(why)}"
     if status.database is not None and not status.database.ok:
-        yield f"the database is away: {one_line(status.database.error or 'no reason was told')}"
+        yield f"the database is away: {one_line(status.database.error or 'without a reason')}"
     if status.gate is not None and status.gate.as_of is not None:
         yield f"the gate is shown as it was at {iso(int(status.gate.as_of))}"
     yield from process_problems(status)
@@ -67,7 +67,7 @@ def problems(status: StatusAnswer, silent: Mapping[str, str]) -> Iterator[str]:
 
 
 def paused_by(pause: Gate | PauseInfo) -> str:
-    """Since when, who paused something, and why."""
+    """Since when, by whose order, and why something is paused."""
     since = "" if pause.paused_at is None else f" since {iso(int(pause.paused_at))}"
     until = "" if pause.paused_until is None else f" until {iso(int(pause.paused_until))}"
     who = "" if pause.paused_by is None else f" by {one_line(pause.paused_by)}"
@@ -76,7 +76,7 @@ def paused_by(pause: Gate | PauseInfo) -> str:
 
 
 def process_problems(status: StatusAnswer) -> Iterator[str]:
-    """The part of it that is about actors, pools and services."""
+    """Problems of actors, pools and services."""
     for process in (*(status.actors or ()), *(status.pools or ()), *(status.services or ())):
         if process.state != "running":
             yield f"{one_line(process.name)} is {one_line(process.state)}{_restarts(process)}"
@@ -85,13 +85,13 @@ def process_problems(status: StatusAnswer) -> Iterator[str]:
 
 
 def live_problems(status: StatusAnswer) -> Iterator[Problem]:
-    """Workers first: one that is stopped or hangs explains the rest."""
+    """Workers first: a stopped or hanging one explains the rest."""
     yield from (found for worker in status.workers or () if (found := trouble_of(worker)) is not None)
     yield from map(_of_incident, status.incidents or ())
 
 
 def trouble_of(worker: Worker) -> Problem | None:
-    """Why *worker* does nothing; None: it does."""
+    """Why *worker* does nothing; None: it works."""
     who = f"worker {one_line(worker.name)} (pid {worker.pid})"
     quiet = "" if worker.quiet_s is None else f" for {duration(worker.quiet_s)}"
     holds = f"{worker.held} job{'' if worker.held == 1 else 's'}"

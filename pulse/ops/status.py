@@ -1,7 +1,7 @@
 """
-The state of the whole: supervisor and dispatcher are asked at once, and of their two answers becomes one.
+The state of the whole system: asks supervisor and dispatcher at the same time, and merges their answers.
 
-Each knows something at first hand, and each may be silent: who shows the state shows what there is, and who was silent.
+Each of them knows a part, and each may be silent: callers show the known part, and which of them did not answer.
 """
 
 from __future__ import annotations
@@ -37,34 +37,34 @@ class StatusAnswers:
 
     @property
     def silent(self) -> dict[str, str]:
-        """Who did not answer, and why."""
+        """Which of them did not answer, and why."""
         answers = {"supervisor": self.supervisor, "dispatcher": self.dispatcher}
         return {who: answer.message for who, answer in answers.items() if isinstance(answer, PulseError)}
 
     @property
     def merged(self) -> dict[str, object]:
-        """One document of what there is."""
+        """Both answers in one document."""
         answers = (self.supervisor, self.dispatcher)
         return merge(*(None if isinstance(answer, PulseError) else answer for answer in answers))
 
 
 def merge(supervisor: Body | None, dispatcher: Body | None) -> dict[str, object]:
     """
-    One document of two: of the supervisor what it alone knows, of the dispatcher what it knows at first hand.
+    Merge two documents: the supervisor's own part, and the dispatcher's, which is more direct.
 
     Args:
         supervisor: Its answer; None: it did not answer.
         dispatcher: The same.
 
     Returns:
-        Every key of the contract, and what else there was; null where neither knew.
+        Every documented key, and all others found; null where neither knew.
     """
     first, second = supervisor or {}, dispatcher or {}
     merged: dict[str, object] = {**second, **first}
     for key in _KEYS:
         value = first.get(key)
         merged[key] = value if value is not None else second.get(key)
-    if second.get("database") is not None:  # at first hand
+    if second.get("database") is not None:  # directly from the dispatcher
         merged.update({key: second.get(key) for key in _AT_ONE_TIME})
     if second.get("gate") is not None:
         merged["gate"] = second["gate"]
@@ -74,10 +74,10 @@ def merge(supervisor: Body | None, dispatcher: Body | None) -> dict[str, object]
 
 class TimedCall:
     """
-    A request that is made in a thread of its own; it is a daemon, so that nothing waits for it in the end.
+    A request in a daemon thread, for which the process does not wait at its end.
 
     Args:
-        ask: Makes the request, and returns the answer.
+        ask: Sends the request, and returns the answer.
         timeout_s: Longest wait, seconds.
     """
 
@@ -90,7 +90,7 @@ class TimedCall:
         self._thread.start()
 
     def answer(self) -> Body | PulseError:
-        """What came, or why nothing did."""
+        """The answer, or why there is none."""
         self._thread.join(max(0.0, self._deadline_s - time.monotonic()))
         if self._failure is not None:
             raise self._failure

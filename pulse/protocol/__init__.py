@@ -5,8 +5,8 @@ Theory of operation
 -------------------
 A frame is a 4-byte big-endian length N (1 ... max_frame_bytes) and N bytes of MessagePack: the array
 ``[kind: str, request: uint or nil, body: map with str keys]``. ``docs/protocol.md`` is the page for people; the Structs
-here are the same thing for machines, one per kind, and nothing else describes a body: ``work`` has those between worker
-and server, ``asked`` what clients ask for, ``fields`` what they are made of. ``frames`` turns them into bytes and back.
+here are the same for machines, one per kind: ``messages`` has those between worker and server, ``requests`` those of
+clients, ``fields`` the types of their fields. ``frames`` turns them into bytes and back.
 
 Two libraries share the format. msgpack packs what we send. msgspec decodes what we receive, because it decodes *into a
 type*: lengths, ranges and key types are checked while it reads, a nested bomb or a million empty maps in an unknown key
@@ -14,8 +14,8 @@ are skipped without an object being made, and what does not fit is one exception
 array elements behind the known ones are skipped too, which is the contract's rule for growth.
 
 A frame is decoded in two steps: the envelope (kind, request, raw body), then the body by the kind's own type. So a body
-that is wrong is answered with its request's number and the connection lives on, while a broken envelope is answered
-with nil and ends the connection: after it, nobody knows where the next frame starts.
+that is wrong is answered with its request's number and the connection goes on, while a broken envelope is answered
+with nil and ends the connection: after it, the start of the next frame is unknown.
 
 Who may send what, and when, is the table ``ALLOWED`` in ``kinds``: role -> kinds. A missing key is the error.
 

@@ -1,4 +1,4 @@
-"""What is answered: kind of the request -> body of the ``ok`` frame. A test holds real answers against it."""
+"""Kind of the request -> body of the ``ok`` frame that answers it. A test compares it with real answers."""
 
 from __future__ import annotations
 

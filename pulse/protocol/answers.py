@@ -1,13 +1,12 @@
 """
-The body of each ``ok`` frame: what the server answers, declared once. ``answer_kinds`` says which kind has which, and
-``stats`` has the longest of them.
+The body of each ``ok`` frame. ``answer_kinds`` maps kinds to bodies; the longest one is in ``stats``.
 
-The dispatcher and the supervisor answer with dicts, which a test holds against these Structs; the SDK's records, the
-command line and the dashboard read answers as these. Ids are 16 bytes, times Unix seconds, and args, results and the
-like JSON text, None where it is too long for a frame.
+The dispatcher and the supervisor answer with dicts, which a test compares with these Structs; the SDK's records, the
+command line and the dashboard read answers as these. Ids are 16 bytes, times Unix seconds; args, results, progress and
+checkpoints are JSON text, None if it is too long for a frame.
 
-Nearly everything may be missing: a server of another version says more, or less, and is shown all the same. JSON output
-never goes through here, so that nothing is lost in it.
+Nearly every field may be missing: servers of other versions send more, or fewer. JSON output is not made from these, so
+that it loses nothing.
 """
 
 from __future__ import annotations
@@ -43,13 +42,13 @@ class AttemptInfo(Struct, frozen=True):
 
 class Stack(Struct, frozen=True):
     """
-    Where a running job is.
+    The stacks of a running job's process.
 
     Attributes:
-        worker: Identity of the worker that holds it, as the dispatcher sees it.
-        pid: Of its process.
-        attempt: Which attempt of the job it is.
-        stack: What every thread of that process is doing, as faulthandler prints it.
+        worker: Identity of the worker that holds the job, as the dispatcher sees it.
+        pid: Its process id.
+        attempt: The number of the attempt.
+        stack: The stacks of all threads of that process, as faulthandler prints them.
 
     """
 
@@ -91,7 +90,7 @@ class JobInfo(Struct, frozen=True):
     max_attempts: int = 0
     crashes: int = 0
     args: str | None = None
-    concealed: bool = False  # args and the like are not for who asks
+    concealed: bool = False  # args are hidden from the reader
     omitted: list[str] = []
     result: str | None = None
     progress: str | None = None
@@ -110,12 +109,12 @@ class JobInfo(Struct, frozen=True):
 
     @property
     def tries(self) -> str:
-        """The tries that count, of those allowed."""
+        """Charged tries, and how many are allowed."""
         return f"{self.attempts - self.uncharged}/{self.max_attempts}"
 
 
 class JobPageAnswer(Struct, frozen=True):
-    """Some jobs, the cursor behind them, and how far was looked for them."""
+    """Some jobs, the cursor after them, and how far the search got."""
 
     jobs: list[JobInfo]
     next: str | None = None
@@ -131,7 +130,7 @@ class ChangedAnswer(Struct, frozen=True):
 
 
 class Action(Struct, frozen=True):
-    """Something that an operator did; ``uid`` and ``pid`` are of the process that asked for it."""
+    """An entry of the audit; ``uid`` and ``pid`` are of the process that sent the request."""
 
     id: int = 0
     at: float = 0.0
@@ -149,7 +148,7 @@ class Action(Struct, frozen=True):
 
 
 class ActionPage(Struct, frozen=True):
-    """Some of what operators did, and the cursor behind it."""
+    """Some audit entries, and the cursor after them."""
 
     audit: list[Action]
     next: str | None = None
@@ -163,7 +162,7 @@ class ScheduleInfo(Struct, frozen=True):
     kind: str = ""
     topic: str | None = None
     args: str | None = None
-    concealed: bool = False  # args and the like are not for who asks
+    concealed: bool = False  # args are hidden from the reader
     omitted: list[str] = []
     cron: str | None = None
     timezone: str | None = None
@@ -212,7 +211,7 @@ class SchedulePageAnswer(Struct, frozen=True):
 
 
 class PauseInfo(Struct, frozen=True):
-    """Why, since when, by whom and until when a topic is paused."""
+    """A pause of a topic: reason, begin, end and operator."""
 
     reason: str | None = None
     paused_at: float | None = None
@@ -221,7 +220,7 @@ class PauseInfo(Struct, frozen=True):
 
 
 class Gate(Struct, frozen=True):
-    """What is paused; ``topics_omitted``: and so many more; ``as_of``: when that was known, where it is not now."""
+    """What is paused; ``topics_omitted``: and so many more; ``as_of``: when this was known, if not now."""
 
     paused: bool = False
     reason: str | None = None
@@ -234,14 +233,14 @@ class Gate(Struct, frozen=True):
 
 
 class Option(Struct, frozen=True):
-    """A value of a policy that counts, and whose it is: the topic's, the server's, or nobody's."""
+    """An option's value in force, and where it is set: for the topic, for the server, or nowhere."""
 
     value: int | float | str | None = None
     source: str | None = None
 
 
 class Retention(Struct, frozen=True):
-    """How far the deleting of old jobs has got, in all topics."""
+    """How far the deletion of old jobs has got, in all topics."""
 
     stepped_at: float | None = None
     began_at: float | None = None
@@ -255,7 +254,7 @@ class Retention(Struct, frozen=True):
 
 
 class Topic(Struct, frozen=True):
-    """The policy of a topic; '' is the server. ``handlers``: what handlers of it declare, which goes before."""
+    """The policy of a topic; '' is the server. ``handlers``: options that its handlers declare, which win."""
 
     topic: str = ""
     policy: dict[str, Option] = {}
@@ -264,7 +263,7 @@ class Topic(Struct, frozen=True):
 
 
 class TopicPage(Struct, frozen=True):
-    """What is set for some topics, and the cursor behind them."""
+    """The policies of some topics, and the cursor after them."""
 
     topics: list[dict[str, int | float | str | None]]
     next: str | None = None
@@ -275,7 +274,7 @@ class Worker(Struct, frozen=True):
     A handler process.
 
     ``running``: ids of the jobs that it holds; ``started``: how many of them have started, ``calls``: of which
-    handlers; ``recovery``: who sees its death.
+    handlers; ``recovery``: how its death is noticed.
     """
 
     identity: str = ""
@@ -344,7 +343,7 @@ class Incident(Struct, frozen=True):
 
 
 class StatusAnswer(Struct, frozen=True):
-    """Everything at a glance; None: nobody told."""
+    """Everything at a glance; None: unknown."""
 
     supervisor: SupervisorInfo | None = None
     actors: list[Process] | None = None
@@ -392,7 +391,7 @@ class OneTopic(Struct, frozen=True):
 
 
 class DeclaredAnswer(Struct, frozen=True):
-    """What came of the schedules that code declares: keys of those changed, and of those that are declared no more."""
+    """The result of declaring schedules: keys of those changed, and of those no longer declared."""
 
     ids: list[Id]
     changed: list[str]
@@ -416,7 +415,7 @@ class LogPage(Struct, frozen=True):
 
 
 class Done(Struct, frozen=True):
-    """Nothing: that it comes is the answer."""
+    """An answer without content."""
 
 
 def read(kind: type[KindT], body: object) -> KindT:
@@ -424,7 +423,7 @@ def read(kind: type[KindT], body: object) -> KindT:
     *body* as *kind*.
 
     Raises:
-        ProtocolError: It is something else.
+        ProtocolError: It does not fit.
 
     """
     try:

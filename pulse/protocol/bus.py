@@ -1,10 +1,10 @@
 """
-The bus between the supervisor and its actors: what its frames hold, which hints there are, and how long both may be.
+The bus between the supervisor and its actors: bodies of frames, kinds of hints, and limits of their sizes.
 
-A frame is one of the wire's. An actor says ``hello`` and is sent ``start``; it says ``ready``, answers ``ping`` with
-``pong`` and ``status`` with ``ok``, may ask for ``status`` itself, and says ``failed`` before it gives up; ``stop``
-ends it. A ``hint`` goes from one actor to another, or from the supervisor to one: something may be worth a look now.
-Hints may be lost: what they are about is in the database, and a poll stands behind each.
+Frames are those of the wire. An actor sends ``hello`` and gets ``start``; it sends ``ready``, answers ``ping`` with
+``pong`` and ``status`` with ``ok``, may ask for ``status`` itself, and sends ``failed`` before it gives up; ``stop``
+ends it. A ``hint`` from another actor or the supervisor means that there may be something to do. Hints may be lost:
+polling finds the same in the database.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ DataT = TypeVar("DataT", bound=Struct)
 
 
 class ActorHello(Struct, frozen=True):
-    """Who speaks on this end of the bus."""
+    """The actor at this end of the bus."""
 
     name: str
     pid: int
 
 
 class ActorStart(Struct, frozen=True):
-    """What an actor works with; ``boot``: whether the supervisor starts it for the first time."""
+    """The settings of an actor; ``boot``: whether the supervisor starts it for the first time."""
 
     settings: dict[str, object]
     boot: bool
@@ -82,7 +82,7 @@ class ActorFailed(Struct, frozen=True):
 
 
 class HintFrame(Struct, frozen=True):
-    """A hint on its way to the supervisor, which passes ``data`` on as it is."""
+    """A hint for the supervisor to pass on; ``data`` stays unchanged."""
 
     to: str
     event: str
@@ -90,29 +90,29 @@ class HintFrame(Struct, frozen=True):
 
 
 class HintEvent(enum.StrEnum):
-    """What a hint is about. ``HINT_DATA`` has what each of them says."""
+    """The event of a hint. ``HINT_DATA`` has the data of each."""
 
     READY = "ready"  # watchdog, scheduler -> dispatcher: jobs can be claimed
-    LAPSED = "lapsed"  # watchdog -> dispatcher: leases of its workers have lapsed, which the watchdog leaves to it
+    LAPSED = "lapsed"  # watchdog -> dispatcher: leases of its workers have lapsed, for it to handle
     CANCELED = "canceled"  # scheduler -> dispatcher: jobs were canceled by their schedule
     WORK = "work"  # pause -> dispatcher: another host has more jobs than it can run
-    LISTENING = "listening"  # pause -> dispatcher: nothing was heard until now, so there may be work anywhere
+    LISTENING = "listening"  # pause -> dispatcher: it listens from now on; notifications may have been missed
     FAILING = "failing"  # any actor -> dispatcher: statements that the database refuses
     GATE_CHANGED = "gate changed"  # dispatcher -> pause, pause -> dispatcher
     POLICIES_CHANGED = "policies changed"  # dispatcher -> pause, pause -> dispatcher
     SCHEDULES_CHANGED = "schedules changed"  # dispatcher -> scheduler
-    OPERATOR = "operator"  # supervisor -> watchdog or pause: write down what was asked of the supervisor
-    DRAIN = "drain"  # supervisor -> dispatcher: it is about to stop; workers come back to its successor
-    DRAIN_WORKERS = "drain_workers"  # supervisor -> dispatcher: all workers are to finish and leave
+    OPERATOR = "operator"  # supervisor -> watchdog or pause: write an audit entry for a request to the supervisor
+    DRAIN = "drain"  # supervisor -> dispatcher: it is about to stop; workers reconnect to the next one
+    DRAIN_WORKERS = "drain_workers"  # supervisor -> dispatcher: all workers must finish and end
     RELOAD = "reload"  # supervisor -> dispatcher: read the certificate again
 
 
 class Nothing(Struct, frozen=True):
-    """The event says it all."""
+    """No data."""
 
 
 class ReadyJobs(Struct, frozen=True, omit_defaults=True):
-    """Due now and after each of these delays; and how many attempts whose leases had lapsed were ended before."""
+    """Due now and after each of these delays; and how many attempts with lapsed leases were ended before."""
 
     delays_s: list[float] | None = None
     reaped: int | None = None
@@ -131,7 +131,7 @@ class CanceledJobs(Struct, frozen=True):
 
 
 class WorkSomewhere(Struct, frozen=True):
-    """The host that says so, as it names itself in its notifications."""
+    """The sender's name in its notifications."""
 
     sender: str = msgspec.field(name="from")
 
@@ -154,13 +154,13 @@ class RefusedStatementsHint(Struct, frozen=True):
 
 
 class TopicGate(Struct, frozen=True, omit_defaults=True):
-    """The topic that was paused or resumed, '' for the whole; None: not known."""
+    """The topic that was paused or resumed, '' for everything; None: unknown."""
 
     topic: str | None = None
 
 
 class OperatorAction(Struct, frozen=True):
-    """What was carried out: for the process of that account, and the person for whom it asked."""
+    """What was carried out: for the process of that account, on behalf of that person."""
 
     action: str
     uid: int
@@ -190,12 +190,12 @@ HINT_DATA: Final[Mapping[str, type[Struct]]] = {
 @dataclass(frozen=True, slots=True)
 class Hint:
     """
-    Something that another actor may want to look at now.
+    A hint from one actor to another.
 
     Attributes:
         peer: The actor it goes to (``*``: all) or came from.
         event: What happened, one of ``HintEvent``.
-        data: Few small values, as ``HINT_DATA`` declares them.
+        data: A few small values, declared in ``HINT_DATA``.
     """
 
     peer: str
@@ -207,7 +207,7 @@ class Hint:
         The data, of the kind that ``HINT_DATA`` has for the event.
 
         Raises:
-            ValidationError: They are of another one; ``received_hint`` lets no such hint in.
+            ValidationError: They are of another kind; ``received_hint`` refuses such hints.
         """
         return msgspec.convert(self.data, kind)
 
@@ -217,7 +217,7 @@ def hint(peer: str, event: HintEvent, data: Struct = NOTHING) -> Hint:
     A hint to *peer*.
 
     Raises:
-        TypeError: That is not what is said of *event*.
+        TypeError: The data do not belong to *event*.
     """
     if not isinstance(data, HINT_DATA[event]):
         raise TypeError(f"hint {event}: {HINT_DATA[event].__name__} is allowed, not {type(data).__name__}")
@@ -226,10 +226,10 @@ def hint(peer: str, event: HintEvent, data: Struct = NOTHING) -> Hint:
 
 def received_hint(body: Mapping[str, object]) -> Hint:
     """
-    The hint in a frame from the supervisor. One of an unknown event is taken as it is: its sender is newer.
+    The hint in a frame from the supervisor. Unknown events are accepted: the sender is newer.
 
     Raises:
-        ProtocolError: It is none, or says something else than is declared.
+        ProtocolError: It is malformed, or its data do not fit the event.
     """
     event, data = body.get("event"), body.get("data")
     try:
@@ -242,6 +242,6 @@ def received_hint(body: Mapping[str, object]) -> Hint:
 
 
 def body_of(told: Struct) -> dict[str, object]:
-    """What goes on the bus, as ``protocol.encode`` takes it."""
+    """The body for the bus, for ``protocol.encode``."""
     body: dict[str, object] = msgspec.to_builtins(told, builtin_types=(bytes,))
     return body

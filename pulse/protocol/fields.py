@@ -1,4 +1,4 @@
-"""What the fields of bodies may be: types with their lengths and ranges, which msgspec holds them against."""
+"""Types of fields with lengths and ranges, which msgspec checks."""
 
 from __future__ import annotations
 

@@ -17,11 +17,11 @@ MAX_FRAME_BYTES: Final = 8 * 1024 * 1024  # a submit of 40 000 small jobs; one r
 CLAIM_MAX_BYTES: Final = (
     MAX_FRAME_BYTES - 16 * 1024
 )  # of a job, when it is assigned: the rest of the frame fits into 16 KiB
-HELLO_MAX_FRAME_BYTES: Final = 1024 * 1024  # before hello nobody is known yet; 40 000 running jobs fit
+HELLO_MAX_FRAME_BYTES: Final = 1024 * 1024  # before hello the peer is unknown; 40 000 running jobs fit
 _LENGTH_BYTES: Final = 4
-_SHOWN_BYTES: Final = 8 * 1024  # of a longer body nobody looks for the value that is wrong in it: that takes time
+_SHOWN_BYTES: Final = 8 * 1024  # in a longer body the wrong value is not looked up: that takes time
 _TOLD_CHARS: Final = 400
-_PLACE: Final = re.compile(r" - at `\$((?:\.\w+|\[\d+\])+)`$")  # as msgspec tells it
+_PLACE: Final = re.compile(r" - at `\$((?:\.\w+|\[\d+\])+)`$")  # in msgspec's messages
 _STEP: Final = re.compile(r"\.(\w+)|\[(\d+)\]")
 _FIXMAP: Final = 0x80  # first bytes of a map in MessagePack: 0x80 to 0x8f, map 16, map 32
 _FIXMAP_END: Final = 0x90
@@ -79,7 +79,7 @@ def decode_body(kind: type[BodyT], frame: Frame) -> BodyT:
 
 
 def _given(frame: Frame, problem: str) -> str:
-    """The value whose place *problem* names; '' where none is to be shown: a hello has passwords."""
+    """The value at the path in *problem*; '' if it must not be shown: a hello has passwords."""
     place = _PLACE.search(problem)
     if place is None or frame.kind == "hello" or memoryview(frame.body).nbytes > _SHOWN_BYTES:
         return ""
@@ -93,7 +93,7 @@ def _given(frame: Frame, problem: str) -> str:
 
 
 def decode_any(frame: Frame) -> dict[str, object]:
-    """The body of *frame* as plain values, for answers whose shape the caller renders as it is."""
+    """The body of *frame* as plain values, for answers that the caller shows unchanged."""
     try:
         return msgspec.msgpack.decode(frame.body, type=dict[str, object])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -101,7 +101,7 @@ def decode_any(frame: Frame) -> dict[str, object]:
 
 
 def _told(error: Exception) -> str:
-    """What *error* says; a value in it may be as long as a frame, and nobody wants that back, or in a log."""
+    """The message of *error*, cut: a value in it may be as long as a frame."""
     text = str(error)
     return text if len(text) <= _TOLD_CHARS else f"{text[: _TOLD_CHARS // 2]}…{text[-_TOLD_CHARS // 2 :]}"
 
@@ -124,12 +124,12 @@ class FrameReader:
 
     @property
     def buffered_bytes(self) -> int:
-        """Bytes of a frame that is not whole yet."""
+        """Bytes of an incomplete frame."""
         return len(self._buffer)
 
     @property
     def begun_bytes(self) -> int:
-        """Length of the frame that is not whole yet, with its head; 0: none has begun, or nobody knows yet."""
+        """Length of the incomplete frame, with its head; 0: none has begun, or unknown."""
         if len(self._buffer) < _LENGTH_BYTES:
             return 0
         return _LENGTH_BYTES + int.from_bytes(self._buffer[:_LENGTH_BYTES], "big")
@@ -168,10 +168,10 @@ class FrameReader:
 
     def take(self, data: bytes) -> list[Frame]:
         """
-        As ``feed``, for those who hand on what they get: frames before a break come first, and ``check`` tells it.
+        As ``feed``, but first returns the frames before a break; then ``check`` raises its error.
 
         Raises:
-            ProtocolError: Nothing came before the break.
+            ProtocolError: The break is at the start.
         """
         try:
             return self.feed(data)
@@ -183,10 +183,10 @@ class FrameReader:
 
     def check(self) -> None:
         """
-        Look, before waiting for more, whether more can be read.
+        Call it before waiting for more.
 
         Raises:
-            ProtocolError: ``take`` has come to a break behind the frames that it returned.
+            ProtocolError: ``take`` found a break after the frames that it returned.
         """
         if self._held is not None:
             raise self._held
@@ -219,7 +219,7 @@ def _decode_envelope(payload: bytes) -> Frame:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         message = f"not a frame: {error}"
         raise ProtocolError(message) from None
-    # Only its first byte is looked at: a dict of a million keys would be a second of work for nobody. What is in the
+    # Only its first byte is checked: decoding a dict of a million keys would take a second for nothing. What is in the
     # map is the business of the body's own type, which skips the keys that it does not know.
     first = memoryview(frame.body)[0]
     if not (_FIXMAP <= first < _FIXMAP_END or first in _LONG_MAPS):

@@ -1,4 +1,4 @@
-"""Who may send what: role -> kind -> body. A missing key is the error."""
+"""Which role may send which kind of frame, and its body. A missing key is the error."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ ALLOWED: Final[Mapping[Role, Mapping[str, type[Struct]]]] = {
     Role.CLIENT: CLIENT_KINDS,
     Role.WORKER: {**CLIENT_KINDS, **WORKER_KINDS},
 }
-# What a peer may hear from the server.
+# What the server may send.
 ANSWERS: Final[Mapping[str, type[Struct]]] = {
     "welcome": messages.Welcome,
     "error": messages.ErrorBody,

@@ -1,4 +1,4 @@
-"""Bodies between a worker and the server: hello, what is assigned, how it ended, and what keeps it alive."""
+"""Bodies between a worker and the server: hello, assignments, reports and heartbeats."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from pulse.protocol.fields import (
 
 
 class Role(enum.StrEnum):
-    """What a peer said it is."""
+    """The role in a peer's hello."""
 
     CLIENT = "client"
     WORKER = "worker"
@@ -46,7 +46,7 @@ class JobRef(Struct, frozen=True, array_like=True, gc=False):
 
 
 class HandlerInfo(Struct, frozen=True):
-    """What a worker tells of one handler; None: not declared there, the next level decides."""
+    """A worker's declaration of one handler; None: not declared, the next level decides."""
 
     topic: Name | None = None
     max_attempts: Annotated[int, Meta(ge=1, le=10_000)] | None = None
@@ -112,7 +112,7 @@ class Assign(Struct, frozen=True):
 
 
 class Started(Struct, frozen=True):
-    """The handlers of these attempts are about to be called; ``apart``: those that run in processes of their own."""
+    """The handlers of these attempts are about to be called; ``apart``: the isolated ones."""
 
     jobs: list[JobRef]
     apart: list[JobRef] = []
@@ -123,7 +123,7 @@ class ResultExtra(Struct, frozen=True):
     More of a result.
 
     ``progress``: JSON text that no heartbeat carried; ``stopped``: why the worker interrupted the handler; ``stack``:
-    where it was then; ``cpu_s`` and ``peak_rss_bytes``: what an attempt in a process of its own used.
+    its traceback then; ``cpu_s`` and ``peak_rss_bytes``: what an isolated attempt used.
     """
 
     progress: str | None = None
@@ -138,7 +138,7 @@ class Result(Struct, frozen=True, array_like=True, gc=False):
     How one attempt ended: ``[id, attempt, outcome, detail, extra]``.
 
     ``detail`` by outcome: ok: JSON text or None; error, discard: text; retry: [seconds, text]; snooze: seconds;
-    release: None; crash: [text, signal or exit code or None]. ``check_result`` holds it against the outcome.
+    release: None; crash: [text, signal or exit code or None]. ``check_result`` checks that.
     """
 
     id: Id
@@ -160,7 +160,7 @@ class Report(Struct, frozen=True):
 
 
 class Reported(Struct, frozen=True):
-    """Sent after the commit; ``stale``: these wrote nothing."""
+    """Sent after the commit; ``stale``: these changed nothing."""
 
     stale: list[JobRef]
 
@@ -174,7 +174,7 @@ class Beat(Struct, frozen=True, array_like=True, gc=False):
 
 
 class Checkpoint(Struct, frozen=True):
-    """What handlers saved for the next attempt, as JSON text."""
+    """Checkpoints for the next attempts, as JSON text."""
 
     jobs: list[Beat]
 
@@ -184,10 +184,10 @@ class Heartbeat(Struct, frozen=True):
     All that a worker holds; or, from a pool parent, a session and nil: all that this session holds.
 
     Attributes:
-        jobs: What is held; None: by the server's book.
-        session: Of the worker that is meant, with *jobs* None.
-        assigns: Frames ``assign`` that the worker had read of this connection; what came in a later one is not
-            in *jobs* yet. None: it does not count them.
+        jobs: The held jobs; None: all that the server knows of.
+        session: The worker's session, if *jobs* is None.
+        assigns: How many ``assign`` frames the worker had read from this connection; jobs of later ones are not in
+            *jobs* yet. None: it does not count them.
 
     """
 
@@ -198,11 +198,11 @@ class Heartbeat(Struct, frozen=True):
 
 class BeatAnswer(Struct, frozen=True):
     """
-    What came of a heartbeat, or of a checkpoint.
+    The answer to a heartbeat or checkpoint.
 
     Attributes:
-        lost: Attempts of it that this worker no longer holds.
-        kept: Whether its progress is kept; else it is to be told again.
+        lost: Its attempts that this worker no longer holds.
+        kept: Whether its progress is stored; else it must be sent again.
 
     """
 
@@ -220,7 +220,7 @@ class StopOrder(Struct, frozen=True, array_like=True):
 
 class TakeStack(Struct, frozen=True):
     """
-    To a pool parent: where is the child of this session? To a worker: where is this handler of yours?
+    Asks a pool parent for the stacks of the child of this session, or a worker for those of a handler.
 
     Answered by a ``stack`` with the request's number.
     """
@@ -231,9 +231,9 @@ class TakeStack(Struct, frozen=True):
 
 class StackAnswer(Struct, frozen=True):
     """
-    What every thread of a handler process is doing, as faulthandler prints it; None: it could not be seen.
+    The stacks of all threads of a handler process, as faulthandler prints them; None: they could not be taken.
 
-    ``pid``: of the process that runs the handler, where that is not the worker itself.
+    ``pid``: of the process that runs the handler, if that is not the worker itself.
     """
 
     stack: Annotated[str, Meta(max_length=MAX_STACK_CHARS)] | None = None
@@ -247,13 +247,13 @@ class Stop(Struct, frozen=True):
 
 
 class Drain(Struct, frozen=True):
-    """No new jobs will come; with ``reconnect`` the worker comes back, without it the worker exits."""
+    """No new jobs will come; with ``reconnect`` the worker reconnects, without it the worker exits."""
 
     reconnect: bool = False
 
 
 class Capacity(Struct, frozen=True):
-    """How many jobs this worker will hold; from a pool parent, with a session: that worker is about to leave."""
+    """How many jobs this worker will hold; from a pool parent, with a session: that worker is about to end."""
 
     capacity: Count
     session: Session | None = None
@@ -261,7 +261,7 @@ class Capacity(Struct, frozen=True):
 
 def check_result(result: Result) -> None:
     """
-    Hold a result's detail against its outcome.
+    Check a result's detail against its outcome.
 
     Raises:
         ProtocolError: The outcome takes another kind of detail.

@@ -1,4 +1,4 @@
-"""Bodies of what clients and operators ask for."""
+"""Bodies of requests by clients and operators."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class ById(Struct, frozen=True):
 
 
 class ByIds(Struct, frozen=True):
-    """A request about several jobs; ``matching`` says for the audit by what they were chosen."""
+    """A request about several jobs; ``matching`` is the filter that chose them, for the audit."""
 
     ids: Annotated[list[Id], Meta(min_length=1, max_length=10_000)]
     matching: Annotated[str, Meta(max_length=1000)] | None = None
@@ -71,7 +71,7 @@ class JobsChange(ByIds, frozen=True, kw_only=True):
 
 
 class AuditList(Struct, frozen=True):
-    """A page of what operators did, newest first."""
+    """A page of the audit, newest first."""
 
     limit: Annotated[int, Meta(ge=1, le=1000)] = 50
     after: str | None = None
@@ -81,7 +81,7 @@ class AuditList(Struct, frozen=True):
 
 
 class ScheduleCreate(Struct, frozen=True):
-    """A new schedule: exactly one of cron, every, at. Where no type says what is allowed, the refusal does."""
+    """A new schedule: exactly one of cron, every, at. The server checks what the types do not."""
 
     name: Name
     cron: Annotated[str, Meta(max_length=200)] | None = None
@@ -116,9 +116,9 @@ class SchedulesDeclare(Struct, frozen=True):
 
 class ScheduleUpdate(Struct, frozen=True):
     """
-    What is to be different; what is left out stays, and nil is as if it had never been given.
+    The new values; missing ones stay, and nil unsets.
 
-    One of cron, every and at takes the place of the one before.
+    One of cron, every and at replaces the one before.
     """
 
     id: Id
@@ -140,7 +140,7 @@ class ScheduleUpdate(Struct, frozen=True):
 
 
 class ScheduleTrigger(Struct, frozen=True):
-    """A job of a schedule now; asked twice with the same ``job_id`` it is one."""
+    """Submit a job of a schedule now; two requests with the same ``job_id`` make one job."""
 
     id: Id
     job_id: Id | None = None
@@ -161,7 +161,7 @@ class SchedulesList(Struct, frozen=True):
 
 
 class DispatchGate(Struct, frozen=True):
-    """The gate of one topic, '' for the whole; a pause ends by itself at ``until``, or after ``for_s``."""
+    """Pause or resume one topic, '' for everything; a pause ends by itself at ``until``, or after ``for_s``."""
 
     topic: Annotated[str, Meta(max_length=200)] = ""
     reason: Annotated[str, Meta(max_length=1000)] | None = None
@@ -183,21 +183,21 @@ class TopicGet(Struct, frozen=True):
 
 
 class TopicSet(Struct, frozen=True):
-    """Options to be set, by their names; an unknown one is refused, and None unsets one."""
+    """Options to set, by name; unknown ones are refused, and None unsets one."""
 
     topic: Annotated[str, Meta(max_length=200)]
     policy: Annotated[dict[str, str | float | int | None], Meta(max_length=100)]
 
 
 class TopicUnset(Struct, frozen=True):
-    """Options to be unset, by their names; none: all."""
+    """Options to unset, by name; none: all."""
 
     topic: Annotated[str, Meta(max_length=200)]
     options: Annotated[list[str], Meta(max_length=100)] = []
 
 
 class StatsRequest(Struct, frozen=True):
-    """Depths, rates and latencies: of how many topics by themselves, and of how long ago the history begins."""
+    """Depths, rates and latencies: how many topics to list by name, and where the history begins."""
 
     topics: Annotated[int, Meta(ge=0, le=1000)] = 100
     history_s: Annotated[float, Meta(ge=0, le=3600)] = 3600.0

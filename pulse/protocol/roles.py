@@ -1,8 +1,8 @@
 """
-Who may do what: each kind of frame needs one role. This table is the whole rule; a kind that is missing is the error.
+The role that each kind of frame needs. This table is the whole rule; a missing kind is the error.
 
-A role of its own is what an account or a login is given; some roles include others, and an account may have several.
-``worker`` and ``client`` of a hello (``Role``) say what a peer is; these say what it may.
+Accounts and logins have roles; some roles include others, and an account may have several. ``worker`` and ``client`` of
+a hello (``Role``) say what a peer is; these say what it may do.
 """
 
 from __future__ import annotations
@@ -17,11 +17,10 @@ __all__ = ["ACCESS_OF", "CONTENTS", "EVERYTHING", "NOTHING", "Access", "Rights",
 
 class Access(enum.StrEnum):
     """
-    What somebody may do.
+    What an account may do.
 
-    ``viewer`` sees how the queue is doing, but none of the jobs' contents. ``client`` is what an application is: it
-    submits, waits, cancels, and has schedules. ``worker`` runs jobs, and enqueues others. ``operator`` is who is woken
-    at night: it changes whatever can be changed.
+    ``viewer`` sees the state of the queue, but none of the jobs' contents. ``client`` is for applications: it submits,
+    waits, cancels, and has schedules. ``worker`` runs jobs, and enqueues others. ``operator`` may change everything.
     """
 
     VIEWER = "viewer"
@@ -41,8 +40,8 @@ _INCLUDES: Final[Mapping[Access, Rights]] = {
     Access.WORKER: _CLIENT | {Access.WORKER},
     Access.OPERATOR: _CLIENT | {Access.OPERATOR},
 }
-CONTENTS: Final = Access.CLIENT  # what it takes to see args, results, progress and checkpoints
-# Kind -> the role that it takes, of both sockets. A hello takes any role; one of a worker takes `worker`.
+CONTENTS: Final = Access.CLIENT  # the role that may see args, results, progress and checkpoints
+# Kind -> the role that it needs, for both sockets. A hello needs any role; a worker's needs `worker`.
 ACCESS_OF: Final[Mapping[str, Access]] = {
     "started": Access.WORKER,
     "report": Access.WORKER,
@@ -88,11 +87,11 @@ ACCESS_OF: Final[Mapping[str, Access]] = {
 
 
 def rights_of(given: Rights) -> Rights:
-    """What the roles *given* amount to, with those that they include."""
+    """The roles *given*, with those that they include."""
     return frozenset[Access]().union(*(_INCLUDES[role] for role in given))
 
 
 def refusal(kind: str, needed: Access, who: str, rights: Rights) -> str:
-    """The message for *who*, whose *rights* lack what *kind* takes."""
+    """The message for *who*, whose *rights* lack the role for *kind*."""
     has = ", ".join(role for role in Access if role in rights) or "none"
     return f"{kind} needs the role {needed}, which {who} does not have (has: {has})"

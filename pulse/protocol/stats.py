@@ -1,4 +1,4 @@
-"""The answer to ``stats``: what waits, what goes through and how long it takes, as the server counts it."""
+"""The answer to ``stats``: waiting jobs, rates and durations, as the server counts them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ class Rates(Struct, frozen=True):
     How many jobs, or attempts, a second; or how many at all.
 
     Attributes:
-        submitted: Jobs that clients of this server submitted; not those of SQL, of schedules, of other hosts.
+        submitted: Jobs that clients of this server submitted; not by SQL, schedules or other hosts.
         started: Attempts that were handed to workers.
         completed: Attempts that succeeded.
         failed: Attempts that ended otherwise, and were charged.
-        retried: Those of them after which the job is tried again.
+        retried: How many of these are tried again.
     """
 
     submitted: float = 0
@@ -32,11 +32,11 @@ class TopicStats(Struct, frozen=True):
         ready: Due jobs that wait.
         scheduled: Jobs that are due later.
         running: Jobs that workers hold.
-        oldest_s: How long the first of the ready ones has been due, seconds; None: there is none.
+        oldest_s: How long the first ready job has been due, seconds; None: there is none.
         paused: Whether it is paused.
         workers: Handler processes of this server that serve it.
-        rates: A second, within the last minute.
-        counts: Since the dispatcher's start.
+        rates: Rates per second, within the last minute.
+        counts: Counts since the dispatcher started.
     """
 
     topic: str
@@ -51,7 +51,7 @@ class TopicStats(Struct, frozen=True):
 
 
 class OtherTopics(Struct, frozen=True):
-    """All topics together that are not told by themselves; ``topics``: how many they are."""
+    """All topics together that are not listed by name; ``topics``: how many they are."""
 
     topics: int = 0
     ready: int = 0
@@ -61,7 +61,7 @@ class OtherTopics(Struct, frozen=True):
 
 
 class Percentiles(Struct, frozen=True):
-    """Durations that so many of a hundred do not exceed, seconds; None: there were none within the last minute."""
+    """Percentiles of durations, seconds; None: there were none within the last minute."""
 
     p50: float | None = None
     p90: float | None = None
@@ -119,7 +119,7 @@ class PoolUsage(Struct, frozen=True):
 
 
 class DatabaseUsage(Struct, frozen=True):
-    """How the database answers the dispatcher; ``away_s``: since when it does not, 0: it does."""
+    """How the database answers the dispatcher; ``away_s``: for how long it has not, 0: it does."""
 
     away_s: float
     pools: dict[str, PoolUsage]
@@ -143,16 +143,16 @@ class ProcessUsage(Struct, frozen=True):
 
 class Stats(Struct, frozen=True):
     """
-    How it goes.
+    Counts, rates and durations.
 
     Attributes:
-        at: When this was told, Unix seconds.
+        at: When this was sent, Unix seconds.
         since: When the dispatcher began to count.
-        topics: Those with the most work first.
-        others: The topics behind them, together.
-        rates: Of all topics.
-        exact: Whether what waits was counted; else it is estimated.
-        depth_age_s: How long ago; None: it was not seen yet.
+        topics: Topics, those with the most work first.
+        others: All other topics together.
+        rates: Rates of all topics.
+        exact: Whether waiting jobs were counted; else they are estimated.
+        depth_age_s: How long ago that was; None: not yet.
         wait_s: From due to handed out.
         run_s: From the call of the handler to its result.
         histograms: Of durations since ``since``, by name.

@@ -1,8 +1,8 @@
 """
-What hides args, results and checkpoints from everybody without the key: an envelope around JSON text. Pure.
+Encrypts args, results and checkpoints: puts encrypted JSON text into an envelope. Pure.
 
-What is stored is a JSON object, ``{"$pulse": "id of the codec", "data": "its text"}``, so that the server, the database
-and people see that something is there and who can read it, and nothing else.
+The envelope is a JSON object, ``{"$pulse": "id of the codec", "data": "its text"}``: without the key it shows only that
+there is a value, and which codec reads it.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ _LONGEST_SHOWN: Final = 64
 @runtime_checkable
 class Codec(Protocol):
     """
-    Turns JSON text into what is stored, and back; ``pulse.encryption.FernetCodec`` is one.
+    Encrypts JSON text for storage, and decrypts it; ``pulse.encryption.FernetCodec`` is one.
 
-    It may be called from any thread, and by many at once. Of what it raises only the type is shown: its text might hold
-    what nobody is to see.
+    It may be called from several threads at once. Of its exceptions only the type is shown: the text might contain
+    secrets.
     """
 
     @property
     def id(self) -> str:
-        """What names it in the envelope: 1 to 64 of a-z, 0-9 and . _ -, a letter or digit first."""
+        """Its name in the envelope: 1 to 64 of a-z, 0-9 and . _ -, a letter or digit first."""
         ...
 
     def encode(self, name: str, text: str) -> str:
-        """What is stored instead of the JSON *text* of a job of the handler *name*: any text without NUL."""
+        """The text to store instead of the JSON *text* of a job of the handler *name*: any text without NUL."""
         ...
 
     def decode(self, name: str, data: str) -> str:
@@ -44,7 +44,7 @@ class Codec(Protocol):
 
 
 class UnreadableError(ValueError):
-    """Somebody else holds the key, or the codec failed."""
+    """The key is missing here, or the codec failed."""
 
 
 def checked(codec: Codec | None) -> Codec | None:
@@ -52,7 +52,7 @@ def checked(codec: Codec | None) -> Codec | None:
     The codec.
 
     Raises:
-        ConfigError: It is none, or its id cannot be one.
+        ConfigError: It is not a codec, or its id is invalid.
     """
     if codec is None:
         return None
@@ -76,13 +76,13 @@ def seal(codec: Codec, name: str, text: str) -> str:
     """
     try:
         return json_text.dumps({BY: codec.id, DATA: codec.encode(name, text)})
-    except Exception as error:  # noqa: BLE001 - a codec may raise anything, and its words may tell the secret
+    except Exception as error:  # noqa: BLE001 - a codec may raise anything, and its message may contain the secret
         raise UnreadableError(f"codec {codec.id!r} failed: {type(error).__name__}") from None
 
 
 def unseal(codec: Codec | None, name: str, value: JsonValue) -> JsonValue:
     """
-    What is in the envelope *value*, or *value*, where it is none.
+    The contents of the envelope *value*; *value* itself if it is not an envelope.
 
     Raises:
         UnreadableError: There is no codec, or another one, or it failed.
@@ -102,7 +102,7 @@ def unseal(codec: Codec | None, name: str, value: JsonValue) -> JsonValue:
 
 
 def opened(codec: Codec, name: str, value: JsonValue) -> JsonValue:
-    """What is in the envelope *value*; *value* itself, where it is none or cannot be read here."""
+    """The contents of the envelope *value*; *value* itself if it is none or cannot be read here."""
     try:
         return unseal(codec, name, value)
     except UnreadableError:
@@ -110,7 +110,7 @@ def opened(codec: Codec, name: str, value: JsonValue) -> JsonValue:
 
 
 def sealed_by(text: str | None) -> str | None:
-    """The id of the codec that has encrypted this JSON text; None: nobody has."""
+    """The id of the codec that has encrypted this JSON text; None: it is not encrypted."""
     if text is None or BY not in text:
         return None
     try:
@@ -121,7 +121,7 @@ def sealed_by(text: str | None) -> str | None:
 
 
 def shown_instead(text: str | None) -> str | None:
-    """What people are shown of a JSON text that is encrypted; None: it is not."""
+    """A short text for people instead of encrypted JSON text; None: it is not encrypted."""
     codec = sealed_by(text)
     return None if codec is None else f"encrypted ({codec})"
 

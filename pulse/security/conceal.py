@@ -1,11 +1,11 @@
-"""Answers for those who may see how the queue is doing, and not what is in the jobs. Pure."""
+"""Answers for accounts that may see the state of the queue, but not the contents of jobs. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Final, cast
 
-# What handlers were given, what they said of it, and what they answered. Errors stay: they are what a viewer is for.
+# Args, progress, checkpoints and results. Errors stay, since viewers need them.
 CONTENTS: Final = frozenset({"args", "progress", "result"})
 PARTS: Final = frozenset({"job", "jobs", "schedule", "schedules", "history"})
 _KINDS: Final = frozenset({"jobs.get", "jobs.list", "schedules.get", "schedules.list"})
@@ -17,7 +17,7 @@ def is_about_contents(kind: str) -> bool:
 
 
 def conceal(answer: Mapping[str, object]) -> dict[str, object]:
-    """*answer* without contents; what lacks some says so: ``concealed`` is true."""
+    """*answer* without contents; where some are left out, ``concealed`` is true."""
     return {key: _part(value) if key in PARTS else value for key, value in answer.items()}
 
 

@@ -1,8 +1,8 @@
 """
-Who may log in, with which password, and as what: ``PULSE_AUTH_USERS`` as ``user:password,user:$2b$...:viewer``.
+The users who may log in, with passwords and roles: ``PULSE_AUTH_USERS`` as ``user:password,user:$2b$...:viewer``.
 
-A password is compared in constant time. A bcrypt entry takes a quarter of a second of the processor on purpose, so one
-that was verified is remembered, as a keyed hash, while this process lives. ``Throttle`` slows down who guesses.
+Passwords are compared in constant time. A bcrypt check takes a quarter of a second of the processor on purpose, so a
+verified password is remembered, as a keyed hash, while this process lives. ``Throttle`` slows down guessing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pulse.protocol.roles import EVERYTHING, Access, Rights
 from pulse.security.grants import parse_roles
 
 BCRYPT_COST: Final = 12  # a quarter of a second of a core in 2025
-MAX_BCRYPT_BYTES: Final = 72  # bcrypt looks at no more; libraries refuse longer ones
+MAX_BCRYPT_BYTES: Final = 72  # bcrypt ignores the rest; libraries refuse longer ones
 _BCRYPT: Final = re.compile(r"\$2[aby]\$(0[4-9]|1[0-9]|2[0-9]|3[01])\$[./A-Za-z0-9]{53}")
 _USER: Final = re.compile(r"[^\s:,\x00-\x1f\x7f]{1,64}")
 _KIND_BYTES: Final = 7  # "$2b$12$"
@@ -33,7 +33,7 @@ _ALLOWED: Final = (
 
 
 class _Entry(msgspec.Struct, frozen=True):
-    """What a user must know, and may do then; ``is_bcrypt``: *secret* is its hash."""
+    """A user's password and rights; ``is_bcrypt``: *secret* is its hash."""
 
     secret: bytes
     is_bcrypt: bool
@@ -45,10 +45,10 @@ _NOBODY: Final = _Entry(b"\0", is_bcrypt=False)
 
 def parse_users(text: str) -> Credentials:
     """
-    The users that *text* names.
+    The users in *text*.
 
     Raises:
-        ConfigError: It is not understood; the message tells the user's name, never a password.
+        ConfigError: It is malformed; the message has the user's name, never a password.
     """
     entries: dict[str, _Entry] = {}
     for number, part in enumerate(text.split(","), 1):
@@ -66,7 +66,7 @@ def parse_users(text: str) -> Credentials:
 
 
 def _with_rights(text: str) -> tuple[str, Rights]:
-    """The secret, and the rights by the roles behind it; without any, all."""
+    """The secret, and the rights of the roles after it; without roles, all."""
     secret, colon, roles = text.rpartition(":")
     rights = parse_roles(roles) if colon and secret else None
     return (text, EVERYTHING) if rights is None else (secret, rights)
@@ -77,7 +77,7 @@ def hash_password(password: str) -> str:
     The bcrypt entry of *password*.
 
     Raises:
-        ConfigError: It is empty, or longer than bcrypt looks at.
+        ConfigError: It is empty, or too long for bcrypt.
     """
     import bcrypt
 
@@ -98,7 +98,7 @@ class Credentials:
         self._entries = entries
         self._key = secrets.token_bytes(32)
         self._verified: OrderedDict[bytes, None] = OrderedDict()
-        # Every guess is held against one hash of each kind that there is, so that the time does not tell who exists.
+        # Every guess is checked against one hash of each kind, so that the time does not reveal which users exist.
         self._kinds = {_kind_of(entry): entry for entry in entries.values() if entry.is_bcrypt}
 
     def __len__(self) -> int:
@@ -110,15 +110,15 @@ class Credentials:
         return any(entry.is_bcrypt for entry in self._entries.values())
 
     def rights_of(self, user: str) -> Rights:
-        """What *user* may do, once it is known that it is that one."""
+        """The rights of *user*, after the password was verified."""
         return self._entries[user].rights
 
     def remembers(self, user: str, password: str) -> bool:
-        """Whether it has been verified already that *password* is that of *user*; takes no time."""
+        """Whether *password* was verified for *user* before; takes no time."""
         return user in self._entries and self._mark(user, password) in self._verified
 
     def verify(self, user: str, password: str) -> bool:
-        """Whether *password* is that of *user*. May take a quarter of a second: not for an event loop."""
+        """Whether *password* is *user*'s. May take a quarter of a second: not for an event loop."""
         if self.remembers(user, password):
             return True
         entry = self._entries.get(user, _NOBODY)
@@ -144,7 +144,7 @@ class Credentials:
 
 
 def _kind_of(entry: _Entry) -> bytes:
-    """Version and cost: what a check of a bcrypt entry takes; of one that is none, nothing."""
+    """Version and cost of a bcrypt entry, which decide how long a check takes; empty for others."""
     return entry.secret[:_KIND_BYTES] if entry.is_bcrypt else b""
 
 
@@ -163,14 +163,14 @@ def _matches(entry: _Entry, given: bytes) -> bool:
 
 class Throttle:
     """
-    How long a source that guesses wrong has to wait: half a second, doubling with each failure to half a minute.
+    How long a source waits after wrong passwords: half a second, doubling with each failure to half a minute.
 
-    A guess counts as wrong from its begin, so that many at the same time are not more than one.
+    A guess counts as wrong from its start, so that many at the same time gain nothing.
 
     Args:
         first_s: Wait after the first failure.
         longest_s: Longest wait; after ten times that without a failure all is forgotten.
-        most_sources: Sources to remember; the oldest go first.
+        most_sources: Sources to remember; the oldest are dropped first.
     """
 
     def __init__(self, first_s: float = 0.5, longest_s: float = 30.0, most_sources: int = 4096) -> None:
@@ -181,12 +181,12 @@ class Throttle:
         self._failures: OrderedDict[str, tuple[int, float, float]] = OrderedDict()
 
     def wait_s(self, source: str, now_s: float) -> float:
-        """Seconds for which *source* is not listened to yet; 0: it may try."""
+        """Seconds that *source* still has to wait; 0: it may try."""
         count, last_s, _ = self._failures.get(source, (0, now_s, now_s))
         return max(0.0, last_s + self._pause_s(count) - now_s)
 
     def tries(self, source: str, now_s: float) -> None:
-        """*source* makes a guess, which is wrong unless ``was_right`` follows."""
+        """*source* tries a password, which is wrong unless ``was_right`` follows."""
         count, last_s, _ = self._failures.pop(source, (0, now_s, now_s))
         if now_s - last_s > 10 * self._longest_s:
             count = 0
@@ -195,13 +195,13 @@ class Throttle:
             self._failures.popitem(last=False)
 
     def was_right(self, source: str) -> None:
-        """The guess was none; those before it were, and make nobody wait for longer than they did."""
+        """The last password was right; earlier failures still count."""
         count, _, before_s = self._failures.pop(source, (0, 0.0, 0.0))
         if count > 1:
             self._failures[source] = (count - 1, before_s, before_s)
 
     def forget(self, source: str) -> None:
-        """*source* starts anew."""
+        """Forget the failures of *source*."""
         self._failures.pop(source, None)
 
     def _pause_s(self, count: int) -> float:

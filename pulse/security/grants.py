@@ -1,7 +1,7 @@
 """
-Which accounts of this machine may do what: the settings ``allow_users`` and ``allow_groups``, resolved once at start.
+The rights of accounts of this machine: the settings ``allow_users`` and ``allow_groups``, resolved once at start.
 
-The server's own account and root may do everything, and without these settings nobody else may do anything.
+The server's own account and root may do everything; others only what these settings allow.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ENTRY: Final = re.compile(r"[^,]+")
 
 class Grants(msgspec.Struct, frozen=True):
     """
-    Who may do what.
+    The rights of accounts and groups.
 
     Attributes:
         own: The server's uid.
@@ -43,16 +43,16 @@ class Grants(msgspec.Struct, frozen=True):
 
     @property
     def shared(self) -> bool:
-        """Whether others than the server's own account and root may come."""
+        """Whether accounts other than the server's own and root may connect."""
         return bool(self.users or self.groups)
 
     def is_own(self, uid: int) -> bool:
-        """Whether that is the server's own account, or root: nothing is refused to them."""
+        """Whether that is the server's own account, or root: these may do everything."""
         return uid in {self.own, _ROOT}
 
     def of(self, connection: socket.socket) -> Rights:
         """
-        What the process that connected may do, by all that its uid and its groups are given.
+        The rights of the process that connected, from its uid and all of its groups.
 
         Raises:
             OSError: The connection is gone.
@@ -67,10 +67,10 @@ class Grants(msgspec.Struct, frozen=True):
 
 def read_grants(users: str | None, groups: str | None) -> Grants:
     """
-    The grants that the two settings are about.
+    The grants in the two settings.
 
     Raises:
-        ConfigError: An account or group is not there.
+        ConfigError: An account or group does not exist.
     """
     return Grants(
         os.geteuid(),
@@ -80,7 +80,7 @@ def read_grants(users: str | None, groups: str | None) -> Grants:
 
 
 def parse_roles(text: str) -> Rights | None:
-    """What ``ROLE+ROLE`` amounts to; None where *text* is something else."""
+    """The rights of ``ROLE+ROLE``; None: *text* is malformed."""
     names = text.split("+")
     if not all(name in set(Access) for name in names):
         return None

@@ -1,4 +1,4 @@
-"""A password in the command line is there for everybody on the machine to see, so it does not stay there."""
+"""Removes a password from the command line, which every account of the machine can see."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from collections.abc import Sequence
 from typing import Final
 
 _OPTION: Final = "--dsn"
-_VARIABLE: Final = "PULSE_DSN"  # which the option would have gone before
+_VARIABLE: Final = "PULSE_DSN"  # the option would have won over it
 
 
 def hide_password() -> None:
     """
-    Where ``--dsn`` has a password, go on as the same process with another command line, and the DSN in the environment.
+    If ``--dsn`` has a password, exec the same program with the DSN in the environment instead.
 
-    To be called before anything else, by a program that has that option: until then, it was seen. The environment is
-    seen by the same account alone.
+    Call it before anything else, in programs with that option: until then the password is visible. Only the same
+    account can see the environment.
     """
     words = sys.argv[1:]
     kept, dsns = without_dsn(words)
-    if not dsns or not sys.executable or sys.orig_argv[-len(words) :] != words:  # another program has called this one
+    if not dsns or not sys.executable or sys.orig_argv[-len(words) :] != words:  # called by another program
         return
     from pulse.common.dsn import is_dsn, redact_dsn
 
@@ -30,7 +30,7 @@ def hide_password() -> None:
 
 
 def without_dsn(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """What stands behind a program's name without ``--dsn``, and what stood behind that, however often."""
+    """The arguments without ``--dsn``, and the values of all ``--dsn``."""
     kept, dsns = list[str](), list[str]()
     rest = iter(words)
     for word in rest:

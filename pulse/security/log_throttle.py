@@ -1,4 +1,4 @@
-"""How often somebody was refused, logged once a minute: a client in a loop must not fill log and audit."""
+"""Limits the log of refusals to one line a minute: a client in a loop must not fill log and audit."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _MOST: Final = 1024
 
 class Refused:
     """
-    Counts refusals by what they are about. Pure: the clock is the caller's.
+    Counts refusals by subject. Pure: the clock is the caller's.
 
     Args:
-        again_s: Seconds between two tellings of the same.
+        again_s: Seconds between two log lines about the same subject.
     """
 
     def __init__(self, again_s: float = AGAIN_S) -> None:
@@ -22,7 +22,7 @@ class Refused:
         self._told: OrderedDict[tuple[str, ...], tuple[float, int]] = OrderedDict()  # when last, and how many since
 
     def count(self, what: tuple[str, ...], now_s: float) -> int | None:
-        """It happened again; how often since the last log line, where another is due now, else None."""
+        """Count one more; returns how many since the last log line if another is due now, else None."""
         told_s, since = self._told.get(what, (float("-inf"), 0))
         if now_s - told_s < self._again_s:
             self._told[what] = (told_s, since + 1)

@@ -1,4 +1,4 @@
-"""Logging in by user and password: each guess takes its time, and who guesses wrong has to wait longer each time."""
+"""Checks user and password; wrong guesses have to wait, longer each time."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _NETWORK_BITS: Final = 64
 
 
 class TooManyGuessesError(UnavailableError):
-    """There were too many wrong passwords; ``wait_s`` is how long the next one has to wait. Nobody has looked at it."""
+    """There were too many wrong passwords; this one was not checked, the next may come after ``wait_s``."""
 
     def __init__(self, wait_s: float) -> None:
         super().__init__(f"too many wrong passwords: try again in {ceil(wait_s)} s")
@@ -37,7 +37,7 @@ class TooManyGuessesError(UnavailableError):
 
 class Logins:
     """
-    Lets users in.
+    Checks logins.
 
     Args:
         credentials: The users.
@@ -48,29 +48,29 @@ class Logins:
         self._credentials = credentials
         self._clock = clock
         self._by_source = Throttle()
-        # Guessing at a name from many addresses is slow, too; and cannot keep its owner out for long.
+        # Guessing a user's password from many addresses is slow, too; but cannot keep the user out for long.
         self._by_name = Throttle(longest_s=NAME_S)
-        # Who has logged in from there before waits for no guesses from elsewhere: they would keep a name's owner out.
+        # An address with an earlier login does not wait for guesses from elsewhere, which would keep the user out.
         self._acquainted: OrderedDict[tuple[str, str], None] = OrderedDict()
         self._hashing = anyio.Semaphore(_MOST_AT_ONCE)
         self._turns: dict[str, anyio.Lock] = {}
 
     async def check(self, source: str, user: str, password: str) -> Rights:
         """
-        What *user* may do.
+        Check a login; returns the rights of *user*.
 
         Args:
-            source: Where the guess comes from, see ``source_of``.
-            user: Of that name.
-            password: The guess.
+            source: Its origin, see ``source_of``.
+            user: The user.
+            password: The password.
 
         Raises:
-            TooManyGuessesError: It is too early for one more.
+            TooManyGuessesError: It is too early for another try.
             UnauthorizedError: It is wrong, or there is no such user.
         """
         name = user[:_MAX_NAME]
         self._check_early(source, name)
-        # One guess at a time: what comes with it waits for what becomes of it, and is looked at only if it was right.
+        # One guess at a time: others wait for its result, and are checked only if it was right.
         async with AsyncExitStack() as turns:
             await turns.enter_async_context(self._turn(f"source {source}"))
             is_new = (source, name) not in self._acquainted
@@ -83,13 +83,13 @@ class Logins:
             if not await self._is_right(user, password):
                 raise UnauthorizedError("user and password do not fit together")
             self._by_source.was_right(source)
-            if is_new:  # else who guesses elsewhere would be forgiven with each login of its owner's
+            if is_new:  # else each login of the user would forgive guesses from elsewhere
                 self._by_name.forget(name)
             self._get_acquainted(source, name)
         return self._credentials.rights_of(user)
 
     async def _is_right(self, user: str, password: str) -> bool:
-        if self._credentials.remembers(user, password):  # costs nothing: it need not wait for those who guess
+        if self._credentials.remembers(user, password):  # costs nothing: need not wait behind guesses
             return True
         async with self._hashing:
             return await anyio.to_thread.run_sync(self._credentials.verify, user, password)
@@ -101,7 +101,7 @@ class Logins:
             self._acquainted.popitem(last=False)
 
     def _check_early(self, source: str, name: str) -> float:
-        """The time, unless it is too early for one more guess."""
+        """The time; raises if it is too early for another guess."""
         now_s = self._clock()
         wait_s = self._by_source.wait_s(source, now_s)
         if (source, name) not in self._acquainted:
@@ -122,7 +122,7 @@ class Logins:
 
 
 def source_of(host: str) -> str:
-    """Who *host* is for counting: the address; of IPv6 the network, all of whose addresses one machine may have."""
+    """What *host* counts as: its address; for IPv6 its network, as one machine may have all addresses of it."""
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
@@ -134,7 +134,7 @@ def source_of(host: str) -> str:
 
 
 def network_of(source: str) -> str:
-    """The network that *source* is part of, all of whose addresses somebody may have; itself where it is no address."""
+    """The network of *source*, as one attacker may have all addresses of it; itself if it is not an address."""
     try:
         network = ipaddress.ip_network(source)
     except ValueError:

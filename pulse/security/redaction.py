@@ -1,5 +1,5 @@
 """
-Hides single values in args, results and progress that people are shown: the setting ``redact``.
+Hides single values in args, results and progress that are shown to people: the setting ``redact``.
 
 An entry is the end of a path of keys: ``password`` hides what any key of that name holds, however deep, ``card.number``
 what ``number`` holds in ``card``, ``*`` stands for any one key, and ``charge:card.number`` is about jobs of the handler
@@ -44,10 +44,10 @@ class _Rule(msgspec.Struct, frozen=True):
 
 class Redaction:
     """
-    What is hidden.
+    The values to hide.
 
     Args:
-        setting: The entries, as PATTERN allows them; None: nothing is.
+        setting: The entries, as PATTERN allows them; None: nothing is hidden.
     """
 
     def __init__(self, setting: str | None) -> None:
@@ -57,19 +57,20 @@ class Redaction:
             self._rules.append(_Rule(handler.strip() or None, tuple(path.casefold().split("."))))
 
     def answer(self, answer: Mapping[str, object]) -> Mapping[str, object]:
-        """*answer* to a request, with the mask in place of each value that is hidden."""
+        """*answer* to a request, with hidden values replaced by the mask."""
         return self._row(answer, None) if self._rules else answer
 
     def check(self, args: object) -> None:
         """
-        Look at *args* that somebody wants to be stored.
+        Check *args* before they are stored.
 
         Raises:
-            BadRequestError: The mask stands where a value is hidden: it was read, and would take the value's place.
+            BadRequestError: They have the mask where a value is hidden: it was read before, and would replace the
+            value.
         """
         if not self._rules or not isinstance(args, str) or MASK not in args:
             return
-        with suppress(ValueError, RecursionError):  # others will say so
+        with suppress(ValueError, RecursionError):  # reported elsewhere
             if MASK in self._values(json_text.loads(args), ()):
                 raise BadRequestError(f"args have {MASK!r} where a value is hidden: the value itself is allowed")
 
@@ -87,7 +88,7 @@ class Redaction:
         return value
 
     def _text(self, name: str | None, text: str) -> str:
-        """The JSON *text*; what is too deep to be looked at is hidden as a whole, what is encrypted stays so."""
+        """The JSON *text*, redacted; too deeply nested text is hidden as a whole, encrypted text stays."""
         if sealed_by(text) is not None:
             return text
         try:
@@ -108,7 +109,7 @@ class Redaction:
         }
 
     def _values(self, value: JsonValue, path: tuple[str, ...]) -> list[JsonValue]:
-        """What is hidden in *value*."""
+        """*value* with the mask."""
         if isinstance(value, list):
             return [found for one in value for found in self._values(one, path)]
         if not isinstance(value, dict):
@@ -120,6 +121,6 @@ class Redaction:
         return found
 
     def _hides(self, name: str | None, path: tuple[str, ...]) -> bool:
-        """Where nobody says whose it is, the rules of all handlers count."""
+        """If the handler is unknown, the rules of all handlers apply."""
         rules = (rule for rule in self._rules if name is None or rule.handler in {None, name})
         return any(rule.hides(path) for rule in rules)

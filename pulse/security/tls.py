@@ -1,4 +1,4 @@
-"""TLS for both sides, 1.2 and later: contexts by the files that settings name, and one clear error for each mistake."""
+"""TLS 1.2 and later for both sides: contexts from the files in the settings, with a clear error for each mistake."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _CURVE: Final = "prime256v1"  # clients choose, and of the finite fields that Op
 
 def server_context(cert: Path, key: Path, client_ca: Path | None) -> ssl.SSLContext:
     """
-    What a server speaks.
+    The context of a server.
 
     Args:
-        cert: Its certificate and those between it and a root, in PEM.
-        key: Of the certificate, without a password.
-        client_ca: Certificates of those who vouch for clients; then each client must have one.
+        cert: Its certificate with intermediate ones, in PEM.
+        key: The certificate's key, without a password.
+        client_ca: CA certificates for clients; then each client must have a certificate.
 
     Raises:
-        ConfigError: A file cannot be read, or is no such thing, or both do not fit.
+        ConfigError: A file cannot be read, has other contents, or key and certificate do not fit.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -43,15 +43,15 @@ def server_context(cert: Path, key: Path, client_ca: Path | None) -> ssl.SSLCont
 @functools.lru_cache(maxsize=8)
 def client_context(ca: Path | None, cert: Path | None, key: Path | None) -> ssl.SSLContext:
     """
-    What a client speaks: it looks at the server's certificate and name.
+    The context of a client, which verifies the server's certificate and name.
 
     Args:
         ca: Certificates to trust; None: those of this machine.
-        cert: Its own certificate, where servers ask for one; with its key, unless *key* has that.
-        key: Of that.
+        cert: Its own certificate, if servers require one; with its key, unless *key* has that.
+        key: Its key.
 
     Raises:
-        ConfigError: A file cannot be read, or is no such thing.
+        ConfigError: A file cannot be read, or has other contents.
     """
     context = ssl.create_default_context()
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -66,14 +66,14 @@ def client_context(ca: Path | None, cert: Path | None, key: Path | None) -> ssl.
 
 def handshake_s(context: ssl.SSLContext) -> float:
     """
-    How long a handshake takes a server with *context*, seconds of its processor: most of that is its key's signature.
+    How long a handshake takes a server with *context*, seconds of its processor: mostly the key's signature.
 
-    By the fastest of a few that are tried here, up to the server's first answer.
+    Measured here: the fastest of a few, up to the server's first answer.
     """
     client_side = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     client_side.check_hostname = False
     client_side.verify_mode = ssl.CERT_NONE
-    client_side.set_ecdh_curve(_CURVE)  # else the server asks for that first, and signs nothing yet
+    client_side.set_ecdh_curve(_CURVE)  # else the server first asks for another curve, without a signature
     took_s: list[float] = []
     for _ in range(_TRIES):
         asked, answered = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -89,7 +89,7 @@ def handshake_s(context: ssl.SSLContext) -> float:
 
 
 def reason_of(error: ssl.SSLError) -> str:
-    """Why there is no TLS with the other side, in a few words."""
+    """Why the handshake failed, in a few words."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not accepted: {error.verify_message}"
     if error.reason in {"WRONG_VERSION_NUMBER", "HTTP_REQUEST"}:

@@ -25,7 +25,7 @@ def joined(host: str, port: int) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches *host*; of a name other than localhost nobody can say."""
+    """Whether only this machine reaches *host*; False for names other than localhost."""
     if host.casefold().removesuffix(".") == "localhost":
         return True
     try:

@@ -1,7 +1,7 @@
 """
-Where sockets and state live, and which directories are safe enough for them.
+Chooses the directories of sockets and state, and checks that they are safe.
 
-A user who can write into the runtime directory can put a socket of their own there and be given the jobs of others. So
+A user who can write into the runtime directory can put a socket of their own there and receive the jobs of others. So
 both sides refuse a directory that another user controls: the server before it listens, the client before it connects.
 """
 
@@ -46,7 +46,7 @@ def client_candidates(env: Mapping[str, str], named: Path | None = None) -> list
 
 def server_runtime_dir(env: Mapping[str, str], named: Path | None = None, *, uid: int | None = None) -> Path:
     """
-    The directory where a server puts its sockets: named, else given by systemd, else by custom.
+    The directory where a server puts its sockets: the named one, else systemd's, else the usual one.
 
     Args:
         env: The environment.
@@ -95,7 +95,7 @@ def prepare_runtime_dir(path: Path, *, named: bool, shared: bool = False) -> Non
     Args:
         path: The directory.
         named: Whether the user named it: then it may belong to another user and be shared with a group.
-        shared: Whether others are to reach the sockets in it (0711); who may then do what is the server's to say.
+        shared: Whether other accounts may reach the sockets in it (0711); the server checks their rights.
 
     Raises:
         PathError: It cannot be made, is a symlink or no directory, belongs to another user, or others may write to it.
@@ -158,7 +158,7 @@ def _check(path: Path, *, named: bool) -> None:
             f"runtime directory {path} belongs to user {user_name(found.st_uid) or found.st_uid}: "
             "name it by PULSE_RUNTIME_DIR if that is meant"
         )
-    # A group may share a directory that the user chose; a directory found by custom must be its owner's alone.
+    # A group may share a directory that the user chose; a usual one must be private to its owner.
     if mode & stat.S_IWOTH or (mode & stat.S_IWGRP and not named):
         raise PathError(
             f"runtime directory {path} is writable by others (mode {stat.S_IMODE(mode):04o}): chmod go-w {path}"
@@ -166,7 +166,7 @@ def _check(path: Path, *, named: bool) -> None:
 
 
 def _was_made_by_root(path: Path) -> bool:
-    """Whether it is the system's, in a directory where nobody but root can make any: then root gave it its owner."""
+    """Whether only root can make directories in its parent: then root chose its owner."""
     if path != _SYSTEM_RUNTIME_DIR:
         return False
     parent = path.parent.stat()
@@ -174,7 +174,7 @@ def _was_made_by_root(path: Path) -> bool:
 
 
 def _let_pass(path: Path) -> None:
-    """Let everybody reach what is in *path*; what is in it, they cannot list."""
+    """Let all accounts reach files in *path*, without listing them."""
     mode = stat.S_IMODE(path.stat().st_mode)
     if mode & _PASS == _PASS:
         return

@@ -1,4 +1,4 @@
-"""Sockets that listen: a Unix socket is its owner's alone from its first moment on; a live one is never replaced."""
+"""Opens listening sockets: a Unix socket is private to its owner from the start; a live one is never replaced."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from pulse.system.directories import check_socket_path
 
 def tcp_address(host: str, port: int) -> tuple[socket.AddressFamily, tuple[Any, ...]]:
     """
-    The first address that *host* and *port* stand for, as the socket module has it.
+    The first address of *host* and *port*, for the socket module.
 
     Raises:
-        OSError: None.
+        OSError: There is none.
     """
     family, _, _, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
     return family, where
@@ -39,10 +39,10 @@ def tcp(host: str, port: int, backlog: int) -> socket.socket:
 
 def unix(path: Path, backlog: int) -> socket.socket:
     """
-    A socket that listens at *path*; one that nobody listens on any more is replaced.
+    A socket that listens at *path*; a stale one is replaced.
 
     Raises:
-        PathError: Somebody listens there, the path is too long, or something that is no socket has the name.
+        PathError: A program listens there, the path is too long, or it is not a socket.
         OSError: It cannot be made.
     """
     check_socket_path(path)
@@ -59,17 +59,17 @@ def unix(path: Path, backlog: int) -> socket.socket:
 
 def free(path: Path) -> bool:
     """
-    Whether *path* may be listened on; a socket of the dead that has the name is removed.
+    Whether *path* is free; a stale socket there is removed.
 
     Raises:
-        PathError: What has the name is no socket, and stays.
+        PathError: It is something else, and stays.
     """
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:
         return True
     if not stat.S_ISSOCK(mode):
-        raise PathError(f"{path} is in the way: it is not a socket; move it away")
+        raise PathError(f"{path} is not a socket: move it away")
     if is_served(path):
         return False
     path.unlink(missing_ok=True)
@@ -77,7 +77,7 @@ def free(path: Path) -> bool:
 
 
 def is_served(path: Path) -> bool:
-    """Whether somebody listens there, whose clients would be stolen by taking the name away."""
+    """Whether a program listens there: taking the name away would steal its clients."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)
         try:

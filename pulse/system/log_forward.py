@@ -1,8 +1,8 @@
 """
-Hands every line that is logged to the supervisor, too, which keeps the newest for `pulse ctl logs`.
+Sends every log line to the supervisor, too, which keeps the newest for `pulse ctl logs`.
 
-By datagrams that nobody waits for: a supervisor that is stopped, dead or busy costs its children a line and nothing
-else. What could not be sent is counted, and the next line that can be says how many.
+It sends datagrams and never waits: if the supervisor is stopped, dead or busy, lines are lost and counted, and the next
+line that is sent has the count.
 """
 
 from __future__ import annotations

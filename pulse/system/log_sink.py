@@ -1,15 +1,15 @@
 """
 Standard error and standard output of pulse's processes: a write there never waits and never fails.
 
-What can be written at once is written by the caller, so that the last line before a sudden end is there. What cannot
-waits in memory, MAX_WAITING_BYTES at most (or one line that is longer), for a thread that runs while it is needed.
-What does not fit or fails is dropped and counted, and the next line that can be written is followed by the count.
+The caller writes what does not block, so that the last line before a sudden end is there. The rest waits in memory, at
+most MAX_WAITING_BYTES (or one longer line), for a thread that runs while it is needed. Lines that do not fit or fail
+are dropped and counted, and the next line that can be written is followed by the count.
 
-O_NONBLOCK is a property of the open file, which other processes share, so it is not set on what was inherited: pipes
-and terminals are opened once more, and sockets know a flag for each call. What has neither (files, since a disk that
-hangs blocks every writer; pipes of another user) is left to the thread. For a file whoever writes waits for that
-thread, 100 ms at most: 40 µs, which is nothing for a server's log and too much for what handlers print; their processes
-write files themselves, and so does everybody where no thread can be had.
+O_NONBLOCK belongs to the open file, which other processes share, so it is not set on inherited descriptors: pipes and
+terminals are opened once more, and sockets have a flag for each call. All others (files, since a hanging disk blocks
+every writer; pipes of another user) are left to the thread. Writers to a file wait for that thread, 100 ms at most and
+usually 40 µs: nothing for a server's log, but too much for what handlers print, so handler processes write files
+themselves. So does every process that cannot start a thread.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ _installed: list[Sink] = []
 
 class Sink(io.RawIOBase):
     """
-    See the module; what a text stream writes its bytes to.
+    The raw stream below a text stream.
 
     Args:
         fd: The descriptor; it is neither changed nor closed.
-        told: The line that says here that so many were dropped, where there is one.
+        told: Makes the line about dropped lines, if there is to be one.
         files_at_once: A thread that writes to a regular file does it itself, and waits for a disk that hangs.
     """
 
@@ -299,7 +299,7 @@ def install(told: Callable[[str, int], bytes], *, files_at_once: bool) -> None:
     Have sys.stderr and sys.stdout write to sinks, one where both are the same file; a second time does nothing.
 
     Args:
-        told: The line that says, on standard error, of which of the two how many lines were dropped.
+        told: Makes the line for standard error that says how many lines of which stream were dropped.
         files_at_once: See ``Sink``.
     """
     errors = _sink(sys.stderr, lambda count: told("stderr", count), files_at_once=files_at_once)
@@ -354,7 +354,7 @@ def _forked() -> None:
 
 
 def last_words(within_s: float = EXIT_S) -> None:
-    """Before this process ends: let what it has said be written, as far as that goes."""
+    """Before this process ends: write what waits, as far as possible."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):  # a handler may have put anything there
             stream.flush()

@@ -1,4 +1,4 @@
-"""The process at the other end of a Unix socket, as the kernel tells it: nothing here can be forged by a peer."""
+"""The process at the other end of a Unix socket, from the kernel: a peer cannot forge it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """
-What pulse owes a container whose first process it is.
+The duties of pulse as the first process of a container.
 
-In a pid namespace number 1 is special. The kernel throws away signals that it has no handler for, SIGTERM too; and it
-is given every process that lost its parent, to be reaped by it or by nobody.
+In a pid namespace number 1 is special: the kernel discards signals that it has no handler for, also SIGTERM; and it
+becomes the parent of all orphans, which only it can reap.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ def is_init() -> bool:
 
 def obey_sigterm() -> None:
     """
-    As number 1, end at SIGTERM like any other process, until something better is done about it.
+    As number 1, end at SIGTERM like any other process, until the program has its own handler.
 
-    Else who stops a container that has only just started waits for nothing, and kills it in the end.
+    Else stopping a container that has just started waits in vain, until it is killed.
     """
     if is_init():
         signal.signal(signal.SIGTERM, _leave)

@@ -1,10 +1,10 @@
 """
-A handler process and whatever its handlers have started, found by a mark in the environment.
+Finds a handler process and all that its handlers have started, by a mark in the environment.
 
-A child that made a session of its own (a daemon) is in no process group that could be killed with its worker, and once
-its parent is dead nothing links it to anybody. What every process inherits, unless it is set aside on purpose, is the
-environment that it was started with: the pool parent puts a mark of its own into each child's. The mark names the
-pool parent, too, so that what is left of a tree can be told when that has been killed with everything else.
+A child with a session of its own (a daemon) is not in the worker's process group, and once its parent is dead nothing
+links it to the worker. But every process inherits the environment, unless it is changed on purpose: the pool parent
+puts a mark into each child's. The mark names the pool parent, so that leftovers are recognised after it was killed,
+too.
 
 A part of a tree that may end before the rest has a mark of its own: the tree's, a dot and more.
 """
@@ -73,14 +73,13 @@ def kill_tree(mark: str, leader: int | None = None) -> int:
     """
     Kill every process that carries *mark*, or the mark of a part of its tree, and may be signalled.
 
-    A process may have itself started with anything for a mark. What has no random part ends nobody: it could be the
-    begin of the marks of others, which they are only told apart by.
+    A process may set any mark for itself. A mark without random part kills nothing: it could be a prefix of others.
 
     Blocks for about 8 microseconds per process of the machine (threads of the kernel cost nothing), twice where there
     is something to kill, and until that is dead: at most a second, if the kernel does not let go of one.
 
     Args:
-        mark: Of the tree.
+        mark: The mark of the tree.
         leader: The first process of a session that is killed as well, whatever groups it has and whatever was made of
             its environment. It lives or was not reaped yet: else the number may be another's.
 
@@ -92,9 +91,9 @@ def kill_tree(mark: str, leader: int | None = None) -> int:
 
 async def end_tree(mark: str) -> int:
     """
-    Kill as ``kill_tree`` does, while the event loop goes on: to hand it to a thread takes longer than to do it.
+    As ``kill_tree``, while the event loop goes on; a thread would take longer than the work itself.
 
-    While no descriptor is free to look with, it waits for one: what was not looked at may still write.
+    Waits while no descriptor is free: processes that were not examined may still run.
 
     Raises:
         OSError: None was free for 10 s.
@@ -120,9 +119,9 @@ async def end_tree(mark: str) -> int:
 
 def kill_orphans() -> int:
     """
-    Kill what is left of trees whose pool parent is dead: nobody else will.
+    Kill what is left of trees whose pool parent is dead.
 
-    Of other pid namespaces, and of those that give their trees other marks, nothing is known, and nothing killed.
+    Processes of other pid namespaces, or with other marks, are left alone.
 
     Returns:
         How many processes there were.

@@ -1,4 +1,4 @@
-"""What pulse asks the Linux kernel about processes: who they are, whether they live, and to die with their parent."""
+"""Asks the Linux kernel about processes: start time, state, memory; and sets the signal at the parent's death."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 
-UNFINISHED: Final = os.EX_TEMPFAIL  # exit code of a worker whose drain ended with attempts that nobody took back
+UNFINISHED: Final = os.EX_TEMPFAIL  # exit code of a worker whose drain ended with unacknowledged attempts
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_CHILD_SUBREAPER: Final = 36
 _TGKILL: Final = {"x86_64": 234, "aarch64": 131, "riscv64": 131, "ppc64le": 250, "s390x": 241}  # system calls
@@ -56,7 +56,7 @@ def die_with_parent(parent_pid: int, death_signal: signal.Signals) -> None:
 
 
 def adopt_orphans() -> bool:
-    """Have the kernel give orphaned descendants to this process; whether it will."""
+    """Make this process the parent of orphaned descendants; returns whether the kernel does so."""
     return bool(ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
 
 
@@ -221,7 +221,7 @@ def exit_status(pid: int, pidfd: int) -> int | None:
     """
     How the process of *pidfd*, which has ended, ended: as waitpid tells it; None where the kernel does not.
 
-    Nobody need be its parent for that. Until it is reaped, /proc shows the status; afterwards the pidfd knows it.
+    Works without being its parent: until it is reaped, /proc shows the status; afterwards the pidfd.
     """
     fields = _stat(pid)
     if fields and fields[_STAT_STATE] == "Z":
@@ -247,10 +247,10 @@ def describe_exit(status: int | None) -> str:
 
 class OomKills(msgspec.Struct, frozen=True):
     """
-    How many processes of one group the kernel had killed for want of memory when it was looked at.
+    How many processes of a memory cgroup the kernel had killed because memory ran out.
 
-    Taken while a process lives, and held against the count when it has died: by then its group can no longer be asked
-    for. It proves no more than that one of the group was killed meanwhile.
+    Taken while a process lives, and compared after its death, when its group can no longer be found. It only proves
+    that some process of the group was killed meanwhile.
     """
 
     path: Path

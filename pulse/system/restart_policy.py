@@ -1,4 +1,4 @@
-"""Which ends of a process call for a new start, how often, and how soon, in OTP's words; pure: no clock, no process."""
+"""After which ends a process is restarted, how often, and how soon, in OTP's terms; pure: no clock, no process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 class Restart(enum.Enum):
     """Which ends of a child call for a new start."""
 
-    PERMANENT = "permanent"  # every end that nobody asked for
+    PERMANENT = "permanent"  # every end that was not requested
     TRANSIENT = "transient"  # an abnormal end: a signal, or an exit code other than 0
     TEMPORARY = "temporary"  # none
 
@@ -20,7 +20,7 @@ class Restart(enum.Enum):
 
 
 class Intensity(msgspec.Struct, frozen=True):
-    """How many restarts are recovery; more are a loop, which somebody else must break."""
+    """How many restarts are allowed; more are a loop, and the supervisor or pool gives up."""
 
     max_restarts: int = 5  # more than this many ...
     window_s: float = 60.0  # ... within this many seconds

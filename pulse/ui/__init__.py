@@ -1,9 +1,9 @@
 """
-The dashboard: pages for operators, served by a process of its own that asks over the socket as every client does.
+The dashboard: pages for operators, served by a process of its own that is a client of the server.
 
 - app: the routes, and what starts and stops with the application
 - auth: logins, sessions and the rules for requests
-- data: what the dashboard asks of the server and changes there
+- data: the dashboard's requests to the server
 - guard: checks every request before a page sees it
 - pages: the pages, a module each
 - rendering: renders templates, and the frame around each page

@@ -1,5 +1,5 @@
 """
-The door: every request passes here before any page sees it.
+Checks every request before a page handles it.
 
 In this order: the Host header is a known name; a reading request has a session, or goes to the login; one that changes
 something is refused in read-only mode, comes from a page of this server, has a session, and its token. Nothing of a

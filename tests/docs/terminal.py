@@ -24,13 +24,7 @@ COLUMNS: Final = 100
 
 
 class Terminal:
-    """
-    Bash, which keeps its variables and its directory from one command to the next.
-
-    Args:
-        env: Its environment.
-        directory: Where it starts.
-    """
+    """Bash, which keeps its variables and its directory from one command to the next."""
 
     def __init__(self, env: Mapping[str, str], directory: Path) -> None:
         self._master, slave = pty.openpty()

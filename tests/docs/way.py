@@ -5,12 +5,11 @@ The table in docs/architecture.md is written by this. Half of the jobs can start
 moment. A module is on the way if it is called for most of the jobs of one kind; what is called for a few of them
 belongs to a loop in the background. The table has the stations: the modules on the way that are no helpers.
 
-usage: python -m tests.docs.way [--check]        --check: write nothing; fail where the page is not up to date
+usage: python -m tests.docs.way
 """
 
 from __future__ import annotations
 
-import argparse
 import ast
 import contextlib
 import os
@@ -133,12 +132,7 @@ def _stations(stops: AbstractSet[Stop]) -> AbstractSet[Stop]:
 
 
 def measure(dsn: str | None) -> Way:
-    """
-    Run the jobs, one after the other, on a system of its own.
-
-    Args:
-        dsn: Its database; None: the embedded PostgreSQL.
-    """
+    """Run the jobs, one after the other, on a system of its own; without a *dsn* on the embedded PostgreSQL."""
     with short_directory() as directory, place(dsn) as system:
         (directory / profile_hook.SWITCH).write_bytes(b"\0")
         (directory / "sitecustomize.py").write_bytes(Path(profile_hook.__file__).read_bytes())
@@ -289,20 +283,11 @@ def faults_of(way: Way, page: str) -> list[str]:
     ]
 
 
-def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.docs.way", description=(__doc__ or "").split("\n")[1])
-    parser.add_argument("--check", action="store_true", help="write nothing; fail where the page is not up to date")
-    options = parser.parse_args(arguments)
-    way, page = measure(None), PAGE.read_text("utf-8")
-    if options.check:
-        faults = faults_of(way, page)
-        sys.stderr.writelines(f"{fault}\n" for fault in faults)
-        return 1 if faults else 0
-    before, _, behind = parts_of(page)
-    written = "\n".join(lines_of(way))
+def main() -> None:
+    before, _, behind = parts_of(PAGE.read_text("utf-8"))
+    written = "\n".join(lines_of(measure(None)))
     PAGE.write_text(f"{before}{written}\n{behind}", "utf-8")
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -195,13 +195,12 @@ class TestValues:
         assert "***" in line
 
 
-class TestPaths:
-    def test_relative(self) -> None:
-        """In the environment from the current directory, in the file from its folder; an absolute one is kept."""
-        assert load({"PULSE_STATE_DIR": "state"}).state_dir == Path.cwd() / "state"
-        path = written("runtime_dir = 'run'\n", "etc/p.toml")
-        assert load({"PULSE_CONFIG": "etc/p.toml"}).runtime_dir == path.parent / "run"
-        assert load({}, overrides={"runtime_dir": Path("/run/x")}).runtime_dir == Path("/run/x")
+def test_relative_paths() -> None:
+    """In the environment from the current directory, in the file from its folder; an absolute one is kept."""
+    assert load({"PULSE_STATE_DIR": "state"}).state_dir == Path.cwd() / "state"
+    path = written("runtime_dir = 'run'\n", "etc/p.toml")
+    assert load({"PULSE_CONFIG": "etc/p.toml"}).runtime_dir == path.parent / "run"
+    assert load({}, overrides={"runtime_dir": Path("/run/x")}).runtime_dir == Path("/run/x")
 
 
 class TestRelations:

@@ -91,7 +91,7 @@ class TestRuntimeDirectory:
             with supervisor(four(), directory=place) as rig:
                 assert rig.wait_exit() == 1
                 assert rig.lines() == [
-                    f"pulse-supervisor: {place / 'pulse.sock'} is in the way: it is not a socket; move it away"
+                    f"pulse-supervisor: {place / 'pulse.sock'} is not a socket: move it away"
                 ]
             assert (place / "pulse.sock").read_text() == "mine"
 

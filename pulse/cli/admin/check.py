@@ -35,7 +35,7 @@ _SOCKET: Final = ".s.PGSQL.5432"
 
 
 class CheckLimits(TypedDict):
-    """How patient it is, and how talkative."""
+    """Time limits, and how many examples to show."""
 
     grace_s: float
     timeout_s: float
@@ -94,8 +94,8 @@ def check(
     Check the invariants in the database: a line for each, with the number of violations and some of them.
 
     It only reads, each invariant in a transaction of its own, and may run beside everything else. Ends with exit code
-    1 when an invariant is violated, or could not be checked in time. One that cannot be told now is skipped, and says
-    why.
+    1 when an invariant is violated, or could not be checked in time. One that cannot be tested now is skipped, with
+    the reason.
     """
     if audit + install_audit + remove_audit > 1:
         raise click.UsageError("--audit, --install-audit and --remove-audit exclude each other; one is allowed.")
@@ -143,7 +143,7 @@ def choose_dsn(settings: Settings, env: Mapping[str, str], told: str | None) -> 
 
 
 def _told(settings: Settings) -> str | None:
-    """The DSN, without its password, that the running supervisor says it uses."""
+    """The DSN of the running supervisor, without its password."""
     from pulse.cli.server import ServerHandle
     from pulse.protocol.answers import StatusAnswer, read
     from pulse.system.directories import CLIENT_SOCKET
@@ -181,7 +181,7 @@ async def _remove(target: Target) -> str:
 
 
 async def _examine(examination: Examination, screen: Screen | None) -> list[CheckResult]:
-    """Ask everything; told on *screen* as it comes, and what is being asked on a terminal."""
+    """Run all checks; shows results on *screen* as they come, and on a terminal the check that runs."""
     found: list[CheckResult] = []
     names = [one.name for one in examination.checks]
     with ProgressLine() as line:
@@ -221,7 +221,7 @@ def _conclude(found: list[CheckResult], *, as_json: bool) -> None:
     if as_json:
         write_document({"ok": not bad, "checks": [_document(one) for one in found]})
     elif not bad:
-        more = f", {len(skipped)} could not be told" if skipped else ""
+        more = f", {len(skipped)} could not be tested" if skipped else ""
         Screen().lines([[Cell(f"{count(len(found) - len(skipped), 'invariant')} hold{more}")]])
     if bad:
         raise PulseError(f"these invariants do not hold: {', '.join(one.check.name for one in bad)}")

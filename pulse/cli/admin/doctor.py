@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _STYLES: Final = {"ok": "green", "warning": "yellow", "wrong": "bold red", "skipped": "dim"}
 _STATE_WIDTH: Final = 9
-_GRACE_S: Final = 60.0  # leases, sweeps and restarts repair by themselves what is younger
+_GRACE_S: Final = 60.0  # leases, sweeps and restarts repair younger problems by themselves
 _WHOLE_S: Final = 10.0
 _DATABASE_S: Final = 7.0
 _STATUS_S: Final = 1.4
@@ -31,7 +31,7 @@ _STATUS_S: Final = 1.4
 
 @dataclass(frozen=True, slots=True)
 class RunningSystem:
-    """What the running system said: its state as ``pulse ctl status`` has it, and who was silent."""
+    """The state of the running system, as in ``pulse ctl status``, and which process did not answer."""
 
     status: StatusAnswer
     silent: Mapping[str, str]
@@ -45,7 +45,7 @@ class RunningSystem:
 @click.command(
     epilog=examples("pulse doctor", "pulse doctor --strict --json | jq '.checks[] | select(.state != \"ok\")'")
 )
-@with_dsn(", else that of the running server")
+@with_dsn(", else the running server's")
 @with_config
 @click.option(
     "--grace",
@@ -81,11 +81,11 @@ def doctor(dsn: str | None, config: Path | None, *, grace_s: float, strict: bool
     if not well:
         raise PulseError(f"something is wrong: {', '.join(one.check for one in found if one.state in bad)}")
     if screen is not None:
-        screen.lines([[Cell("nothing is wrong; whether the invariants hold is told by: pulse check")]])
+        screen.lines([[Cell("nothing is wrong; to test the invariants: pulse check")]])
 
 
 def _examine(dsn: str | None, config: Path | None, grace_s: float) -> Iterator[Finding]:
-    """Every finding, as it comes: first of this host, then of the processes, then of the database."""
+    """All findings in order: of this host, of the processes, of the database."""
     from pulse.common.version import VERSION
     from pulse.ops.doctor import directories, installation
     from pulse.system.directories import client_candidates, server_state_dir
@@ -171,7 +171,7 @@ def _processes(running: RunningSystem, version: str) -> Finding:
 
 
 def _statements(running: RunningSystem) -> Finding:
-    """Statements that the running server cannot carry out: it knows them, the database does not."""
+    """Statements that the database refuses: only the running server knows them."""
     from pulse.ops.doctor.finding import Finding, State
     from pulse.ops.doctor.refusals import statements
 
@@ -184,13 +184,13 @@ def _statements(running: RunningSystem) -> Finding:
 
 
 def judge_workers(running: RunningSystem) -> Finding:
-    """Whether there are workers that can take something."""
+    """Whether there are workers that can take jobs."""
     from pulse.ops.doctor.finding import MAX_SHOWN, Finding, State, list_some, verdict_of
     from pulse.ops.problems import trouble_of
 
     workers = running.status.workers
     if workers is None:
-        return Finding("workers", State.SKIPPED, "the dispatcher did not say who is connected")
+        return Finding("workers", State.SKIPPED, "the dispatcher did not say which workers are connected")
     troubled = [found for worker in workers if (found := trouble_of(worker)) is not None]
     held, places = sum(worker.held for worker in workers), sum(worker.capacity for worker in workers)
     warnings = [] if workers else ["no worker is connected: no job is started"]
@@ -209,7 +209,7 @@ def judge_workers(running: RunningSystem) -> Finding:
 
 
 def _memory(running: RunningSystem) -> Iterator[Finding]:
-    """What the dispatcher cannot keep beside the database; nobody else knows whether it can."""
+    """Whether the dispatcher can store what it remembers of the database; only it knows."""
     from pulse.ops.doctor.finding import Finding, State
 
     for one in running.status.incidents or ():
@@ -218,7 +218,7 @@ def _memory(running: RunningSystem) -> Iterator[Finding]:
 
 
 def _of_database(settings: Settings, running: RunningSystem, grace_s: float, within_s: float) -> Iterator[Finding]:
-    import asyncio  # 50 ms that no help text should cost
+    import asyncio  # takes 50 ms, which help texts need not wait
 
     from pulse.ops.doctor.finding import Finding, State
     from pulse.ops.doctor.verdicts import judge
@@ -257,7 +257,7 @@ def _number_of_workers(running: RunningSystem) -> int | None:
 
 
 def _is_embedded(settings: Settings, running: RunningSystem, state_dir: Path) -> bool:
-    """Whether the database that counts is the embedded one: it lies below the state directory."""
+    """Whether the database is the embedded one: its socket is below the state directory."""
     if settings.dsn is not None:
         return False
     database = running.status.database

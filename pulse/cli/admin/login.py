@@ -1,4 +1,4 @@
-"""``pulse ctl login`` and ``logout``: where and by which name to log in over TCP, in a file for its owner alone."""
+"""``pulse ctl login`` and ``logout``: keep the TCP server and the user in a private file."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _WAIT_S = 10.0
     )
 )
 @click.argument("address")
-@click.option("--user", metavar="NAME", help="Whom to log in as; tls://NAME@HOST:PORT says the same.")
+@click.option("--user", metavar="NAME", help="User to log in as; or give tls://NAME@HOST:PORT.")
 @click.option(
-    "--ca", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Who vouches for the server, in PEM."
+    "--ca", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="CA certificates for the server, in PEM."
 )
 @click.option(
     "--cert", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="An own certificate, if it asks."

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 DEFAULT: Final = "127.0.0.1:8470"
 _NEEDED: Final = ("starlette", "uvicorn", "jinja2", "sse_starlette", "bcrypt")
 _REMOTE: Final = """\
-WARNING: {where} can be reached from other machines, and what it says goes over the network as it is: passwords,
-args and results of jobs. Whoever logs in can cancel every job. Put a proxy with TLS in front, or use ssh -L instead."""
+WARNING: {where} can be reached from other machines, and sends passwords, args and results unencrypted over the network.
+Every user who logs in can cancel every job. Put a proxy with TLS in front, or use ssh -L instead."""
 
 
 @click.command(

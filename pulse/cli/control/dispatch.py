@@ -59,12 +59,12 @@ def resume(topic: str | None, *, as_json: bool) -> None:
 @dispatch.command(epilog=examples("pulse ctl dispatch status"))
 @click.option("--json", "as_json", is_flag=True, help='Print {"paused", "reason", "topics"}.')
 def status(*, as_json: bool) -> None:
-    """Show what is paused, since when and why, by whom, and until when."""
+    """Show what is paused: since when, until when, why, and by which operator."""
     _ask("dispatch.status", {}, as_json=as_json)
 
 
 def _warn_of_unknown(topic: str) -> None:
-    """Say so where no job and no worker knows the topic: its name may be misspelled. Nothing fails for it."""
+    """Warn if no job and no worker has the topic: its name may be misspelled."""
     from pulse.protocol.stats import Stats
 
     with contextlib.suppress(PulseError):
@@ -75,7 +75,7 @@ def _warn_of_unknown(topic: str) -> None:
 
 
 def _aside(kind: str, body: dict[str, object]) -> dict[str, object]:
-    """The answer to what is asked beside the matter, and not waited for long."""
+    """The answer to a side request, within a short time; None: there is none."""
     return current_server().ask(kind, body, repeatable=True, timeout_s=_ASIDE_S)
 
 

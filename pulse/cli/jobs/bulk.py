@@ -58,7 +58,7 @@ _REASONS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class BulkOptions:
-    """How it is done: to be counted only, without asking, told as JSON; ``more``: what else the request says."""
+    """Options: only count, do not ask, JSON output; ``more``: further fields of the request."""
 
     dry_run: bool
     yes: bool
@@ -135,7 +135,7 @@ def _find(client: Client, filters: Mapping[str, object]) -> _Found:
 
 
 def _asks(client: Client) -> Ask:
-    """The loops of bulk changes ask by *client*, which blocks; what only reads may be asked again."""
+    """Sends the requests of bulk changes by *client*, which blocks; reading requests may be repeated."""
 
     async def ask(kind: str, body: Mapping[str, object]) -> Mapping[str, object]:
         return client.request(kind, body, repeatable=kind == "jobs.list")
@@ -207,7 +207,7 @@ def _interruptible() -> Generator[Callable[[], bool]]:
 def _apply(
     client: Client, action: BulkAction, ids: Sequence[bytes], more: Mapping[str, object], *, shows: bool = False
 ) -> tuple[ChangedAnswer, PulseError | None]:
-    """Batch by batch, until the end, until somebody stops it, or until one behind the first fails: then also why."""
+    """Change batch by batch, until the end, an interrupt, or a failure after the first batch; returns also why."""
     whole = ChangedAnswer([], [], [])
     has_answer = False
     with _interruptible() as is_stopped, ProgressLine(_PROGRESS_S, is_shown=shows) as line:
@@ -271,14 +271,14 @@ def _conclude(changed: ChangedAnswer, failure: PulseError | None, *, asked: int)
 
 
 def _hint(action: BulkAction, changed: ChangedAnswer, filters: Mapping[str, object]) -> None:
-    """Say how to undo it, where somebody reads."""
+    """Print how to undo it, on a terminal."""
     if sys.stderr.isatty():
         for line in _undo(action, changed, filters):
             click.echo(line, err=True)
 
 
 def _undo(action: BulkAction, changed: ChangedAnswer, filters: Mapping[str, object]) -> Iterator[str]:
-    """The commands that undo what was done, as far as there are any."""
+    """The commands that undo it, if there are some."""
     groups = list(former_of(action, changed).items())
     for former, ids in groups[:_MOST_GROUPS]:
         if former is None:

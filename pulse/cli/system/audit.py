@@ -79,7 +79,7 @@ def audit_table(page: ActionPage, now_s: float) -> Table:
 
 
 def _who(one: Action) -> str:
-    """The process's user, by the kernel; before it the person for whom it says that it asked."""
+    """The process's user, from the kernel; before it the person on whose behalf it asked, by its own word."""
     by = _user(one)
     return by if one.behalf is None else f"{one.behalf} by {by}"
 

@@ -35,9 +35,9 @@ def status(*, as_json: bool) -> None:
 
 
 def ask_both(server: ServerHandle, within_s: float = SUPERVISOR_S) -> StatusAnswers:
-    """What supervisor and dispatcher say, or why they say nothing; asked at once, and answered in time."""
+    """The answers of supervisor and dispatcher, or why there are none; both are asked at once, within a time limit."""
     supervisor_s, dispatcher_s = min(SUPERVISOR_S, within_s), min(DISPATCHER_S, within_s)
-    if server.elsewhere() is not None:  # the dispatcher tells what its supervisor tells it
+    if server.elsewhere() is not None:  # the dispatcher includes its supervisor's answer
         return StatusAnswers({}, TimedCall(lambda: server.ask("status"), server.timeout_s).answer())
     supervisor = TimedCall(lambda: server.ask_supervisor("status", timeout_s=supervisor_s), supervisor_s)
     dispatcher = TimedCall(lambda: server.ask("status", timeout_s=dispatcher_s), dispatcher_s)

@@ -1,4 +1,4 @@
-"""The state of the whole for people: a few lines, and below them in words what is not as it should be."""
+"""The state of the whole system for people: a few lines, and below them what is wrong."""
 
 from __future__ import annotations
 

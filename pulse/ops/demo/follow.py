@@ -1,7 +1,7 @@
 """
-Becomes another program, told by SIGTERM when its parent dies: ``python -m pulse.ops.demo.follow PARENT PROGRAM …``.
+Becomes another program that gets SIGTERM when its parent dies: ``python -m pulse.ops.demo.follow PARENT PROGRAM …``.
 
-The kernel keeps the wish across exec.
+The kernel keeps this setting across exec.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pulse.system import processes
 
 
 def main(parent_pid: str, *command: str) -> None:
-    """Run *command* in this process's place, as a follower of *parent_pid*."""
+    """Replace this process by *command*, to get SIGTERM when *parent_pid* dies."""
     processes.die_with_parent(int(parent_pid), signal.SIGTERM)
     os.execv(command[0], command)  # noqa: S606 - no shell is wanted
 

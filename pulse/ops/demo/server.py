@@ -1,4 +1,4 @@
-"""A complete pulse of one's own, in a temporary directory, for as long as the demonstration lasts."""
+"""A complete pulse in a temporary directory, for the time of the demonstration."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STOP_DEADLINE_S: Final = 20.0
 _POLL_S: Final = 0.05
 _LOG_LINES: Final = 15
 _LOG: Final = "log"
-_SIGNALED: Final = 128  # plus the number: how a shell says that a signal ended a program
+_SIGNALED: Final = 128  # plus the number, as a shell does
 
 
 @contextmanager
@@ -69,7 +69,7 @@ def _supervisor(
 ) -> Generator[subprocess.Popen[bytes]]:
     env = {key: value for key, value in os.environ.items() if not key.startswith("PULSE_")} | dict(settings)
     env["PYTHONPATH"] = os.pathsep.join(filter(None, (str(Path.cwd()), env.get("PYTHONPATH"))))
-    # Should this process be killed, the kernel sends the supervisor a signal.
+    # If this process is killed, the kernel sends the supervisor a signal.
     command = [
         sys.executable,
         "-m",
@@ -90,7 +90,7 @@ def _supervisor(
 
 @contextmanager
 def _ended_by_signals() -> Generator[None]:
-    """A signal that would end this process at once ends it like Ctrl-C: everything is stopped and removed first."""
+    """Signals end this process like Ctrl-C: everything is stopped and removed first."""
 
     def end(number: int, _frame: object) -> None:
         raise SystemExit(_SIGNALED + number)

@@ -1,4 +1,4 @@
-"""The story that the demonstration tells: what happens, when, and how it ends."""
+"""The steps of the demonstration, and the lines that it prints."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _POLL_S: Final = 0.02
 
 @dataclass(slots=True)
 class Timeline:
-    """Lines with the time since the story began."""
+    """Prints lines with the time since the begin."""
 
     began_s: float
 
@@ -48,10 +48,10 @@ class Timeline:
 
 def run() -> None:
     """
-    Tell the story on the terminal.
+    Run the demonstration on the terminal.
 
     Raises:
-        PulseError: It did not go as it should.
+        PulseError: A step failed.
     """
     click.secho("pulse: a worker dies in the middle of a job", bold=True)
     click.echo()
@@ -101,7 +101,7 @@ def _ms(earlier: datetime, later: datetime | None) -> str:
 
 
 def _follow(client: Client, job_id: UUID, reached: Callable[[Job], bool]) -> Job:
-    """Look at a job until it has *reached* the next step of the story."""
+    """Look at a job until it has *reached* the next step."""
     deadline_s = time.monotonic() + STEP_DEADLINE_S
     while not reached(job := client.get(job_id)):
         if time.monotonic() > deadline_s:

@@ -1,4 +1,4 @@
-"""What is thought of those who are in the queue's way inside the database: snapshots, locks, dead rows. Pure."""
+"""Verdicts on what blocks or slows the queue in the database: snapshots, locks, dead rows. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _QUERY: Final = 80  # characters of a query that are shown
 
 
 def xmin(rows: Sequence[Row], grace_s: float) -> Finding:
-    """Who keeps an old snapshot, and so every row dead that died since."""
+    """Sessions that keep an old snapshot, and so all rows that died since."""
     wrong: list[str] = []
     warnings: list[str] = []
     ends: list[str] = []
@@ -54,7 +54,7 @@ def transactions(rows: Sequence[Row], grace_s: float) -> Finding:
 
 
 def locks(rows: Sequence[Row], grace_s: float) -> Finding:
-    """Who keeps a table of pulse from being written, and who waits."""
+    """Sessions that block writes to a table of pulse, and sessions that wait."""
     wrong: list[str] = []
     warnings: list[str] = []
     for row in rows:
@@ -66,12 +66,12 @@ def locks(rows: Sequence[Row], grace_s: float) -> Finding:
         list(list_some(wrong)),
         list(list_some(warnings)),
         "nobody locks a table, nobody waits",
-        "SELECT pg_terminate_backend(PID) ends who holds it; whom others wait for stands behind.",
+        "SELECT pg_terminate_backend(PID) ends the holder; 'behind pid' names it.",
     )
 
 
 def tables(rows: Sequence[Row], _grace_s: float) -> Finding:
-    """Dead rows, and whether anybody cleans them up."""
+    """Dead rows, and whether vacuum removes them."""
     wrong = [f"autovacuum is off for pulse.{row['name']}" for row in rows if not row["is_vacuumed"]]
     warnings = [_dirty(row) for row in rows if row["dead"] >= MANY_DEAD and row["dead"] > row["live"]]
     live, dead, size = (sum(row[key] for row in rows) for key in ("live", "dead", "bytes"))
@@ -99,7 +99,7 @@ def wraparound(rows: Sequence[Row], _grace_s: float) -> Finding:
 
 
 def notifications(rows: Sequence[Row], _grace_s: float) -> Finding:
-    """How full the queue of NOTIFY is, and who may keep it from being read."""
+    """How full the queue of NOTIFY is, and which session may keep it from being read."""
     usage = rows[0]["usage"]
     words = f"the queue of NOTIFY is {usage:.0%} full"
     holders = [f"session {_session(row)}" for row in rows if row["pid"] is not None]
@@ -125,7 +125,7 @@ def _holder(row: Row) -> str:
 
 
 def _end(row: Row) -> str:
-    """What ends a holder."""
+    """The command that ends a holder."""
     name = str(row["name"]).replace("'", "''")
     match row["kind"]:
         case "prepared transaction":

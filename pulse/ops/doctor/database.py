@@ -1,4 +1,4 @@
-"""What is thought of a database server: who answers, its settings, rights, the schema and its indexes. Pure."""
+"""Verdicts on the database server: version, settings, rights, the schema and its indexes. Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ADDED: Final = {
 }
 _SEE_ALL: Final = "see the sessions of others"
 
-# Setting, values that do no harm, what another one does, whether that is wrong at once.
+# Setting, harmless values, the effect of others, whether that is wrong or only a warning.
 _HARMLESS: Final[Sequence[tuple[str, frozenset[str], str, bool]]] = (
     ("fsync", frozenset({"on"}), "a crash of the machine can destroy the database", True),
     ("full_page_writes", frozenset({"on"}), "a crash of the machine can destroy pages", False),
@@ -41,7 +41,7 @@ _SHORT_MS: Final = 5_000  # what pulse itself allows its statements
 
 
 def server(rows: Sequence[Row], _grace_s: float, *, shown: str) -> Finding:
-    """Whether it is one that pulse works on."""
+    """Whether pulse works on this server."""
     (row,) = rows
     who = f"PostgreSQL {row['version']} at {shown}"
     wrong: list[str] = []
@@ -68,7 +68,7 @@ def clock(rows: Sequence[Row], _grace_s: float) -> Finding:
         [words] if far >= WRONG_SKEW_S else [],
         [words] if SKEW_S <= far < WRONG_SKEW_S else [],
         f"this host and the database agree to {max(abs(skew_s), 0.001):.3f} s",
-        "Let NTP set both clocks: times that a client reckons are compared with those of the database.",
+        "Let NTP set both clocks: times that a client computes are compared with the database's.",
     )
 
 
@@ -76,18 +76,18 @@ def pooler(rows: Sequence[Row], _grace_s: float) -> Finding:
     """Whether there is a pooler, and of which kind."""
     (row,) = rows
     if not row["is_between"]:
-        return Finding("pooler", State.OK, "nothing stands between pulse and the database")
+        return Finding("pooler", State.OK, "pulse is connected to the database directly")
     if row["keeps_session"]:
         return Finding(
             "pooler",
             State.WARNING,
-            "a pooler stands between pulse and the database; it keeps sessions apart",
+            "pulse is connected through a pooler, which keeps sessions apart",
             advice=("Let pulse connect directly: it keeps its few connections anyway.",),
         )
     return Finding(
         "pooler",
         State.WRONG,
-        "a pooler stands in between, and gives each transaction another session",
+        "pulse is connected through a pooler, which gives each transaction another session",
         details=("settings of the session, prepared statements and LISTEN do not work through it",),
         advice=("Let pulse connect directly, or by a pool in session mode; SQL `pulse.submit` works through any.",),
     )
@@ -111,7 +111,7 @@ def settings(rows: Sequence[Row], _grace_s: float) -> Finding:
         "settings",
         wrong,
         warnings,
-        "no setting of server, database or role is in pulse's way",
+        "no setting of server, database or role disturbs pulse",
         "ALTER ROLE … SET, ALTER DATABASE … SET, or postgresql.conf; then restart the actors.",
     )
 
@@ -141,7 +141,7 @@ def connections(rows: Sequence[Row], _grace_s: float) -> Finding:
 
 
 def role(rows: Sequence[Row], _grace_s: float) -> Finding:
-    """Whether pulse may do more than it must: a hint, since nothing goes wrong by that."""
+    """Whether pulse has more rights than it needs: only a hint."""
     (row,) = rows
     if not row["is_super"] and not row["is_owner"]:
         return Finding("role", State.OK, f"the role {row['name']} owns nothing of pulse and is no superuser")
@@ -154,7 +154,7 @@ def role(rows: Sequence[Row], _grace_s: float) -> Finding:
 
 
 def rights(rows: Sequence[Row], _grace_s: float) -> Finding:
-    """What the role may not do and has to."""
+    """Rights that the role needs and lacks."""
     missing = [row for row in rows if not row["is_granted"]]
     needed = [str(row["what"]) for row in missing if not row["what"].startswith(_SEE_ALL)]
     blind = [str(row["what"]) for row in missing if row["what"].startswith(_SEE_ALL)]
@@ -162,7 +162,7 @@ def rights(rows: Sequence[Row], _grace_s: float) -> Finding:
     return verdict_of(
         "rights",
         [f"the role may not {needed[0]}", *list_some([f"nor {what}" for what in needed[1:]])] if needed else [],
-        [f"the role may not {what}: of them no snapshot, age or query is told below" for what in blind],
+        [f"the role may not {what}: their snapshots, ages and queries are missing below" for what in blind],
         "the role may do all that pulse does",
         *list_some(grants),
         *(
@@ -214,12 +214,12 @@ def indexes(rows: Sequence[Row], _grace_s: float, *, expected: Iterable[str]) ->
         wrong,
         bloated,
         f"{len(there)} indexes are valid, and no larger than they have to be",
-        "REINDEX INDEX CONCURRENTLY pulse.NAME;   a missing one stands in schema.sql. Constraints: `pulse check`.",
+        "REINDEX INDEX CONCURRENTLY pulse.NAME;   missing ones are in schema.sql. Constraints: `pulse check`.",
     )
 
 
 def additions(rows: Sequence[Row], _grace_s: float) -> Finding:
-    """What others have put on pulse's tables: their right, and often the reason of what seems to be pulse's fault."""
+    """Foreign additions to pulse's tables: allowed, and often the cause of what seems to be a fault of pulse."""
     wrong = [
         f"pulse.{row['home']} is unlogged: a crash of the server empties it"
         for row in rows
@@ -236,5 +236,5 @@ def additions(rows: Sequence[Row], _grace_s: float) -> Finding:
         told,
         "pulse's tables are as pulse made them",
         *(["ALTER TABLE pulse.NAME SET LOGGED"] if wrong else []),
-        *(["Whoever made it decides: DROP TRIGGER, DROP RULE, ON DELETE SET NULL."] if told else []),
+        *(["Ask its owner: DROP TRIGGER, DROP RULE, ON DELETE SET NULL."] if told else []),
     )

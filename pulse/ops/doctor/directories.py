@@ -1,4 +1,4 @@
-"""What is thought of the directories and sockets. The facts are looked up here, too; they are about this host alone."""
+"""Verdicts on the directories and sockets of this host, and the reading of the facts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Directory:
     A directory.
 
     Attributes:
-        owner: Name of its owner; None: it is not there.
+        owner: Name of its owner; None: it does not exist.
         problem: Why no client trusts it.
         free_bytes: What is free on its disk, and ``all_bytes`` how large that is.
     """
@@ -46,9 +46,9 @@ class Socket:
     A socket.
 
     Attributes:
-        is_there: Whether something has its name.
-        pid: Of who listens; None: nobody accepts.
-        problem: Why nobody could be reached.
+        is_there: Whether its file exists.
+        pid: Process id of the listener; None: no process accepts.
+        problem: Why a connection failed.
     """
 
     path: Path
@@ -81,7 +81,7 @@ def runtime_dir(chosen: Directory | None, looked: Sequence[Path]) -> Finding:
 
 
 def sockets(found: Sequence[Socket]) -> Finding:
-    """Whether both sockets are there, and somebody accepts."""
+    """Whether both sockets exist and accept connections."""
     wrong = [f"{one.path.name}: {one.problem}" for one in found if one.pid is None]
     heard = ", ".join(f"{one.path.name} by pid {one.pid}" for one in found)
     stale = any(one.is_there for one in found if one.pid is None)
@@ -92,7 +92,7 @@ def sockets(found: Sequence[Socket]) -> Finding:
 
 
 def state_dir(found: Directory, *, is_used: bool) -> Finding:
-    """Whether the embedded PostgreSQL has a place to live, and room."""
+    """Whether the embedded PostgreSQL has a directory, and free space."""
     if not is_used:
         return Finding("state-dir", State.OK, "no embedded PostgreSQL is used")
     if found.owner is None:
@@ -115,7 +115,7 @@ def state_dir(found: Directory, *, is_used: bool) -> Finding:
 
 
 def directory_at(path: Path, *, named: bool, is_shared: bool) -> Directory:
-    """What is there; *is_shared*: clients look into it, so that it has to be safe."""
+    """Examine *path*; *is_shared*: clients look into it, so it must be safe."""
     try:
         found = path.lstat()
     except OSError:
@@ -139,7 +139,7 @@ def directory_at(path: Path, *, named: bool, is_shared: bool) -> Directory:
 
 
 def socket_at(path: Path) -> Socket:
-    """Who accepts there."""
+    """Try to connect there."""
     if not os.path.lexists(path):
         return Socket(path, is_there=False, pid=None, problem="it is not there")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:

@@ -22,9 +22,9 @@ def epochs(rows: Sequence[Row], _grace_s: float) -> Finding:
         "epochs",
         [],
         told if is_news else [],
-        f"{told[0]}: that was told for a day" if told else "the database has not gone back in the last week",
-        *(["Submit again what was submitted in the time that is missing."] if is_news else []),
-        *(["pulse ctl jobs show " + str(job) for job in rows[0]["jobs"][:3]] if is_news else []),
+        f"{told[0]}: listed for a day" if told else "the database has not gone back in the last week",
+        *(["Submit the jobs of the missing time again."] if is_news else []),
+        *(["pulse ctl jobs get " + str(job) for job in rows[0]["jobs"][:3]] if is_news else []),
     )
 
 
@@ -54,7 +54,7 @@ def refused(message: str) -> Finding:
 
 def memory(problem: str) -> Finding:
     """What a dispatcher knows of the database cannot be kept beside it."""
-    text = f"what is known of the database is kept in the memory of the dispatcher alone: {problem}"
+    text = f"the dispatcher keeps its knowledge of the database in memory only: {problem}"
     advice = (
         "A restore while it does not run would not be noticed: PULSE_STATE_DIR names a directory that it may write to."
     )

@@ -1,4 +1,4 @@
-"""What became of one check of the doctor, and the words that all checks share."""
+"""The result of one check of the doctor, and words that all checks share."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BYTES_PER_UNIT: Final = 1024
 
 
 class State(StrEnum):
-    """How it stands."""
+    """The severity of a result."""
 
     OK = "ok"
     WARNING = "warning"
@@ -25,14 +25,14 @@ class State(StrEnum):
 
 class Finding(msgspec.Struct, frozen=True):
     """
-    What became of one check.
+    The result of one check.
 
     Attributes:
         check: Its name.
-        state: How it stands.
-        text: A sentence that says so.
-        details: Of what that is true: names, numbers, ages.
-        advice: What to do; a command stands alone.
+        state: Its severity.
+        text: The result in a sentence.
+        details: What it is about: names, numbers, ages.
+        advice: What to do; a command is a line of its own.
     """
 
     check: str
@@ -46,13 +46,13 @@ Verdict: TypeAlias = Callable[[Sequence[Row], float], Finding]  # of rows and of
 
 
 def is_well(found: Iterable[Finding], *, strict: bool) -> bool:
-    """Whether nothing is wrong; where *strict*, nothing to warn of either."""
+    """Whether nothing is wrong; *strict*: and no warning either."""
     bad = {State.WRONG, State.WARNING} if strict else {State.WRONG}
     return all(one.state not in bad for one in found)
 
 
 def verdict_of(check: str, wrong: Sequence[str], warnings: Sequence[str], text: str, *advice: str) -> Finding:
-    """*text* where there is nothing to say; else the sentences, the worst first, and the advice."""
+    """*text* if all is well; else the sentences, the worst first, and the advice."""
     if not wrong and not warnings:
         return Finding(check, State.OK, text)
     first, *rest = (*wrong, *warnings)

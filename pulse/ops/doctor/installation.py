@@ -1,4 +1,4 @@
-"""What is thought of this installation: Python, libraries, settings, limits, the kernel. Facts are read at the end."""
+"""Verdicts on this installation: Python, libraries, settings, limits, the kernel; and the reading of the facts."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ def installation(
     Args:
         version: Of pulse.
         python: Version of Python.
-        needed: What the distribution asks for.
-        there: Versions of what is installed, by name in lower case.
+        needed: Requirements of the distribution.
+        there: Installed versions, by name in lower case.
     """
     wrong: list[str] = []
     if python[:2] < OLDEST_PYTHON:
@@ -99,10 +99,10 @@ def installation(
 
 def configuration(problem: str | None, file: Path | None, env: Mapping[str, str], known: Sequence[str]) -> Finding:
     """
-    Whether the settings can be read, and no variable looks like a slip of the pen.
+    Whether the settings can be read, and no variable looks like a typing error.
 
     Args:
-        problem: What the settings are refused for.
+        problem: Why the settings are refused.
         file: The config file.
         env: The environment.
         known: Names of the settings.
@@ -118,7 +118,7 @@ def configuration(problem: str | None, file: Path | None, env: Mapping[str, str]
 
 
 def near_misses(env: Mapping[str, str], known: Sequence[str]) -> list[tuple[str, str]]:
-    """Variables that are no setting and look like one, each with the one that it looks like."""
+    """Variables that look like a setting but are none, each with that setting."""
     settings = [f"{_PREFIX}{name.upper()}" for name in known]
     found: list[tuple[str, str]] = []
     for name in sorted(env):

@@ -1,4 +1,4 @@
-"""What is thought of the queue: leases, topics, the gate, schedules, crashes, dead letters, hosts. Pure."""
+"""Verdicts on the queue: leases, topics, the gate, schedules, crashes, dead letters, hosts. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LONG: Final = 10  # times the patience: so long may a handler run that has no li
 
 
 def watchdog(rows: Sequence[Row], grace_s: float) -> Finding:
-    """Whether somebody sweeps."""
+    """Whether a watchdog sweeps."""
     age_s = rows[0]["age_s"] if rows else None
     if age_s is not None and age_s < grace_s:
         waits = f"; leases mean nothing for another {shown_s(rows[0]['wait_s'])}" if rows[0]["wait_s"] > 0 else ""
@@ -34,7 +34,7 @@ def watchdog(rows: Sequence[Row], grace_s: float) -> Finding:
 
 
 def leases(rows: Sequence[Row], grace_s: float) -> Finding:
-    """RUNNING jobs that nobody runs."""
+    """RUNNING jobs that no worker runs."""
     wrong: list[str] = []
     for row in rows:
         lapsed = row["lapsed"] and row["lapsed_s"] >= grace_s
@@ -78,7 +78,7 @@ def topics(rows: Sequence[Row], grace_s: float, *, served: Collection[str] | Non
         [*([] if only_host else told), *list_some(slow)],
         f"{_topics(len(rows))} due jobs, and workers" if rows else "no job is due",
         "pulse worker MODULE:APP --topic TOPIC",
-        "pulse ctl jobs why ID says what is in the way of one job.",
+        "pulse ctl jobs why ID says why one job waits.",
     )
 
 
@@ -105,7 +105,7 @@ def _unhandled(row: Row) -> str:
 
 
 def gate(rows: Sequence[Row], grace_s: float) -> Finding:
-    """What is paused for long, worth a warning; what is paused at all, worth a word."""
+    """Pauses: a warning for long ones, a detail for others."""
     shown = [_pause(row) for row in rows if row["age_s"] >= grace_s]
     if rows and not shown:
         told = list_some([_pause(row) for row in rows])
@@ -116,7 +116,7 @@ def gate(rows: Sequence[Row], grace_s: float) -> Finding:
 
 
 def schedules(rows: Sequence[Row], grace_s: float) -> Finding:
-    """Schedules that cannot be followed, and those that are late."""
+    """Schedules whose times cannot be computed, and those that are late."""
     stuck = [f"schedule {row['id']} ({row['name']}): {row['error']}" for row in rows if row["error"]]
     late = [
         f"schedule {row['id']} ({row['name']}) is {shown_s(row['late_s'])} late"
@@ -134,7 +134,7 @@ def schedules(rows: Sequence[Row], grace_s: float) -> Finding:
 
 
 def crashes(rows: Sequence[Row], _grace_s: float) -> Finding:
-    """Handlers that take their workers with them."""
+    """Handlers during which workers died."""
     died = [row for row in rows if row["outcome"] == "crashed"]
     wrong = [_crashed(row) for row in died if row["attempts"] >= MANY_CRASHES]
     few = [_crashed(row) for row in died if row["attempts"] < MANY_CRASHES]
@@ -149,7 +149,7 @@ def crashes(rows: Sequence[Row], _grace_s: float) -> Finding:
 
 
 def hung(rows: Sequence[Row], _grace_s: float) -> Finding:
-    """Handlers that outlast their limits, and leases that lapsed: somebody was frozen, or cut off."""
+    """Handlers that outlast their limits, and leases that lapsed: a worker was frozen, or cut off."""
     words = {
         "timeout": ("timeout", "timeouts"),
         "stalled": ("stall", "stalls"),
@@ -210,7 +210,7 @@ def hosts(rows: Sequence[Row], grace_s: float) -> Finding:
         f"hosts that are there: {there}",
         "Is the machine up? Start pulse-supervisor there again.",
         "What it held is tried elsewhere, by itself, when its leases have ended.",
-        "If it was stopped for good, nothing is to be done: after a day it is not told any more.",
+        "If it was stopped for good, ignore this: after a day it disappears.",
     )
 
 
@@ -259,7 +259,7 @@ def _endless(row: Row) -> str:
 
 
 def _where(row: Row) -> str:
-    """At which worker of which host a lease lapsed: that was frozen, or cut off."""
+    """The worker and host whose lease lapsed: frozen, or cut off."""
     worker = str(row["worker"] or "") if row["outcome"] == "lease_expired" else ""
     host, _, rest = worker.partition("/")
     return f" (worker {rest.rpartition('/')[2]} of host {host})" if rest else ""

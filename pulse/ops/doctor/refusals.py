@@ -1,4 +1,4 @@
-"""What is thought of statements and jobs that the database refuses. Pure."""
+"""Verdicts on statements and jobs that the database refuses. Pure."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class StatementFailure(NamedTuple):
     A statement that the database refuses now.
 
     Attributes:
-        actor: Whose.
+        actor: The actor that runs it.
         statement: Its name in pulse/store/sql.
-        sqlstate: Of the last refusal, as ``error``.
-        times: In a row.
+        sqlstate: SQLSTATE of the last refusal, with ``error``.
+        times: Refusals in a row.
         for_s: Since the first of them, seconds.
     """
 

@@ -1,4 +1,4 @@
-"""Which verdict is about which question to the database, in the order of the report."""
+"""Which verdict belongs to which statement, in the order of the report."""
 
 from __future__ import annotations
 
@@ -63,11 +63,11 @@ def judge(
     newest: Mapping[str, int] = _NONE_SEEN,
 ) -> Iterator[Finding]:
     """
-    What is thought of each answer.
+    The verdict on each answer.
 
     Args:
-        seen: What the database said.
-        grace_s: From which age on something is worth a word, seconds.
+        seen: The answers of the database.
+        grace_s: The age from which something is listed, seconds.
         expected: Names of indexes.
         served: Topics that connected workers serve; None: not known.
         newest: Cluster -> the newest timeline that this host has seen of it.

@@ -48,7 +48,7 @@ class Flash:
 
 @dataclass(slots=True)
 class BrowserSession:
-    """Of one browser: who, until when, what it may, the token of its forms, and what its next page tells."""
+    """The session of one browser: user, end, rights, the token of its forms, and the message for its next page."""
 
     user: str
     ends_s: float
@@ -76,7 +76,7 @@ class BrowserSession:
 
 
 class BrowserSessions:
-    """All of them, by the hash of the cookie: what reads this process's memory finds no cookie."""
+    """All sessions, by the hash of the cookie: so this process's memory contains no cookies."""
 
     def __init__(self) -> None:
         self._by_hash: OrderedDict[bytes, BrowserSession] = OrderedDict()

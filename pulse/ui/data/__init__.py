@@ -1,5 +1,5 @@
 """
-What the dashboard asks of the server and changes there.
+The dashboard's requests to the server.
 
 - bulk_orders: the changes of many jobs that a form can ask for
 - bulk_tasks: changes many jobs in the background, page by page

@@ -16,24 +16,24 @@ from pulse.ui.data.filters import Filters
 from pulse.ui.view import formatting
 
 _MOST_PRIORITY: Final = 100
-_PAST: Final = {"retry": "started anew"}  # what the dashboard calls otherwise than the command line
+_PAST: Final = {"retry": "retried"}  # what the dashboard calls otherwise than the command line
 
 
 @dataclass(frozen=True, slots=True)
 class BulkOrder:
     """
-    What is to be done to which jobs.
+    A bulk change: an action and its jobs.
 
     Attributes:
-        action: What is done.
+        action: The action.
         where: The jobs in words.
-        filters: Of ``jobs.list``; None: *ids* are meant.
+        filters: Filters of ``jobs.list``; None: *ids* are meant.
         ids: The jobs.
-        more: What the request takes beside the ids.
+        more: Fields of the request beside the ids.
         matches: Whether a job that the filters found is meant.
-        only: None but these are meant, of those that the filters find: those that were counted. None: all.
-        parts: Ids as one text of 16 bytes each, and what the request takes beside them: an undo.
-        fields: What says the same order in a form.
+        only: Of the jobs that the filters find only these are meant, which were counted. None: all.
+        parts: For an undo: ids as one text of 16 bytes each, and the fields beside them.
+        fields: The form fields of the same order.
     """
 
     action: BulkAction
@@ -51,8 +51,8 @@ def ordered(form: Mapping[str, list[str]], now_s: float, *, is_final: bool) -> B
     """
     The order in a form.
 
-    What is found is looked for anew when it is confirmed, which may be long after it was counted. So its form says when
-    that was, and all ids where they are few: jobs that came later, or have become like that, are not meant.
+    The search is repeated when the order is confirmed, which may be long after the count. So the form contains the time
+    of the count, and all ids if they are few: jobs that came later, or match only now, are not changed.
 
     Args:
         form: Its fields.
@@ -139,5 +139,5 @@ def _changes(form: Mapping[str, list[str]]) -> dict[str, object]:
         if abs(int(str(body["priority"]))) > _MOST_PRIORITY:
             raise BadRequestError(f"priority is {priority!r:.40}: a whole number from -100 to 100 is allowed")
     if not body:
-        raise BadRequestError("nothing is to be changed: a new topic or priority is needed")
+        raise BadRequestError("no new topic or priority is given: one is needed")
     return body

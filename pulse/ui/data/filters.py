@@ -1,8 +1,8 @@
 """
 Which jobs a page shows: the fields of its form, as the wire wants them and in words.
 
-A server that is older than this dashboard ignores filters that it does not know. What is changed by a filter is
-therefore looked at once more here (``matches``): a change must never hit more than what was asked for.
+A server that is older than this dashboard ignores unknown filters. So before a bulk change each job is checked here
+once more (``matches``): a change must never affect more jobs than the user chose.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """
-How the whole stands, asked by one poller for all: while anybody looks, every two seconds, and not at all else.
+The state of the whole system, asked by one poller for all pages: every two seconds while a page is open, else never.
 
-``SystemSnapshot`` is what one round of questions told. Pages show the newest there is; open ones are woken by the next.
+``SystemSnapshot`` is the result of one round. Pages show the newest; open ones are refreshed by the next.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ MOST_WATCHERS: Final = 500
 @dataclass(frozen=True)  # no slots: what is worked out of it is kept, for all pages until the next round
 class SystemSnapshot:
     """
-    What one round of questions told.
+    The answers of one round.
 
     Attributes:
-        status: As in ``pulse ctl status``; what nobody told is None.
-        silent: Who did not answer, and why.
-        stats: The dispatcher's; None: it does not answer.
+        status: As in ``pulse ctl status``; unknown parts are None.
+        silent: Which process did not answer, and why.
+        stats: The dispatcher's answer; None: it does not answer.
         at_s: When, Unix seconds.
-        number: Which round.
+        number: Number of the round.
     """
 
     status: views.StatusAnswer
@@ -60,7 +60,7 @@ class SystemSnapshot:
 
     @cached_property
     def problems(self) -> list[Problem]:
-        """What is not as it should be."""
+        """What is wrong."""
         return wrongs(self.status, self.silent, self.stats.topics if self.stats else ())
 
     def about(self, page: str) -> list[Problem]:

@@ -1,4 +1,4 @@
-"""What is not as it should be, with what to do: what ``pulse ctl status`` says, and what topics and workers tell."""
+"""What is wrong, with what to do: the findings of ``pulse ctl status``, and those about topics and workers."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def wrongs(status: answers.StatusAnswer, silent: Mapping[str, str], topics: Sequ
     What is wrong, the worst first.
 
     Args:
-        status: What supervisor and dispatcher told.
-        silent: Who did not answer, and why.
-        topics: What the dispatcher counts of each.
+        status: The answers of supervisor and dispatcher.
+        silent: Which process did not answer, and why.
+        topics: The dispatcher's counts of each.
     """
     is_paused = status.gate is not None and status.gate.paused
     stuck = [] if is_paused else list(_topics(topics, status.gate, has_workers=bool(status.workers)))

@@ -1,5 +1,5 @@
 """
-What the dashboard asks, over the socket like any client: each question has its time, and equal ones are asked once.
+The dashboard's requests, over the socket like any client's: each has a time limit, and equal ones are sent once.
 
 A page answers within two seconds whatever is down, so no question may take longer than ``ANSWER_S``. A question that
 reads is shared for a second among all who ask the same, so that many open tabs cost the dispatcher as much as one.

@@ -1,4 +1,4 @@
-"""What the pages share: reading forms, doing what a button says, and going back with a word of what was done."""
+"""What the pages share: reading forms, carrying out a button's action, and going back with a message."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def site_of(request: Request) -> Site:
 
 
 async def standing_of(request: Request) -> SystemSnapshot:
-    """How all stands."""
+    """The newest snapshot of the system."""
     return await site_of(request).standing(request.scope[BEGAN])
 
 
 def session_of(request: Request) -> BrowserSession:
-    """Whose request it is; the guard let nobody else through."""
+    """The session of the request; the guard has checked it."""
     session: BrowserSession = request.scope[SESSION]
     return session
 

@@ -1,4 +1,4 @@
-"""The first page: what is wrong, in words; how much of what; how it went in the last hour; what is slow and old."""
+"""The first page: what is wrong; counts; charts of the last hour; jobs that run or wait longest."""
 
 from __future__ import annotations
 

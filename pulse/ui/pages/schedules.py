@@ -97,7 +97,7 @@ async def save(request: Request) -> Response:
         before = values_from(found)
         body = body_of(given, before)
         if not body:
-            say_next(request, "Nothing was changed: all stands as it stood.")
+            say_next(request, "Nothing was changed: all values are the same.")
         else:
             await do(request, "schedules.update", {**body, "id": found.id})
             back_again = body_of(before, given)

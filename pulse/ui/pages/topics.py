@@ -121,7 +121,7 @@ async def save(request: Request) -> Response:
         return RedirectResponse(here, 303)
     policy = {name: value for name, value in wanted.items() if value != own.get(name)}
     if not policy:
-        say_next(request, "Nothing was changed: all stands as it stood.")
+        say_next(request, "Nothing was changed: all values are the same.")
         return RedirectResponse(here, 303)
     undo = UndoStep("topics.set", {"topic": topic, "policy": {name: own.get(name) for name in policy}})
     who = f"topic “{topic}”" if topic else "the server"

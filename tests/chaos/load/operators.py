@@ -90,8 +90,9 @@ class Planner(Operator):
             )
         )
         overlap = rng.choice(("allow", "skip", "queue", "cancel"))
-        # With jobs that may still run when the next occurrence is due.
-        self.client.schedules_create("long", {"seconds": rng.uniform(0.0, 2.5)}, id=schedule, overlap=overlap, **when)
+        # Where none can pile up, jobs may still run when the next occurrence is due.
+        lasts_s = rng.uniform(0.0, 2.5) if overlap in {"skip", "cancel"} else 0.0
+        self.client.schedules_create("long", {"seconds": lasts_s}, id=schedule, overlap=overlap, **when)
         self._made.append(schedule)
 
 
@@ -100,7 +101,8 @@ class Governor(Operator):
 
     def act(self) -> None:
         some = self.rng.sample(sorted(OPTIONS), self.rng.randint(1, 3))
-        self.client.topics_set(GOVERNED_TOPIC, **{option: self.rng.choice(OPTIONS[option]) for option in some})
+        policy: dict[str, Any] = {option: self.rng.choice(OPTIONS[option]) for option in some}
+        self.client.topics_set(GOVERNED_TOPIC, **policy)
         topic = self.rng.choice(PAUSED)
         for_s = self.rng.uniform(0.3, 1.0) if topic == "" else self.rng.choice((None, self.rng.uniform(0.5, 4.0)))
         self.client.pause(topic, for_s=for_s)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from pulse.errors import NotFoundError, RefusedError, UnavailableError
-from pulse.system.directories import SUPERVISOR_SOCKET
+from pulse.system.directories import CLIENT_SOCKET, SUPERVISOR_SOCKET
 from tests.support.commandline import cli_answers as answers
 from tests.support.commandline.cli import DEADLINE_S, PULSE, Done, environment, pulse, run
 from tests.support.servers.fake_dispatcher import Body, FakeDispatcher, RuntimeDir
@@ -429,31 +429,26 @@ class TestNobodyAnswers:
         assert (done.code, done.err) == (3, expected)
 
     @pytest.mark.parametrize("frozen", [True, False])
-    def test_status_without_the_dispatcher(self, directory: Path, frozen: bool) -> None:
-        supervisor = FakeDispatcher(directory, answers.supervisor(), name=SUPERVISOR_SOCKET)
-        with supervisor, FakeDispatcher(directory, frozen=frozen):
+    @pytest.mark.parametrize("silent", ["dispatcher", "supervisor"])
+    def test_status_without_one_of_them(self, directory: Path, silent: str, frozen: bool) -> None:
+        """The command shows the answer of the other one, within 2 s."""
+        scripts = {"dispatcher": answers.dispatcher(), "supervisor": answers.supervisor(), silent: {}}
+        supervisor, dispatcher = (
+            FakeDispatcher(directory, scripts[who], name=name, frozen=frozen and silent == who)
+            for who, name in (("supervisor", SUPERVISOR_SOCKET), ("dispatcher", CLIENT_SOCKET))
+        )
+        with supervisor, dispatcher:
             done = soonest(directory, "ctl status --json")
             words = pulse(directory, "ctl status")
         document: Any = done.document
         assert (done.code, done.err) == (0, "")
         assert set(document) == MINIMUM_KEYS
-        assert document["workers"] is None
-        assert document["jobs"] == {"PENDING": 12, "RUNNING": 1, "COMPLETED": 12345}
         assert done.spent_s <= 2.0
-        assert "! the dispatcher does not answer: " in words.out
-
-    @pytest.mark.parametrize("frozen", [True, False])
-    def test_status_without_the_supervisor(self, directory: Path, frozen: bool) -> None:
-        supervisor = FakeDispatcher(directory, name=SUPERVISOR_SOCKET, frozen=frozen)
-        with supervisor, FakeDispatcher(directory, answers.dispatcher()):
-            done = soonest(directory, "ctl status --json")
-            words = pulse(directory, "ctl status")
-        document: Any = done.document
-        assert done.code == 0
-        assert document["workers"][0]["name"] == "w1"
+        assert f"! the {silent} does not answer: " in words.out
         assert document["supervisor"]["pid"] == 1
-        assert done.spent_s <= 2.0
-        assert "! the supervisor does not answer: " in words.out
+        assert document["jobs"] == {"PENDING": 12, "RUNNING": 1, "COMPLETED": 12345}
+        workers = document["workers"]
+        assert workers is None if silent == "dispatcher" else workers[0]["name"] == "w1"
 
     @pytest.mark.parametrize("frozen", [None, "dispatcher", "supervisor"])
     def test_ping_wants_both(self, directory: Path, frozen: str | None) -> None:
@@ -473,10 +468,9 @@ class TestNobodyAnswers:
         assert supervisor.bodies("drain") == [{"all": True}, {"all": False}]
 
 
-class TestPlaces:
-    def test_the_config_file_names_the_directory(self, server: FakeDispatcher, tmp_path: Path) -> None:
-        config = tmp_path / "pulse.toml"
-        config.write_text(f'runtime_dir = "{server.directory}"\n')
-        assert run(["ctl", "workers"], environment(), cwd=tmp_path).code == 0
-        assert run(["ctl", "workers"], environment(PULSE_CONFIG=str(config))).code == 0
-        assert run(["ctl", "status"], environment(PULSE_CONFIG=str(config))).code == 0
+def test_the_config_file_names_the_directory(server: FakeDispatcher, tmp_path: Path) -> None:
+    config = tmp_path / "pulse.toml"
+    config.write_text(f'runtime_dir = "{server.directory}"\n')
+    assert run(["ctl", "workers"], environment(), cwd=tmp_path).code == 0
+    assert run(["ctl", "workers"], environment(PULSE_CONFIG=str(config))).code == 0
+    assert run(["ctl", "status"], environment(PULSE_CONFIG=str(config))).code == 0

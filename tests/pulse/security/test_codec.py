@@ -208,6 +208,11 @@ def _attempt(args: str, app: App, **extra: object) -> Attempt:
     return Attempt(given, app.handlers["n"], 0.0)
 
 
+def _arguments(attempt: Attempt, link: Kept | None = None) -> dict[str, Any]:
+    assert attempt.handler is not None
+    return dict(arguments_for(attempt, attempt.handler, lambda _: link or Kept()))
+
+
 def _app(codec: Codec | None) -> App:
     app = App(codec=codec)
 
@@ -225,9 +230,8 @@ def test_what_a_worker_does() -> None:
     codec = Reversed()
     previous = {"outcome": "error", "checkpoint": seal(codec, "n", '{"at":7}')}
     attempt = _attempt(seal(codec, "n", json.dumps({"card": SECRET})), _app(codec), previous=previous)
-    assert attempt.handler is not None
     link = Kept()
-    arguments = arguments_for(attempt, attempt.handler, lambda _: link)
+    arguments = _arguments(attempt, link)
     assert arguments["card"] == SECRET
     context: Context = arguments["ctx"]
     assert context.previous is not None
@@ -250,16 +254,13 @@ def test_a_worker_that_cannot_read() -> None:
     codec = Reversed()
     sealed = seal(codec, "n", json.dumps({"card": SECRET}))
     attempt = _attempt(sealed, _app(None))
-    assert attempt.handler is not None
     with pytest.raises(UnreadableError, match=r"^args are encrypted by codec 'reversed', and there is none here"):
-        arguments_for(attempt, attempt.handler, lambda _: Kept())
+        _arguments(attempt)
     before = {"outcome": "error", "checkpoint": sealed}
     attempt = _attempt('{"card": "x"}', _app(None), previous=before)
-    assert attempt.handler is not None
     with pytest.raises(UnreadableError, match=r"^the checkpoint is encrypted by codec 'reversed'"):
-        arguments_for(attempt, attempt.handler, lambda _: Kept())
+        _arguments(attempt)
     attempt = _attempt('{"card": "x"}', _app(codec))
-    assert attempt.handler is not None
-    assert arguments_for(attempt, attempt.handler, lambda _: Kept())["card"] == "x"
+    assert _arguments(attempt)["card"] == "x"
     ending = _attempt("{}", _app(Broken())).ending("result")
     assert ending == ("error", "the result cannot be encrypted: codec 'reversed' failed: RuntimeError")

@@ -52,33 +52,31 @@ def belonging_to_another(path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
         yield
 
 
-class TestClientCandidates:
-    def test_order(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-        """The variable, the user's, the system's and the temporary directory; a relative variable begins here."""
-        monkeypatch.chdir(tmp_path)
-        env = {"PULSE_RUNTIME_DIR": "/a", "XDG_RUNTIME_DIR": "/b", "TMPDIR": "/c", "RUNTIME_DIRECTORY": "/d"}
-        system, mine = Path("/run/pulse"), f"pulse-{os.geteuid()}"
-        assert client_candidates(env) == [Path("/a"), Path("/b/pulse"), system, Path("/c", mine)]
-        assert client_candidates({}) == [system, Path("/tmp", mine)]
-        assert client_candidates({"PULSE_RUNTIME_DIR": "/a"}, Path("/a")) == [Path("/a"), system, Path("/tmp", mine)]
-        relative = client_candidates({"PULSE_RUNTIME_DIR": "run", "XDG_RUNTIME_DIR": "xdg"})
-        assert relative == [tmp_path / "run", system, Path("/tmp", mine)]
+def test_where_clients_look(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The variable, the user's, the system's and the temporary directory; a relative variable begins here."""
+    monkeypatch.chdir(tmp_path)
+    env = {"PULSE_RUNTIME_DIR": "/a", "XDG_RUNTIME_DIR": "/b", "TMPDIR": "/c", "RUNTIME_DIRECTORY": "/d"}
+    system, mine = Path("/run/pulse"), f"pulse-{os.geteuid()}"
+    assert client_candidates(env) == [Path("/a"), Path("/b/pulse"), system, Path("/c", mine)]
+    assert client_candidates({}) == [system, Path("/tmp", mine)]
+    assert client_candidates({"PULSE_RUNTIME_DIR": "/a"}, Path("/a")) == [Path("/a"), system, Path("/tmp", mine)]
+    relative = client_candidates({"PULSE_RUNTIME_DIR": "run", "XDG_RUNTIME_DIR": "xdg"})
+    assert relative == [tmp_path / "run", system, Path("/tmp", mine)]
 
 
-class TestServerRuntimeDir:
-    def test_order(self, tmp_path: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """What is named, systemd's first, root's (under sudo, too), a session's, a prepared one, the last resort."""
-        ours, session, both = {"PULSE_RUNTIME_DIR": "/a"}, {"XDG_RUNTIME_DIR": str(tmp_path)}, "/run/x:/run/y"
-        assert server_runtime_dir({**ours, "RUNTIME_DIRECTORY": both}, Path("/n"), uid=ROOT) == Path("/n")
-        assert server_runtime_dir({**ours, "RUNTIME_DIRECTORY": both}, uid=ROOT) == Path("/a")
-        assert server_runtime_dir({"RUNTIME_DIRECTORY": both}, uid=USER) == Path("/run/x")
-        assert server_runtime_dir(session, uid=ROOT) == Path("/run/pulse")
-        assert server_runtime_dir(session, uid=USER) == tmp_path / "pulse"
-        monkeypatch.setattr("pulse.system.directories._SYSTEM_RUNTIME_DIR", place)
-        assert server_runtime_dir({}, uid=USER) == place
-        monkeypatch.setattr("pulse.system.directories._SYSTEM_RUNTIME_DIR", tmp_path / "none" / "pulse")
-        gone = {"XDG_RUNTIME_DIR": str(tmp_path / "gone"), "TMPDIR": str(tmp_path)}
-        assert server_runtime_dir(gone, uid=USER) == tmp_path / f"pulse-{USER}"
+def test_where_servers_put_their_sockets(tmp_path: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is named, systemd's first, root's (under sudo, too), a session's, a prepared one, the last resort."""
+    ours, session, both = {"PULSE_RUNTIME_DIR": "/a"}, {"XDG_RUNTIME_DIR": str(tmp_path)}, "/run/x:/run/y"
+    assert server_runtime_dir({**ours, "RUNTIME_DIRECTORY": both}, Path("/n"), uid=ROOT) == Path("/n")
+    assert server_runtime_dir({**ours, "RUNTIME_DIRECTORY": both}, uid=ROOT) == Path("/a")
+    assert server_runtime_dir({"RUNTIME_DIRECTORY": both}, uid=USER) == Path("/run/x")
+    assert server_runtime_dir(session, uid=ROOT) == Path("/run/pulse")
+    assert server_runtime_dir(session, uid=USER) == tmp_path / "pulse"
+    monkeypatch.setattr("pulse.system.directories._SYSTEM_RUNTIME_DIR", place)
+    assert server_runtime_dir({}, uid=USER) == place
+    monkeypatch.setattr("pulse.system.directories._SYSTEM_RUNTIME_DIR", tmp_path / "none" / "pulse")
+    gone = {"XDG_RUNTIME_DIR": str(tmp_path / "gone"), "TMPDIR": str(tmp_path)}
+    assert server_runtime_dir(gone, uid=USER) == tmp_path / f"pulse-{USER}"
 
 
 class TestServerStateDir:
@@ -193,9 +191,8 @@ class TestPrepare:
         assert not (tmp_path / "run").exists()
 
 
-class TestSocketPath:
-    def test_the_longest(self) -> None:
-        check_socket_path(Path("/" + "s" * 106))
-        for name, said in (("s" * 107, "has 108 bytes, at most 107"), ("ü" * 60, "has 121 bytes")):
-            with pytest.raises(PathError, match=said):
-                check_socket_path(Path("/" + name))
+def test_the_longest_path_of_a_socket() -> None:
+    check_socket_path(Path("/" + "s" * 106))
+    for name, said in (("s" * 107, "has 108 bytes, at most 107"), ("ü" * 60, "has 121 bytes")):
+        with pytest.raises(PathError, match=said):
+            check_socket_path(Path("/" + name))

@@ -18,10 +18,11 @@ from typing import Any
 import anyio
 
 import pulse
-from tests.support.apps.worker_app import known, serve_ends, watch_lease
+from tests.support.apps.worker_app import known, serve_ends, tell, watch_lease
 
 app = pulse.App()
 serve_ends(app, isolate=True)
+app.handler("tell", isolate=True)(tell)
 app.handler("watch-lease", isolate=True)(watch_lease)
 
 
@@ -39,24 +40,17 @@ def whoami() -> dict[str, Any]:
     }
 
 
-@app.handler("who", isolate=True)
 async def who(**given: Any) -> dict[str, Any]:
     return {**whoami(), "given": given}
 
 
-@app.handler("who-plain", isolate=True)
 def who_plain(**given: Any) -> dict[str, Any]:
     return {**whoami(), "given": given}
 
 
-@app.handler("here")
-async def here() -> dict[str, Any]:
-    return whoami()
-
-
-@app.handler("here-plain")
-def here_plain() -> dict[str, Any]:
-    return whoami()
+for _name, _isolate in (("who", True), ("here", False)):
+    app.handler(_name, isolate=_isolate)(who)
+    app.handler(f"{_name}-plain", isolate=_isolate)(who_plain)
 
 
 @app.handler("wait", isolate=True)
@@ -101,15 +95,6 @@ def deaf_plain(started: str) -> None:
     tell_pid(started)
     while True:
         pass
-
-
-@app.handler("tell", isolate=True)
-async def tell(gate: str, ctx: pulse.Context) -> dict[str, object]:
-    await ctx.progress(0.5, "half way")
-    await ctx.checkpoint({"page": 3})
-    while not Path(gate).exists():
-        await anyio.sleep(0.005)
-    return known(ctx)
 
 
 @app.handler("tell-plain", isolate=True)

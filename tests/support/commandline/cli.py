@@ -104,14 +104,7 @@ def run_on_terminal(
     """
     Run ``pulse`` on a terminal to its end; ``out`` is what the terminal got, of stdout and stderr together.
 
-    Args:
-        args: The words behind ``pulse``.
-        env: The environment.
-        columns: Width of the terminal.
-        stdin: Comes from a pipe instead, where given.
-        stdout: Goes to this file descriptor instead, where given.
-        command: How to start it.
-
+    Where they are given, *stdin* comes from a pipe, and stdout goes to that file descriptor.
     """
     started_s = time.monotonic()
     with _terminal(columns) as (master, slave):

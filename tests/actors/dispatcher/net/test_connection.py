@@ -297,9 +297,8 @@ class Others:
 
 async def test_others_have_their_turn_between_the_frames_of_one() -> None:
     connection = PeerConnection(cast("Any", Source(4000)), 2**30)
-    groups = 0
+    others, groups = Others(), 0
     async with anyio.create_task_group() as tasks:
-        others = Others()
         tasks.start_soon(others.run)
         async for _ in connection.frames():
             groups += 1

@@ -62,7 +62,7 @@ def test_a_stopped_system(own_database: str) -> None:
     done = check(own_database)
     assert done.code == 0
     assert re.search(r"\nskipped   lapsed: I13: a lapsed lease is reaped: no watchdog has swept for 36\d\d s", done.out)
-    assert done.out.endswith("invariants hold, 3 could not be told\n")
+    assert done.out.endswith("invariants hold, 3 could not be tested\n")
 
 
 def test_violations(odd: str) -> None:

@@ -165,23 +165,22 @@ class TestMerge:
         assert merged["gate"] == {"paused": True}
 
 
-class TestGate:
-    @pytest.mark.parametrize(
-        ("gate", "lines"),
-        [
-            (Gate(), ["open"]),
-            (Gate(paused=True, paused_at=NOW_S - 300), ["all topics paused since 5 min"]),
-            (Gate(paused=True, paused_at=NOW_S), ["all topics paused just now"]),
-            (Gate(paused=True, reason="upgrade"), ["all topics paused: upgrade"]),
-            (
-                Gate(topics={"b\x1b": PauseInfo(reason="x\ny", paused_at=NOW_S - 30), "a": PauseInfo()}),
-                ["open, except:", "topic a paused", "topic b\\x1b paused since 30 s: x\\ny"],
-            ),
-            (Gate(paused=True, topics={"a": PauseInfo()}), ["all topics paused", "topic a paused"]),
-        ],
-    )
-    def test_lines(self, gate: Gate, lines: list[str]) -> None:
-        assert texts(gate_lines(gate, NOW_S)) == lines
+@pytest.mark.parametrize(
+    ("gate", "lines"),
+    [
+        (Gate(), ["open"]),
+        (Gate(paused=True, paused_at=NOW_S - 300), ["all topics paused since 5 min"]),
+        (Gate(paused=True, paused_at=NOW_S), ["all topics paused just now"]),
+        (Gate(paused=True, reason="upgrade"), ["all topics paused: upgrade"]),
+        (
+            Gate(topics={"b\x1b": PauseInfo(reason="x\ny", paused_at=NOW_S - 30), "a": PauseInfo()}),
+            ["open, except:", "topic a paused", "topic b\\x1b paused since 30 s: x\\ny"],
+        ),
+        (Gate(paused=True, topics={"a": PauseInfo()}), ["all topics paused", "topic a paused"]),
+    ],
+)
+def test_the_gate_in_words(gate: Gate, lines: list[str]) -> None:
+    assert texts(gate_lines(gate, NOW_S)) == lines
 
 
 class TestJobs:
@@ -278,13 +277,12 @@ class TestSchedules:
             when_body(when)
 
 
-class TestWorkers:
-    def test_table(self) -> None:
-        body = {"identity": "i", "name": "w1", "pid": 7, "host": "h", "topics": ["a", "b"], "names": ["n"]}
-        worker = read(
-            Worker, {**body, "capacity": 10, "running": [ID.bytes, ID.bytes], "draining": True, "recovery": "lease"}
-        )
-        (_, line) = plain_table(workers_table([worker]), None)
-        assert line.split() == ["w1", "7", "h", "2/10", "draining", "a,", "b", "n", "lease"]
-        (_, line) = plain_table(workers_table([read(Worker, {**body, "capacity": 10, "silent": True})]), None)
-        assert line.split()[3:5] == ["0/10", "silent"]
+def test_table_of_workers() -> None:
+    body = {"identity": "i", "name": "w1", "pid": 7, "host": "h", "topics": ["a", "b"], "names": ["n"]}
+    worker = read(
+        Worker, {**body, "capacity": 10, "running": [ID.bytes, ID.bytes], "draining": True, "recovery": "lease"}
+    )
+    (_, line) = plain_table(workers_table([worker]), None)
+    assert line.split() == ["w1", "7", "h", "2/10", "draining", "a,", "b", "n", "lease"]
+    (_, line) = plain_table(workers_table([read(Worker, {**body, "capacity": 10, "silent": True})]), None)
+    assert line.split()[3:5] == ["0/10", "silent"]

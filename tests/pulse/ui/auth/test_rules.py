@@ -105,7 +105,7 @@ class TestAddresses:
         first.close()
         bind(address)[0].close()
         (tmp_path / "f").touch()
-        with pytest.raises(PathError, match="in the way"):
+        with pytest.raises(PathError, match="is not a socket"):
             bind(parse_listen(f"unix:{tmp_path}/f"))
 
     def test_port_taken(self) -> None:
