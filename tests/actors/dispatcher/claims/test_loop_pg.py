@@ -312,10 +312,11 @@ async def test_the_first_claim_is_full_and_the_next_is_not(bench: Bench) -> None
     """A full claim counts from its end; what it found is known, and claimed from there."""
     await bench.waiting(priority=3)
     bench.join()
-    for _ in range(2):
-        assert await bench.claims.loop.pass_once() is False
-        bench.claims.signal.wake_level(LEVEL)
+    assert await bench.claims.loop.pass_once() is False
     assert not bench.claims.signal.cursors.is_full_due(time.monotonic() + 1.0)
+    bench.rest()  # it may have been dear, on a busy machine
+    bench.claims.signal.wake_level(LEVEL)
+    assert await bench.claims.loop.pass_once() is False
     first, second = bench.levels
     assert first is None
     assert isinstance(second, list)
