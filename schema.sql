@@ -40,11 +40,11 @@ COMMENT ON SCHEMA pulse IS 'pulse job queue';
 
 CREATE TABLE pulse.schema_version (
     version      int PRIMARY KEY CHECK (version >= 1),
-    release      text NOT NULL,                     -- of pulse that introduced it; development versions before 0.1.0.dev1 had no such column
+    release      text NOT NULL,                     -- of pulse that introduced it; development versions before 0.1.0.dev2 had no such column
     installed_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 
-INSERT INTO pulse.schema_version (version, release) VALUES (1, '0.1.0.dev1');
+INSERT INTO pulse.schema_version (version, release) VALUES (1, '0.1.0.dev2');
 
 CREATE TYPE pulse.job_status AS ENUM ('PENDING', 'RUNNING', 'COMPLETED', 'RETRYING', 'DEAD_LETTERED', 'CANCELED');
 

@@ -25,7 +25,7 @@ SKIP: Final = 0.05  # of the jobs: until all have found their pace
 RATE: Final = """
     SELECT (count(*) - 1) / nullif(extract(epoch FROM max(completed_at) - min(completed_at)), 0)::float8
     FROM (SELECT completed_at FROM pulse.jobs WHERE status = 'COMPLETED' ORDER BY completed_at OFFSET $1) AS later"""
-# Each is one statement that submits $1 jobs, row by row as SQL would; the last one is what they are held against.
+# Each is one statement that submits $1 jobs, row by row as SQL would; they are compared with the last one.
 ARGS: Final = "jsonb_build_object('number', n, 'pad', repeat('x', 170))"
 SUBMIT: Final = "SELECT count(pulse.submit(name => 'noop', args => ARGS)) FROM generate_series(1, $1::int) AS n"
 SUBMIT_MANY: Final = """

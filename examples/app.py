@@ -57,7 +57,7 @@ async def fetch(url: str, *, ready: bool = False) -> pulse.Snooze | None:
     if not url.startswith("https://"):
         raise pulse.Discard(f"{url!r} will never work")  # straight to the dead letters
     if not ready:
-        return pulse.Snooze(30)  # try again in 30 s, and count it against nobody
+        return pulse.Snooze(30)  # try again in 30 s, and do not charge it
     raise pulse.RetryAfter(5, "the server said 429")  # a charged failure with its own delay
 
 

@@ -135,7 +135,7 @@ class UnavailableError(RefusedError):
 
 
 class StatementTimeoutError(UnavailableError):
-    """A statement waited too long: somebody holds a lock on one of its rows, or it was too large."""
+    """A statement waited too long: a lock is held on one of its rows, or it was too large."""
 
 
 class StatementError(UnavailableError):

@@ -30,7 +30,7 @@ import structlog  # noqa: E402 - see above
 from structlog.dev import ConsoleRenderer, plain_traceback  # noqa: E402
 from structlog.stdlib import ProcessorFormatter  # noqa: E402
 
-if _HIDES_RICH:  # an app that uses structlog.dev gets the whole of it: its first use imports it anew
+if _HIDES_RICH:  # an app that uses structlog.dev gets the whole of it: its first use imports it again
     del sys.modules["rich"]
     importlib.util.LazyLoader(cast("Loader", structlog.dev.__loader__)).exec_module(structlog.dev)
 

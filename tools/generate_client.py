@@ -82,7 +82,7 @@ def without_connect(source: str) -> str:
 
 
 def formatted(text: str) -> str:
-    """*text* as the linters want it: imports sorted, those that are not used gone, lines broken anew."""
+    """*text* as the linters want it: imports sorted, those that are not used gone, lines rewrapped."""
     ruff = [sys.executable, "-m", "ruff"]
     for step in (["check", "--quiet", "--fix-only", "--select=I,F401"], ["format", "--quiet"]):
         command = [*ruff, *step, f"--stdin-filename={SOURCE}", "-"]

@@ -30,7 +30,7 @@ RULES: Final[Mapping[str, Rule]] = {
 def main(words: Sequence[str], root: Path = ROOT) -> int:
     """Print what is wrong in the checkout *root*; 0: nothing is."""
     parser = argparse.ArgumentParser(prog="rules", description=__doc__)
-    parser.add_argument("--rewrite", action="store_true", help="write the list of repairs anew")
+    parser.add_argument("--rewrite", action="store_true", help="rewrite the list of repairs")
     parser.add_argument("--all", action="store_true", help="show also what is on that list")
     options = parser.parse_args(words)
     allowed = Exceptions(_read(root / LIST))

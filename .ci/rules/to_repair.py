@@ -2,7 +2,7 @@
 What still breaks a rule, as a number per file, or per name: ``lists/to_repair.toml``.
 
 The list can only shrink. One with more offences than its number fails; so does one with fewer, until the number is
-lowered: ``.ci/lint rewrite`` writes the list anew, and refuses where the sum of a rule would grow.
+lowered: ``.ci/lint rewrite`` rewrites the list, and refuses where the sum of a rule would grow.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rules.tree import Offence
 LISTS: Final = ".ci/rules/lists/"  # what is wrong there is repaired at once
 LIST: Final = f"{LISTS}to_repair.toml"
 HEAD: Final = """\
-# What still breaks a rule: how often, in which file or name. It can only shrink: `.ci/lint rewrite` writes it anew,
+# What still breaks a rule: how often, in which file or name. It can only shrink: `.ci/lint rewrite` writes a new one,
 # and refuses where the sum of a rule would grow.
 """
 Numbers = Mapping[str, Mapping[str, int]]  # rule: path: how often

@@ -69,7 +69,7 @@ class Producer:
             count = min(self._settings.batch_max, self._settings.target_depth - self._depth())
             if count > 0:
                 yield count
-            await asyncio.sleep(IDLE_S)  # the depth has to be seen anew, too
+            await asyncio.sleep(IDLE_S)  # the depth has to be seen again, too
 
     async def _paced(self) -> AsyncIterator[int]:
         """Credit grows with the time that has really passed, however long a submit took."""

@@ -95,10 +95,10 @@ def logged_in(env: Mapping[str, str]) -> Saved | None:
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         return None
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{path} is not understood ({error}): pulse ctl login writes it anew") from None
+        raise ConfigError(f"{path} is not understood ({error}): pulse ctl login writes a new one") from None
     address = words.pop("connect", None)
     if not isinstance(address, str) or not all(isinstance(value, str) for value in words.values()):
-        raise ConfigError(f"{path} is not understood (no text at connect): pulse ctl login writes it anew")
+        raise ConfigError(f"{path} is not understood (no text at connect): pulse ctl login writes a new one")
     return Saved(address, _login(cast("Mapping[str, str]", words)))
 
 

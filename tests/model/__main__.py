@@ -27,7 +27,7 @@ def show(variant: Variant) -> bool:
 
 
 def main(words: list[str]) -> int:
-    """Show all, or those that *words* name; 1 when one is not as it should be, 2 when nothing can be shown."""
+    """Show all, or those that *words* name; 1 when one is wrong, 2 when nothing can be shown."""
     absent = missing()
     variants = [one for one in (*HOLD, *BREAK) if not words or [one.model, *one.flags] == words]
     if absent or not variants:

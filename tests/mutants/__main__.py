@@ -52,7 +52,7 @@ def mutants_of(where: Sequence[str], *, fine: bool) -> list[Mutant]:
 
 
 def main() -> int:
-    """Try those that were asked for; 1 if any of them is not as it should be."""
+    """Try those that were asked for; 1 if any of them is wrong."""
     parser = ArgumentParser(
         prog="python -m tests.mutants", description=__doc__, formatter_class=RawDescriptionHelpFormatter
     )

@@ -74,7 +74,7 @@ class Trial:
         return self._ended.get(mutant.key)
 
     def report(self) -> str:
-        """For people; what is not as it should be comes first, and is kept in ``wrong``."""
+        """For people; what is wrong comes first, and is kept in ``wrong``."""
         counts = Counter(status for status, _ in self._ended.values())
         survived = {key for key, (status, _) in self._ended.items() if status == SURVIVED}
         unlisted = sorted(key for key in survived if not is_equivalent(key))

@@ -166,7 +166,7 @@ def _processes(running: RunningSystem, version: str) -> Finding:
         text,
         "pulse ctl status",
         "pulse ctl logs",
-        "A dispatcher that hangs is started anew within seconds.",
+        "A dispatcher that hangs is restarted within seconds.",
     )
 
 

@@ -40,7 +40,7 @@ Every user who logs in can cancel every job. Put a proxy with TLS in front, or u
 @click.option(
     "--socket", type=click.Path(path_type=Path), metavar="PATH", help="The server's socket.  [default: looked for]"
 )
-@click.option("--read-only", is_flag=True, help="Let nobody change anything.")
+@click.option("--read-only", is_flag=True, help="Allow no changes.")
 @click.option(
     "--allow-host", "names", multiple=True, metavar="NAME", help="A name that it may be called by; may be repeated."
 )

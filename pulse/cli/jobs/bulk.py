@@ -255,7 +255,7 @@ def _conclude(changed: ChangedAnswer, failure: PulseError | None, *, asked: int)
     Say what was left, and end as it went.
 
     Raises:
-        Exit: Some were refused, or somebody has stopped it.
+        Exit: Some were refused, or it was interrupted.
         PulseError: The server said no, or nothing any more, in the middle of it.
     """
     left = asked - len(changed.done) - len(changed.refused)

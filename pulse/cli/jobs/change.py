@@ -56,7 +56,7 @@ def cancel(job_ids: Sequence[bytes], *, dry_run: bool, yes: bool, as_json: bool,
 @_chosen
 def retry(job_ids: Sequence[bytes], *, dry_run: bool, yes: bool, as_json: bool, **given: object) -> None:
     """
-    Start completed, canceled or dead jobs anew, with a fresh budget of tries.
+    Start completed, canceled or dead jobs again, with a fresh budget of tries.
 
     Either the jobs with these ids, or all that the options choose: dead and canceled ones, unless --status says
     otherwise. Ends with exit code 1 when any of them was refused; the others are started all the same.

@@ -140,7 +140,7 @@ def _paint(page: JobPageAnswer, trouble: str, now_s: float) -> None:
 @click.option("--stack", "whole_stacks", is_flag=True, help="All lines of the stacks of attempts that hung.")
 @click.option("--json", "as_json", is_flag=True, help='Print the columns of pulse.jobs and "history", oldest first.')
 def get_job(job_id: bytes, *, whole_stacks: bool, as_json: bool) -> None:
-    """Show a job, and what became of it: each attempt, where, how long, how it ended and why."""
+    """Show a job and its history: each attempt, where, how long, how it ended and why."""
     answer = current_server().ask("jobs.get", {"id": job_id}, repeatable=True)
     if as_json:
         write_document(part(answer, "job"))

@@ -1,4 +1,4 @@
-"""What became of a job, in the order in which it happened: submitted, each attempt, the end. Pure."""
+"""The history of a job in order: submitted, each attempt, the end. Pure."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def actors() -> None:
 @click.argument("name", type=TextParam("name", 64), shell_complete=completing(ACTORS))
 @click.option("--json", "as_json", is_flag=True, help='Print {"name", "pid"}.')
 def restart(name: str, *, as_json: bool) -> None:
-    """End the actor NAME and start it anew. Workers stay connected or come back; running jobs go on."""
+    """End the actor NAME and start it again. Workers stay connected or come back; running jobs go on."""
     answer = current_server().ask_supervisor("actors.restart", {"name": name})
     if as_json:
         write_document(answer)

@@ -34,7 +34,7 @@ _HARMLESS: Final[Sequence[tuple[str, frozenset[str], str, bool]]] = (
     ("track_counts", frozenset({"on"}), "autovacuum does nothing without it", True),
     ("default_transaction_isolation", frozenset({"read committed"}), "statements fail that go on by default", True),
     ("default_transaction_read_only", frozenset({"off"}), "nothing can be written", True),
-    ("idle_session_timeout", frozenset({"0"}), "idle connections of pulse are cut, and made anew", False),
+    ("idle_session_timeout", frozenset({"0"}), "idle connections of pulse are cut, and made again", False),
 )  # fmt: skip
 _LIMITS: Final = ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout", "transaction_timeout")
 _SHORT_MS: Final = 5_000  # what pulse itself allows its statements

@@ -19,7 +19,7 @@ LEAST_S: Final = 0.001
 
 class Exported(Collector):
     """
-    All metrics, asked for anew at each scrape.
+    All metrics, asked for again at each scrape.
 
     Args:
         source: Asks the servers.

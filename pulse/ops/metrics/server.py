@@ -44,7 +44,7 @@ class MetricsAddress:
         A listening socket.
 
         Raises:
-            PathError: Somebody listens there, it is not ours, or something that is no socket.
+            PathError: A program listens there, it is not ours, or not a socket.
         """
         try:
             if self.path is not None:

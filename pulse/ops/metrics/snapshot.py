@@ -37,7 +37,7 @@ class MetricsSnapshot:
 
     @property
     def is_database_there(self) -> bool:
-        """Whether somebody has an answer from it."""
+        """Whether the dispatcher or the supervisor has an answer from it."""
         told = None if self.status is None else self.status.get("database")
         if isinstance(told, Mapping):
             return cast("Mapping[str, object]", told).get("ok") is True

@@ -83,7 +83,7 @@ LIMIT $1;
 -- name: audit_moves :many
 -- What:    I6: a job's status makes legal moves only, and begins as PENDING, or RUNNING where a worker waited for it
 -- Args:    $1 examples int
--- Guard:   none: reads.   Returns: id, detail, violations.   The list is held against pulse.job.TRANSITIONS by a test.
+-- Guard:   none: reads.   Returns: id, detail, violations.   A test compares the list with pulse.job.TRANSITIONS.
 SELECT c.id::text AS id, format('change %s at %s: %s to %s', c.seq, c.at, coalesce(c.old_status, 'new'), c.new_status) AS detail,
        count(*) OVER () AS violations
 FROM pulse_audit.changes c
@@ -111,7 +111,7 @@ ORDER BY c.seq LIMIT $1;
 
 
 -- name: audit_charges :many
--- What:    an attempt is charged, or not, exactly once, when it ends: to nobody, to the budget, or to the crash budget
+-- What:    an attempt is charged, or not, exactly once, when it ends: not at all, to the budget, or to the crash budget
 -- Args:    $1 examples int
 -- Guard:   none: reads.   Returns: id, detail, violations.
 WITH moved AS (

@@ -60,7 +60,7 @@ FROM (VALUES
     ('index', 'attempts', 'idx_attempts_lost'), ('index', 'audit', 'idx_audit_at'), ('index', 'jobs', 'idx_jobs_ended_badly'), ('index', 'jobs', 'idx_jobs_other_ids'),
     ('index', 'handlers', 'idx_handlers_backoff'), ('index', 'topics', 'idx_topics_backoff'), ('index', 'topics', 'idx_topics_lease'),
     ('index', 'topics', 'idx_topics_live'),
-    ('index', 'jobs', 'idx_jobs_claim'), ('index', 'jobs', 'idx_jobs_expiry'), ('index', 'jobs', 'idx_jobs_held'), ('index', 'jobs', 'idx_jobs_running'), ('index', 'jobs', 'idx_jobs_schedule'),
+    ('index', 'jobs', 'idx_jobs_claim'), ('index', 'jobs', 'idx_jobs_expiry'), ('index', 'jobs', 'idx_jobs_held'), ('index', 'jobs', 'idx_jobs_running'), ('index', 'jobs', 'idx_jobs_schedule'), ('index', 'jobs', 'idx_jobs_unhandled'),
     ('index', 'schedules', 'idx_schedules_due'), ('index', 'schedules', 'idx_schedules_key'),
     ('index', 'schedules', 'idx_schedules_reckon'), ('index', 'schedules', 'idx_schedules_waiting'),
     ('trigger', 'dispatch_control', 'gate_opened'), ('trigger', 'topics', 'topics_changed'),

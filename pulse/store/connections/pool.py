@@ -51,7 +51,7 @@ HOT_SETTINGS: Final[Mapping[str, str]] = {
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
     "jit": "off",
-    # One plan for all arguments: by default the server plans `end_attempts` anew each time, and everything else the
+    # One plan for all arguments: by default the server plans `end_attempts` again each time, and everything else the
     # first five times: as long as the statement itself takes for one job.
     "plan_cache_mode": "force_generic_plan",
 }

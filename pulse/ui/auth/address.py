@@ -76,7 +76,7 @@ def bind(address: ListenAddress) -> tuple[socket.socket, ListenAddress]:
 
 
 def remove(path: Path, made: tuple[int, int]) -> None:
-    """Remove the socket that ``bind`` made, not one that somebody else has made there since."""
+    """Remove the socket that ``bind`` made, not one that another program has made there since."""
     with contextlib.suppress(FileNotFoundError):
         if file_of(path) == made:
             path.unlink()

@@ -29,7 +29,7 @@ _log = structlog.get_logger()
 KindT = TypeVar("KindT", bound=msgspec.Struct)
 
 EVERY_S: Final = 2.0
-FRESH_S: Final = 2 * EVERY_S  # an older one is asked for anew before a page shows it
+FRESH_S: Final = 2 * EVERY_S  # an older one is asked for again before a page shows it
 WATCHED_S: Final = 30.0  # after the last page: the next click is likely
 MOST_WATCHERS: Final = 500
 
@@ -117,7 +117,7 @@ class Poller:
         return self._standing if self._is_fresh() else None
 
     def touch(self) -> None:
-        """Somebody looks: where the newest answer is old, ask for another now, beside what the page itself asks."""
+        """A page is open: if the newest answer is old, ask again now, beside the page's own requests."""
         self._wanted_s = time.monotonic()
         self._wake.set()
         if not self._is_fresh():
@@ -134,7 +134,7 @@ class Poller:
         return await asyncio.shield(asked)
 
     def forget(self) -> None:
-        """Something was changed: the next page asks anew, and does not take the answer of a round under way."""
+        """Something was changed: the next page asks again, and does not take the answer of a round under way."""
         self._changed_s = time.monotonic()
         self._round = None
 

@@ -85,7 +85,7 @@ class LazyConnection:
             self._client = None
 
     async def _left(self, client: pulse.AsyncClient) -> None:
-        """The last one who asks on a connection that was given up closes it."""
+        """The last request on a connection that was given up closes it."""
         self._asking[client] -= 1
         if not self._asking[client]:
             del self._asking[client]
@@ -141,7 +141,7 @@ class Questions:
                 self._shared.clear()
 
     async def restart(self, name: str, *, behalf: str) -> dict[str, object]:
-        """Let the supervisor start a process anew, for *behalf*."""
+        """Let the supervisor restart a process, for *behalf*."""
         async with contextlib.aclosing(LazyConnection("supervisor", self._find_supervisor, behalf)) as link:
             return await link.ask("actors.restart", {"name": name}, within_s=RESTART_S, repeatable=False)
 

@@ -67,7 +67,7 @@ async def leave(request: Request) -> Response:
 
 def _enter(request: Request, user: str, response: Response, rights: Rights = EVERYTHING) -> Response:
     site = site_of(request)
-    site.sessions.end(request.cookies.get(site.options.cookie))  # who logs in anew leaves no open session behind
+    site.sessions.end(request.cookies.get(site.options.cookie))  # who logs in again leaves no open session behind
     cookie, _ = site.sessions.begin(user, time.time(), rights)
     response.headers.append("set-cookie", cookie_header(site.options.cookie, cookie))
     return response

@@ -41,7 +41,7 @@ async def confirm_restart(request: Request) -> Response:
 
 
 async def restart(request: Request) -> Response:
-    """Let the supervisor end a process and start it anew."""
+    """Let the supervisor end a process and start it again."""
     site = site_of(request)
     name = request.path_params["name"]
     try:

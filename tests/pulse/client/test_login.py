@@ -43,7 +43,7 @@ def test_what_is_no_saved_login(text: str, tmp_path: Path) -> None:
     env = {"HOME": str(tmp_path)}
     path = save(env, SAVED)
     path.write_text(text)
-    with pytest.raises(ConfigError, match=rf"^{path} is not understood \(.*\): pulse ctl login writes it anew$"):
+    with pytest.raises(ConfigError, match=rf"^{path} is not understood \(.*\): pulse ctl login writes a new one$"):
         logged_in(env)
 
 

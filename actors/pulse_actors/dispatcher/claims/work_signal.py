@@ -56,7 +56,7 @@ class WorkSignal:
     Submits, reports and requests tell the claim loop here that jobs are due or that workers have free capacity.
 
     Args:
-        poll_s: Longest pause between two claims while somebody has room.
+        poll_s: Longest pause between two claims while a worker has room.
 
     Attributes:
         cursors: Where claims go on.

@@ -54,7 +54,7 @@ def _ended(job: StoredFacts) -> Cause:
     text = f"It does not run any more: it is {ENDED[job.status]}{at}{error}"
     if job.outcome == "crashed" and job.status == "DEAD_LETTERED":
         text += f". It has killed {count(job.crashes, 'worker')}, which is all that it may (max_crashes)."
-    again = "" if job.status == "COMPLETED" else f"; to start it anew: pulse ctl jobs retry {job_id(job.id)}"
+    again = "" if job.status == "COMPLETED" else f"; to run it again: pulse ctl jobs retry {job_id(job.id)}"
     return Cause("ended", text, f"Its attempts: pulse ctl jobs get {job_id(job.id)}{again}", details=details)
 
 

@@ -42,7 +42,7 @@ class ClaimPlan:
 
 class WorkerRegistry:
     """
-    The book.
+    The registry of one dispatcher.
 
     Attributes:
         closed: Whether claiming has ended.

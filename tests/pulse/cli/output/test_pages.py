@@ -1,4 +1,4 @@
-"""What people are shown of a job, a schedule, the gate and the whole: pure functions of an answer and a time."""
+"""The pages of a job, a schedule, the gate and the status: pure functions of an answer and a time."""
 
 from __future__ import annotations
 

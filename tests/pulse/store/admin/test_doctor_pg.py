@@ -1,4 +1,4 @@
-"""What each question of `pulse doctor` counts, and what it leaves out; what is thought of it: test_doctor.py."""
+"""What each question of `pulse doctor` counts, and what it leaves out; the verdicts: test_doctor.py."""
 
 from __future__ import annotations
 

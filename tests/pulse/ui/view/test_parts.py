@@ -115,7 +115,9 @@ class TestOrders:
         ],
     )
     def test_wrong(self, form: dict[str, list[str]]) -> None:
-        with pytest.raises(BadRequestError, match=r"^(priority|verb) is |^a job has no id|^no job is ticked|^nothing"):
+        with pytest.raises(
+            BadRequestError, match=r"^(priority|verb) is |^a job has no id|^no job is ticked|^no new topic"
+        ):
             ordered(form, NOW_S, is_final=True)
 
     def test_undo_of_a_change_goes_back_to_each_place(self) -> None:
