@@ -7,7 +7,7 @@ NOTHING := { status=$$?; [ $$status != 5 ] || echo "no test was collected, so no
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help man setup demo test test-rest test-whole docs lint fmt generate typecheck bench bench-peers chaos chaos-short fuzz fuzz-coverage model simulation simulation-test mutants test-systemd lock audit sbom dist clean
+.PHONY: help man setup demo test test-rest test-both test-whole docs lint fmt generate typecheck bench bench-peers chaos chaos-short fuzz model simulation simulation-test mutants test-systemd lock audit sbom dist clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -23,6 +23,9 @@ test: setup ## set up, then run what finds most faults in five minutes (ARGS="-k
 
 test-rest: setup ## the rest of the suite: what takes longer, the oldest PostgreSQL, whole systems in every fault
 	@$(SUITE) -m rest $(ARGS) || $(NOTHING)
+
+test-both: setup ## the two in one run, as .ci/run has them: what waits runs beside what computes
+	@$(SUITE) $(ARGS) || $(NOTHING)
 
 test-systemd: setup ## the units in deploy/ under a real systemd, in a container (root, package systemd-container)
 	@$(PY) -m pytest -m systemd tests/systemd $(ARGS)
@@ -65,10 +68,6 @@ chaos-short: setup ## one fault after the other, each with its bar (4 minutes)
 
 fuzz: setup ## a million frames, right and wrong, against a system at work (ARGS="--frames N --seed N --json FILE"; docs/fuzzing.md)
 	@$(PY) -m tests.fuzz $(ARGS)
-
-fuzz-coverage: setup ## what decodes, fuzzed by atheris, guided by coverage (ARGS="--minutes 30"; see docs/fuzzing.md)
-	@[ -d build/fuzz/packages/atheris ] || $(PY) -m pip install -q --no-input --disable-pip-version-check --target build/fuzz/packages -r tests/fuzz/requirements.txt
-	@$(PY) -m tests.fuzz.coverage $(ARGS)
 
 model: setup ## search the formal model for violations, with and without each guard (docs/model.md; ARGS="ladder NEVER_KILLS")
 	@$(PY) -m tests.model $(ARGS)

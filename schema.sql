@@ -104,6 +104,9 @@ CREATE INDEX idx_jobs_claim ON pulse.jobs (topic, priority DESC, next_run_at) WH
 CREATE INDEX idx_jobs_running ON pulse.jobs (started_at) WHERE status = 'RUNNING';
 CREATE INDEX idx_jobs_schedule ON pulse.jobs (schedule_id, occurrence) WHERE schedule_id IS NOT NULL;
 CREATE INDEX idx_jobs_held ON pulse.jobs (schedule_id, occurrence) WHERE status = 'PENDING' AND next_run_at = '9999-12-30 00:00+00';
+-- Jobs that came back from a claim because no worker has their handler: nearly always empty.
+CREATE INDEX idx_jobs_unhandled ON pulse.jobs (topic, name)
+    WHERE status IN ('PENDING', 'RETRYING') AND last_error LIKE 'no handler named %';
 CREATE INDEX idx_jobs_expiry ON pulse.jobs (expires_at) WHERE expires_at IS NOT NULL AND status IN ('PENDING', 'RETRYING');
 
 -- Lists are in the order of ids of version 7, which begin with their time of creation: so no index on submitted_at is needed,

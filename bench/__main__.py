@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import asyncpg
 
-from bench import plot, table
+from bench import table
 from bench.recovery_scene import BenchError
 from bench.results import Sample, document, figures, merged
 from bench.scenes import SCENES
@@ -51,7 +51,6 @@ def parsed(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--size", default="default", help=f"{', '.join(SIZES)}: how much of everything")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=NUMBER", help="one number of the size")
     parser.add_argument("--json", type=Path, metavar="FILE", help="the result with all runs")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="a picture, .svg or .png; needs matplotlib")
     options = parser.parse_args(words)
     for name in options.scenes:
         if name not in SCENES and name != ALL:
@@ -64,8 +63,6 @@ def parsed(words: Sequence[str]) -> argparse.Namespace:
     options.size = changed(SIZES[options.size], options.set)
     if options.json is not None and not options.json.absolute().parent.is_dir():
         raise BenchError(f"--json {options.json}: there is no directory {options.json.absolute().parent}")
-    if options.plot is not None:
-        plot.check(options.plot)
     return options
 
 
@@ -135,16 +132,11 @@ def run(options: argparse.Namespace) -> tuple[dict[str, Any], bool]:
 
 
 def show(words: Sequence[str]) -> None:
-    """Print result files as Markdown; and draw them, where that is asked for."""
+    """Print result files as Markdown."""
     parser = argparse.ArgumentParser(prog="python -m bench table", description=table.__doc__)
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="a picture, .svg or .png; needs matplotlib")
     options = parser.parse_args(words)
-    found = merged([table.read(path) for path in options.files])
-    if options.plot is not None:
-        plot.check(options.plot)
-        plot.draw(found, options.plot)
-    print("\n".join(table.markdown(found)))
+    print("\n".join(table.markdown(merged([table.read(path) for path in options.files]))))
 
 
 def end(number: int, _frame: object) -> None:
@@ -162,8 +154,6 @@ def main() -> None:
         options = parsed(sys.argv[1:])
         found, well = run(options)
         print("\n" + "\n".join(table.markdown(found)))
-        if options.plot is not None:
-            plot.draw(found, options.plot)
     except BenchError as error:
         sys.exit(f"bench: {error}")
     sys.exit(0 if well else 1)

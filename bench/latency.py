@@ -10,7 +10,7 @@ from uuid import UUID
 
 from bench.flow import WARM_UP_S, unpinned
 from bench.load import submit_evenly
-from bench.recovery_scene import BenchError
+from bench.recovery_scene import BenchError, until
 from bench.results import Sample
 from bench.stage import END_S, Stage, System
 
@@ -44,9 +44,7 @@ def stamped(system: System, count: int, submit_one: Callable[[dict[str, float]],
         BenchError: Not all were done in time.
     """
     ids = submit_evenly(submit_one or (lambda args: system.client.submit("stamp", args)), count, PER_S)
-    deadline_s = time.monotonic() + END_S
-    while system.sql.value(UNDONE, ids) and time.monotonic() < deadline_s:
-        time.sleep(LOOK_S)
+    until(lambda: not system.sql.value(UNDONE, ids), "all jobs are done", END_S, LOOK_S)
     values: list[float | None] = [row["ms"] for row in system.sql.rows(STAMPS, ids)]
     found = [value for value in values if value is not None]
     if len(found) < count:

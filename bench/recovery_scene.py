@@ -138,13 +138,18 @@ class Scene:
         until(lambda: not any(row["running"] for row in worker_rows(self.client)), "idle workers")
 
 
-def until(look: Callable[[], object], what: str, within_s: float = DEADLINE_S) -> None:
-    """Wait until *look* is true."""
+def until(look: Callable[[], object], what: str, within_s: float = DEADLINE_S, look_s: float = 0.002) -> None:
+    """
+    Wait until *look* is true; look every *look_s*.
+
+    Raises:
+        BenchError: It takes too long.
+    """
     deadline_s = time.monotonic() + within_s
     while not look():
         if time.monotonic() > deadline_s:
-            raise TimeoutError(what)
-        time.sleep(0.002)
+            raise BenchError(f"not within {within_s:g} s: {what}")
+        time.sleep(look_s)
 
 
 @contextmanager

@@ -20,7 +20,7 @@ import asyncpg
 from bench import app as handlers
 from bench.count import VARIABLE, Count
 from bench.load import ARG_BYTES
-from bench.recovery_scene import BenchError, database
+from bench.recovery_scene import BenchError, database, until
 from bench.sizes import Size
 from bench.usage import cpu_s, family_cpu_s
 from pulse.client.client import Client
@@ -105,30 +105,12 @@ class System:
         return {name: family_cpu_s(pid) if name == "postgres" else cpu_s(pid) for name, pid in self.pids.items()}
 
     def wait_begun(self, jobs: int) -> None:
-        """
-        Wait until so many handlers have begun; the database does not notice.
-
-        Raises:
-            BenchError: It takes too long.
-        """
-        deadline_s = time.monotonic() + DEADLINE_S
-        while self.count.value < jobs:
-            if time.monotonic() > deadline_s:
-                raise BenchError(f"{self.count.value} of {jobs} jobs have begun within {DEADLINE_S:g} s")
-            time.sleep(LOOK_S)
+        """Wait until so many handlers have begun; the database does not notice."""
+        until(lambda: self.count.value >= jobs, f"{jobs} jobs have begun", DEADLINE_S, LOOK_S)
 
     def wait_done(self) -> None:
-        """
-        Wait until no job is left.
-
-        Raises:
-            BenchError: It takes too long.
-        """
-        deadline_s = time.monotonic() + DEADLINE_S
-        while self.sql.value(LEFT):
-            if time.monotonic() > deadline_s:
-                raise BenchError(f"jobs are left after {DEADLINE_S:g} s")
-            time.sleep(LOOK_INTO_TABLE_S)
+        """Wait until no job is left."""
+        until(lambda: not self.sql.value(LEFT), "no job is left", DEADLINE_S, LOOK_INTO_TABLE_S)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Final
@@ -12,9 +11,9 @@ from uuid import UUID
 from bench.drain import Work, beside, drain_rate
 from bench.latency import FIRST, PERCENTS, percentile, stamped
 from bench.load import submit
-from bench.recovery_scene import BenchError
+from bench.recovery_scene import until
 from bench.results import Sample
-from bench.stage import DEADLINE_S, LOOK_S, Stage, System
+from bench.stage import DEADLINE_S, LOOK_S, Stage
 
 ID_BYTES: Final = 16
 BY_SQL: Final = "SELECT pulse.submit('stamp', $1)"
@@ -26,20 +25,6 @@ def started(path: Path) -> Counter[bytes]:
     return Counter(data[at : at + ID_BYTES] for at in range(0, len(data), ID_BYTES))
 
 
-def wait_begun(systems: tuple[System, System], jobs: int) -> None:
-    """
-    Wait until so many handlers have begun in both.
-
-    Raises:
-        BenchError: It takes too long.
-    """
-    deadline_s = time.monotonic() + DEADLINE_S
-    while (begun := sum(system.count.value for system in systems)) < jobs:
-        if time.monotonic() > deadline_s:
-            raise BenchError(f"{begun} of {jobs} jobs have begun within {DEADLINE_S:g} s")
-        time.sleep(LOOK_S)
-
-
 def two(stage: Stage) -> list[Sample]:
     """Whether the claims are disjoint, and how much faster two are."""
     jobs = stage.size.two_jobs
@@ -49,7 +34,7 @@ def two(stage: Stage) -> list[Sample]:
         submit(first.client, "noted", jobs)
         first.sql.run("CHECKPOINT")
         first.client.resume()
-        wait_begun((first, second), jobs)
+        until(lambda: first.count.value + second.count.value >= jobs, f"{jobs} jobs have begun", DEADLINE_S, LOOK_S)
         first.wait_done()
         rate = drain_rate(first, jobs)
 

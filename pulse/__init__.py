@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         TooLargeError,
         UnauthorizedError,
         UnavailableError,
+        UnhandledNameWarning,
     )
     from pulse.job import HistoryEntry, Job, Schedule, Status
     from pulse.protocol.stats import Stats, TopicStats
@@ -93,6 +94,7 @@ __all__ = [
     "TopicStats",
     "UnauthorizedError",
     "UnavailableError",
+    "UnhandledNameWarning",
     "Why",
     "connect",
 ]
@@ -117,6 +119,7 @@ _MODULES: Final = {
         "TooLargeError",
         "UnauthorizedError",
         "UnavailableError",
+        "UnhandledNameWarning",
     ),
     "pulse.app.handler": ("Handler",),
     "pulse.job": ("HistoryEntry", "Job", "Schedule", "Status"),

@@ -28,6 +28,7 @@ __all__ = [
     "TooLargeError",
     "UnauthorizedError",
     "UnavailableError",
+    "UnhandledNameWarning",
     "UnsupportedVersionError",
     "error_from_code",
 ]
@@ -45,6 +46,10 @@ class PulseError(Exception):
     def message(self) -> str:
         """One line for a person: what, which value, what is allowed."""
         return str(self.args[0])
+
+
+class UnhandledNameWarning(UserWarning):
+    """Workers serve the topic of a submitted job, but none of them has a handler of its name."""
 
 
 class ConfigError(PulseError):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import platform
@@ -28,7 +27,6 @@ from bench.peers.pulse_peer import PulsePeer
 from bench.peers.runner import Plan, turn
 from bench.peers.server import Server, shared_server
 from bench.peers.table import Record, table
-from bench.peers.turns import TurnLock
 from pulse.errors import PulseError
 
 PEERS: Final[Sequence[type[Peer]]] = (PulsePeer, Graphile, PgBoss, PgQueuer, Awa, Celery, Procrastinate)
@@ -51,13 +49,10 @@ def main() -> None:
             records[peer.facts.name].skipped = str(error)
             say(f"{peer.facts.name}: skipped: {error}")
     plan = Plan(jobs=options.jobs, seconds=options.seconds)
-    with contextlib.ExitStack() as stack:
-        server = stack.enter_context(shared_server())
+    with shared_server() as server:
         machine = machine_of(server)
-        lock = stack.enter_context(contextlib.closing(TurnLock(options.lock)))
         for number in range(options.rounds):
             for peer in rotated(ready, number):
-                lock.begin_turn()
                 measure(peer, server, number, plan, records[peer.facts.name])
                 if options.json:  # a run that is stopped has what there is so far
                     options.json.write_text(document(machine, options, records), "utf-8")
@@ -92,12 +87,6 @@ def parsed() -> argparse.Namespace:
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all rounds to this file, too")
     parser.add_argument("--cache", type=Path, default=default_cache(), help="for environments (default: %(default)s)")
-    parser.add_argument(
-        "--lock",
-        type=Path,
-        metavar="FILE",
-        help="lock this file for some minutes at a time: benches take turns",
-    )
     return parser.parse_args()
 
 

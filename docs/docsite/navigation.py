@@ -13,7 +13,7 @@ PARTS: Final[Mapping[str, Sequence[str]]] = {
     "Run it": ("operating", "dashboard", "recovery", "tuning"),
     "Come from": ("migrate-from-celery", "migrate-from-rq", "migrate-from-procrastinate"),
     "Reference": ("operations", "state-machine", "sql", "protocol", "glossary", "faq"),
-    "Proof": ("performance", "performance-peers", "chaos", "fuzzing", "model", "simulation"),
+    "Proof": ("performance", "performance-peers", "chaos", "fuzzing", "model", "simulation", "repairs"),
     "Change it": ("architecture", "adr/README"),
 }
 DECISIONS: Final = "adr/README"

@@ -6,6 +6,8 @@ The SDK's records: the server's answers with ids as UUID, times as aware datetim
 
 from __future__ import annotations
 
+import inspect
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime, tzinfo
@@ -17,7 +19,8 @@ from msgspec import Struct
 
 from pulse.common import json_text
 from pulse.common.json_text import JsonValue
-from pulse.errors import ProtocolError
+from pulse.common.text import one_line
+from pulse.errors import ProtocolError, UnhandledNameWarning
 from pulse.job import HistoryEntry, Job, Schedule, Status
 from pulse.protocol import answers
 from pulse.protocol.answers import Stack
@@ -253,3 +256,26 @@ _READERS: Final[Mapping[type[Any], Sequence[tuple[str, Reader]]]] = {
     kind: [(field.name, _BY_TYPE[str(field.type).removesuffix(" | None")]) for field in fields(kind)]
     for kind in (Job, HistoryEntry, Schedule)
 }
+
+
+def submitted(body: Mapping[str, object]) -> list[UUID]:
+    """The ids in the answer to submit; warns of names that no worker has a handler for."""
+    answer = answers.read(answers.Submitted, body)
+    for unhandled in answer.unhandled:
+        warnings.warn(unhandled_text(unhandled), UnhandledNameWarning, stacklevel=_level_of_caller())
+    return [UUID(bytes=one) for one in answer.ids]
+
+
+def unhandled_text(unhandled: answers.UnhandledName) -> str:
+    """A sentence for people."""
+    name, topic, similar = one_line(unhandled.name), one_line(unhandled.topic), map(one_line, unhandled.similar)
+    others = f"; similar: {', '.join(similar)}" if unhandled.similar else ""
+    return f"no worker that serves topic {topic} has a handler named {name}{others}. Such jobs wait until one comes"
+
+
+def _level_of_caller() -> int:
+    """How far up the stack the code is that uses pulse: a warning names its line."""
+    frame, level = inspect.currentframe(), 0
+    while frame is not None and str(frame.f_globals.get("__name__")).startswith("pulse."):
+        frame, level = frame.f_back, level + 1
+    return level

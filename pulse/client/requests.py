@@ -19,9 +19,15 @@ from pulse.client.records import Changed, JobPage, Stack, Why
 from pulse.common.ids import uuid7s
 from pulse.common.json_text import JsonValue
 from pulse.common.wire_values import IdLike, TimeLike, args_text, as_id, unix_time
-from pulse.errors import BadRequestError, NobodyAnswersError, ProtocolError, TooLargeError, error_from_code
+from pulse.errors import (
+    BadRequestError,
+    NobodyAnswersError,
+    ProtocolError,
+    TooLargeError,
+    error_from_code,
+)
 from pulse.job import Job
-from pulse.protocol import PROTOCOL_VERSION, ErrorBody, Frame, Welcome, answers, decode_any, decode_body, encode
+from pulse.protocol import PROTOCOL_VERSION, ErrorBody, Frame, Welcome, decode_any, decode_body, encode
 from pulse.protocol.stats import Stats
 
 __all__ = ["AuditFilters", "JobFilters", "JobOptions", "NewJob", "Request", "TopicOptions"]
@@ -169,12 +175,7 @@ def submit(jobs: Iterable[NewJob]) -> Request[list[UUID]]:
     nameless = [body for body in bodies if "id" not in body]
     for body, job_id in zip(nameless, uuid7s(len(nameless)), strict=True):
         body["id"] = job_id
-    return Request("submit", {"jobs": bodies}, submitted)
-
-
-def submitted(body: Mapping[str, object]) -> list[UUID]:
-    """The ids in the answer to submit."""
-    return [UUID(bytes=one) for one in answers.read(answers.Submitted, body).ids]
+    return Request("submit", {"jobs": bodies}, records.submitted)
 
 
 def get(job_id: IdLike) -> Request[Job]:

@@ -16,6 +16,7 @@ _WAITING: Final = ("PENDING", "RETRYING")
 # Check of an incident -> its title; the page of the dashboard that shows more.
 _CHECKS: Final[Mapping[str, tuple[str, str]]] = {
     "hosts": ("A host is gone", "/workers"),
+    "unhandled": ("No worker handles these jobs", "/jobs"),
     "crashes": ("A job kills its workers", "/dead"),
     "hung": ("Attempts ran out of time", "/jobs?status=RETRYING"),
     "xmin": ("The database is held back", "/actors"),

@@ -12,7 +12,7 @@ that it loses nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypeVar, cast
+from typing import NamedTuple, TypeVar, cast
 
 import msgspec
 from msgspec import Struct
@@ -357,10 +357,19 @@ class StatusAnswer(Struct, frozen=True):
     incidents: list[Incident] | None = None
 
 
+class UnhandledName(NamedTuple):
+    """A name that no connected worker has a handler for, the topic, and handlers of that topic with a similar name."""
+
+    name: str
+    topic: str
+    similar: list[str]
+
+
 class Submitted(Struct, frozen=True):
-    """The ids of what was submitted, in the order of the jobs."""
+    """The ids of what was submitted, in the order of the jobs; ``unhandled``: which names will wait for a worker."""
 
     ids: list[Id]
+    unhandled: list[UnhandledName] = []
 
 
 class OneJob(Struct, frozen=True):

@@ -1,14 +1,14 @@
-"""The turns of watchdog, scheduler and pause, called by hand on a real database."""
+"""The turns of scheduler and pause, called by hand on a real database, and what all actors do."""
 
 from __future__ import annotations
 
-import os
+import contextlib
 import socket
 import time
-from dataclasses import replace
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
-from unittest.mock import AsyncMock, patch
+from unittest.mock import AsyncMock
 
 import anyio
 import pytest
@@ -22,55 +22,35 @@ from pulse.store.connections.pool import Target
 from pulse.store.failures import IN_VAIN
 from pulse.store.rows import NewSchedule
 from pulse.store.store import Store
-from pulse.system import processes
 from pulse_actors.pause import REFRESH_S, Pause
 from pulse_actors.runtime.actor import Actor, Runtime, Turn, TurnResult
 from pulse_actors.runtime.bus import Bus, Hint
 from pulse_actors.scheduler import actor as scheduling
 from pulse_actors.scheduler.actor import LOOK_S, Scheduler
-from pulse_actors.shared.identity import Host, Peer, compose, this_host
-from pulse_actors.watchdog import actor as watching
+from pulse_actors.shared.identity import Host
 from pulse_actors.watchdog.actor import Watchdog
 from pulse_actors.watchdog.sweep_guard import SweepGuard
 from tests.support.confidential import confidential
-from tests.support.store.helpers import Patch, Sql, count, forge, found_of, history, read
+from tests.support.store.helpers import Patch, Sql, count, found_of
 
 pytestmark = pytest.mark.heavy
 
 SECRET: Final = confidential("s3cret-word", "password of a DSN")
-SWEEP_S: Final = 10.0
-HOST: Final = Host("here", "boot", 1)
 POLICIES: Final = Hint("dispatcher", "policies changed")
 READY: Final = (Hint("dispatcher", "ready"),)
 
 
-def ready_in_1_s(reaped: int) -> tuple[Hint, ...]:
-    """So many were reaped, and all may run again in a second."""
-    return (Hint("dispatcher", "ready", {"delays_s": [1.0], "reaped": reaped}),)
-
-
 def ago(seconds: float) -> datetime:
-    """So many seconds before now."""
     return datetime.now(UTC) - timedelta(seconds=seconds)
 
 
 async def turn(actor: Actor) -> TurnResult:
-    """One turn, now."""
     return await actor.turn(Turn(time.monotonic()))
 
 
-def new_watchdog(store: Store, host: Host = HOST, *, sees_deaths: bool = True) -> Watchdog:
-    """A watchdog of this host."""
-    guard = SweepGuard(lease_s=30.0, heartbeat_s=10.0, sweep_s=SWEEP_S)
-    return Watchdog(store, host, SWEEP_S, guard, sees_deaths=sees_deaths)
-
-
-async def watchdog(store: Store, host: Host = HOST, *, sees_deaths: bool = True) -> Watchdog:
-    """One that is ready to sweep: the sweep before its first is just over."""
-    await store.mark_sweep(15.0, 30.0)
-    actor = new_watchdog(store, host, sees_deaths=sees_deaths)
-    await actor.prime(boot=True)
-    return actor
+def new_watchdog(store: Store) -> Watchdog:
+    guard = SweepGuard(lease_s=30.0, heartbeat_s=10.0, sweep_s=10.0)
+    return Watchdog(store, Host("here", "boot", 1), 10.0, guard, sees_deaths=True)
 
 
 async def schedule(store: Store, **fields: Any) -> bytes:
@@ -83,132 +63,20 @@ async def schedule(store: Store, **fields: Any) -> bytes:
 
 
 async def cursor_of(connection: Sql, identity: bytes) -> datetime | None:
-    """Where the cursor of a schedule stands."""
     found: datetime | None = await connection.fetchval(
         "SELECT next_run_at FROM pulse.schedules WHERE id = $1", identity.hex()
     )
     return found
 
 
-async def move_cursor(connection: Sql, identity: bytes, to: datetime) -> None:
-    """Set the cursor of a schedule."""
-    await connection.execute("UPDATE pulse.schedules SET next_run_at = $2 WHERE id = $1", identity.hex(), to)
-
-
-async def test_a_lapsed_lease_is_ended_through_the_retry_path(store: Store, connection: Sql) -> None:
-    """A RUNNING row whose lease has lapsed becomes RETRYING with its reason, the attempt charged and kept."""
-    lapsed = await forge(connection, "RUNNING", lease_until=ago(0.1))
-    assert await turn(await watchdog(store)) == TurnResult(SWEEP_S, ready_in_1_s(1))
-    row = await read(connection, lapsed)
-    assert (row["status"], row["last_error"], row["attempts"], row["uncharged"]) == (
-        "RETRYING",
-        "worker lease expired",
-        1,
-        0,
-    )
-    assert row["locked_by"] is None
-    assert [(one["outcome"], one["error"]) for one in await history(connection, lapsed)] == [
-        ("lease_expired", "worker lease expired")
-    ]
-
-
-async def test_more_than_one_statement_can_take(store: Store, connection: Sql, monkeypatch: Patch) -> None:
-    """All lapsed rows are reaped in one turn, however many statements that takes."""
-    monkeypatch.setattr(watching, "SWEEP_LIMIT", 3)
-    for _ in range(10):
-        await forge(connection, "RUNNING", lease_until=ago(1))
-    held = await forge(connection, "RUNNING", lease_until=ago(-30))
-    assert await turn(await watchdog(store)) == TurnResult(SWEEP_S, ready_in_1_s(10))
-    assert await connection.fetchval("SELECT count(*) FROM pulse.jobs WHERE status = 'RETRYING'") == 10
-    assert (await read(connection, held))["status"] == "RUNNING"
-
-
-async def test_a_long_sweep_is_cut_into_turns(store: Store, connection: Sql, monkeypatch: Patch) -> None:
-    """A turn that has lasted long enough ends with work left, and the next one follows at once."""
-    monkeypatch.setattr(watching, "SWEEP_LIMIT", 3)
-    monkeypatch.setattr(watching, "TURN_S", -1.0)
-    for _ in range(4):
-        await forge(connection, "RUNNING", lease_until=ago(1))
-    actor = await watchdog(store)
-    assert await turn(actor) == TurnResult(0.0, ready_in_1_s(3))
-    assert await turn(actor) == TurnResult(SWEEP_S, ready_in_1_s(1))
-    assert await turn(actor) == TurnResult(SWEEP_S)
-
-
-async def test_a_watchdog_says_that_its_host_is_here(store: Store, connection: Sql) -> None:
-    """Priming and each sweep refresh the host's row."""
-    actor = await watchdog(store)
-    first = await connection.fetchval("SELECT seen_at FROM pulse.hosts WHERE (host, boot, pidns) = ('here', 'boot', 1)")
-    await turn(actor)
-    assert await connection.fetchval("SELECT seen_at FROM pulse.hosts") > first
-
-
-async def test_what_a_living_process_of_this_host_holds_is_spared(
-    store: Store, connection: Sql, monkeypatch: Patch
-) -> None:
-    """Its process can be killed first, and that is not the watchdog's part; of all others only the lease is known."""
-    monkeypatch.setattr(watching, "SWEEP_LIMIT", 2)
-    host = this_host(None)
-    peer = Peer(os.getpid(), os.getuid(), 0, processes.start_time(os.getpid()), host.pidns)
-    living = compose(host, peer, "w")
-    others = [
-        compose(host, replace(peer, start_time=1), "w"),  # a process that had this pid before
-        compose(replace(host, boot="another"), peer, "w"),
-        compose(replace(host, id="another"), peer, "w"),
-        compose(host, replace(peer, pidns=1), "w"),
-        "something else",
-    ]
-    spared = [await forge(connection, "RUNNING", lease_until=ago(9), locked_by=living) for _ in range(3)]
-    lapsed = [await forge(connection, "RUNNING", lease_until=ago(1), locked_by=other) for other in others]
-    await turn(await watchdog(store, host))
-    assert [(await read(connection, one))["status"] for one in spared] == ["RUNNING"] * 3
-    assert [(await read(connection, one))["status"] for one in lapsed] == ["RETRYING"] * 5
-    await turn(await watchdog(store, host, sees_deaths=False))
-    assert [(await read(connection, one))["status"] for one in spared] == ["RETRYING"] * 3
-
-
-async def test_after_a_gap_nobody_is_reaped(store: Store, connection: Sql) -> None:
-    """Where nobody has swept for long, nobody may have been able to beat either."""
-    actor = await watchdog(store)
-    lapsed = await forge(connection, "RUNNING", lease_until=ago(1))
-    await connection.execute("UPDATE pulse.sweep_mark SET swept_at = clock_timestamp() - interval '20 s'")
-    for _ in range(2):
-        assert await turn(actor) == TurnResult(SWEEP_S)
-    await turn(await watchdog(store))  # started anew, or on another host: its own sweeps show no gap
-    assert (await read(connection, lapsed))["status"] == "RUNNING"
-    await connection.execute("UPDATE pulse.sweep_mark SET wait_until = clock_timestamp()")
-    await turn(await watchdog(store))
-    assert (await read(connection, lapsed))["status"] == "RETRYING"
-
-
-async def test_cron_fires_in_its_zone(store: Store, connection: Sql) -> None:
-    """A cron's cursor goes to the next local time of its zone."""
-    identity = await schedule(store, kind="cron", every_s=None, cron="30 12 * * *", timezone="Asia/Kolkata")
-    await turn(Scheduler(store))
-    following = found_of(await cursor_of(connection, identity))
-    assert following > datetime.now(UTC)
-    assert (following.hour, following.minute) == (7, 0)
-
-
 async def test_the_scheduler_sleeps_to_the_next_due_time(store: Store) -> None:
-    """The pause ends when the next schedule is due, if that is sooner than the next look."""
     await schedule(store, next_run_at=ago(-0.5))
     result = await turn(Scheduler(store))
     assert result.hints == ()
     assert 0 < result.next_s <= 0.5
 
 
-async def test_more_schedules_than_one_statement_can_fire(store: Store, connection: Sql, monkeypatch: Patch) -> None:
-    """All that is due fires in one turn, however many statements that takes."""
-    monkeypatch.setattr(scheduling, "FIRE_LIMIT", 3)
-    for _ in range(10):
-        await schedule(store)
-    await turn(Scheduler(store))
-    assert await count(connection) == 10
-
-
 async def test_long_firing_is_cut_into_turns(store: Store, connection: Sql, monkeypatch: Patch) -> None:
-    """A turn that has lasted long enough ends with work left, and the next one follows at once."""
     monkeypatch.setattr(scheduling, "FIRE_LIMIT", 3)
     for _ in range(4):
         await schedule(store)
@@ -245,7 +113,8 @@ async def test_a_schedule_that_cannot_be_followed_stops_nobody_else(
     assert await count(connection) == 1 + (seconds > 0)
 
 
-async def refuse_topic(connection: Sql) -> None:
+@contextlib.asynccontextmanager
+async def refusing_topic(connection: Sql) -> AsyncIterator[None]:
     """A trigger of a user refuses the jobs of the topic `bad`."""
     await connection.execute(
         """
@@ -253,15 +122,13 @@ async def refuse_topic(connection: Sql) -> None:
         BEGIN IF new.topic = 'bad' THEN RAISE EXCEPTION 'not with me'; END IF; RETURN new; END $body$;
         CREATE TRIGGER mine BEFORE INSERT ON pulse.jobs FOR EACH ROW EXECUTE FUNCTION mine_refuse()"""
     )
-
-
-async def heal_topic(connection: Sql) -> None:
-    """It refuses them no more."""
-    await connection.execute("DROP FUNCTION IF EXISTS mine_refuse CASCADE")
+    try:
+        yield
+    finally:
+        await connection.execute("DROP FUNCTION mine_refuse CASCADE")
 
 
 async def due_of(connection: Sql) -> dict[str, int]:
-    """How many schedules of each topic are due."""
     rows = await connection.fetch("SELECT topic, count(*) FROM pulse.schedules WHERE due_at <= now() GROUP BY topic")
     return {row["topic"]: row["count"] for row in rows}
 
@@ -270,14 +137,12 @@ async def due_of(connection: Sql) -> dict[str, int]:
 async def test_schedules_that_are_refused_stop_no_others(
     store: Store, connection: Sql, monkeypatch: Patch, limit: int
 ) -> None:
-    """However many they are, and for how long; each of them has its turn again, and fires when it can."""
     monkeypatch.setattr(scheduling, "FIRE_LIMIT", limit)
     for _ in range(2 * IN_VAIN + 1):
         await schedule(store, topic="bad", next_run_at=ago(10))
     await schedule(store, topic="good")
     actor = Scheduler(store)
-    await refuse_topic(connection)
-    try:
+    async with refusing_topic(connection):
         turns = [await turn(actor) for _ in range(2 * IN_VAIN)]
         assert turns.count(TurnResult(LOOK_S, READY)) == 1
         assert turns.count(TurnResult(LOOK_S)) == len(turns) - 1
@@ -289,59 +154,53 @@ async def test_schedules_that_are_refused_stop_no_others(
         for _ in range(2 * IN_VAIN + 1):
             await turn(actor)
         assert await due_of(connection) == {"bad": 2 * IN_VAIN}
-    finally:
-        await heal_topic(connection)
     assert await turn(actor) == TurnResult(LOOK_S, READY)
     assert await due_of(connection) == {}
 
 
-async def test_few_are_tried_where_each_is_refused(store: Store, connection: Sql) -> None:
+async def test_few_are_tried_where_each_is_refused(store: Store, connection: Sql, monkeypatch: Patch) -> None:
     """It may be about none of them, and each try is an error in the database's log."""
     for _ in range(10 * IN_VAIN):
         await schedule(store, topic="bad")
     fire = AsyncMock(wraps=store.schedules.fire)
-    await refuse_topic(connection)
-    try:
-        with patch.object(store.schedules, "fire", fire):
-            await turn(Scheduler(store))
-    finally:
-        await heal_topic(connection)
+    async with refusing_topic(connection):
+        monkeypatch.setattr(store.schedules, "fire", fire)
+        await turn(Scheduler(store))
     assert [len(call.args[0]) for call in fire.await_args_list].count(1) == IN_VAIN
 
 
 async def test_what_is_refused_keeps_nobody_from_being_reckoned(store: Store, connection: Sql) -> None:
-    """A schedule that SQL made gets its first occurrence."""
     await schedule(store, topic="bad")
     new = await connection.fetchval("SELECT pulse.create_schedule(name => 'n', cron => '0 0 * * *')")
-    await refuse_topic(connection)
-    try:
+    async with refusing_topic(connection):
         await turn(Scheduler(store))
-    finally:
-        await heal_topic(connection)
     assert await cursor_of(connection, new.bytes) is not None
 
 
-async def test_the_gate_is_told_when_it_changes(store: Store) -> None:
-    """The dispatcher hears of a pause and of a resume, of each topic and of the whole, once each."""
+async def primed(store: Store) -> Pause:
     actor = Pause(store)
     await actor.prime(boot=True)
+    return actor
+
+
+async def test_the_gate_is_told_when_it_changes(store: Store) -> None:
+    actor = await primed(store)
     quiet, told = TurnResult(REFRESH_S), TurnResult(REFRESH_S, (Hint("dispatcher", "gate changed"),))
     await turn(actor)
     assert await turn(actor) == quiet
-    for topic in ("", "t"):
-        await store.gate.pause(topic, "why")
-        assert await turn(actor) == told
-        assert await turn(actor) == quiet
-    for topic in ("", "t"):
-        await store.gate.resume(topic)
-        assert await turn(actor) == told
-        assert await turn(actor) == quiet
+    for change in (
+        store.gate.pause("", "why"),
+        store.gate.pause("t", "why"),
+        store.gate.resume(""),
+        store.gate.resume("t"),
+    ):
+        await change
+        assert [await turn(actor) for _ in range(2)] == [told, quiet]
 
 
 async def test_what_others_tell_of_work_is_passed_on(store: Store, monkeypatch: Patch) -> None:
     """At once, and without a look at the gate, which is read once a second however much is told."""
-    actor = Pause(store)
-    await actor.prime(boot=True)
+    actor = await primed(store)
     reads: list[float] = []
     look = store.gate.look
 
@@ -378,9 +237,7 @@ async def test_what_others_tell_of_work_is_passed_on(store: Store, monkeypatch: 
 
 
 async def test_what_was_told_while_nobody_listened_is_looked_for(store: Store, monkeypatch: Patch) -> None:
-    """Once for each time that listening begins, wherever the work may be, and however long the database is away."""
-    actor = Pause(store)
-    await actor.prime(boot=True)
+    actor = await primed(store)
     await turn(actor)
     listening = Hint("pause", HintEvent.LISTENING)
     told = await actor.turn(Turn(10.0, (listening, Hint("pause", HintEvent.WORK, {"from": "x"}), listening)))
@@ -397,8 +254,7 @@ async def test_what_was_told_while_nobody_listened_is_looked_for(store: Store, m
 async def test_a_gate_that_was_closed_before_is_known_after_priming(store: Store) -> None:
     """What was paused before the start is no news; its opening is."""
     await store.gate.pause("", "upgrade")
-    actor = Pause(store)
-    await actor.prime(boot=True)
+    actor = await primed(store)
     assert await turn(actor) == TurnResult(REFRESH_S, (POLICIES,))
     await store.gate.resume("")
     assert (await turn(actor)).hints == (Hint("dispatcher", "gate changed"),)
@@ -406,8 +262,7 @@ async def test_a_gate_that_was_closed_before_is_known_after_priming(store: Store
 
 async def test_policies_are_told_when_they_change(store: Store) -> None:
     """The dispatcher hears once at the start, since a change may have come before, and then of each change."""
-    actor = Pause(store)
-    await actor.prime(boot=True)
+    actor = await primed(store)
     quiet, told = TurnResult(REFRESH_S), TurnResult(REFRESH_S, (POLICIES,))
     assert [await turn(actor) for _ in range(2)] == [told, quiet]
     await store.topics.set("t", {"stall_s": 5.0})
@@ -419,7 +274,6 @@ async def test_policies_are_told_when_they_change(store: Store) -> None:
 
 
 async def test_status_shows_gate_and_database(store: Store) -> None:
-    """The pause actor tells the gate, and each of them whether the database is there."""
     await store.gate.pause("t", "why")
     status = await Pause(store).status()
     assert status["gate"] == await store.gate.get()
@@ -431,7 +285,6 @@ async def test_status_shows_gate_and_database(store: Store) -> None:
 
 @pytest.fixture
 def nowhere() -> str:
-    """A DSN at which nobody listens."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return f"postgresql://pulse:{SECRET}@127.0.0.1:{probe.getsockname()[1]}/pulse"
@@ -439,32 +292,12 @@ def nowhere() -> str:
 
 @pytest.mark.parametrize("make", [Pause, Scheduler, new_watchdog])
 async def test_priming_refuses_while_the_database_is_away(make: type[Pause], nowhere: str) -> None:
-    """Nobody starts on a database that does not answer; the error shows where, without the password."""
     away = Store(Target(nowhere, "pulse-tests"))
     with pytest.raises(UnavailableError) as refused:
         await make(away).prime(boot=True)
     assert "127.0.0.1" in refused.value.message
     assert SECRET not in refused.value.message
     away.close()
-
-
-class Failing:
-    """An actor whose status fails."""
-
-    def __init__(self, error: Exception) -> None:
-        self._error = error
-
-    async def prime(self, *, boot: bool) -> None:
-        """Nothing is needed."""
-
-    async def turn(self, turn: Turn) -> TurnResult:
-        """Nothing to do."""
-        del turn
-        return TurnResult(60.0)
-
-    async def status(self) -> dict[str, object]:
-        """It cannot say."""
-        raise self._error
 
 
 @pytest.mark.parametrize("error", [UnavailableError("away"), ConfigError("refused")], ids=["away", "refused"])
@@ -474,7 +307,7 @@ async def test_a_status_that_fails_ends_nobody(store: Store, error: Exception) -
     async with await SocketStream.from_socket(here) as near, await SocketStream.from_socket(there) as far:
         runtime, supervisor = Runtime("failing", Bus(near), Settings(), store, boot=True), Bus(far)
         frames = supervisor.frames()
-        await runtime.prime(Failing(error))
+        await runtime.prime(AsyncMock(status=AsyncMock(side_effect=error)))
         assert (await anext(frames)).kind == "ready"
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(runtime.listen, tasks.cancel_scope)

@@ -44,8 +44,6 @@ Record = Mapping[str, Any]
 
 
 class Adapter:
-    """A running one; a thread reads what it prints."""
-
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
         self._lines: queue.Queue[str | None] = queue.Queue()
@@ -59,7 +57,6 @@ class Adapter:
         self._lines.put(None)
 
     def record(self) -> Record:
-        """The next line, which is a JSON object."""
         line = self._lines.get(timeout=DEADLINE_S)
         assert line is not None, f"it ended with {self.process.wait()}"
         found: Record = json.loads(line)
@@ -83,12 +80,10 @@ class Adapter:
         self.process.stdin.flush()
 
     def end(self) -> int:
-        """SIGTERM; its exit code, if that comes in time."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(END_S)
 
     def close(self) -> None:
-        """Whatever the test did, it is gone."""
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()
@@ -100,7 +95,6 @@ class Adapter:
 
 @contextmanager
 def adapter(dsn: str, **more: str) -> Iterator[Adapter]:
-    """One on this database, with the harness's variables."""
     asked = {
         "DATABASE_URL": dsn,
         "SCENARIO": "long_horizon",
@@ -182,7 +176,6 @@ def test_a_replica_keeps_the_time_of_the_harness(newest_server: Postgres) -> Non
 
 
 async def completed(dsn: str) -> int:
-    """Jobs that are."""
     connection: Connection[asyncpg.Record] = await asyncpg.connect(dsn)
     found: int = await connection.fetchval("SELECT count(*) FROM pulse.jobs WHERE status = 'COMPLETED'")
     await connection.close()
@@ -222,7 +215,6 @@ def test_slots_are_as_many_as_the_file_has() -> None:
 
 
 def test_percentiles_are_of_the_window() -> None:
-    """What was counted before the window is not counted again."""
     before = [0] * histogram.WIDTH
     before[1 + histogram.slot_of(5_000_000)] = 1000
     after = list(before)

@@ -22,7 +22,6 @@ PROCESSES: Final = ("all together", "postgres", "dispatcher", "worker", "others"
 
 
 def bench(*words: str) -> subprocess.CompletedProcess[str]:
-    """Run it to its end."""
     env = {**os.environ, "PYTHONPATH": PATHS}
     command = [sys.executable, "-m", "bench", *words]
     return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
@@ -67,7 +66,6 @@ def check_figure(one: dict[str, Any]) -> None:
         (["--set", "depth=-3"], "--set depth=-3: depth must be a whole number from 1 to 1e+09"),
         (["--set", "steady_s=nan"], "--set steady_s=nan: steady_s must be a number above 0, to 1e+09"),
         (["--json", "/nowhere/a.json"], "--json /nowhere/a.json: there is no directory /nowhere"),
-        (["--plot", "a.gif"], "--plot a.gif: the name must end in .svg or .png"),
         (["table", "/nowhere/a.json"], "/nowhere/a.json: No such file or directory"),
     ],
 )

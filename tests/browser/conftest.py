@@ -22,7 +22,6 @@ PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 
 @pytest.fixture(scope="module")
 def whole(newest_server: Postgres) -> Iterator[Whole]:
-    """A supervisor and a pool of two processes."""
     with newest_server.database() as dsn, place(dsn, PULSE_RETENTION_S="3600") as made:
         made.start()
         made.pool("--processes", "2", "--concurrency", "4", "--topic", "default", "--topic", "mail")
@@ -31,7 +30,6 @@ def whole(newest_server: Postgres) -> Iterator[Whole]:
 
 @pytest.fixture(scope="module")
 def ui(whole: Whole) -> Iterator[Dashboard]:
-    """A dashboard with one user."""
     with dashboard(whole, PULSE_AUTH_USERS=f"{USER}:{PASSWORD}") as made:
         yield made
 

@@ -31,8 +31,6 @@ _LINK: Final = re.compile(r"Log in, once, by: (\S+)")
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a raw request got."""
-
     status: int
     text: str
     headers: Mapping[str, str]
@@ -45,8 +43,6 @@ class Answer:
 
 @dataclass(slots=True)
 class Dashboard:
-    """A running ``pulse ui``."""
-
     process: subprocess.Popen[bytes]
     said_in: Path
     url: str = ""
@@ -54,16 +50,13 @@ class Dashboard:
 
     @property
     def said(self) -> str:
-        """What it has printed and logged."""
         return self.said_in.read_text("utf-8", "replace")
 
     @property
     def netloc(self) -> str:
-        """Host and port."""
         return self.url.removeprefix("http://")
 
     def links(self) -> list[str]:
-        """The links that it has printed."""
         return _LINK.findall(self.said)
 
     def ask(
@@ -97,7 +90,6 @@ class Dashboard:
         return found[1]
 
     def stop(self) -> int:
-        """Let it end as a user does."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(END_S)
 
@@ -115,7 +107,6 @@ def axe(page: Page, *rules: str) -> list[str]:
 
 @contextmanager
 def dashboard(whole: Whole, *words: str, **env: str) -> Iterator[Dashboard]:
-    """Start one, wait until it listens, and stop it in the end."""
     said_in = whole.directory / f"ui-{len(list(whole.directory.glob('ui-*')))}"
     with said_in.open("wb") as sink:
         process = subprocess.Popen(

@@ -38,7 +38,6 @@ HOSTILE: Final = '</pre><script>alert("args")</script><img src=x onerror=alert(1
 
 @pytest.fixture(scope="module")
 def client(whole: Whole) -> Iterator[pulse.Client]:
-    """A client of the same system."""
     with pulse.Client(whole.path) as made:
         yield made
 
@@ -65,7 +64,6 @@ def work(client: pulse.Client, whole: Whole) -> dict[str, str]:
 
 
 def says(page: Page, text: str) -> None:
-    """Wait until a flash says that."""
     page.locator(".flash", has_text=text).first.wait_for()
 
 
@@ -119,7 +117,6 @@ def _tried(page: Page) -> str:
 
 
 def test_news_come_by_themselves(visit: Visit, client: pulse.Client, work: dict[str, str]) -> None:
-    """A job that is submitted shows on a list that is open; what is being ticked is left alone meanwhile."""
     page = visit()
     page.goto("/jobs?status=PENDING&topic=live")
     page.wait_for_selector("#pace.live")
@@ -137,7 +134,6 @@ def test_news_come_by_themselves(visit: Visit, client: pulse.Client, work: dict[
 def test_dead_letters_are_retried_by_their_error(
     visit: Visit, client: pulse.Client, work: dict[str, str], picture: Picture
 ) -> None:
-    """One group of 25 that differ in numbers only; first what is meant, then it is done, all of it."""
     page = visit()
     page.goto("/dead")
     row = page.locator("tr", has_text="smtp says 421")
@@ -156,7 +152,6 @@ def test_dead_letters_are_retried_by_their_error(
 
 
 def test_ticked_jobs_are_canceled_and_taken_back(visit: Visit, client: pulse.Client) -> None:
-    """Those that are ticked, no others; undo starts them anew."""
     ids = client.submit_many([{"name": "mark", "topic": "undone"} for _ in range(3)])
     page = visit()
     page.goto("/jobs?topic=undone")
@@ -173,7 +168,6 @@ def test_ticked_jobs_are_canceled_and_taken_back(visit: Visit, client: pulse.Cli
 
 
 def test_what_is_found_is_changed_and_deleted(visit: Visit, client: pulse.Client) -> None:
-    """All that a filter finds, by a task; a change of ticked ones goes back to where each was; all of it is audited."""
     ids = client.submit_many([{"name": "mark", "topic": "moved", "priority": number} for number in range(4)])
     page = visit()
     page.goto("/jobs?topic=moved")
@@ -202,7 +196,6 @@ def test_what_is_found_is_changed_and_deleted(visit: Visit, client: pulse.Client
 
 
 def test_pause_and_resume(visit: Visit, client: pulse.Client) -> None:
-    """A topic from its page, with a reason; everything from the gate; all of it is shown, and undone."""
     page = visit()
     page.goto("/topics/view?topic=slow/ly")
     page.fill("[name=reason]", "the <b>disk</b> is full")
@@ -231,7 +224,6 @@ def test_pause_and_resume(visit: Visit, client: pulse.Client) -> None:
 
 
 def test_a_policy_is_edited(visit: Visit, client: pulse.Client) -> None:
-    """What is typed is set, what is emptied unset; undo sets back; what is wrong is told."""
     page = visit()
     page.goto("/topics/view?topic=policed")
     page.fill("[name=max_attempts]", "7")
@@ -289,7 +281,6 @@ def test_a_schedule_is_made_edited_triggered_and_deleted(visit: Visit, client: p
 
 
 def test_the_page_of_a_job(visit: Visit, client: pulse.Client, work: dict[str, str]) -> None:
-    """Its attempts, why it waits, where it is; and it is canceled there."""
     page = visit()
     page.goto(f"/jobs/{work['failing']}")
     assert "ValueError: no path" in page.locator(".line").inner_text()
@@ -331,7 +322,6 @@ def test_keys(visit: Visit, work: dict[str, str]) -> None:
 
 
 def test_without_scripts(visit: Visit, client: pulse.Client) -> None:
-    """Filters, confirmation, undo, and the theme work by links and forms alone."""
     ids = client.submit_many([{"name": "mark", "topic": "plain"} for _ in range(2)])
     page = visit(java_script_enabled=False)
     page.goto("/jobs")
@@ -382,7 +372,6 @@ def test_what_is_hostile_is_text(visit: Visit, client: pulse.Client, picture: Pi
 
 
 def test_read_only(visit: Visit, whole: Whole, work: dict[str, str]) -> None:
-    """No button is there, and no request changes anything; the link that was printed logs in once."""
     with dashboard(whole, "--read-only") as ui:
         page = visit(ui, log_in=False)
         (link,) = ui.links()
@@ -405,7 +394,6 @@ def test_read_only(visit: Visit, whole: Whole, work: dict[str, str]) -> None:
 
 
 def test_what_is_down_is_told_in_time(visit: Visit, ui: Dashboard, whole: Whole, work: dict[str, str]) -> None:
-    """With a dispatcher and a supervisor that are frozen each page answers within two seconds, and says so."""
     page = visit()
     ui.log_in()
     dispatcher = whole.pids()["dispatcher"]
@@ -424,7 +412,6 @@ def test_what_is_down_is_told_in_time(visit: Visit, ui: Dashboard, whole: Whole,
 
 
 def timely(ui: Dashboard, path: str) -> str:
-    """A page that must answer in time, whatever is down."""
     start_s = time.monotonic()
     text = ui.ask("GET", path).text
     assert time.monotonic() - start_s < ANSWER_S, path

@@ -1,8 +1,4 @@
-"""
-Six things that people are woken for, in one running system; `doctor`, `jobs why` and the dashboard each name every one.
-
-Each tool is asked by itself, for the cause in words and for what to do. The words are those of docs/operating.md.
-"""
+"""Six things that people are woken for, in one running system: the dashboard and `doctor` name each, and what to do."""
 
 from __future__ import annotations
 
@@ -13,7 +9,6 @@ import os
 import re
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import asyncpg
@@ -38,126 +33,49 @@ WIDE: Final[Any] = {"width": 1280, "height": 800}
 Words = Sequence[str]
 
 
-@dataclass(frozen=True, slots=True)
-class Cause:
-    """
-    Where each tool is to say what.
-
-    Attributes:
-        doctor: check -> state, words of what is wrong, words of the advice.
-        why: Words about the job of that name.
-        pages: Path -> words.
-    """
-
-    doctor: Mapping[str, tuple[str, Words, Words]]
-    why: Words
-    pages: Mapping[str, Words]
-
-
-CAUSES: Final[Mapping[str, Cause]] = {
-    "poison": Cause(
-        {
-            "crashes": (
-                "wrong",
-                ["handler 'die' of topic 'poison': 3 crashes", "died: SIGKILL", "1 job of it is a dead letter now"],
-                ["pulse ctl jobs get {poison}"],
-            ),
-            "dead-letters": ("warning", ["handler 'die'", "worker process died: SIGKILL"], ["pulse ctl jobs retry"]),
-        },
-        ["a dead letter", "worker process died: SIGKILL", "It has killed 3 workers", "pulse ctl jobs get {poison}"],
-        {
-            "/": ["handler 'die' of topic 'poison': 3 crashes", "died: SIGKILL", "pulse ctl jobs get {poison}"],
-            "/dead": ["handler 'die' of topic 'poison': 3 crashes", "pulse ctl jobs get {poison}"],
-            "/jobs/{poison}": ["It has killed 3 workers", "attempt 3", "SIGKILL"],
-        },
-    ),
-    "snapshot": Cause(
-        {
-            "xmin": (
-                "warning",
-                ["session {holder} (", "nightly report) is idle in transaction", "transactions back"],
-                ["no dead row can be removed", "SELECT pg_terminate_backend({holder});"],
-            )
-        },
-        ["The database is held back", "session {holder} (", "report", "SELECT pg_terminate_backend({holder});"],
-        {
-            "/": ["session {holder} (", "nightly report) is idle in", "SELECT pg_terminate_backend({holder});"],
-            "/actors": ["session {holder} (", "SELECT pg_terminate_backend({holder});"],
-            "/jobs/{snapshot}": ["The database is held back", "nightly report"],
-        },
-    ),
-    "paused": Cause(
-        {
-            "gate": (
-                "warning",
-                ["topic 'letters' is paused since", "by uid {uid}", "reason: the printer burns"],
-                ["pulse ctl dispatch resume"],
-            )
-        },
-        ['Topic "letters" is paused since', "by uid {uid}", "burns", "pulse ctl dispatch resume --topic letters"],
-        {
-            "/": ["topic “letters” is paused since", "by uid {uid}", "the printer burns", "2 jobs wait",
-                  "pulse ctl dispatch resume --topic letters"],
-            "/topics": ["letters paused", "by uid {uid}", "the printer burns", "Resume"],
-            "/jobs/{paused}": ['Topic "letters" is paused since', "pulse ctl dispatch resume --topic letters"],
-        },
-    ),
-    "host": Cause(
-        {
-            "hosts": (
-                "wrong",
-                ["host beta was last seen 2 min ago, and holds 1 job", "1 of its attempts was taken back"],
-                ["Is the machine up? Start pulse-supervisor there again."],
-            ),
-            "leases": ("wrong", ["beta/", "1 job, and its host was last seen 2 min"], ["jobs list --status RUNNING"]),
-        },
-        ["of another host, beta", "That host is gone: it was last seen 2 min ago", "Is that machine up?"],
-        {
-            "/": ["host beta was last seen 2 min ago, and holds 1 job", "Is the machine up?"],
-            "/workers": ["host beta was last seen 2 min ago"],
-            "/jobs/{host}": ["That host is gone: it was last seen 2 min ago"],
-        },
-    ),
-    "frozen": Cause(
-        {
-            "workers": (
-                "wrong",
-                ["(pid {frozen_pid}) is frozen: its process is stopped, by SIGSTOP", "it holds 1 job"],
-                ["kill -CONT {frozen_pid}"],
-            )
-        },
-        ["pid {frozen_pid}", "that process is stopped, by SIGSTOP", "kill -CONT {frozen_pid} lets it go on"],
-        {
-            "/": ["(pid {frozen_pid}) is frozen: its process is stopped, by SIGSTOP", "kill -CONT {frozen_pid}"],
-            "/workers": ["(pid {frozen_pid}) is frozen", "frozen: stopped by a signal", "kill -CONT {frozen_pid}"],
-            "/jobs/{frozen}": ["that process is stopped, by SIGSTOP", "kill -CONT {frozen_pid}"],
-        },
-    ),
-    "hung": Cause(
-        {
-            "workers": (
-                "wrong",
-                ["(pid {hung_pid}) hangs: a handler blocks its event loop", "Called there: 1 clog"],
-                ["pulse ctl jobs stack {hung}"],
-            ),
-            "running": (
-                "warning",
-                ["handler 'deaf' of topic 'slow': 1 job has run for", "no timeout_s or stall_s would end it"],
-                ["pulse ctl jobs stack "],
-            ),
-            "hung": ("warning", ["handler 'deaf' of topic 'slow': 1 timeout", "timed out after 1 s"], ["get {late}"]),
-        },
-        ["pid {hung_pid}", "a handler there blocks the event loop", "Called there: 1 clog", "ctl jobs stack {hung}"],
-        {
-            "/": ["(pid {hung_pid}) hangs: a handler blocks its event loop", "pulse ctl jobs stack {hung}",
-                  "handler 'deaf' of topic 'slow': 1 timeout"],
-            "/workers": ["hangs: its loop is blocked", "(pid {hung_pid}) hangs: a handler blocks its event loop"],
-            "/jobs/{hung}": ["a handler there blocks the event loop", "Where is it now?"],
-            "/jobs/{hung}/stack": ["in clog", "system_app.py"],
-            "/jobs/{late}": ["timed out after 1 s", "where it was"],
-            "/jobs/{lock}": ["No limit ends it if it hangs", "Where is it now?"],
-        },
-    ),
+# What goes wrong -> where the dashboard is to say what; the page of a job tells what `jobs why` tells.
+CAUSES: Final[Mapping[str, Mapping[str, Words]]] = {
+    "poison": {
+        "/": ["handler 'die' of topic 'poison': 3 crashes", "died: SIGKILL", "pulse ctl jobs get {poison}"],
+        "/dead": ["handler 'die' of topic 'poison': 3 crashes", "pulse ctl jobs get {poison}"],
+        "/jobs/{poison}": ["a dead letter", "It has killed 3 workers", "attempt 3", "worker process died: SIGKILL"],
+    },
+    "snapshot": {
+        "/": ["session {holder} (", "nightly report) is idle in", "SELECT pg_terminate_backend({holder});"],
+        "/actors": ["session {holder} (", "SELECT pg_terminate_backend({holder});"],
+        "/jobs/{snapshot}": ["The database is held back", "nightly report", "SELECT pg_terminate_backend({holder});"],
+    },
+    "paused": {
+        "/": ["topic “letters” is paused since", "by uid {uid}", "the printer burns", "2 jobs wait",
+              "pulse ctl dispatch resume --topic letters"],
+        "/topics": ["letters paused", "by uid {uid}", "the printer burns", "Resume"],
+        "/jobs/{paused}": ['Topic "letters" is paused since', "by uid {uid}", "the printer burns",
+                           "pulse ctl dispatch resume --topic letters"],
+    },
+    "host": {
+        "/": ["host beta was last seen 2 min ago, and holds 1 job", "Is the machine up?"],
+        "/workers": ["host beta was last seen 2 min ago"],
+        "/jobs/{host}": ["of another host, beta", "That host is gone: it was last seen 2 min", "Is that machine up?"],
+        "/jobs/{lapsed}": ["lease_expired", "of host beta (which was last seen 2 min ago", "It is tried again"],
+    },
+    "frozen": {
+        "/": ["(pid {frozen_pid}) is frozen: its process is stopped, by SIGSTOP", "kill -CONT {frozen_pid}"],
+        "/workers": ["(pid {frozen_pid}) is frozen", "frozen: stopped by a signal", "kill -CONT {frozen_pid}"],
+        "/jobs/{frozen}": ["that process is stopped, by SIGSTOP", "kill -CONT {frozen_pid} lets it go on"],
+    },
+    "hung": {
+        "/": ["(pid {hung_pid}) hangs: a handler blocks its event loop", "pulse ctl jobs stack {hung}",
+              "handler 'deaf' of topic 'slow': 1 timeout"],
+        "/workers": ["hangs: its loop is blocked", "(pid {hung_pid}) hangs: a handler blocks its event loop"],
+        "/jobs/{hung}": ["a handler there blocks the event loop", "Called there: 1 clog", "Where is it now?"],
+        "/jobs/{hung}/stack": ["in clog", "system_app.py"],
+        "/jobs/{late}": ["timed out after 1 s", "its process was killed", "where it was"],
+        "/jobs/{lock}": ["No limit ends it if it hangs, neither timeout_s nor stall_s", "Where is it now?"],
+    },
+}  # fmt: skip
+CHECKS: Final = {
+    "crashes": "wrong", "dead-letters": "warning", "gate": "warning", "hosts": "wrong", "hung": "warning",
+    "leases": "wrong", "running": "warning", "workers": "wrong", "xmin": "warning",
 }  # fmt: skip
 
 
@@ -169,11 +87,9 @@ class Setting:
         self.known: dict[str, object] = {"uid": os.getuid()}
 
     def words(self, words: Words) -> list[str]:
-        """As they stand in what is said here."""
         return [word.format(**self.known) for word in words]
 
     def run(self, *words: str) -> str:
-        """What a command says, on a line."""
         return flat(self.whole.command(*words).stdout)
 
 
@@ -277,64 +193,27 @@ def settle(made: Setting, client: pulse.Client) -> None:
 
 
 def wait_status(client: pulse.Client, job: str, status: str) -> None:
-    """Wait until a job has come to that."""
     until(lambda: client.get(job).status == status, f"{job} is {status}", 30.0)
 
 
 @pytest.fixture(scope="module")
 def whole(setting: Setting) -> Whole:
-    """The system that the dashboard is of."""
     return setting.whole
 
 
-@pytest.fixture(scope="module")
-def doctor(setting: Setting) -> tuple[str, Mapping[str, Any]]:
-    """What it says, as text and as a document by check."""
-    document = json.loads(setting.whole.command("doctor", *GRACE, "--json").stdout)
-    return setting.run("doctor", *GRACE), {one["name"]: one for one in document["checks"]}
-
-
-@pytest.mark.parametrize("cause", CAUSES)
-def test_doctor(setting: Setting, doctor: tuple[str, Mapping[str, Any]], cause: str) -> None:
-    """The check that is about it is not well, names it, and says what to do; as text and as a document."""
-    text, checks = doctor
-    for check, (state, told, advice) in CAUSES[cause].doctor.items():
-        found = checks[check]
-        assert found["state"] == state
-        said, helps = " ".join((found["text"], *found["details"])), " ".join(found["advice"])
-        assert [word for word in setting.words(told) if word not in said] == [], said
-        assert [word for word in setting.words(advice) if word not in helps] == [], helps
-        assert f"{state} {check}: " in text
-        assert [word for word in setting.words([*told, *advice]) if word not in text] == [], text
-
-
-@pytest.mark.parametrize("cause", CAUSES)
-def test_why(setting: Setting, cause: str) -> None:
-    """The job that suffers from it tells so."""
-    said = setting.run("ctl", "jobs", "why", str(setting.known[cause]))
-    assert [word for word in setting.words(CAUSES[cause].why) if word not in said] == [], said
-
-
-def test_why_of_the_others(setting: Setting) -> None:
-    """What was taken back from the host that is gone, what was ended in time, and what nothing ends."""
-    for name, words in {
-        "lapsed": ["lease_expired", 'at worker "', "of host beta (which was last seen 2 min ago", "It is tried again"],
-        "late": ["(timeout)", "timed out after 1 s", "its process was killed"],
-        "lock": [
-            "It runs",
-            "No limit ends it if it hangs, neither timeout_s nor stall_s",
-            "pulse ctl jobs stack {lock}",
-        ],
-    }.items():
-        said = setting.run("ctl", "jobs", "why", str(setting.known[name]))
-        assert [word for word in setting.words(words) if word not in said] == [], said
+def test_doctor(setting: Setting) -> None:
+    """Each check that is about it is not well, in the document and as text."""
+    checks = json.loads(setting.whole.command("doctor", *GRACE, "--json").stdout)["checks"]
+    text = setting.run("doctor", *GRACE)
+    assert CHECKS.items() <= {one["name"]: one["state"] for one in checks}.items()
+    assert [name for name, state in CHECKS.items() if f"{state} {name}: " not in text] == []
 
 
 def test_status_and_workers(setting: Setting) -> None:
     """The first command of the night says all that the overview says, with what to do."""
     said = setting.run("ctl", "status")
     for cause in set(CAUSES) - {"paused"}:
-        assert [word for word in setting.words(CAUSES[cause].pages["/"]) if word not in said] == [], said
+        assert [word for word in setting.words(CAUSES[cause]["/"]) if word not in said] == [], said
     workers = setting.run("ctl", "workers")
     assert re.search(r"1/1 frozen\b", workers), workers
     assert re.search(r"1/1 hangs\b", workers), workers
@@ -342,9 +221,8 @@ def test_status_and_workers(setting: Setting) -> None:
 
 @pytest.mark.parametrize("cause", CAUSES)
 def test_dashboard(setting: Setting, visit: Callable[..., Page], picture: Callable[..., None], cause: str) -> None:
-    """The pages where somebody who was woken looks name it, in words that are read at a glance."""
     page = visit(viewport=WIDE)
-    for number, (path, words) in enumerate(CAUSES[cause].pages.items()):
+    for number, (path, words) in enumerate(CAUSES[cause].items()):
         page.goto(path.format(**setting.known))
         wait_words(page, setting.words(words))
         picture(page, f"incident-{cause}-{number}", full_page=True)

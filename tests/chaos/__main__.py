@@ -59,7 +59,6 @@ def main() -> int:
 
 
 def show(line: str) -> None:
-    """One line, at once."""
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 

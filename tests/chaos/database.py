@@ -35,21 +35,15 @@ STOP: Final = ((signal.SIGINT, 20.0), (signal.SIGKILL, 5.0))
 
 
 class Database(Protocol):
-    """Where the jobs are."""
-
     @property
-    def dsn(self) -> str:
-        """How it is reached."""
-        ...
+    def dsn(self) -> str: ...
 
     @property
     def given(self) -> str | None:
         """What the supervisor is told of it; None: nothing."""
 
     @property
-    def data_dir(self) -> Path:
-        """Its files."""
-        ...
+    def data_dir(self) -> Path: ...
 
     def down(self) -> None:
         """Stop it, and keep it stopped."""
@@ -59,12 +53,7 @@ class Database(Protocol):
 
 
 class Embedded:
-    """
-    The supervisor's own; it starts and restarts it.
-
-    Args:
-        state_dir: The supervisor's.
-    """
+    """The supervisor's own; it starts and restarts it."""
 
     given = None
 
@@ -82,12 +71,7 @@ class Embedded:
 
 
 class Own:
-    """
-    A server beside the supervisor, which knows it by its DSN. It dies with this process.
-
-    Args:
-        server: Prepared.
-    """
+    """A server beside the supervisor, which knows it by its DSN. It dies with this process."""
 
     def __init__(self, server: embedded.EmbeddedServer) -> None:
         self._server = server
@@ -97,7 +81,6 @@ class Own:
         self.data_dir = server.data_dir
 
     def down(self) -> None:
-        """Stop it as an administrator does: fast."""
         process, self._process = self._process, None
         if process is not None:
             embedded.stop(process, STOP)
@@ -109,7 +92,6 @@ class Own:
             embedded.stop(process, ((signal.SIGQUIT, 5.0), (signal.SIGKILL, 5.0)))
 
     def up(self) -> None:
-        """Start it, if it does not run."""
         if self._process is not None and self._process.poll() is not None:
             self._process = None
         if self._process is None:
@@ -130,12 +112,7 @@ def own_database(directory: Path, settings: Mapping[str, str]) -> Iterator[Own]:
 
 
 class Sql:
-    """
-    Asks a database that comes and goes; blocks, and tries again while it is away.
-
-    Args:
-        dsn: The database.
-    """
+    """Asks a database that comes and goes; blocks, and tries again while it is away."""
 
     def __init__(self, dsn: str) -> None:
         self._dsn = dsn
@@ -143,7 +120,6 @@ class Sql:
         self._connection: Connection[Record] | None = None
 
     def rows(self, sql: str, *values: object, within_s: float = PATIENCE_S) -> list[Record]:
-        """What it answers."""
         return self._patiently(lambda: self._ask(sql, values), within_s)
 
     def _patiently(self, ask: Callable[[], Coroutine[None, None, T]], within_s: float) -> T:
@@ -158,7 +134,6 @@ class Sql:
                 time.sleep(0.05)
 
     def value(self, sql: str, *values: object) -> object:
-        """The first column of the first row."""
         return self.rows(sql, *values)[0][0]
 
     def hold(self, count: int = 1) -> list[Connection[Record]]:
@@ -171,14 +146,12 @@ class Sql:
             self._runner.run(connection.execute(sql))
 
     def let_go(self, connections: list[Connection[Record]]) -> None:
-        """Close them."""
         for connection in connections:
             connection.terminate()
         self._runner.run(asyncio.sleep(0))
         connections.clear()
 
     def close(self) -> None:
-        """Close everything."""
         self._drop()
         self._runner.close()
 

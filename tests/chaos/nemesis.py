@@ -20,7 +20,7 @@ from tests.chaos.faults.fault import Fault
 from tests.chaos.faults.faults import FAULTS
 from tests.chaos.faults.process_faults import GAVE_UP
 from tests.chaos.load.load import Load
-from tests.chaos.load.operators import staff
+from tests.chaos.load.operators import operators
 from tests.chaos.plan import Blow, Epoch
 from tests.chaos.site import Site, site
 from tests.chaos.summary import Summary
@@ -113,7 +113,7 @@ class Nemesis:
         with made.client() as client:
             client.schedules_create("tick", every_s=1.0)
         over_s = time.monotonic() + lasts_s
-        with Load(made.whole.path, made.ledger, epoch.shape, epoch.seed, staff(made, epoch.seed)) as load:
+        with Load(made.whole.path, made.ledger, epoch.shape, epoch.seed, operators(made, epoch.seed)) as load:
             for step in epoch.steps:
                 if time.monotonic() >= over_s:
                     break
@@ -184,17 +184,16 @@ class Nemesis:
 
     def _judge(self, made: Site, *, drained: bool = True) -> None:
         report = made.report(drained=drained)
-        self.summary.counts.update(report.counts)
+        counts = report.verdict.counts
+        self.summary.counts.update(counts)
         self.summary.duplicates.update(report.verdict.duplicates.values())
         self.summary.wrong += report.wrong
-        counts = report.counts
         self._say(
             f"  drained: {counts['acked']:,} acked, {counts['completed']:,} completed, {counts['dead']:,} dead, "
-            f"{counts['occurrences fired']:,} occurrences, {counts['operator calls']:,} calls of operators"
+            f"{counts['scheduled']:,} of schedules"
         )
 
     def _stop(self, made: Site) -> None:
-        """An orderly end leaves nothing of the supervisor's behind."""
         assert made.whole.process is not None
         actors = made.whole.pids()
         code = made.whole.stop()

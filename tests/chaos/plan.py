@@ -36,15 +36,12 @@ class Blow:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """A worker pool."""
-
     processes: int
     concurrency: int
     backend: str
 
     @classmethod
     def chosen(cls, rng: random.Random) -> Pool:
-        """A small one."""
         return cls(rng.randint(1, 2), rng.choice([4, 8, 16]), rng.choice(["asyncio", "trio"]))
 
     @property
@@ -54,7 +51,6 @@ class Pool:
 
     @property
     def options(self) -> tuple[str, ...]:
-        """It, as options of `pulse worker`."""
         return (*self.sizes, "--backend", self.backend)
 
 
@@ -78,7 +74,6 @@ class Epoch:
 
 
 def epochs(seed: int, names: Sequence[str]) -> Iterator[Epoch]:
-    """The plan of that seed, without an end."""
     for number in itertools.count(1):
         rng = random.Random(f"{seed}/{number}")
         pools = [Pool.chosen(rng) for _ in range(rng.randint(2, 3))]

@@ -7,7 +7,6 @@ import contextlib
 import os
 import signal
 import time
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,13 +20,11 @@ from pulse.store.admin.checks import CheckResult, Examination
 from pulse.store.connections.pool import Target
 from pulse.system import processes
 from pulse_actors.shared.identity import parse
+from tests.chaos import verdict
 from tests.chaos.database import Database, Embedded, Sql, own_database
 from tests.chaos.load import ledger
 from tests.chaos.load.ledger import Ledger
-from tests.chaos.verdicts import evidence, verdict
-from tests.chaos.verdicts.policing import Police
-from tests.chaos.verdicts.reckoning import Reckoned
-from tests.chaos.verdicts.verdict import Row, Verdict
+from tests.chaos.verdict import Row, Verdict
 from tests.support.systems.system import short_directory
 from tests.support.systems.system_kit import ACTORS, Pool, Whole, place
 from tests.support.waiting import until
@@ -69,12 +66,10 @@ _REVIVED: Final = """
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What became of it all: the database's invariants, the ledger's, and those of what operators asked for."""
+    """What became of it all: the database's invariants, and the ledger's."""
 
     findings: Sequence[CheckResult]
     verdict: Verdict
-    reckoned: Reckoned
-    police: Police
 
     @property
     def wrong(self) -> list[str]:
@@ -84,26 +79,11 @@ class Report:
             f"{one.check.name} ({one.check.what}): {one.state}, {one.violations}: {one.reason or list(one.examples)}"
             for one in bad
         ]
-        rules = {**self.verdict.wrong, **self.reckoned.wrong, **self.police.wrong}
-        return found + [f"{rule}: {len(some)}: {list(some[:5])}" for rule, some in rules.items()]
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """What happened, for people."""
-        total = Counter[str]()
-        for one in (self.verdict, self.reckoned, self.police):
-            total.update(one.counts)
-        return dict(total)
+        return found + [f"{rule}: {len(some)}: {list(some[:5])}" for rule, some in self.verdict.wrong.items()]
 
 
 class Site:
-    """
-    A running system with an audit and a ledger.
-
-    Args:
-        whole: The supervisor and its place; not started yet.
-        database: Where its jobs are.
-    """
+    """A running system with an audit and a ledger."""
 
     def __init__(self, whole: Whole, database: Database) -> None:
         self.whole = whole
@@ -116,7 +96,6 @@ class Site:
         whole.env[ledger.VARIABLE] = str(self.ledger.directory)
 
     def start(self, audit: bool = True) -> None:
-        """Start the supervisor, and the audit with it the first time."""
         self.whole.start()
         if audit:
             done = self.whole.command("check", "--dsn", self.database.dsn, "--install-audit")
@@ -130,7 +109,6 @@ class Site:
                 os.kill(child, signal.SIGKILL)
 
     def children(self) -> list[int]:
-        """Pids of living processes that handlers forked."""
         started = {line.pid: line.facts["start"] for line in self.lines("child")}
         return [
             pid for pid, start in started.items() if processes.start_time(pid) == start and processes.state(pid) != "Z"
@@ -143,7 +121,6 @@ class Site:
         return pool
 
     def gate(self) -> Path:
-        """A file that is not there, for `hold` to wait for."""
         return self.whole.gate(str(time.monotonic_ns()))
 
     # Who is there.
@@ -174,21 +151,17 @@ class Site:
         """Submit a job, with its lines in the ledger; waits until it is acknowledged."""
         job = uuid7()
         self.ledger.write("intent", job)
-        deadline_s = time.monotonic() + WAIT_S
-        while True:
-            try:
-                with self.client() as client:
-                    client.submit(name, args, id=job, **options)  # type: ignore[arg-type]
-            except pulse.PulseError:
-                if time.monotonic() > deadline_s:
-                    raise
-                time.sleep(0.02)
-            else:
-                self.ledger.write("acked", job)
-                return job
+
+        def is_taken() -> bool:
+            with contextlib.suppress(pulse.PulseError), self.client() as client:
+                return client.submit(name, args, id=job, **options) == job  # type: ignore[arg-type]
+            return False
+
+        until(is_taken, f"{name} is acknowledged", WAIT_S)
+        self.ledger.write("acked", job)
+        return job
 
     def client(self) -> pulse.Client:
-        """A client, not connected yet."""
         return pulse.Client(self.whole.path, timeout_s=CLIENT_S)
 
     def get(self, job: UUID) -> Job:
@@ -241,14 +214,12 @@ class Site:
     # How it went.
 
     def settle(self, within_s: float = WAIT_S) -> float:
-        """Wait until all of it is there again; seconds."""
         started_s = time.monotonic()
         until(self.is_whole, f"actors, database and workers are there again: {self.whole.directory}", within_s)
         return time.monotonic() - started_s
 
     def drain(self, within_s: float = DRAIN_S) -> None:
         """Wait until nothing is left to do; nobody submits any more, and schedules pause until `fire_again`."""
-        self.ledger.write(evidence.DRAINED, uuid7())
         self.sql.rows("UPDATE pulse.schedules SET paused = true")
         try:
             until(lambda: self.sql.value(_WAITING) == 0, "", within_s)
@@ -263,16 +234,10 @@ class Site:
     def report(self, *, drained: bool = True) -> Report:
         """Check every invariant now; of the ledger, whose two sides move apart meanwhile, only when all is over."""
         findings = asyncio.run(_examine(self.database.dsn))
-        lines = self.lines()
-        told = verdict.judge(lines, self.snapshot())
-        planned, governed = evidence.reckoned(self.sql, lines), evidence.policed(self.sql, lines)
-        if not drained:
-            told = replace(told, wrong={})
-            planned, governed = replace(planned, wrong={}), replace(governed, wrong={})
-        return Report(findings, told, planned, governed)
+        told = verdict.judge(self.lines(), self.snapshot())
+        return Report(findings, told if drained else replace(told, wrong={}))
 
     def snapshot(self) -> verdict.Database:
-        """The database as the ledger's rules want it."""
         jobs = {row["id"]: Row(*list(row.values())[1:]) for row in self.sql.rows(_JOBS)}
         history = {
             (UUID(str(job)), attempt): (outcome, worker)
@@ -323,7 +288,7 @@ def site(
     with contextlib.ExitStack() as stack:
         database: Database | None = None
         if own:
-            directory = stack.enter_context(_reachable_directory())
+            directory = stack.enter_context(short_directory(0o711))
             database = stack.enter_context(own_database(directory, own_settings or {}))
         whole = stack.enter_context(
             place(None if database is None else database.given, options, **{**SETTINGS, **settings})
@@ -331,10 +296,3 @@ def site(
         made = Site(whole, database or Embedded(whole.directory / "state"))
         stack.callback(made.close)
         yield made
-
-
-@contextlib.contextmanager
-def _reachable_directory() -> Iterator[Path]:
-    with short_directory() as directory:
-        directory.chmod(0o711)
-        yield directory

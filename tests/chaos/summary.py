@@ -41,13 +41,7 @@ class Summary:
     wrong: list[str] = field(default_factory=list)
 
     def count(self, faults: Sequence[Fault], took_s: float) -> None:
-        """
-        What became of *faults* that struck together.
-
-        Args:
-            faults: Healed.
-            took_s: From then until the system was whole and completed a job.
-        """
+        """Note what became of *faults* that struck together; *took_s*: until the system completed a job."""
         bar_s = max(fault.bar_s for fault in faults)
         for fault in faults:
             if not fault.gave_up:
@@ -62,7 +56,6 @@ class Summary:
             self.wrong.append(f"{names}: whole again after {took_s:.1f} s, the bar is {bar_s:.0f} s")
 
     def lines(self) -> Iterator[str]:
-        """The whole, line by line."""
         yield f"seed {self.seed}, {self.epochs} epochs, {self.lasted_s:.0f} s"
         yield ""
         for name, count in self.counts.items():
@@ -85,7 +78,6 @@ class Summary:
         yield "every invariant holds" if not self.wrong else f"{len(self.wrong)} invariants or bars do not hold"
 
     def document(self) -> Mapping[str, object]:
-        """The same for machines."""
         return {
             "seed": self.seed,
             "epochs": self.epochs,
@@ -101,5 +93,4 @@ class Summary:
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:
-    """The value below which that share of the *ordered* ones lies; the nearest that there is."""
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]

@@ -5,19 +5,15 @@ from __future__ import annotations
 import itertools
 import subprocess
 import sys
-from argparse import ArgumentTypeError
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from tests.chaos.__main__ import chosen, duration_s
 from tests.chaos.faults.fault import Fault
 from tests.chaos.faults.faults import FAULTS
-from tests.chaos.load.ledger import Ledger
-from tests.chaos.load.load import Load, Shape
 from tests.chaos.plan import Epoch, epochs
-from tests.chaos.summary import Summary, quantile
+from tests.chaos.summary import Summary
 from tests.support.systems.system_kit import PATHS, ROOT, clean_environment
 
 pytestmark = [pytest.mark.chaos, pytest.mark.system]
@@ -27,7 +23,6 @@ RUN_S: Final = 100
 
 
 def first(seed: int, names: list[str]) -> list[Epoch]:
-    """How a plan begins."""
     return list(itertools.islice(epochs(seed, names), 3))
 
 
@@ -59,41 +54,7 @@ def test_every_row_has_a_fault() -> None:
         assert 0 <= kind.held_s[0] <= kind.held_s[1]
 
 
-def test_words_of_the_command_line() -> None:
-    """Durations have units; faults are chosen by name or by row, and a stranger is refused."""
-    assert (duration_s("90s"), duration_s("1.5m"), duration_s("2h")) == (90.0, 90.0, 7200.0)
-    assert chosen("poison, 1,kill-worker") == ["kill-worker", "poison"]
-    assert chosen("6") == ["kill-actor", "kill-dispatcher"]
-    for wrong in ("30", "m", "-1s"):
-        with pytest.raises(ArgumentTypeError, match="as in 30m"):
-            duration_s(wrong)
-    for wrong in ("no-such", "", "kill-worker,99"):
-        with pytest.raises(ArgumentTypeError, match="no such fault"):
-            chosen(wrong)
-
-
-def test_the_summary() -> None:
-    """It tells seed, counts, duplicates by reap, recoveries against their bar, what was left out, and the verdict."""
-    summary = Summary(7, epochs=2, lasted_s=12.0)
-    summary.counts.update(acked=1234)
-    summary.duplicates.update(["crashed"])
-    for took_s in (0.5, 14.0, 1.0):
-        summary.count([struck("kill-worker")], took_s)
-    summary.left_out.update({"stop-database": "why", "kill-worker": "only here and there"})
-    text = "\n".join(summary.lines())
-    assert "seed 7, 2 epochs, 12 s" in text
-    assert "acked                        1,234" in text
-    assert "done again after crashed         1" in text
-    assert "  1  kill-worker                  3   1.00 s  14.00 s  14.00 s   15 s     0" in text
-    assert "left out: stop-database: why" in text
-    assert "only here" not in text
-    assert text.endswith("every invariant holds")
-    summary.wrong.append("x")
-    assert list(summary.lines())[-1] == "1 invariants or bars do not hold"
-
-
 def struck(name: str, gave_up: str = "") -> Fault:
-    """A fault that is over."""
     fault = FAULTS[name].__new__(FAULTS[name])  # without a system
     fault.gave_up = gave_up
     return fault
@@ -121,25 +82,6 @@ def test_a_fault_that_gave_up_is_wrong() -> None:
     summary.count([struck("kill-worker", "no worker is connected")], 1.0)
     assert summary.wrong == ["kill-worker did not strike: no worker is connected"]
     assert "kill-worker" not in summary.recoveries_s
-
-
-def test_a_load_that_gave_up_is_told(tmp_path: Path) -> None:
-    """A submit that nobody acknowledges in time counts; one that the end of the load cuts short does not."""
-    load = Load(tmp_path / "nobody", Ledger(tmp_path), Shape(1000.0), 1)
-    [producer] = load.producers
-    producer._patience_s = 0.05
-    producer.turn()
-    assert load.gave_up == 1
-    producer._over.set()
-    producer.turn()
-    assert load.gave_up == 1
-
-
-def test_quantiles() -> None:
-    """The nearest value that is there."""
-    ordered = [float(number) for number in range(1, 101)]
-    assert (quantile(ordered, 0.5), quantile(ordered, 0.99), quantile(ordered, 1.0)) == (51.0, 100.0, 100.0)
-    assert quantile([3.0], 0.5) == 3.0
 
 
 @pytest.mark.process

@@ -61,7 +61,6 @@ def pages() -> list[Path]:
 
 
 def name_of(page: Path) -> str:
-    """How a page is called in tests."""
     return page.relative_to(ROOT).as_posix()
 
 
@@ -74,7 +73,6 @@ def regions(document: Document) -> Iterator[tuple[Region, str, str | None]]:
 
 
 def blocks(page: Path) -> list[Block]:
-    """All blocks of a page."""
     document = Document(page.read_text("utf-8"), str(page))
     return [
         Block(

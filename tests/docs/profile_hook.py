@@ -22,8 +22,6 @@ SWITCH: Final = "switch"
 
 
 class Notes:
-    """What this process has called so far."""
-
     def __init__(self, directory: Path, root: str) -> None:
         with (directory / SWITCH).open("rb") as file:
             self._switch = mmap.mmap(file.fileno(), 1, access=mmap.ACCESS_READ)

@@ -30,14 +30,7 @@ _FILE: Final = re.compile(r"# (?P<name>[\w/]+\.(?:py|toml))(?P<more>, continued)
 
 
 class Page:
-    """
-    Where a page is run: a directory, a terminal, Python's names.
-
-    Args:
-        env: The environment of its commands.
-        directory: Theirs, too; files that blocks name are made there.
-        dsn: Where SQL runs.
-    """
+    """Where a page is run: a terminal, Python's names, and a directory, in which files are made that blocks name."""
 
     def __init__(self, env: Mapping[str, str], directory: Path, dsn: str) -> None:
         self._directory = directory
@@ -56,7 +49,6 @@ class Page:
         }
 
     def close(self) -> None:
-        """Leave nothing behind."""
         self._terminal.close()
 
     def python(self, example: Example) -> None:
@@ -104,7 +96,6 @@ class Page:
         self._write(example.parsed)
 
     def json(self, example: Example) -> None:
-        """A document."""
         json.loads(example.parsed)
 
     def _write(self, text: str) -> None:

@@ -24,13 +24,7 @@ COLUMNS: Final = 100
 
 
 class Terminal:
-    """
-    Bash, which keeps its variables and its directory from one command to the next.
-
-    Args:
-        env: Its environment.
-        directory: Where it starts.
-    """
+    """Bash, which keeps its variables and its directory from one command to the next."""
 
     def __init__(self, env: Mapping[str, str], directory: Path) -> None:
         self._master, slave = pty.openpty()
@@ -71,11 +65,9 @@ class Terminal:
 
     @property
     def background(self) -> str:
-        """What was said by what runs in the background."""
         return self._log.read_text("utf-8", "replace") if self._log.exists() else ""
 
     def close(self) -> None:
-        """End all that it started; the shell waits for nothing."""
         shell = psutil.Process(self._bash.pid)
         left = shell.children(recursive=True)
         for process in shell.children():

@@ -66,8 +66,6 @@ def _defined(node: ast.stmt) -> list[str]:
 
 
 def test_what_the_page_names_exists() -> None:
-    """Each file, function, class, constant and statement that the page names is there."""
-
     def check(named: tuple[str, str]) -> None:
         path, name = named
         found = file_of(path)
@@ -80,7 +78,6 @@ def test_what_the_page_names_exists() -> None:
 
 
 def test_what_the_drawing_names_exists() -> None:
-    """The parts of the dispatcher in the drawing are modules and packages of it."""
     (drawing,) = blocks(section(TEXT, "The way of a job"), "text")
     named = _WORD.findall(drawing)
     assert len(named) > 3
@@ -92,7 +89,6 @@ def _assert_is_part(word: str) -> None:
 
 
 def test_the_table_says_what_the_packages_say() -> None:
-    """What a module does is what the docstring of its package says; the page stays short."""
     lines = parts_of(TEXT)[1].splitlines()
     every(shown_on(TEXT), lambda shown: _assert_told(lines, shown[0].path))
     assert len(TEXT.splitlines()) <= MAX_LINES
@@ -103,7 +99,6 @@ def _assert_told(lines: list[str], path: str) -> None:
 
 
 def test_the_way_is_short() -> None:
-    """The page says how many stations the table has; they are few, and so is what does not count as one."""
     shown = shown_on(TEXT)
     at_once, all_ = {stop.path for stop, waits in shown if not waits}, {stop.path for stop, _ in shown}
     assert said_on(TEXT) == (len(at_once), len(all_))
@@ -120,7 +115,6 @@ def _assert_is_helper(helper: tuple[str, str]) -> None:
 
 
 def test_a_table_that_lies_is_found() -> None:
-    """A module too many, one too few, and one said to be called only later: each is named."""
     shown = shown_on(TEXT)
     at_once, later = {stop for stop, waits in shown if not waits}, {stop for stop, _ in shown}
     (lost, *_), missing = at_once, Stop("client", "pulse/errors.py")

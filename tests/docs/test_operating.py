@@ -51,7 +51,6 @@ def _calls() -> list[LogCall]:
 
 
 def test_settings_are_all_there_with_their_defaults() -> None:
-    """The table has every setting, in the order of the code, with its default."""
     shown = {name: _shown(field.default) for name, field in FIELDS.items()}
     assert [(row["setting"], row["default"]) for row in _settings()] == list(shown.items())
 
@@ -69,7 +68,6 @@ def _shown(default: object) -> str:
 
 
 def test_settings_without_effect_are_told_from_the_others() -> None:
-    """A setting that the product never reads is marked, and one that it reads is not."""
     code = "".join(path.read_text("utf-8") for path in _sources() if path.name != "config.py")
     used = set(re.findall(r"\bsettings\.(\w+)\b", code)) | {FOUND_BEFORE_ANY_IS_READ}
     wrong = [row["setting"] for row in _settings() if (row["used by"] != NO_EFFECT) != (row["setting"] in used)]
@@ -77,7 +75,6 @@ def test_settings_without_effect_are_told_from_the_others() -> None:
 
 
 def test_limits_have_the_values_of_the_code() -> None:
-    """Each limit is the constant, or the default of the record's field, that stands beside it."""
     (limits,) = re.findall(r"(?:^\| limit .*\n)(?:^\|.*\n)+", PAGE, re.MULTILINE)
     rows = table(limits)
     assert len(rows) >= 10
@@ -94,7 +91,6 @@ def _value(path: str) -> float:
 
 
 def test_exit_codes_are_those_of_the_code() -> None:
-    """The codes of the table are the constants of those who exit with them."""
     rows = {row["code"]: row for row in table(section(PAGE, "Exit codes"))}
     assert list(rows) == ["0", "1", "2", "3", "70", "78", "128 + n"]
     assert {lifecycle.EXIT_RESTART_LIMIT, parent.CRASH_LOOP, actor.EXIT_INTERNAL} == {70}
@@ -106,7 +102,6 @@ def test_exit_codes_are_those_of_the_code() -> None:
 
 
 def test_log_events_are_all_described_and_no_others() -> None:
-    """The table has exactly the events that some line of the product logs."""
     logged: set[str] = set()
     for call in _calls():
         if call.event is not None:
@@ -119,7 +114,6 @@ def test_log_events_are_all_described_and_no_others() -> None:
 
 
 def test_log_levels_are_those_of_the_calls() -> None:
-    """Where the level stands in the call, the table names it."""
     levels = {row["event"]: row["level"].split(", ") for row in table(section(PAGE, "Logs"))}
     for call in _calls():
         if call.event is not None and call.level != "?":
@@ -127,7 +121,6 @@ def test_log_levels_are_those_of_the_calls() -> None:
 
 
 def test_log_fields_are_those_of_the_calls() -> None:
-    """Each event has the fields that some line of the product tells with it, and a word on what to do."""
     told: dict[str, set[str]] = {event: set(fields) for event, fields in SPREAD.items()}
     spread: set[str] = set()
     for call in _calls():
@@ -145,12 +138,10 @@ def test_log_fields_are_those_of_the_calls() -> None:
 
 
 def test_reasons_why_a_job_does_not_run_are_all_there() -> None:
-    """The table of reasons has each code that can be told, and no other."""
     source = "".join(map(inspect.getsource, (why_running, why)))
     told = set(re.findall(r'Cause\(\s*"(\w+)"', source))
     assert [row["code"] for row in table(section(PAGE, "A job does not run"))] == sorted(told, key=_place_of)
 
 
 def _place_of(code: str) -> int:
-    """Where the page has it."""
     return PAGE.index(f"| `{code}` |")

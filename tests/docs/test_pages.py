@@ -37,7 +37,6 @@ def whole(newest_server: Postgres) -> Iterator[Whole]:
 @pytest.mark.parametrize("page", TO_RUN, ids=name_of)
 @pytest.mark.rest
 def test_blocks_run(page: Path, whole: Whole, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All blocks of the page do what it says, and show what it shows."""
     with short_directory() as directory, contextlib.ExitStack() as stack:
         directory.chmod(0o711)  # as root, the embedded PostgreSQL runs as another user, who has to get through
         runtime_dir = directory / "run" if name_of(page) in OWN_SYSTEM else whole.runtime_dir
@@ -81,8 +80,6 @@ def _programs() -> Path:
 
 
 def test_every_block_runs_or_says_why_not() -> None:
-    """Each block has a language that some test knows, or a reason above it that says why it cannot run."""
-
     def check(block: Block) -> None:
         assert not (block.language == "text" and block.source.startswith("$ ")), "that is a console"
         if block.reason is None:

@@ -17,7 +17,6 @@ OTHER = "01a200f9-ad92-7667-80cb-5caecf959401"
     ("a\n…\nz", "a\nz"), ("a … z", "a b c z"),
 ])  # fmt: skip
 def test_what_differs_from_run_to_run_may(shown: str, said: str) -> None:
-    """Times, durations, users, long numbers, gaps, and what the page leaves out."""
     assert compare(shown, said, {})
 
 
@@ -27,12 +26,10 @@ def test_what_differs_from_run_to_run_may(shown: str, said: str) -> None:
     ("pid 12 is pid 12", "pid 12 is pid 13"), ("", "Traceback"),
 ])  # fmt: skip
 def test_the_rest_may_not(shown: str, said: str) -> None:
-    """Every other character stands for itself; lines that are not shown are too many."""
     assert not compare(shown, said, {})
 
 
 def test_an_id_is_the_same_wherever_it_stands() -> None:
-    """What it stands for is learnt where it is first shown, and holds for what is shown and typed later."""
     known: Known = {}
     assert compare(f"{ID} pid 10415", f"{OTHER} pid 7", known)
     assert with_known(f"pulse ctl jobs get {ID} && kill -9 10415", known) == f"pulse ctl jobs get {OTHER} && kill -9 7"
@@ -41,13 +38,11 @@ def test_an_id_is_the_same_wherever_it_stands() -> None:
 
 
 def test_nothing_is_learnt_from_what_differs() -> None:
-    """A comparison that failed leaves no trace."""
     known: Known = {}
     assert not compare(f"{ID} done", f"{OTHER} broken", known)
     assert known == {}
 
 
 def test_plain_is_what_a_person_reads() -> None:
-    """No colours, nothing that was written over, no space at the ends."""
     assert plain("1 of 2\r\x1b[K2 of 2\r\x1b[Kdone\r\n") == "done"
     assert plain("\x1b[1m a \x1b[0m \r\nb\r\n\r\n") == "a\nb"

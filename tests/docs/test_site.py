@@ -26,7 +26,6 @@ _LINK: Final = re.compile(r"\]\((?!https?:)([^)#\s]+)(?:#[^)]*)?\)")
 
 
 def test_every_page_is_in_the_navigation() -> None:
-    """Each page of the folder has its place, once."""
     source = (DOCS / "docsite" / "navigation.py").read_text("utf-8")
     places = re.findall(r'"([a-z/A-Z-]+)"[,)]', source.partition("DECISIONS")[0])
     there = {path.relative_to(DOCS).with_suffix("").as_posix() for path in DOCS.glob("*.md")} - {"index"}
@@ -35,7 +34,6 @@ def test_every_page_is_in_the_navigation() -> None:
 
 
 def test_drawing_has_the_moves_of_the_table() -> None:
-    """The arrows of the drawing are the entries of TRANSITIONS, and those of a new job."""
     drawn = {move for moves in re.findall(r'data-moves="([^"]+)"', STATES) for move in moves.split()}
     legal = {f"{source.value}-{target.value}" for source, targets in TRANSITIONS.items() for target in targets}
     assert drawn == legal | {"[*]-PENDING", "[*]-RUNNING"}
@@ -43,14 +41,12 @@ def test_drawing_has_the_moves_of_the_table() -> None:
 
 @pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
 def test_links_of_pages_outside_of_the_site_lead_somewhere(name: str) -> None:
-    """What they link to in the checkout is there; the build checks the pages of the site."""
     for target in _LINK.findall((ROOT / name).read_text("utf-8")):
         assert (ROOT / target).exists(), target
 
 
 @pytest.mark.parametrize("name", PLAYER_SHA256)
 def test_player_is_the_one_that_was_published(name: str) -> None:
-    """The copy of the player is unchanged; a new version comes with new sums."""
     assert hashlib.sha256((PLAYER / name).read_bytes()).hexdigest() == PLAYER_SHA256[name]
 
 
@@ -73,8 +69,6 @@ def test_a_block_that_nobody_runs_is_found(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_what_is_wrong_with_a_site_is_seen(tmp_path: Path) -> None:
-    """A script from elsewhere, a picture that is not there, a page that nothing leads to are told, and nothing else."""
-
     def verify() -> tuple[int, list[str]]:
         command = [sys.executable, str(DOCS / "docsite" / "verify.py"), str(tmp_path)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)

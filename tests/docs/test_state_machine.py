@@ -21,7 +21,6 @@ SCHEMA: Final = (ROOT / "schema.sql").read_text("utf-8")
 
 @pytest.mark.parametrize("page", ["state-machine.md", "concepts.md"])
 def test_diagram_draws_exactly_the_transitions(page: str) -> None:
-    """The arrows of the Mermaid diagram are the entries of TRANSITIONS, and those of a new job."""
     (diagram,) = blocks((DOCS / page).read_text("utf-8"), "mermaid")
     legal = {(source.value, target.value) for source, targets in TRANSITIONS.items() for target in targets}
     drawn = EDGE.findall(diagram)
@@ -30,7 +29,6 @@ def test_diagram_draws_exactly_the_transitions(page: str) -> None:
 
 
 def test_statuses_are_all_described() -> None:
-    """The table of statuses has each of them, and the text names those that are terminal."""
     assert [row["status"] for row in table(section(PAGE, "Statuses"))] == [
         status.value for status in (Status.PENDING, Status.RUNNING, Status.RETRYING, *_terminal())
     ]
@@ -42,7 +40,6 @@ def _terminal() -> list[Status]:
 
 
 def test_moves_are_those_of_the_statements() -> None:
-    """Each statement that moves a job is in the table, with the moves of its own header."""
     moved = defaultdict[str, set[tuple[str, str]]](set)
     for row in table(section(PAGE, "Moves")):
         moved[row["statement"]] |= {(source, target) for source in _words(row["from"]) for target in _words(row["to"])}
@@ -51,7 +48,6 @@ def test_moves_are_those_of_the_statements() -> None:
 
 
 def test_outcomes_are_ones_that_the_history_takes() -> None:
-    """Every outcome but success is in the CHECK of pulse.attempts, and those that uncharge are the statement's."""
     rows = table(section(PAGE, "How an attempt ends"))
     outcomes = [row["outcome"] for row in rows if row["outcome"] != "ok"]
     check = re.search(r"outcome IN \((.+?)\)", SCHEMA, re.DOTALL)
@@ -64,7 +60,6 @@ def test_outcomes_are_ones_that_the_history_takes() -> None:
 
 
 def test_texts_of_last_error_are_in_the_code() -> None:
-    """Each text that the page lists is written by some line of the product."""
     code = "\n".join(path.read_text("utf-8") for path in _product())
     for row in table(section(PAGE, "What `last_error` says")):
         parts = [part.strip() for part in re.split(r'…|\bN\b|"x"|"t"', row["text"]) if part.strip()]

@@ -5,12 +5,11 @@ The table in docs/architecture.md is written by this. Half of the jobs can start
 moment. A module is on the way if it is called for most of the jobs of one kind; what is called for a few of them
 belongs to a loop in the background. The table has the stations: the modules on the way that are no helpers.
 
-usage: python -m tests.docs.way [--check]        --check: write nothing; fail where the page is not up to date
+usage: python -m tests.docs.way
 """
 
 from __future__ import annotations
 
-import argparse
 import ast
 import contextlib
 import os
@@ -112,19 +111,15 @@ class Way:
     functions: AbstractSet[tuple[str, str]]
 
     def helpers(self) -> AbstractSet[str]:
-        """The helpers that were called for most of the jobs."""
         return {stop.path for stop in self._mostly(AT_ONCE) | self._mostly(LATER)} & HELPERS.keys()
 
     def always(self, jobs: range) -> AbstractSet[Stop]:
-        """The stations of each of these jobs."""
         return _stations(frozenset.intersection(*(frozenset(self.calls[job]) for job in jobs)))
 
     def ever(self, jobs: range) -> AbstractSet[Stop]:
-        """The stations of at least one of these jobs."""
         return _stations(frozenset[Stop]().union(*(self.calls[job] for job in jobs)))
 
     def mostly(self, jobs: range) -> AbstractSet[Stop]:
-        """The stations of more than half of these jobs."""
         return _stations(self._mostly(jobs))
 
     def _mostly(self, jobs: range) -> AbstractSet[Stop]:
@@ -137,12 +132,7 @@ def _stations(stops: AbstractSet[Stop]) -> AbstractSet[Stop]:
 
 
 def measure(dsn: str | None) -> Way:
-    """
-    Run the jobs, one after the other, on a system of its own.
-
-    Args:
-        dsn: Its database; None: the embedded PostgreSQL.
-    """
+    """Run the jobs, one after the other, on a system of its own; without a *dsn* on the embedded PostgreSQL."""
     with short_directory() as directory, place(dsn) as system:
         (directory / profile_hook.SWITCH).write_bytes(b"\0")
         (directory / "sitecustomize.py").write_bytes(Path(profile_hook.__file__).read_bytes())
@@ -164,7 +154,6 @@ def measure(dsn: str | None) -> Way:
 
 @contextlib.contextmanager
 def _client(system: Whole) -> Iterator[subprocess.Popen[str]]:
-    """A process that submits a job for each line that it reads."""
     command = [sys.executable, "-c", CLIENT, str(system.path), "submit-one-by-one"]
     with subprocess.Popen(
         command, env=system.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
@@ -176,7 +165,6 @@ def _client(system: Whole) -> Iterator[subprocess.Popen[str]]:
 
 
 def _run_one(look: Jobs, client: subprocess.Popen[str], directory: Path, number: int) -> None:
-    """One job, from its submit until the worker has heard that its result is written."""
     _switch(directory, number)
     job = _submit(client, DELAY_S if number in LATER else 0.0)
 
@@ -229,7 +217,6 @@ def _role(program: str) -> str:
 
 
 def lines_of(way: Way) -> list[str]:
-    """The table of the page."""
     roles: defaultdict[str, list[str]] = defaultdict(list)
     at_once = {stop for stop in way.mostly(AT_ONCE) if stop.path not in AFTERWARDS}
     for stop in sorted(at_once | way.mostly(LATER), key=lambda stop: ([*ROLES, stop.role].index(stop.role), stop.path)):
@@ -239,14 +226,12 @@ def lines_of(way: Way) -> list[str]:
 
 
 def count_of(way: Way) -> str:
-    """The sentence that says how many stations there are."""
     at_once = {stop.path for stop in way.mostly(AT_ONCE) if stop.path not in AFTERWARDS}
     waits = at_once | {stop.path for stop in way.mostly(LATER)}
     return f"A job that starts at once passes {len(at_once)} modules, one that waits {len(waits)}:"
 
 
 def short(path: str) -> str:
-    """*path* as the page has it."""
     return path.removeprefix("actors/pulse_actors/")
 
 
@@ -278,7 +263,6 @@ def shown_on(page: str) -> list[tuple[Stop, bool]]:
 
 
 def said_on(page: str) -> tuple[int, int]:
-    """How many stations *page* says there are: of a job that starts at once, and of one that waits."""
     found = re.search(r"passes (\d+) modules, one that waits (\d+):", parts_of(page)[1])
     assert found, "the page does not say how many stations there are"
     return int(found[1]), int(found[2])
@@ -299,21 +283,11 @@ def faults_of(way: Way, page: str) -> list[str]:
     ]
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Write the table, or say how the page differs; the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m tests.docs.way", description=(__doc__ or "").split("\n")[1])
-    parser.add_argument("--check", action="store_true", help="write nothing; fail where the page is not up to date")
-    options = parser.parse_args(arguments)
-    way, page = measure(None), PAGE.read_text("utf-8")
-    if options.check:
-        faults = faults_of(way, page)
-        sys.stderr.writelines(f"{fault}\n" for fault in faults)
-        return 1 if faults else 0
-    before, _, behind = parts_of(page)
-    written = "\n".join(lines_of(way))
+def main() -> None:
+    before, _, behind = parts_of(PAGE.read_text("utf-8"))
+    written = "\n".join(lines_of(measure(None)))
     PAGE.write_text(f"{before}{written}\n{behind}", "utf-8")
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

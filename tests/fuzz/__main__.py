@@ -73,7 +73,6 @@ def main() -> int:
 
 
 def document(found: Measured, rules: Sequence[Rule]) -> dict[str, Any]:
-    """All that was measured."""
     return {
         "rules": [dataclasses.asdict(rule) for rule in rules],
         "frames": found.frames,
@@ -96,12 +95,10 @@ def document(found: Measured, rules: Sequence[Rule]) -> dict[str, Any]:
 
 
 def summary(some: Sequence[float]) -> dict[str, float]:
-    """Sorted values, in short."""
     return {"count": len(some), **{f"p{share}": percentile(some, share / 100) for share in (50, 90, 99, 100)}}
 
 
 def show(line: str) -> None:
-    """One line, at once."""
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 

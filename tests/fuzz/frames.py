@@ -173,7 +173,6 @@ class Frames:
 
 
 def hello(rng: random.Random, *, role: str, worker: str = "") -> dict[str, object]:
-    """A hello that is right."""
     body: dict[str, object] = {"protocol": 1, "role": role}
     if worker:
         more = Maker(rng).body(Hello)

@@ -34,7 +34,6 @@ from pulse.protocol import (
 from pulse_supervisor.bus.hub import Hub
 from pulse_supervisor.bus.link import BusLink
 from pulse_supervisor.children.events import Event
-from tests.fuzz.spoiling import framed, pack
 
 LIMIT: Final = 256 * 1024
 MOST_SAID: Final = 2000  # characters of an error's message
@@ -43,7 +42,7 @@ OF_PEERS: Final[Mapping[str, Sequence[type[Struct]]]] = {
     for name in {*ALLOWED[Role.WORKER], *SUPERVISOR_KINDS, "hello"}
 }
 READERS: Final[Sequence[Callable[[Mapping[str, object]], object]]] = (
-    requests.submitted,
+    records.submitted,
     records.job,
     records.job_page,
     records.schedule,
@@ -179,11 +178,6 @@ PARTIES: Final[Sequence[Callable[[bytes], Iterator[str]]]] = (server, peer, bus)
 
 
 def check(data: bytes) -> Iterator[str]:
-    """All that must hold of an input; yields what was found, for a fuzzer to see what is new."""
+    """All that must hold of an input; yields what was found."""
     if data:
         yield from PARTIES[data[0] % len(PARTIES)](data[1:])
-
-
-def an_input(party: Callable[[bytes], Iterator[str]], *frames: Sequence[object]) -> bytes:
-    """What ``check`` takes, of frames as values."""
-    return bytes([PARTIES.index(party)]) + b"".join(framed(pack(list(frame))) for frame in frames)

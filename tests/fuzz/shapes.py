@@ -93,11 +93,9 @@ class Maker:
         return self.rng.randbytes(16)
 
     def policy(self) -> dict[str, object]:
-        """Some options."""
         return {name: self.rng.choice(POLICY[name]) for name in self.rng.sample(sorted(POLICY), self.rng.randint(1, 3))}
 
     def struct(self, info: inspect.Type, *, sparse: bool) -> object:
-        """A map, or an array where the Struct is one."""
         assert isinstance(info, inspect.StructType)
         fields = {field.encode_name: field for field in info.fields}
         if info.array_like:
@@ -114,7 +112,6 @@ class Maker:
         return made[:longest] if isinstance(made, str) else made
 
     def value(self, kind: inspect.Type) -> object:  # noqa: PLR0911 - one for each kind of type
-        """A value of that type."""
         rng = self.rng
         match kind:
             case inspect.UnionType(options):
@@ -157,7 +154,6 @@ class Maker:
                 return self.value_of_any()
 
     def value_of_any(self) -> object:
-        """A value where anything may stand."""
         return self.rng.choice(({}, {}, {"a": 1}, None, 1, "x", [1, 2]))
 
     def _text(self, kind: inspect.StrType) -> str:
@@ -168,7 +164,6 @@ class Maker:
         return (text or "x" * low)[:high] if len(text) < low else text[:high]
 
     def _matching(self, pattern: str) -> str:
-        """A text of one of the protocol's few patterns."""
         for text in (
             "".join(self.rng.choices(_WORKER, k=self._length(1, 64))),
             "-".join("".join(self.rng.choices(_HEX, k=length)) for length in (2, 32, 16, 2)),

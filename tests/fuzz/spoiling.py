@@ -28,7 +28,6 @@ class Pairs:
 
 
 def deep(depth: int) -> str:
-    """JSON text that is nested."""
     return '{"a": ' + "[" * depth + "]" * depth + "}"
 
 
@@ -232,7 +231,6 @@ def mutated(rng: random.Random, payload: bytes) -> bytes:
 
 
 def framed(payload: bytes) -> bytes:
-    """A frame of any payload."""
     return len(payload).to_bytes(4, "big") + payload
 
 

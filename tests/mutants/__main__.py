@@ -2,9 +2,10 @@
 Takes the guards of the product away, one at a time; for each a test must fail.
 
 A guard is a condition that ends a function or the turn of a loop, one of a statement that writes, or one of a table of
-mutants (``code.toml``, ``sql.toml``). ``--fine`` changes all other conditions, bounds, operands and calls, as well.
+mutants (``tables/code.toml``, ``tables/sql.toml``). ``--fine`` changes all other conditions, bounds, operands and
+calls, as well. ``--repairs`` undoes the repairs of ``tables/repairs.toml`` instead.
 
-Exit code 0: no mutant survived but those that ``lists.toml`` names.
+Exit code 0: no mutant survived but those that ``tables/lists.toml`` names.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final
 
-from tests.mutants import operators, sql_operators, tabled
+from tests.mutants import operators, repairs, sql_operators
 from tests.mutants.source import ROOT, Mutant, modules, numbered, path_of, statements
+from tests.mutants.tables import tabled
 from tests.mutants.trial import Trial
 from tests.mutants.warm import Judges, start
 from tests.support.servers import postgres
@@ -59,11 +61,12 @@ def main() -> int:
         "--seconds", type=float, default=FOREVER_S, help="end by then; the rest is counted, and left out"
     )
     parser.add_argument("--fine", action="store_true", help="all mutants, not only those that take a guard away")
+    parser.add_argument("--repairs", action="store_true", help="undo the latest repairs of faults, one at a time")
     parser.add_argument("words", nargs="*", metavar="NAME", help="only those of modules and statements that begin so")
     asked = parser.parse_args()
     where = changed_since(asked.since) if asked.since else [*modules(), *statements()]
     where = [one for one in where if not asked.words or one.startswith(tuple(asked.words))]
-    mutants = mutants_of(where, fine=asked.fine)
+    mutants = repairs.reversals_of(where) if asked.repairs else mutants_of(where, fine=asked.fine)
     if not mutants:
         print("nothing that has mutants was changed")  # noqa: T201
         return 0
@@ -73,8 +76,9 @@ def main() -> int:
         trial = Trial(mutants, server, oldest.dsn, asked.seconds)
         os.environ |= {GIVEN_DSN: server.dsn, GIVEN_TEMPLATE: server.template(), "HYPOTHESIS_PROFILE": "mutants"}
         code = start(Judges(trial.work, Path(directory), SIDE_BY_SIDE, server), trial.files())
-    print(trial.report())  # noqa: T201
-    return 1 if trial.wrong or code else 0
+    wrong, told = repairs.report(trial) if asked.repairs else (trial.wrong, trial.report())
+    print(told)  # noqa: T201
+    return 1 if wrong or code else 0
 
 
 if __name__ == "__main__":

@@ -61,7 +61,8 @@ def force(mutant: Mutant, directory: Path) -> None:
         source = directory / "mutant.py"
         source.write_text(mutant.mutated(), "utf-8")
         os.environ |= {hook.MODULE: mutant.where, hook.SOURCE: str(source), "PYTHONPATH": str(_SITE)}
-        _swap(mutant)
+        if mutant.where in sys.modules:  # else it is for processes that are started
+            _swap(mutant)
 
 
 def _swap(mutant: Mutant) -> None:

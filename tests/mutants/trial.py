@@ -8,12 +8,13 @@ from collections import Counter
 from pathlib import Path
 from typing import Final
 
-from tests.mutants import judges, tabled
+from tests.mutants import judges
 from tests.mutants.source import SCHEMA, Mutant, path_of, statements
+from tests.mutants.tables import tabled
 from tests.mutants.warm import HUNG, KILLED, SURVIVED, UNFIT, Judges
 from tests.support.servers.postgres import Postgres
 
-_LISTS: Final = tomllib.loads((Path(__file__).parent / "lists.toml").read_text("utf-8"))
+_LISTS: Final = tomllib.loads((Path(__file__).parent / "tables" / "lists.toml").read_text("utf-8"))
 EQUIVALENT: Final[dict[str, str]] = _LISTS["equivalent"]
 OPEN: Final[dict[str, int]] = _LISTS["open"]
 UNTRIED: Final[tuple[str, ...]] = tuple(f"{name}." for name in _LISTS["untried"])
@@ -51,7 +52,9 @@ class Trial:
         self._ended: dict[str, tuple[int, str]] = {}
 
     def files(self) -> list[str]:
-        """The files of tests that may judge them."""
+        """The files of tests that may judge them, or the tests themselves, where each mutant names its own."""
+        if all(one.killer for one in self._mutants):
+            return sorted({one.killer.removesuffix("@oldest") for one in self._mutants})
         code = {one.where for one in self._mutants if one.is_code}
         named = {one.killer.partition("::")[0].removesuffix("@oldest") for one in self._mutants if one.killer}
         has_sql = any(not one.is_code for one in self._mutants)
@@ -60,11 +63,15 @@ class Trial:
 
     def work(self, warm: Judges) -> None:
         """See what the tests reach, and try the mutants."""
-        paths = {str(path_of(one.where)) for one in self._mutants if one.is_code}
+        paths = {str(path_of(one.where)) for one in self._mutants if one.is_code and not one.killer}
         said = warm.record(sorted(paths), self._begun_s + _RECORDING * self._seconds)
         print("\n".join([*said, f"{len(warm.reached)} tests judge {len(self._mutants)} mutants"]), flush=True)  # noqa: T201
-        chosen = ((one, self._tests(warm, one)) for one in self._mutants)
+        chosen = ((one, tests) for one in self._mutants if (tests := self._tests(warm, one)) or not one.killer)
         warm.judge(chosen, self._tell, self._begun_s + self._seconds, self._oldest_dsn)
+
+    def end_of(self, mutant: Mutant) -> tuple[int, str] | None:
+        """What became of it, and the test that noticed; None: it was left out for want of time."""
+        return self._ended.get(mutant.key)
 
     def report(self) -> str:
         """For people; what is wrong comes first, and is kept in ``wrong``."""
@@ -91,7 +98,7 @@ class Trial:
             f"{len(survived)} survived",
             f"of these {len(survived) - len(unlisted)} cannot be seen",
             f"{sum(of[where] for where in untried)} are of what lists.toml calls untried",
-            f"{len(self._mutants) - len(self._ended)} left out for want of time",
+            f"{len(self._mutants) - len(self._ended)} left out: there was no time, or their tests skip",
         ]
         return "\n".join([*self.wrong, ", ".join(told)])
 

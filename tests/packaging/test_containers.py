@@ -24,19 +24,16 @@ SECRET: Final = re.compile(r"(?i)(password|secret|token|dsn)\s*[=:]\s*(?![?$]|\S
 
 @pytest.fixture(scope="module")
 def compose() -> Mapping[str, Any]:
-    """The compose file, its merges done."""
     read: Mapping[str, Any] = YAML(typ="safe").load(DEPLOY / "compose.yaml")
     return read
 
 
 def check(*words: str) -> None:
-    """A linter that has nothing to say."""
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
     assert (done.returncode, done.stdout + done.stderr) == (0, done.stdout if "ok --" in done.stdout else "")
 
 
 def test_the_dockerfile_by_hadolint() -> None:
-    """Nothing to say about it."""
     check(str(BIN / "hadolint"), "deploy/Dockerfile")
 
 

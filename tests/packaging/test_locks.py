@@ -22,11 +22,7 @@ SERVER: Final = ("server", "cli", "trio", "ui", "metrics", "otel")
 ASKED: Final[Mapping[str, Sequence[str]]] = {
     "server": [*PROJECT["project"]["dependencies"], *(one for extra in SERVER for one in EXTRAS[extra])],
     "all": [*PROJECT["project"]["dependencies"], *(one for extra in (*SERVER, "embedded") for one in EXTRAS[extra])],
-    "dev": [
-        *PROJECT["project"]["dependencies"],
-        *(one for extra in EXTRAS if extra != "bench" for one in EXTRAS[extra]),
-    ],
-    "bench": [*PROJECT["project"]["dependencies"], *EXTRAS["bench"]],
+    "dev": [*PROJECT["project"]["dependencies"], *(one for some in EXTRAS.values() for one in some)],
     "build": ["build", *PROJECT["build-system"]["requires"]],
     "tools": PROJECT["dependency-groups"]["tools"],
 }
@@ -34,7 +30,6 @@ HASH: Final = re.compile(r"--hash=sha256:[0-9a-f]{64}")
 
 
 def text_of(lock: str) -> str:
-    """The file."""
     return (ROOT / "locks" / f"{lock}.lock").read_text("utf-8")
 
 

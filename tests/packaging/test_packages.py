@@ -35,20 +35,17 @@ def build(source: Path, out: Path, umask: int = 0o022) -> Path:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Those of this checkout."""
     return build(ROOT, tmp_path_factory.mktemp("dist"))
 
 
 @pytest.fixture(scope="module")
 def wheel(built: Path) -> Path:
-    """The wheel."""
     (path,) = built.glob("*.whl")
     return path
 
 
 @pytest.fixture(scope="module")
 def in_wheel(wheel: Path) -> set[str]:
-    """The names of the files in the wheel."""
     with zipfile.ZipFile(wheel) as archive:
         return set(archive.namelist())
 

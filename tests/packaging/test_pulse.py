@@ -11,7 +11,6 @@ import pulse
 
 
 def test_every_public_name_is_there() -> None:
-    """Each name of __all__ can be had, and is listed in order."""
     assert pulse.__all__ == sorted(pulse.__all__)
     for name in pulse.__all__:
         assert getattr(pulse, name) is not None
@@ -20,7 +19,6 @@ def test_every_public_name_is_there() -> None:
 
 
 def test_other_names_are_not() -> None:
-    """A name that does not exist is an AttributeError like that of any module."""
     with pytest.raises(AttributeError, match="module 'pulse' has no attribute 'nonsense'"):
         pulse.nonsense  # noqa: B018 - asking is the test
 

@@ -153,6 +153,13 @@ def own_database(server: Postgres) -> Iterator[str]:
 
 
 @pytest.fixture
+def empty_dsn(server: Postgres) -> Iterator[str]:
+    """A fresh database without pulse's schema."""
+    with server.database(installed=False) as made:
+        yield made
+
+
+@pytest.fixture
 async def own(own_database: str) -> AsyncIterator[Shared]:
     """A fresh database for this test alone, and two ways to it."""
     async for made in _open(own_database):

@@ -75,7 +75,6 @@ class Leaks:
     # What programs say.
 
     def tap(self) -> None:
-        """See all programs that are started from now on."""
         begin, communicate = self._own["__init__"], self._own["communicate"]
 
         @wraps(begin)
@@ -98,7 +97,6 @@ class Leaks:
         _Popen.__init__, _Popen.communicate = begin_seen, communicate_seen
 
     def untap(self) -> None:
-        """Let it be."""
         _Popen.__init__, _Popen.communicate = self._own["__init__"], self._own["communicate"]
         for written in self._files.values():
             os.close(written.descriptor)
@@ -124,7 +122,6 @@ class Leaks:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None]:
-        """The test itself."""
         with self._judging(item):
             yield
 
@@ -160,7 +157,6 @@ class Leaks:
 
 
 def _title(words: Any) -> str:
-    """A command, short."""
     text = words if isinstance(words, str) else " ".join(str(os.fsdecode(word)) for word in words)
     return repr(" ".join(text.split())[:160])
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.plugins.times import Cost, read, summary
+from tests.plugins.times import read
 from tests.support.checking.every import every
 from tests.support.confidential import confidential
 
@@ -145,18 +145,6 @@ def test_costs_are_written(tmp_path: Path, side_by_side: tuple[str, ...]) -> Non
         assert costs[name].wall_s >= 0.19
     for name in ("test_nothing", "test_fails"):
         assert costs[name].own_cpu_s + costs[name].child_cpu_s < 0.15
-
-
-def test_summary_has_the_slowest_first() -> None:
-    """Tests and folders come with the dearest first, and the folders with their sums."""
-    costs = {"a/test_x.py::one": Cost(1, 2, 3), "b/test_y.py::two": Cost(4, 0, 0), "a/test_x.py::three": Cost(3.5)}
-    lines = [line.split() for line in summary(costs)]
-    assert [line[-1] for line in lines[1:4]] == ["b/test_y.py::two", "a/test_x.py::three", "a/test_x.py::one"]
-    assert [line[:4] for line in lines[5:]] == [
-        ["8.50", "2.00", "3.00", "all"],
-        ["4.50", "2.00", "3.00", "a"],
-        ["4.00", "0.00", "0.00", "b"],
-    ]
 
 
 # Secrets.

@@ -38,13 +38,10 @@ class Cost:
     child_cpu_s: float = 0.0
 
     def __add__(self, other: Cost) -> Cost:
-        """Both together."""
         return Cost(*(mine + more for mine, more in zip(astuple(self), astuple(other), strict=True)))
 
 
 class Meter:
-    """Measures tests in the process that runs them."""
-
     def __init__(self) -> None:
         self._pid = os.getpid()  # a test may put another one there
         self._began_s = self._called_s = 0.0
@@ -52,7 +49,6 @@ class Meter:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None]:
-        """Note the time before the first fixture."""
         self._began_s, self._called_s = time.time(), time.monotonic()
         self._cpu_s, self._child_cpu_s = time.process_time(), _child_cpu_s(self._pid)
         yield
@@ -86,7 +82,6 @@ class Ledger:
             self._file.write("\t".join([*(f"{value:.3f}" for value in found), report.nodeid]) + "\n")
 
     def pytest_unconfigure(self) -> None:
-        """Close the file."""
         self._file.close()
 
 
@@ -122,7 +117,6 @@ def _ticks(pid: int) -> int:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Measure only where a file was named."""
     path = os.environ.get(FILE_VARIABLE)
     if not path:
         return

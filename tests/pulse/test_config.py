@@ -15,19 +15,16 @@ CLUSTER_URL = "postgresql://u@h1:5432,[::1]:5433/db?target_session_attrs=read-wr
 
 @pytest.fixture(autouse=True)
 def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test sees a pulse.toml of the checkout."""
     monkeypatch.chdir(tmp_path)
 
 
 def refusal(env: dict[str, str], **overrides: object) -> list[str]:
-    """The problems that load finds, one line each."""
     with pytest.raises(ConfigError) as caught:
         load(env, overrides=overrides)
     return caught.value.message.split("\n")
 
 
 def written(text: str | bytes, name: str = "pulse.toml") -> Path:
-    """A file that says this, in the current directory."""
     path = Path.cwd() / name
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(text.encode() if isinstance(text, str) else text)
@@ -35,16 +32,6 @@ def written(text: str | bytes, name: str = "pulse.toml") -> Path:
 
 
 class TestSources:
-    """Option over environment over file over default."""
-
-    def test_defaults_are_the_documented_ones(self) -> None:
-        """Without any source every setting has the value that the documentation names."""
-        settings = load({})
-        assert settings == Settings()
-        assert (settings.lease_s, settings.heartbeat_s, settings.sweep_s, settings.poll_s) == (30.0, 10.0, 10.0, 0.5)
-        assert (settings.batch, settings.max_attempts, settings.max_crashes, settings.drain_s) == (500, 5, 3, 30.0)
-        assert (settings.proof_of_death, settings.backoff, settings.retention_s) == (True, "quadratic", None)
-
     def test_option_over_environment_over_file(self) -> None:
         """What was not given, None or empty, leaves the next source; the file that was read is known."""
         path = written("batch = 7\n")
@@ -60,16 +47,12 @@ class TestSources:
         assert load({"PULSE_CI_FULL": "1", "PULSE_SERVER": "unix:/x", "PULSE_LEASE": "9"}) == Settings()
 
     def test_unknown_option_is_a_mistake_of_the_caller(self) -> None:
-        """An override that names no setting raises TypeError: it comes from code, not from a user."""
         with pytest.raises(TypeError, match="no such setting: leas_s"):
             load({}, overrides={"leas_s": 1})
 
 
 class TestFile:
-    """Which file is read, and what is refused in it."""
-
     def test_named(self) -> None:
-        """PULSE_CONFIG names the file instead of ./pulse.toml, and the option wins over that; it must be there."""
         for number, name in enumerate(("pulse.toml", "a.toml", "b.toml")):
             written(f"batch = {number + 1}\n", name)
         assert load({"PULSE_CONFIG": "a.toml"}).batch == 2
@@ -95,7 +78,6 @@ class TestFile:
         ],
     )
     def test_what_is_wrong_in_it(self, text: str | bytes, said: str) -> None:
-        """Broken text, unknown keys, values of a wrong type: one line says what, and where it stands."""
         path = written(text)
         (line,) = refusal({})
         assert re.search(said.format(file=re.escape(str(path))), line), line
@@ -112,13 +94,11 @@ class TestFile:
         assert "s3cret" not in said
 
     def test_toml_types(self) -> None:
-        """Numbers, strings of numbers, and booleans of TOML are taken as they are meant."""
         written("lease_s = 60\nheartbeat_s = '5'\nproof_of_death = false\n")
         settings = load({})
         assert (settings.lease_s, settings.heartbeat_s, settings.proof_of_death) == (60.0, 5.0, False)
 
     def test_a_wrong_value_that_is_overridden_does_not_matter(self) -> None:
-        """Only the value that wins is checked."""
         written("batch = 0\n")
         assert load({"PULSE_BATCH": "1"}).batch == 1
 
@@ -184,25 +164,20 @@ REFUSED = {
 
 
 class TestValues:
-    """Each setting's own rule."""
-
     @pytest.mark.parametrize(("name", "text", "value"), ACCEPTED)
     def test_accepted(self, name: str, text: str, value: object) -> None:
-        """A value on the good side of the boundary is taken, in the setting's own type."""
         found = getattr(load({f"PULSE_{name.upper()}": text}), name)
         assert found == value
         assert type(found) is type(value)
 
     @pytest.mark.parametrize(("name", "text"), [(name, text) for name, texts in REFUSED.items() for text in texts])
     def test_refused(self, name: str, text: str) -> None:
-        """A value on the wrong side is refused with the setting, the value and what is allowed."""
         (line,) = refusal({f"PULSE_{name.upper()}": text})
         assert line.startswith(f"PULSE_{name.upper()} is {text!r}: ")
         assert line.partition(": ")[2].strip()
         assert "allowed" in line
 
     def test_messages(self) -> None:
-        """They read as sentences of one line that name what was given, as it was given; all problems at once."""
         wrong = {"PULSE_LEASE_S": "abc", "PULSE_LOG_FORMAT": "xml", "PULSE_HOST_ID": "x" * 5000, "PULSE_BATCH": "0"}
         told = {line.partition(" ")[0]: line for line in refusal(wrong, embedded_user="a b")}
         assert told.keys() == {*wrong, "--embedded-user"}
@@ -215,28 +190,21 @@ class TestValues:
         "postgresq://ann:s3cret@h/db", "postgresql://ann:s3cret@h:0/db", "host=h password=s3cret x", "ann:s3cret@h/db",
     ])  # fmt: skip
     def test_password_of_a_wrong_dsn_stays_secret(self, dsn: str) -> None:
-        """Even a DSN with a slip in it is shown without its password."""
         (line,) = refusal({"PULSE_DSN": dsn})
         assert "s3cret" not in line
         assert "***" in line
 
 
-class TestPaths:
-    """Paths become absolute, each from where it was written."""
-
-    def test_relative(self) -> None:
-        """In the environment from the current directory, in the file from its folder; an absolute one is kept."""
-        assert load({"PULSE_STATE_DIR": "state"}).state_dir == Path.cwd() / "state"
-        path = written("runtime_dir = 'run'\n", "etc/p.toml")
-        assert load({"PULSE_CONFIG": "etc/p.toml"}).runtime_dir == path.parent / "run"
-        assert load({}, overrides={"runtime_dir": Path("/run/x")}).runtime_dir == Path("/run/x")
+def test_relative_paths() -> None:
+    """In the environment from the current directory, in the file from its folder; an absolute one is kept."""
+    assert load({"PULSE_STATE_DIR": "state"}).state_dir == Path.cwd() / "state"
+    path = written("runtime_dir = 'run'\n", "etc/p.toml")
+    assert load({"PULSE_CONFIG": "etc/p.toml"}).runtime_dir == path.parent / "run"
+    assert load({}, overrides={"runtime_dir": Path("/run/x")}).runtime_dir == Path("/run/x")
 
 
 class TestRelations:
-    """What must hold between settings."""
-
     def test_exactly_three_beats(self) -> None:
-        """A lease has three heartbeats or more, whatever fractions do; the message names both by their sources."""
         load({"PULSE_LEASE_S": "30", "PULSE_HEARTBEAT_S": "10"})
         load({"PULSE_LEASE_S": "0.3", "PULSE_HEARTBEAT_S": "0.1"})
         assert refusal({"PULSE_LEASE_S": "29.9", "PULSE_HEARTBEAT_S": "10"}) == [
@@ -253,17 +221,13 @@ class TestRelations:
         assert load({"PULSE_LEASE_S": "3", "PULSE_HEARTBEAT_S": "0.5"}).heartbeat_s == 0.5
 
     def test_certificate_and_key_together(self) -> None:
-        """Both or neither of certificate and key."""
         load({"PULSE_TLS_CERT": "c", "PULSE_TLS_KEY": "k"})
         for there, missing in (("PULSE_TLS_CERT", "PULSE_TLS_KEY"), ("PULSE_TLS_KEY", "PULSE_TLS_CERT")):
             assert refusal({there: "c"}) == [f"{there} is set and {missing} is not: both or neither is allowed"]
 
 
 class TestHandingOver:
-    """Settings travel to child processes as plain values."""
-
     def test_round_trip(self) -> None:
-        """What dump took apart, restore puts together: plain values that a frame can carry; others are refused."""
         settings = load({"PULSE_DSN": CLUSTER_URL, "PULSE_STATE_DIR": "/s", "PULSE_LEASE_S": "90"})
         assert restore(dump(settings)) == settings
         values = dump(load({"PULSE_STATE_DIR": "/s"})).values()
@@ -272,7 +236,6 @@ class TestHandingOver:
             restore({"lease_s": "soon"})
 
     def test_repr_keeps_secrets(self) -> None:
-        """Their text, as logs have it, shows no password and no default; nobody changes them after the checks."""
         settings = load({"PULSE_DSN": "postgresql://ann:s3cret@h/db", "PULSE_AUTH_USERS": "ann:hash"})
         assert repr(settings) == "Settings(dsn='postgresql://ann:***@h/db', auth_users='***')"
         with pytest.raises(AttributeError, match="immutable type"):

@@ -22,7 +22,6 @@ TYPES_ONLY: Final = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    fr
 
 
 def names(contract: dict[str, Any]) -> Iterable[str]:
-    """The modules that a contract of layers names."""
     ignored = contract.get("exhaustive_ignores", [])
     for container in contract.get("containers", []):
         for layer in [*contract["layers"], *ignored]:

@@ -31,7 +31,6 @@ def root(tmp_path: Path) -> Path:
 
 
 def write(root: Path, path: str, text: str) -> None:
-    """Write a file of the checkout."""
     (root / path).parent.mkdir(parents=True, exist_ok=True)
     (root / path).write_text(text, "utf-8")
 

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from pulse.common.text import cut
-from tests.mutants import force, judges, operators, source, sql_operators, tabled, trial
+from tests.mutants import force, judges, operators, repairs, source, sql_operators, trial
 from tests.mutants.source import Mutant, Span, modules, statements
+from tests.mutants.tables import tabled
 from tests.mutants.trial import EQUIVALENT, OPEN, UNTRIED, Trial
 from tests.mutants.warm import HUNG, KILLED, SURVIVED
 from tests.support.checking.every import every
@@ -88,7 +89,6 @@ def test_what_is_made_of_code() -> None:
 
 @pytest.mark.usefixtures("text")
 def test_what_is_made_of_sql() -> None:
-    """Each kind of change is made."""
     made = [mutant.mutated() for mutant in sql_operators.mutants_of("s")]
     assert {one for one in SELECTED if not any(one in text for text in made)} == set()
 
@@ -107,6 +107,24 @@ def test_the_tabled_fit() -> None:
     started = [file for files in judges.PROCESSES.values() for file in files]
     assert [file for file in started if not (source.ROOT / file).is_file()] == []
     every([one for some in tabled.mutants().values() for one in some], check)
+
+
+def test_repairs_fit() -> None:
+    """What undoes a repair is there exactly once, what is left is Python, and the test that notices is there."""
+
+    def check(mutant: Mutant) -> None:
+        if mutant.is_code:
+            ast.parse(mutant.mutated())
+        file, *classes, test = mutant.killer.split("::")
+        assert f"def {test}(" in (source.ROOT / file).read_text("utf-8"), "its test is gone: name another one"
+        assert len(classes) <= 1
+
+    every(repairs.reversals_of({*modules(), *statements()}), check)
+
+
+def test_the_page_of_repairs_is_up_to_date() -> None:
+    """It is what its command writes."""
+    assert repairs.PAGE.read_text("utf-8") == repairs.page(), "python -m tests.mutants.repairs"
 
 
 def test_what_is_listed_is_there() -> None:
@@ -140,7 +158,6 @@ def test_a_function_gets_other_code(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("status", "is_wrong"), [(SURVIVED, True), (KILLED, False), (HUNG, False)])
 def test_a_survivor_is_wrong(status: int, is_wrong: bool, server: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that is listed nowhere makes the run fail."""
     monkeypatch.setattr(trial, "UNTRIED", ())
     mutant = Mutant("pulse.job", "", Span(0, 1), "x")
     judged = Trial([mutant], server, server.dsn, 1.0)

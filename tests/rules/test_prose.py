@@ -14,7 +14,6 @@ LIST = r"# a comment" + "\n" + r"\bblue\s+moon\b => say how often" + "\n"
 
 
 def tree(path: str, text: str) -> dict[str, str]:
-    """One file, and a list of one riddle."""
     return {prose.RIDDLES: LIST, path: text}
 
 

@@ -37,7 +37,6 @@ NEXT = "{1: '0.1.0', 2: '0.2.0.dev1'}"
     ids=["draft", "before the tag", "first release", "on the way to the second", "second release"],
 )
 def test_versions_that_fit_their_releases(files: dict[str, str], tags: list[str]) -> None:
-    """From the first draft to the second release."""
     assert said(schema.check, files, tags=tags) == []
 
 

@@ -10,10 +10,8 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 import asyncpg
-import msgspec
 import pytest
 
-from pulse.protocol import HandlerInfo
 from pulse.store.store import Store
 from pulse_actors.runtime.actor import Turn
 from pulse_actors.scheduler.actor import Scheduler
@@ -22,13 +20,11 @@ from tests.support.waiting import until_blocked
 
 
 async def made(connection: Sql, call: str) -> uuid.UUID:
-    """What the call returns: an id."""
     found = await connection.fetchval(f"SELECT {call}")
     return uuid.UUID(bytes=found.bytes)
 
 
 async def row_of(connection: Sql, identity: uuid.UUID) -> dict[str, Any]:
-    """All columns of one schedule."""
     row = found_of(await connection.fetchrow("SELECT * FROM pulse.schedules WHERE id = $1", str(identity)))
     return dict(row)
 
@@ -70,7 +66,6 @@ async def test_create(connection: Sql, rule: str, columns: dict[str, Any]) -> No
 
 
 async def test_null_is_the_default(connection: Sql) -> None:
-    """An option that is NULL is as one that is not given."""
     options = ("priority", "jitter_s", "catch_up", "overlap", "timezone")
     given = ", ".join(f"{option} => NULL" for option in options)
     row = await row_of(connection, await made(connection, f"pulse.create_schedule('n', cron => '@daily', {given})"))
@@ -98,7 +93,6 @@ async def test_update(store: Store, connection: Sql) -> None:
 
 
 async def changed(connection: Sql, identity: uuid.UUID, changes: Any) -> dict[str, Any]:
-    """What `pulse.set_schedule` makes of a schedule."""
     call = "SELECT pulse.set_schedule($1, $2)"
     assert await connection.fetchval(call, str(identity), None if changes is None else json.dumps(changes))
     return await row_of(connection, identity)
@@ -148,7 +142,6 @@ async def test_set(connection: Sql, option: str, given: Any, unset: Any) -> None
 
 @pytest.mark.parametrize(("option", "given", "unset"), EACH)
 async def test_update_sets_each(connection: Sql, option: str, given: Any, unset: Any) -> None:
-    """Each option has its parameter."""
     identity = await settled(connection, "cron => '@daily'")
     assert (await row_of(connection, identity))[option] == unset
     assert await connection.fetchval(f"SELECT pulse.update_schedule($1, {option} => $2)", str(identity), given)
@@ -156,7 +149,6 @@ async def test_update_sets_each(connection: Sql, option: str, given: Any, unset:
 
 
 async def test_an_update_of_nothing(connection: Sql) -> None:
-    """It changes nothing, and tells whether there is such a schedule."""
     identity = await settled(connection, "cron => '@daily'")
     before = await row_of(connection, identity)
     assert await connection.fetchval("SELECT pulse.update_schedule($1)", str(identity))
@@ -172,7 +164,6 @@ async def test_an_update_of_nothing(connection: Sql) -> None:
     ],
 )
 async def test_another_rule_begins_anew(connection: Sql, rule: str, changes: dict[str, Any]) -> None:
-    """Its cursor is to be reckoned; with the same rule once more it stays."""
     identity = await settled(connection, rule)
     row = await changed(connection, identity, changes)
     assert (row["next_run_at"], row["following_run_at"], row["reckon"]) == (None, None, True)
@@ -192,7 +183,6 @@ async def test_what_is_to_be_reckoned_stays_so(connection: Sql) -> None:
 
 
 async def test_one_of_two_is_set(connection: Sql) -> None:
-    """The others are left alone."""
     first, second = [await settled(connection, f"every_s => 60, priority => {priority}") for priority in (1, 2)]
     for one, another in ((second, first), (first, second)):
         before = await row_of(connection, another)
@@ -203,7 +193,6 @@ async def test_one_of_two_is_set(connection: Sql) -> None:
 
 
 async def test_two_changes_at_once(connection: Sql, dsn: str) -> None:
-    """Of two that set another option each, both count."""
     identity = await settled(connection, "every_s => 60")
     other, watcher = await asyncpg.connect(dsn), await asyncpg.connect(dsn)
     async with connection.transaction():
@@ -291,7 +280,6 @@ async def test_a_jitter_that_is_too_long_for_cron(store: Store, connection: Sql)
 
 
 async def test_pause_resume_delete(connection: Sql) -> None:
-    """Each does what it says to one schedule, and tells whether there was one."""
     identity, other = [await made(connection, "pulse.create_schedule('n', every_s => 60)") for _ in range(2)]
     for word, paused in (("pause", True), ("resume", False)):
         await connection.execute("UPDATE pulse.schedules SET paused = $2 WHERE id = $1", str(other), not paused)
@@ -304,23 +292,7 @@ async def test_pause_resume_delete(connection: Sql) -> None:
     assert await row_of(connection, other)
 
 
-@pytest.mark.parametrize("first", range(4), ids=["schedule", "handler", "topic", "server"])
-async def test_a_triggered_job_is_resolved(store: Store, connection: Sql, first: int) -> None:
-    """Topic, max_attempts and timeout_s are the schedule's, else the handler's, else the topic's, else the server's."""
-    options = "topic => 'x', max_attempts => 11, timeout_s => 1.5" if first == 0 else "topic => NULL"
-    identity = await made(connection, f"pulse.create_schedule('n', every_s => 60, {options})")
-    declared = HandlerInfo(max_attempts=12, timeout_s=2.5) if first <= 1 else HandlerInfo()
-    await store.note_handlers({"n": msgspec.structs.replace(declared, topic="y")})
-    if first <= 2:
-        await connection.execute("INSERT INTO pulse.topics VALUES ('y', 13, 3, 3.5)")
-    await connection.execute("UPDATE pulse.topics SET max_attempts = 14, timeout_s = 4.5 WHERE topic = ''")
-    await made(connection, f"pulse.trigger_schedule('{identity}')")
-    row = await connection.fetchrow("SELECT topic, max_attempts, timeout_s FROM pulse.jobs")
-    assert tuple(row or ()) == ("y" if first else "x", 11 + first, 1.5 + first)
-
-
 async def test_trigger_is_of_one(connection: Sql) -> None:
-    """A job of the schedule that was named."""
     first, second = [await made(connection, f"pulse.create_schedule('{n}', every_s => 60)") for n in "ab"]
     for identity in (second, first):
         job = await made(connection, f"pulse.trigger_schedule('{identity}')")
@@ -328,7 +300,6 @@ async def test_trigger_is_of_one(connection: Sql) -> None:
 
 
 async def test_a_trigger_is_told(connection: Sql, other: Sql) -> None:
-    """Workers are woken."""
     heard: list[object] = []
     await other.add_listener("pulse_work", lambda *words: heard.append(words))
     identity = await made(connection, "pulse.create_schedule('n', every_s => 60)")
@@ -351,85 +322,77 @@ async def test_trigger(connection: Sql) -> None:
     assert await connection.fetchval(f"SELECT pulse.trigger_schedule('{identity}', $1)", mine) == mine
 
 
-@pytest.mark.parametrize("word", ["create_schedule('n', ", "update_schedule('{}', "])
+BAD: Final = [
+    (
+        "cron => '* * * *'",
+        "cron is '* * * *'; five fields are allowed (minute hour day month weekday), or six with seconds first",
+    ),
+    (
+        "cron => '@daily', timezone => 'Mars/Base'",
+        "timezone is 'Mars/Base'; an IANA name such as Europe/Berlin is allowed",
+    ),
+    ("every_s => 5, timezone => 'UTC'", "timezone is 'UTC'; it is allowed with cron only"),
+    ("every_s => -5", "every_s is -5; 0.1 to 1e9 s is allowed"),
+    ("every_s => 2e9", "every_s is 2000000000; 0.1 to 1e9 s is allowed"),
+    ("every_s => 1e6, jitter_s => 86401", "jitter_s is 86401; 0 to 86400 s is allowed"),
+    ("every_s => 5, jitter_s => -1", "jitter_s is -1; 0 to 86400 s is allowed"),
+    ("every_s => 5, jitter_s => 6", "jitter_s is 6; at most the interval, 5 s, is allowed"),
+    ("every_s => 5, topic => ''", "topic is ''; 1 to 200 characters are allowed"),
+    ("every_s => 5, args => '[]'", "args must be a JSON object, not array"),
+    ("every_s => 5, priority => 70000", "priority is 70000; -100 to 100 is allowed"),
+    ("every_s => 5, max_attempts => 0", "max_attempts is 0; 1 to 10000 is allowed"),
+    ("every_s => 5, timeout_s => 'NaN'", "timeout_s is NaN; seconds above 0, at most 1e9, are allowed"),
+    ("run_at => 'infinity'", "run_at is infinity; a time of the years 1 to 9999 is allowed"),
+    ("every_s => 5, starts_at => '-infinity'", "starts_at is -infinity; a time of the years 1 to 9999 is allowed"),
+    ("every_s => 5, ends_at => 'infinity'", "ends_at is infinity; a time of the years 1 to 9999 is allowed"),
+    ("every_s => 5, jitter_s => 5.5", "jitter_s is 5.5; at most the interval, 5 s, is allowed"),
+    ("every_s => 5, catch_up => 'none'", "catch_up is 'none'; allowed are skip, latest, all"),
+    ("every_s => 5, overlap => 'none'", "overlap is 'none'; allowed are allow, skip, queue, cancel"),
+    (
+        "run_at => now(), ends_at => now()",
+        "starts_at or ends_at is given; they are allowed with cron and every_s only",
+    ),
+    (
+        "every_s => 5, starts_at => '2030-01-02Z', ends_at => '2030-01-01Z'",
+        (
+            "ends_at is 2030-01-01 00:00:00+00, before starts_at, 2030-01-02 00:00:00+00; "
+            "a time from starts_at on is allowed"
+        ),
+    ),
+]
+_RULES: Final = "of cron, every_s and run_at are given"
+
+
 @pytest.mark.parametrize(
-    ("rule", "message"),
+    ("call", "message"),
     [
-        (
-            "cron => '* * * *'",
-            "cron is '* * * *'; five fields are allowed (minute hour day month weekday), or six with seconds first",
+        *(
+            (f"{word}, {rule})", message)
+            for word in ("create_schedule('n'", "update_schedule('{0}'")
+            for rule, message in BAD
         ),
-        (
-            "cron => '@daily', timezone => 'Mars/Base'",
-            "timezone is 'Mars/Base'; an IANA name such as Europe/Berlin is allowed",
-        ),
-        ("every_s => 5, timezone => 'UTC'", "timezone is 'UTC'; it is allowed with cron only"),
-        ("every_s => -5", "every_s is -5; 0.1 to 1e9 s is allowed"),
-        ("every_s => 2e9", "every_s is 2000000000; 0.1 to 1e9 s is allowed"),
-        ("every_s => 1e6, jitter_s => 86401", "jitter_s is 86401; 0 to 86400 s is allowed"),
-        ("every_s => 5, jitter_s => -1", "jitter_s is -1; 0 to 86400 s is allowed"),
-        ("every_s => 5, jitter_s => 6", "jitter_s is 6; at most the interval, 5 s, is allowed"),
-        ("every_s => 5, topic => ''", "topic is ''; 1 to 200 characters are allowed"),
-        ("every_s => 5, args => '[]'", "args must be a JSON object, not array"),
-        ("every_s => 5, priority => 70000", "priority is 70000; -100 to 100 is allowed"),
-        ("every_s => 5, max_attempts => 0", "max_attempts is 0; 1 to 10000 is allowed"),
-        ("every_s => 5, timeout_s => 'NaN'", "timeout_s is NaN; seconds above 0, at most 1e9, are allowed"),
-        ("run_at => 'infinity'", "run_at is infinity; a time of the years 1 to 9999 is allowed"),
-        ("every_s => 5, starts_at => '-infinity'", "starts_at is -infinity; a time of the years 1 to 9999 is allowed"),
-        ("every_s => 5, ends_at => 'infinity'", "ends_at is infinity; a time of the years 1 to 9999 is allowed"),
-        ("every_s => 5, jitter_s => 5.5", "jitter_s is 5.5; at most the interval, 5 s, is allowed"),
-        ("every_s => 5, catch_up => 'none'", "catch_up is 'none'; allowed are skip, latest, all"),
-        ("every_s => 5, overlap => 'none'", "overlap is 'none'; allowed are allow, skip, queue, cancel"),
-        (
-            "run_at => now(), ends_at => now()",
-            "starts_at or ends_at is given; they are allowed with cron and every_s only",
-        ),
-        (
-            "every_s => 5, starts_at => '2030-01-02Z', ends_at => '2030-01-01Z'",
-            (
-                "ends_at is 2030-01-01 00:00:00+00, before starts_at, 2030-01-02 00:00:00+00; "
-                "a time from starts_at on is allowed"
-            ),
-        ),
+        ("create_schedule(NULL, every_s => 5)", "name is NULL; 1 to 200 characters are allowed"),
+        ("create_schedule('', every_s => 5)", "name is ''; 1 to 200 characters are allowed"),
+        ("create_schedule('n', every_s => 5, args => NULL)", "args must be a JSON object, not NULL"),
+        ("create_schedule('n')", f"0 {_RULES}; exactly one is allowed"),
+        ("create_schedule('n', every_s => 5, cron => '@daily')", f"2 {_RULES}; exactly one is allowed"),
+        ("update_schedule('{0}', every_s => 5, cron => '@daily')", f"2 {_RULES}; at most one is allowed"),
+        # A change is held against what stays.
+        ("update_schedule('{1}', every_s => 10)", "jitter_s is 30; at most the interval, 10 s, is allowed"),
+        ("update_schedule('{1}', jitter_s => 70)", "jitter_s is 70; at most the interval, 60 s, is allowed"),
     ],
 )
-async def test_bad_input(connection: Sql, word: str, rule: str, message: str) -> None:
+async def test_what_is_refused(connection: Sql, call: str, message: str) -> None:
     """One line that names the thing, the value and what is allowed; and nothing is stored or changed."""
-    identity = await made(connection, "pulse.create_schedule('n', every_s => 60)")
-    before = await row_of(connection, identity)
+    rules = ("every_s => 60", "every_s => 60, jitter_s => 30")
+    schedules = [await made(connection, f"pulse.create_schedule('n', {rule})") for rule in rules]
+    before = [await row_of(connection, one) for one in schedules]
     await connection.execute("SET timezone = 'UTC'")
     with pytest.raises(asyncpg.InvalidParameterValueError) as refused:
-        await connection.execute(f"SELECT pulse.{word.format(identity)}{rule})")
+        await connection.execute(f"SELECT pulse.{call.format(*schedules)}")
     assert refused.value.args[0] == message
-    assert await row_of(connection, identity) == before
-    assert await connection.fetchval("SELECT count(*) FROM pulse.schedules") == 1
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ("NULL", "name is NULL; 1 to 200 characters are allowed"),
-        ("''", "name is ''; 1 to 200 characters are allowed"),
-        ("'n', args => NULL", "args must be a JSON object, not NULL"),
-    ],
-)
-async def test_what_every_job_needs(connection: Sql, given: str, message: str) -> None:
-    """A schedule without it is refused, in one line as well."""
-    with pytest.raises(asyncpg.InvalidParameterValueError) as refused:
-        await connection.execute(f"SELECT pulse.create_schedule({given}, every_s => 5)")
-    assert refused.value.args[0] == message
-
-
-async def test_what_does_not_fit_any_more(connection: Sql) -> None:
-    """A change is held against what stays: an interval against the jitter, a jitter against the interval."""
-    identity = await made(connection, "pulse.create_schedule('n', every_s => 60, jitter_s => 30)")
-    for change, message in (
-        ("every_s => 10", "jitter_s is 30; at most the interval, 10 s, is allowed"),
-        ("jitter_s => 70", "jitter_s is 70; at most the interval, 60 s, is allowed"),
-    ):
-        with pytest.raises(asyncpg.InvalidParameterValueError) as refused:
-            await connection.execute(f"SELECT pulse.update_schedule('{identity}', {change})")
-        assert refused.value.args[0] == message
+    assert [await row_of(connection, one) for one in schedules] == before
+    assert await connection.fetchval("SELECT count(*) FROM pulse.schedules") == 2
 
 
 async def test_more_jitter_is_looked_at(connection: Sql) -> None:
@@ -442,21 +405,7 @@ async def test_more_jitter_is_looked_at(connection: Sql) -> None:
         assert (row["reckon"], row["next_run_at"] is None) == (reckon, False)
 
 
-@pytest.mark.parametrize("rule", ["", ", every_s => 5, cron => '@daily'"])
-async def test_one_rule(connection: Sql, rule: str) -> None:
-    """Exactly one of the kinds is given, and at most one is changed to."""
-    with pytest.raises(asyncpg.InvalidParameterValueError, match="are given; exactly one is allowed"):
-        await connection.execute(f"SELECT pulse.create_schedule('n'{rule})")
-    identity = await made(connection, "pulse.create_schedule('n', every_s => 60)")
-    if rule:
-        with pytest.raises(
-            asyncpg.InvalidParameterValueError, match="2 of cron, every_s and run_at are given; at most one"
-        ):
-            await connection.execute(f"SELECT pulse.update_schedule('{identity}'{rule})")
-
-
 async def test_what_is_made_is_told(connection: Sql, other: Sql) -> None:
-    """Whoever listens hears of a schedule that was made, changed or resumed."""
     heard: list[object] = []
     await other.add_listener("pulse_schedules", lambda *words: heard.append(words))
     identity = await made(connection, "pulse.create_schedule('n', every_s => 60)")

@@ -56,7 +56,6 @@ async def test_rights_are_enough_and_not_more(shop: Sql) -> None:
 
 
 async def test_queries_run_and_find_what_they_are_about(store: Store, connection: Sql) -> None:
-    """On a database with jobs in every state, each query of the page returns at least one row."""
     jobs = [SubmittedJob(name="resize", id=uuid7().bytes, topic="images") for _ in range(5)]
     await store.submit(jobs)
     done, failed, dead, _running = await store.claim(["images"], ["w"], [0] * 4, 30.0)
@@ -88,7 +87,6 @@ async def test_queries_run_and_find_what_they_are_about(store: Store, connection
     ],
 )
 async def test_errors_have_the_sqlstates_of_the_page(shop: Sql, sqlstate: str, call: str) -> None:
-    """What the page says is refused is refused with that SQLSTATE, and leaves no job."""
     await _submit_blocks(shop)
     before = await shop.fetchval("SELECT count(*) FROM pulse.jobs")
     assert sqlstate in {row["SQLSTATE"] for row in table(section(PAGE, "Submitting a job").rpartition("```")[2])}
@@ -99,7 +97,6 @@ async def test_errors_have_the_sqlstates_of_the_page(shop: Sql, sqlstate: str, c
 
 
 async def test_parameters_are_those_of_the_function(connection: Sql) -> None:
-    """The table of parameters has those of `pulse.submit`, in its order, with its types and defaults."""
     described = [
         f"{row['parameter']} {row['type']}{_default(row['parameter'], row['default'])}"
         for row in table(section(PAGE, "Submitting a job"))
@@ -116,7 +113,6 @@ def _default(name: str, shown: str) -> str:
 
 
 async def test_columns_are_those_of_the_table(connection: Sql) -> None:
-    """The table of columns has every column of pulse.jobs with its type."""
     described = {
         (column.strip(), row["type"])
         for row in table(section(PAGE, "Reading jobs"))

@@ -16,12 +16,10 @@ from pulse.store.store import WORK_CHANNEL, Store
 from tests.support.store.helpers import TOPIC, Row, Sql, at, claim, count, forge, new_id, read
 
 BOTH: Final = pytest.mark.parametrize("many", [False, True], ids=["submit", "submit_many"])
-LEVELS: Final = ("job", "handler", "topic", "server")
 BAD_VALUE: Final = "22023"
 
 
 async def submit(connection: Sql, *, many: bool = False, **fields: Any) -> bytes:
-    """Submit one job by either function; returns its id."""
     if many:
         [made] = await submit_many(connection, [fields])
         return made
@@ -31,7 +29,6 @@ async def submit(connection: Sql, *, many: bool = False, **fields: Any) -> bytes
 
 
 async def submit_many(connection: Sql, jobs: object) -> list[bytes]:
-    """Submit a JSON document; returns the ids."""
     rows = await connection.fetch("SELECT pulse.submit_many($1) AS id", json.dumps(jobs))
     return [row["id"].bytes for row in rows]
 
@@ -68,7 +65,6 @@ async def test_only_a_name(store: Store, connection: Sql, many: bool) -> None:
 
 @BOTH
 async def test_all_that_can_be_said(connection: Sql, many: bool) -> None:
-    """Every argument is kept."""
     identity = new_id()
     fields = {
         "name": "n",
@@ -88,32 +84,6 @@ async def test_all_that_can_be_said(connection: Sql, many: bool) -> None:
 
 
 @BOTH
-@pytest.mark.parametrize("first", range(4), ids=LEVELS)
-async def test_policy_is_resolved(store: Store, connection: Sql, many: bool, first: int) -> None:
-    """max_attempts and timeout_s are the job's, else the handler's, else the topic's, else the server's."""
-    own = {"max_attempts": 11, "timeout_s": 1.5} if first == 0 else {"max_attempts": None, "timeout_s": None}
-    if first <= 1:
-        await store.note_handlers({"n": HandlerInfo(max_attempts=12, timeout_s=2.5)})
-    if first <= 2:
-        await connection.execute("INSERT INTO pulse.topics VALUES ($1, 13, 3, 3.5)", TOPIC)
-    await connection.execute("UPDATE pulse.topics SET max_attempts = 14, timeout_s = 4.5 WHERE topic = ''")
-    found = await read(connection, await submit(connection, many=many, name="n", topic=TOPIC, **own))
-    assert (found["max_attempts"], found["timeout_s"]) == [(11, 1.5), (12, 2.5), (13, 3.5), (14, 4.5)][first]
-
-
-@BOTH
-@pytest.mark.parametrize(("own", "handler", "resolved"), [("x", "y", "x"), (None, "y", "y"), (None, None, "default")])
-async def test_topic_is_resolved(
-    store: Store, connection: Sql, many: bool, own: str | None, handler: str | None, resolved: str
-) -> None:
-    """The topic is the job's, else the handler's, else `default`; its policy is that topic's."""
-    await connection.execute("INSERT INTO pulse.topics VALUES ('x', 1, 3), ('y', 2, 3), ('default', 3, 3)")
-    await store.note_handlers({"n": HandlerInfo(topic=handler)})
-    found = await read(connection, await submit(connection, many=many, name="n", topic=own))
-    assert (found["topic"], found["max_attempts"]) == (resolved, ["", "x", "y", "default"].index(resolved))
-
-
-@BOTH
 async def test_the_same_submit_twice(connection: Sql, many: bool) -> None:
     """The same id with the same name, topic and args is the same job, whatever became of it and what else is said."""
     identity = await forge(connection, "COMPLETED", args='{"a": 1, "b": 2}')
@@ -128,7 +98,6 @@ async def test_the_same_submit_twice(connection: Sql, many: bool) -> None:
 @BOTH
 @pytest.mark.parametrize("different", [{"name": "m"}, {"topic": "u"}, {"topic": None}, {"args": {"a": 1}}], ids=str)
 async def test_another_job_under_the_same_id(connection: Sql, many: bool, different: Row) -> None:
-    """The same id with another name, topic or args is refused, by SQLSTATE 23505 and naming the id."""
     identity = str(uuid.UUID(bytes=await forge(connection)))
     fields = {"name": "n", "topic": TOPIC, "id": identity, **different}
     with pytest.raises(
@@ -139,7 +108,6 @@ async def test_another_job_under_the_same_id(connection: Sql, many: bool, differ
 
 @BOTH
 async def test_a_topic_left_out_is_compared_as_resolved(store: Store, connection: Sql, many: bool) -> None:
-    """A repeated submit may leave the topic to the handler, as the first one did."""
     await store.note_handlers({"n": HandlerInfo(topic=TOPIC)})
     identity = await submit(connection, many=many, name="n")
     assert await submit(connection, many=many, name="n", id=str(uuid.UUID(bytes=identity))) == identity
@@ -147,7 +115,6 @@ async def test_a_topic_left_out_is_compared_as_resolved(store: Store, connection
 
 @BOTH
 async def test_in_the_callers_transaction(store: Store, connection: Sql, many: bool) -> None:
-    """A job exists when the caller commits, and never when it rolls back."""
     transaction = connection.transaction()
     await transaction.start()
     await submit(connection, many=many, name="n", topic=TOPIC, run_at=at(-9).isoformat())
@@ -172,14 +139,12 @@ REFUSED: Final = [
 
 @pytest.mark.parametrize(("fields", "message"), REFUSED, ids=str)
 async def test_what_submit_refuses(connection: Sql, fields: Row, message: str) -> None:
-    """A bad argument is named, with its value and what is allowed."""
     with pytest.raises(asyncpg.PostgresError) as caught:
         await submit(connection, **fields)
     assert (caught.value.sqlstate, str(caught.value).split("\n")[0]) == (BAD_VALUE, message)
 
 
 async def test_no_priority_is_the_default(connection: Sql) -> None:
-    """NULL means the default, as for every other argument but name and args."""
     found = await read(connection, await submit(connection, name="n", priority=None, run_at=None, topic=None))
     assert (found["priority"], found["topic"]) == (0, "default")
 
@@ -203,7 +168,6 @@ async def test_no_priority_is_the_default(connection: Sql) -> None:
     ids=str,
 )
 async def test_what_submit_many_refuses(connection: Sql, jobs: object, message: str) -> None:
-    """A document of another shape is refused, with what is wrong in it."""
     with pytest.raises(asyncpg.PostgresError) as caught:
         await submit_many(connection, jobs)
     assert (caught.value.sqlstate, str(caught.value)) == (BAD_VALUE, message)
@@ -213,7 +177,6 @@ async def test_what_submit_many_refuses(connection: Sql, jobs: object, message: 
 
 @pytest.mark.parametrize("bad", [{}, {"name": ""}, {"name": "n", "args": 1}, {"name": "n", "priority": 101}], ids=str)
 async def test_all_or_none(connection: Sql, bad: Row) -> None:
-    """One bad job refuses them all."""
     with pytest.raises(asyncpg.IntegrityConstraintViolationError, match=r"check constraint|not-null constraint"):
         await submit_many(connection, [{"name": "n"}, bad, {"name": "n"}])
     assert await count(connection) == 0
@@ -230,7 +193,6 @@ async def test_a_document_that_was_half_there(connection: Sql) -> None:
 
 
 async def test_an_empty_document(connection: Sql) -> None:
-    """No jobs, no ids."""
     assert await submit_many(connection, []) == []
 
 
@@ -259,7 +221,6 @@ FORGET: Final = "SELECT setval('pulse.work_notified', 1)"
 
 
 async def heard_of(connection: Sql, *deeds: Callable[[], Awaitable[object]]) -> list[int]:
-    """How many notifications of work each deed sends."""
     heard: asyncio.Queue[str] = asyncio.Queue()
 
     def hear(*message: object) -> None:

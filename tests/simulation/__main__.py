@@ -25,7 +25,6 @@ HASH_SEED: Final = "PYTHONHASHSEED"  # the order of sets of strings depends on i
 
 
 def span(text: str) -> range:
-    """The seeds of ``A-B``; ``N``: the first N."""
     first, _, last = text.rpartition("-")
     try:
         seeds = range(int(first or 1), int(last) + 1)
@@ -37,7 +36,6 @@ def span(text: str) -> range:
 
 
 def chosen(text: str) -> tuple[str, ...]:
-    """Names of what can go wrong."""
     words = tuple(word.strip() for word in text.split(","))
     strangers = set(words) - EVIL.keys()
     if strangers:
@@ -46,7 +44,6 @@ def chosen(text: str) -> tuple[str, ...]:
 
 
 def main() -> int:
-    """Run them."""
     parser = ArgumentParser(prog="python -m tests.simulation", description="Deterministic simulation of recovery.")
     parser.add_argument("--seed", type=int, help="one seed, with its trace")
     parser.add_argument("--seeds", type=span, default="1-1000", help="as in 1-1000 (the default); N: the first N")
@@ -75,14 +72,12 @@ def main() -> int:
 
 
 def _again(variant: str | None, only: Sequence[str]) -> str:
-    """The options that a run has to have to be the same."""
     return "".join(
         (f" --variant '{variant}'" if variant is not None else "", f" --only '{','.join(only)}'" if only else "")
     )
 
 
 def show(report: Report, options: str) -> None:
-    """Tell what came of it."""
     counts = ", ".join(f"{what} {count}" for what, count in sorted(report.counts.items()))
     lines = [*report.trace, f"{report.runs} runs, {report.simulated_s:.0f} simulated seconds: {counts}"]
     if report.took_s:
@@ -107,7 +102,6 @@ def show_hunt(variant: str) -> int:
 
 
 def tell(lines: list[str]) -> None:
-    """Print them."""
     sys.stdout.write("\n".join(lines) + "\n")
 
 

@@ -57,7 +57,6 @@ class Producer:
         self._jobs = jobs
 
     async def main(self, process: Process) -> int:
-        """Its life."""
         left = list(self._jobs)
         while left:
             await trio.sleep_until(process.began_s + left[0].at_s)
@@ -87,13 +86,10 @@ def _body(job: Job) -> dict[str, object]:
 
 
 class Operator:
-    """One request of an operator."""
-
     def __init__(self, kind: str, jobs: list[bytes], **more: object) -> None:
         self._kind = kind
         self._body = {"ids": jobs, **more}
 
     async def main(self, _process: Process) -> int:
-        """Asks, and does not care for the answer."""
         await call(self._kind, self._body)
         return 0

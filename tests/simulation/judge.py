@@ -96,8 +96,6 @@ class Log:
 
 @dataclass(slots=True)
 class Judge:
-    """See the module."""
-
     world: World
     logs: dict[Pair, Log] = field(default_factory=dict)
     findings: list[str] = field(default_factory=list)
@@ -107,13 +105,11 @@ class Judge:
     came_s: dict[str, float] = field(default_factory=dict)  # machine -> when it last accepted an epoch or a place
 
     def fail(self, finding: str) -> None:
-        """Something must not have happened."""
         self.findings.append(finding)
         self.world.trace("FOUND", finding)
         self.over.set()
 
     def broke(self, process: Process, error: BaseException) -> None:
-        """A process ended by an exception of its own."""
         self.fail(f"{process} broke: {''.join(traceback.format_exception(error))}")
 
     def count(self, what: str) -> None:
@@ -123,7 +119,6 @@ class Judge:
     # The database.
 
     def watch(self, name: str, by: Process, act: Callable[[], T]) -> T:
-        """Carry a statement out and look at what it changed."""
         if name not in WRITES:
             return act()
         rows = self.world.database.rows
@@ -191,11 +186,9 @@ class Judge:
     # The database goes back.
 
     def closed(self) -> dict[Pair, tuple[str | None, str]]:
-        """What the database knows of each attempt: as what it ended, and whose it was."""
         return {pair: (log.closed, log.worker) for pair, log in self.logs.items() if log.closed != "undone"}
 
     def went_back(self, known: dict[Pair, tuple[str | None, str]]) -> None:
-        """It knows no more than that again."""
         for pair, log in self.logs.items():
             closed, worker = known.get(pair, ("undone", log.worker))
             log.reopened = closed is None
@@ -205,7 +198,6 @@ class Judge:
             log.noted = pair in self.world.database.rows.history
 
     def raised(self, machine: Machine) -> None:
-        """A dispatcher there says that the database went back."""
         if self.came_s.get(machine.name, 0.0) > self.world.database.gone_back_s:
             self.fail(f"{machine.name} raised the epoch, and the database has not gone back since it came to it")
 
@@ -323,7 +315,6 @@ class Judge:
     # The workers.
 
     def told(self, process: Process, pair: Pair) -> None:
-        """An assignment has reached its worker."""
         log = self.logs.get(pair)
         if log is None or self.world.worker_named(log.worker) is not process:
             self.fail(f"{process} was assigned {pair}, which it does not hold")
@@ -331,7 +322,6 @@ class Judge:
         log.told = process
 
     def began(self, process: Process, pair: Pair) -> None:
-        """Its handler is called."""
         log = self.logs[pair]
         self.world.trace("begins", process, job=pair[0], attempt=pair[1])
         if log.began is not None:
@@ -368,7 +358,6 @@ class Judge:
         return older.older_s is not None and not self.world.has_met(its, self.world.dispatcher_of(its.machine))
 
     def finished(self, process: Process, pair: Pair) -> None:
-        """Its handler has ended."""
         self.world.trace("ends", process, job=pair[0], attempt=pair[1])
         self.logs[pair].finished = True
 
@@ -380,7 +369,6 @@ class Judge:
             self.logs[pair].apart = True
 
     def sends(self, results: Sequence[Result]) -> None:
-        """A report is on its way."""
         for one in results:
             self.logs[one.pair].outcome = one.outcome
 
@@ -401,13 +389,11 @@ class Judge:
                 self.fail(f"{self._show(log)}: {one.outcome} was acknowledged, and stored as {log.closed}")
 
     def died(self, process: Process) -> None:
-        """A process has ended."""
         self.count("deaths")
 
     # The end.
 
     def at_the_end(self, acknowledged: Iterable[bytes]) -> None:
-        """Nothing was lost, and nothing is left over."""
         rows = self.world.database.rows
         for one in acknowledged:
             if one not in rows.jobs and one not in self.world.deleted:

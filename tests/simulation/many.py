@@ -70,7 +70,6 @@ def run_chunk(seeds: Sequence[int], only: Sequence[str]) -> Report:
 
 
 def run_many(seeds: range, processes: int, only: Sequence[str] = ()) -> Report:
-    """Run *seeds* in so many processes, up to the first that goes wrong in any of them."""
     began_s = time.monotonic()
     report = Report()
     chunks = [seeds[at : at + CHUNK] for at in range(0, len(seeds), CHUNK)]

@@ -74,7 +74,6 @@ class Scenario:
 
 
 def draw(chance: random.Random) -> Scenario:
-    """The scenario that *chance* brings."""
     machines = chance.choice((1, 2))
     slots = tuple(_slot(chance, number, machines) for number in range(machines + chance.randrange(1, 3)))
     jobs = tuple(_job(chance, number) for number in range(chance.randrange(4, 13)))

@@ -32,8 +32,6 @@ MAINS: Final[dict[str, Callable[[], ActorMain]]] = {
 
 
 class SimulatedBus:
-    """An actor's end of the bus."""
-
     def __init__(self, site: Site, name: str) -> None:
         self._site = site
         self._name = name
@@ -42,7 +40,6 @@ class SimulatedBus:
         """To the supervisor, which wants to know nothing here."""
 
     async def hint(self, hint: Hint) -> None:
-        """To another actor, perhaps."""
         world = self._site.world
         if world.chance.random() > LOST_HINTS:
             passed_on = Hint(self._name, hint.event, hint.data)
@@ -75,7 +72,6 @@ class Site:
         return Settings(**{**values, "host_id": self.machine.name})
 
     def start(self) -> None:
-        """Everything."""
         for name in MAINS:
             self._start_actor(name, boot=True)
         for slot in self._slots:
@@ -104,7 +100,6 @@ class Site:
         )
 
     def tell(self, name: str, hint: Hint) -> None:
-        """A hint has come over the bus."""
         runtime, process = self._runtimes.get(name), self.actors.get(name)
         if runtime is not None and process is not None and not process.dead:
             runtime.poke(hint)
@@ -158,7 +153,6 @@ class Site:
         return process, parent
 
     def reboot(self, down_s: float) -> None:
-        """Power is lost, and is back after a while."""
         self.machine.reboot()
         boots = self.machine.boots
         self.world.timers.after(down_s, lambda: self.start() if self.machine.boots == boots else None)

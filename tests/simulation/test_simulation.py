@@ -40,7 +40,6 @@ def simulation(*words: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_many_seeds_find_nothing() -> None:
-    """In all these worlds, whatever goes wrong in them, every invariant holds."""
     done = simulation("--seeds", f"1-{SEEDS}")
     assert done.returncode == 0, done.stdout[-20_000:] + done.stderr[-5_000:]
     assert done.stdout.startswith(f"{SEEDS} runs")
@@ -82,7 +81,6 @@ class Bystander:
     """A machine of which nothing is wanted but that it is there."""
 
     def bury(self, process: Process, _status: int) -> None:
-        """The end of a process, without a word."""
         process.dead = True
         process.scope.cancel()
         process.thaw()

@@ -25,7 +25,8 @@ from pulse_actors.dispatcher.requests import jobs
 from pulse_actors.dispatcher.workers import deadlines
 from pulse_actors.dispatcher.writes import report, report_rows, unwritten
 from pulse_actors.watchdog import actor, sweep_guard
-from tests.simulation.rows import database, epochs, rows
+from tests.simulation.rows import database
+from tests.support.store import epoch_rows, rows
 from tests.support.store.model import ModelJob
 
 Change = tuple[object, str, object]
@@ -118,7 +119,7 @@ async def _knows_all(_self: Any) -> bool:
 
 
 def _floor_stays(self: Any, epoch: int, _highest: int, _instance: object, _back_to: object, now: Any) -> Any:
-    self.epochs.append(epochs.Epoch(epoch, now, self.floor))
+    self.epochs.append(epoch_rows.Epoch(epoch, now, self.floor))
     return NewEpoch(epoch, self.floor)
 
 
@@ -163,7 +164,7 @@ VARIANTS: Final[dict[str, Variant]] = {
         within=600,
     ),
     "what cannot be written is not told": Variant(
-        ((unwritten.UnwrittenLeases, "run", _nothing),), "lives and beats", ("rows locked",), first=44, within=400
+        ((unwritten.UnwrittenLeases, "run", _nothing),), "lives and beats", ("rows locked",), first=236, within=400
     ),
     "marks are made while nobody can write": Variant(
         ((database, "WRITES", database.WRITES - {"mark_sweep"}), (unwritten.UnwrittenLeases, "run", _nothing)),
@@ -199,7 +200,7 @@ VARIANTS: Final[dict[str, Variant]] = {
         ((jobs, "_held_here", _nobody_holds),),
         "was deleted while its handler runs",
         ("operator", "stop a worker"),
-        first=28,
+        first=67,
         within=600,
     ),
     "hung handlers are left alone": Variant(
@@ -207,10 +208,10 @@ VARIANTS: Final[dict[str, Variant]] = {
         "it does not come to an end",
     ),
     "the floor of an epoch is that of the one before": Variant(
-        ((epochs.Ledger, "begin", _floor_stays),), "is handed out twice", GOES_BACK, first=4
+        ((epoch_rows.Ledger, "begin", _floor_stays),), "is handed out twice", GOES_BACK, first=4
     ),
     "claims are made whatever the database knows": Variant(
-        ((epochs.Ledger, "knows", lambda _self, _known, _server: True),), "is handed out twice", GOES_BACK, first=3
+        ((epoch_rows.Ledger, "knows", lambda _self, _known, _server: True),), "is handed out twice", GOES_BACK, first=3
     ),
     "what was handed out since the last tick is forgotten": Variant(
         ((witness.Witness, "_knows_less", _knows_all),), "is handed out twice", GOES_BACK, first=28

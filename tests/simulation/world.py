@@ -80,7 +80,6 @@ class World:
         self.log = _Log(self)
 
     async def main(self) -> None:
-        """All of it."""
         self.timers = clockwork.Timers()
         self.judge = Judge(self)
         self.database = Database(self)
@@ -141,7 +140,6 @@ class World:
         return self.nemesis.over and not self._left()
 
     def _left(self) -> list[str]:
-        """What is not done yet."""
         left = [job.label for job in self.scenario.jobs if job.id not in self.acknowledged]
         # What was ended while its handler hung: the dispatcher that knew its limit may be gone. It keeps its job here.
         living = [one for one in self.workers.values() if not one.process.dead]
@@ -167,16 +165,13 @@ class World:
     # What all of it asks.
 
     def everybody(self) -> list[Process]:
-        """All living processes."""
         return [process for site in self.sites for process in site.everybody]
 
     def next_link(self) -> int:
-        """A number for a connection."""
         self._links += 1
         return self._links
 
     def act_of(self, pair: tuple[bytes, int]) -> Act:
-        """What the handler of that job does this time."""
         acts, times = self.jobs[pair[0]].acts, self._begun.get(pair[0], 0)
         self._begun[pair[0]] = times + 1
         return acts[min(times, len(acts) - 1)]
@@ -218,18 +213,15 @@ class World:
         return lives and reaches and dispatcher.impaired_s <= since_s
 
     def label(self, job: bytes) -> str:
-        """A job, for people."""
         return self.jobs[job].label
 
     # The trace.
 
     def trace(self, what: str, who: object = "", /, **facts: object) -> None:
-        """Something happened."""
         if not self.closed:
             self.events.append((trio.current_time(), what, who, facts))
 
     def logged(self, process: Process, method: str, event: MutableMapping[str, Any]) -> None:
-        """Real code has logged something."""
         what = event.pop("event")
         self.trace(f"log {what}", process, **event)
         if what == "worker_killed":
@@ -240,7 +232,6 @@ class World:
             self.judge.fail(f"{process} logged {what}: {event}\n{traceback.format_exc()}")
 
     def told(self) -> list[str]:
-        """The trace, for people."""
         return [self._line(*event) for event in self.events]
 
     def _line(self, at_s: float, what: str, who: object, facts: dict[str, object]) -> str:
@@ -252,8 +243,6 @@ class World:
 
 
 class _Log:
-    """What workers log with."""
-
     def __init__(self, world: World) -> None:
         self._world = world
 

@@ -15,7 +15,9 @@ from pathlib import Path
 import pytest
 
 from pulse_supervisor.sockets import open_sockets
-from tests.support.systems.supervisor_kit import Caller, Rig, four, short_dir, supervisor
+from tests.support.systems.peers import Peer
+from tests.support.systems.supervisor_kit import Rig, four, supervisor
+from tests.support.systems.system import short_directory
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.process, pytest.mark.system]
@@ -46,11 +48,9 @@ class Manager:
         return [message for message in self.told if text in message]
 
     def wait(self, text: str) -> str:
-        """The first message with *text* in it."""
         return until(lambda: self.heard(text), f"the manager is told {text}")[0]
 
     def close(self) -> None:
-        """Be gone."""
         self._socket.close()
         for sock in self.kept.values():
             sock.close()
@@ -59,7 +59,6 @@ class Manager:
 def command(
     *words: str, env: dict[str, str] | None = None, cwd: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """The command pulse-supervisor, to its end."""
     inherited = {key: value for key, value in os.environ.items() if not key.startswith("PULSE_")}
     return subprocess.run(
         [sys.executable, "-m", "pulse_supervisor.main", *words],
@@ -73,8 +72,6 @@ def command(
 
 
 class TestRuntimeDirectory:
-    """One supervisor per place."""
-
     def test_a_second_one_is_refused_by_one_line(self) -> None:
         """The line names the directory and the pid of the holder; the holder and its sockets are untouched."""
         with supervisor(four()) as first:
@@ -89,8 +86,7 @@ class TestRuntimeDirectory:
             assert first.ask("ping") == {}
 
     def test_what_is_not_a_socket_is_not_removed(self) -> None:
-        """A file with the name of a socket is somebody's file."""
-        with short_dir() as place:
+        with short_directory() as place:
             (place / "pulse.sock").write_text("mine")
             with supervisor(four(), directory=place) as rig:
                 assert rig.wait_exit() == 1
@@ -101,7 +97,7 @@ class TestRuntimeDirectory:
 
     def test_a_socket_in_use_is_not_taken_away(self) -> None:
         """A program that listens on pulse.sock keeps it; the supervisor says so in one line and exits 1."""
-        with short_dir() as directory, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stranger:
+        with short_directory() as directory, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stranger:
             stranger.bind(f"{directory}/pulse.sock")
             stranger.listen()
             ended = command("--runtime-dir", str(directory), "--dsn", "host=x")
@@ -111,15 +107,12 @@ class TestRuntimeDirectory:
             assert Path(f"{directory}/pulse.sock").is_socket()
 
     def test_a_long_path_is_refused_with_its_length(self) -> None:
-        """A socket path over 107 bytes is told before anything starts."""
-        with short_dir() as place, supervisor(four(), directory=place / ("x" * 120)) as rig:
+        with short_directory() as place, supervisor(four(), directory=place / ("x" * 120)) as rig:
             assert rig.wait_exit() == 1
             assert re.search(r"pulse-supervisor: socket path .* has \d+ bytes", rig.lines()[0])
 
 
 class TestServiceManager:
-    """sd_notify, to a real datagram socket."""
-
     @pytest.fixture(params=["path", "abstract"])
     def manager_env(self, request: pytest.FixtureRequest) -> object:
         """The kind of address."""
@@ -134,7 +127,7 @@ class TestServiceManager:
 
     def test_it_tells_ready_watchdog_and_stopping(self, manager_env: object) -> None:
         """READY with the main pid, WATCHDOG while all answer, STOPPING at the end; no child can speak to it."""
-        with short_dir() as place:
+        with short_directory() as place:
             manager, address = self.listen(manager_env, place)
             with (
                 contextlib.closing(manager),
@@ -153,7 +146,7 @@ class TestServiceManager:
 
     def test_the_watchdog_is_not_fed_while_an_actor_is_away(self) -> None:
         """From the kill of a frozen actor until its successor answers, WATCHDOG=1 does not come."""
-        with short_dir() as place:
+        with short_directory() as place:
             manager, address = self.listen("path", place)
             env = {"NOTIFY_SOCKET": address, "WATCHDOG_USEC": "100000"}
             with contextlib.closing(manager), supervisor(four(), env=env) as rig:
@@ -169,7 +162,7 @@ class TestServiceManager:
 
     def test_a_restart_refuses_no_client(self) -> None:
         """Whoever connects while no supervisor runs is let in by the next one, which takes the sockets over."""
-        with short_dir() as place, contextlib.ExitStack() as clients:
+        with short_directory() as place, contextlib.ExitStack() as clients:
             manager, address = self.listen("path", place)
             clients.enter_context(contextlib.closing(manager))
             env = {"NOTIFY_SOCKET": address}
@@ -180,11 +173,11 @@ class TestServiceManager:
                 assert first.wait_exit() == 0
             client = clients.enter_context(socket.socket(socket.AF_UNIX))
             client.connect(str(place / "run" / "pulse.sock"))
-            operator = clients.enter_context(contextlib.closing(Caller(place / "run" / "supervisor.sock")))
+            operator = clients.enter_context(Peer(place / "run" / "supervisor.sock"))
             manager.told.clear()
             with supervisor(four(), directory=place / "run", env=env, handed=manager.kept) as second:
                 second.wait_act("dispatcher lets a client in")
-                assert operator.hello()["server"]
+                assert operator.hello().welcome["server"]
                 for pid in (second.pid, *second.pids().values()):
                     environ = Path(f"/proc/{pid}/environ").read_bytes() if pid != second.pid else b""
                     assert b"LISTEN_FDS" not in environ
@@ -193,7 +186,7 @@ class TestServiceManager:
     @pytest.mark.parametrize("stale", ["elsewhere", "no name", "no socket"])
     def test_what_was_handed_over_and_is_of_no_use(self, stale: str) -> None:
         """A socket of another place, or whose name is gone, is closed, and a new one is made: clients find that."""
-        with short_dir() as place, contextlib.ExitStack() as open_things:
+        with short_directory() as place, contextlib.ExitStack() as open_things:
             path = place / ("other" if stale == "elsewhere" else "run") / "pulse.sock"
             path.parent.mkdir(0o700)
             given = open_things.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
@@ -210,16 +203,12 @@ class TestServiceManager:
 
 
 class TestCommand:
-    """The command line."""
-
     def test_help_shows_examples(self) -> None:
-        """--help exits 0 and shows how to begin."""
         done = command("--help")
         assert done.returncode == 0
         assert "pulse-supervisor --app shop.jobs:app --processes 4" in done.stdout
 
     def test_version_is_told(self) -> None:
-        """--version exits 0 with one line."""
         done = command("--version")
         assert done.returncode == 0
         assert re.fullmatch(r"pulse-supervisor \d+\.\d+\.\d+\S*\n", done.stdout)
@@ -236,22 +225,19 @@ class TestCommand:
         ],
     )
     def test_bad_usage_is_one_line_and_exit_2(self, words: list[str]) -> None:
-        """What cannot be meant is said before anything starts."""
-        with short_dir() as place:
+        with short_directory() as place:
             done = command(*words, cwd=place)
         assert (done.returncode, done.stdout) == (2, "")
         assert re.fullmatch(r"pulse-supervisor: .*\n", done.stderr)
 
     def test_a_bad_setting_is_one_line_and_exit_1(self) -> None:
-        """The line names the setting, the value and what is allowed."""
-        with short_dir() as place:
+        with short_directory() as place:
             done = command(env={"PULSE_LEASE_S": "soon"}, cwd=place)
         assert (done.returncode, done.stdout) == (1, "")
         assert re.fullmatch(r"pulse-supervisor: PULSE_LEASE_S is 'soon': .*\n", done.stderr)
 
     def test_a_directory_that_cannot_be_made_is_one_line_and_exit_1(self) -> None:
-        """The line names the directory and the reason."""
-        with short_dir() as place:
+        with short_directory() as place:
             (place / "file").write_text("")
             done = command("--runtime-dir", str(place / "file" / "run"), cwd=place)
         assert done.returncode == 1
@@ -269,7 +255,6 @@ def test_a_log_that_nobody_reads_any_more_stops_nothing() -> None:
 
 
 def test_a_failure_that_nobody_reads_keeps_its_exit_code() -> None:
-    """A refusal ends with exit code 1 also when its line has nowhere to go."""
     with supervisor(four(pause=["--crash", "refuse"]), pipes_log=True) as rig:
         assert rig.process.stderr is not None
         rig.process.stderr.close()

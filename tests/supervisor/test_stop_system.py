@@ -28,7 +28,6 @@ def wait_orphan(rig: Rig, number: int = 1) -> int:
 
 
 def orphans(rig: Rig) -> list[int]:
-    """All of them."""
     return [int(act.split()[-1]) for act in rig.acts() if " orphan " in act]
 
 
@@ -159,7 +158,6 @@ def test_a_stop_during_the_start_is_obeyed() -> None:
 
 
 def test_sighup_is_no_reason_to_do_anything() -> None:
-    """A terminal that goes away leaves the queue running."""
     with supervisor(four()) as rig:
         rig.wait_ready()
         before = rig.pids()

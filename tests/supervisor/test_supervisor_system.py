@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.systems.supervisor_kit import NAMES, four, open_files, script, supervisor
+from tests.support.systems.supervisor_kit import NAMES, four, open_files, supervisor
 from tests.support.waiting import is_alive, until
 
 pytestmark = [pytest.mark.process, pytest.mark.system]
@@ -71,7 +71,6 @@ def test_a_crash_loop_ends_with_70_and_one_line() -> None:
 
 
 def test_a_frozen_actor_is_killed_and_replaced() -> None:
-    """SIGSTOP: no pong for three seconds, SIGKILL, and a new process that works."""
     with supervisor(four()) as rig:
         rig.wait_ready()
         frozen = rig.pids()["watchdog"]
@@ -86,7 +85,6 @@ def test_a_frozen_actor_is_killed_and_replaced() -> None:
 
 
 def test_an_actor_with_a_stuck_turn_is_killed() -> None:
-    """Pongs that tell of a turn that takes too long are no sign of health."""
     with supervisor(four(scheduler=["--turn-age-s", "31"])) as rig:
         faulty = rig.wait_log("child_faulty", name="scheduler")
         assert faulty["reason"] == "stuck: its turn takes 31 s already"
@@ -120,13 +118,6 @@ def test_a_refusal_is_one_line_and_exit_1() -> None:
         assert rig.wait_exit() == 1
         assert rig.lines() == ["pulse-supervisor: the database is too new for this pulse"]
         assert rig.acts().count("pause starts") == 1
-
-
-def test_no_hello_in_time_at_boot_is_one_line_and_exit_1() -> None:
-    """A child that hangs before hello ends the start, with its name."""
-    with supervisor([script("watchdog", "--mute", hello_s=1.0)]) as rig:
-        assert rig.wait_exit() == 1
-        assert rig.lines() == ["pulse-supervisor: watchdog does not start: no hello 1 s after its start"]
 
 
 def test_the_database_is_no_secret_of_the_command_line_or_the_environment() -> None:

@@ -38,13 +38,7 @@ T = TypeVar("T")
 
 
 class Site:
-    """
-    A database, and containers around it.
-
-    Args:
-        whole: The place; its own server is not started.
-        stack: Ends what is started.
-    """
+    """A database, and containers around it."""
 
     def __init__(self, whole: Whole, stack: ExitStack) -> None:
         self.whole = whole
@@ -58,7 +52,6 @@ class Site:
         return made
 
     def server(self, *options: str) -> Container:
-        """A container with a server; it is ready."""
         where = ["--dsn", self.whole.dsn] if self.whole.dsn else []
         return self._ready(lambda: self.run(*SERVER, *where, *options))
 
@@ -88,7 +81,6 @@ class Site:
         return self.whole.connected()
 
     def hold(self) -> UUID:
-        """A job that runs until its gate is opened."""
         held = self.jobs.submit("hold", {"gate": str(self.whole.gate("held"))})
         self.whole.wait_entry(held)
         return held
@@ -108,7 +100,6 @@ class Site:
 
 @pytest.fixture
 def site(newest_server: Postgres) -> Iterator[Site]:
-    """Nothing runs yet."""
     with newest_server.database() as dsn, place(dsn, **SHORT_LEASE) as whole, ExitStack() as stack:
         yield Site(whole, stack)
 

@@ -37,13 +37,10 @@ def whole(server: Postgres) -> Iterator[Whole]:
 
 @pytest.fixture
 def jobs(whole: Whole) -> Jobs:
-    """A client."""
     return whole.jobs()
 
 
 class TestResults:
-    """Handlers that end well."""
-
     @both_backends
     @pytest.mark.parametrize("name", ["mark", "mark-plain"])
     def test_args_and_results(self, jobs: Jobs, name: str, topic: str) -> None:
@@ -59,7 +56,6 @@ class TestResults:
         assert (ended.topic, ended.result) == ("trio", "no asyncio")
 
     def test_a_result_of_two_megabytes(self, jobs: Jobs) -> None:
-        """It is stored and comes back whole."""
         ended = jobs.wait(jobs.submit("return-text", {"size": 2_000_000}))
         assert ended.result == "x" * 2_000_000
 
@@ -77,8 +73,6 @@ class TestResults:
 
 
 class TestOtherEndings:
-    """Handlers that want something else, or fail."""
-
     def test_back_off_and_dead_letter(self, whole: Whole, jobs: Jobs) -> None:
         """It is tried again after 1 s; with the budget spent the last error is kept, and an operator can revive it."""
         job = jobs.submit("fail", {"text": "always"}, max_attempts=2)
@@ -92,26 +86,8 @@ class TestOtherEndings:
         whole.wait_entry(job, attempt=3)
         assert jobs.wait(job, "RETRYING").uncharged == 2
 
-    @pytest.mark.parametrize(
-        ("name", "args", "error"),
-        [
-            ("return-text", {"size": 1, "code_point": 0}, "result is not storable: it contains a NUL character"),
-            ("return-text", {"size": 1, "code_point": 0xD800}, "result is not storable: it contains a lone surrogate"),
-            ("return-text", {"size": 9_000_000}, "too large: result of about 90"),
-            ("fail", {"text": "a\x01b"}, "ValueError: a\x01b"),
-        ],
-    )
-    def test_one_clear_reason(self, jobs: Jobs, name: str, args: dict[str, object], error: str) -> None:
-        """Whatever a handler does wrong is the end of that attempt alone, and last_error begins with what it was."""
-        dead = jobs.wait(jobs.submit(name, args, max_attempts=1), "DEAD_LETTERED")
-        assert dead.last_error is not None
-        assert dead.last_error.partition("\n")[0].startswith(error)
-        assert [(entry.attempt, entry.outcome) for entry in dead.history] == [(1, "error")]
-
 
 class TestRouting:
-    """Which job runs where and when."""
-
     def test_pause_and_resume(self, whole: Whole, jobs: Jobs) -> None:
         """A paused topic starts nothing, what runs in it goes on, other topics too; resumed, it starts at once."""
         gate = whole.gate("paused")
@@ -148,7 +124,6 @@ class TestRouting:
 
 
 def held_by_workers(whole: Whole) -> set[UUID]:
-    """What the connected workers hold."""
     return {
         UUID(bytes=bytes(job)) if isinstance(job, bytes) else UUID(str(job))
         for row in whole.connected()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from pulse.client.requests import NewJob
 from tests.support.servers.postgres import Postgres
 from tests.support.systems.system_kit import Whole, place
 from tests.support.waiting import until
@@ -20,7 +21,8 @@ def test_a_rolling_restart(newest_server: Postgres) -> None:
         whole.start()
         pools = [whole.pool("--concurrency", "5") for _ in range(2)]
         workers = {pid for pool in pools for pid in pool.workers()}
-        jobs = [whole.jobs().submit("nap", {"seconds": 0.1}) for _ in range(JOBS)]
+        # At once, so that jobs are left for each restart on a busy machine, too.
+        jobs = whole.jobs().client.submit_many([NewJob(name="nap", args={"seconds": 0.1})] * JOBS)
         for _ in range(RESTARTS):
             done = _completed(whole)
             until(lambda done=done: _completed(whole) > done + 10, "the load goes on")  # type: ignore[misc]

@@ -46,15 +46,12 @@ class Database:
         self._sql: Connection[Record] = self._runner.run(asyncpg.connect(dsn))
 
     def dsn_of(self, name: str) -> str:
-        """The DSN of the login *name*."""
         return re.sub(r"user=[^&]*", f"user={PREFIX}{name}", self.dsn)
 
     def ask(self, sql: str, *given: object) -> Any:
-        """The value that the superuser is told."""
         return self._runner.run(self._sql.fetchval(sql, *given))
 
     def do(self, sql: str) -> None:
-        """What the superuser does."""
         self._runner.run(self._sql.execute(sql))
 
     def ask_as(self, name: str, sql: str) -> Any:
@@ -69,7 +66,6 @@ class Database:
             await session.close(timeout=5)
 
     def close(self) -> None:
-        """Leave nothing behind."""
         self._runner.run(forget(self._sql, PREFIX))
         self._runner.run(self._sql.close(timeout=5))
         self._runner.close()

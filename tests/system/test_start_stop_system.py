@@ -57,12 +57,10 @@ class TestWithItsOwnPostgres:
     """Everything on one machine; the tests go on with what the one before has left."""
 
     def test_a_new_directory(self, embedded: Whole) -> None:
-        """From nothing to ready it takes 8 s on a quiet machine."""
         assert start(embedded, "new directory") <= READY_NEW_S * busy()
         assert embedded.stop() == 0
 
     def test_an_existing_directory(self, embedded: Whole) -> None:
-        """From there on it takes 2 s."""
         assert start(embedded, "existing directory") <= READY_AGAIN_S * busy()
 
     @pytest.mark.usefixtures("unreachable")
@@ -116,14 +114,12 @@ def idle_share(pids: list[int]) -> float:
 
 @pytest.fixture(scope="module")
 def stopping(server: Postgres) -> Iterator[Whole]:
-    """A system that runs a pool of its own; the tests stop it."""
     with server.database() as dsn, place(dsn, ("--app", APP), PULSE_DRAIN_S=str(DRAIN_S), PULSE_LEASE_S="15") as whole:
         yield whole
 
 
 @pytest.fixture
 def whole(stopping: Whole) -> Whole:
-    """That system, running."""
     if stopping.process is None:
         stopping.start()
     until(lambda: any("default" in row["topics"] for row in stopping.connected()), "its pool connects")
@@ -131,7 +127,6 @@ def whole(stopping: Whole) -> Whole:
 
 
 def own_processes(whole: Whole) -> set[int]:
-    """Everything below the supervisor."""
     assert whole.process is not None
     return {child.pid for child in psutil.Process(whole.process.pid).children(recursive=True)}
 
@@ -191,8 +186,6 @@ class TestStop:
 
 @pytest.mark.rest
 class TestNoDatabase:
-    """A supervisor whose database does not answer."""
-
     def test_it_gives_up_in_one_line(self, unreachable: subprocess.Popen[str]) -> None:
         """It waits a while for a database that may be starting, then names the one that does not answer, and exits."""
         _, said = unreachable.communicate(timeout=60)

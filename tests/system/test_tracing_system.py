@@ -25,8 +25,6 @@ PARENT: Final = f"00-{TRACE}-{SPAN}-01"
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A span that arrived."""
-
     name: str
     trace: str
     id: str
@@ -55,7 +53,6 @@ class Collector:
         self.url = f"http://127.0.0.1:{self.server.server_port}"
 
     def of(self, job: UUID) -> list[Seen]:
-        """The spans of its attempts, in their order."""
         found = [one for one in self.spans if one.attributes.get("messaging.message.id") == str(job)]
         return sorted(found, key=lambda one: int(str(one.attributes["pulse.attempt"])))
 
@@ -82,13 +79,11 @@ class Traced:
     collector: Collector
 
     def spans(self, job: UUID, count: int = 1) -> list[Seen]:
-        """Of so many attempts."""
         return until(
             lambda: found if len(found := self.collector.of(job)) >= count else [], f"{count} spans of {job}", END_S
         )
 
     def named(self, name: str) -> Seen:
-        """The one span of that name."""
         (found,) = until(lambda: [one for one in self.collector.spans if one.name == name], name, END_S)
         return found
 

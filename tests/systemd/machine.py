@@ -51,13 +51,7 @@ def why_not() -> str | None:
 
 
 class Machine:
-    """
-    It runs.
-
-    Args:
-        init: Its process 1, as this machine sees it.
-        log: What it said while it booted.
-    """
+    """A machine that runs; *init* is its process 1, as this machine sees it."""
 
     def __init__(self, init: int, log: Path) -> None:
         self._init = init
@@ -65,7 +59,6 @@ class Machine:
 
     @property
     def root(self) -> Path:
-        """Its files."""
         return Path(f"/proc/{self._init}/root")
 
     def run(self, *words: str, check: bool = True, timeout_s: float = ANSWER_S) -> str:
@@ -84,7 +77,6 @@ class Machine:
         return done.stdout
 
     def systemctl(self, *words: str, check: bool = True) -> str:
-        """``systemctl``."""
         return self.run("systemctl", "--no-pager", *words, check=check)
 
     def pulse(self, *words: str, check: bool = True) -> str:
@@ -92,7 +84,6 @@ class Machine:
         return self.run(*PULSE, *words, check=check)
 
     def shows(self, unit: str, name: str) -> str:
-        """One property of a unit."""
         return self.systemctl("show", unit, "--property", name, "--value").strip()
 
     def main_pid(self, unit: str) -> int:
@@ -100,11 +91,9 @@ class Machine:
         return int(self.shows(unit, "MainPID"))
 
     def journal(self, unit: str) -> str:
-        """What a unit has said."""
         return self.run("journalctl", "--no-pager", "--output=cat", "--unit", unit, check=False)
 
     def write(self, path: str, text: str, mode: int = 0o644) -> None:
-        """A file there."""
         place = self.root / path.lstrip("/")
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(text, "utf-8")

@@ -75,27 +75,22 @@ def served(machine: Machine) -> Iterator[None]:
 
 
 def document(machine: Machine, *words: str) -> Any:
-    """What ``pulse ctl --json`` answers."""
     return json.loads(machine.pulse("ctl", *words, "--json"))
 
 
 def submit(machine: Machine, *words: str) -> str:
-    """A job's id."""
     return str(document(machine, "submit", *words)["ids"][0])
 
 
 def job(machine: Machine, identity: str) -> Any:
-    """What has become of it."""
     return document(machine, "jobs", "get", identity)
 
 
 def is_in(machine: Machine, identity: str, status: str) -> bool:
-    """Whether it has come so far."""
     return bool(job(machine, identity)["status"] == status)
 
 
 def is_back(machine: Machine, former: int) -> bool:
-    """Whether the server is ready in another process."""
     return machine.main_pid(SERVER) not in {0, former} and machine.shows(SERVER, "ActiveState") == "active"
 
 

@@ -76,7 +76,7 @@ def submit(name: str, args: str, job_id: bytes | None, *, as_json: bool, **optio
         raise click.UsageError("--expires-in and --expires-at cannot be given together; one of them is allowed.")
     if args != "-":
         with current_server().client() as client:
-            _show(_send(client, [job_body(name, args, options, job_id)]), as_json=as_json)
+            _show(_send(client, [job_body(name, args, options, job_id)], set()), as_json=as_json)
     elif job_id is not None:
         raise click.UsageError("--id names one job; with - as ARGS each line becomes a job with an id of its own.")
     else:
@@ -134,6 +134,7 @@ def _submit_lines(name: str, options: SubmitOptions, *, as_json: bool) -> None:
     from pulse.cli.jobs.jsonlines import batches
 
     ids: list[UUID] = []
+    warned = set[str]()
     failure: PulseError | None = None
     where = ""
     progress = _SubmitProgress(is_shown=as_json or not sys.stdout.isatty())
@@ -141,7 +142,7 @@ def _submit_lines(name: str, options: SubmitOptions, *, as_json: bool) -> None:
         try:
             for batch in batches(_chunks(sys.stdin.buffer)):
                 where = f"lines {batch.first} to {batch.last}: "
-                sent = _send(client, [job_body(name, args, options) for args in batch.args])
+                sent = _send(client, [job_body(name, args, options) for args in batch.args], warned)
                 where = ""
                 progress.moved(len(sent))
                 if as_json:
@@ -166,10 +167,19 @@ def _chunks(stream: BinaryIO) -> Iterator[bytes]:
         yield chunk
 
 
-def _send(client: Client, jobs: Sequence[dict[str, object]]) -> list[UUID]:
-    from pulse.client import requests
+def _send(client: Client, jobs: Sequence[dict[str, object]], warned: set[str]) -> list[UUID]:
+    """Submit *jobs*; warns of each name that no worker has a handler for, unless it was *warned* of."""
+    from uuid import UUID
 
-    return requests.submitted(client.request("submit", {"jobs": jobs}, repeatable=True))
+    from pulse.client.records import unhandled_text
+    from pulse.protocol.answers import Submitted, read
+
+    answer = read(Submitted, client.request("submit", {"jobs": jobs}, repeatable=True))
+    for unhandled in answer.unhandled:
+        if unhandled.name not in warned:
+            warned.add(unhandled.name)
+            click.echo(f"warning: {unhandled_text(unhandled)}", err=True)
+    return [UUID(bytes=one) for one in answer.ids]
 
 
 def _show(ids: Sequence[UUID], *, as_json: bool) -> None:

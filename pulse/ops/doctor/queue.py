@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Collection, Sequence
 from typing import Final
 
+from pulse.common.text import shell_word
 from pulse.ops.doctor.finding import Finding, Row, State, list_some, shown_s, verdict_of
 
 UNSEEN_S: Final = 60.0  # a watchdog notes its host every few seconds
 MANY_CRASHES: Final = 3
 _RESUME: Final = "pulse ctl dispatch resume [--topic TOPIC]"
+MAX_ALIKE: Final = 3
 MANY_DEAD: Final = 10  # in an hour, of one handler
 LONG: Final = 10  # times the patience: so long may a handler run that has no limit
 
@@ -76,6 +79,28 @@ def topics(rows: Sequence[Row], grace_s: float, *, served: Collection[str] | Non
         f"{_topics(len(rows))} due jobs, and workers" if rows else "no job is due",
         "pulse worker MODULE:APP --topic TOPIC",
         "pulse ctl jobs why ID says why one job waits.",
+    )
+
+
+def unhandled(rows: Sequence[Row], _grace_s: float) -> Finding:
+    """Jobs whose name no worker has a handler for."""
+    first = rows[0] if rows else {"topic": "TOPIC", "name": "NAME"}
+    return verdict_of(
+        "unhandled",
+        list(list_some([_unhandled(row) for row in rows])),
+        [],
+        "every job that was claimed has a handler",
+        "Start a worker whose app has that handler, for that topic; the jobs then run by themselves.",
+        f"pulse ctl jobs list --topic {shell_word(first['topic'])} --name {shell_word(first['name'])}",
+    )
+
+
+def _unhandled(row: Row) -> str:
+    alike = difflib.get_close_matches(row["name"], row["handlers"], MAX_ALIKE)
+    similar = f"; handlers with a similar name: {', '.join(map(repr, alike))}" if alike else ""
+    return (
+        f"topic {row['topic']!r}: {_jobs(row['jobs'])} named {row['name']!r}, the oldest submitted "
+        f"{shown_s(row['age_s'])} ago, and no worker has a handler of that name{similar}"
     )
 
 

@@ -127,6 +127,11 @@ def _is_running(row: Mapping[str, object]) -> bool:
     return row.get("state") == "running"
 
 
+def _incidents(snapshot: MetricsSnapshot) -> Iterator[Value]:
+    for check, state in sorted(snapshot.stats.incidents.items()) if snapshot.stats is not None else ():
+        yield (clean(check), clean(state)), 1.0
+
+
 METRICS: Final = (
     Metric("pulse_up", "Whether dispatcher, supervisor and database answer.", _up, labels=("part",)),
     Metric("pulse_jobs", "Jobs that wait (ready: due; scheduled: later) or run.", _each(_jobs), labels=("state",)),
@@ -134,6 +139,12 @@ METRICS: Final = (
     Metric("pulse_topics", "Topics that are known.", _of(lambda s: len(s.topics) + s.others.topics)),
     Metric("pulse_depth_exact", "Whether jobs that wait are counted (1) or estimated.", _of(lambda s: s.exact)),
     Metric("pulse_depth_age_seconds", "How old the figures of what waits are.", _of(lambda s: s.depth_age_s)),
+    Metric(
+        "pulse_incident",
+        "What the doctor finds wrong now, while the server runs: 1 for each of its checks.",
+        _incidents,
+        labels=("check", "state"),
+    ),
     Metric("pulse_paused", "Whether everything is paused.", _of(lambda s: s.paused)),
     Metric(
         "pulse_topic_jobs",

@@ -268,6 +268,18 @@ FROM (SELECT l.topic, (SELECT extract(epoch FROM clock_timestamp() - j.next_run_
 WHERE d.due_s IS NOT NULL
 GROUP BY d.topic ORDER BY 2 DESC, d.topic LIMIT 1000;
 
+-- name: queue_unhandled :many
+-- What:    waiting jobs that were claimed twice or more and given back each time, since no worker had their handler (once: a
+--          worker of another host may have it, and claims it next).
+-- Args:    none.   Guard: none: reads; 20,000 jobs at most.
+-- Returns: topic, name, jobs, age_s (since the submit of the oldest), job (that one), handlers (of the topic); the most first.
+SELECT u.topic, u.name, count(*) AS jobs, extract(epoch FROM clock_timestamp() - min(u.submitted_at))::float8 AS age_s,
+       (array_agg(u.id::text ORDER BY u.submitted_at))[1] AS job,
+       ARRAY(SELECT h.name FROM pulse.handlers h WHERE coalesce(h.topic, 'default') = u.topic ORDER BY h.seen_at DESC LIMIT 200) AS handlers
+FROM (SELECT j.id, j.topic, j.name, j.submitted_at FROM pulse.jobs j
+      WHERE j.status IN ('PENDING', 'RETRYING') AND j.last_error LIKE 'no handler named %' AND j.uncharged > 1 LIMIT 20000) AS u
+GROUP BY u.topic, u.name ORDER BY 3 DESC, u.topic, u.name LIMIT 100;
+
 -- name: queue_gate :many
 -- What:    the topics that are paused.
 -- Args:    none.   Guard: none: reads.   Returns: topic, reason, paused_by, age_s, left_s (NULL: until somebody resumes it).

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Final
 
 import pytest
@@ -33,21 +31,10 @@ def client(system: System) -> Iterator[Peer]:
 
 
 def restart(system: System) -> None:
-    """Kill the dispatcher, and wait until there is another one."""
     system.wait_actor("dispatcher", not_pid=system.kill_actor("dispatcher"))
 
 
-def refused(path: Path) -> bool:
-    """Whether nobody listens at *path*."""
-    try:
-        Peer(path).close()
-    except ConnectionRefusedError:
-        return True
-    return False
-
-
 def hold(worker: Worker, client: Peer, topic: str, count: int) -> list[bytes]:
-    """Submit jobs and have the worker hold them at attempt 1; their ids."""
     ids = client.submit(*(new_job(topic=topic) for _ in range(count)))
     assert [tuple(job[:2]) for job in worker.jobs(count)] == [(identity, 1) for identity in ids]
     return ids
@@ -70,51 +57,6 @@ def test_running_jobs_are_readopted(system: System, client: Peer, topic: str) ->
             row = system.row(identity)
             assert (row["status"], row["attempts"], row["uncharged"]) == ("COMPLETED", attempts, uncharged)
         assert system.row(finished)["result"] == '"kept"'
-
-
-def test_a_pool_parent_beats_for_a_silent_child(system: System, client: Peer, topic: str) -> None:
-    """A worker too busy to come back to a new dispatcher keeps its leases as long as its parent beats for it."""
-    with system.worker("busy", topics=[topic]) as worker:
-        held = hold(worker, client, topic, 2)
-        for identity in held:
-            system.set_lease(identity, 15.0)
-        restart(system)
-        with system.worker("parent", capacity=0, names=[], topics=[]) as parent:
-            assert parent.call("heartbeat", session=worker.session, jobs=None) == {"lost": []}
-        for identity in held:
-            assert system.lease_s(identity) > 20
-            assert (system.row(identity)["status"], system.row(identity)["attempts"]) == ("RUNNING", 1)
-    with system.worker("busy", topics=[topic], running=[[identity, 1] for identity in held]) as worker:
-        assert worker.welcome["lost"] == []
-        assert worker.done(*([identity, 1] for identity in held)) == []
-
-
-@pytest.mark.parametrize("name", ["watchdog", "pause", "scheduler"])
-def test_an_actor_that_dies_is_replaced(system: System, client: Peer, topic: str, name: str) -> None:
-    """Its successor does its work, and neither connections nor running jobs notice."""
-    with system.worker("steady", topics=[topic], capacity=1) as worker:
-        (held,) = hold(worker, client, topic, 1)
-        system.wait_actor(name, not_pid=system.kill_actor(name))
-        assert worker.beat((held, 1)) == []
-        assert worker.done((held, 1)) == []
-        match name:
-            case "watchdog":
-                (lapsing,) = hold(worker, client, topic, 1)
-                move = "UPDATE pulse.jobs SET locked_by = 'elsewhere' WHERE id = $1"  # what lives here is spared
-                system.rows(move, lapsing.hex())
-                system.set_lease(lapsing, 0.0)
-                system.wait_row(lapsing, last_error="worker lease expired")
-                worker.done((lapsing, 1))
-            case "scheduler":
-                client.call("schedules.create", name="n", topic=topic, at=time.time())
-                worker.done(worker.job())
-            case _:
-                client.call("dispatch.pause", topic=topic)
-                (waiting,) = client.submit(new_job(topic=topic))
-                assert worker.idle()
-                client.call("dispatch.resume", topic=topic)
-                assert worker.job() == (waiting, 1)
-                worker.done((waiting, 1))
 
 
 def test_nobody_is_refused_while_the_dispatcher_is_away(newest_server: Postgres) -> None:

@@ -47,14 +47,12 @@ OF_DATABASE = (
 
 @pytest.mark.parametrize("error", OF_DATABASE, ids=lambda error: type(error).__name__)
 def test_errors_of_the_database(error: Exception) -> None:
-    """Each kind that a connection raises is; a group is where all of it is."""
     assert _is_of_database(error)
     assert _is_of_database(ExceptionGroup("", [error, ExceptionGroup("", [error])]))
     assert not _is_of_database(ExceptionGroup("", [error, KeyError()]))
 
 
 def test_others() -> None:
-    """A bug is not."""
     assert not _is_of_database(KeyError())
 
 
@@ -62,7 +60,6 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_a_reader_that_is_told_twice_is_nothing_to_tell(caplog: pytest.LogCaptureFixture) -> None:
-    """A socket that becomes readable while its reader gives up leaves no traceback in the log; another error does."""
     loop = asyncio.get_running_loop()
     before = loop.get_exception_handler()
     loop.set_exception_handler(hear_loop)
@@ -85,7 +82,6 @@ PAUSE = {"reason": "x" * 1000, "paused_at": 1.0, "paused_by": None, "paused_unti
 
 
 def test_what_does_not_fit_is_counted() -> None:
-    """The first topics by name are there, and how many more are paused; a gate that fits stays whole."""
     gate = {"paused": False, "reason": None, "topics": {f"t{number:05}": PAUSE for number in reversed(range(10_000))}}
     short = fitting(gate)
     kept = short["topics"]
@@ -98,7 +94,6 @@ def test_what_does_not_fit_is_counted() -> None:
 
 
 def test_a_line_of_the_log_stays_a_line() -> None:
-    """It names what has changed, some of it, and counts the rest."""
     before = {"paused": False, "topics": {"open again": PAUSE, "as before": PAUSE}}
     after = {"paused": False, "topics": {"as before": PAUSE, "new": PAUSE}}
     assert told(after, before) == {"paused": False, "topics": 2, "changed": ["new", "open again"]}
@@ -125,7 +120,6 @@ SAID: dict[HintEvent, tuple[Any, dict[str, object]]] = {
 
 
 def test_every_event_says_something() -> None:
-    """What is declared is complete; what says nothing is sent with an empty map."""
     assert HINT_DATA.keys() == set(HintEvent)
     assert hint("pause", HintEvent.READY, ReadyJobs()) == Hint("pause", "ready")
     for event in set(HintEvent) - SAID.keys():
@@ -134,7 +128,6 @@ def test_every_event_says_something() -> None:
 
 @pytest.mark.parametrize("event", SAID)
 def test_what_is_sent_is_what_is_received(event: HintEvent) -> None:
-    """By the letter of the wire, from its encoding to its decoding."""
     data, wire = SAID[event]
     sent = hint("dispatcher", event, data)
     assert (sent.event, sent.data) == (event.value, wire)
@@ -144,7 +137,6 @@ def test_what_is_sent_is_what_is_received(event: HintEvent) -> None:
 
 
 def test_an_event_with_the_words_of_another() -> None:
-    """It is refused where it is made, and where it arrives."""
     with pytest.raises(TypeError, match="hint lapsed: LapsedLeases is allowed, not ReadyJobs"):
         hint("dispatcher", HintEvent.LAPSED, ReadyJobs())
     with pytest.raises(TypeError, match="hint ready: ReadyJobs is allowed, not Nothing"):
@@ -162,7 +154,6 @@ def test_a_hint_of_tomorrow() -> None:
 
 
 def test_the_largest_hints_are_passed_on() -> None:
-    """What an actor puts into one hint fits into it."""
     jobs = CanceledJobs(["0190163d-8694-739b-aea5-966c26f8ad91"] * HINT_JOBS)
     one = RefusedStatement("scheduler", "a_statement_with_a_name", "42P01", "x" * MOST_ERROR, 2**31, 1e6)
     statements = RefusedStatementsHint([one] * MOST_REFUSED)

@@ -15,7 +15,6 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_what_anybody_may_say_is_bounded() -> None:
-    """The same is heard once a turn; of a flood so much as fits; what the supervisor says always comes."""
     runtime = Runtime("pause", cast("Bus", None), Settings(), cast("Store", None), boot=False)  # it speaks to nobody
     some = [Hint("pause", "work", {"from": str(number)}) for number in range(MOST_NUDGES * 2)]
     for hint in some:

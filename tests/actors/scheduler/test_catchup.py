@@ -41,13 +41,11 @@ def minutes(firing: Firing) -> tuple[int | None, int | None]:
 
 
 def test_on_time() -> None:
-    """What is due fires; the cursor goes to what was reckoned beforehand, and what follows is left for later."""
     found = firing_of(due(0.2, following_us=NOON_US + 5 * MINUTE_US, is_reckoned=True, revision=3))
     assert found == Firing(ID.bytes, NOON_US, NOON_US + 5 * MINUTE_US, NOON_US, None, 3)
 
 
 def test_what_was_not_reckoned_yet_is() -> None:
-    """Where the next occurrence is not known, or is known to be none, that counts."""
     assert minutes(firing_of(due(0.2))) == (0, 1)
     assert minutes(firing_of(due(0.2, is_reckoned=True))) == (0, None)
 
@@ -60,7 +58,6 @@ def test_what_was_reckoned_for_another_cursor_is_not_believed(following: int) ->
 
 
 def test_an_every_knows_two_occurrences() -> None:
-    """Where it costs nothing, the one after the next is told at once."""
     found = firing_of(due(0.2, kind="every", every_s=60.0))
     assert (minutes(found), found.following_us) == ((0, 1), NOON_US + 2 * MINUTE_US)
     last = firing_of(due(0.2, kind="every", every_s=60.0, ends_us=NOON_US + MINUTE_US))
@@ -68,7 +65,6 @@ def test_an_every_knows_two_occurrences() -> None:
 
 
 def test_at_and_dense_ones() -> None:
-    """An ``at`` fires once, however late; a dense schedule whose turn took longer than its step goes on."""
     assert minutes(firing_of(due(7200.0, kind="at", at_us=NOON_US))) == (0, None)
     found = firing_of(due(0.35, kind="every", every_s=0.1, catch_up="skip"))
     assert found.occurrence_us == NOON_US + 300_000
@@ -76,7 +72,6 @@ def test_at_and_dense_ones() -> None:
 
 @pytest.mark.parametrize("rule", [{}, {"kind": "every", "every_s": 60.0}])
 def test_latest(rule: dict[str, Any]) -> None:
-    """Of many that were missed the newest fires, and the cursor is the next in the future."""
     for minute in (1, 5, 3000):
         found = firing_of(due(minute * 60 + 59.9, **rule))
         assert (minutes(found), found.passed) == ((minute, minute + 1), 1)
@@ -96,24 +91,7 @@ def test_skip(rule: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("rule", [{}, {"kind": "every", "every_s": 60.0}])
-def test_skip_leaves_what_its_jitter_puts_off(rule: dict[str, Any]) -> None:
-    """However late the cursor is, an occurrence whose own, jittered time is still to come is not passed over."""
-    for late_s in range(121, 1200, 7):
-        schedule = due(late_s, jitter_s=55.0, catch_up="skip", **rule)
-        found = firing_of(schedule)
-        assert found.next_us is not None
-        late_us = {
-            minute: schedule.now_us - jittered_us(ID.bytes, NOON_US + minute * MINUTE_US, 55.0)
-            for minute in range(late_s // 60 + 1)
-        }
-        newest = max(minute for minute, one_us in late_us.items() if one_us >= 0)
-        fires = newest if late_us[newest] <= GRACE_S * SECOND_US else None
-        assert minutes(found) == (fires, newest + 1)
-
-
-@pytest.mark.parametrize("rule", [{}, {"kind": "every", "every_s": 60.0}])
 def test_all(rule: dict[str, Any]) -> None:
-    """Each fires, oldest first; of more than the bound, only so many of the newest."""
     assert minutes(firing_of(due(300.0, **rule, catch_up="all"))) == (0, 1)
     last = MAX_CATCH_UP - 1
     bound = firing_of(due(last * 60 + 1, **rule, catch_up="all"))
@@ -124,7 +102,6 @@ def test_all(rule: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("rule", [{}, {"cron": "0 * * * *"}, {"kind": "every", "every_s": 60.0}])
 def test_all_goes_through_nothing(rule: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was missed is not gone through for each that fires, where it cannot be too many."""
     monkeypatch.setattr(Recurrence, "newest", None)
     assert minutes(firing_of(due((MAX_CATCH_UP - 1) * 60, **rule, catch_up="all")))[0] == 0
 
@@ -167,7 +144,6 @@ def test_occurrences_fire_in_their_order() -> None:
     [({"kind": "every", "every_s": 60.0}, "60"), ({"cron": "0 9,10 * * *", "jitter_s": 3601.0}, "3600")],
 )
 def test_a_jitter_longer_than_the_interval(rule: dict[str, Any], interval: str) -> None:
-    """It is not followed, and says why."""
     schedule = due(30.0, **{"jitter_s": 61.0, **rule})
     message = f"jitter_s is {schedule.jitter_s:g}; at most the interval, {interval} s, is allowed"
     assert reckoned_of(schedule).error == message
@@ -192,7 +168,6 @@ def test_reckoning() -> None:
     ],
 )
 def test_what_cannot_be_reckoned_says_why(rule: dict[str, Any], error: str) -> None:
-    """The reason is noted, and the cursor stays where it is."""
     found = reckoned_of(due(30.0, cursor_us=None, **rule))
     assert found == NextOccurrences(ID.bytes, None, 0, None, None, error)
     with pytest.raises(BadRequestError, match="has no cursor yet"):
@@ -201,7 +176,6 @@ def test_what_cannot_be_reckoned_says_why(rule: dict[str, Any], error: str) -> N
 
 @pytest.mark.parametrize("rule", [{}, {"kind": "every", "every_s": 60.0}], ids=["cron", "every"])
 def test_an_end_that_was_passed_while_everything_was_down(rule: dict[str, Any]) -> None:
-    """Nothing fires that lies behind it, and what was missed before it is made up for."""
     ended = {**rule, "ends_us": NOON_US + 5 * MINUTE_US}
     assert minutes(firing_of(due(7200.0, **ended))) == (5, None)
     assert minutes(firing_of(due(7200.0, catch_up="all", **ended))) == (0, 1)
@@ -210,7 +184,6 @@ def test_an_end_that_was_passed_while_everything_was_down(rule: dict[str, Any]) 
 
 
 def test_the_end_of_the_calendar() -> None:
-    """Behind it there is no occurrence, whatever the rule, and nothing that no column could hold."""
     late_us = to_us(datetime(9990, 1, 1, tzinfo=UTC))
     found = reckoned_of(due(0.0, kind="every", every_s=1e9, cursor_us=None, starts_us=late_us))
     assert (found.next_us, found.following_us, found.error) == (late_us, None, None)

@@ -33,18 +33,15 @@ async def missed(store: Store, overlap: str) -> tuple[bytes, datetime]:
 
 
 async def turn(scheduler: Scheduler) -> TurnResult:
-    """One turn, now."""
     return await scheduler.turn(Turn(time.monotonic()))
 
 
 async def occurrences(connection: Sql, schedule: bytes) -> list[datetime]:
-    """Those of which there is a job, in order; twice what is there twice."""
     sql = "SELECT occurrence FROM pulse.jobs WHERE schedule_id = $1 ORDER BY occurrence"
     return [row["occurrence"] for row in await connection.fetch(sql, schedule.hex())]
 
 
 async def finish(connection: Sql) -> int:
-    """Complete all that may run; how many that were."""
     sql = (
         "UPDATE pulse.jobs SET status = 'COMPLETED', completed_at = clock_timestamp()"
         " WHERE status = 'PENDING' AND next_run_at <= clock_timestamp()"
@@ -68,7 +65,6 @@ async def test_nothing_is_missed_under_all(store: Store, dsn: str, connection: S
 
 
 async def test_a_queue_lets_short_jobs_go_soon(store: Store, connection: Sql) -> None:
-    """The next look is near where one was just let go, and farther each time where none has ended."""
     schedule, _ = await missed(store, "queue")
     scheduler = Scheduler(store)
     await turn(scheduler)

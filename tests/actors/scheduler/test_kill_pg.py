@@ -10,14 +10,15 @@ must have become of each schedule is arithmetic, the same each time.
 from __future__ import annotations
 
 import contextlib
+import copy
+import functools
 import itertools
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
-from uuid import UUID
 
 import asyncpg
 import pytest
@@ -28,7 +29,7 @@ from pulse.errors import UnavailableError
 from pulse.job import CATCH_UPS, OVERLAPS
 from pulse.store.connections.pool import STATEMENT_DEADLINE_S, Pool, Target
 from pulse.store.operators.schedules import ScheduleStore
-from pulse.store.rows import Due, Fired, Firing, Level, NewSchedule, Work, from_us
+from pulse.store.rows import NewSchedule
 from pulse.store.store import Store
 from pulse_actors.runtime.actor import Turn
 from pulse_actors.scheduler.actor import Scheduler
@@ -37,8 +38,7 @@ from tests.support.store.helpers import NOW, TOPIC, Sql, at
 pytestmark = pytest.mark.heavy
 
 HOUR_S: Final = 3600.0
-BEFORE: Final = at(-10)
-MOMENTS: Final = (BEFORE, at(0.1), at(3 * HOUR_S + 10), at(4 * HOUR_S + 1))
+MOMENTS: Final = (at(-10), at(0.1), at(3 * HOUR_S + 10), at(4 * HOUR_S + 1))
 MOST_HELD: Final = 4  # of five occurrences the first does not wait
 KINDS: Final[dict[str, dict[str, Any]]] = {
     "at": {"kind": "at", "run_at": NOW},
@@ -46,7 +46,6 @@ KINDS: Final[dict[str, dict[str, Any]]] = {
     "cron": {"kind": "cron", "cron": "0 * * * *", "timezone": "UTC"},
     "cron by SQL": {"kind": "cron", "cron": "0 * * * *", "timezone": "UTC", "next_run_at": None},  # no cursor yet
 }
-FIRES: Final = 5  # statements that fire in an undisturbed history: one at 0, three as `all` catches up, one at 4
 HOURS: Final = {"all": [0, 1, 2, 3, 4], "latest": [0, 3, 4], "skip": [0, 4]}  # what fires of each, by its catch-up
 WATCH: Final = """
     CREATE TABLE made (id uuid, schedule_id uuid, occurrence timestamptz);
@@ -59,13 +58,6 @@ HOWS: Final = (pytest.param("before", marks=pytest.mark.spare), "after", pytest.
 FORGET: Final = "DELETE FROM made; DELETE FROM pulse.jobs; DELETE FROM pulse.schedules"
 UNKNOWN: Final = "UPDATE pulse.schedules SET reckon = true WHERE next_run_at IS NULL"  # as pulse.create_schedule does
 RUN: Final = "DELETE FROM pulse.jobs WHERE next_run_at < '9999-01-01'"  # all that may run did, and is gone
-MOVE: Final = """
-    UPDATE pulse.schedules s SET next_run_at = d.next_at, following_run_at = NULL, reckon = s.kind = 'cron'
-    FROM unnest($1::uuid[], $2::timestamptz[]) AS d(id, next_at) WHERE s.id = d.id"""
-PUT: Final = """
-    INSERT INTO pulse.jobs (id, name, args, topic, submitted_at, next_run_at, max_attempts, schedule_id, occurrence)
-    SELECT d.job_id, 'n', '{}', 't', d.at, d.at, 5, d.id, d.at
-    FROM unnest($1::uuid[], $2::uuid[], $3::timestamptz[]) AS d(id, job_id, at)"""
 LEFT: Final = """SELECT (SELECT count(*) FROM pulse.jobs) + (SELECT count(*) FROM pulse.schedules s
                          WHERE s.waiting > 0 OR s.reckon OR s.error IS NOT NULL)"""
 
@@ -90,13 +82,11 @@ class Failpoint:
     seen: int = 0
 
     def begin(self) -> None:
-        """A statement is about to be sent."""
         self.seen += 1
         if self._is_here("before"):
             raise KilledError
 
     def end(self) -> None:
-        """It was committed."""
         if self._is_here("after"):
             raise KilledError
         if self._is_here("lost"):
@@ -115,7 +105,6 @@ class FailingPool(Pool):
 
     @contextlib.asynccontextmanager
     async def connection(self, deadline_s: float = STATEMENT_DEADLINE_S) -> AsyncIterator[Sql]:
-        """The connection, for one statement."""
         self._failpoint.begin()
         yield self._only
         if self._then is not None:
@@ -123,45 +112,12 @@ class FailingPool(Pool):
         self._failpoint.end()
 
 
-class Clocked(ScheduleStore):
-    """The statements about schedules at a moment of the test's own."""
-
-    moment: datetime = BEFORE
-
-    async def due(self, limit: int, *, now: datetime | None = None) -> list[Due]:
-        """At this moment."""
-        return await super().due(limit, now=now or self.moment)
-
-    async def unreckoned(self, limit: int, *, now: datetime | None = None) -> list[Due]:
-        """At this moment."""
-        return await super().unreckoned(limit, now=now or self.moment)
-
-    async def work(self, *, now: datetime | None = None) -> Work:
-        """At this moment."""
-        return await super().work(now=now or self.moment)
-
-    async def fire(self, firings: Sequence[Firing], *, now: datetime | None = None) -> list[Fired]:
-        """At this moment."""
-        return await super().fire(firings, now=now or self.moment)
-
-    async def release(self, limit: int, *, now: datetime | None = None) -> list[Level]:
-        """At this moment."""
-        return await super().release(limit, now=now or self.moment)
-
-
-class TwoSteps(Clocked):
-    """A broken variant: the cursor moves in one statement, and the job is made in the next."""
-
-    async def fire(self, firings: Sequence[Firing], *, now: datetime | None = None) -> list[Fired]:
-        """As no scheduler should."""
-        nexts = [None if one.next_us is None else from_us(one.next_us) for one in firings]
-        async with self._pool.connection() as connection:
-            await connection.execute(MOVE, [UUID(bytes=one.schedule_id) for one in firings], nexts)
-        made = [(one, from_us(one.occurrence_us)) for one in firings if one.occurrence_us is not None]
-        ids = [UUID(bytes=one.schedule_id) for one, _ in made], [uuid7() for _ in made]
-        async with self._pool.connection() as connection:
-            await connection.execute(PUT, *ids, [occurrence for _, occurrence in made])
-        return []
+def at_moment(schedules: ScheduleStore, moment: datetime) -> ScheduleStore:
+    """The statements that ask for the time have this one."""
+    timed = copy.copy(schedules)
+    for name in ("due", "unreckoned", "work", "fire", "release"):
+        setattr(timed, name, functools.partial(getattr(schedules, name), now=moment))
+    return timed
 
 
 @dataclass(slots=True)
@@ -178,25 +134,21 @@ class History:
     connection: Sql
     is_gone: bool
     failpoint: Failpoint = field(default_factory=Failpoint)
-    overlaps: Sequence[str] = OVERLAPS
-    statements: type[Clocked] = Clocked
     schedules: dict[bytes, tuple[str, str, str]] = field(default_factory=dict)
 
     async def live(self) -> None:
-        """All of it, until nothing is left to do."""
         await self.connection.execute(FORGET)
         target = Target(self.dsn, "pulse-tests")
         store = Store(target)
-        for kind, catch_up, overlap in itertools.product(KINDS, CATCH_UPS, self.overlaps):
+        for kind, catch_up, overlap in itertools.product(KINDS, CATCH_UPS, OVERLAPS):
             words = {"next_run_at": NOW, **KINDS[kind], "catch_up": catch_up, "overlap": overlap}
             new = NewSchedule(uuid7().bytes, "n", args="{}", topic=TOPIC, **words)
             self.schedules[new.id] = (kind, catch_up, overlap)
             assert await ScheduleStore(FailingPool(target, self.connection, Failpoint(), None)).create(new)
         await self.connection.execute(UNKNOWN)
-        store.schedules = clocked = self.statements(
-            FailingPool(target, self.connection, self.failpoint, RUN if self.is_gone else None)
-        )
-        for clocked.moment in MOMENTS:
+        schedules = ScheduleStore(FailingPool(target, self.connection, self.failpoint, RUN if self.is_gone else None))
+        for moment in MOMENTS:
+            store.schedules = at_moment(schedules, moment)
             await self._turn(store)
         for _ in range(MOST_HELD + 1):
             await self.connection.execute(RUN)
@@ -205,7 +157,6 @@ class History:
         store.close()
 
     async def _turn(self, store: Store) -> None:
-        """One turn that ends well, of as many schedulers as it takes."""
         for _ in range(3):
             with contextlib.suppress(KilledError):
                 scheduler = Scheduler(store)
@@ -235,7 +186,6 @@ class History:
 
 @pytest.fixture(scope="module")
 async def watched(module_database: str) -> AsyncIterator[Sql]:
-    """A connection to a database that notes each job that is made."""
     connection = await asyncpg.connect(module_database)
     await connection.execute(WATCH)
     yield connection
@@ -258,22 +208,3 @@ async def test_killed_at_each_statement(module_database: str, watched: Sql, how:
             await history.judge()
         except AssertionError as error:
             raise AssertionError(f"{how} statement {number}: {error}") from None
-
-
-@pytest.mark.parametrize("how", HOWS[:2])
-async def test_two_steps_would_be_seen(module_database: str, watched: Sql, how: str) -> None:
-    """The test above proves something: where cursor and job are two statements, a kill between them loses a job."""
-    whole = History(module_database, watched, is_gone=False, overlaps=["allow"], statements=TwoSteps)
-    await whole.live()
-    await whole.judge()
-    seen = 0
-    for number in range(1, whole.failpoint.seen + 1):
-        history = History(
-            module_database, watched, False, Failpoint(number, how), overlaps=["allow"], statements=TwoSteps
-        )
-        await history.live()
-        try:
-            await history.judge()
-        except AssertionError:
-            seen += 1
-    assert seen == FIRES

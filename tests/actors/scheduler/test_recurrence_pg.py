@@ -16,13 +16,17 @@ MINUTE_S = 60.0
 
 
 def new(**fields: Any) -> NewSchedule:
-    """A schedule of once a minute by cron, whose next occurrence is NOW."""
     base: dict[str, Any] = {"id": uuid7().bytes, "name": "n", "kind": "cron", "args": "{}", "next_run_at": NOW}
     return NewSchedule(**{**base, "cron": "* * * * *", "timezone": "UTC", **fields})
 
 
+async def created(store: Store, **fields: Any) -> NewSchedule:
+    schedule = new(**fields)
+    assert await store.schedules.create(schedule)
+    return schedule
+
+
 async def reckon(store: Store) -> int:
-    """Reckon all that is to be; of how many it was noted."""
     due = await store.schedules.unreckoned(100, now=at(1))
     return await store.schedules.reckon([reckoned_of(one) for one in due])
 
@@ -35,11 +39,9 @@ async def occurrences(connection: Sql, schedule: NewSchedule) -> tuple[Any, ...]
 
 
 async def test_what_is_created_is_reckoned(store: Store, connection: Sql) -> None:
-    """What follows the cursor of a cron is reckoned afterwards, once; of the other kinds it is known."""
-    schedule = new()
-    known = [new(following_run_at=at(MINUTE_S)), new(kind="every", cron=None, timezone=None, every_s=60.0)]
-    for one in (schedule, *known):
-        await store.schedules.create(one)
+    schedule = await created(store)
+    await created(store, following_run_at=at(MINUTE_S))
+    await created(store, kind="every", cron=None, timezone=None, every_s=60.0)
     assert [one.id for one in await store.schedules.unreckoned(10)] == [schedule.id]
     assert (await store.schedules.work(now=NOW)).reckon
     assert await reckon(store) == 1
@@ -49,9 +51,7 @@ async def test_what_is_created_is_reckoned(store: Store, connection: Sql) -> Non
 
 
 async def test_what_was_reckoned_for_another_cursor(store: Store, connection: Sql) -> None:
-    """Where the cursor has moved since it was read, what was reckoned for it is dropped."""
-    schedule = new()
-    await store.schedules.create(schedule)
+    schedule = await created(store)
     [due] = await store.schedules.unreckoned(10)
     await connection.execute("UPDATE pulse.schedules SET next_run_at = $1", at(MINUTE_S))
     assert await store.schedules.reckon([reckoned_of(due)]) == 0
@@ -60,8 +60,7 @@ async def test_what_was_reckoned_for_another_cursor(store: Store, connection: Sq
 
 async def test_what_was_reckoned_for_another_rule(store: Store, connection: Sql) -> None:
     """Where the definition was changed since it was read, too, though it has no cursor before or after."""
-    schedule = new(next_run_at=None)
-    await store.schedules.create(schedule)
+    schedule = await created(store, next_run_at=None)
     await connection.execute("UPDATE pulse.schedules SET reckon = true")
     [due] = await store.schedules.unreckoned(10, now=NOW)
     await connection.execute("SELECT pulse.update_schedule($1, cron => '0 0 1 1 *')", schedule.id.hex())
@@ -70,10 +69,7 @@ async def test_what_was_reckoned_for_another_rule(store: Store, connection: Sql)
 
 
 async def test_each_is_reckoned_alone(store: Store, connection: Sql) -> None:
-    """What is noted of one schedule is not noted of another."""
-    schedules = [new(), new(next_run_at=at(-MINUTE_S))]
-    for schedule in schedules:
-        await store.schedules.create(schedule)
+    schedules = [await created(store), await created(store, next_run_at=at(-MINUTE_S))]
     first, second = sorted(await store.schedules.unreckoned(10), key=lambda due: due.cursor_us or 0, reverse=True)
     assert await store.schedules.reckon([reckoned_of(first)]) == 1
     assert (await occurrences(connection, schedules[1]))[:3] == (at(-MINUTE_S), None, True)
@@ -82,8 +78,7 @@ async def test_each_is_reckoned_alone(store: Store, connection: Sql) -> None:
 
 async def test_what_cannot_be_followed_does_not_fire(store: Store, connection: Sql) -> None:
     """It keeps its cursor and says why, and is neither due nor reckoned again, until somebody looks again."""
-    schedule = new(timezone="Mars/Base")
-    await store.schedules.create(schedule)
+    schedule = await created(store, timezone="Mars/Base")
     assert await reckon(store) == 1
     error = "timezone is 'Mars/Base'; an IANA name such as Europe/Berlin is allowed"
     assert await occurrences(connection, schedule) == (NOW, None, False, error)
@@ -96,9 +91,7 @@ async def test_what_cannot_be_followed_does_not_fire(store: Store, connection: S
 
 
 async def test_an_update_is_another_chance(store: Store, connection: Sql) -> None:
-    """Whatever is changed of a schedule that could not be followed, it is tried again."""
-    schedule = new()
-    await store.schedules.create(schedule)
+    schedule = await created(store)
     [due] = await store.schedules.unreckoned(10)
     failed = NextOccurrences(due.id, due.cursor_us, due.revision, due.cursor_us, None, "why")
     assert await store.schedules.reckon([failed]) == 1
@@ -108,8 +101,7 @@ async def test_an_update_is_another_chance(store: Store, connection: Sql) -> Non
 
 async def test_what_is_mended_by_hand_is_followed_again(store: Store, connection: Sql) -> None:
     """A plain UPDATE that says to reckon is enough; one that mends nothing is reckoned once more, not without end."""
-    schedule = new(timezone="Mars/Base", next_run_at=None)
-    await store.schedules.create(schedule)
+    schedule = await created(store, timezone="Mars/Base", next_run_at=None)
     await connection.execute("UPDATE pulse.schedules SET reckon = true")
     assert await reckon(store) == 1
     for zone, next_at, is_stuck in (("Moon/Base", None, True), ("UTC", at(MINUTE_S), False)):
@@ -122,7 +114,6 @@ async def test_what_is_mended_by_hand_is_followed_again(store: Store, connection
 
 
 async def test_what_sql_made_gets_its_first_occurrences(store: Store, connection: Sql) -> None:
-    """Of each kind: the next one in the future, and the one after it."""
     for rule, seconds in (
         ("cron => '* * * * *'", (60, 120)),
         ("every_s => 30", (31, 61)),

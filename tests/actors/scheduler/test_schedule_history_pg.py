@@ -64,8 +64,6 @@ class Known:
 
 
 class Schedulers(RuleBasedStateMachine):
-    """Random histories of a few schedules."""
-
     def __init__(self, runner: asyncio.Runner, store: Store, connection: Sql) -> None:
         super().__init__()
         self.runner, self.store, self.connection = runner, store, connection
@@ -78,12 +76,10 @@ class Schedulers(RuleBasedStateMachine):
         self.numbers = itertools.count(1)
 
     def do(self, doing: Coroutine[Any, Any, T]) -> T:
-        """Run it on the database."""
         return self.runner.run(doing)
 
     @initialize(step_s=rules, catch_up=catch_ups, overlap=overlaps, jitter_s=jitters)
     def begin(self, step_s: int, catch_up: str, overlap: str, jitter_s: float) -> None:
-        """Begin with one schedule in an empty database."""
         self.do(self.connection.execute(EMPTY))
         self.create(step_s, catch_up, overlap, jitter_s)
 
@@ -105,12 +101,10 @@ class Schedulers(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([0.5, 30.0, 4000.0]))
     def the_clock_is_set_back(self, seconds: float) -> None:
-        """The database's clock is stepped."""
         self.now -= timedelta(seconds=seconds)
 
     @rule(who=schedulers, limit=st.integers(1, 3))
     def look(self, who: int, limit: int) -> None:
-        """A scheduler reads what is due."""
         self.seen[who] = self.do(self.store.schedules.due(limit, now=self.now))
 
     @rule(who=schedulers, then=st.sampled_from(["", "", "ends", "again", "ends again", "changed again"]), pick=picks)
@@ -212,23 +206,19 @@ class Schedulers(RuleBasedStateMachine):
 
     @rule(who=schedulers, limit=st.integers(1, 3))
     def look_what_to_reckon(self, who: int, limit: int) -> None:
-        """A scheduler reads of what something is to be reckoned."""
         self.to_reckon[who] = self.do(self.store.schedules.unreckoned(limit, now=self.now))
 
     @rule(who=schedulers)
     def reckon(self, who: int) -> None:
-        """It reckons that, whenever it read it."""
         if self.to_reckon[who]:
             self.do(self.store.schedules.reckon([reckoned_of(due) for due in self.to_reckon[who]]))
 
     @rule()
     def release(self) -> None:
-        """Held jobs go on where the one before them is finished."""
         self.do(self.store.schedules.release(10, now=self.now))
 
     @rule(pick=picks)
     def a_job_ends(self, pick: int) -> None:
-        """A job that may run is done, and is gone at once: retention is 0."""
         sql = "SELECT id FROM pulse.jobs WHERE next_run_at < '9999-01-01' AND status = 'PENDING' ORDER BY id"
         rows = self.do(self.connection.fetch(sql))
         if rows:
@@ -236,7 +226,6 @@ class Schedulers(RuleBasedStateMachine):
 
     @rule(pick=picks, paused=st.booleans())
     def pause(self, pick: int, *, paused: bool) -> None:
-        """An operator pauses a schedule, or lets it go on."""
         if self.known:
             identity = self._pick(pick)
             assert self.do(self.store.schedules.pause(identity, paused=paused))
@@ -244,7 +233,6 @@ class Schedulers(RuleBasedStateMachine):
 
     @rule(pick=picks, priority=st.integers(-5, 5))
     def change_words(self, pick: int, priority: int) -> None:
-        """An operator changes what a schedule's jobs are like."""
         if self.known:
             identity = self._pick(pick)
             known = self.known[identity]
@@ -254,7 +242,6 @@ class Schedulers(RuleBasedStateMachine):
 
     @rule(pick=picks, step_s=rules)
     def change_rule(self, pick: int, step_s: int) -> None:
-        """An operator changes when a schedule occurs: its next occurrence is the first in the future."""
         if self.known:
             self._change_rule(self._pick(pick), step_s)
 
@@ -270,7 +257,6 @@ class Schedulers(RuleBasedStateMachine):
 
     @rule(pick=picks)
     def delete(self, pick: int) -> None:
-        """An operator deletes a schedule; nothing of it fires any more, whoever saw it due."""
         if self.known:
             identity = self._pick(pick)
             assert self.do(self.store.schedules.delete(identity))
@@ -344,7 +330,6 @@ class Schedulers(RuleBasedStateMachine):
 
 @pytest.fixture
 def database(newest_server: Postgres) -> Iterator[tuple[asyncio.Runner, Store, Sql]]:
-    """A database of its own; its connections serve all examples."""
     with newest_server.database() as dsn, asyncio.Runner() as runner:
         connection = runner.run(asyncpg.connect(dsn))
         store = Store(Target(dsn, "model"), hot=1, queries=1)
@@ -356,5 +341,4 @@ def database(newest_server: Postgres) -> Iterator[tuple[asyncio.Runner, Store, S
 @EXAMPLES
 @pytest.mark.timeout(2 * settings().max_examples)
 def test_schedulers_fire_exactly_once(database: tuple[asyncio.Runner, Store, Sql], part: int) -> None:
-    """Whatever happens in whatever order, each occurrence is fired as its schedule says, once, and none is lost."""
     run_histories(lambda: Schedulers(*database), part)

@@ -35,14 +35,12 @@ YEARS: Final = (
 
 
 def next_of(cron: str, after: datetime, zone: str = "UTC") -> datetime:
-    """The first occurrence after a time."""
     found = cron_after(cron, zone, int(after.timestamp()))
     assert found is not None
     return datetime.fromtimestamp(found, UTC)
 
 
 def day_of(cron: str, day: date, zone: str = BERLIN) -> list[str]:
-    """The local times of one day's occurrences, with their offset in hours."""
     local = ZoneInfo(zone)
     found: list[str] = []
     moment = datetime(day.year, day.month, day.day, tzinfo=local) - timedelta(seconds=1)
@@ -87,12 +85,10 @@ def test_five_fields(cron: str, expected: str) -> None:
     ],
 )
 def test_six_fields_begin_with_seconds(cron: str, expected: str) -> None:
-    """With six fields the first is the second, not the last."""
     assert f"{next_of(cron, NOW):%Y-%m-%d %H:%M:%S}" == expected
 
 
 def test_cron_runs_in_its_zone() -> None:
-    """The fields mean local time of the zone that is given."""
     assert next_of("0 8 * * *", NOW, "Asia/Kolkata") == datetime(2024, 2, 29, 2, 30, tzinfo=UTC)
 
 
@@ -124,7 +120,6 @@ def test_every_hour_is_every_hour() -> None:
 
 
 def test_many_times_that_exist_twice() -> None:
-    """A list of many minutes goes through the hour once, without looking at each of the second pass."""
     assert len(day_of("0-59 2 * * *", AUTUMN)) == 60
     assert len(day_of("* 2 * * *", AUTUMN)) == 120
 
@@ -133,7 +128,6 @@ def test_many_times_that_exist_twice() -> None:
 
 
 def numbers(field: str, low: int, high: int) -> set[int]:
-    """What a cron field stands for."""
     found: set[int] = set()
     for part in field.split(","):
         span, _, step = part.partition("/")
@@ -208,12 +202,10 @@ def oracle(cron: str, zone: str, year: int, start: int, most: int) -> list[int]:
 
 
 def listed(values: set[int]) -> str:
-    """A field that lists values."""
     return ",".join(map(str, sorted(values)))
 
 
 def field(low: int, high: int, *others: str) -> st.SearchStrategy[str]:
-    """A star, one of *others*, or a list of some values, but not of all."""
     some = st.sets(st.integers(low, high), min_size=1, max_size=high - low).map(listed)
     return st.one_of(st.just("*"), st.sampled_from(others), some)
 
@@ -235,7 +227,6 @@ expressions = st.builds(
 
 
 def walk(cron: str, zone: str, start: int, end: int, most: int) -> list[int]:
-    """The code's occurrences behind *start* and before *end*."""
     found: list[int] = []
     following = cron_after(cron, zone, start)
     while following is not None and following < end and len(found) < most:
@@ -262,7 +253,6 @@ def test_around_every_change_it_is_the_oracles(cron: str, where: tuple[str, int]
 @pytest.mark.parametrize("where", YEARS, ids=str)
 @pytest.mark.parametrize("cron", ["30 2 * * *", "0 0 * * *", "15 */6 * * *", "15,45 2,3 13 1-11 5", "0 12 30 12 *"])
 def test_a_whole_year_is_the_oracles(cron: str, where: tuple[str, int]) -> None:
-    """A year walked from occurrence to occurrence has exactly the oracle's, in order."""
     zone, year = where
     start, end = (int(datetime(one, 1, 1, tzinfo=UTC).timestamp()) for one in (year, year + 1))
     expected = [moment for moment in oracle(cron, zone, year, start, 10_000) if moment < end]
@@ -313,12 +303,10 @@ def test_bad_expressions_are_refused(cron: str) -> None:
 
 @pytest.mark.parametrize("cron", ["0 0 30 2 *", "0 0 31 4,6,9,11 *"])
 def test_days_that_never_come(cron: str) -> None:
-    """An expression may be well formed and yet name no day."""
     assert cron_after(cron, "UTC", int(NOW.timestamp())) is None
 
 
 def test_the_end_of_time() -> None:
-    """Behind the last year that Python knows there is nothing, and no error."""
     assert cron_after("* * * * *", "UTC", int(datetime(9999, 12, 31, 23, 59, tzinfo=UTC).timestamp())) is None
 
 
@@ -327,6 +315,5 @@ def test_the_end_of_time() -> None:
     ["../etc/passwd", "/etc/passwd", "Europe", "Europe/Berlin\0", "x" * 100, "tzdata.zi", "", "localtime", "right/UTC"],
 )
 def test_bad_zones_are_refused(zone: str) -> None:
-    """What is no name of a zone is refused, paths and directories too."""
     with pytest.raises(BadRequestError, match=r"^timezone is .* an IANA name such as Europe/Berlin is allowed$"):
         checked_cron("* * * * *", zone)

@@ -32,7 +32,6 @@ SEEN: Final = DatabaseState(LINEAGE, "1", 1, NOW, 1, "here", 2, 1000, 5, 2, NOW,
 
 
 def seen(**changed: Any) -> DatabaseState:
-    """What a database says that knows all, with something else in it."""
     return DatabaseState(**{**{name: getattr(SEEN, name) for name in SEEN.__slots__}, **changed})
 
 
@@ -50,7 +49,6 @@ def test_what_proves_that_it_has_gone_back(changed: dict[str, Any], verdict: Ver
 
 
 def test_who_remembers_nothing_has_come() -> None:
-    """Whatever it says, but that it is a standby."""
     new = Memory(LINEAGE, UUID(int=9))
     assert judge(new, seen(counter=None)) is Verdict.COME
     assert judge(new, seen(epoch=9)) is Verdict.COME
@@ -58,7 +56,6 @@ def test_who_remembers_nothing_has_come() -> None:
 
 
 def test_a_new_epoch_is_above_all_that_are_known() -> None:
-    """To this host, or to the database."""
     assert next_epoch(KNOWN, seen(epoch=1)) == 3
     assert next_epoch(KNOWN, seen(epoch=7)) == 8
 
@@ -74,7 +71,6 @@ def test_how_often_a_job_was_given_back(attempt: int, uncharged: int, times: int
 
 @pytest.mark.parametrize(("attempt", "bound"), [(1, 1000), (1000, 1000), (1001, 2000), (2001, 3000)])
 def test_bounds(attempt: int, bound: int) -> None:
-    """One is remembered for a thousand attempts."""
     assert bound_of(attempt) == bound
 
 
@@ -94,7 +90,6 @@ def test_a_notebook_keeps_what_it_is_given(tmp_path: Path) -> None:
 
 
 def test_two_processes_have_a_notebook_each(tmp_path: Path) -> None:
-    """Of the same database; whoever comes next has that of the one that has gone."""
     one, two = MemoryFile(tmp_path), MemoryFile(tmp_path)
     one.open(LINEAGE)
     one.keep(KNOWN)
@@ -106,7 +101,6 @@ def test_two_processes_have_a_notebook_each(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", [b"", b"{", b"[]", b'{"lineage": 1}'])
 def test_a_notebook_that_cannot_be_read(tmp_path: Path, text: bytes) -> None:
-    """It says so, and begins anew."""
     book = MemoryFile(tmp_path)
     book.open(LINEAGE)
     book.close()
@@ -118,7 +112,6 @@ def test_a_notebook_that_cannot_be_read(tmp_path: Path, text: bytes) -> None:
 
 
 def test_a_notebook_whose_disk_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What comes meanwhile is left to the thread that hangs, and that is said; the file is left to nobody before."""
     begun, goes_on = threading.Event(), threading.Event()
 
     def hang(_descriptor: int) -> None:
@@ -153,7 +146,6 @@ def test_a_notebook_whose_disk_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_a_notebook_that_cannot_be_written(tmp_path: Path) -> None:
-    """It says why, and goes on in memory; nobody is led to another file."""
     (tmp_path / "file").touch()
     book = MemoryFile(tmp_path / "file")
     assert book.open(LINEAGE).counter == 0
@@ -170,25 +162,17 @@ def test_a_notebook_that_cannot_be_written(tmp_path: Path) -> None:
 
 
 def test_the_newest_completions_are_kept() -> None:
-    """As many as there is room for, however they come."""
     ids = [os.urandom(16) for _ in range(10)]
     ring = FinishedJobs(4)
     assert ring.ids() == []
-    ring.add(ids[:3])
-    assert set(ring.ids()) == {*ids[:3]}
-    ring.add(ids[3:6])
-    assert set(ring.ids()) == {*ids[2:6]}
-    ring.add([])
-    ring.add(ids[6:7])
-    assert set(ring.ids()) == {*ids[3:7]}
-    ring.add(ids)
-    assert set(ring.ids()) == {*ids[6:]}
+    for added, kept in ((ids[:3], ids[:3]), (ids[3:6], ids[2:6]), ([], ids[2:6]), (ids[6:7], ids[3:7]), (ids, ids[6:])):
+        ring.add(added)
+        assert set(ring.ids()) == {*kept}
     ring.add(ids[:1])
     assert set(ring.ids()) == {*ids[7:], ids[0]}
 
 
 def test_timelines() -> None:
-    """An older one of the same cluster is old; a standby and another cluster are not."""
     timelines = Timelines()
     timelines.learn(ServerTimeline("a", 3))
     timelines.learn(ServerTimeline("a", 2))
@@ -198,7 +182,6 @@ def test_timelines() -> None:
 
 
 def test_timelines_of_other_processes(tmp_path: Path) -> None:
-    """Of the same database; files that cannot be read, or do not tell which it was, say nothing."""
     known = [(4, "a:1/d"), (3, "a:1/d"), (9, "b:1/d"), (8, "")]
     books = [MemoryFile(tmp_path) for _ in known]
     for book, (newest, database) in zip(books, known, strict=True):
@@ -227,7 +210,6 @@ def test_timelines_of_other_processes(tmp_path: Path) -> None:
     ],
 )
 def test_each_host_by_itself(dsn: str, hosts: list[str]) -> None:
-    """With its own port, and all else as it was."""
     assert hosts_of(dsn) == hosts
 
 
@@ -238,7 +220,6 @@ EPOCH: Final = {"epoch": 2, "age_s": 60.0, "back_to": "then", "lost_s": 7.0, "ho
     ("changed", "state"), [({}, State.WARNING), ({"age_s": 90_000.0}, State.OK), ({"lost_s": None}, State.WARNING)]
 )
 def test_the_doctor_on_epochs(changed: dict[str, Any], state: State) -> None:
-    """For a day it is worth a word."""
     found = epochs([{**EPOCH, **changed}], 60.0)
     assert found.state is state
     assert "the database went back to then" in found.text
@@ -247,7 +228,6 @@ def test_the_doctor_on_epochs(changed: dict[str, Any], state: State) -> None:
 
 
 def test_the_doctor_on_timelines() -> None:
-    """An older one than was seen is wrong."""
     for now, state in ((1, State.WRONG), (2, State.OK), (3, State.OK), (None, State.OK)):
         assert timeline([{"system_id": "a", "timeline": now}], 60.0, newest={"a": 2}).state is state
     assert timeline([{"system_id": "b", "timeline": 1}], 60.0, newest={"a": 2}).state is State.OK

@@ -23,12 +23,10 @@ DAY_US: Final = 86_400 * SECOND_US
 
 
 def checked(**when: Any) -> Recurrence:
-    """The rule of a request that gives only this."""
     return Recurrence.checked(RecurrenceInput(**when))
 
 
 def test_at_occurs_once() -> None:
-    """An ``at`` occurs at its time, past or future, and never again."""
     rule = checked(at_s=1_700_000_000.25)
     assert rule.kind == "at"
     assert rule.first(NOW_US) == 1_700_000_000_250_000
@@ -37,7 +35,6 @@ def test_at_occurs_once() -> None:
 
 
 def test_where_every_begins() -> None:
-    """One step from now, then on the grid from there; with a start there, and where that is past, on its grid."""
     rule = checked(every_s=90.0)
     first_us = NOW_US + 90 * SECOND_US
     assert (rule.first(NOW_US), rule.after(first_us)) == (first_us, first_us + 90 * SECOND_US)
@@ -47,7 +44,6 @@ def test_where_every_begins() -> None:
 
 
 def test_cron_begins_behind_its_start() -> None:
-    """The first occurrence lies at the start or behind it, and behind now."""
     start = datetime(2024, 3, 5, 3, 0, tzinfo=UTC)
     rule = checked(cron="0 3 * * *", starts_s=start.timestamp())
     assert rule.first(NOW_US) == to_us(start)
@@ -57,7 +53,6 @@ def test_cron_begins_behind_its_start() -> None:
 
 @pytest.mark.parametrize("rule", [{"cron": "0 3 * * *"}, {"every_s": 86_400.0, "starts_s": NOW.timestamp() - 9 * 3600}])
 def test_the_end(rule: dict[str, Any]) -> None:
-    """The last occurrence lies at the end or before it; one without any is refused when it is made."""
     end = datetime(2024, 3, 2, 3, 0, tzinfo=UTC)
     found = [to_us(datetime(2024, 2, 29, 3, 0, tzinfo=UTC))]
     bounded = checked(**rule, ends_s=end.timestamp())
@@ -70,7 +65,6 @@ def test_the_end(rule: dict[str, Any]) -> None:
 
 @given(st.floats(MIN_EVERY_S, 1e9), st.integers(0, 10**17))
 def test_every_lies_in_the_future_and_on_the_grid(every_s: float, late_us: int) -> None:
-    """However late, the next occurrence is after now, at most a step away, a whole number of steps from the cursor."""
     rule = checked(every_s=every_s)
     step_us = round(every_s * 1e6)
     newest = rule.newest(NOW_US, NOW_US + late_us, 3)
@@ -83,14 +77,12 @@ def test_every_lies_in_the_future_and_on_the_grid(every_s: float, late_us: int) 
 
 
 def test_a_clock_behind_the_cursor_does_not_repeat() -> None:
-    """Where the clock has stepped back behind the cursor, nothing before the cursor is missed."""
     for rule in (checked(every_s=1.0), checked(cron="* * * * *")):
         assert rule.newest(NOW_US, NOW_US - 3600 * SECOND_US, 5) == [NOW_US]
 
 
 @functools.cache
 def occurrences(cron: str) -> list[int]:
-    """All of two days, from the first one on."""
     rule = checked(cron=cron)
     cursor = rule.after(to_us(datetime(2024, 2, 26, tzinfo=UTC)))
     assert cursor is not None
@@ -113,7 +105,6 @@ def test_the_newest_of_many(cron: str, limit: int) -> None:
 
 
 def test_the_newest_after_years() -> None:
-    """A dense rule that was away for years is not gone through second by second."""
     rule = checked(cron="* * * 1 1 *")
     cursor = to_us(datetime(1990, 1, 1, tzinfo=UTC))
     last = to_us(datetime(2024, 1, 1, 23, 59, 59, tzinfo=UTC))
@@ -122,14 +113,12 @@ def test_the_newest_after_years() -> None:
 
 @given(st.binary(min_size=16, max_size=16), st.integers(0, 2**50), st.floats(0, MAX_JITTER_S))
 def test_jitter(schedule_id: bytes, occurrence_us: int, jitter_s: float) -> None:
-    """An occurrence is late by less than the jitter, always by the same."""
     found = jittered_us(schedule_id, occurrence_us, jitter_s)
     assert 0 <= found - occurrence_us <= jitter_s * 1e6
     assert found == jittered_us(schedule_id, occurrence_us, jitter_s)
 
 
 def test_jitter_spreads() -> None:
-    """Many schedules of the same time are spread over the whole of it."""
     found = [jittered_us(number.to_bytes(16, "big"), NOW_US, 60.0) - NOW_US for number in range(600)]
     assert {one // (6 * SECOND_US) for one in found} == set(range(10))
 
@@ -141,7 +130,6 @@ def test_jitter_spreads() -> None:
         ({"cron": "* * * * *", "at_s": 1.0}, "cron, at of cron, every and at is given; exactly one is allowed"),
         ({"every_s": 1.0, "timezone": "UTC"}, "timezone is 'UTC'; it is allowed with cron only"),
         ({"every_s": 0.05}, "every is 0.05 s; 0.1 to 1e+09 s is allowed"),
-        ({"every_s": -5.0}, "every is -5 s; 0.1 to 1e+09 s is allowed"),
         ({"every_s": 2e9}, "every is 2e+09 s; 0.1 to 1e+09 s is allowed"),
         ({"every_s": float("nan")}, "every is nan s; 0.1 to 1e+09 s is allowed"),
         ({"every_s": 1.0, "jitter_s": -1.0}, "jitter_s is -1; 0 to 86400 s is allowed"),
@@ -161,16 +149,9 @@ def test_jitter_spreads() -> None:
             ),
         ),
         ({"at_s": 1.0, "ends_s": 5.0}, "starts_at or ends_at is given; they are allowed with cron and every only"),
-        (
-            {"cron": "* * * * *", "timezone": "Mars/Base"},
-            "timezone is 'Mars/Base'; an IANA name such as Europe/Berlin is allowed",
-        ),
-        ({"cron": "0 0 30 2 *"}, "cron is '0 0 30 2 *': it names no day that ever comes; one that comes is allowed"),
-        ({"cron": "* * * *"}, f"cron is '* * * *'; {ALLOWED_CRON}"),
         ({"cron": "61 * * * *"}, f"cron is '61 * * * *': out of range; {ALLOWED_CRON}"),
     ],
 )
 def test_what_cannot_be_followed_is_refused(rule: dict[str, Any], message: str) -> None:
-    """One line that names the thing, the value and what is allowed."""
     with pytest.raises(BadRequestError, match=f"^{re.escape(message)}$"):
         checked(**rule).first(NOW_US)

@@ -1,9 +1,10 @@
-"""What a sweep tells the dispatcher, where it ends, and what it says of itself."""
+"""What a sweep ends, what it tells the dispatcher, and what it says of itself."""
 
 from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -28,31 +29,94 @@ HOST: Final = this_host("here")
 LAPSED: Final = datetime.now(UTC) - timedelta(seconds=1)
 
 
-@pytest.fixture
-async def watchdog(store: Store) -> Watchdog:
-    """One that is ready to sweep."""
+def ready_in_1_s(reaped: int) -> tuple[Hint, ...]:
+    return (Hint("dispatcher", "ready", {"delays_s": [1.0], "reaped": reaped}),)
+
+
+async def ready(store: Store, *, sees_deaths: bool = True) -> Watchdog:
+    """To sweep: the sweep before its first is just over."""
     await store.mark_sweep(15.0, 30.0)
-    made = Watchdog(store, HOST, SWEEP_S, SweepGuard(lease_s=30.0, heartbeat_s=10.0, sweep_s=SWEEP_S), sees_deaths=True)
+    guard = SweepGuard(lease_s=30.0, heartbeat_s=10.0, sweep_s=SWEEP_S)
+    made = Watchdog(store, HOST, SWEEP_S, guard, sees_deaths=sees_deaths)
     await made.prime(boot=True)
     return made
 
 
+@pytest.fixture
+async def watchdog(store: Store) -> Watchdog:
+    return await ready(store)
+
+
 async def turn(watchdog: Watchdog) -> TurnResult:
-    """One turn, now."""
     return await watchdog.turn(Turn(time.monotonic()))
 
 
-async def test_the_dispatcher_is_told_whom_the_sweep_has_spared(watchdog: Watchdog, connection: Sql) -> None:
-    """It looks after the processes of this host; who let a lease lapse is named to it, once each."""
-    pid = os.getpid()
-    living = compose(HOST, Peer(pid, 0, 0, processes.start_time(pid), HOST.pidns), "w")
-    for _ in range(2):
-        await forge(connection, "RUNNING", lease_until=LAPSED, locked_by=living)
-    assert (await turn(watchdog)).hints == (Hint("dispatcher", "lapsed", {"workers": [living]}),)
+async def test_a_lapsed_lease_is_ended(watchdog: Watchdog, connection: Sql) -> None:
+    lapsed = await forge(connection, "RUNNING", lease_until=LAPSED)
+    assert await turn(watchdog) == TurnResult(SWEEP_S, ready_in_1_s(1))
+    row = await read(connection, lapsed)
+    assert (row["status"], row["last_error"], row["locked_by"]) == ("RETRYING", "worker lease expired", None)
+    assert (row["attempts"], row["uncharged"]) == (1, 0)
+
+
+async def test_a_long_sweep_is_cut_into_turns(watchdog: Watchdog, connection: Sql, monkeypatch: Patch) -> None:
+    """A turn that has lasted long enough ends with work left, and the next one follows at once."""
+    monkeypatch.setattr(watching, "SWEEP_LIMIT", 3)
+    monkeypatch.setattr(watching, "TURN_S", -1.0)
+    for _ in range(4):
+        await forge(connection, "RUNNING", lease_until=LAPSED)
+    assert await turn(watchdog) == TurnResult(0.0, ready_in_1_s(3))
+    assert await turn(watchdog) == TurnResult(SWEEP_S, ready_in_1_s(1))
+    assert await turn(watchdog) == TurnResult(SWEEP_S)
+
+
+async def test_a_watchdog_says_that_its_host_is_here(watchdog: Watchdog, connection: Sql) -> None:
+    first = await connection.fetchval("SELECT seen_at FROM pulse.hosts WHERE host = 'here'")
+    await turn(watchdog)
+    assert await connection.fetchval("SELECT seen_at FROM pulse.hosts") > first
+
+
+async def test_what_a_living_process_of_this_host_holds_is_spared(
+    watchdog: Watchdog, store: Store, connection: Sql, monkeypatch: Patch
+) -> None:
+    """The dispatcher can kill its process first; of all others only the lease is known."""
+    monkeypatch.setattr(watching, "SWEEP_LIMIT", 2)
+    peer = Peer(os.getpid(), os.getuid(), 0, processes.start_time(os.getpid()), HOST.pidns)
+    living = compose(HOST, peer, "w")
+    others = [
+        compose(HOST, replace(peer, start_time=1), "w"),  # a process that had this pid before
+        compose(replace(HOST, boot="another"), peer, "w"),
+        compose(replace(HOST, id="another"), peer, "w"),
+        compose(HOST, replace(peer, pidns=1), "w"),
+        "something else",
+    ]
+    spared = [await forge(connection, "RUNNING", lease_until=LAPSED, locked_by=living) for _ in range(3)]
+    lapsed = [await forge(connection, "RUNNING", lease_until=LAPSED, locked_by=other) for other in others]
+    told = (await turn(watchdog)).hints
+    assert [hint for hint in told if hint.event == "lapsed"] == [Hint("dispatcher", "lapsed", {"workers": [living]})]
+    assert [(await read(connection, one))["status"] for one in spared] == ["RUNNING"] * 3
+    assert [(await read(connection, one))["status"] for one in lapsed] == ["RETRYING"] * 5
+    await turn(await ready(store, sees_deaths=False))
+    assert [(await read(connection, one))["status"] for one in spared] == ["RETRYING"] * 3
+
+
+async def test_after_a_gap_nobody_is_reaped(watchdog: Watchdog, store: Store, connection: Sql) -> None:
+    """Where nobody has swept for long, nobody may have been able to beat either; the log says so once."""
+    lapsed = await forge(connection, "RUNNING", lease_until=LAPSED)
+    await connection.execute("UPDATE pulse.sweep_mark SET swept_at = clock_timestamp() - interval '20 s'")
+    with capture_logs() as logs:
+        for _ in range(2):
+            assert await turn(watchdog) == TurnResult(SWEEP_S)
+    (entry,) = [one for one in logs if one["event"] == "sweeps_wait"]
+    assert entry["reason"].startswith("the last sweep was 20.")
+    await turn(await ready(store))  # started anew, or on another host: its own sweeps show no gap
+    assert (await read(connection, lapsed))["status"] == "RUNNING"
+    await connection.execute("UPDATE pulse.sweep_mark SET wait_until = clock_timestamp()")
+    await turn(await ready(store))
+    assert (await read(connection, lapsed))["status"] == "RETRYING"
 
 
 async def test_a_dead_letter_wakes_nobody_later(watchdog: Watchdog, connection: Sql) -> None:
-    """What will not run again has no due time to be told of."""
     await forge(connection, "RUNNING", lease_until=LAPSED, max_attempts=1)
     assert (await turn(watchdog)).hints == (Hint("dispatcher", "ready", {"delays_s": [], "reaped": 1}),)
 
@@ -72,7 +136,6 @@ async def test_a_row_that_somebody_has_locked_is_left_to_the_next_sweep(
 async def test_a_full_statement_that_was_the_last_one(
     watchdog: Watchdog, store: Store, connection: Sql, monkeypatch: Patch
 ) -> None:
-    """As many statements as bring rows, and one more only where the last one was full."""
     monkeypatch.setattr(watching, "SWEEP_LIMIT", 3)
     asked: list[int] = []
     lapsed = store.lapsed
@@ -84,17 +147,8 @@ async def test_a_full_statement_that_was_the_last_one(
     monkeypatch.setattr(store, "lapsed", counted)
     for _ in range(4):
         await forge(connection, "RUNNING", lease_until=LAPSED)
-    await turn(watchdog)
+    assert (await turn(watchdog)).hints == ready_in_1_s(4)
     assert asked == [3, 3]
-
-
-async def test_a_sweep_that_waits_says_why(watchdog: Watchdog, connection: Sql) -> None:
-    """A gap is told, once."""
-    await connection.execute("UPDATE pulse.sweep_mark SET swept_at = clock_timestamp() - interval '20 s'")
-    with capture_logs() as logs:
-        await turn(watchdog)
-    (entry,) = [one for one in logs if one["event"] == "sweeps_wait"]
-    assert entry["reason"].startswith("the last sweep was 20.")
 
 
 async def test_no_sweep_begins_while_nobody_can_beat(watchdog: Watchdog, connection: Sql, dsn: str) -> None:
@@ -117,7 +171,6 @@ async def test_what_somebody_doubts_is_not_reaped(watchdog: Watchdog, store: Sto
 
 
 async def test_a_sweep_that_does_not_wait_says_nothing(watchdog: Watchdog) -> None:
-    """Neither in the log nor to anybody."""
     with capture_logs() as logs:
         assert await turn(watchdog) == TurnResult(SWEEP_S)
     assert logs == []

@@ -28,22 +28,18 @@ WALL_S = 1.8e9  # no id of these tests but the last ones' is of version 7
 
 
 def key(number: int) -> bytes:
-    """An id."""
     return number.to_bytes(16)
 
 
 def full(gone: int, last: int, first_left: int | None = None) -> Forgotten:
-    """A window that did not reach the end."""
     return Forgotten(True, WINDOW, gone, key(last), None if first_left is None else key(first_left))
 
 
 def end(gone: int = 0, last: int | None = None, first_left: int | None = None) -> Forgotten:
-    """The last window of the table."""
     return Forgotten(True, 5, gone, *(None if one is None else key(one) for one in (last, first_left)))
 
 
 def test_it_goes_on_behind_what_it_has_seen() -> None:
-    """Window by window, then from the first job that had to stay."""
     walk = Walk(60.0)
     assert walk.at == FIRST
     walk.took(full(WINDOW, 100), 0.0, 0.0, WALL_S)
@@ -66,7 +62,6 @@ def test_an_empty_rest_is_not_walked_again() -> None:
 
 
 def test_now_and_then_it_begins_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    """There may be ids that do not ascend."""
     monkeypatch.setattr(retention, "WHOLE_WALKS_S", 100.0)
     walk = Walk(60.0)
     walk.took(end(0, 300, 200), 0.0, 0.0, WALL_S)
@@ -80,7 +75,6 @@ def test_now_and_then_it_begins_at_the_start(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_who_is_not_alone_waits() -> None:
-    """And begins anew: what the other one does is not known."""
     walk = Walk(60.0)
     walk.took(full(0, 100, 50), 0.0, 0.0, WALL_S)
     assert walk.took(Forgotten(False, 0, 0, None, None), 0.0, 1.0, WALL_S) == OTHERS_S
@@ -92,7 +86,6 @@ def test_who_is_not_alone_waits() -> None:
     [(0.0, MIN_PAUSE_S), (60.0, MIN_PAUSE_S), (3600.0, 36.0), (7 * 86400.0, MAX_PAUSE_S)],
 )
 def test_a_walk_is_made_as_often_as_it_has_something_to_do(keep_s: float, pause_s: float) -> None:
-    """A hundred times in a retention, within bounds."""
     assert Walk(keep_s).took(end(), 0.0, 0.0, WALL_S) == pause_s
 
 
@@ -105,7 +98,6 @@ def test_it_takes_a_share_of_the_time() -> None:
 
 
 def test_the_id_after_another() -> None:
-    """Behind the last id comes the first; dead letters never go sooner than by default."""
     assert after(key(255)) == key(256)
     assert after(b"\xff" * 16) == FIRST
     assert keeps(None) == (7 * 86400.0, 30 * 86400.0)
@@ -114,12 +106,10 @@ def test_the_id_after_another() -> None:
 
 
 def made(ago_s: float, rest: int = 0) -> bytes:
-    """An id of version 7, made so long ago."""
     return first_at(WALL_S - ago_s)[:6] + (7 << 76 | rest).to_bytes(10)
 
 
 def window(last: bytes, *, walked: int = WINDOW, first_left: bytes | None = None) -> Forgotten:
-    """A window that ends at *last*."""
     return Forgotten(True, walked, 0, last, first_left)
 
 
@@ -140,7 +130,6 @@ def test_what_is_too_young_is_leapt_over() -> None:
 
 
 def test_the_time_in_an_id() -> None:
-    """Of version 7 alone; and where the ids of a time begin."""
     now_s = time.time()
     identity = uuid7().bytes
     assert time_of(identity) == pytest.approx(now_s, abs=5.0)
@@ -159,7 +148,6 @@ def test_what_people_see_of_it() -> None:
 
 
 def test_a_walk_knows_its_end() -> None:
-    """The step behind the last one of a walk begins the next."""
     walk, seen = Walk(60.0), list[bool]()
     seen.append(walk.is_over)
     for step in (full(0, 100, 7), end(0, 200)):

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from pulse.errors import UnavailableError
-from pulse.store.rows import Completion, Ending, EndingKind
+from pulse.store.rows import Completion
 from pulse.store.store import Store
 from tests.support.store.helpers import (
     NOW,
@@ -23,7 +23,6 @@ from tests.support.store.helpers import (
     fence,
     forge,
     history,
-    new_id,
     read,
 )
 
@@ -34,12 +33,10 @@ ENDED: Final = ("COMPLETED", "CANCELED", "DEAD_LETTERED")
 
 
 async def ids(connection: Sql) -> set[bytes]:
-    """What is there."""
     return {row["id"].bytes for row in await connection.fetch("SELECT id FROM pulse.jobs")}
 
 
 async def test_a_job_goes_when_its_time_is_over(store: Store, connection: Sql) -> None:
-    """Completed and canceled ones after one time, dead letters after another; not at the very moment, but after it."""
     made = {
         (status, age): await forge(connection, status, completed_at=at(-age))
         for status in ENDED
@@ -54,7 +51,6 @@ async def test_a_job_goes_when_its_time_is_over(store: Store, connection: Sql) -
 
 
 async def test_a_topic_keeps_its_own_time(store: Store, connection: Sql) -> None:
-    """What the policy of a topic says, each for itself; for all else, what the server says."""
     await store.topics.set("short", {"retention_s": 5.0, "retention_dead_s": 7.0})
     await store.topics.set("long", {"retention_s": 1000.0})
     await store.topics.set("none", {"backoff": "fixed:1"})
@@ -85,7 +81,6 @@ async def test_what_has_not_ended_stays(store: Store, connection: Sql) -> None:
 
 
 async def test_the_history_goes_with_its_job(store: Store, connection: Sql) -> None:
-    """That of others stays."""
     gone, stays = [await forge(connection, "COMPLETED", completed_at=at(-age), attempts=2) for age in (99, 9)]
     for one in (gone, stays):
         await connection.execute(
@@ -98,7 +93,6 @@ async def test_the_history_goes_with_its_job(store: Store, connection: Sql) -> N
 
 
 async def test_a_window_of_the_table(store: Store, connection: Sql) -> None:
-    """So many jobs from that id on, itself among them, in the order of their ids."""
     made = sorted([await forge(connection, "COMPLETED", completed_at=at(-99)) for _ in range(6)])
     found = await store.forget(made[1], 3, KEEP_S, KEEP_DEAD_S, now=NOW)
     assert found == (True, 3, 3, made[3], None)
@@ -114,7 +108,6 @@ async def test_its_plan_does_not_depend_on_statistics(store: Store, connection: 
 
 
 async def test_one_at_a_time(store: Store, connection: Sql) -> None:
-    """While another one is at it, nothing is done."""
     await forge(connection, "COMPLETED", completed_at=at(-99))
     async with connection.transaction():
         await connection.execute("SELECT FROM pulse.retention_mark FOR UPDATE")
@@ -139,7 +132,6 @@ async def test_an_operator_who_was_first_keeps_the_job(store: Store, connection:
 
 
 async def test_a_success_that_nothing_is_kept_of(store: Store, connection: Sql) -> None:
-    """Its job and what it had left in the history are gone; others stay."""
     one, other = await forge(connection, "RUNNING", attempts=2), await forge(connection, "RUNNING", attempts=2)
     for job in (one, other):
         await connection.execute(
@@ -167,7 +159,6 @@ async def test_a_success_of_what_had_expired(store: Store, connection: Sql) -> N
 
 @pytest.mark.usefixtures("own_database")
 async def test_a_stale_success_deletes_nothing(store: Store, connection: Sql) -> None:
-    """Another attempt, another holder, another status: the job stays."""
     running = await forge(connection, "RUNNING", attempts=5)
     for attempt, worker in ((4, WORKER), (6, WORKER), (5, OTHER)):
         assert await store.complete([Completion(running, attempt, worker, None)], keep=False) == set()
@@ -176,13 +167,3 @@ async def test_a_stale_success_deletes_nothing(store: Store, connection: Sql) ->
         one = await forge(connection, status, attempts=1, locked_by=WORKER, lease_until=NOW)
         assert await store.complete([Completion(one, 1, WORKER, None)], keep=False) == set()
     assert await count(connection) == len(STATUSES)
-
-
-async def test_a_failure_is_kept_where_no_success_is(store: Store, connection: Sql) -> None:
-    """The dead letter is there with its reason."""
-    one = await forge(connection, "PENDING", max_attempts=1)
-    assert [each.id for each in await claim(store, seconds=1)] == [one]
-    await store.end([Ending(*fence(one), EndingKind.ERROR, "why")])
-    assert (await read(connection, one))["status"] == "DEAD_LETTERED"
-    assert await store.complete([Completion(new_id(), 1, WORKER, None)], keep=False) != set()
-    assert (await read(connection, one))["last_error"] == "why"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from pulse.errors import NotFoundError
 from tests.support.servers.postgres import Postgres
 from tests.support.systems.system_kit import APP, Whole, place
 from tests.support.waiting import until
@@ -13,7 +12,6 @@ pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system]
 
 
 def is_gone(whole: Whole, job: object) -> bool:
-    """Whether it has no row."""
     return not whole.rows("SELECT 1 FROM pulse.jobs WHERE id = $1", job)
 
 
@@ -27,16 +25,3 @@ def test_old_jobs_go_and_dead_letters_stay(server: Postgres) -> None:
         until(lambda: is_gone(whole, done), "the retention", 20)
         until(lambda: "jobs_forgotten" in whole.errors.read_text("utf-8"), "its line", 20)
         assert not is_gone(whole, dead)
-
-
-def test_nothing_is_kept_of_a_success(server: Postgres) -> None:
-    """With a retention of 0 a job is gone with its completion; one that failed for good is there."""
-    with server.database() as dsn, place(dsn, PULSE_RETENTION_S="0") as whole:
-        whole.start()
-        whole.pool("--processes", "1", app=APP)
-        jobs = whole.jobs()
-        done = jobs.submit("mark")
-        whole.wait_entry(done)
-        until(lambda: is_gone(whole, done), "the end of the job", 20)
-        with pytest.raises(NotFoundError):
-            jobs.get(done)

@@ -12,7 +12,6 @@ LEASE_S, HEARTBEAT_S, SWEEP_S = 30.0, 10.0, 10.0
 
 
 def guard() -> SweepGuard:
-    """A watchdog's, with the default settings."""
     return SweepGuard(lease_s=LEASE_S, heartbeat_s=HEARTBEAT_S, sweep_s=SWEEP_S)
 
 
@@ -22,7 +21,6 @@ def reading(at_s: float, *, took_s: float = 0.0, ahead_s: float = 0.0) -> Readin
 
 
 def test_sweeps_in_step_are_believed() -> None:
-    """From the second look at the clock on, as long as there is no gap."""
     one = guard()
     assert one.doubt(0.0, reading(5.0)) is None
     assert not one.may_reap(5.0)
@@ -66,7 +64,6 @@ def test_a_slow_answer_is_no_step(sweeps: list[tuple[float, float, float]]) -> N
 
 
 def test_short_leases() -> None:
-    """Where sweeps would be too rare for the leases, they are made more often."""
     one = SweepGuard(lease_s=3.0, heartbeat_s=1.0, sweep_s=10.0)
     assert (one.gap_s, one.sweep_s) == (1.5, 1.0)
     assert guard().sweep_s == SWEEP_S
@@ -76,7 +73,6 @@ def test_short_leases() -> None:
 
 
 def test_long_leases() -> None:
-    """Where leases last long, a gap that no lease can have lapsed in is none, however many sweeps were missed."""
     one = SweepGuard(lease_s=60.0, heartbeat_s=10.0, sweep_s=10.0)
     assert one.sweep_s == 10.0
     one.doubt(1.0, reading(0.0))
@@ -111,7 +107,6 @@ def test_a_wait_is_no_longer_than_a_lease() -> None:
 
 
 def test_no_wait_is_no_moment_of_waiting() -> None:
-    """Where nobody waits, a sweep goes on at once."""
     one = guard()
     one.doubt(1.0, reading(0.0))
     assert one.doubt(10.0, reading(10.0), 0.0) is None

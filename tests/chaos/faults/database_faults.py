@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from tests.chaos.database import AWAY, Own, Sql, postmaster
-from tests.chaos.faults.fault import Fault, found, send
+from tests.chaos.faults.fault import Fault, send
 from tests.chaos.site import LEASE_S, Site
 from tests.support.waiting import is_alive, until
 
@@ -32,8 +32,6 @@ END_S: Final = 20.0
 
 
 class TerminateBackends(Fault):
-    """All sessions of pulse ended twice a second."""
-
     row, name = 10, "terminate-backends"
     held_s: ClassVar = (2.0, 10.0)
 
@@ -44,11 +42,9 @@ class TerminateBackends(Fault):
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def inject(self) -> None:
-        """Begin; a thread goes on with it."""
         self._thread.start()
 
     def heal(self) -> None:
-        """Stop."""
         self._over.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -72,10 +68,7 @@ class KillBackend(Fault):
     row, name = 11, "kill-backend"
 
     def inject(self) -> None:
-        """Of a session of pulse."""
-        backends = found(lambda: [row["pid"] for row in self.site.sql.rows(_BACKENDS)])
-        if not backends or not send(self.rng.choice(backends), signal.SIGKILL):
-            self.gave_up = "pulse has no session"
+        self.hit(lambda: backends(self.site), signal.SIGKILL, "pulse has no session")
 
 
 class KillPostmaster(Fault):
@@ -86,7 +79,6 @@ class KillPostmaster(Fault):
     number: ClassVar = signal.SIGKILL
 
     def inject(self) -> None:
-        """It; returns when it has ended."""
         pid = postmaster(self.site.database)
         send(pid, self.number)
         until(lambda: not is_alive(pid), "the postmaster ends", END_S)
@@ -104,8 +96,6 @@ class QuitPostmaster(KillPostmaster):
 
 
 class StopDatabase(Fault):
-    """The database is down for longer than a lease."""
-
     row, name = 14, "stop-database"
     alone = True
     stalls = True
@@ -114,15 +104,12 @@ class StopDatabase(Fault):
 
     @classmethod
     def missing(cls, site: Site) -> str | None:
-        """The supervisor starts its own again at once."""
         return None if isinstance(site.database, Own) else "the supervisor would start its own database again"
 
     def inject(self) -> None:
-        """Stop it."""
         self.site.database.down()
 
     def heal(self) -> None:
-        """Start it."""
         self.site.database.up()
 
 
@@ -138,7 +125,6 @@ class FillTablespace(Fault):
 
     @classmethod
     def missing(cls, site: Site) -> str | None:
-        """It takes a file system of its own."""
         if not isinstance(site.database, Own):
             return "the database must outlive its supervisor"
         place = Path(tempfile.mkdtemp(prefix="pulse-m-"))
@@ -161,7 +147,6 @@ class FillTablespace(Fault):
             os.posix_fallocate(file.fileno(), 0, max(1, free - 8192))
 
     def heal(self) -> None:
-        """Make room."""
         place = self._places.get(self.site.database.dsn)
         if place is not None:
             (place / "ballast").unlink(missing_ok=True)
@@ -181,7 +166,6 @@ class FillTablespace(Fault):
 
     @classmethod
     def clear(cls, site: Site) -> None:
-        """Remove the file system; its database is stopped."""
         place = cls._places.pop(site.database.dsn, None)
         if place is not None:
             subprocess.run(["umount", "-l", place], check=False)
@@ -196,7 +180,6 @@ class _Holding(Fault):
         self.held: list[Connection[Record]] = []
 
     def heal(self) -> None:
-        """Close them."""
         self.site.sql.let_go(self.held)
 
 
@@ -207,7 +190,6 @@ class ExhaustConnections(_Holding):
     held_s: ClassVar = (2.0, 6.0)
 
     def inject(self) -> None:
-        """Take what there is."""
         self.held = self.site.sql.hold(ALL_CONNECTIONS)
 
 
@@ -221,15 +203,9 @@ class StopBackend(Fault):
     _pid = 0
 
     def inject(self) -> None:
-        """Of a session of pulse."""
-        backends = found(lambda: [row["pid"] for row in self.site.sql.rows(_BACKENDS)])
-        if backends:
-            self._pid = self.rng.choice(backends)
-        if not backends or not send(self._pid, signal.SIGSTOP):
-            self.gave_up = "pulse has no session"
+        self._pid = self.hit(lambda: backends(self.site), signal.SIGSTOP, "pulse has no session")
 
     def heal(self) -> None:
-        """Let it go on."""
         if self._pid and _is_backend(self._pid):
             send(self._pid, signal.SIGCONT)
 
@@ -241,7 +217,6 @@ class PinSnapshot(_Holding):
     held_s: ClassVar = (5.0, 30.0)
 
     def inject(self) -> None:
-        """Begin it."""
         self.held = self.site.sql.hold()
         for one in self.held:
             self.site.sql.on(one, "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM pulse.jobs")
@@ -256,7 +231,6 @@ class LockTable(_Holding):
     bar_s = 25.0
 
     def inject(self) -> None:
-        """Lock it."""
         self.held = self.site.sql.hold()
         for one in self.held:
             mode = self.rng.choice(("ACCESS EXCLUSIVE", "SHARE"))
@@ -282,7 +256,6 @@ class RaisingTrigger(Fault):
         )
 
     def heal(self) -> None:
-        """Drop it."""
         self.site.sql.rows("DROP TRIGGER IF EXISTS chaos_refuse ON pulse.jobs")
 
 
@@ -294,14 +267,16 @@ class DropConstraint(Fault):
     held_s: ClassVar = (2.0, 8.0)
 
     def inject(self) -> None:
-        """Drop it."""
         self.site.sql.rows("ALTER TABLE pulse.attempts DROP CONSTRAINT IF EXISTS attempts_pkey")
 
     def heal(self) -> None:
-        """Make it anew."""
         there = "SELECT count(*) FROM pg_constraint WHERE conname = 'attempts_pkey'"
         if not self.site.sql.value(there):
             self.site.sql.rows("ALTER TABLE pulse.attempts ADD PRIMARY KEY (job_id, attempt)")
+
+
+def backends(site: Site) -> list[int]:
+    return [row["pid"] for row in site.sql.rows(_BACKENDS)]
 
 
 def _is_backend(pid: int) -> bool:

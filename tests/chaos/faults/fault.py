@@ -7,7 +7,7 @@ import os
 import random
 import signal
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import ClassVar, Final, TypeVar
 
 from tests.chaos.site import Site
@@ -63,6 +63,14 @@ class Fault(ABC):
 
     def heal(self) -> None:  # noqa: B027 - there is nothing to undo of what is over at once
         """Undo it, whatever became of ``inject``; a second time does nothing."""
+
+    def hit(self, victims: Callable[[], Iterable[int]], number: signal.Signals, nobody: str) -> int:
+        """Signal one of *victims*, whichever; its pid. 0: there was none, and the fault gave up for that reason."""
+        pids = found(lambda: sorted(victims())) or []
+        victim = self.rng.choice(pids) if pids else 0
+        if not victim or not send(victim, number):
+            self.gave_up = nobody
+        return victim
 
 
 def found(look: Callable[[], T | None]) -> T | None:

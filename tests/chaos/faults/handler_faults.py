@@ -24,7 +24,6 @@ class GripInterpreter(Fault):
     held_s: ClassVar = (LEASE_S, LEASE_S * 2.5)
 
     def inject(self) -> None:
-        """Submit one."""
         self.job: UUID = self.site.submit("grip", {"seconds": LEASE_S * self.rng.uniform(1.2, 2.2)}, priority=100)
 
 
@@ -48,7 +47,6 @@ class ForkAndDie(Fault):
         self._gate = site.gate()
 
     def heal(self) -> None:
-        """Let those that are left come to their end."""
         self._gate.touch()
 
 
@@ -59,7 +57,6 @@ class HandlerDies(Fault):
     works = True
 
     def inject(self) -> None:
-        """One of each."""
         self.jobs = {how: self.site.submit("deadly", {"how": how, "times": 1}) for how in DEATHS}
 
 
@@ -70,7 +67,6 @@ class Poison(Fault):
     works = True
 
     def inject(self) -> None:
-        """Submit one."""
         self.job: UUID = self.site.submit("deadly", {"how": self.rng.choice(DEATHS), "times": 100})
 
 
@@ -81,5 +77,4 @@ class Wicked(Fault):
     works = True
 
     def inject(self) -> None:
-        """One of each."""
         self.jobs = {how: self.site.submit("wicked", {"how": how}) for how in WICKED}

@@ -25,9 +25,7 @@ CROWD: Final = 50
 GREEDY: Final = """
 import pathlib, sys, time
 from tests.support.systems.peers import Peer
-with Peer(pathlib.Path(sys.argv[1])) as peer:
-    peer.send("hello", 0, protocol=1, role="client")
-    peer.answer(0)
+with Peer(pathlib.Path(sys.argv[1])).hello() as peer:
     print("greedy", flush=True)
     for number in range(2000):
         peer.send("jobs.list", number + 1, limit=100)
@@ -58,7 +56,6 @@ class ExhaustDescriptors(Fault):
         self._crowd: list[Peer] = []
 
     def inject(self) -> None:
-        """Lower its limit to what it uses, and knock."""
         self._pid = found(lambda: actors(self.site).get("dispatcher")) or 0
         if not self._pid:
             self.gave_up = "no dispatcher runs"
@@ -74,7 +71,6 @@ class ExhaustDescriptors(Fault):
                 self._crowd.append(Peer(self.site.whole.path))
 
     def heal(self) -> None:
-        """Hang up, and give it its limit back."""
         for peer in self._crowd:
             peer.close()
         if self._pid and actors(self.site).get("dispatcher") == self._pid:
@@ -90,7 +86,6 @@ class StopClient(Fault):
     _process: subprocess.Popen[str] | None = None
 
     def inject(self) -> None:
-        """Start it, let it ask, stop it."""
         self._process = subprocess.Popen(
             [sys.executable, "-c", GREEDY, str(self.site.whole.path)],
             stdin=subprocess.PIPE,
@@ -105,21 +100,17 @@ class StopClient(Fault):
         send(self._process.pid, signal.SIGSTOP)
 
     def heal(self) -> None:
-        """Kill it."""
         if self._process is not None:
             with self._process:
                 self._process.kill()
 
 
 class RemoveSocket(Fault):
-    """Somebody deletes the socket's file."""
-
     row, name = 31, "remove-socket"
     stalls = True
     bar_s = 20.0
 
     def inject(self) -> None:
-        """Of workers and clients."""
         self.site.whole.path.unlink(missing_ok=True)
 
 
@@ -137,7 +128,6 @@ class SlowLoris(Fault):
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def inject(self) -> None:
-        """Begin; a thread goes on with it."""
         for _ in range(20):
             with contextlib.suppress(OSError):
                 self._peers.append(Peer(self.site.whole.path))
@@ -146,7 +136,6 @@ class SlowLoris(Fault):
         self._thread.start()
 
     def heal(self) -> None:
-        """Hang up."""
         self._over.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -167,13 +156,11 @@ class Nonsense(Fault):
     row, name = 37, "nonsense"
 
     def inject(self) -> None:
-        """Each on a connection of its own."""
         for data in NONSENSE:
             for greet in (False, True):
                 with contextlib.suppress(OSError, AssertionError), Peer(self.site.whole.path) as peer:
                     if greet:
-                        peer.send("hello", 0, protocol=1, role="client")
-                        peer.answer(0)
+                        peer.hello()
                     peer.send_bytes(data)
                     peer.stop_sending()
         with contextlib.suppress(OSError, AssertionError), Peer(self.site.whole.path) as peer:
@@ -191,11 +178,9 @@ class Malice(Fault):
         self.refusals: list[tuple[str, str]] = []
 
     def inject(self) -> None:
-        """Each is answered, by a refusal."""
         deep = "[" * 20_000 + "]" * 20_000
         with contextlib.suppress(OSError, AssertionError), Peer(self.site.whole.path) as peer:
-            peer.send("hello", 0, protocol=1, role="client")
-            peer.answer(0)
+            peer.hello()
             for args in ('{"a": "\\u0000"}', '{"a": NaN}', '{"a": "\\ud800"}', f'{{"a": {deep}}}', "[]", "nonsense"):
                 self.refusals.append(
                     peer.refusal("submit", jobs=[{"name": "short", "id": uuid7().bytes, "args": args}])

@@ -21,19 +21,11 @@ TOO_OFTEN: Final = 6  # restarts of a child within a minute: one more than the s
 
 
 class KillWorker(Fault):
-    """SIGKILL of a handler process."""
-
     row, name = 1, "kill-worker"
     kills = True
-    victim = 0
 
     def inject(self) -> None:
-        """Whichever."""
-        workers = found(self.site.workers) or []
-        if workers:
-            self.victim = self.rng.choice(workers)
-        if not workers or not send(self.victim, signal.SIGKILL):
-            self.gave_up = "no worker is connected"
+        self.hit(self.site.workers, signal.SIGKILL, "no worker is connected")
 
 
 class KillWorkerWithChild(Fault):
@@ -55,7 +47,6 @@ class KillWorkerWithChild(Fault):
         send(started.pid, signal.SIGKILL)
 
     def heal(self) -> None:
-        """Let the next attempt come to its end."""
         self._gate.touch()
 
 
@@ -65,35 +56,22 @@ class StopWorker(Fault):
     row, name = 4, "stop-worker"
     kills = True
     held_s: ClassVar = (LEASE_S * 0.3, LEASE_S * 3)
-    victim = 0
+    _victim = _start = 0
 
     def inject(self) -> None:
-        """Whichever."""
-        workers = found(self.site.workers) or []
-        if workers:
-            self.victim = self.rng.choice(workers)
-            self._start = processes.start_time(self.victim)
-        if not workers or not send(self.victim, signal.SIGSTOP):
-            self.gave_up = "no worker is connected"
+        self._victim = self.hit(self.site.workers, signal.SIGSTOP, "no worker is connected")
+        self._start = processes.start_time(self._victim) or 0
 
     def heal(self) -> None:
-        """Let it go on, if it is still there."""
-        if self.victim and processes.start_time(self.victim) == self._start:
-            send(self.victim, signal.SIGCONT)
+        if self._victim and processes.start_time(self._victim) == self._start:
+            send(self._victim, signal.SIGCONT)
 
 
 class KillActor(Fault):
-    """SIGKILL of an actor."""
-
     row, name = 6, "kill-actor"
 
     def inject(self) -> None:
-        """Whichever runs."""
-        running = found(lambda: actors(self.site)) or {}
-        if running:
-            self.actor = self.rng.choice(sorted(running))
-        if not running or not send(running[self.actor], signal.SIGKILL):
-            self.gave_up = "no actor runs"
+        self.hit(lambda: actors(self.site).values(), signal.SIGKILL, "no actor runs")
 
 
 class KillDispatcher(Fault):
@@ -102,10 +80,7 @@ class KillDispatcher(Fault):
     row, name = 6, "kill-dispatcher"
 
     def inject(self) -> None:
-        """It."""
-        pid = found(lambda: actors(self.site).get("dispatcher"))
-        if not pid or not send(pid, signal.SIGKILL):
-            self.gave_up = "no dispatcher runs"
+        self.hit(lambda: filter(None, [actors(self.site).get("dispatcher")]), signal.SIGKILL, "no dispatcher runs")
 
 
 class StopActor(Fault):
@@ -115,10 +90,7 @@ class StopActor(Fault):
     held_s: ClassVar = (4.0, 6.0)
 
     def inject(self) -> None:
-        """Whichever runs."""
-        running = found(lambda: actors(self.site)) or {}
-        if not running or not send(running[self.rng.choice(sorted(running))], signal.SIGSTOP):
-            self.gave_up = "no actor runs"
+        self.hit(lambda: actors(self.site).values(), signal.SIGSTOP, "no actor runs")
 
 
 class KillSupervisor(Fault):
@@ -131,7 +103,6 @@ class KillSupervisor(Fault):
     alone = True
 
     def inject(self) -> None:
-        """It, and see its actors end."""
         whole = self.site.whole
         left = list(actors(self.site).values())
         process, whole.process = whole.process, None
@@ -141,7 +112,6 @@ class KillSupervisor(Fault):
         until(lambda: not any(map(is_alive, left)), "the actors end", END_S)
 
     def heal(self) -> None:
-        """A service manager would."""
         if self.site.whole.process is None:
             self.site.start(audit=False)
 
@@ -155,7 +125,6 @@ class CrashLoop(Fault):
     alone = True
 
     def inject(self) -> None:
-        """SIGKILL of the same actor, again and again."""
         whole = self.site.whole
         assert whole.process is not None
         self.actor = self.rng.choice(ACTORS)
@@ -172,7 +141,6 @@ class CrashLoop(Fault):
         whole.process = None
 
     def heal(self) -> None:
-        """A service manager would."""
         if self.site.whole.process is None:
             self.site.start(audit=False)
 
@@ -202,7 +170,6 @@ class FullStderr(Fault):
                 resource.prlimit(pid, resource.RLIMIT_FSIZE, size)
 
     def heal(self) -> None:
-        """There is room again."""
         for pid, limits in self._limits.items():
             with contextlib.suppress(OSError):
                 resource.prlimit(pid, resource.RLIMIT_FSIZE, limits)
@@ -231,7 +198,6 @@ class SecondSupervisor(Fault):
         self._whole = whole
 
     def heal(self) -> None:
-        """Stop it, or kill it."""
         whole, self._whole = self._whole, None
         with self._stack:
             if whole is not None and self.rng.random() < 0.5:

@@ -29,7 +29,6 @@ TERMINATED_S = 5.0
 
 @pytest.fixture(scope="module")
 def trial() -> Iterator[Trial]:
-    """One system for all of them."""
     with site(pool=POOL) as made:
         made.start()
         made.pool(*POOL)

@@ -29,7 +29,6 @@ GREEDY_BYTES = 128 * 1024 * 1024
 
 @pytest.fixture(scope="module")
 def trial() -> Iterator[Trial]:
-    """One system for all of them."""
     with site(pool=POOL) as made:
         made.start()
         made.pool("--processes", "1", "--concurrency", "6")
@@ -163,11 +162,9 @@ def test_nothing_is_left_of_a_pool(trial: Trial) -> None:
 
 
 def own_workers(site: Site) -> set[int]:
-    """Handler processes of the supervisor's pool."""
     foreign = {pid for pool in site.pools for pid in pool.workers()}
     return set(site.workers()) - foreign
 
 
 def resident_bytes(pid: int) -> int:
-    """What a process has in memory."""
     return int(Path(f"/proc/{pid}/statm").read_text("ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -28,14 +28,6 @@ F = TypeVar("F", bound=Fault)
 
 
 class Trial:
-    """
-    The system, and what one test does to it.
-
-    Args:
-        site: It runs.
-        load: It is at rest.
-    """
-
     def __init__(self, site: Site, load: Load) -> None:
         self.site = site
         self.load = load
@@ -73,13 +65,11 @@ class Trial:
         assert innocents == []
 
     def _work(self) -> None:
-        """Wait until the load has got something done."""
         target = self.load.acked + ENOUGH
         until(lambda: self.load.acked >= target, "jobs are submitted", WAIT_S)
 
     @contextlib.contextmanager
     def suffering(self, kind: type[F]) -> Iterator[F]:
-        """One fault for the block."""
         fault = kind(self.site, random.Random(SEED))
         try:
             fault.inject()
@@ -95,14 +85,6 @@ class Trial:
 
 
 class Held:
-    """
-    Jobs that have started and wait.
-
-    Args:
-        site: Where.
-        count: How many.
-    """
-
     def __init__(self, site: Site, count: int) -> None:
         self._site = site
         self._gate: Path = site.gate()
@@ -112,11 +94,9 @@ class Held:
         self.starts: list[Line] = [site.wait_started(job) for job in self.jobs]
 
     def of(self, pid: int) -> list[UUID]:
-        """Those that run in that process."""
         return [line.job for line in self.starts if line.pid == pid]
 
     def open(self) -> None:
-        """They may come to their end."""
         self._gate.touch()
 
     def let_go(self) -> dict[UUID, Job]:

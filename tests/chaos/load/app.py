@@ -175,7 +175,6 @@ def wicked(ctx: pulse.Context, how: str) -> object:
 
 
 def die(how: str) -> None:
-    """End this process."""
     if how == "exit":
         os._exit(7)
     os.kill(os.getpid(), signal.Signals[how])

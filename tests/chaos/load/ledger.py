@@ -60,12 +60,7 @@ class Line:
 
 
 class Ledger:
-    """
-    The ledger as one process writes it; made anew by a fork.
-
-    Args:
-        directory: Where all files lie.
-    """
+    """The ledger as one process writes it; made anew by a fork."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -76,7 +71,6 @@ class Ledger:
         self._turn = threading.Lock()
 
     def write(self, act: str, job: UUID, attempt: int = 0, **facts: Any) -> None:
-        """One line."""
         self._reopen()
         pid = os.getpid()
         line = (

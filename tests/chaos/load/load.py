@@ -13,7 +13,7 @@ from typing import Any, Final, Self
 import pulse
 from pulse.common.ids import uuid7
 from tests.chaos.load.ledger import GOVERNED_TOPIC, Ledger
-from tests.chaos.load.operators import Staff
+from tests.chaos.load.operators import Operator
 from tests.chaos.load.turns import PATIENCE_S, Turns
 
 CLIENT_S: Final = 5.0
@@ -85,15 +85,7 @@ class Shape:
 
 
 class Producer(Turns):
-    """
-    Submits jobs at a steady rate, each until it is acknowledged.
-
-    Args:
-        socket: The server's.
-        ledger: Where it writes what it does.
-        shape: What it submits.
-        rng: Chooses.
-    """
+    """Submits jobs at a steady rate, each until it is acknowledged."""
 
     def __init__(self, socket: Path, ledger: Ledger, shape: Shape, rng: random.Random) -> None:
         super().__init__()
@@ -105,20 +97,16 @@ class Producer(Turns):
         self._weights = list(shape.mix.values())
         self._client = pulse.Client(socket, timeout_s=CLIENT_S)
         self._next_s = time.monotonic()
-        self._patience_s = PATIENCE_S
         self.acked = 0
         self.gave_up = 0
-        self.slowest_s = 0.0
 
     def turn(self) -> None:
-        """Submit once, and wait for the next time."""
         jobs = [self._job() for _ in range(self._rng.randint(1, self._shape.batch))]
         self._submit(jobs)
         self._next_s = max(self._next_s, time.monotonic() - 1.0) + len(jobs) * self._shape.producers / self._shape.rate
         self.pause_s(max(0.0, self._next_s - time.monotonic()))
 
     def end(self) -> None:
-        """Stop for good."""
         super().end()
         self._client.close()
 
@@ -131,13 +119,12 @@ class Producer(Turns):
         for job in jobs:
             self._ledger.write("intent", job["id"])
         started_s = time.monotonic()
-        while time.monotonic() < started_s + self._patience_s and not self._over.is_set():
+        while time.monotonic() < started_s + PATIENCE_S and not self._over.is_set():
             try:
                 self._client.submit_many(jobs)  # type: ignore[arg-type]
             except pulse.PulseError:
                 self.pause_s(self._rng.uniform(0.02, 0.1))
             else:
-                self.slowest_s = max(self.slowest_s, time.monotonic() - started_s)
                 for job in jobs:
                     self._ledger.write("acked", job["id"])
                 self.acked += len(jobs)
@@ -146,23 +133,16 @@ class Producer(Turns):
 
 
 class Load:
-    """
-    Everybody who wants something; use it as a context manager.
+    """Everybody who wants something; use it as a context manager."""
 
-    Args:
-        socket: The server's.
-        ledger: Where producers write.
-        shape: What is submitted.
-        seed: Of every choice.
-        staff: Operators that are there, too.
-    """
-
-    def __init__(self, socket: Path, ledger: Ledger, shape: Shape, seed: int, staff: Sequence[Staff] = ()) -> None:
+    def __init__(
+        self, socket: Path, ledger: Ledger, shape: Shape, seed: int, operators: Sequence[Operator] = ()
+    ) -> None:
         self.producers = [
             Producer(socket, ledger, shape, random.Random(f"{seed}/{number}")) for number in range(shape.producers)
         ]
-        self._staff = staff
-        self._threads: list[Turns] = [*self.producers, *staff]
+        self._operators = operators
+        self._threads: list[Turns] = [*self.producers, *operators]
 
     def __enter__(self) -> Self:
         for thread in self._threads:
@@ -179,7 +159,6 @@ class Load:
 
     @property
     def acked(self) -> int:
-        """Jobs that were acknowledged so far."""
         return sum(producer.acked for producer in self.producers)
 
     @property
@@ -188,15 +167,13 @@ class Load:
         return sum(producer.gave_up for producer in self.producers)
 
     def rest(self) -> None:
-        """Nobody wants anything more for now."""
         for thread in self._threads:
             thread.rest()
         for thread in self._threads:
             thread.wait_rest()
-        for one in self._staff:
+        for one in self._operators:
             one.conclude()
 
     def go_on(self) -> None:
-        """Everybody again."""
         for thread in self._threads:
             thread.go_on()

@@ -21,7 +21,6 @@ class Turns(threading.Thread):
         self.failed: BaseException | None = None
 
     def run(self) -> None:
-        """Work until told to end."""
         try:
             while not self._over.is_set():
                 if not self._may_work.is_set():
@@ -36,30 +35,24 @@ class Turns(threading.Thread):
             self._resting.set()
 
     def turn(self) -> None:
-        """Do it once."""
         raise NotImplementedError
 
     def rest(self) -> None:
-        """Stop after what is being done."""
         self._may_work.clear()
 
     def wait_rest(self) -> None:
-        """Wait until it rests."""
         assert self._resting.wait(PATIENCE_S + QUIET_S), f"{self} does not rest"
         if self.failed is not None:
             raise self.failed
 
     def go_on(self) -> None:
-        """Work again."""
         self._resting.clear()
         self._may_work.set()
 
     def end(self) -> None:
-        """Stop for good."""
         self._over.set()
         self._may_work.set()
         self.join(PATIENCE_S + QUIET_S)
 
     def pause_s(self, seconds: float) -> None:
-        """Wait so long, unless it is over."""
         self._over.wait(seconds)

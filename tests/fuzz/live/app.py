@@ -12,5 +12,4 @@ app = pulse.App()
 
 @app.handler("echo", topic=TOPIC)
 async def echo(n: int, ctx: pulse.Context) -> dict[str, int]:
-    """What it was given, and which attempt it was."""
     return {"n": n, "attempt": ctx.attempt}

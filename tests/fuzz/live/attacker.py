@@ -59,14 +59,6 @@ class Orders(msgspec.Struct, frozen=True):
 
 
 class Attack:
-    """
-    The attack of one process.
-
-    Args:
-        orders: What to do.
-        tell: Called with what is to be known.
-    """
-
     def __init__(self, orders: Orders, tell: Callable[[dict[str, object]], None]) -> None:
         self._orders = orders
         self._tell = tell
@@ -76,7 +68,6 @@ class Attack:
         self._begun = 0
 
     async def run(self) -> None:
-        """Attack until all is sent."""
         async with asyncio.TaskGroup() as tasks:
             telling = tasks.create_task(self._report())
             async with asyncio.TaskGroup() as slots:
@@ -132,7 +123,6 @@ class Attack:
 
 
 def main() -> None:
-    """Attack as told."""
     orders = msgspec.json.decode(sys.argv[1], type=Orders)
 
     def tell(what: dict[str, object]) -> None:

@@ -20,12 +20,10 @@ async def drop(on: Conversation, rng: random.Random) -> None:
 
 
 async def drop_after_hello(on: Conversation, rng: random.Random) -> None:
-    """Gone before the welcome."""
     await on.write([_hello(rng)])
 
 
 async def drop_after_welcome(on: Conversation, rng: random.Random) -> None:
-    """Gone after it."""
     await on.write([_hello(rng)])
     async with asyncio.timeout(LORIS_S):
         while not on.heard and not on.is_over:  # noqa: ASYNC110 - two things are waited for
@@ -33,14 +31,12 @@ async def drop_after_welcome(on: Conversation, rng: random.Random) -> None:
 
 
 async def drop_in_hello(on: Conversation, rng: random.Random) -> None:
-    """Gone in the middle of its first frame."""
     data = _hello(rng).data
     on.writer.write(data[: rng.randrange(len(data))])
     await on.writer.drain()
 
 
 async def say_nothing(on: Conversation, rng: random.Random) -> None:
-    """Waits to be sent away."""
     await _wait(on, LORIS_S)
 
 

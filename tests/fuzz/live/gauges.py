@@ -4,65 +4,46 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-_KIB: Final = 1024
+from tests.support.waiting import until
+
+_PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 SETTLE_S: Final = 20.0  # a connection that is half open is closed by then
 
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """
-    What one process has.
-
-    Attributes:
-        sockets: Its descriptors that are sockets.
-        fds: All of them.
-    """
-
     rss_bytes: int
     fds: int
-    sockets: int
 
 
 def use(pid: int) -> Use:
     """Of a process; nothing when it is gone."""
     directory = Path(f"/proc/{pid}")
-    names: list[str] = []
     try:
-        status = (directory / "status").read_text("utf-8", "replace").splitlines()
-        for fd in os.listdir(directory / "fd"):  # noqa: PTH208 - names only
-            with contextlib.suppress(OSError):  # closed meanwhile
-                names.append(os.readlink(directory / "fd" / fd))  # noqa: PTH115 - it names no file
+        pages = int((directory / "statm").read_text("ascii").split()[1])
+        return Use(pages * _PAGE_BYTES, len(os.listdir(directory / "fd")))  # noqa: PTH208 - names only
     except OSError:
-        return Use(0, 0, 0)
-    rss = next((int(line.split()[1]) * _KIB for line in status if line.startswith("VmRSS:")), 0)
-    return Use(rss, len(names), sum(name.startswith("socket:") for name in names))
+        return Use(0, 0)
 
 
 def uses(pids: Mapping[str, int]) -> dict[str, Use]:
-    """Of each of these."""
     return {name: use(pid) for name, pid in pids.items()}
 
 
 def settled(pids: Mapping[str, int], before: Mapping[str, Use], room: int) -> dict[str, Use]:
     """Of each as soon as their descriptors are about as many as before, or when that does not come true."""
-    deadline_s = time.monotonic() + SETTLE_S
-    while True:
-        now = uses(pids)
-        if all(now[name].fds <= before[name].fds + room for name in pids) or time.monotonic() > deadline_s:
-            return now
-        time.sleep(0.2)
+    with contextlib.suppress(AssertionError):
+        until(lambda: all(use(pid).fds <= before[name].fds + room for name, pid in pids.items()), "", SETTLE_S)
+    return uses(pids)
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A time of the monotonic clock."""
-
     begin_s: float
     end_s: float
 

@@ -23,13 +23,10 @@ T = TypeVar("T")
 
 
 class Watch:
-    """Notes how long something took."""
-
     def __init__(self, file: Path) -> None:
         self._file = file.open("w", encoding="ascii", buffering=1)
 
     def timed(self, what: str, act: Callable[[], T]) -> T:
-        """Do it."""
         began_s = time.monotonic()
         done = act()
         self._file.write(f"{began_s:.6f} {what} {time.monotonic() - began_s:.6f}\n")
@@ -64,7 +61,6 @@ def _hear(is_over: threading.Event) -> None:
 
 
 def _done(watch: Watch, client: pulse.Client, job: object, number: int) -> None:
-    """From the submit to the end of the job."""
     watch.timed("submit", lambda: client.submit("echo", {"n": number}, topic=TOPIC, id=job))  # type: ignore[arg-type]  # a UUID
     client.wait(job, timeout_s=30.0)  # type: ignore[arg-type]  # the same
 

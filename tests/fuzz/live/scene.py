@@ -171,14 +171,7 @@ class Attackers:
 
 
 class Scene:
-    """
-    A run.
-
-    Args:
-        whole: A system that was not started yet.
-        plan: How much of everything.
-        show: Called with what is going on.
-    """
+    """A run."""
 
     def __init__(self, whole: Whole, plan: Plan, show: Callable[[str], None]) -> None:
         self._whole = whole
@@ -191,7 +184,6 @@ class Scene:
         self._told_s = 0.0
 
     def run(self) -> Measured:
-        """Quiet, attack, crowd, quiet; and what was found."""
         plan, whole = self._plan, self._whole
         self._directory.mkdir()
         whole.start()
@@ -241,8 +233,7 @@ class Scene:
 
     def _rest(self, seconds: float) -> None:
         began_s = time.monotonic()
-        while time.monotonic() < began_s + seconds:
-            time.sleep(0.05)
+        until(lambda: time.monotonic() >= began_s + seconds, "the time", seconds + END_S)
         self._quiet.append(Window(began_s, time.monotonic()))
 
     def _attack(self, dispatcher: int) -> list[Window]:
@@ -269,11 +260,9 @@ class Scene:
         return self._run([half, msgspec.structs.replace(few, path=operators)], turns, dispatcher)
 
     def _turns(self) -> Turns:
-        """From now on."""
         return Turns(time.monotonic(), self._plan.attack_s, self._plan.quiet_s + SETTLE_S, SETTLE_S)
 
     def _run(self, orders: Sequence[Orders], turns: Turns, dispatcher: int, enough: int | None = None) -> list[Window]:
-        """Attack; when that was, without the rests."""
         self._attackers.run(orders, lambda: self._look(dispatcher, turns.begin_s), enough)
         attacked, quiet = turns.windows(time.monotonic())
         self._quiet += quiet

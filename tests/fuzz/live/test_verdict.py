@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.fuzz.live.gauges import Turns, Use, Window, latencies, percentile
+from tests.fuzz.live.gauges import Turns, Use, Window
 from tests.fuzz.live.verdict import Measured, judge
 
 MIB = 1024 * 1024
 QUIET = {what: [0.002] * 99 + [0.004] for what in ("submit", "get", "job")}
 GOOD = Measured(
-    before={"dispatcher": Use(50 * MIB, 30, 20)},
-    after={"dispatcher": Use(69 * MIB, 37, 27)},
+    before={"dispatcher": Use(50 * MIB, 30)},
+    after={"dispatcher": Use(69 * MIB, 37)},
     peak_bytes=80 * MIB,
     quiet=QUIET,
     attacked={"attacked": {what: [0.003] * 98 + [0.008] * 2 for what in QUIET}},
@@ -27,7 +26,6 @@ GOOD = Measured(
 
 
 def broken(found: Measured) -> list[str]:
-    """The rules that do not hold."""
     return [rule.what for rule in judge(found) if not rule.holds]
 
 
@@ -44,8 +42,8 @@ def test_all_is_well() -> None:
         ("deaths of supervisor and actors", {"restarts": 1}),
         ("deaths of supervisor and actors", {"pids": ({"supervisor": 1, "pause": 2}, {"supervisor": 1, "pause": 3})}),
         ("deaths of supervisor and actors", {"pids": ({"supervisor": 1, "pause": 2}, {"supervisor": 1})}),
-        ("memory of dispatcher", {"after": {"dispatcher": Use(71 * MIB, 30, 20)}}),
-        ("descriptors of dispatcher", {"after": {"dispatcher": Use(50 * MIB, 39, 20)}}),
+        ("memory of dispatcher", {"after": {"dispatcher": Use(71 * MIB, 30)}}),
+        ("descriptors of dispatcher", {"after": {"dispatcher": Use(50 * MIB, 39)}}),
         ("p99 of get, attacked", {"attacked": {"attacked": {**QUIET, "get": [0.002] * 98 + [0.0081] * 2}}}),
         ("p99 of job, attacked", {"attacked": {"attacked": {"submit": [0.001], "get": [0.001]}}}),
         ("jobs lost or changed", {"jobs": ["gone"]}),
@@ -55,7 +53,6 @@ def test_all_is_well() -> None:
     ],
 )
 def test_each_rule_can_be_broken(rule: str, changes: dict[str, Any]) -> None:
-    """What is worse than a bar breaks that rule, and no other."""
     assert broken(dataclasses.replace(GOOD, **changes)) == [rule]
 
 
@@ -63,15 +60,6 @@ def test_without_a_bar_latencies_are_told_only() -> None:
     """The short form measures them, and holds them against nothing."""
     slow = {"attacked": {what: [9.0] for what in QUIET}}
     assert broken(dataclasses.replace(GOOD, attacked=slow, times=None)) == []
-
-
-def test_latencies_belong_to_the_time_in_which_they_began(tmp_path: Path) -> None:
-    """Only what began within the windows counts, each operation by itself, in order."""
-    file = tmp_path / "latencies"
-    file.write_text("1.0 get 0.5\n2.0 get 0.3\n2.5 submit 0.1\n3.0 get 0.2\n4.0 get 0.4\n", "ascii")
-    found = latencies(file, [Window(2.0, 3.0), Window(4.0, 5.0)])
-    assert found == {"get": [0.3, 0.4], "submit": [0.1]}
-    assert [percentile(list(range(100)), share) for share in (0.5, 0.99, 1.0)] == [50, 99, 99]
 
 
 def test_an_attack_rests() -> None:

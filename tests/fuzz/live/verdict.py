@@ -18,15 +18,12 @@ UNFORESEEN: Final = frozenset({"visit_failed", "connection_failed", "request_fai
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One thing that must hold."""
-
     what: str
     measured: str
     bar: str
     holds: bool
 
     def line(self) -> str:
-        """For people."""
         return f"{'ok   ' if self.holds else 'WRONG'}  {self.what:<44} {self.measured:<28} {self.bar}"
 
 
@@ -68,7 +65,6 @@ class Measured:
 
 
 def judge(found: Measured) -> list[Rule]:
-    """All rules."""
     return [
         Rule("frames that were read", f"{found.frames:,}", f"at least {found.wanted:,}", found.frames >= found.wanted),
         _deaths(found),

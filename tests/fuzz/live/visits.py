@@ -131,7 +131,6 @@ class Conversation:
         self.notes.sent += len(frames)
 
     async def read(self) -> None:
-        """Take answers until the server hangs up."""
         cutter = FrameReader(LARGE_FRAME_BYTES)
         with contextlib.suppress(OSError):
             while data := await self.reader.read(256 * 1024):
@@ -231,7 +230,6 @@ async def _break(on: Conversation, frames: Frames, rng: random.Random) -> None:
 
 
 async def _cut(on: Conversation, frames: Frames, rng: random.Random) -> None:
-    """Half a frame, and gone."""
     data = frames.next().data
     on.writer.write(data[: rng.randrange(len(data))])
     await on.writer.drain()
@@ -242,7 +240,6 @@ async def _leave(on: Conversation, frames: Frames, rng: random.Random) -> None:
 
 
 async def _listen(on: Conversation, frames: Frames, rng: random.Random) -> None:
-    """Say nothing more, and hear the rest."""
     on.writer.write_eof()
     async with asyncio.timeout(ANSWER_S):
         while not on.is_over:  # noqa: ASYNC110 - two things are waited for
@@ -286,7 +283,6 @@ async def hostile_hello(on: Conversation, rng: random.Random) -> None:
 
 
 async def garbage(on: Conversation, rng: random.Random) -> None:
-    """What another protocol would say, or nobody."""
     data = rng.choice(GARBAGE) if rng.random() < 0.3 else rng.randbytes(rng.randint(1, 400))
     if is_harmless(data):
         await on.write([Sent(data, "garbage")])
@@ -312,7 +308,6 @@ def _count_frames(data: bytes) -> int:
 
 
 async def deaf(on: Conversation, rng: random.Random) -> None:
-    """Asks for much, reads nothing, and leaves."""
     await greet(on, hello(rng, role="client"))
     frames = Frames(rng, OF_CLIENTS, on.notes.own)
     async with asyncio.timeout(2.0):

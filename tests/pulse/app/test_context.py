@@ -14,48 +14,39 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture(params=["asyncio", "trio"])
 def anyio_backend(request: pytest.FixtureRequest) -> str:
-    """Handlers run on both."""
     return str(request.param)
 
 
 class Heard:
-    """A worker that listens."""
-
     def __init__(self) -> None:
         self.lease_lost = False
         self.cancelled = False
         self.said: list[tuple[str, str]] = []
 
     def progress(self, text: str) -> None:
-        """Hear of progress."""
         self.said.append(("progress", text))
 
     def checkpoint(self, text: str) -> None:
-        """Hear of a checkpoint."""
         self.said.append(("checkpoint", text))
 
 
 @pytest.fixture
 def heard() -> Heard:
-    """What the worker hears."""
     return Heard()
 
 
 @pytest.fixture
 def ctx(heard: Heard) -> Context:
-    """A context that talks to it."""
     return Context(job_id=uuid.uuid4(), attempt=1, name="n", topic="t", link=heard)
 
 
 async def test_progress_with_await(ctx: Context, heard: Heard) -> None:
-    """In async handlers progress is awaited: others get their turn."""
     await ctx.progress(0.5, "half way")
     await ctx.checkpoint({"page": 3})
     assert heard.said == [("progress", '{"value":0.5,"text":"half way"}'), ("checkpoint", '{"page":3}')]
 
 
 def test_progress_without_await(ctx: Context, heard: Heard) -> None:
-    """In plain handlers it is not, and nothing complains."""
     ctx.progress(0.5)
     ctx.progress({"done": 3}, "files")
     ctx.progress(None)
@@ -74,7 +65,6 @@ def test_what_cannot_be_stored_is_refused_here(ctx: Context, heard: Heard, value
 
 
 def test_what_is_too_large_is_refused_here(ctx: Context, heard: Heard) -> None:
-    """Progress is small, a checkpoint moderate; the message says how much is allowed."""
     with pytest.raises(TooLargeError, match="at most 16384"):
         ctx.progress("ä" * 10_000)
     with pytest.raises(TooLargeError, match="at most 1048576"):
@@ -83,7 +73,6 @@ def test_what_is_too_large_is_refused_here(ctx: Context, heard: Heard) -> None:
 
 
 def test_flags_follow_the_worker(ctx: Context, heard: Heard) -> None:
-    """lease_lost and cancelled are looked up when asked for; nothing of a context can be changed."""
     assert (ctx.lease_lost, ctx.cancelled) == (False, False)
     heard.lease_lost = heard.cancelled = True
     assert (ctx.lease_lost, ctx.cancelled) == (True, True)
@@ -92,7 +81,6 @@ def test_flags_follow_the_worker(ctx: Context, heard: Heard) -> None:
 
 
 def test_a_context_made_by_hand() -> None:
-    """A handler can be called in a test with a context of one's own; nobody listens."""
     ctx = Context(job_id=uuid.uuid4(), attempt=2, name="n", topic="t")
     ctx.progress(1)
     assert (ctx.attempt, ctx.cancelled, ctx.lease_lost, ctx.previous) == (2, False, False, None)

@@ -30,14 +30,10 @@ def plain(n: int) -> None: ...
 
 
 class Callee:
-    """An object that can be called."""
-
     def __call__(self, n: int, ctx: pulse.Context) -> None: ...
 
 
 class AsyncCallee:
-    """An object that can be awaited."""
-
     async def __call__(self, n: int) -> None: ...
 
     def method(self, n: int, ctx: Context) -> None: ...
@@ -91,8 +87,6 @@ def starred(*args: Context, **kwargs: Context) -> None: ...
 
 
 def decorated(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A decorator as users write them."""
-
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         return function(*args, **kwargs)
@@ -101,7 +95,6 @@ def decorated(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def test_the_function_stays_what_it_is() -> None:
-    """The decorator returns the very function, which can be called and submitted."""
     app = pulse.App()
     again = app.handler("resize")(resize)
     assert again is resize
@@ -110,7 +103,6 @@ def test_the_function_stays_what_it_is() -> None:
 
 
 def test_what_is_declared() -> None:
-    """The options end up in the handler, and only they are told to the server."""
     app = pulse.App()
 
     @app.handler("full", topic="images", max_attempts=5, timeout_s=60, max_crashes=2, stall_s=9)
@@ -126,7 +118,6 @@ def test_what_is_declared() -> None:
 
 
 def test_isolation_is_the_workers_own_business() -> None:
-    """Options of isolation are the worker's own business: kept, and not declared; a limit needs a process."""
     options = {"isolate": True, "max_memory_bytes": 2**30, "max_cpu_s": 2}
     handler = make_handler("apart", plain, **options)
     assert (handler.isolate, handler.max_memory_bytes, handler.max_cpu_s) == (True, 2**30, 2.0)
@@ -144,7 +135,6 @@ def test_isolation_is_the_workers_own_business() -> None:
     (dict.fromkeys, "cannot be read|positional-only"),
 ])  # fmt: skip
 def test_refused_functions(function: Any, text: str) -> None:
-    """What can never be called as a handler is refused when it is registered, in one line with its name."""
     app = pulse.App()
     with pytest.raises(HandlerError, match=text) as caught:
         app.handler("wrong")(function)
@@ -161,7 +151,6 @@ def test_a_called_function_is_no_handler() -> None:
 
 
 def test_a_name_is_taken_once() -> None:
-    """A second handler of the same name is refused, and the first one stays; nobody goes round the check."""
     app = pulse.App()
     app.handler("same")(plain)
     with pytest.raises(HandlerError, match="handler 'same' exists already: plain"):
@@ -172,7 +161,6 @@ def test_a_name_is_taken_once() -> None:
 
 
 def test_refused_names() -> None:
-    """What can never be a name is refused: anything but text that the database can hold, and no name at all."""
     names: list[Any] = ["", "x" * 201, "a\0b", "\ud800", 7, None]
     for name in names:
         with pytest.raises(HandlerError, match="name must be text of 1 to 200 characters"):
@@ -191,7 +179,6 @@ def test_refused_names() -> None:
     {"max_cpu_s": 0, "isolate": True}, {"max_cpu_s": float("inf"), "isolate": True},
 ])  # fmt: skip
 def test_refused_options(options: dict[str, Any]) -> None:
-    """An option out of range, or without the one that it needs, is refused by its name."""
     with pytest.raises(HandlerError, match=next(iter(options))):
         pulse.App().handler("x", **options)(plain)
 
@@ -226,7 +213,6 @@ def test_a_context_that_only_type_checkers_know() -> None:
     (Callee(), False), (functools.partial(plain), False),
 ])  # fmt: skip
 def test_what_runs_in_the_loop(function: Callable[..., Any], is_async: bool) -> None:
-    """Whatever gives a coroutine is async, also behind a partial or as an object."""
     assert make_handler("x", function).is_async is is_async
     assert not inspect.isclass(function)
 
@@ -258,7 +244,6 @@ def test_what_takes_no_attributes_can_still_be_a_handler() -> None:
 
 
 def test_what_is_declared_of_schedules() -> None:
-    """A schedule has its key, its handler's name and its rules, in the words of the wire; one handler may have two."""
     app = pulse.App()
 
     @app.schedule("often", {"n": 1}, every_s=5, overlap="skip", jitter_s=1.5)
@@ -292,7 +277,6 @@ def test_what_is_declared_of_schedules() -> None:
     ],
 )
 def test_bad_rules(rules: dict[str, Any], message: str) -> None:
-    """One line that names the schedule, the rule, the value and what is allowed."""
     app = pulse.App()
     app.handler("report")(report := lambda: None)
     with pytest.raises(HandlerError) as refused:

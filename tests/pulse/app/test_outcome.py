@@ -34,21 +34,16 @@ from pulse.worker.execution.attempt import Attempt
 
 
 class UnprintableError(Exception):
-    """Cannot be shown."""
-
     def __str__(self) -> str:
         raise SystemExit("not even that")
 
 
 class SecretlyEmptyError(Exception):
-    """Has nothing to say."""
-
     def __str__(self) -> str:
         return ""
 
 
 def raised(error: BaseException) -> BaseException:
-    """The error with a traceback."""
     with pytest.raises(type(error)) as caught:
         raise error
     return caught.value
@@ -79,7 +74,6 @@ def raised(error: BaseException) -> BaseException:
     ],
 )
 def test_classify(value: object, ending: Outcome) -> None:
-    """Every value and every exception has one ending."""
     found = classify(value)
     if ending.outcome == "error" and "JSON" in str(ending.detail):
         assert str(found.detail).startswith(str(ending.detail)[:40])
@@ -99,13 +93,11 @@ def test_a_coroutine_is_not_a_result() -> None:
 
 @pytest.mark.parametrize("error", [Discard("why"), RetryAfter(3, "why"), ValueError("why")])
 def test_a_group_of_one_is_that_one(error: Exception) -> None:
-    """What a nursery or task group wraps is seen through, however often."""
     wrapped = ExceptionGroup("a", [ExceptionGroup("b", [error])])
     assert classify(wrapped) == classify(error)
 
 
 def test_a_group_of_several_names_them() -> None:
-    """A group is a failure that lists what failed."""
     text = describe(ExceptionGroup("two", [ValueError("first"), Discard("second")]))
     assert text.splitlines() == [
         "ExceptionGroup: two (2 sub-exceptions)",
@@ -115,8 +107,6 @@ def test_a_group_of_several_names_them() -> None:
 
 
 def test_describe_tells_cause_and_calls() -> None:
-    """Type and message first, then the causes, then the last calls; causes that point at each other end the list."""
-
     def fail() -> None:
         try:
             os.environ[""]
@@ -135,8 +125,6 @@ def test_describe_tells_cause_and_calls() -> None:
 
 
 def test_describe_is_bounded() -> None:
-    """A deep stack and a long message still make a text of at most 64 KiB that begins with the message."""
-
     def deeper(levels: int) -> None:
         if levels == 0:
             raise ValueError("ä" * 100_000)
@@ -151,7 +139,6 @@ def test_describe_is_bounded() -> None:
 
 @given(st.text(), st.integers(0, 50))
 def test_clean_text_is_storable(text: str, max_bytes: int) -> None:
-    """Any text becomes UTF-8 without NUL, within its limit; what can be stored is not changed."""
     cleaned = clean_text(text, max_bytes)
     assert len(cleaned.encode()) <= max(max_bytes, 0)
     assert "\0" not in cleaned
@@ -161,7 +148,6 @@ def test_clean_text_is_storable(text: str, max_bytes: int) -> None:
 
 
 def test_error_texts_are_storable() -> None:
-    """NUL and lone surrogates in messages, of every kind of failure, are replaced."""
     for error in (ValueError("a\0b\ud800"), Discard("a\0b\ud800"), RetryAfter(1, "a\0b\ud800")):
         detail = classify(raised(error)).detail
         text = str(detail[1] if isinstance(detail, tuple) else detail)
@@ -171,21 +157,18 @@ def test_error_texts_are_storable() -> None:
 
 @pytest.mark.parametrize(("end", "said"), [(timed_out, "timed out after"), (stalled, "stalled: no progress for")])
 def test_what_a_limit_says(end: Callable[..., Outcome], said: str) -> None:
-    """The reason comes first, with how long that was; what the handler made of it follows."""
     assert end(60.0) == Outcome("error", f"{said} 60 s")
     text = str(end(0.5, ValueError("cleanup failed")).detail)
     assert text.splitlines() == [f"{said} 0.5 s", "ValueError: cleanup failed"]
 
 
 def test_crashed_says_how() -> None:
-    """The reason begins as that of every proven death."""
     assert crashed("SIGSEGV", -11) == Outcome("crash", ("worker process died: SIGSEGV", -11))
 
 
 @pytest.mark.parametrize("seconds", [-1, math.nan, math.inf, 1e10])
 @pytest.mark.parametrize("kind", [Snooze, RetryAfter])
 def test_impossible_delays_are_refused(kind: Callable[[float], object], seconds: float) -> None:
-    """A delay must be finite and not negative; the mistake is the handler's, so it is told there."""
     with pytest.raises(ValueError, match="seconds must be between 0"):
         kind(seconds)
 
@@ -249,7 +232,6 @@ def _fails(_error: BaseException, _tries: int) -> float:
 
 @pytest.mark.parametrize("wrong", [lambda _error, _tries: -1, lambda _error, _tries: "soon", _fails])
 def test_a_function_that_is_wrong(wrong: Any) -> None:
-    """The attempt fails as usual, and its error tells of the function, too."""
     outcome, text = ends(wrong, KeyError("x"))
     assert outcome == "error"
     assert text.startswith("KeyError: 'x'")
@@ -294,7 +276,6 @@ def test_what_was_stopped() -> None:
     ],
 )
 def test_what_a_handler_may_not_declare(given: dict[str, Any], message: str) -> None:
-    """One line, at import."""
     with pytest.raises(HandlerError, match=message):
         make_handler("n", lambda: None, **given)
 

@@ -29,13 +29,11 @@ PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 @pytest.fixture
 def exporter() -> InMemorySpanExporter:
-    """Where spans go."""
     return InMemorySpanExporter()
 
 
 @pytest.fixture
 def spans(exporter: InMemorySpanExporter) -> Spans:
-    """What a worker has."""
     provider = TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     return Spans(provider.get_tracer("test"))
@@ -84,7 +82,6 @@ def test_a_span_ends_as_its_attempt(
 @pytest.mark.usefixtures("clean_context")
 @pytest.mark.parametrize("traceparent", [None, 5, "nonsense", "00-" + "0" * 32 + "-" + "0" * 16 + "-01"])
 def test_what_is_no_parent_is_none(spans: Spans, exporter: InMemorySpanExporter, traceparent: object) -> None:
-    """A job without a readable one begins a trace."""
     spans.end(spans.begin(_job(traceparent=traceparent)), RELEASED)
     assert exporter.get_finished_spans()[0].parent is None
 
@@ -107,7 +104,6 @@ def _submitted(job: Any) -> dict[str, object]:
 
 
 def test_another_process_is_told_of_the_span(spans: Spans) -> None:
-    """What else the job came with stays."""
     span = spans.detached(_job(traceparent=PARENT, tries=2))
     extra = with_parent(_job(traceparent=PARENT, tries=2), span).extra
     assert extra is not None
@@ -130,7 +126,6 @@ class _Sulky:
 
 @pytest.fixture
 def lines(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.BytesIO]:
-    """What is written, in JSON, by structlog and by the standard library."""
     written, root = io.BytesIO(), logging.getLogger()
     monkeypatch.setattr(sys, "stderr", io.TextIOWrapper(written, errors="backslashreplace", line_buffering=True))
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO()))
@@ -148,7 +143,6 @@ def lines(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.BytesIO]:
     ids=["nan", "sulky", "set", "odd text", "odd key", "bytes", "long"],
 )
 def test_every_line_can_be_read(lines: io.BytesIO, value: object) -> None:
-    """Whatever is logged, it is one line of JSON, with the job whose handler it is."""
     token = logs.LOGGED.set(_job())
     try:
         structlog.get_logger().info("event", value=value)

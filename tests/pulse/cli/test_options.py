@@ -21,7 +21,6 @@ ID = "0190163d-8694-739b-aea5-966c26f8ad91"
 
 
 def refusal(kind: click.ParamType[object], value: str) -> str:
-    """The message that refuses *value*."""
     with pytest.raises(click.BadParameter) as caught:
         kind.convert(value, None, None)
     return caught.value.message
@@ -40,13 +39,11 @@ def refusal(kind: click.ParamType[object], value: str) -> str:
     ],
 )
 def test_times(text: str, moment: datetime) -> None:
-    """A time in ISO 8601 is taken, with its zone or, without one, as UTC."""
     assert options.TIME.convert(text, None, None) == moment.timestamp()
 
 
 @pytest.mark.parametrize("text", ["tomorrow", "", "12:00", "2030-02-30", "1900000000", "2030-01-31T25:00:00Z"])
 def test_other_times_are_refused(text: str) -> None:
-    """What is no time is refused with the value, an example, and what a missing zone means."""
     message = refusal(options.TIME, text)
     assert message.startswith(repr(text))
     assert "2030-01-31T12:00:00Z" in message
@@ -54,7 +51,6 @@ def test_other_times_are_refused(text: str) -> None:
 
 
 def test_seconds() -> None:
-    """Numbers of seconds are taken, zero where it means something; NaN, infinity and words are none."""
     assert [options.POSITIVE_S.convert(text, None, None) for text in ("5", "0.25", "1e9")] == [5.0, 0.25, 1e9]
     assert options.NOT_NEGATIVE_S.convert("0", None, None) == 0.0
     for text in ("0", "-1", "nan", "inf", "1e10", "1 min", ""):
@@ -63,7 +59,6 @@ def test_seconds() -> None:
 
 
 def test_ids() -> None:
-    """A UUID is taken in every usual form; what is none is refused with an example."""
     for text in (ID, ID.upper(), ID.replace("-", ""), f" {ID}"):
         assert options.ID.convert(text, None, None) == UUID(ID).bytes
     for text in ("", "42", f"{ID}0", "zzzz163d-8694-739b-aea5-966c26f8ad91"):
@@ -71,14 +66,12 @@ def test_ids() -> None:
 
 
 def test_statuses_are_those_of_jobs() -> None:
-    """Every status can be asked for, in any case, and nothing else."""
     assert set(options.STATUSES) == set(Status)
     assert options.STATUS.convert("dead_lettered", None, None) == "DEAD_LETTERED"
     assert refusal(options.STATUS, "DONE") == f"'DONE': {', '.join(options.STATUSES)} are allowed."
 
 
 def test_names() -> None:
-    """A name has 1 to 200 characters, of any language, that PostgreSQL can hold; a longer value is shown cut."""
     assert options.NAME.convert("ö" * 200, None, None) == "ö" * 200
     for text in ("", "x" * 201, "\udcff", "a\0b"):
         message = refusal(options.NAME, text)
@@ -88,7 +81,6 @@ def test_names() -> None:
 
 
 def test_args_stay_as_they_were_written() -> None:
-    """Args are checked, not changed; a single - is left to the command."""
     assert options.ARGS.convert(' {"n": 1.10}', None, None) == ' {"n": 1.10}'
     assert options.ARGS.convert("-", None, None) == "-"
     assert refusal(options.ARGS, "[1]") == "'[1]': args must be a JSON object of keyword arguments, not an array."
@@ -99,7 +91,6 @@ def test_args_stay_as_they_were_written() -> None:
     r'{"emoji": "\ud83d\ude00", "path": "C:\\u0000"}', '{"ö": "日本"}', '{"a": 1, "a": 2}',
 ])  # fmt: skip
 def test_args_that_can_be_stored(text: str) -> None:
-    """Every JSON object passes that PostgreSQL can hold, with numbers of any length."""
     check_args(text)
 
 
@@ -127,14 +118,12 @@ def test_args_that_can_be_stored(text: str) -> None:
     ],
 )
 def test_args_that_cannot_be_stored(text: str, message: str) -> None:
-    """Each wrong text is refused with one line that says what is wrong with it."""
     with pytest.raises(BadRequestError) as caught:
         check_args(text)
     assert caught.value.message == message
 
 
 def cut_up(data: bytes, sizes: Iterable[int]) -> Iterator[bytes]:
-    """*data* in chunks of *sizes*, then the rest."""
     start = 0
     for size in sizes:
         yield data[start : start + size]
@@ -143,7 +132,6 @@ def cut_up(data: bytes, sizes: Iterable[int]) -> Iterator[bytes]:
 
 
 def test_lines_become_batches() -> None:
-    """Batches end at their size; empty lines are passed over, but counted."""
     data = b"".join(b'{"n": %d}\n' % number for number in range(5)) + b"\n  \n" + b'{"n": 5}'
     assert list(batches([data], most_jobs=2)) == [
         LineBatch(1, 2, ['{"n": 0}', '{"n": 1}']),
@@ -154,7 +142,6 @@ def test_lines_become_batches() -> None:
 
 
 def test_a_large_line_goes_alone() -> None:
-    """A batch of more than one job stays below its bytes."""
     large = b'{"x": "' + b"y" * 200 + b'"}'
     sizes = [len(batch.args) for batch in batches([b"\n".join([b"{}", b"{}", large, b"{}"])], most_bytes=100)]
     assert sizes == [2, 1, 1]
@@ -167,7 +154,6 @@ def test_what_was_read_does_not_wait_for_more() -> None:
 
 @pytest.mark.parametrize("bad", [b"[3]", b"{", b'{"a": "\xff"}', rb'{"a": "\u0000"}'])
 def test_a_bad_line_ends_the_batches(bad: bytes) -> None:
-    """All lines before a bad one come out, none behind it, and the error has its number."""
     found = batches([b'{}\n\n{"a": 1}\n' + bad + b"\n{}\n"])
     assert next(found).args == ["{}", '{"a": 1}']
     with pytest.raises(BadLineError, match=r"^line 4: args "):
@@ -175,8 +161,6 @@ def test_a_bad_line_ends_the_batches(bad: bytes) -> None:
 
 
 def test_input_without_lines_is_not_read_for_ever() -> None:
-    """Endless input without a line break is refused when it is longer than any job can be."""
-
     def endless() -> Iterator[bytes]:
         while True:
             yield b"y" * 1024 * 1024
@@ -187,7 +171,6 @@ def test_input_without_lines_is_not_read_for_ever() -> None:
 
 @given(st.lists(st.integers(), max_size=30), st.lists(st.integers(1, 9), max_size=40), st.integers(1, 5))
 def test_batches_do_not_depend_on_how_the_input_arrives(numbers: list[int], sizes: list[int], most: int) -> None:
-    """However the bytes are cut, the jobs are the same, in order."""
     data = b"".join(b'{"n":%d}\n' % number for number in numbers)
     found = list(batches(cut_up(data, sizes), most_jobs=most))
     assert [text for batch in found for text in batch.args] == [f'{{"n":{number}}}' for number in numbers]

@@ -15,31 +15,29 @@ from tests.support.commandline.cli import environment, pulse, run
 pytestmark = [pytest.mark.process, pytest.mark.timed]
 
 HERE = Path(tempfile.gettempdir())
+LOOPS = {"anyio", "asyncio", "asyncpg", "trio", "structlog", "rich", "ssl"}
+CTL = {
+    *("actors", "audit", "dispatch", "drain", "jobs", "login", "logout", "logs", "ping", "schedules", "status"),
+    *("submit", "top", "topics", "workers"),
+}
 
 
 class TestStart:
-    """What a call costs before it does anything."""
-
-    HEAVY = ("anyio", "asyncio", "asyncpg", "trio", "structlog", "rich", "msgspec", "msgpack")
-
-    @pytest.mark.parametrize("line", ["--help", "ctl --help", "--version"])
-    def test_help_imports_nothing_heavy(self, line: str) -> None:
-        """To list commands no command is imported."""
-        command = [sys.executable, "-X", "importtime", "-m", "pulse.cli.main"]
-        done = pulse(HERE, line, command=command)
-        imported = {name.rpartition("|")[2].strip().partition(".")[0] for name in done.err.splitlines()}
-        assert done.code == 0
-        assert "click" in imported
-        assert not imported & set(self.HEAVY)
-
-    @pytest.mark.parametrize("line", ["ctl status", "ctl logs", "ctl jobs list", "doctor --help"])
-    def test_a_question_imports_no_event_loop(self, line: str) -> None:
-        """What asks the server once needs the wire and nothing else; rich is for terminals alone."""
+    @pytest.mark.parametrize(
+        ("line", "code", "unwanted"),
+        [
+            *((line, 0, LOOPS | {"msgspec", "msgpack"}) for line in ("--help", "ctl --help", "--version")),
+            *((line, 3, LOOPS | {"importlib.metadata"}) for line in ("ctl status", "ctl logs", "ctl jobs list")),
+            ("doctor --help", 0, LOOPS | {"importlib.metadata"}),
+        ],
+    )
+    def test_only_what_is_needed_is_imported(self, line: str, code: int, unwanted: set[str]) -> None:
+        """Help lists commands and imports none; a question needs the wire; rich is for terminals alone."""
         done = pulse(HERE, line, command=[sys.executable, "-X", "importtime", "-m", "pulse.cli.main"])
-        imported = {name.rpartition("|")[2].strip().partition(".")[0] for name in done.err.splitlines()}
-        assert done.code == (0 if "help" in line else 3)
-        assert not imported & {"anyio", "asyncio", "asyncpg", "trio", "structlog", "rich", "ssl"}
-        assert "importlib.metadata" not in done.err
+        imported = {name.rpartition("|")[2].strip() for name in done.err.splitlines()}
+        assert done.code == code
+        assert "click" in imported
+        assert not imported & unwanted
 
     def test_help_is_fast(self) -> None:
         """The whole process takes less than 150 ms of the processor; the best of several, since others use it too."""
@@ -53,16 +51,12 @@ class TestStart:
         assert min(cpu_s() for _ in range(5)) < 0.15
 
     def test_version(self) -> None:
-        """The version is that of the distribution."""
         assert re.fullmatch(r"pulse \d+\.\d+\.\d+\S*\n", pulse(HERE, "--version").out)
 
 
 class TestCompletion:
-    """Shells complete commands, options and values."""
-
     @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
     def test_script(self, shell: str) -> None:
-        """The script of each shell calls pulse back for completions."""
         done = pulse(HERE, f"completion {shell}")
         assert done.code == 0
         assert "_PULSE_COMPLETE" in done.out
@@ -71,26 +65,7 @@ class TestCompletion:
     @pytest.mark.parametrize(
         ("words", "expected"),
         [
-            (
-                "pulse ctl ",
-                {
-                    "status",
-                    "submit",
-                    "jobs",
-                    "workers",
-                    "dispatch",
-                    "schedules",
-                    "topics",
-                    "actors",
-                    "drain",
-                    "top",
-                    "logs",
-                    "audit",
-                    "login",
-                    "logout",
-                    "ping",
-                },
-            ),
+            ("pulse ctl ", CTL),
             ("pulse ctl jobs list --st", {"--status"}),
             ("pulse ctl jobs list --status re", {"RETRYING"}),
             (
@@ -108,7 +83,6 @@ class TestCompletion:
         ],
     )
     def test_completions(self, words: str, expected: set[str]) -> None:
-        """Commands, options, statuses and actors are offered."""
         count = len(words.split(" ")) - 1
         env = environment(_PULSE_COMPLETE="bash_complete", COMP_WORDS=words, COMP_CWORD=str(count))
         done = run([], env)

@@ -13,14 +13,12 @@ from tools.generate_client import REPLACEMENTS, SOURCE, TARGET, blocking, main
 
 
 def test_it_is_up_to_date() -> None:
-    """The file in the repository is what its source says."""
     assert main(["--check"]) == 0
 
 
 def test_a_change_by_hand_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The check fails and shows the line, and generating puts it right."""
     changed, kept = tmp_path / "client.py", TARGET.read_text()
     changed.write_text(kept.replace("priority: int | None = None", "priority: int = 0"))
     monkeypatch.setattr(generate_client, "TARGET", changed)
@@ -42,19 +40,10 @@ def test_a_replacement_that_does_nothing_is_an_error() -> None:
 
 
 def test_nothing_async_is_left() -> None:
-    """Neither in the code nor in what its docstrings show."""
     text = TARGET.read_text()
     assert not [word for word in ("async ", "await ", "anyio", "Async", "aclose", "connect()") if word in text]
     assert "generated" in (inspect.getdoc(inspect.getmodule(pulse.Client)) or "").lower()
 
 
-def test_both_clients_say_the_same() -> None:
-    """Each method has the docstring of its twin, and the class the arguments and the example of ``connect``."""
-    for name, method in inspect.getmembers(pulse.Client, inspect.isfunction):
-        if not name.startswith("_"):
-            twin = getattr(pulse.AsyncClient, "aclose" if name == "close" else name)
-            assert inspect.getdoc(method) == inspect.getdoc(twin), name
-    told, given = inspect.getdoc(pulse.Client) or "", inspect.getdoc(pulse.connect) or ""
-    arguments = given[given.index("Args:") : given.index("Example:")]
-    assert arguments in told
-    assert "with pulse.Client() as client:" in told
+def test_connect_takes_what_the_client_takes() -> None:
+    assert inspect.signature(pulse.connect).parameters == inspect.signature(pulse.Client).parameters

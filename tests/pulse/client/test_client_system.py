@@ -26,6 +26,7 @@ from pulse.errors import (
     UnauthorizedError,
 )
 from pulse.protocol import encode
+from tests.support.commandline import cli_answers as answers
 from tests.support.servers.fake_dispatcher import Body, FakeDispatcher, RuntimeDir
 from tests.support.servers.fake_server import FakeServer
 
@@ -42,14 +43,12 @@ async def resize(path: str) -> None:
 
 @pytest.fixture
 def directory() -> Iterator[Path]:
-    """A runtime directory."""
     with RuntimeDir() as made:
         yield made.path
 
 
 @pytest.fixture(params=["blocking", "asyncio", "trio"])
 def flavor(request: pytest.FixtureRequest) -> str:
-    """Which client, on which event loop."""
     return str(request.param)
 
 
@@ -72,19 +71,30 @@ def using(
     return anyio.run(run, backend=flavor)
 
 
+def failing(flavor: str, error: type[Exception], said: str, step: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """The step, which must fail so."""
+
+    async def ask(client: Any) -> None:
+        with pytest.raises(error, match=said):
+            await step(client)
+
+    def call(client: Any) -> None:
+        with pytest.raises(error, match=said):
+            step(client)
+
+    return call if flavor == "blocking" else ask
+
+
 def ids_of(body: Body) -> Body:
-    """Answers a submit with its own ids."""
     jobs: Any = body["jobs"]
     return {"ids": [one["id"] for one in jobs]}
 
 
 def row(status: str, **more: object) -> Body:
-    """A job as the server tells of it."""
     return {"job": {"id": JOB.bytes, "name": "a", "topic": "t", "status": status, "history": [], **more}}
 
 
 def test_submit(flavor: str, directory: Path) -> None:
-    """A submit sends the handler's name, the args as JSON text and an id, which is returned."""
     with FakeDispatcher(directory, {"submit": ids_of}) as server:
         first, many = using(
             flavor,
@@ -105,8 +115,20 @@ def test_submit(flavor: str, directory: Path) -> None:
         assert two["id"] == JOB.bytes
 
 
+def test_a_name_that_nobody_handles(flavor: str, directory: Path) -> None:
+    """The job has its id, and the caller is warned at its own line."""
+    unhandled = [("sned_mail", "mail", ["send_mail"]), ("x", "mail", [])]
+    script = {"submit": lambda body: {**ids_of(body), "unhandled": unhandled}}
+    with FakeDispatcher(directory, script) as server, pytest.warns(pulse.UnhandledNameWarning) as warned:
+        (job,) = using(flavor, server.path, lambda client: client.submit("sned_mail", id=JOB))
+    assert job == JOB
+    first, second = [str(one.message) for one in warned]
+    assert first.startswith("no worker that serves topic mail has a handler named sned_mail; similar: send_mail. ")
+    assert second.startswith("no worker that serves topic mail has a handler named x. ")
+    assert {one.filename for one in warned} == {__file__}
+
+
 def test_a_submit_whose_answer_was_lost_is_repeated(flavor: str, directory: Path) -> None:
-    """The connection breaks after the submit: it is sent again over a new one, with the same id."""
     with FakeDispatcher(directory, {"submit": ids_of}, hang_up=frozenset({"submit"})) as server:
         (job_id,) = using(flavor, server.path, lambda client: client.submit("a"))
         first, second = server.bodies("submit")
@@ -115,7 +137,6 @@ def test_a_submit_whose_answer_was_lost_is_repeated(flavor: str, directory: Path
 
 
 def test_a_cancel_whose_answer_was_lost_is_not(flavor: str, directory: Path) -> None:
-    """What must not be done twice is not asked twice: the error says that it may have been done."""
     with (
         FakeDispatcher(directory, hang_up=frozenset({"jobs.cancel"})) as server,
         pytest.raises(NobodyAnswersError, match=r"jobs\.cancel: .* may or may not have been done"),
@@ -125,7 +146,6 @@ def test_a_cancel_whose_answer_was_lost_is_not(flavor: str, directory: Path) -> 
 
 
 def test_a_server_that_comes_back(flavor: str, directory: Path) -> None:
-    """While the server is restarted, a client that was connected waits for it."""
     answers: dict[str, Any] = {"ping": {}}
     first = FakeDispatcher(directory, answers)
     second = FakeDispatcher(directory, answers)
@@ -148,7 +168,6 @@ def test_a_server_that_comes_back(flavor: str, directory: Path) -> None:
 
 
 def test_wait_asks_until_the_end(flavor: str, directory: Path) -> None:
-    """wait returns the job once it is terminal, soon after it is."""
     rows = iter([row("PENDING"), row("RUNNING"), row("COMPLETED", result='{"ok": true}')])
     with FakeDispatcher(directory, {"jobs.get": lambda _: next(rows)}) as server:
         (job,) = using(flavor, server.path, lambda client: client.wait(JOB, timeout_s=5))
@@ -157,7 +176,6 @@ def test_wait_asks_until_the_end(flavor: str, directory: Path) -> None:
 
 
 def test_wait_ends_in_time(flavor: str, directory: Path) -> None:
-    """After timeout_s, TimeoutError says where the job stands."""
     with FakeDispatcher(directory, {"jobs.get": row("RUNNING")}) as server:
         started_s = time.monotonic()
         with pytest.raises(TimeoutError, match=r"is RUNNING after 0\.2 s"):
@@ -174,127 +192,76 @@ def test_wait_ends_in_time(flavor: str, directory: Path) -> None:
     ],
 )
 def test_refusals_are_errors(flavor: str, directory: Path, error: Any, step: Callable[[Any], Any]) -> None:
-    """An error of the server arrives as the class of its code, with its words; the client can go on."""
     script: dict[str, Any] = {"jobs.get": error, "submit": error, "schedules.create": error, "ping": {}}
     with FakeDispatcher(directory, script) as server:
-
-        def refused(client: Any) -> Any:
-            if flavor == "blocking":
-                with pytest.raises(type(error), match=error.message):
-                    step(client)
-                return None
-
-            async def ask() -> None:
-                with pytest.raises(type(error), match=error.message):
-                    await step(client)
-
-            return ask()
-
+        refused = failing(flavor, type(error), error.message, step)
         using(flavor, server.path, refused, lambda client: client.ping())
 
 
+TOPIC = {"topic": "t", "policy": {}, "handlers": []}
+CALLS: dict[str, Callable[[Any], Any]] = {
+    "jobs.list": lambda client: client.jobs(status="PENDING", limit=5),
+    "jobs.get": lambda client: client.get(str(JOB)),
+    "jobs.cancel": lambda client: client.cancel(JOB),
+    "jobs.retry": lambda client: client.retry(JOB),
+    "jobs.why": lambda client: client.why(JOB),
+    "jobs.stack": lambda client: client.stack(JOB),
+    "schedules.create": lambda client: client.schedules_create(resize, {"path": "a"}, every_s=5),
+    "schedules.get": lambda client: client.schedules_get(JOB),
+    "schedules.list": lambda client: client.schedules_list(),
+    "schedules.update": lambda client: client.schedules_update(JOB, cron="@daily", name=resize, args={"b": 1}),
+    "schedules.pause": lambda client: client.schedules_pause(JOB),
+    "schedules.resume": lambda client: client.schedules_resume(JOB),
+    "schedules.trigger": lambda client: client.schedules_trigger(JOB),
+    "schedules.preview": lambda client: client.schedules_preview(JOB, 1),
+    "schedules.delete": lambda client: client.schedules_delete(JOB),
+    "dispatch.pause": lambda client: client.pause("t", "x", for_s=5.0),
+    "dispatch.resume": lambda client: client.resume("t"),
+    "dispatch.status": lambda client: client.dispatch_status(),
+    "topics.list": lambda client: client.topics_list(),
+    "topics.get": lambda client: client.topics_get("t"),
+    "topics.set": lambda client: client.topics_set("t", backoff="fixed:1", timeout_s=None),
+    "topics.unset": lambda client: client.topics_unset("t", "backoff"),
+    "workers.list": lambda client: client.workers(),
+    "status": lambda client: client.status(),
+    "ping": lambda client: client.request("ping", {}),
+}
+
+
 def test_everything_that_can_be_asked(flavor: str, directory: Path) -> None:
-    """Every method sends its request and reads its answer."""
     paused = {"code": "paused", "text": "It is paused.", "advice": "resume", "details": {"last_job_id": JOB.bytes}}
-    why = {"id": JOB.bytes, "name": "a", "topic": "t", "status": "PENDING", "reasons": [paused]}
-    schedule = {"id": JOB.bytes, "name": "a", "kind": "every", "every_s": 5.0, "args": "{}"}
     script: dict[str, Any] = {
-        "jobs.list": {"jobs": [row("PENDING")["job"]], "next": "c"},
-        "jobs.get": row("PENDING"),
-        "jobs.cancel": {"done": [JOB.bytes], "refused": []},
+        **answers.dispatcher(),
         "jobs.retry": {"done": [], "refused": [[JOB.bytes, "conflict"]]},
-        "jobs.why": why,
-        "jobs.stack": {"worker": "w", "pid": 7, "attempt": 2, "stack": "File"},
-        "schedules.create": {"schedule": schedule},
-        "schedules.get": {"schedule": schedule},
-        "schedules.list": {"schedules": [schedule], "next": None},
-        "schedules.update": {"schedule": schedule},
-        "schedules.pause": {"schedule": {**schedule, "paused": True, "jitter_s": 2.0, "undeclared_at": 5.0}},
-        "schedules.resume": {"schedule": schedule},
-        "schedules.trigger": {"id": JOB.bytes},
-        "schedules.preview": {"times": [1711845000.0], "timezone": "Europe/Berlin"},
-        "schedules.delete": {},
-        "dispatch.pause": {"paused": True, "reason": "x", "topics": []},
-        "dispatch.resume": {"paused": False, "reason": None, "topics": []},
-        "dispatch.status": {"paused": False, "reason": None, "topics": []},
-        "topics.list": {"topics": [{"topic": "t"}], "next": None},
-        "topics.get": {"topic": {"topic": "t", "policy": {}, "handlers": []}},
-        "topics.set": {"topic": {"topic": "t", "policy": {}, "handlers": []}},
-        "topics.unset": {"topic": {"topic": "t", "policy": {}, "handlers": []}},
-        "workers.list": {"workers": [{"identity": "w", "running": [[JOB.bytes, 1]]}]},
-        "status": {"jobs": None},
+        "jobs.why": {"id": JOB.bytes, "name": "a", "topic": "t", "status": "PENDING", "reasons": [paused]},
+        "schedules.pause": {"schedule": {"id": JOB.bytes, "name": "a", "kind": "every", "args": "{}", "paused": True}},
+        **{f"topics.{verb}": {"topic": TOPIC} for verb in ("get", "set", "unset")},
         "ping": {},
     }
     with FakeDispatcher(directory, script) as server:
-        found = using(
-            flavor,
-            server.path,
-            lambda client: client.jobs(status="PENDING", limit=5),
-            lambda client: client.get(str(JOB)),
-            lambda client: client.cancel(JOB),
-            lambda client: client.retry(JOB),
-            lambda client: client.why(JOB),
-            lambda client: client.stack(JOB),
-            lambda client: client.schedules_create(resize, {"path": "a"}, every_s=5),
-            lambda client: client.schedules_get(JOB),
-            lambda client: client.schedules_list(),
-            lambda client: client.schedules_update(JOB, cron="@daily", name=resize, args={"b": 1}),
-            lambda client: client.schedules_pause(JOB),
-            lambda client: client.schedules_resume(JOB),
-            lambda client: client.schedules_trigger(JOB),
-            lambda client: client.schedules_preview(JOB, 1),
-            lambda client: client.schedules_delete(JOB),
-            lambda client: client.pause("t", "x", for_s=5.0),
-            lambda client: client.resume("t"),
-            lambda client: client.dispatch_status(),
-            lambda client: client.topics_list(),
-            lambda client: client.topics_get("t"),
-            lambda client: client.topics_set("t", backoff="fixed:1", timeout_s=None),
-            lambda client: client.topics_unset("t", "backoff"),
-            lambda client: client.workers(),
-            lambda client: client.status(),
-            lambda client: client.ping(),
-            lambda client: client.request("ping", {}),
-        )
-        assert [asked.kind for asked in server.asked] == [*script, "ping"]
-    assert found[0].next == "c"  # type: ignore[attr-defined]
-    assert found[2:4] == [pulse.Changed((JOB,), ()), pulse.Changed((), ((JOB, "conflict"),))]
+        found: dict[str, Any] = dict(zip(CALLS, using(flavor, server.path, *CALLS.values()), strict=True))
+        assert [asked.kind for asked in server.asked] == [*CALLS]
+    assert found["jobs.list"].next == "abc"
+    assert found["jobs.cancel"] == pulse.Changed((JOB,), ())
+    assert found["jobs.retry"] == pulse.Changed((), ((JOB, "conflict"),))
     reason = pulse.Reason("paused", "It is paused.", "resume", {"last_job_id": str(JOB)})
-    assert found[4] == pulse.Why(JOB, "a", "t", pulse.Status.PENDING, (reason,))
-    assert found[5] == pulse.Stack("w", 7, 2, "File")
-    assert found[10].paused  # type: ignore[attr-defined]
-    assert (found[12], [str(one) for one in found[13]]) == (JOB, ["2024-03-31 01:30:00+01:00"])  # type: ignore[attr-defined]
-    assert found[19:22] == [{"topic": "t", "policy": {}, "handlers": []}] * 3
-    assert found[22] == [{"identity": "w", "running": [[str(JOB), 1]]}]
-    assert found[25] == {}
-
-
-def test_both_clients_have_the_same_methods() -> None:
-    """One cannot have what the other lacks, nor take other arguments."""
-
-    def shape(kind: type[object]) -> dict[str, list[str]]:
-        methods = {name: value for name, value in vars(kind).items() if inspect.isfunction(value) and name[0] != "_"}
-        return {
-            name.removeprefix("a") if name == "aclose" else name: [
-                f"{parameter.name}:{parameter.kind}:{parameter.default}"
-                for parameter in inspect.signature(value).parameters.values()
-            ]
-            for name, value in methods.items()
-        }
-
-    assert shape(pulse.Client) == shape(pulse.AsyncClient)
-    assert inspect.signature(pulse.connect).parameters == inspect.signature(pulse.Client).parameters
+    assert found["jobs.why"] == pulse.Why(JOB, "a", "t", pulse.Status.PENDING, (reason,))
+    assert found["jobs.stack"] == pulse.Stack("h/b/1/7.8/w", 7, 2, 'File "a.py", line 3 in crunch\n')
+    assert found["schedules.pause"].paused
+    assert found["schedules.trigger"] == answers.JOB_ID
+    assert str(found["schedules.preview"][0]) == "2024-03-30 02:30:00+01:00"
+    assert [found[f"topics.{verb}"] for verb in ("get", "set", "unset")] == [TOPIC] * 3
+    assert found["workers.list"][0]["running"] == [str(answers.JOB_ID)]
+    assert found["ping"] == {}
 
 
 def test_nobody_is_there(flavor: str, directory: Path) -> None:
-    """Without a server the error comes at once, and says where was looked and what was found."""
     with pytest.raises(NobodyAnswersError) as caught:
         using(flavor, directory / "pulse.sock", lambda client: client.ping())
     assert caught.value.message == f"nobody answers; looked at {directory / 'pulse.sock'} (no such file or directory)"
 
 
 def test_where_clients_look(flavor: str, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a socket it is looked for; the first that accepts is taken, stale ones are passed over."""
     stale = directory / "stale"
     stale.mkdir(0o700)
     with socket.socket(socket.AF_UNIX) as listener:
@@ -317,7 +284,6 @@ def test_where_clients_look(flavor: str, directory: Path, monkeypatch: pytest.Mo
 
 
 def test_a_directory_that_others_control(flavor: str, directory: Path) -> None:
-    """A socket in a directory that everybody may write to is not connected to."""
     directory.chmod(0o777)
     with (
         FakeDispatcher(directory, {"ping": {}}) as server,
@@ -327,7 +293,6 @@ def test_a_directory_that_others_control(flavor: str, directory: Path) -> None:
 
 
 def test_a_server_that_says_nothing(flavor: str, directory: Path) -> None:
-    """A server that accepts and never answers hello is given up in time."""
     with FakeDispatcher(directory, frozen=True) as server:
         started_s = time.monotonic()
         with pytest.raises(NobodyAnswersError):
@@ -336,26 +301,13 @@ def test_a_server_that_says_nothing(flavor: str, directory: Path) -> None:
 
 
 def test_an_answer_that_does_not_come(flavor: str, directory: Path) -> None:
-    """A request without an answer ends in time, by its name, and the client can be used again."""
     with FakeDispatcher(directory, {"ping": {}}) as server:
-
-        def overdue(client: Any) -> Any:
-            if flavor == "blocking":
-                with pytest.raises(NobodyAnswersError, match=r"status: no answer within 0\.2 s"):
-                    client.status()
-                return None
-
-            async def ask() -> None:
-                with pytest.raises(NobodyAnswersError, match=r"status: no answer within 0\.2 s"):
-                    await client.status()
-
-            return ask()
-
+        said = r"status: no answer within 0\.2 s"
+        overdue = failing(flavor, NobodyAnswersError, said, lambda client: client.status())
         using(flavor, server.path, overdue, lambda client: client.ping(), timeout_s=0.2)
 
 
 def test_too_large_is_not_sent(flavor: str) -> None:
-    """A payload above the server's limit is refused here, with its size; the connection is not touched."""
     with FakeServer(max_frame_bytes=10_000) as server:
         with pytest.raises(TooLargeError, match=r"submit: the request has \d+ bytes; the server accepts 10000"):
             using(
@@ -368,7 +320,6 @@ def test_too_large_is_not_sent(flavor: str) -> None:
 
 
 def test_credentials_and_refusal(flavor: str) -> None:
-    """User and password go with hello; a server that does not want them is not asked again."""
     with FakeServer() as server:
         server.refuse_hello = ("unauthorized", "wrong password")
         with pytest.raises(UnauthorizedError, match="wrong password"):
@@ -382,7 +333,6 @@ def test_credentials_and_refusal(flavor: str) -> None:
     [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\0\0\0\0", encode("ok", 0, {}), encode("welcome", 0, {"protocol": 1})],
 )
 def test_a_server_of_another_kind(flavor: str, directory: Path, reply: bytes) -> None:
-    """Whatever else listens on the socket is one clear error."""
     path = directory / "pulse.sock"
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
@@ -403,8 +353,6 @@ def test_a_server_of_another_kind(flavor: str, directory: Path, reply: bytes) ->
 
 
 def test_errors_in_the_body_stay_as_they_are(flavor: str, directory: Path) -> None:
-    """What is raised inside the `with` block comes out of it unchanged."""
-
     def fail(_: object) -> None:
         raise KeyError("mine")
 
@@ -413,36 +361,8 @@ def test_errors_in_the_body_stay_as_they_are(flavor: str, directory: Path) -> No
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
-def test_tasks_share_a_connection(backend: str) -> None:
-    """Many tasks ask at once over one connection; answers in any order reach who asked."""
-    with FakeServer(silent_on=["ping"]) as server:
-
-        async def run() -> list[int]:
-            order: list[int] = []
-
-            async def ask(number: int) -> None:
-                await client.request("ping", {"number": number})
-                order.append(number)
-
-            async with pulse.connect(server.path) as client, anyio.create_task_group() as group:
-                for number in range(5):
-                    group.start_soon(ask, number)
-                await anyio.to_thread.run_sync(answer_backwards)
-            return order
-
-        def answer_backwards() -> None:
-            peer = server.wait_peer()
-            asked = [peer.take("ping") for _ in range(5)]
-            for heard in sorted(asked, key=lambda heard: -heard.body["number"]):
-                peer.send("ok", heard.request, {})
-
-        order = anyio.run(run, backend=backend)
-    assert sorted(order) == list(range(5))
-
-
-@pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_who_reads_may_be_cancelled(backend: str) -> None:
-    """When the task that reads for all is cancelled, another one reads on, and no answer is lost."""
+    """When the task that reads for all is cancelled, another one reads on; each answer reaches who asked."""
     with FakeServer(silent_on=["ping"]) as server:
 
         async def run() -> list[str]:
@@ -450,7 +370,8 @@ def test_who_reads_may_be_cancelled(backend: str) -> None:
 
             async def ask(name: str, scope: anyio.CancelScope) -> None:
                 with scope:
-                    await client.request("ping", {"name": name})
+                    answer = await client.request("ping", {"name": name})
+                    assert answer == {"name": name}
                     done.append(name)
 
             async with pulse.connect(server.path) as client, anyio.create_task_group() as group:
@@ -461,16 +382,14 @@ def test_who_reads_may_be_cancelled(backend: str) -> None:
                     group.start_soon(ask, name, scope)
                     asked[name] = await anyio.to_thread.run_sync(peer.take, "ping")
                 scopes["first"].cancel()
-                peer.send("ok", asked["third"].request, {})
-                peer.send("ok", asked["first"].request, {})  # nobody waits for it any more
-                peer.send("ok", asked["second"].request, {})
+                for name in ("third", "first", "second"):  # nobody waits for the first any more
+                    peer.send("ok", asked[name].request, {"name": name})
             return done
 
         assert sorted(anyio.run(run, backend=backend)) == ["second", "third"]
 
 
 def test_threads_take_turns(directory: Path) -> None:
-    """One blocking client serves many threads."""
     with FakeDispatcher(directory, {"submit": ids_of}) as server, pulse.Client(server.path) as client:
         ids: list[uuid.UUID] = []
 
@@ -486,7 +405,6 @@ def test_threads_take_turns(directory: Path) -> None:
 
 
 def test_a_fork_does_not_share_the_connection(directory: Path) -> None:
-    """A forked child opens a connection of its own; the parent's goes on."""
     with FakeDispatcher(directory, {"ping": {}}) as server, pulse.Client(server.path) as client:
         client.ping()
         inherited = client._transport._exchange

@@ -21,7 +21,6 @@ MESSAGE = (
 
 
 def found(address: str, env: dict[str, str]) -> Login:
-    """Whom the server at *address* is told that one is."""
     (server,) = find_servers(address, env)
     assert isinstance(server, Remote)
     return server.login

@@ -21,7 +21,6 @@ SAVED: Final = Saved("tls://host:1", Login("ann", "pass", Path("/ca.pem")))
 
 
 def test_what_is_saved_comes_back(tmp_path: Path) -> None:
-    """All of it, from a file and a directory that are for their owner alone, below either place."""
     for env in ({"HOME": str(tmp_path / "home")}, {"XDG_CONFIG_HOME": str(tmp_path / "xdg"), "HOME": "/nonexistent"}):
         assert logged_in(env) is None
         path = save(env, SAVED)
@@ -32,7 +31,6 @@ def test_what_is_saved_comes_back(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("env", [{}, {"HOME": ""}, {"HOME": "relative"}, {"XDG_CONFIG_HOME": "relative"}])
 def test_where_there_is_no_home(env: dict[str, str]) -> None:
-    """Nothing is saved, and that is said."""
     assert (logged_in(env), forget(env)) == (None, None)
     with pytest.raises(ConfigError, match=r"^there is no HOME to save a login in: set HOME or XDG_CONFIG_HOME$"):
         save(env, SAVED)
@@ -42,7 +40,6 @@ def test_where_there_is_no_home(env: dict[str, str]) -> None:
     "text", ["connect = ", "user = 'a'\n", "connect = 1\n", "connect = 'tls://h:1'\npassword = 1\n"]
 )
 def test_what_is_no_saved_login(text: str, tmp_path: Path) -> None:
-    """One line that names the file, and what writes it anew."""
     env = {"HOME": str(tmp_path)}
     path = save(env, SAVED)
     path.write_text(text)
@@ -79,7 +76,6 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
 
 
 def test_a_password_that_is_no_unicode(tmp_path: Path) -> None:
-    """It is said, and nothing is left behind."""
     env = {"HOME": str(tmp_path)}
     with pytest.raises(ConfigError, match=r"cannot be written: the password has characters that are no Unicode$"):
         save(env, Saved("tls://host:1", Login("ann", "pass\udc80")))
@@ -88,5 +84,4 @@ def test_a_password_that_is_no_unicode(tmp_path: Path) -> None:
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))
 def test_any_password_comes_back(password: str) -> None:
-    """Whatever characters it has."""
     assert tomllib.loads(f"password = {_quoted(password)}\n") == {"password": password}

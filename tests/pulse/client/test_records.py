@@ -17,7 +17,7 @@ from pulse.errors import (
     RefusedError,
     UnavailableError,
 )
-from pulse.job import TERMINAL, TRANSITIONS, HistoryEntry, Job, Status
+from pulse.job import HistoryEntry, Job, Status
 from pulse.protocol import Frame, FrameReader, answers, encode, encode_error
 
 JOB = uuid.UUID(int=1)
@@ -41,13 +41,11 @@ COLUMNS: dict[str, object] = {
 
 
 def only(data: bytes) -> Frame:
-    """The one frame in *data*."""
     (frame,) = FrameReader().feed(data)
     return frame
 
 
 def test_a_job() -> None:
-    """Columns by name become fields; unknown ones are ignored, missing ones have defaults."""
     job = records.job({"job": COLUMNS})
     assert job == Job(
         id=JOB,
@@ -72,7 +70,6 @@ def test_a_job() -> None:
 
 @pytest.mark.parametrize(("text", "value"), [("null", None), ('"null"', "null"), ("[1]", [1]), ("0", 0)])
 def test_results_are_what_their_json_says(text: str, value: object) -> None:
-    """A stored text is decoded once."""
     assert records.job({"job": {**COLUMNS, "result": text}}).result == value
 
 
@@ -94,13 +91,11 @@ def test_what_is_too_long_for_a_frame() -> None:
     ],
 )
 def test_an_answer_that_is_none(body: dict[str, object]) -> None:
-    """What is missing, or does not fit, is a ProtocolError, never a strange object."""
     with pytest.raises(ProtocolError, match=r"^(the answer is not understood|job): "):
         records.job(body)
 
 
 def test_pages_and_changes() -> None:
-    """Lists carry their cursor; cancel and retry tell of each id."""
     page = records.job_page({"jobs": [COLUMNS], "next": "abc"})
     assert ([job.id for job in page.jobs], page.next) == ([JOB], "abc")
     assert records.job_page({"jobs": [], "next": None}).next is None
@@ -130,13 +125,11 @@ def test_schedules_and_plain_answers() -> None:
     ],
 )
 def test_refusals_keep_their_code(code: str, kind: type[RefusedError]) -> None:
-    """An error frame becomes the error of its code, with the server's words."""
     with pytest.raises(kind, match="the words"):
         requests.body_of(only(encode_error(1, code, "the words")))
 
 
 def test_a_welcome_of_another_version() -> None:
-    """A server of another version is said to be one; only ok and error answer a request."""
     body = {"protocol": 2, "server": "x", "heartbeat_s": 1.0, "lease_s": 3.0, "max_frame_bytes": 1000}
     with pytest.raises(ProtocolError, match="version 2") as caught:
         requests.welcome_of(only(encode("welcome", 0, body)))
@@ -145,13 +138,3 @@ def test_a_welcome_of_another_version() -> None:
         requests.welcome_of(only(encode("ok", 0, {})))
     with pytest.raises(ProtocolError, match="'maybe'"):
         requests.body_of(only(encode("maybe", 1, {})))
-
-
-def test_transitions_are_those_of_the_contract() -> None:
-    """Every status has its moves; terminal ones are left by an operator's retry only."""
-    assert set(TRANSITIONS) == set(Status)
-    assert all(TRANSITIONS[status] == {Status.PENDING} for status in TERMINAL)
-    assert TRANSITIONS[Status.PENDING] == TRANSITIONS[Status.RETRYING]
-    assert Status.RUNNING not in TRANSITIONS[Status.RUNNING]
-    reachable = {to for moves in TRANSITIONS.values() for to in moves}
-    assert reachable == set(Status)

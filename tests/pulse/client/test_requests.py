@@ -30,7 +30,6 @@ async def resize(path: str) -> None:
 
 
 def sent(request: Request[Any]) -> Any:
-    """The body as the server decodes it."""
     (frame,) = FrameReader().feed(request.encode(1, protocol.MAX_FRAME_BYTES))
     return decode_body(CLIENT_KINDS[frame.kind], frame)
 
@@ -49,14 +48,12 @@ def sent(request: Request[Any]) -> Any:
     ],
 )
 def test_an_answer_that_cannot_be_read(request_: Request[Any], body: dict[str, object]) -> None:
-    """Whatever is wrong with an answer, it is an error of pulse's own that names the request, and short."""
     with pytest.raises(ProtocolError) as refused:
         request_.understood(body)
     assert len(refused.value.message) < 400
 
 
 def test_a_submit_always_has_ids() -> None:
-    """Each job gets an id of version 7 before it is sent; the request may be repeated."""
     request = requests.submit([{"name": "a"}, {"name": resize, "args": {"path": "ä"}}])
     first, second = sent(request).jobs
     assert request.repeatable
@@ -67,7 +64,6 @@ def test_a_submit_always_has_ids() -> None:
 
 
 def test_a_submit_says_what_was_said() -> None:
-    """Options are sent as they are; what was left out or None is not; args may be any mapping."""
     at = datetime(2030, 1, 1, tzinfo=UTC)
     said: dict[str, Any] = {"name": "a", "topic": "t", "priority": -5, "max_attempts": 3, "timeout_s": 2.5}
     given: Any = {**said, "run_at": at, "id": str(JOB), "delay_s": None}
@@ -79,7 +75,6 @@ def test_a_submit_says_what_was_said() -> None:
 
 
 def test_who_has_no_id_gets_one() -> None:
-    """A given one is kept, whatever stands before and after it; no two are the same."""
     body: Any = requests.submit([{"name": "a"}, {"name": "b", "id": JOB}, {"name": "c", "id": None}]).body
     first, second, third = [job["id"] for job in body["jobs"]]
     assert second == JOB.bytes
@@ -108,7 +103,6 @@ def test_who_has_no_id_gets_one() -> None:
     ],
 )
 def test_refused_jobs(job: Any, text: str) -> None:
-    """What the server could never take is refused before anything is sent, in one line; so is nothing at all."""
     for jobs, said in (([{"name": "good"}, job], text), ([], "no jobs")):
         with pytest.raises(BadRequestError, match=re.escape(said)) as caught:
             requests.submit(jobs)
@@ -116,13 +110,11 @@ def test_refused_jobs(job: Any, text: str) -> None:
 
 
 def test_a_function_that_is_no_handler() -> None:
-    """Submitting any other function says how to make it a handler."""
     with pytest.raises(HandlerError, match=r"register it with @app\.handler"):
         requests.submit([{"name": sent}])
 
 
 def test_what_cannot_be_sent() -> None:
-    """The message has the size and the limit; a value that msgpack cannot hold is one clear error."""
     request = requests.submit([{"name": "a", "args": {"x": "y" * 2000}}])
     with pytest.raises(TooLargeError, match=r"the request has 20\d\d bytes; the server accepts 1000"):
         request.encode(1, 1000)
@@ -132,7 +124,6 @@ def test_what_cannot_be_sent() -> None:
 
 
 def test_lists_are_filtered() -> None:
-    """Filters are sent in the words of the wire."""
     body = sent(
         requests.list_jobs({"status": pulse.Status.RUNNING, "name": resize, "schedule": JOB, "limit": 7, "after": None})
     )
@@ -142,7 +133,6 @@ def test_lists_are_filtered() -> None:
 
 
 def test_ids_of_any_kind() -> None:
-    """UUIDs, their text and their bytes mean the same; no id at all is a mistake."""
     assert sent(requests.cancel([JOB, str(JOB), JOB.bytes])).ids == [JOB.bytes] * 3
     assert sent(requests.get(str(JOB))).id == JOB.bytes
     with pytest.raises(BadRequestError, match="no ids"):
@@ -185,7 +175,6 @@ def test_schedule_options_are_unset() -> None:
 
 
 def test_schedules() -> None:
-    """A schedule says when in exactly one way, in the words of the wire."""
     every = sent(schedule_requests.create_schedule(resize, {"path": "a"}, {"every_s": 5, "topic": "t"}))
     assert (every.name, every.args, every.every, every.topic, every.cron) == ("resize", '{"path":"a"}', 5.0, "t", None)
     at = sent(schedule_requests.create_schedule("a", None, {"run_at": 12.5, "id": JOB}))
@@ -211,7 +200,6 @@ def test_pauses_grow() -> None:
 
 
 def test_times_are_unix_seconds() -> None:
-    """Aware datetimes of any zone and numbers are the same instant."""
     at = datetime(2030, 1, 1, 12, tzinfo=UTC)
     assert unix_time(at, "x") == unix_time(at.astimezone(), "x") == at.timestamp()
     assert unix_time(1, "x") == 1.0
@@ -228,7 +216,6 @@ BODY: dict[str, object] = {
 
 
 def test_the_question() -> None:
-    """An id in any form; asking twice does no harm."""
     request = requests.why(str(JOB))
     (frame,) = FrameReader().feed(request.encode(1, protocol.MAX_FRAME_BYTES))
     asked: Any = decode_body(CLIENT_KINDS[frame.kind], frame)
@@ -238,7 +225,6 @@ def test_the_question() -> None:
 
 
 def test_the_answer() -> None:
-    """Reasons in the server's order, with what it says; what a newer server adds is ignored."""
     told = records.why(BODY)
     assert told == records.Why(
         JOB,
@@ -255,6 +241,5 @@ def test_the_answer() -> None:
     {"id": b"1"}, {"id": None}, {"status": "ASLEEP"}, {"reasons": None}, {"reasons": [1]}, {"reasons": [{"code": "x"}]},
 ])  # fmt: skip
 def test_an_answer_of_another_kind(wrong: dict[str, object]) -> None:
-    """It is an error of the server's, whatever is wrong."""
     with pytest.raises(ProtocolError, match=r"answer (is not understood|cannot be read)"):
         requests.why(JOB).understood({**BODY, **wrong})

@@ -23,7 +23,6 @@ NONE = b"\0\0\0\0"  # a frame of no bytes
 
 @pytest.fixture
 def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
-    """Of one connection."""
     one, other = socket.socketpair()
     with one, other:
         yield one, other
@@ -57,7 +56,6 @@ async def test_whole_frames_before_a_break_arrive(
 
 
 def test_whole_frames_before_a_break_arrive_at_who_blocks(ends: tuple[socket.socket, socket.socket]) -> None:
-    """The same; the connection is of no more use then."""
     one, other = ends
     exchange = BlockingExchange(one)
     other.sendall(PAIR + NONE)
@@ -71,7 +69,6 @@ def test_whole_frames_before_a_break_arrive_at_who_blocks(ends: tuple[socket.soc
 
 @pytest.mark.anyio
 async def test_whole_frames_before_a_break_arrive_on_the_bus(ends: tuple[socket.socket, socket.socket]) -> None:
-    """The same; it ends."""
     one, other = ends
     other.sendall(PAIR + NONE)
     async with await SocketStream.from_socket(one) as stream:

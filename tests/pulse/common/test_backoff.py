@@ -12,7 +12,6 @@ from tests.support.store.backoffs import BACKOFFS, NO_BACKOFFS
 
 @pytest.mark.parametrize("word", BACKOFFS)
 def test_good_words(word: str) -> None:
-    """Each can be reckoned, for every try; the wire's pattern knows it as well."""
     assert is_backoff(word)
     assert re.search(PATTERN, word)
     assert all(0 <= backoff_s(word, tries) <= 1e9 for tries in (1, 2, 10, 10_000))
@@ -20,7 +19,6 @@ def test_good_words(word: str) -> None:
 
 @pytest.mark.parametrize("word", [*NO_BACKOFFS, "fixed:\N{ARABIC-INDIC DIGIT ONE}", None, 5])
 def test_bad_words(word: object) -> None:
-    """Each is refused with one line that names it and what is allowed."""
     assert not is_backoff(word)
     with pytest.raises(ValueError, match=r"^backoff is .*; allowed are quadratic\[:UNIT\], .* to 999999999$"):
         backoff_s(word, 1)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
@@ -36,7 +34,6 @@ def test_bad_words(word: object) -> None:
     ],
 )
 def test_waits(word: str, waits: list[float]) -> None:
-    """The first tries of each."""
     assert [backoff_s(word, tries) for tries in (1, 2, 3, 4)] == waits
 
 

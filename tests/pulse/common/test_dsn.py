@@ -40,7 +40,6 @@ from pulse.config import redact_dsn
     ],
 )
 def test_passwords_are_hidden(dsn: str, shown: str) -> None:
-    """Every place where a password can stand is masked, and nothing else is."""
     assert redact_dsn(dsn) == shown
 
 
@@ -57,7 +56,6 @@ def test_no_password_leaks(secret: str, tail: str) -> None:
 
 @given(st.text())
 def test_any_text_can_be_shown(text: str) -> None:
-    """No text makes the checks or the masking fail."""
     for one in (text, f"postgresql://{text}"):
         redact_dsn(one)
         database_of(one)
@@ -83,7 +81,6 @@ def test_any_text_can_be_shown(text: str) -> None:
     ],
 )
 def test_which_database_it_is(dsn: str, database: str) -> None:
-    """Hosts, ports and name, the same for every way to write them; neither user nor password."""
     assert database_of(dsn) == database
 
 
@@ -98,7 +95,6 @@ def test_whether_it_may_be_the_same(one: str, other: str, is_same: bool) -> None
 
 @given(st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=20))
 def test_keywords_keep_their_values(value: str) -> None:
-    """Every value of the keyword form arrives unchanged in the URL's query; a URL stays as it is."""
     assert as_url("postgres://u@h/db") == "postgres://u@h/db"
     quoted = value.replace("\\", "\\\\").replace("'", "\\'")
     query = urlsplit(as_url(f"host=h user = ann password='{quoted}'")).query
@@ -106,7 +102,6 @@ def test_keywords_keep_their_values(value: str) -> None:
 
 
 def test_what_they_hold() -> None:
-    """Version, variant, and the time of their making, to a fraction of a millisecond."""
     before_ns = time.time_ns()
     made = [uuid.UUID(bytes=one) for one in ids.uuid7s(500)]
     after_ns = time.time_ns()
@@ -119,7 +114,6 @@ def test_what_they_hold() -> None:
 
 @given(st.integers(0, 2**62))
 def test_any_time_fits(now_ns: int) -> None:
-    """The sub-millisecond part stays in its 12 bits."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(time, "time_ns", lambda: now_ns)
         made = ids.uuid7()
@@ -135,8 +129,3 @@ def test_they_are_random() -> None:
     assert len(set(made)) == len(made)
     for bit in range(62):
         assert {value >> bit & 1 for value in made} == {0, 1}
-
-
-def test_none() -> None:
-    """Of no ids there are none."""
-    assert ids.uuid7s(0) == []

@@ -14,8 +14,6 @@ pytestmark = pytest.mark.anyio
 
 
 class Line:
-    """A place that is taken, and those who wait for it."""
-
     def __init__(self, places: int = 1) -> None:
         self.turns = Turns(places)
         self.served: list[str] = []
@@ -23,8 +21,6 @@ class Line:
         self.end = asyncio.Event()
 
     async def come(self, who: object, name: str) -> asyncio.Task[None]:
-        """Somebody asks, and waits."""
-
         async def wait() -> None:
             async with self.turns.turn():
                 self.served.append(name)
@@ -39,7 +35,6 @@ class Line:
         return task
 
     async def over(self) -> None:
-        """All come to their turn, and go."""
         self.end.set()
         await asyncio.gather(*self.tasks, return_exceptions=True)
 
@@ -63,7 +58,6 @@ async def test_who_asks_for_little_does_not_wait_for_who_asks_for_much() -> None
 
 
 async def test_what_is_over_counts_no_more() -> None:
-    """Whoever had many requests and has none any more is as good as a newcomer."""
     turns = Turns(2)
     ASKER.set("greedy")
     for _ in range(5):
@@ -83,7 +77,6 @@ async def test_what_is_over_counts_no_more() -> None:
 
 
 async def test_who_gives_up_takes_no_place_away() -> None:
-    """Whoever does not want to wait any more is passed over."""
     line = Line()
     await line.come("a", "first")
     second = await line.come("b", "second")
@@ -111,7 +104,6 @@ async def test_who_gives_up_at_its_turn_gives_the_place_on() -> None:
 
 
 async def test_who_gives_up_is_not_kept() -> None:
-    """However many come and give up while others are always before them."""
     line = Line()
     await line.come("a", "first")
     waiting = [await line.come("b", str(number)) for number in range(9)]

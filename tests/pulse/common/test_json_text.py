@@ -20,14 +20,12 @@ documents = st.recursive(
 
 @given(documents)
 def test_what_is_json_comes_back(value: object) -> None:
-    """Any JSON value survives; its text can be sent as UTF-8."""
     text = dumps(value)
     assert loads(text) == value
     assert text.encode().decode() == text
 
 
 def test_what_is_json_and_what_is_not() -> None:
-    """Spaces around JSON are allowed; anything that is none is refused, whatever its beginning."""
     for text, value in [(' {"a": 1}', {"a": 1}), ("[1]\n ", [1]), ("1e400", float("inf"))]:
         assert loads(text) == value
     for text in ["", " ", "{", '{"a": 1} x', "[1][2]", "\ufeff{}", "nul"]:
@@ -37,34 +35,27 @@ def test_what_is_json_and_what_is_not() -> None:
 
 @pytest.mark.parametrize("value", ["a\0b", {"\0": 1}, ["\\\0"], "\ud800", {"k": "x\udfff"}])
 def test_what_postgresql_cannot_hold(value: object) -> None:
-    """NUL and lone surrogates are refused, wherever they hide."""
     with pytest.raises(NotStorableError, match=r"it contains a (NUL|lone)"):
         dumps(value)
 
 
 @pytest.mark.parametrize("value", ["\\u0000", "\\\\u0000", {"\\u0000": "\\"}, "u0000", "\U0001f600"])
 def test_what_only_looks_like_it(value: object) -> None:
-    """A backslash before u0000 is text like any other."""
     assert json.loads(dumps(value)) == value
 
 
 class Rude(dict[str, object]):
-    """Fails in its own way when it is looked at."""
-
     def items(self) -> object:  # type: ignore[override]
-        """Fail."""
         raise OSError("no")
 
 
 def endless() -> list[object]:
-    """A list that contains itself."""
     value: list[object] = []
     value.append(value)
     return value
 
 
 def deep() -> object:
-    """A list in a list in a list..."""
     value: object = 1
     for _ in range(100_000):
         value = [value]
@@ -75,7 +66,6 @@ def deep() -> object:
     float("nan"), float("inf"), [float("-inf")], {1, 2}, object(), b"x", {(1, 2): 3}, Rude(a=1), endless(), [10**5000],
 ])  # fmt: skip
 def test_what_has_no_json_form(value: object) -> None:
-    """Everything else is one kind of error with a text."""
     with pytest.raises(NotJsonError) as caught:
         dumps(value)
     assert str(caught.value)

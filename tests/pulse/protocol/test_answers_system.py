@@ -62,7 +62,6 @@ class Heard:
 
 @pytest.fixture(scope="module")
 def whole(server: Postgres) -> Iterator[Whole]:
-    """A supervisor and a pool of one process."""
     with server.database() as dsn, place(dsn, **SHORT_LEASE) as whole:
         whole.start()
         whole.pool("--processes", "1", "--concurrency", "4")
@@ -71,7 +70,6 @@ def whole(server: Postgres) -> Iterator[Whole]:
 
 @pytest.fixture(scope="module")
 def heard(whole: Whole) -> Heard:
-    """The answers of a real dispatcher and a real supervisor, to every request that there is."""
     heard = Heard()
     ask_about_jobs(whole, heard)
     ask_about_schedules(whole, heard)
@@ -81,7 +79,6 @@ def heard(whole: Whole) -> Heard:
 
 
 def ask_about_jobs(whole: Whole, heard: Heard) -> None:
-    """Jobs that run, fail, wait, are changed, canceled, retried and deleted."""
     ask = asking(whole, heard)
     gate = whole.gate("answers")
     running, failing, waiting = (uuid.uuid4().bytes for _ in range(3))
@@ -91,6 +88,8 @@ def ask_about_jobs(whole: Whole, heard: Heard) -> None:
         {"id": waiting, "name": "mark", "topic": "lonely", "delay_s": 600.0},
     ]
     assert ask("submit", jobs=jobs) == {"ids": [running, failing, waiting]}
+    unhandled = {"id": uuid.uuid4().bytes, "name": "nobody's", "delay_s": 600.0}
+    assert ask("submit", jobs=[unhandled])["unhandled"] == [["nobody's", "default", []]]
     whole.wait_entry(uuid.UUID(bytes=running))
     until(lambda: ask("jobs.get", id=failing)["job"]["status"] == "DEAD_LETTERED", "it fails")
     assert ask("jobs.get", id=failing)["job"]["history"]
@@ -109,7 +108,6 @@ def ask_about_jobs(whole: Whole, heard: Heard) -> None:
 
 
 def ask_about_schedules(whole: Whole, heard: Heard) -> None:
-    """A schedule from its making to its end, and one that code declares."""
     ask = asking(whole, heard)
     made = ask("schedules.create", name="mark", cron="0 3 * * *", timezone="Europe/Berlin", topic="nightly")
     schedule = made["schedule"]["id"]
@@ -125,7 +123,6 @@ def ask_about_schedules(whole: Whole, heard: Heard) -> None:
 
 
 def ask_about_topics(whole: Whole, heard: Heard) -> None:
-    """The gate, and policies."""
     ask = asking(whole, heard)
     assert ask("dispatch.pause", topic="shut", reason="because", for_s=600.0)["topics"]
     ask("dispatch.status")
@@ -139,7 +136,6 @@ def ask_about_topics(whole: Whole, heard: Heard) -> None:
 
 
 def ask_about_the_system(whole: Whole, heard: Heard) -> None:
-    """What the dispatcher counts, and what the supervisor knows."""
     ask = asking(whole, heard)
     ask("ping")
     until(lambda: ask("stats")["series"]["times"], "a step of the history", 30)
@@ -161,13 +157,11 @@ def asking(whole: Whole, heard: Heard) -> Any:
 
 
 def test_every_request_has_its_answer() -> None:
-    """Each kind that a client, or an operator of the supervisor, may send is answered by something declared."""
     assert CLIENT_ANSWERS.keys() == protocol.CLIENT_KINDS.keys()
     assert SUPERVISOR_ANSWERS.keys() == protocol.SUPERVISOR_KINDS.keys()
 
 
 def test_every_answer_is_as_declared(heard: Heard) -> None:
-    """A real server was asked everything, and nothing that it told is unknown or of another type."""
     assert heard.kinds == CLIENT_ANSWERS.keys() | SUPERVISOR_ANSWERS.keys()
 
 
@@ -184,7 +178,6 @@ def test_what_is_declared_is_told(heard: Heard) -> None:
 
 
 def every_struct() -> Iterator[type[Struct]]:
-    """All that an answer may hold."""
     infos = msgspec.inspect.multi_type_info([*CLIENT_ANSWERS.values(), *SUPERVISOR_ANSWERS.values()])
     seen, left = set[type[Struct]](), list[Any](infos)
     while left:
@@ -198,7 +191,6 @@ def every_struct() -> Iterator[type[Struct]]:
 
 
 def test_a_key_that_is_not_declared_is_found() -> None:
-    """Also deep in an answer; and so is a value of another type."""
     with pytest.raises(AssertionError, match=r"\$workers.list.workers\[\] has {'mood'}, which Worker does not declare"):
         Heard().take("workers.list", answers.WorkerList, {"workers": [{"identity": "w", "mood": "good"}]})
     with pytest.raises(ProtocolError, match=r"Expected `int`, got `str`"):
@@ -209,5 +201,4 @@ def test_a_key_that_is_not_declared_is_found() -> None:
     ("record", "shape"), [(Job, answers.JobInfo), (HistoryEntry, answers.AttemptInfo), (Schedule, answers.ScheduleInfo)]
 )
 def test_records_have_what_answers_have(record: type[Any], shape: type[Struct]) -> None:
-    """A record of the SDK has no field that no server tells of."""
     assert {field.name for field in dataclasses.fields(record)} <= set(shape.__struct_fields__)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import struct
 import tracemalloc
 import uuid
@@ -12,13 +11,11 @@ import msgpack
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec import Struct
 
 from pulse import protocol
 from pulse.errors import ProtocolError
 from pulse.protocol import (
     ALLOWED,
-    ANSWERS,
     BrokenStreamError,
     Frame,
     FrameReader,
@@ -51,19 +48,16 @@ def framed(payload: bytes) -> bytes:
 
 
 def only(data: bytes) -> Frame:
-    """The one frame in *data*."""
     (frame,) = FrameReader().feed(data)
     return frame
 
 
 def packed(*parts: Any) -> bytes:
-    """An array of *parts*, framed."""
     return framed(msgpack.packb(list(parts)))
 
 
 @given(st.text(max_size=64), requests, bodies)
 def test_what_is_sent_arrives(kind: str, request: int | None, body: dict[str, object]) -> None:
-    """Kind, number and body come out as they went in."""
     frame = only(encode(kind, request, body))
     assert (frame.kind, frame.request) == (kind, request)
     assert decode_any(frame) == body
@@ -71,20 +65,12 @@ def test_what_is_sent_arrives(kind: str, request: int | None, body: dict[str, ob
 
 @given(st.lists(st.tuples(requests, bodies), min_size=1, max_size=4))
 def test_cut_at_every_place(sent: list[tuple[int | None, dict[str, object]]]) -> None:
-    """Wherever the stream is cut in two, the same frames come out in the same order."""
     data = b"".join(encode("kind", request, body) for request, body in sent)
     for cut in range(len(data) + 1):
         reader = FrameReader()
         frames = reader.feed(data[:cut]) + reader.feed(data[cut:])
         assert [(frame.request, decode_any(frame)) for frame in frames] == sent
         assert reader.buffered_bytes == 0
-
-
-def test_byte_by_byte() -> None:
-    """A frame that trickles in is one frame, at its last byte."""
-    reader = FrameReader()
-    data = encode("ping", 1, {"a": [1, 2, {"b": None}]})
-    assert [len(reader.feed(data[at : at + 1])) for at in range(len(data))] == [0] * (len(data) - 1) + [1]
 
 
 @pytest.mark.parametrize(("data", "code"), [
@@ -103,7 +89,6 @@ def test_byte_by_byte() -> None:
     (framed(b"\x93\xa1k\x01" + b"\x91" * 100_000 + b"\x80"), "bad_request"),
 ])  # fmt: skip
 def test_a_broken_frame_is_one_error(data: bytes, code: str) -> None:
-    """Whatever is wrong with it, the error is a ProtocolError without number, and nothing is read behind it."""
     reader = FrameReader()
     good = encode("ping", 1, {})
     with pytest.raises(BrokenStreamError) as caught:
@@ -115,35 +100,7 @@ def test_a_broken_frame_is_one_error(data: bytes, code: str) -> None:
         reader.feed(good)
 
 
-def number_of_refusal(kind: type[Struct], frame: Frame) -> int | None:
-    """The number that the error carries, the frame's own where the body fits."""
-    try:
-        decode_body(kind, frame)
-    except ProtocolError as error:
-        return error.request
-    return frame.request
-
-
-@given(st.binary(max_size=300))
-def test_any_bytes_are_frames_or_one_error(data: bytes) -> None:
-    """No bytes make the reader raise anything but a ProtocolError, and no frame makes a decoder do so."""
-    try:
-        frames = FrameReader().feed(data)
-    except ProtocolError:
-        return
-    kinds: list[type[Struct]] = [*ALLOWED[Role.WORKER].values(), *ANSWERS.values(), protocol.Hello]
-    for frame, kind in itertools.product(frames, kinds):
-        assert number_of_refusal(kind, frame) == frame.request
-
-
-@given(st.sampled_from(sorted(ALLOWED[Role.WORKER])), bodies)
-def test_any_body_is_the_kinds_own_or_one_error(kind: str, body: dict[str, object]) -> None:
-    """A body that does not fit is a ProtocolError with the number of its request."""
-    assert number_of_refusal(ALLOWED[Role.WORKER][kind], only(encode(kind, 5, body))) == 5
-
-
 def test_the_limit_comes_before_the_memory() -> None:
-    """A frame that is announced too long is refused on its length, before a byte of it is kept."""
     reader = FrameReader(max_frame_bytes=100)
     tracemalloc.start()
     try:
@@ -207,7 +164,6 @@ def test_what_is_unknown_is_ignored() -> None:
     ("jobs.cancel", {"ids": []}),
 ])  # fmt: skip
 def test_a_body_that_does_not_fit(kind: str, body: dict[str, object]) -> None:
-    """Missing keys, wrong types and values out of range are refused with the request's number."""
     with pytest.raises(ProtocolError) as caught:
         decode_body(ALLOWED[Role.WORKER][kind], only(encode(kind, 9, body)))
     assert (caught.value.code, caught.value.request) == ("bad_request", 9)
@@ -223,7 +179,6 @@ def test_a_body_that_does_not_fit(kind: str, body: dict[str, object]) -> None:
     ("crash", "why", False),
 ])  # fmt: skip
 def test_a_detail_must_suit_its_outcome(outcome: str, detail: object, fits: bool) -> None:
-    """Each outcome takes its own kind of detail and no other."""
     frame = only(encode("report", 1, {"results": [[ID, 1, outcome, detail]]}))
     (result,) = decode_body(protocol.Report, frame).results
     if fits:
@@ -249,14 +204,12 @@ def test_a_detail_must_suit_its_outcome(outcome: str, detail: object, fits: bool
     ],
 )
 def test_what_does_not_fit_is_shown(kind: str, body: dict[str, object], said: str) -> None:
-    """The refusal names the thing, what is allowed, and the value, cut where it is long."""
     with pytest.raises(ProtocolError) as refused:
         decode_body(ALLOWED[Role.CLIENT][kind], only(encode(kind, 9, body)))
     assert refused.value.message.endswith(said)
 
 
 def test_no_password_is_shown() -> None:
-    """Whatever is wrong with a hello, no value of it comes back, or into a log."""
     with pytest.raises(ProtocolError) as refused:
         decode_body(protocol.Hello, only(encode("hello", 0, {"protocol": 1, "role": "client", "password": 4711})))
     assert "password" in refused.value.message
@@ -264,7 +217,6 @@ def test_no_password_is_shown() -> None:
 
 
 def test_who_may_say_what() -> None:
-    """A worker may ask what a client asks, and not the reverse; an error frame says what and why."""
     assert not protocol.WORKER_KINDS.keys() & ALLOWED[Role.CLIENT].keys()
     assert ALLOWED[Role.CLIENT].keys() < ALLOWED[Role.WORKER].keys()
     frame = only(encode_error(None, "too_large", "no"))

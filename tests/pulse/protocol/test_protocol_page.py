@@ -48,7 +48,6 @@ def _documented(rows: list[dict[str, str]], name: str) -> dict[str, list[tuple[s
 
 
 def _tables(text: str) -> list[list[dict[str, str]]]:
-    """All tables of *text*."""
     return [table(part) for part in re.split(r"\n(?!\|)", text) if "\n|" in f"\n{part}"]
 
 
@@ -78,8 +77,6 @@ def _with_bytes(value: object) -> object:
 
 
 def test_tables_hold_every_kind_with_its_fields() -> None:
-    """Each section lists exactly the kinds of its direction, each with its fields, their types and defaults."""
-
     def check(heading: str) -> None:
         expected = {kind: wiretypes.fields(struct) for kind, struct in TABLES[heading].items()}
         assert _documented(table(section(PAGE, heading)), "kind") == expected
@@ -88,7 +85,6 @@ def test_tables_hold_every_kind_with_its_fields() -> None:
 
 
 def test_values_that_occur_in_several_places_are_described_once() -> None:
-    """Every array and map that the kinds are made of stands in section 2, arrays and maps apart."""
     _, arrays, maps = _tables(section(PAGE, "2. Values"))
     documented = _documented(arrays, "array") | _documented(maps, "map")
     assert documented == {name: wiretypes.fields(struct) for name, struct in PARTS.items()}
@@ -98,7 +94,6 @@ def test_values_that_occur_in_several_places_are_described_once() -> None:
 
 
 def test_every_client_request_has_its_answer_described() -> None:
-    """The table of answers names each request of a client."""
     answers = _tables(section(PAGE, CLIENT))[1]
     named = {kind.strip() for row in answers for kind in row["kind"].split(",") if kind.strip()}
     described = {kind for kind in protocol.CLIENT_KINDS if kind in named or f"{kind.split('.')[0]}.*" in named}
@@ -106,7 +101,6 @@ def test_every_client_request_has_its_answer_described() -> None:
 
 
 def _columns(statement: str) -> set[str]:
-    """The names of what *statement* selects."""
     inner = re.sub(r"ARRAY\(.*\n    \)", "history", STATEMENTS[statement].sql, flags=re.DOTALL)
     selected = inner.split("FROM")[0].removeprefix("SELECT").split(",")
     return {re.split(r"[ .]", column.strip())[-1] for column in selected}
@@ -121,19 +115,16 @@ def _columns(statement: str) -> set[str]:
     ],
 )
 def test_rows_are_described_with_their_columns(columns: set[str], start: str, end: str) -> None:
-    """The columns of a row on the wire are those that its statement selects."""
     text = " ".join(section(PAGE, CLIENT).split())
     assert set(re.findall(r"`(\w+)`", text[text.index(start) : text.index(end)])) - {"history"} == columns
 
 
 def test_error_codes_are_those_of_the_errors() -> None:
-    """The table of codes lists the code of each error that can be answered."""
     codes = {row["code"] for row in table(section(PAGE, ERRORS))}
     assert codes == {kind.code for kind in errors.RefusedError.__subclasses__()}
 
 
 def test_limits_have_the_values_of_the_code() -> None:
-    """Each limit is the value of the constant that stands beside it."""
     for row in table(section(PAGE, "10. Limits")):
         module, _, name = row["in the code"].rpartition(".")
         value = getattr(importlib.import_module(module), name)
@@ -141,7 +132,6 @@ def test_limits_have_the_values_of_the_code() -> None:
 
 
 def test_outcomes_take_the_details_that_are_described() -> None:
-    """The table of outcomes lists all of them, and `check_result` takes such a detail for each."""
     examples: dict[str, Any] = {
         "JSON text or nil": ["{}", None],
         "text": ["no"],
@@ -166,7 +156,6 @@ def _parts(name: str) -> list[tuple[str, str]]:
 
 
 def test_hex_dumps_are_the_frames_that_they_claim_to_be() -> None:
-    """The two dumps decode to the frames in the text above them, and are what `encode` makes of those."""
     first, second = (_bytes_of(block) for block in blocks(PAGE, "hex"))
     body: dict[str, object] = {"protocol": 1, "role": "client"}
     assert first == encode("hello", 0, body)
@@ -183,7 +172,6 @@ def _bytes_of(dump: str) -> bytes:
 
 
 def test_lengths_in_the_text_are_those_of_the_dumps() -> None:
-    """The text says how long the first frame is, and each dump how long its payload."""
     for block in blocks(PAGE, "hex"):
         data = _bytes_of(block)
         assert f"N = {len(data) - 4}" in block.splitlines()[0]
@@ -191,7 +179,6 @@ def test_lengths_in_the_text_are_those_of_the_dumps() -> None:
 
 
 def test_conversations_are_valid() -> None:
-    """Every frame of a conversation may be sent by that side, decodes as its kind, and answers what was asked."""
     conversations = blocks(section(PAGE, "12. Conversations"), "frames")
     assert len(conversations) == 4
     every(conversations, _is_valid)

@@ -21,18 +21,15 @@ KINDS: Final = {**protocol.CLIENT_KINDS, **protocol.WORKER_KINDS, **protocol.SUP
 
 
 def documented() -> dict[str, set[Access]]:
-    """Kind -> the roles that may send it, as the page has them."""
     rows = table(section((DOCS / "protocol.md").read_text("utf-8"), "13. Roles"))
     return {row["kind"]: {role for role in Access if row[role] == "yes"} for row in rows}
 
 
 def test_every_kind_of_both_sockets_takes_a_role() -> None:
-    """None is forgotten, and none is there that nobody can send."""
     assert ACCESS_OF.keys() == KINDS.keys()
 
 
 def test_the_page_has_the_table() -> None:
-    """Each kind, with the roles that may send it."""
     expected = {kind: {role for role in Access if needed in rights_of({role})} for kind, needed in ACCESS_OF.items()}
     expected["hello as client"] = set(Access)
     expected["hello as worker"] = {Access.WORKER}
@@ -40,7 +37,6 @@ def test_the_page_has_the_table() -> None:
 
 
 def test_what_changes_something_takes_more_than_a_viewer() -> None:
-    """A viewer may send what only reads, by the names of the kinds."""
     reading = {kind for kind in ACCESS_OF if kind.endswith((".list", ".get", ".why", ".preview", "status"))}
     allowed = {kind for kind, needed in ACCESS_OF.items() if needed is Access.VIEWER}
     assert allowed == reading - {"audit.list"} | {"stats", "ping"}
@@ -58,17 +54,13 @@ def test_roles_include_others(given: str, amounts_to: set[Access] | None) -> Non
 
 
 def test_the_refusal_names_who_what_and_the_role() -> None:
-    """One line, with what it has instead."""
     said = refusal("jobs.retry", Access.OPERATOR, "user bob (uid 7)", rights_of({Access.CLIENT}))
     assert said == "jobs.retry needs the role operator, which user bob (uid 7) does not have (has: viewer, client)"
     assert refusal("ping", Access.VIEWER, "uid 7", NOTHING).endswith("(has: none)")
 
 
 class TestGrants:
-    """Who has which roles."""
-
     def test_own_account_and_root_may_do_everything(self) -> None:
-        """Whatever the settings say."""
         ours, _theirs = socket.socketpair()
         with ours, _theirs:
             assert read_grants(None, None).of(ours) == EVERYTHING
@@ -91,37 +83,28 @@ class TestGrants:
         ],
     )
     def test_mistakes(self, users: str | None, groups: str | None, message: str) -> None:
-        """One line that names the setting and the account."""
         with pytest.raises(ConfigError) as caught:
             read_grants(users, groups)
         assert caught.value.message == message
 
     def test_groups_come_from_the_kernel(self) -> None:
-        """All of the process: its own and the supplementary ones."""
         ours, theirs = socket.socketpair()
         with ours, theirs:
             assert groups_of(ours) == {os.getegid(), *os.getgroups()}
             assert credentials_of(ours) == (os.getpid(), os.geteuid(), os.getegid())
 
 
-class TestRefused:
-    """How often a refusal is told."""
-
-    def test_once_in_a_while_with_the_number_of_those_between(self) -> None:
-        """The first at once, those within the time are counted."""
-        refused = Refused(again_s=60.0)
-        assert [refused.count(("1", "drain"), now_s) for now_s in (0.0, 1.0, 59.0, 60.0, 61.0)] == [
-            *(1, None, None, 3, None),
-        ]
-        assert refused.count(("1", "logs"), 1.0) == 1
-        assert refused.count(("2", "drain"), 1.0) == 1
+def test_a_refusal_is_told_once_in_a_while_with_the_number_of_those_between() -> None:
+    refused = Refused(again_s=60.0)
+    assert [refused.count(("1", "drain"), now_s) for now_s in (0.0, 1.0, 59.0, 60.0, 61.0)] == [
+        *(1, None, None, 3, None),
+    ]
+    assert refused.count(("1", "logs"), 1.0) == 1
+    assert refused.count(("2", "drain"), 1.0) == 1
 
 
 class TestConceal:
-    """Answers for those who see no contents."""
-
     def test_contents_go_and_that_is_said(self) -> None:
-        """Of jobs, schedules and histories; nothing else is touched."""
         job = {
             "id": b"1",
             "args": "{}",

@@ -40,7 +40,6 @@ class Reversed:
     id = "reversed"
 
     def encode(self, name: str, text: str) -> str:
-        """The name and the text, backwards."""
         return f"{name}:{text[::-1]}"
 
     def decode(self, name: str, data: str) -> str:
@@ -50,10 +49,7 @@ class Reversed:
 
 
 class Broken(Reversed):
-    """Fails with words that nobody may see."""
-
     def encode(self, name: str, text: str) -> str:
-        """Never."""
         raise RuntimeError(f"{name} {text} {SECRET}")
 
 
@@ -85,12 +81,10 @@ def test_what_is_no_envelope_stays(value: Any) -> None:
     '{"$pulse"', None,
 ])  # fmt: skip
 def test_what_is_not_encrypted(text: str | None) -> None:
-    """Nor is text that is no JSON, or none at all."""
     assert sealed_by(text) is None
 
 
 def test_who_cannot_read() -> None:
-    """Without codec, with another one, with another key, or for another handler: told, without the secret."""
     sealed = json_text.loads(seal(Reversed(), "n", json.dumps({"card": SECRET})))
     other = FernetCodec(new_key())
     fernet = json_text.loads(seal(FernetCodec(new_key()), "n", '{"card": 1}'))
@@ -114,7 +108,6 @@ def test_who_cannot_read() -> None:
     "bad", [object(), "fernet", type("NoId", (Reversed,), {"id": 7})(), type("Upper", (Reversed,), {"id": "A"})()]
 )
 def test_what_is_no_codec(bad: Any) -> None:
-    """Is refused where it is given: by the app and by both clients."""
     for give in (lambda: App(codec=bad), lambda: connect(codec=bad), lambda: checked(bad)):
         with pytest.raises(ConfigError, match="codec"):
             give()
@@ -132,7 +125,6 @@ def test_keys_are_changed() -> None:
 
 
 def test_where_keys_come_from(tmp_path: Path) -> None:
-    """From an environment variable or a file, newest first; what is wrong is told without a key."""
     old, new = new_key(), new_key()
     data = FernetCodec(old).encode("n", "1")
     file = tmp_path / "keys"
@@ -161,7 +153,6 @@ def test_where_keys_come_from(tmp_path: Path) -> None:
 
 
 def test_what_a_client_sends() -> None:
-    """Args of jobs and schedules go out in envelopes, each for its handler; without a codec as they are."""
     codec = Reversed()
     made = seal_request(codec, submit([{"name": "a", "args": {"card": SECRET}}, {"name": "b"}]))
     jobs: Any = made.body["jobs"]
@@ -187,7 +178,6 @@ def _job(sealed: Any) -> Job:
 
 
 def test_what_a_client_reads() -> None:
-    """Args and results of jobs and schedules are opened; what cannot be read stays in its envelope."""
     codec = Reversed()
     mine, foreign = json_text.loads(seal(codec, "n", "[1]")), {"$pulse": "other", "data": "x"}
     for sealed, wanted in ((mine, [1]), (foreign, foreign), (None, None), ({"a": 1}, {"a": 1})):
@@ -201,15 +191,12 @@ def test_what_a_client_reads() -> None:
 
 
 class Kept:
-    """A link that keeps what it is told."""
-
     lease_lost = cancelled = False
 
     def __init__(self) -> None:
         self.told: list[str] = []
 
     def progress(self, text: str) -> None:
-        """Told."""
         self.told.append(text)
 
     checkpoint = progress
@@ -219,6 +206,11 @@ def _attempt(args: str, app: App, **extra: object) -> Attempt:
     found = {key: msgspec.Raw(msgspec.msgpack.encode(value)) for key, value in extra.items()}
     given = Assignment(bytes(16), 1, "n", "t", args, None, 30.0, found or None)
     return Attempt(given, app.handlers["n"], 0.0)
+
+
+def _arguments(attempt: Attempt, link: Kept | None = None) -> dict[str, Any]:
+    assert attempt.handler is not None
+    return dict(arguments_for(attempt, attempt.handler, lambda _: link or Kept()))
 
 
 def _app(codec: Codec | None) -> App:
@@ -238,9 +230,8 @@ def test_what_a_worker_does() -> None:
     codec = Reversed()
     previous = {"outcome": "error", "checkpoint": seal(codec, "n", '{"at":7}')}
     attempt = _attempt(seal(codec, "n", json.dumps({"card": SECRET})), _app(codec), previous=previous)
-    assert attempt.handler is not None
     link = Kept()
-    arguments = arguments_for(attempt, attempt.handler, lambda _: link)
+    arguments = _arguments(attempt, link)
     assert arguments["card"] == SECRET
     context: Context = arguments["ctx"]
     assert context.previous is not None
@@ -263,16 +254,13 @@ def test_a_worker_that_cannot_read() -> None:
     codec = Reversed()
     sealed = seal(codec, "n", json.dumps({"card": SECRET}))
     attempt = _attempt(sealed, _app(None))
-    assert attempt.handler is not None
     with pytest.raises(UnreadableError, match=r"^args are encrypted by codec 'reversed', and there is none here"):
-        arguments_for(attempt, attempt.handler, lambda _: Kept())
+        _arguments(attempt)
     before = {"outcome": "error", "checkpoint": sealed}
     attempt = _attempt('{"card": "x"}', _app(None), previous=before)
-    assert attempt.handler is not None
     with pytest.raises(UnreadableError, match=r"^the checkpoint is encrypted by codec 'reversed'"):
-        arguments_for(attempt, attempt.handler, lambda _: Kept())
+        _arguments(attempt)
     attempt = _attempt('{"card": "x"}', _app(codec))
-    assert attempt.handler is not None
-    assert arguments_for(attempt, attempt.handler, lambda _: Kept())["card"] == "x"
+    assert _arguments(attempt)["card"] == "x"
     ending = _attempt("{}", _app(Broken())).ending("result")
     assert ending == ("error", "the result cannot be encrypted: codec 'reversed' failed: RuntimeError")

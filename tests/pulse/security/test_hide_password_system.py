@@ -24,14 +24,12 @@ SECRET: Final = "hunter2-of-the-line"
 
 
 def until_hidden(process: psutil.Process, dsn: str) -> list[str]:
-    """Its command line, as soon as the password is in its environment."""
     until(lambda: process.environ().get("PULSE_DSN") == dsn, "the DSN is in the environment")
     return process.cmdline()
 
 
 @pytest.mark.parametrize("words", [["--dsn", "{}"], ["--dsn={}"], ["--dsn", "postgresql://a:first@b/c", "--dsn", "{}"]])
 def test_a_command_hides_it(words: Sequence[str]) -> None:
-    """All else stays as it was said, and it goes to the same database."""
     with socket.create_server(("127.0.0.1", 0)) as server:  # where nobody answers
         dsn = f"postgresql://u:{SECRET}@127.0.0.1:{server.getsockname()[1]}/x"
         line = ["check", "--grace", "7", *(word.format(dsn) for word in words), "--json"]
@@ -43,7 +41,6 @@ def test_a_command_hides_it(words: Sequence[str]) -> None:
 
 
 def test_what_has_none_stays() -> None:
-    """There is nothing to hide, and nothing is put into the environment."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         line = [*PULSE, "check", "--dsn", f"postgresql://u@127.0.0.1:{server.getsockname()[1]}/x"]
         with subprocess.Popen(line, stderr=subprocess.PIPE) as command:
@@ -64,14 +61,12 @@ def test_who_has_no_such_option_refuses_it(words: Sequence[str]) -> None:
 
 
 def test_what_is_behind_two_dashes_stays() -> None:
-    """It is nobody's option."""
     assert without_dsn(["a", "--dsn=x", "--", "--dsn", "y"]) == (["a", "--", "--dsn", "y"], ["x"])
     assert without_dsn(["--dsn"]) == ([], [""])
 
 
 @pytest.mark.postgres
 def test_a_supervisor_hides_it(own_database: str) -> None:
-    """And so do all that it starts."""
     with running(f"{own_database}&password={SECRET}") as system:
         assert system.process is not None
         supervisor = psutil.Process(system.process.pid)

@@ -11,7 +11,6 @@ from pulse.security.redaction import Redaction
 
 
 def shown(setting: str, args: object, name: str | None = "charge") -> object:
-    """The args of a job as people see them."""
     job = {"args": json.dumps(args)} | ({"name": name} if name else {})
     answer = Redaction(setting).answer({"job": job})["job"]
     assert isinstance(answer, dict)
@@ -48,7 +47,6 @@ def test_whose_it_is_counts_unless_nobody_says() -> None:
 
 
 def test_all_that_people_are_shown() -> None:
-    """Args, results, progress, in histories and lists, of jobs and schedules; all else is as it was."""
     row = {
         "name": "n",
         "id": b"1",
@@ -72,14 +70,12 @@ def test_all_that_people_are_shown() -> None:
 
 
 def test_what_is_not_touched_is_the_same_to_the_letter() -> None:
-    """Its text is as the database has it."""
     job = {"job": {"args": '{"b":  1.50}'}}
     assert Redaction("pin").answer(job) == job
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, "{no", '{"pin":' * 5000])
 def test_what_cannot_be_looked_at_is_hidden(text: str) -> None:
-    """As a whole."""
     assert Redaction("pin").answer({"job": {"args": text}}) == {"job": {"args": '"***"'}}
 
 

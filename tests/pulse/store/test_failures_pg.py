@@ -104,7 +104,6 @@ async def test_submit(store: Store, connection: Sql, fields: dict[str, Any]) -> 
 
 @pytest.mark.parametrize("value", BAD_JSON.values(), ids=BAD_JSON)
 async def test_complete(store: Store, connection: Sql, value: str) -> None:
-    """A result that cannot be stored refuses the statement; without it, the others are completed."""
     ids = [await forge(connection, "RUNNING") for _ in range(3)]
     completions = [Completion(identity, 1, WORKER, "1") for identity in ids]
     bad_result, bad_progress = completions[1]._replace(result=value), completions[1]._replace(progress=value)
@@ -115,7 +114,6 @@ async def test_complete(store: Store, connection: Sql, value: str) -> None:
 
 @pytest.mark.parametrize("fields", BAD_ENDINGS.values(), ids=BAD_ENDINGS)
 async def test_end(store: Store, connection: Sql, fields: dict[str, Any]) -> None:
-    """An end that cannot be stored refuses the statement; without it, the others are ended."""
     ids = [await forge(connection, "RUNNING") for _ in range(3)]
     endings = [Ending(*fence(identity), EndingKind.ERROR, "why") for identity in ids]
     bad = endings[1]._replace(**fields)
@@ -125,7 +123,6 @@ async def test_end(store: Store, connection: Sql, fields: dict[str, Any]) -> Non
 
 @pytest.mark.parametrize("value", BAD_JSON.values(), ids=BAD_JSON)
 async def test_extend_and_checkpoint(store: Store, connection: Sql, value: str) -> None:
-    """Progress or a checkpoint that cannot be stored refuses the statement; without it, the others are kept."""
     ids = [await forge(connection, "RUNNING") for _ in range(3)]
     beats = [Renewal(identity, 1, WORKER, "1") for identity in ids]
     mixed = [beats[0], beats[1]._replace(progress=value), beats[2]]

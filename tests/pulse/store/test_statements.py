@@ -13,7 +13,8 @@ import pytest
 import pulse.store
 from pulse.job import TRANSITIONS, Status
 from pulse.store.statements import STATEMENTS, Statement, parse
-from tests.mutants import sql_operators, tabled
+from tests.mutants import sql_operators
+from tests.mutants.tables import tabled
 from tests.support.checking.every import every
 
 LEGAL: Final = {(source.value, target.value) for source, targets in TRANSITIONS.items() for target in targets}
@@ -44,7 +45,6 @@ def test_moves_are_legal() -> None:
 
 
 def test_headers_tell_each_change_of_status() -> None:
-    """The statuses that a statement writes are exactly those that its header says it moves to."""
     every(STATEMENTS.values(), _tells_each_change)
 
 
@@ -63,7 +63,6 @@ def _tells_each_change(statement: Statement) -> None:
 
 
 def test_all_transitions_of_the_table_are_written_by_somebody() -> None:
-    """No transition is left without a statement."""
     written = {move for statement in STATEMENTS.values() for move in statement.moves}
     assert written & LEGAL == LEGAL
 
@@ -110,7 +109,6 @@ def _asked_for(node: ast.AST) -> Iterator[object]:
 
 
 def test_no_sql_elsewhere() -> None:
-    """Outside of the .sql files nothing reads or writes a table of pulse."""
     root = STORE.parents[1]
     sources = [path for package in ("pulse", "supervisor", "actors") for path in (root / package).rglob("*.py")]
     assert sources
@@ -119,7 +117,6 @@ def test_no_sql_elsewhere() -> None:
 
 
 def test_every_guard_has_a_mutant() -> None:
-    """Each statement whose header tells a guard has a mutant without it."""
     guarded = {
         name for name, statement in STATEMENTS.items() if "Guard: none" not in " ".join(statement.header.split())
     }
@@ -136,7 +133,6 @@ def test_moves_of_a_header() -> None:
 
 
 def test_parse_reads_name_result_header_and_sql() -> None:
-    """A block becomes a statement without its comments and its semicolon."""
     parsed = parse(
         "-- preface\n\n" + GOOD + "\n-- name: b :many\n-- What: Args: Guard: Returns:\nSELECT 2\n-- why\n, 3;"
     )
@@ -145,7 +141,6 @@ def test_parse_reads_name_result_header_and_sql() -> None:
 
 
 def test_parse_includes_fragments() -> None:
-    """A fragment stands in place of the line that includes it, indented like that, and may include another one."""
     assert parse(SHARING, SHARED)["a"].sql == "SELECT\n    x,\n    y"
     inner = SHARED.replace(": f", ": g")
     outer = "-- fragment: f\n-- What: nested\n(\n  -- :include g\n)\n"
@@ -153,7 +148,6 @@ def test_parse_includes_fragments() -> None:
 
 
 def test_parse_takes_one_set_of_names() -> None:
-    """A name that two files have is refused."""
     with pytest.raises(ValueError, match="statement a is there twice"):
         parse(GOOD, GOOD)
 

@@ -28,15 +28,12 @@ NOBODY = 65534
 
 
 class Check(Protocol):
-    """The check of the server or of the client."""
-
     def __call__(self, path: Path, *, named: bool) -> None:
         """Raise PathError if *path* is not to be used."""
 
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """A runtime directory as pulse makes it."""
     path = tmp_path / "run"
     path.mkdir(mode=0o700)
     return path
@@ -55,42 +52,34 @@ def belonging_to_another(path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
         yield
 
 
-class TestClientCandidates:
-    """Where clients look."""
-
-    def test_order(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-        """The variable, the user's, the system's and the temporary directory; a relative variable begins here."""
-        monkeypatch.chdir(tmp_path)
-        env = {"PULSE_RUNTIME_DIR": "/a", "XDG_RUNTIME_DIR": "/b", "TMPDIR": "/c", "RUNTIME_DIRECTORY": "/d"}
-        system, mine = Path("/run/pulse"), f"pulse-{os.geteuid()}"
-        assert client_candidates(env) == [Path("/a"), Path("/b/pulse"), system, Path("/c", mine)]
-        assert client_candidates({}) == [system, Path("/tmp", mine)]
-        assert client_candidates({"PULSE_RUNTIME_DIR": "/a"}, Path("/a")) == [Path("/a"), system, Path("/tmp", mine)]
-        relative = client_candidates({"PULSE_RUNTIME_DIR": "run", "XDG_RUNTIME_DIR": "xdg"})
-        assert relative == [tmp_path / "run", system, Path("/tmp", mine)]
+def test_where_clients_look(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The variable, the user's, the system's and the temporary directory; a relative variable begins here."""
+    monkeypatch.chdir(tmp_path)
+    env = {"PULSE_RUNTIME_DIR": "/a", "XDG_RUNTIME_DIR": "/b", "TMPDIR": "/c", "RUNTIME_DIRECTORY": "/d"}
+    system, mine = Path("/run/pulse"), f"pulse-{os.geteuid()}"
+    assert client_candidates(env) == [Path("/a"), Path("/b/pulse"), system, Path("/c", mine)]
+    assert client_candidates({}) == [system, Path("/tmp", mine)]
+    assert client_candidates({"PULSE_RUNTIME_DIR": "/a"}, Path("/a")) == [Path("/a"), system, Path("/tmp", mine)]
+    relative = client_candidates({"PULSE_RUNTIME_DIR": "run", "XDG_RUNTIME_DIR": "xdg"})
+    assert relative == [tmp_path / "run", system, Path("/tmp", mine)]
 
 
-class TestServerRuntimeDir:
-    """Where the server puts its sockets."""
-
-    def test_order(self, tmp_path: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """What is named, systemd's first, root's (under sudo, too), a session's, a prepared one, the last resort."""
-        ours, session, both = {"PULSE_RUNTIME_DIR": "/a"}, {"XDG_RUNTIME_DIR": str(tmp_path)}, "/run/x:/run/y"
-        assert server_runtime_dir({**ours, "RUNTIME_DIRECTORY": both}, Path("/n"), uid=ROOT) == Path("/n")
-        assert server_runtime_dir({**ours, "RUNTIME_DIRECTORY": both}, uid=ROOT) == Path("/a")
-        assert server_runtime_dir({"RUNTIME_DIRECTORY": both}, uid=USER) == Path("/run/x")
-        assert server_runtime_dir(session, uid=ROOT) == Path("/run/pulse")
-        assert server_runtime_dir(session, uid=USER) == tmp_path / "pulse"
-        monkeypatch.setattr("pulse.system.directories._SYSTEM_RUNTIME_DIR", place)
-        assert server_runtime_dir({}, uid=USER) == place
-        monkeypatch.setattr("pulse.system.directories._SYSTEM_RUNTIME_DIR", tmp_path / "none" / "pulse")
-        gone = {"XDG_RUNTIME_DIR": str(tmp_path / "gone"), "TMPDIR": str(tmp_path)}
-        assert server_runtime_dir(gone, uid=USER) == tmp_path / f"pulse-{USER}"
+def test_where_servers_put_their_sockets(tmp_path: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is named, systemd's first, root's (under sudo, too), a session's, a prepared one, the last resort."""
+    ours, session, both = {"PULSE_RUNTIME_DIR": "/a"}, {"XDG_RUNTIME_DIR": str(tmp_path)}, "/run/x:/run/y"
+    assert server_runtime_dir({**ours, "RUNTIME_DIRECTORY": both}, Path("/n"), uid=ROOT) == Path("/n")
+    assert server_runtime_dir({**ours, "RUNTIME_DIRECTORY": both}, uid=ROOT) == Path("/a")
+    assert server_runtime_dir({"RUNTIME_DIRECTORY": both}, uid=USER) == Path("/run/x")
+    assert server_runtime_dir(session, uid=ROOT) == Path("/run/pulse")
+    assert server_runtime_dir(session, uid=USER) == tmp_path / "pulse"
+    monkeypatch.setattr("pulse.system.directories._SYSTEM_RUNTIME_DIR", place)
+    assert server_runtime_dir({}, uid=USER) == place
+    monkeypatch.setattr("pulse.system.directories._SYSTEM_RUNTIME_DIR", tmp_path / "none" / "pulse")
+    gone = {"XDG_RUNTIME_DIR": str(tmp_path / "gone"), "TMPDIR": str(tmp_path)}
+    assert server_runtime_dir(gone, uid=USER) == tmp_path / f"pulse-{USER}"
 
 
 class TestServerStateDir:
-    """Where the server keeps its data."""
-
     @pytest.mark.parametrize(
         ("env", "uid", "path"),
         [
@@ -103,11 +92,9 @@ class TestServerStateDir:
         ],
     )
     def test_order(self, env: dict[str, str], uid: int, path: str) -> None:
-        """The variable, systemd, root's, XDG's, the home directory: the first that is given."""
         assert server_state_dir(env, uid=uid) == Path(path)
 
     def test_named(self) -> None:
-        """What the user names wins over everything; a user without any home is told which variable to set."""
         assert server_state_dir({"PULSE_STATE_DIR": "/a"}, Path("/n"), uid=USER) == Path("/n")
         with pytest.raises(PathError, match=r"user 4000000001 has no home directory.*PULSE_STATE_DIR"):
             server_state_dir({}, uid=4_000_000_001)
@@ -119,18 +106,15 @@ class TestBothSides:
 
     @pytest.fixture(params=[prepare_runtime_dir, check_client_dir], ids=["server", "client"])
     def check(self, request: pytest.FixtureRequest) -> Check:
-        """The check of either side."""
         either: Check = request.param
         return either
 
     @pytest.mark.parametrize("mode", [0o700, 0o755])
     def test_private(self, check: Check, place: Path, mode: int, *, named: bool) -> None:
-        """A directory of one's own is accepted; others may look: the sockets in it have modes of their own."""
         place.chmod(mode)
         check(place, named=named)
 
     def test_symlink(self, check: Check, place: Path, *, named: bool) -> None:
-        """A symlink is refused, even to a good directory, and nothing is made behind it."""
         for number, target in enumerate((place, place / "not-there")):
             link = place.parent / f"link{number}"
             link.symlink_to(target)
@@ -139,7 +123,6 @@ class TestBothSides:
         assert list(place.iterdir()) == []
 
     def test_file(self, check: Check, place: Path, *, named: bool) -> None:
-        """A file is refused, in place of the directory or of its parent."""
         file = place / "file"
         file.touch()
         with pytest.raises(PathError, match="is not a directory"):
@@ -149,7 +132,6 @@ class TestBothSides:
 
     @pytest.mark.parametrize("mode", [0o702, 0o777, 0o1777])
     def test_writable_by_others(self, check: Check, place: Path, mode: int, *, named: bool) -> None:
-        """A directory that others may write to is refused, sticky or not; its mode is left as it is."""
         place.chmod(mode)
         with pytest.raises(PathError, match=rf"writable by others \(mode {mode:04o}\)"):
             check(place, named=named)
@@ -157,10 +139,7 @@ class TestBothSides:
 
 
 class TestNamed:
-    """What only a named directory may do."""
-
     def test_foreign_owner(self, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Another user's directory is refused unless it was named; root's needs no naming."""
         with belonging_to_another(place, monkeypatch):
             with pytest.raises(PathError, match="belongs to user"):
                 check_client_dir(place, named=False)
@@ -169,7 +148,6 @@ class TestNamed:
         check_client_dir(Path("/usr"), named=False)
 
     def test_shared_with_a_group(self, place: Path) -> None:
-        """A group may write only where the user named the directory."""
         place.chmod(0o770)
         with pytest.raises(PathError, match="writable by others"):
             check_client_dir(place, named=False)
@@ -177,10 +155,7 @@ class TestNamed:
 
 
 class TestPrepare:
-    """What the server makes."""
-
     def test_made_private(self, tmp_path: Path) -> None:
-        """One that is missing is made with its parents, for its owner alone, whatever the umask; then it stays."""
         path = tmp_path / "a" / "b"
         before = os.umask(0)
         try:
@@ -193,12 +168,10 @@ class TestPrepare:
         assert (path / "pulse.sock").exists()
 
     def test_cannot_be_made(self) -> None:
-        """A place where nobody can make a directory is refused with one line that says so."""
         with pytest.raises(PathError, match=r"^runtime directory /proc/pulse/run cannot be made: .*PULSE_RUNTIME_DIR$"):
             prepare_runtime_dir(Path("/proc/pulse/run"), named=True)
 
     def test_not_writable(self) -> None:
-        """A directory in which this user cannot work is refused with one line."""
         path = Path(tempfile.mkdtemp(dir="/tmp"))
         is_root = os.geteuid() == ROOT
         path.chmod(0o755 if is_root else 0o500)
@@ -213,18 +186,13 @@ class TestPrepare:
             shutil.rmtree(path)
 
     def test_client_makes_nothing(self, tmp_path: Path) -> None:
-        """A client refuses a missing directory and leaves it missing."""
         with pytest.raises(PathError, match="no such file or directory"):
             check_client_dir(tmp_path / "run", named=True)
         assert not (tmp_path / "run").exists()
 
 
-class TestSocketPath:
-    """The kernel's limit."""
-
-    def test_the_longest(self) -> None:
-        """107 bytes fit; of more the message says how many there are: bytes, not letters."""
-        check_socket_path(Path("/" + "s" * 106))
-        for name, said in (("s" * 107, "has 108 bytes, at most 107"), ("ü" * 60, "has 121 bytes")):
-            with pytest.raises(PathError, match=said):
-                check_socket_path(Path("/" + name))
+def test_the_longest_path_of_a_socket() -> None:
+    check_socket_path(Path("/" + "s" * 106))
+    for name, said in (("s" * 107, "has 108 bytes, at most 107"), ("ü" * 60, "has 121 bytes")):
+        with pytest.raises(PathError, match=said):
+            check_socket_path(Path("/" + name))

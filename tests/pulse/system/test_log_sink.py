@@ -39,7 +39,6 @@ FAR: Final = 1 << 30  # beyond every other file of this process: so much a file 
 
 
 def told(count: int) -> bytes:
-    """The line with the count."""
     return b"dropped %d\n" % count
 
 
@@ -63,7 +62,6 @@ def make() -> Iterator[Make]:
 
 @pytest.fixture(params=["pipe", "socket", "pipe of another user"])
 def ends(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[int, Reader]]:
-    """A small stream that somebody may read, of each kind."""
     if request.param == "socket":
         near, far = socket.socketpair()
         near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, PIPE_BYTES)
@@ -79,22 +77,18 @@ def ends(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
 
 
 def refuse(*_: object) -> int:
-    """As the kernel answers whoever opens what is not theirs."""
     raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
 
 def refuse_thread(*_: object) -> int:
-    """As a machine with too many."""
     raise RuntimeError("can't start new thread")
 
 
 def has_thread(sink: Sink) -> bool:
-    """Whether its thread runs."""
     return sink._runs
 
 
 def fill(fd: int) -> None:
-    """Until nothing can be written there any more, by somebody else."""
     os.set_blocking(fd, False)
     with contextlib.suppress(BlockingIOError):
         while os.write(fd, b"."):
@@ -103,7 +97,6 @@ def fill(fd: int) -> None:
 
 
 def dropped_of(text: bytes) -> int:
-    """How many lines were dropped, as the stream itself says."""
     return sum(int(line.split()[1]) for line in text.splitlines() if line.startswith(b"dropped"))
 
 
@@ -128,7 +121,6 @@ def test_nobody_reads(make: Make, ends: tuple[int, Reader]) -> None:
 
 
 def test_a_slow_reader_loses_nothing(make: Make, ends: tuple[int, Reader]) -> None:
-    """What is more than a pipe holds, and a line longer than all that waits, comes in order and whole."""
     fd, reader = ends
     sink = make(fd)
     lines = [b"%d\n" % number for number in range(2000)]
@@ -144,7 +136,6 @@ def test_a_slow_reader_loses_nothing(make: Make, ends: tuple[int, Reader]) -> No
 
 
 def test_who_writes_fast_waits_for_who_reads_fast(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reader that lives loses nothing, however much is written in one go."""
     monkeypatch.setattr(log_sink, "_PATIENCE_S", DEADLINE_S)  # it shares a busy machine, and the interpreter
     read, write = os.pipe()
     reader, sink = Reader(read), make(write)
@@ -158,7 +149,6 @@ def test_who_writes_fast_waits_for_who_reads_fast(make: Make, monkeypatch: pytes
 
 
 def test_lines_of_threads_are_whole(make: Make, ends: tuple[int, Reader]) -> None:
-    """Several threads write at once: nobody's line comes into another's."""
     fd, reader = ends
     sink = make(fd)
     mine = [b"%d" % number * 50 + b"\n" for number in range(4)]
@@ -172,7 +162,6 @@ def test_lines_of_threads_are_whole(make: Make, ends: tuple[int, Reader]) -> Non
 
 
 def test_nobody_ever_reads_again(make: Make) -> None:
-    """A pipe without a reader costs the lines, and a full device too."""
     read, write = os.pipe()
     sink = make(write)
     os.close(read)
@@ -218,7 +207,6 @@ def test_a_disk_has_room_again(make: Make, file: tuple[int, Path, Callable[[int]
 
 
 def test_the_count_is_not_lost_with_its_line(make: Make, file: tuple[int, Path, Callable[[int], None]]) -> None:
-    """Where the line fits and the count does not, the count is told later."""
     fd, _, limit = file
     sink = make(fd)
     limit(10)
@@ -265,7 +253,6 @@ def test_a_disk_hangs(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_who_runs_handlers_writes_files_itself(tmp_path: Path) -> None:
-    """What a handler prints costs no other thread."""
     log = tmp_path / "log"
     with log.open("wb") as file:
         sink = Sink(file.fileno(), told, files_at_once=True)
@@ -276,7 +263,6 @@ def test_who_runs_handlers_writes_files_itself(tmp_path: Path) -> None:
 
 
 def test_the_line_with_the_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is no handler's, whichever logs at that moment; where it cannot be made, nobody fails."""
     for name in ("stdout", "stderr"):
         monkeypatch.setattr(sys, name, io.TextIOWrapper(io.BytesIO()))
     before, job = structlog.get_config(), logs.LOGGED.set(JOB)
@@ -300,7 +286,6 @@ def test_the_line_with_the_count(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_terminal(make: Make) -> None:
-    """One that is held (Ctrl-S) holds nobody up; it is still a terminal."""
     main, terminal = pty.openpty()
     sink = make(terminal)
     stream = io.TextIOWrapper(sink, line_buffering=True)
@@ -365,7 +350,6 @@ def test_a_thread_that_has_room_ends_for_a_fork(make: Make, monkeypatch: pytest.
 
 
 def test_a_thread_that_waits_for_lines_ends_for_a_fork(make: Make, tmp_path: Path) -> None:
-    """It would wait a second for more."""
     with (tmp_path / "log").open("wb") as file:
         sink = make(file.fileno())
         sink.write(LINE)
@@ -379,7 +363,6 @@ def test_a_thread_that_waits_for_lines_ends_for_a_fork(make: Make, tmp_path: Pat
 
 
 def test_no_room_for_a_thread(make: Make, ends: tuple[int, Reader], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where none can be started the lines are counted, and nobody fails."""
     fd, reader = ends
     monkeypatch.setattr(_thread, "start_new_thread", refuse_thread)
     sink = make(fd)

@@ -28,13 +28,11 @@ log = structlog.get_logger()
 
 
 def run(code: str, *, out: int, err: int) -> int:
-    """A program that logs, to its end; its exit code."""
     words = [sys.executable, "-c", PROGRAM + code]
     return subprocess.run(words, stdout=out, stderr=err, timeout=DEADLINE_S, check=False).returncode
 
 
 def test_last_words(tmp_path: Path) -> None:
-    """Whatever the log is, what a process says before it ends is there, also before its traceback."""
     code = "log.info('first'); print('second'); sys.stdout.close(); log.info('third'); print('fo', end=''); 1 / 0"
     with (tmp_path / "log").open("wb") as log:
         assert run(code, out=log.fileno(), err=log.fileno()) == 1
@@ -45,7 +43,6 @@ def test_last_words(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("early", ["", "log.info('early')"])
 def test_the_last_phase(early: str, tmp_path: Path) -> None:
-    """What is logged when threads run no more is in the file, whether there was a thread or not."""
     code = f"""
 class Late:
     log, is_finalizing = structlog.get_logger().bind(), sys.is_finalizing
@@ -61,7 +58,6 @@ late = Late()
 
 
 def test_who_ends_has_a_second_for_what_waits(tmp_path: Path) -> None:
-    """A reader that is late gets all of it; where there is none, the process ends all the same."""
     code = """
 from pulse.system import log_sink
 log_sink.last_words.__defaults__ = (float(sys.argv[1]),)
@@ -122,7 +118,6 @@ def says_each_once(code: str, mark: Path) -> None:
 
 
 def test_a_fork_while_lines_wait(tmp_path: Path) -> None:
-    """Each line is written once: those of the parent by the parent."""
     says_each_once(PROGRAM, tmp_path / "mark")
 
 
@@ -153,7 +148,6 @@ logs.configure_logging("info", "json")
 @pytest.mark.parametrize("kind", ["pipe", "socket", "file"])
 @pytest.mark.parametrize("opened", [0, 20])
 def test_a_daemon_closes_everything(kind: str, opened: int, tmp_path: Path) -> None:
-    """A fork that closes all descriptors but the first three is heard, and writes into nothing that it opens then."""
     code = """
 if os.fork() == 0:
     os.closerange(3, 256)
@@ -181,7 +175,6 @@ os.wait()
 
 
 def test_what_standard_output_loses_is_told_on_standard_error(tmp_path: Path) -> None:
-    """There it is one of many events, and has the name of the stream."""
     code = "for _ in range(100): print('x' * 6000)\nlog.info('printed'); sys.stdin.read(1)"
     read, write = os.pipe()
     reader, log = Reader(read), tmp_path / "log"
@@ -202,7 +195,6 @@ def test_what_standard_output_loses_is_told_on_standard_error(tmp_path: Path) ->
 
 @pytest.mark.parametrize("closed", ["1", "2", "1 2"])
 def test_closed_streams(closed: str, tmp_path: Path) -> None:
-    """A program whose streams were closed before it began runs, and takes nothing else for them."""
     closing = " ".join(f"{fd}>&-" for fd in closed.split())
     code = PROGRAM + "print('out'); log.info('err')\nopen(sys.argv[1], 'w').write('done')"
     mark = tmp_path / "mark"

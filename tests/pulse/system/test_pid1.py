@@ -24,7 +24,6 @@ def test_who_is_not_process_1_keeps_its_signals() -> None:
 
 
 def test_process_1_ends_at_sigterm(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At once, with the exit code by which a shell says so."""
     before = signal.getsignal(signal.SIGTERM)
     monkeypatch.setattr("os.getpid", lambda: 1)
     ended: list[int] = []

@@ -17,7 +17,7 @@ from anyio.lowlevel import checkpoint
 
 from pulse.system import process_tree, processes
 from tests.support.checking.descriptors import free_descriptors
-from tests.support.waiting import until
+from tests.support.waiting import is_alive, until
 
 DAEMON = """
 import os, sys, time
@@ -32,25 +32,23 @@ time.sleep(60)
 
 
 def test_a_daemon_is_found_by_its_mark() -> None:
-    """One in a session of its own, whose parents are gone, is killed; one with another mark is not."""
     mark, other = process_tree.new_mark(), process_tree.new_mark()
-    daemons: list[psutil.Process] = []
+    daemons: list[int] = []
     for one in (mark, other):
         env = {**os.environ, process_tree.MARK: one}
         done = subprocess.run([sys.executable, "-c", DAEMON], env=env, stdout=subprocess.PIPE, check=True)
-        daemons.append(psutil.Process(int(done.stdout)))
-    assert [process_tree.mark_of(daemon.pid) for daemon in daemons] == [mark, other]
+        daemons.append(int(done.stdout))
+    assert [process_tree.mark_of(daemon) for daemon in daemons] == [mark, other]
     try:
         assert process_tree.kill_tree(mark) == 1
-        assert not _lives(daemons[0])
-        assert _lives(daemons[1])
+        assert not is_alive(daemons[0])
+        assert is_alive(daemons[1])
         assert process_tree.kill_tree(mark) == 0
     finally:
         process_tree.kill_tree(other)
 
 
 def test_a_tree_is_not_over_while_nobody_can_look() -> None:
-    """Without a descriptor to look with it waits; with one it kills what is there."""
     mark = process_tree.new_mark()
 
     async def run() -> int:
@@ -75,7 +73,6 @@ def test_a_tree_is_not_over_while_nobody_can_look() -> None:
 
 
 def test_what_cannot_be_looked_at_is_not_dead() -> None:
-    """A living process is alive, and a dead one dead, also where no descriptor is free to look."""
     gone = subprocess.Popen([sys.executable, "-c", ""])
     named = [(pid, processes.start_time(pid)) for pid in (os.getpid(), gone.pid)]
     gone.wait()
@@ -116,7 +113,7 @@ def test_what_is_killed_is_dead(kill: Callable[[str], int]) -> None:
         assert process.stdout is not None
         process.stdout.readline()
         assert kill(mark) == 1
-        assert not _lives(psutil.Process(process.pid))
+        assert not is_alive(process.pid)
 
 
 @pytest.mark.parametrize("kill", [process_tree.kill_tree, end_tree])
@@ -130,7 +127,6 @@ def test_others_go_on_while_many_are_looked_at(kill: Callable[[str], int], monke
 def test_one_that_does_not_die_is_not_waited_for_for_ever(
     kill: Callable[[str], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The kernel may hold on to it, as to one that waits for a disk."""
     mark = process_tree.new_mark()
     monkeypatch.setattr(process_tree, "_DEATH_S", 0.01)
     monkeypatch.setattr(signal, "pidfd_send_signal", lambda _pidfd, _number: None)
@@ -182,8 +178,8 @@ def test_a_session_is_more_than_a_group() -> None:
         assert os.getpgid(inside.pid) != leader.pid
         assert process_tree.kill_tree(process_tree.new_mark(), leader.pid) == 2
         assert leader.wait() == -signal.SIGKILL
-        assert not _lives(inside)
-        assert _lives(outside)
+        assert not is_alive(inside.pid)
+        assert is_alive(outside.pid)
         outside.kill()
 
 
@@ -200,7 +196,6 @@ def forking(monkeypatch: pytest.MonkeyPatch) -> Iterator[Forking]:
 
 @pytest.mark.parametrize("forks", [0, 1, 3])
 def test_what_forks_while_it_is_killed_dies_too(forking: Forking, forks: int) -> None:
-    """However often: whatever the last look has not seen, the next one finds; each is counted once."""
     forking.left = forks
     forking.start()
     assert process_tree.kill_tree(forking.mark) == forks + 1
@@ -208,7 +203,6 @@ def test_what_forks_while_it_is_killed_dies_too(forking: Forking, forks: int) ->
 
 
 def test_the_looks_are_bounded(forking: Forking) -> None:
-    """What always forks in time cannot keep its killer for ever."""
     forking.left = 100
     forking.start()
     assert process_tree.kill_tree(forking.mark) == process_tree._MAX_PASSES
@@ -224,12 +218,10 @@ class Forking:
         self._send_signal = send_signal
 
     def start(self) -> None:
-        """Another one."""
         self.processes.append(subprocess.Popen(["sleep", "60"], env={process_tree.MARK: self.mark}))
         until(lambda: process_tree.mark_of(self.processes[-1].pid) == self.mark, "its environment")
 
     def send_signal(self, pidfd: int, number: int) -> None:
-        """Each of these forks once."""
         about = Path(f"/proc/self/fdinfo/{pidfd}").read_text()
         if self.left and f"\nPid:\t{self.processes[-1].pid}\n" in about:
             self.left -= 1
@@ -237,19 +229,12 @@ class Forking:
         self._send_signal(pidfd, number)
 
 
-def test_no_mark() -> None:
-    """A process without one, or that is gone, has none."""
+@pytest.mark.parametrize("env", [{}, {process_tree.MARK: ""}])
+def test_no_mark(env: dict[str, str]) -> None:
     assert process_tree.mark_of(2**22 + 1) is None
-    with subprocess.Popen(["sleep", "60"], env={}) as process:
+    with subprocess.Popen(["sleep", "60"], env=env) as process:
         assert process_tree.mark_of(process.pid) is None
         process.kill()
-
-
-def _lives(process: psutil.Process) -> bool:
-    try:
-        return process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 def looked_at(
@@ -263,7 +248,6 @@ def looked_at(
 
 
 def test_a_pid_that_was_used_again_is_spared(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who was opened is signalled, not whoever has its pid by the time of the look, whatever mark that carries."""
     mark = process_tree.new_mark()
     marked = f"{process_tree.MARK}={mark}".encode()
     with subprocess.Popen(["sleep", "60"], env={}) as process:
@@ -280,7 +264,6 @@ def test_a_pid_that_was_used_again_is_spared(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_pid_that_was_used_again_before_it_was_opened_is_spared(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The mark that was seen was another's: the process that was opened carries none."""
     mark = process_tree.new_mark()
     with subprocess.Popen(["sleep", "60"], env={}) as process:
         looked_at(process, [f"{process_tree.MARK}={mark}".encode, lambda: b"HOME=/"], monkeypatch)
@@ -308,7 +291,7 @@ def test_a_process_that_is_being_exec_ed(monkeypatch: pytest.MonkeyPatch) -> Non
             assert process_tree.mark_of(process.pid) == found
             assert len(looks) == count
         process.kill()
-        until(lambda: not _lives(psutil.Process(process.pid)), "its end")
+        until(lambda: not is_alive(process.pid), "its end")
         looks.clear()
         blanks.clear()
         assert process_tree.mark_of(process.pid) is None
@@ -326,14 +309,6 @@ def test_an_empty_environment_is_not_waited_for(monkeypatch: pytest.MonkeyPatch)
         process.kill()
 
 
-def test_an_empty_mark_is_none() -> None:
-    """A variable that somebody has emptied marks nobody."""
-    with subprocess.Popen(["sleep", "60"], env={process_tree.MARK: ""}) as process:
-        found = process_tree.mark_of(process.pid)
-        process.kill()
-    assert found is None
-
-
 PARENT = """
 import subprocess, sys
 from pulse.system import process_tree
@@ -347,13 +322,13 @@ sys.stdout.write(" ".join(map(start, [mark, process_tree.branch_of(mark)])))
 def test_what_a_dead_pool_parent_left_is_killed() -> None:
     """Its trees have nobody else; those of living parents have, and of marks of another kind nothing is known."""
     done = subprocess.run([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, check=True)
-    orphans = [psutil.Process(int(pid)) for pid in done.stdout.split()]
+    orphans = [int(pid) for pid in done.stdout.split()]
     others = [
         Echo(mark)
         for mark in (process_tree.new_mark(), process_tree.branch_of(process_tree.new_mark()), "somebody's", "1.2.3")
     ]
     process_tree.kill_orphans()
-    until(lambda: not any(map(_lives, orphans)), "they are dead")
+    until(lambda: not any(map(is_alive, orphans)), "they are dead")
     assert [other.ends() for other in others] == [False] * 4
 
 
@@ -396,7 +371,6 @@ def test_its_own_tree_is_spared(orphaned: str, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.usefixtures("orphaned")
 def test_who_has_no_mark_is_no_orphan() -> None:
-    """Whatever the mark of the one who looks."""
     process_tree.kill_orphans()
 
 

@@ -13,7 +13,6 @@ from pulse.system.processes import OomKills
 
 
 def test_a_count_that_grew(tmp_path: Path) -> None:
-    """Only a kill since it was looked at counts; a group that is gone tells nothing."""
     events = tmp_path / "memory.events"
     events.write_text("low 0\noom 9\noom_kill 3\noom_group_kill 8\n")
     noted = OomKills(events, 3)
@@ -53,7 +52,6 @@ def test_threads_of_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_process_that_is_gone() -> None:
-    """It has no groups, no children and nothing pending; nobody trips over that."""
     assert processes._memory_files(2**22 + 1) == []
     assert processes.threads(2**22 + 1) == []
     assert not processes.is_blocking(2**22 + 1, 2**22 + 1, 1)

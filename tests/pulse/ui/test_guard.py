@@ -20,12 +20,10 @@ INSIDE = 299  # the code of what has passed
 
 
 async def inside(scope: Scope, receive: Receive, send: Send) -> None:
-    """Behind the door."""
     await Response(status_code=INSIDE)(scope, receive, send)
 
 
 def browser(*, enter: bool = True, **options: Any) -> Browser:
-    """Before a door."""
     site = site_of(**options)
     made = Browser(Guard(inside, site), site)
     if enter:
@@ -50,7 +48,6 @@ async def test_names_that_it_may_be_called_by() -> None:
 
 
 async def test_pages_need_a_session() -> None:
-    """Without one there is the login, and what its page is made of."""
     at = browser(enter=False)
     got = await at.ask("GET", "/jobs?topic=a%20b")
     assert (got.status, got.headers["location"]) == (303, "/login?next=%2Fjobs%3Ftopic%3Da%2520b")
@@ -80,7 +77,6 @@ async def test_a_link_on_another_site_leads_to_the_page() -> None:
 
 
 async def test_changes_need_the_token() -> None:
-    """A session alone changes nothing: the form must have its token, and come from a page of this server."""
     at = browser()
     passed = await at.ask("POST", "/gate/pause", {"topic": "a"}, {"origin": "http://127.0.0.1:8470"})
     assert passed.status == INSIDE
@@ -103,7 +99,6 @@ async def test_changes_need_the_token() -> None:
 
 
 async def test_nothing_is_read_of_strangers() -> None:
-    """Who has no session is refused before the form is read; only the login reads, and little."""
     at = browser(enter=False)
     got = await at.ask("POST", "/gate/pause", b"x=" + b"y" * 100)
     assert (got.status, "not logged in" in got.text, at.read) == (403, True, 0)
@@ -112,7 +107,6 @@ async def test_nothing_is_read_of_strangers() -> None:
 
 
 async def test_forms_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In bytes, in fields and in time; what is no form is refused in words."""
     at = browser()
     assert at.session is not None
     token = b"csrf=" + at.session.token.encode() + b"&"
@@ -131,7 +125,6 @@ async def test_forms_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_read_only() -> None:
-    """Whatever it is, and whoever asks: nothing of the queue is changed, and no form is read. One may log out."""
     at = browser(read_only=True)
     for path in ("/gate/pause", "/bulk/start", "/undo/x", "/tasks/x/stop", "/jobs/x/cancel", "/loginx", "/"):
         got = await at.ask("POST", path)
@@ -152,7 +145,6 @@ async def test_cookies_of_others_do_not_hide_ours() -> None:
 
 
 async def test_a_unix_socket_knows_who_it_is(tmp_path: Path) -> None:
-    """The user who started it, and root, pass without a login; nobody else does, with a cookie neither."""
     at = browser(enter=False, path=tmp_path / "s")
     cookie = ""
     for uid in (at.site.uid, 0):
@@ -172,7 +164,6 @@ async def test_a_unix_socket_knows_who_it_is(tmp_path: Path) -> None:
 
 
 async def test_every_answer_is_hardened() -> None:
-    """Pages, refusals and files: no frame, no script of others, nothing kept by the browser but files."""
     at = browser()
     answers: list[Got] = [
         await at.ask("GET", "/gate"),

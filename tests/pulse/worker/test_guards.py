@@ -8,21 +8,15 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import anyio
-import msgspec
 import pytest
 from anyio.abc import SocketStream
 
-from pulse.app.handler import make_handler
-from pulse.app.outcome import RELEASED, Outcome
+from pulse.app.outcome import RELEASED
 from pulse.client.async_transport import FrameStream
 from pulse.client.discovery import ConnectionLostError
 from pulse.protocol import Frame, decode_any, encode
-from pulse.system.restart_policy import Intensity, RestartLog
-from pulse.worker.execution.attempt import Attempt, Phase
-from pulse.worker.execution.deadlines import Deadlines
 from pulse.worker.execution.wakeup import WakeupEvent
 from pulse.worker.pool.proxy_heartbeat import ProxyHeartbeats, Watch, _Line
-from pulse.worker.pool.restart import next_delay_s
 from pulse.worker.session.ledger import Ledger
 from tests.pulse.worker.session.test_ledger import ROOM, app, job, running_of
 
@@ -30,7 +24,6 @@ SESSION = b"s" * 16
 
 
 def test_what_has_ended_does_not_wait_for_cells() -> None:
-    """An isolated attempt that was given back needs no process."""
     one = Ledger(app.handlers, 2)
     given_back = job("apart")
     one.assign([given_back], 0.0)
@@ -42,41 +35,20 @@ def test_what_has_ended_does_not_wait_for_cells() -> None:
 
 
 def test_what_needs_no_cell_waits_for_none() -> None:
-    """An attempt that runs beside others goes on when cells cannot be made any more."""
     one = Ledger(app.handlers, 2)
     one.cells_ready()
     one.assign([job()], 0.0)
     one.cells_gone()
     assert not one.waits_for_cells()
-    assert len(one.take_startable()) == 1
-
-
-def test_an_assignment_that_came_twice_starts_once() -> None:
-    """The same attempt again is not another handler's call."""
-    one = Ledger(app.handlers, 3)
-    same = job()
-    assert len(running_of(one, same, same)) == 1
-    one.assign([same], 0.0)
-    assert one.take_startable() == []
 
 
 def test_drained_before_it_was_named() -> None:
-    """What could not be named when the drain began is given back, not started later."""
     one = Ledger(app.handlers, 2)
     taken = running_of(one)
     one.drain()
     one.put_back(taken)
     assert one.take_startable() == []
     assert [result[2] for result in one.take_report(1, ROOM)] == ["release"]
-
-
-def test_who_was_stopped_says_why() -> None:
-    """A stopped attempt's result tells what stopped it, though it had no progress to tell."""
-    one = Ledger(app.handlers, 2)
-    (attempt,) = running_of(one)
-    one.stop(attempt.pair, "timeout")
-    one.ended(attempt, Outcome("error", "late"))
-    assert one.take_report(1, ROOM) == [(*attempt.pair, "error", "late", {"stopped": "timeout"})]
 
 
 def test_which_attempt_runs() -> None:
@@ -93,7 +65,6 @@ def test_which_attempt_runs() -> None:
 
 
 def test_stops_and_recalls_of_nobody() -> None:
-    """An order about an attempt that is not held changes nothing, and breaks nothing."""
     one = Ledger(app.handlers, 1)
     one.recall((bytes(16), 1))
     assert one.stop((bytes(16), 1), "lost") is None
@@ -101,60 +72,26 @@ def test_stops_and_recalls_of_nobody() -> None:
     assert one.take_report(1, ROOM) == []
 
 
-def test_only_a_lost_attempt_is_lost() -> None:
-    """A handler is told that its lease is gone when it is, and not for other reasons to end."""
-    one = Ledger(app.handlers, 2)
-    lost, canceled = running_of(one, job(), job())
-    one.stop(lost.pair, "lost")
-    one.stop(canceled.pair, "canceled")
-    assert (lost.lost, canceled.lost) == (True, False)
-
-
 def test_what_was_named_is_told_again() -> None:
-    """Only attempts that a server had heard of as started."""
     one = Ledger(app.handlers, 2)
     first, _ = running_of(one, job(), job())
     first.named = True
     assert one.named() == [first]
 
 
-def test_drained_what_had_been_given_back() -> None:
-    """One that had its result already has no second one."""
-    one = Ledger(app.handlers, 1)
-    (attempt,) = running_of(one)
-    queued = job()
-    one.assign([queued], 0.0)
-    one.recall((queued.id, 1))
-    one.drain()
-    assert one.started() == [attempt]
-    assert [result[:3] for result in one.take_report(1, ROOM)] == [(queued.id, 1, "release")]
-
-
 def test_an_empty_report_is_not_under_way() -> None:
-    """Where there is nothing to report nothing is waited for."""
     one = Ledger(app.handlers, 1)
     assert one.take_report(1, ROOM) == []
     assert one._under_way == {}
 
 
 def test_a_result_that_was_refused_alone_once_is_not_named_twice() -> None:
-    """An attempt that is not held any more is no news."""
     one = Ledger(app.handlers, 1)
     (attempt,) = running_of(one)
     one.ended(attempt, RELEASED)
     one.take_report(1, ROOM)
     one._held.clear()
     assert one.refused(1, passing=False) == []
-
-
-def test_progress_that_the_server_has_is_not_sent_again() -> None:
-    """A result carries only what no heartbeat has."""
-    one = Ledger(app.handlers, 1)
-    (attempt,) = running_of(one)
-    attempt.progress = "1"
-    one.beat_sheet(0.0).answered()
-    one.ended(attempt, Outcome("ok", None))
-    assert one.take_report(1, ROOM) == [(*attempt.pair, "ok", None)]
 
 
 def test_one_checkpoint_of_an_attempt_in_a_frame() -> None:
@@ -193,7 +130,6 @@ async def _nowhere() -> str | None:
 
 @pytest.mark.anyio
 async def test_the_stack_of_a_session() -> None:
-    """Of the child that has it, if it can be seen."""
     minder = ProxyHeartbeats(lambda _: "S")
     minder.add(0, 7, _nowhere).connected(b"seen", 0.0)
     minder.add(1, 8).connected(b"unseen", 0.0)
@@ -203,7 +139,6 @@ async def test_the_stack_of_a_session() -> None:
 
 
 def test_nobody_beats_before_a_session() -> None:
-    """A child that the server does not know has no lease to be extended."""
     minder = ProxyHeartbeats(lambda _: "S")
     watch = minder.add(0, 7)
     assert watch.due_s(1.0) == float("inf")
@@ -224,7 +159,6 @@ class Line:
         self.frames: list[Frame] = []
 
     async def receive(self, count: int) -> list[Frame]:
-        """The next frames."""
         with anyio.fail_after(10.0):
             while len(self.frames) < count:
                 self.frames += await self.server.receive()
@@ -232,7 +166,6 @@ class Line:
         return taken
 
     async def silent(self) -> bool:
-        """Whether nothing more comes for now."""
         await anyio.wait_all_tasks_blocked()
         with anyio.move_on_after(0.05):
             self.frames += await self.server.receive()
@@ -241,7 +174,6 @@ class Line:
 
 @asynccontextmanager
 async def line(minder: ProxyHeartbeats) -> AsyncIterator[Line]:
-    """One over a real socket."""
     here, there = socket.socketpair()
     async with await SocketStream.from_socket(here) as parent, await SocketStream.from_socket(there) as server:
         yield Line(minder, parent, server)
@@ -249,7 +181,6 @@ async def line(minder: ProxyHeartbeats) -> AsyncIterator[Line]:
 
 @pytest.mark.anyio
 async def test_a_server_that_answers_no_pings_is_left() -> None:
-    """After three of them; a heartbeat apart each."""
     minder = ProxyHeartbeats(lambda _: "S")
     minder.heartbeat_s = 0.02
     async with line(minder) as at:
@@ -263,7 +194,6 @@ async def test_a_server_that_answers_no_pings_is_left() -> None:
 
 @pytest.mark.anyio
 async def test_each_leaver_is_told_once() -> None:
-    """However often there is news, and nothing else is said before it is due."""
     minder = ProxyHeartbeats(lambda _: "S")
     minder.heartbeat_s = 1000.0
     minder.add(0, 7).connected(b"first", time.monotonic())
@@ -284,7 +214,6 @@ async def test_each_leaver_is_told_once() -> None:
 
 @pytest.mark.anyio
 async def test_only_who_asks_for_a_stack_gets_one() -> None:
-    """Other frames are answers, and are not answered."""
     minder = ProxyHeartbeats(lambda _: "S")
     minder.heartbeat_s = 1000.0
     minder.add(0, 7, _nowhere).connected(SESSION, time.monotonic())
@@ -295,63 +224,3 @@ async def test_only_who_asks_for_a_stack_gets_one() -> None:
         assert (told.kind, told.request, decode_any(told)) == ("stack", 5, {"stack": "nowhere"})
         assert await at.silent()
         tasks.cancel_scope.cancel()
-
-
-def test_a_pool_of_workers_that_worked_goes_on() -> None:
-    """Up to the limit both come back; beyond it only those that a job has killed."""
-    limits, log = Intensity(max_restarts=1), RestartLog()
-    log = log.record(0.0, limits)
-    assert next_delay_s(log, limits, worked=False) == 0.0
-    log = log.record(0.0, limits)
-    assert next_delay_s(log, limits, worked=False) is None
-    assert next_delay_s(log, limits, worked=True) is not None
-
-
-def attempt(timeout_s: float | None = None, stall_s: float | None = None) -> Attempt:
-    """A running attempt with these limits."""
-    limited = msgspec.structs.replace(job(), timeout_s=timeout_s)
-    made = Attempt(limited, make_handler("n", lambda: None, stall_s=stall_s), 0.0)
-    made.phase = Phase.STARTED
-    return made
-
-
-def test_which_limit_is_the_next() -> None:
-    """The loop's timer is set anew only where a limit comes before all others."""
-    deadlines = Deadlines()
-    assert not deadlines.watch(attempt(), 0.0)
-    assert deadlines.due(1e9) == []
-    assert deadlines.watch(attempt(timeout_s=5.0), 0.0)
-    assert not deadlines.watch(attempt(timeout_s=5.0), 0.0)
-    assert not deadlines.watch(attempt(), 0.0)
-    assert deadlines.watch(attempt(stall_s=1.0), 0.0)
-
-
-def test_a_handler_that_is_not_known_has_no_promise() -> None:
-    """An attempt without a handler is watched by its time alone."""
-    deadlines = Deadlines()
-    nameless = Attempt(msgspec.structs.replace(job("x"), timeout_s=2.0), None, 0.0)
-    nameless.phase = Phase.STARTED
-    assert deadlines.watch(nameless, 0.0)
-    assert deadlines.due(2.0) == [(nameless, "timeout")]
-
-
-def test_an_ended_attempt_is_not_due() -> None:
-    """Its limit passes without anybody, though it is not the first in line."""
-    deadlines = Deadlines()
-    running_one, ended = attempt(timeout_s=1.0), attempt(timeout_s=2.0)
-    for one in (running_one, ended):
-        deadlines.watch(one, 0.0)
-    ended.phase = Phase.ENDED
-    assert deadlines.due(3.0) == [(running_one, "timeout")]
-
-
-def test_what_has_ended_is_not_kept_behind_what_runs() -> None:
-    """Its args would be kept until its time; what runs stays watched."""
-    deadlines, first = Deadlines(), attempt(timeout_s=1.0)
-    deadlines.watch(first, 0.0)
-    for _ in range(5000):
-        one = attempt(timeout_s=1e6)
-        deadlines.watch(one, 0.0)
-        one.phase = Phase.ENDED
-    assert len(deadlines._heap) < 2048
-    assert deadlines.due(1.0) == [(first, "timeout")]

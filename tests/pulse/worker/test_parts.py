@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulse.app.handler import make_handler
-from pulse.app.outcome import RELEASED
 from pulse.protocol import Assignment
 from pulse.system.restart_policy import Intensity, RestartLog
 from pulse.worker.execution.attempt import Attempt, Phase
@@ -24,7 +23,6 @@ from pulse.worker.status_pipe import Kind, Note, NoteReader, NoteWriter
 
 
 def attempt(timeout_s: float | None = None, stall_s: float | None = None) -> Attempt:
-    """A running attempt with these limits."""
     handler = make_handler("n", lambda: None, stall_s=stall_s)
     one = Attempt(Assignment(b"x" * 16, 1, "n", "t", "{}", timeout_s, 30.0), handler, 0.0)
     one.phase = Phase.STARTED
@@ -32,30 +30,30 @@ def attempt(timeout_s: float | None = None, stall_s: float | None = None) -> Att
 
 
 def test_deadlines_come_in_order() -> None:
-    """The earliest is first, whenever it was added; what is due is due once."""
+    """Whenever one was added; the loop's timer is set anew only where one comes before all others."""
     deadlines = Deadlines()
-    late, early = attempt(9.0), attempt(5.0)
-    assert deadlines.next_s() is None
-    assert deadlines.watch(late, 0.0)
-    assert deadlines.watch(early, 0.0)
-    assert not deadlines.watch(attempt(7.0), 0.0)
+    late, early, same = attempt(9.0), attempt(5.0), attempt(5.0)
     assert not deadlines.watch(attempt(), 0.0)
+    assert deadlines.next_s() is None
+    assert [deadlines.watch(one, 0.0) for one in (late, early, same, attempt())] == [True, True, False, False]
     assert deadlines.next_s() == 5.0
-    assert deadlines.due(5.0) == [(early, "timeout")]
+    assert deadlines.due(5.0) == [(early, "timeout"), (same, "timeout")]
     assert deadlines.due(5.0) == []
-    assert [limit for _, limit in deadlines.due(99.0)] == ["timeout", "timeout"]
+    assert deadlines.watch(silent := attempt(stall_s=1.0), 0.0)
+    assert deadlines.due(99.0) == [(silent, "stalled"), (late, "timeout")]
 
 
 def test_deadlines_forget_what_has_ended() -> None:
-    """An ended attempt is never due, and is not kept until its time either."""
-    deadlines = Deadlines()
+    deadlines, running = Deadlines(), attempt(1.0)
+    deadlines.watch(running, 0.0)
     ended = [attempt(1e6) for _ in range(5000)]
     for one in ended:
         deadlines.watch(one, 0.0)
         one.phase = Phase.ENDED
-    assert deadlines.next_s() is None
     assert len(deadlines._heap) < 2048
-    assert deadlines.due(2e6) == []
+    assert deadlines.due(2e6) == [(running, "timeout")]
+    deadlines.watch(ended[0], 0.0)
+    assert deadlines.next_s() is None
 
 
 def test_a_stall_counts_from_the_last_word() -> None:
@@ -76,7 +74,6 @@ def test_a_stall_counts_from_the_last_word() -> None:
 
 
 def test_both_limits_of_one_attempt() -> None:
-    """Whichever comes first strikes; the other one is still looked at."""
     deadlines = Deadlines()
     one = attempt(timeout_s=5.0, stall_s=2.0)
     assert deadlines.watch(one, 0.0)
@@ -91,7 +88,6 @@ def test_both_limits_of_one_attempt() -> None:
     (False, True, True, Next.REFUSED),
 ])  # fmt: skip
 def test_what_follows_an_ending(stopping: bool, drained: bool, refused: bool, after: Next) -> None:
-    """Only who was asked to end, or cannot work at all, is not started again, however it ended."""
     assert decide(stopping=stopping, drained=drained, refused=refused) is after
 
 
@@ -122,7 +118,6 @@ def test_the_parent_beats_for_the_silent_and_living() -> None:
 
 
 def test_the_parent_gives_notice_of_all_who_have_a_session() -> None:
-    """Nobody leaves before the pool is stopped; then all do that the server knows, also who comes late."""
     minder = ProxyHeartbeats(lambda _: "S")
     first, late = minder.add(0, 7), minder.add(1, 8)
     first.connected(b"first", 0.0)
@@ -151,7 +146,6 @@ def test_the_parent_is_in_time(heartbeat_s: float, lease_s: float) -> None:
 
 @given(st.lists(st.tuples(st.sampled_from(Kind), st.binary(max_size=50)), max_size=5), st.data())
 def test_notes_arrive_however_they_are_cut(sent: list[tuple[Kind, bytes]], data: st.DataObject) -> None:
-    """What a child writes, the parent reads."""
     stream = b"".join(kind.value + len(text).to_bytes(4, "big") + text for kind, text in sent)
     cut = data.draw(st.integers(0, len(stream)))
     reader = NoteReader()
@@ -159,7 +153,6 @@ def test_notes_arrive_however_they_are_cut(sent: list[tuple[Kind, bytes]], data:
 
 
 def test_notes_never_stop_the_writer() -> None:
-    """A full pipe or a parent that is gone costs a note, nothing else."""
     reader, writer = os.pipe()
     notes = NoteWriter(writer)
     assert not os.get_inheritable(writer)
@@ -171,7 +164,6 @@ def test_notes_never_stop_the_writer() -> None:
 
 
 def test_backoff_grows_and_spreads() -> None:
-    """Pauses double from 50 ms to 2 s, shortened by up to a half, and start anew after a success."""
     longest, shortest = ReconnectBackoff(lambda: 0.0), ReconnectBackoff(lambda: 1.0)
     assert [longest.next_s() for _ in range(7)] == [0.05, 0.1, 0.2, 0.4, 0.8, 1.6, LAST_PAUSE_S]
     assert [shortest.next_s() for _ in range(2)] == [0.025, 0.05]
@@ -180,7 +172,6 @@ def test_backoff_grows_and_spreads() -> None:
 
 
 def test_worker_names_fit_the_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever the host is called, the name has the characters and the length that hello takes."""
     monkeypatch.setattr("socket.gethostname", lambda: "büro/" * 30)
     name = worker_name(3)
     assert len(name) <= 64
@@ -202,7 +193,6 @@ def test_worker_names_in_containers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A current directory that is not on the path yet."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.path", ["/nowhere"])
     return tmp_path
@@ -236,7 +226,6 @@ def test_an_app_in_the_current_directory(here: Path) -> None:
     ],
 )
 def test_an_app_that_cannot_be_loaded(here: Path, name: str, source: str, text: str) -> None:
-    """Each cause is said in one message; what the user's module raised comes with its traceback."""
     if source:
         here.joinpath(name.split(":", maxsplit=1)[0] + ".py").write_text(source + "\n")
     with pytest.raises(AppError) as caught:
@@ -244,11 +233,6 @@ def test_an_app_that_cannot_be_loaded(here: Path, name: str, source: str, text: 
     assert caught.value.message.startswith(f"cannot load {name!r}: ")
     assert text in caught.value.message
     assert ("Traceback" in caught.value.trace) == any(word in text for word in ("Error", "Exit", "callable"))
-
-
-def test_released_is_one_thing() -> None:
-    """A given-back attempt says nothing but that."""
-    assert RELEASED == ("release", None)
 
 
 def test_a_pool_gives_up_on_processes_that_never_worked_only() -> None:

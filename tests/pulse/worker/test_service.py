@@ -35,8 +35,6 @@ def apart() -> None:
 
 
 class Log:
-    """Nobody reads it."""
-
     def info(self, event: str, /, **facts: object) -> None:
         """Let it go."""
 
@@ -44,7 +42,6 @@ class Log:
 
 
 def options() -> HostOptions:
-    """Of a process that is never started."""
     pool = PoolOptions(app="x:y")
     return HostOptions(pool=pool, name="w", parent_pid=os.getpid(), name_fd=0, notes_fd=0, stack_fd=0)
 
@@ -58,7 +55,6 @@ def running(service: Service) -> Attempt:
 
 @pytest.fixture
 async def made() -> AsyncIterator[Service]:
-    """A handler process that was not run."""
     reader, writer = os.pipe()
     os.close(reader)
     service = Service(options(), app, NoteWriter(writer), Log())
@@ -78,7 +74,6 @@ async def test_where_it_is_is_seen_before_it_is_asked(made: Service, monkeypatch
 
 
 async def test_no_stack_of_those_that_do_not_hang(made: Service) -> None:
-    """Whoever is canceled is no case to be looked into."""
     attempt = running(made)
     made.stop(attempt.pair, "canceled")
     assert (attempt.stopped, attempt.stack) == ("canceled", None)
@@ -92,14 +87,12 @@ class Told:
         self.over = anyio.Event()
 
     def send_capacity(self, capacity: int) -> None:
-        """Keep it."""
         self.capacities.append(capacity)
 
     def wake(self) -> None:
         """Nothing is sent."""
 
     async def run(self) -> None:
-        """Until it is over."""
         await self.over.wait()
 
 
@@ -131,19 +124,15 @@ async def test_the_server_knows_the_capacity(made: Service, monkeypatch: pytest.
 
 
 class Wing:
-    """Hears of the end."""
-
     def __init__(self) -> None:
         self.endings: list[Outcome] = []
 
     def ended_apart(self, attempt: Attempt, ending: Outcome, used: object) -> None:
-        """Keep it."""
         self.endings.append(ending)
 
 
 @pytest.mark.parametrize("cause", ["stopped", "no zygote"])
 def test_what_is_stopped_between_its_naming_and_its_start(cause: str) -> None:
-    """No process is made for it, and it is given back; the same where the zygote has died in between."""
     wing = Wing()
     cells = Cells(wing, None, options(), Log())  # type: ignore[arg-type]  # nothing is run here
     cells._zygote = None if cause == "no zygote" else object.__new__(ZygoteProcess)

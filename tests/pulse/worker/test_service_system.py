@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 
 from tests.support.servers.fake_server import FakeServer, Heard, job, pair
-from tests.support.systems.worker_kit import APP, worker
+from tests.support.systems.worker_kit import APP, args, at_work, check_endings, hold, worker
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.process, pytest.mark.timed]
@@ -19,37 +19,29 @@ CELLS: Final = "tests.support.apps.cell_app:app"  # whose handlers are isolated
 both_backends = pytest.mark.parametrize("backend", ["asyncio", "trio"])
 
 
-def args(**given: object) -> str:
-    """Args as the wire carries them."""
-    return json.dumps(given)
-
-
 def test_hello_tells_what_it_serves() -> None:
-    """Hello names the handlers with what they declared, their topics and `default`, and the capacity."""
-    with FakeServer() as server, worker(server, "--concurrency", "3") as pool:
-        hello = server.wait_child().hello
+    with at_work("--concurrency", "3") as (child, pool):
+        hello = child.hello
         assert hello["protocol"] == 1
         assert hello["role"] == "worker"
         assert hello["worker"].endswith(f"-{pool.process.pid}-0")
         assert hello["topics"] == ["default", "images"]
         assert {"echo", "echo-plain", "wait"} <= set(hello["names"])
         assert hello["handlers"]["echo"] == {"topic": "images", "max_attempts": 7, "timeout_s": 50.0, "max_crashes": 4}
+        assert hello["handlers"]["restless"] == {"stall_s": 0.5}
         assert hello["handlers"]["wait"] == {}
         assert (hello["capacity"], hello["running"]) == (3, [])
         assert "session" not in hello
 
 
 def test_topics_of_the_command_line_win() -> None:
-    """With --topic exactly these topics are served."""
     with FakeServer() as server, worker(server, "--topic", "mails", "--topic", "b"):
         assert server.wait_child().hello["topics"] == ["mails", "b"]
 
 
 @both_backends
 def test_started_is_written_before_the_handler_is_called(backend: str) -> None:
-    """A handler that ends its process at once was named as started; one that waited behind it was not."""
-    with FakeServer() as server, worker(server, "--backend", backend, "--concurrency", "1"):
-        child = server.wait_child()
+    with at_work("--backend", backend, "--concurrency", "1") as (child, _):
         deadly, behind = job("die"), job("nothing")
         child.assign([deadly, behind])
         child.wait_closed()
@@ -59,10 +51,8 @@ def test_started_is_written_before_the_handler_is_called(backend: str) -> None:
 
 @both_backends
 def test_jobs_start_in_the_order_received(backend: str, tmp_path: Path) -> None:
-    """Whatever the concurrency, handlers are called, and named, in the order of the assignment."""
     lines = tmp_path / "lines"
-    with FakeServer() as server, worker(server, "--backend", backend, "--concurrency", "7"):
-        child = server.wait_child()
+    with at_work("--backend", backend, "--concurrency", "7") as (child, _):
         jobs = [job("append", args(path=str(lines), line=str(number))) for number in range(40)]
         child.assign(jobs)
         child.take_results(40)
@@ -73,12 +63,9 @@ def test_jobs_start_in_the_order_received(backend: str, tmp_path: Path) -> None:
 
 def test_what_comes_behind_a_long_job_is_given_back(tmp_path: Path) -> None:
     """It was under way when this process had slowed down; another one may have a slot for it."""
-    gate = tmp_path / "gate"
-    with FakeServer() as server, worker(server, "--concurrency", "1"):
-        child = server.wait_child()
+    with at_work("--concurrency", "1") as (child, _):
         late = job("nothing")
-        child.assign([job("wait", args(gate=str(gate)))])
-        child.take("started")
+        _, gate = hold(child, tmp_path)
         child.assign([late])
         assert child.take_results(1) == [[*pair(late), "release", None]]
         gate.touch()
@@ -88,11 +75,9 @@ def test_what_comes_behind_a_long_job_is_given_back(tmp_path: Path) -> None:
 
 @both_backends
 def test_no_more_handlers_than_the_concurrency(backend: str, tmp_path: Path) -> None:
-    """With concurrency 3 a fourth handler is called only when one has ended, and is not named before."""
     gate, counts = tmp_path / "gate", tmp_path / "counts"
     counts.touch()
-    with FakeServer() as server, worker(server, "--backend", backend, "--concurrency", "3"):
-        child = server.wait_child()
+    with at_work("--backend", backend, "--concurrency", "3") as (child, _):
         child.assign([job("crowd", args(gate=str(gate), counts=str(counts))) for _ in range(9)])
         until(lambda: len(counts.read_text().split()) == 3, "three running handlers")
         assert len(child.take("started").body["jobs"]) == 3
@@ -103,9 +88,7 @@ def test_no_more_handlers_than_the_concurrency(backend: str, tmp_path: Path) -> 
 
 
 def test_results_of_one_turn_share_a_report() -> None:
-    """Hundreds of jobs that end together are named in one frame and reported in a few, each exactly once."""
-    with FakeServer() as server, worker(server, "--concurrency", "400"):
-        child = server.wait_child()
+    with at_work("--concurrency", "400") as (child, _):
         jobs = [job("nothing") for _ in range(400)]
         child.assign(jobs)
         results = child.take_results(400)
@@ -116,38 +99,17 @@ def test_results_of_one_turn_share_a_report() -> None:
 
 @both_backends
 def test_what_a_handler_may_come_to(backend: str) -> None:
-    """Every way to end is reported as what it is, and none of them disturbs the next job."""
-    expected: dict[str, tuple[str, object]] = {
-        "nothing": ("ok", None),
-        "exit": ("error", "SystemExit: the handler called sys.exit(3)"),
-        "exit-plain": ("error", "SystemExit: the handler called sys.exit(3)"),
-        "interrupt": ("error", "KeyboardInterrupt: raised by the handler"),
-        "cancel-itself": ("error", "CancelledError"),
-        "unprintable": ("error", "UnprintableError: <unprintable: its str() raises RuntimeError>"),
-        "not-json": ("error", "result is not JSON: Object of type set is not JSON serializable"),
-        "nan": ("error", "result is not JSON: "),
-        "snooze": ("snooze", 7.0),
-        "discard": ("discard", "no such customer"),
-        "retry-after": ("retry", [9.5, "rate limited"]),
-        "big": ("error", "TypeError: big() missing 1 required positional argument: 'size'"),
-        "unknown": ("error", 'this worker has no handler named "unknown"'),
-        "echo-plain": ("ok", "{}"),
-    }
-    with FakeServer() as server, worker(server, "--backend", backend):
-        child = server.wait_child()
-        jobs = [job(name) for name in expected]
-        child.assign(jobs)
-        names = {one[0]: one[2] for one in jobs}
-        found = {names[one[0]]: (one[2], one[3]) for one in child.take_results(len(jobs))}
+    with at_work("--backend", backend) as (child, _):
+        check_endings(child, {
+            "nothing": ("ok", None),
+            "echo-plain": ("ok", "{}"),
+            "nan": ("error", "result is not JSON: "),
+            "big": ("error", "TypeError: big() missing 1 required positional argument: 'size'"),
+            "unknown": ("error", 'this worker has no handler named "unknown"'),
+        })  # fmt: skip
         after = job("echo", args(letter="ä"))
         child.assign([after])
         assert child.take_results(1) == [[*pair(after), "ok", '{"letter":"ä"}']]
-    for name, (outcome, detail) in expected.items():
-        assert found[name][0] == outcome, name
-        if outcome == "error":
-            assert str(found[name][1]).startswith(str(detail)), name
-        else:
-            assert found[name][1] == detail, name
 
 
 @pytest.mark.parametrize(
@@ -155,15 +117,13 @@ def test_what_a_handler_may_come_to(backend: str) -> None:
     [(APP, "tell", "asyncio"), (APP, "tell", "trio"), (CELLS, "tell", "asyncio"), (CELLS, "tell-plain", "asyncio")],
 )
 def test_context_tells_and_is_told(app: str, name: str, backend: str, tmp_path: Path) -> None:
-    """The context knows the job; progress and checkpoint reach the server while it runs; isolated, too."""
     gate = tmp_path / "gate"
     extra = {
         "occurrence": 1_700_000_000.0,
         "previous": {"outcome": "error", "reason": "boom", "checkpoint": '{"page": 2}', "later": 1},
         "later": [1],
     }
-    with FakeServer() as server, worker(server, "--backend", backend, app=app):
-        child = server.wait_child()
+    with at_work("--backend", backend, app=app) as (child, _):
         told = job(name, args(gate=str(gate)), attempt=3, topic="t", timeout_s=60.0, extra=extra)
         child.assign([told])
         beat = child.take("heartbeat", lambda heard: bool(heard.body["jobs"]) and heard.body["jobs"][0][2] is not None)
@@ -210,7 +170,6 @@ def test_progress_that_was_not_kept_is_told_again(tmp_path: Path) -> None:
 
 @both_backends
 def test_a_result_comes_after_its_checkpoint(backend: str, tmp_path: Path) -> None:
-    """The result of an attempt waits until its checkpoint was answered, over a lost connection too."""
     gate = tmp_path / "gate"
     gate.touch()
     with FakeServer(silent_on=["checkpoint"]) as server, worker(server, "--backend", backend):
@@ -235,7 +194,6 @@ def test_a_result_comes_after_its_checkpoint(backend: str, tmp_path: Path) -> No
 
 
 def test_progress_that_no_heartbeat_carried_comes_with_the_result() -> None:
-    """A job that ends before the next heartbeat still tells its last progress."""
     with FakeServer(silent_on=["heartbeat"]) as server, worker(server):
         child = server.wait_child()
         one = job("tell-plain")
@@ -243,22 +201,7 @@ def test_progress_that_no_heartbeat_carried_comes_with_the_result() -> None:
         assert child.take_results(1) == [[*pair(one), "ok", None, {"progress": '{"done":3,"of":4}'}]]
 
 
-def test_frames_stay_within_the_servers_limit() -> None:
-    """Results are spread over frames that the server accepts; one that fits into none fails alone, and says why."""
-    with FakeServer(max_frame_bytes=65536) as server, worker(server, "--concurrency", "20"):
-        child = server.wait_child()
-        jobs = [job("big", args(size=size)) for size in [30_000] * 9 + [70_000]]
-        child.assign(jobs)
-        results = {one[0]: one for one in child.take_results(10)}
-        assert [results[one[0]][2] for one in jobs] == ["ok"] * 9 + ["error"]
-        assert results[jobs[9][0]][3].startswith("too large: result of about 70")
-        for heard in child.log:
-            if heard.kind == "report":
-                assert sum(len(str(one[3])) for one in heard.body["results"]) < 65536
-
-
 def test_a_report_that_is_refused_is_taken_apart() -> None:
-    """Of a refused report each result is sent alone; the one that is refused again is let go, the others count."""
     with FakeServer(silent_on=["report"]) as server, worker(server, "--concurrency", "5") as pool:
         child = server.wait_child()
         jobs = [job("nothing") for _ in range(3)]
@@ -279,7 +222,6 @@ def test_a_report_that_is_refused_is_taken_apart() -> None:
 
 
 def test_a_report_is_sent_again_while_the_database_is_away() -> None:
-    """`unavailable` keeps the result, and it is sent again a little later."""
     with FakeServer(silent_on=["report"]) as server, worker(server):
         child = server.wait_child()
         one = job("nothing")

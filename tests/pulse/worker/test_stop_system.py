@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import signal
-import uuid
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +10,7 @@ import psutil
 import pytest
 
 from tests.support.servers.fake_server import FakeServer, Peer, job, pair
-from tests.support.systems.worker_kit import worker
+from tests.support.systems.worker_kit import WorkerProcess, args, at_work, hold, worker
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.process, pytest.mark.timed]
@@ -20,22 +18,12 @@ pytestmark = [pytest.mark.process, pytest.mark.timed]
 both_backends = pytest.mark.parametrize("backend", ["asyncio", "trio"])
 
 
-def waiting(directory: Path, name: str = "wait", **options: Any) -> tuple[list[Any], Path, Path]:
-    """A job that runs until its gate is there; the job, its gate, and the file that tells that it runs."""
-    number = uuid.uuid4()
-    gate, started = directory / f"gate-{number}", directory / f"started-{number}"
-    return job(name, json.dumps({"gate": str(gate), "started": str(started)}), **options), gate, started
-
-
 @both_backends
 def test_stop_canceled(backend: str, tmp_path: Path) -> None:
-    """A cancelled job's handler is interrupted where it waits; one that had not started never starts."""
-    with FakeServer() as server, worker(server, "--backend", backend, "--concurrency", "1"):
-        child = server.wait_child()
-        running, _, started = waiting(tmp_path)
-        queued, _, never = waiting(tmp_path)
-        child.assign([running, queued])
-        until(started.exists, "the handler")
+    never = tmp_path / "never"
+    with at_work("--backend", backend, "--concurrency", "1") as (child, _):
+        queued = job("wait", args(gate=never, started=never))
+        running, _ = hold(child, tmp_path, queued)
         child.send("stop", None, {"jobs": [[*pair(queued), "canceled"], [*pair(running), "canceled"]]})
         results = {one[0]: one[2:] for one in child.take_results(2)}
         assert results == {running[0]: ["release", None, {"stopped": "canceled"}], queued[0]: ["release", None]}
@@ -43,39 +31,18 @@ def test_stop_canceled(backend: str, tmp_path: Path) -> None:
 
 
 def test_stop_recall(tmp_path: Path) -> None:
-    """A recall gives back what has not started, and leaves alone what has."""
-    with FakeServer() as server, worker(server, "--concurrency", "1"):
-        child = server.wait_child()
-        running, gate, started = waiting(tmp_path)
-        queued, _, _ = waiting(tmp_path)
-        child.assign([running, queued])
-        until(started.exists, "the handler")
+    with at_work("--concurrency", "1") as (child, _):
+        queued = job("nothing")
+        running, gate = hold(child, tmp_path, queued)
         child.send("stop", None, {"jobs": [[*pair(running), "recall"], [*pair(queued), "recall"]]})
         assert child.take_results(1) == [[*pair(queued), "release", None]]
         gate.touch()
         assert child.take_results(1) == [[*pair(running), "ok", '"through"']]
 
 
-@both_backends
-def test_timeout_interrupts_an_async_handler(backend: str, tmp_path: Path) -> None:
-    """timeout_s counts from the handler's start; what runs longer is cancelled and fails with that reason."""
-    with FakeServer() as server, worker(server, "--backend", backend):
-        child = server.wait_child()
-        long, _, _ = waiting(tmp_path, timeout_s=0.2)
-        fine = job("nothing", timeout_s=0.2)
-        child.assign([fine, long])
-        results = {one[0]: one[2:] for one in child.take_results(2)}
-        assert results[fine[0]] == ["ok", None]
-        assert results[long[0]][:2] == ["error", "timed out after 0.2 s"]
-        assert results[long[0]][2]["stopped"] == "timeout"
-
-
 def test_timeout_asks_a_plain_handler(tmp_path: Path) -> None:
-    """A handler in a thread cannot be interrupted: it sees ctx.cancelled, and its result counts when it ends."""
-    with FakeServer() as server, worker(server):
-        child = server.wait_child()
-        asked, _, _ = waiting(tmp_path, "wait-plain", timeout_s=0.2)
-        child.assign([asked])
+    with at_work() as (child, _):
+        asked, _ = hold(child, tmp_path, name="wait-plain", timeout_s=0.2)
         (result,) = child.take_results(1)
         assert result[:4] == [*pair(asked), "ok", '"asked to end, lease lost: False"']
         assert result[4]["stopped"] == "timeout"
@@ -83,12 +50,8 @@ def test_timeout_asks_a_plain_handler(tmp_path: Path) -> None:
 
 @both_backends
 def test_a_handler_that_survives_its_cancellation_reports_what_it_did(backend: str, tmp_path: Path) -> None:
-    """The result of a stopped attempt is sent when the handler has really ended, not when it was asked to."""
-    with FakeServer() as server, worker(server, "--backend", backend):
-        child = server.wait_child()
-        stubborn, gate, started = waiting(tmp_path, "stubborn")
-        child.assign([stubborn])
-        until(started.exists, "the handler")
+    with at_work("--backend", backend) as (child, _):
+        stubborn, gate = hold(child, tmp_path, name="stubborn")
         child.send("stop", None, {"jobs": [[*pair(stubborn), "canceled"]]})
         child.send("drain", None, {"reconnect": True})
         assert child.count("report") == 0
@@ -97,50 +60,24 @@ def test_a_handler_that_survives_its_cancellation_reports_what_it_did(backend: s
         assert result[2:4] == ["ok", '"finished all the same"']
 
 
-def test_drain_without_reconnect_ends_the_pool(tmp_path: Path) -> None:
-    """What runs is finished, what waits is given back, then process and parent exit 0."""
-    with FakeServer() as server, worker(server, "--concurrency", "1") as pool:
-        child = server.wait_child()
-        running, gate, started = waiting(tmp_path)
-        queued, _, _ = waiting(tmp_path)
-        child.assign([running, queued])
-        until(started.exists, "the handler")
+def end(child: Peer, pool: WorkerProcess, by: str) -> None:
+    if by == "drain":
         child.send("drain", None, {"reconnect": False})
-        assert child.take("capacity").body == {"capacity": 0}
-        assert child.take_results(1) == [[*pair(queued), "release", None]]
-        gate.touch()
-        assert child.take_results(1) == [[*pair(running), "ok", '"through"']]
-        assert pool.wait() == 0
-
-
-def test_a_drained_process_that_does_not_obey_is_not_started_again(tmp_path: Path) -> None:
-    """One whose handler outlasts the drain ends by itself, and no other takes its place to be given its jobs again."""
-    started = tmp_path / "started"
-    with FakeServer() as server, worker(server, env={"PULSE_DRAIN_S": "0.2"}) as pool:
-        child = server.wait_child()
-        child.assign([job("deaf", json.dumps({"started": str(started)}))])
-        until(started.exists, "the handler")
-        child.send("drain", None, {"reconnect": False})
-        assert pool.wait() == 0
-        assert "worker_left_behind" in pool.stderr
-        assert "handler_process_died" not in pool.stderr
-
-
-@both_backends
-def test_sigterm_lets_running_handlers_finish(backend: str, tmp_path: Path) -> None:
-    """SIGTERM: no more capacity, waiting jobs given back, running ones finished, exit 0."""
-    with FakeServer() as server, worker(server, "--concurrency", "2", "--backend", backend) as pool:
-        child = server.wait_child()
-        running, gate, started = waiting(tmp_path)
-        plain, plain_gate, plain_started = waiting(tmp_path, "wait-plain")
-        queued, _, _ = waiting(tmp_path)
-        child.assign([running, plain, queued])
-        until(lambda: started.exists() and plain_started.exists(), "the handlers")
+    else:
         pool.terminate()
+
+
+@pytest.mark.parametrize(("by", "backend"), [("drain", "asyncio"), ("SIGTERM", "asyncio"), ("SIGTERM", "trio")])
+def test_what_runs_at_the_end_is_finished(by: str, backend: str, tmp_path: Path) -> None:
+    """What waits, and what was on its way, is given back."""
+    with at_work("--concurrency", "2", "--backend", backend) as (child, pool):
+        _, gate = hold(child, tmp_path)
+        queued, late = job("nothing"), job("nothing")
+        _, plain_gate = hold(child, tmp_path, queued, name="wait-plain")
+        end(child, pool, by)
         assert child.take("capacity").body == {"capacity": 0}
         assert child.take_results(1) == [[*pair(queued), "release", None]]
-        late = job("nothing")
-        child.assign([late])  # it was on its way
+        child.assign([late])
         assert child.take_results(1) == [[*pair(late), "release", None]]
         gate.touch()
         plain_gate.touch()
@@ -150,13 +87,9 @@ def test_sigterm_lets_running_handlers_finish(backend: str, tmp_path: Path) -> N
 
 @both_backends
 def test_sigterm_gives_back_what_does_not_finish(backend: str, tmp_path: Path) -> None:
-    """After PULSE_DRAIN_S running handlers are cancelled and given back, uncharged; exit 0."""
-    with FakeServer() as server, worker(server, "--backend", backend, env={"PULSE_DRAIN_S": "0.3"}) as pool:
-        child = server.wait_child()
-        running, _, started = waiting(tmp_path)
-        plain, _, plain_started = waiting(tmp_path, "wait-plain")
-        child.assign([running, plain])
-        until(lambda: started.exists() and plain_started.exists(), "the handlers")
+    with at_work("--backend", backend, env={"PULSE_DRAIN_S": "0.3"}) as (child, pool):
+        running, _ = hold(child, tmp_path)
+        plain, _ = hold(child, tmp_path, name="wait-plain")
         pool.terminate()
         results = {one[0]: one[2:] for one in child.take_results(2)}
         assert results[running[0]] == ["release", None, {"stopped": "drain"}]
@@ -164,33 +97,32 @@ def test_sigterm_gives_back_what_does_not_finish(backend: str, tmp_path: Path) -
         assert pool.wait() == 0
 
 
-def test_sigterm_ends_a_process_that_does_not_obey(tmp_path: Path) -> None:
-    """A handler that hears nothing is not reported at all: its process ends, and the kernel tells the server."""
+@pytest.mark.parametrize("by", ["drain", "SIGTERM"])
+def test_a_process_that_does_not_obey_ends_without_a_report(by: str, tmp_path: Path) -> None:
+    """The kernel tells the server of it; no other process takes its place, to be given its jobs again."""
     started = tmp_path / "started"
-    with FakeServer() as server, worker(server, env={"PULSE_DRAIN_S": "0.2"}) as pool:
-        child = server.wait_child()
-        child.assign([job("deaf", json.dumps({"started": str(started)}))])
+    with at_work(env={"PULSE_DRAIN_S": "0.2"}) as (child, pool):
+        child.assign([job("deaf", args(started=started))])
         until(started.exists, "the handler")
         (process,) = pool.children()
-        pool.terminate()
+        end(child, pool, by)
         assert pool.wait() == 0
         assert not psutil.pid_exists(process.pid)
         assert child.count("report") == 0
         assert "worker_left_behind" in pool.stderr
+        assert "handler_process_died" not in pool.stderr
 
 
 def notices(parent: Peer) -> list[dict[str, Any]]:
-    """What a pool parent said about those who leave."""
     return [heard.body for heard in list(parent.log) if heard.kind == "capacity" and heard.request is None]
 
 
 def test_sigterm_gives_notice_of_every_child(tmp_path: Path) -> None:
     """The parent tells at once that its children leave, since who holds the interpreter cannot; it stays till then."""
     started = tmp_path / "started"
-    given = {"seconds": 60, "started": str(started)}
     with FakeServer() as server, worker(server, "--processes", "2", env={"PULSE_DRAIN_S": "0.2"}) as pool:
         parent, holding, idle = server.wait_parent(), server.wait_child(), server.wait_child()
-        holding.assign([job("hold-interpreter", json.dumps(given))])
+        holding.assign([job("hold-interpreter", args(seconds=60, started=started))])
         until(started.exists, "the handler")
         assert notices(parent) == []
         pool.terminate()
@@ -209,12 +141,10 @@ def test_sigterm_gives_notice_of_every_child(tmp_path: Path) -> None:
 
 
 def test_a_new_server_is_given_notice_too(tmp_path: Path) -> None:
-    """A server that comes while the pool stops has heard nothing of it yet, and is told."""
     started = tmp_path / "started"
-    given = {"seconds": 60, "started": str(started)}
     with FakeServer() as server, worker(server, env={"PULSE_DRAIN_S": "3"}) as pool:
         parent, child = server.wait_parent(), server.wait_child()
-        child.assign([job("hold-interpreter", json.dumps(given))])
+        child.assign([job("hold-interpreter", args(seconds=60, started=started))])
         until(started.exists, "the handler")
         pool.terminate()
         first = parent.take("capacity").body
@@ -223,12 +153,9 @@ def test_a_new_server_is_given_notice_too(tmp_path: Path) -> None:
 
 
 def test_one_process_can_be_drained(tmp_path: Path) -> None:
-    """SIGTERM to a handler process alone: it finishes, and the parent starts another one."""
     with FakeServer() as server, worker(server) as pool:
         child = server.wait_child()
-        running, gate, started = waiting(tmp_path)
-        child.assign([running])
-        until(started.exists, "the handler")
+        running, gate = hold(child, tmp_path)
         (process,) = pool.children()
         process.send_signal(signal.SIGTERM)
         child.take("capacity")

@@ -35,14 +35,12 @@ class Timers:
         self._news = trio.Event()
 
     def after(self, delay_s: float, act: Callable[[], None]) -> None:
-        """Call *act* in *delay_s*."""
         self._count += 1
         heapq.heappush(self._heap, (trio.current_time() + delay_s, self._count, act))
         if self._heap[0][1] == self._count:
             self._news.set()
 
     async def run(self) -> None:
-        """Call what is due, until cancelled."""
         while True:
             with trio.move_on_at(self._heap[0][0] if self._heap else float("inf")):
                 await self._news.wait()
@@ -53,7 +51,6 @@ class Timers:
 
 
 def run(main: Callable[[], Awaitable[None]], seed: int) -> None:
-    """Run *main* on trio, in no time, as *seed* wants it."""
     clock = trio.testing.MockClock(autojump_threshold=0)
     clock.jump(BEGIN_S)
     clock.current_time = lambda: clock._virtual_base  # type: ignore[method-assign] # its rate is 0: as before, but fast

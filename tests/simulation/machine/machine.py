@@ -61,7 +61,6 @@ class Machine:
 
     @property
     def boot_id(self) -> str:
-        """Of this boot; 32 hex digits."""
         return f"{self.name}{self.boots:04}".encode().hex().ljust(32, "0")
 
     # Processes.
@@ -77,7 +76,6 @@ class Machine:
         leads_group: bool = False,
         on_end: Callable[[], None] = _nothing,
     ) -> Process:
-        """Start a process."""
         while self._pid in self.processes and not self.processes[self._pid].reaped:
             self._pid = FIRST_PID + (self._pid + 1 - FIRST_PID) % PIDS
         start_time = int((trio.current_time() - self.up_since_s) * TICKS_PER_S) + 1
@@ -116,7 +114,6 @@ class Machine:
         self.bury(process, status)
 
     def bury(self, process: Process, status: int) -> None:
-        """The end of a process, whatever it was."""
         if process.dead:
             return
         process.dead, process.status = True, status
@@ -143,7 +140,6 @@ class Machine:
                 self.bury(child, int(signal.SIGKILL))
 
     def signal(self, process: Process, number: int, by: Process | None) -> None:
-        """Deliver a signal."""
         if process.dead or not number:
             return
         self.world.trace("signal", process, number=signal.Signals(number).name, by=by)
@@ -158,7 +154,6 @@ class Machine:
             process.on_term()
 
     def reboot(self) -> None:
-        """Power is lost, and comes back: nothing is left of any process."""
         for process in list(self.processes.values()):
             process.leaks = False
             self.kill_left(process)
@@ -179,29 +174,24 @@ class Machine:
         return None if process is None or process.reaped else process
 
     def open_pidfd(self, process: Process) -> int:
-        """A descriptor of it."""
         self._fd += 1
         self._fds[self._fd] = process, PROCESS.get()
         return self._fd
 
     def of_pidfd(self, fd: int) -> Process:
-        """Whose descriptor it is."""
         try:
             return self._fds[fd][0]
         except KeyError:
             raise OSError(errno.EBADF, os.strerror(errno.EBADF)) from None
 
     def close(self, fd: int) -> None:
-        """Close a pidfd."""
         if self._fds.pop(fd, None) is None and not PROCESS.get().dead:
             self.world.judge.fail(f"descriptor {fd} was closed twice, or never open")
 
     def open_pidfds(self, owner: Process) -> int:
-        """How many *owner* has."""
         return sum(one is owner for _, one in self._fds.values())
 
     def kill_group(self, pid: int) -> None:
-        """SIGKILL to the group of *pid*."""
         for leader in [one for one in self._leaked if one.pid == pid and one.leads_group]:
             self.kill_left(leader)
         process = self.look_up(pid)
@@ -238,7 +228,6 @@ class Machine:
         return link.client
 
     async def accept(self) -> End:
-        """The next connection."""
         while not self.backlog:
             self.arrived = trio.Event()
             await self.arrived.wait()

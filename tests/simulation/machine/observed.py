@@ -34,7 +34,6 @@ class Observed(FrameStream):
         self._reports: dict[int, list[Result]] = {}
 
     async def send(self, data: bytes) -> None:
-        """Write whole frames."""
         judge, nemesis = self._world.judge, self._world.nemesis
         frames = FrameReader().feed(data)
         results = [one for frame in frames if frame.kind == "report" for one in self._report(frame)]
@@ -58,7 +57,6 @@ class Observed(FrameStream):
         return results
 
     async def receive(self) -> list[Frame]:
-        """Wait for the next frames."""
         judge, process = self._world.judge, self._process
         frames = await super().receive()
         for frame in frames:

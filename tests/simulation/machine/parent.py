@@ -44,25 +44,20 @@ class Parent:
     # What children's notes say: they come through a pipe, whatever the parent is doing.
 
     def added(self, pid: int) -> None:
-        """A child was started."""
         self._watches[pid] = self._heartbeats.add(pid, pid)
 
     def removed(self, pid: int) -> None:
-        """A child has ended."""
         self._watches.pop(pid, None)
         self._heartbeats.remove(pid)
 
     def connected(self, pid: int, session: bytes) -> None:
-        """A child has a session."""
         self._watches[pid].connected(session, trio.current_time())
 
     def answered(self, pid: int) -> None:
-        """A child's heartbeat was answered."""
         if pid in self._watches:
             self._watches[pid].answered(trio.current_time())
 
     async def main(self, _process: Process) -> int:
-        """Its life."""
         while True:
             stream, _ = await self._dialer.dial()
             try:

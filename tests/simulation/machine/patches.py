@@ -197,12 +197,10 @@ class _MemoryFile:
         self.directory = STATE_DIR
 
     def open(self, lineage: UUID) -> Memory:
-        """What is remembered of that database."""
         machine = _machine()
         return machine.state_dir.get(lineage) or Memory(lineage, uuid5(NAMESPACE_DNS, machine.name))
 
     def keep(self, memory: Memory) -> None:
-        """Replace it."""
         process = PROCESS.get()
         if not process.dead:
             process.machine.state_dir[memory.lineage] = memory
@@ -219,8 +217,6 @@ def _record(_logger: object, method: str, event: MutableMapping[str, Any]) -> st
 
 
 def _facade(real: types.ModuleType, **changed: Callable[..., Any]) -> Any:
-    """*real* with a few functions of its own."""
-
     class Facade:
         def __getattr__(self, name: str) -> Any:
             return getattr(real, name)

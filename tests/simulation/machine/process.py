@@ -101,7 +101,6 @@ class Process:
 
     @property
     def state(self) -> str:
-        """As /proc shows it."""
         if self.dead:
             return "" if self.reaped else "Z"
         return "T" if self.stopped else "R" if self.busy else "S"
@@ -115,17 +114,14 @@ class Process:
             self.thaw()
 
     def thaw(self) -> None:
-        """Let everybody through who waits at the gate."""
         gate, self._gate = self._gate, []
         for task in gate:
             trio.lowlevel.reschedule(task)
 
     def hold_back(self, task: trio.lowlevel.Task) -> None:
-        """Have *task* wait at the gate."""
         self._gate.append(task)
 
     def exit(self, status: int) -> None:
-        """End by itself."""
         self.machine.bury(self, status)
 
     def exit_by(self, number: signal.Signals) -> None:
@@ -186,7 +182,6 @@ class Gated:
         return self._coroutine.throw(*error)
 
     def close(self) -> None:
-        """Forget it."""
         self._coroutine.close()
 
     def __getattr__(self, name: str) -> Any:
@@ -199,7 +194,6 @@ def _stay(_raise_cancel: Callable[[], outcome.Outcome[object]]) -> trio.lowlevel
 
 
 def _go(_raise_cancel: Callable[[], outcome.Outcome[object]]) -> trio.lowlevel.Abort:
-    """Be cancelled now."""
     return trio.lowlevel.Abort.SUCCEEDED
 
 
@@ -207,12 +201,10 @@ class Gatekeeper(trio.abc.Instrument):
     """Puts a gate before every task of every process."""
 
     def task_spawned(self, task: trio.lowlevel.Task) -> None:
-        """Before its first step."""
         process = task.context.get(PROCESS)
         if process is not None:
             task.coro = Gated(task, process)  # type: ignore[assignment] # pyright: ignore[reportAttributeAccessIssue]
 
 
 def current() -> Process:
-    """Whose code runs now."""
     return PROCESS.get()

@@ -57,7 +57,6 @@ class Link:
         self.raw: RawSocket | None = None
 
     def cut(self) -> None:
-        """Break it."""
         if self.intact:
             self.world.trace("cut", link=self.number)
             self.intact = False
@@ -66,8 +65,6 @@ class Link:
 
 
 class End(ByteStream):
-    """One end of a connection."""
-
     peer: End
 
     def __init__(self, link: Link) -> None:
@@ -80,13 +77,11 @@ class End(ByteStream):
         self._changed = trio.Event()
 
     def belong(self, process: Process) -> None:
-        """*process* has it from now on."""
         self.owner = process
         process.ends.append(self)
 
     @property
     def unread_bytes(self) -> int:
-        """What has come and was not read."""
         return len(self._buffer)
 
     @property
@@ -95,7 +90,6 @@ class End(ByteStream):
         return not self._closed and not self._ended
 
     async def send(self, item: bytes) -> None:
-        """Write."""
         chance, left = self.link.world.chance, item
         await trio.lowlevel.checkpoint()
         while left:
@@ -125,12 +119,10 @@ class End(ByteStream):
             raise anyio.BrokenResourceError
 
     def take(self, part: bytes) -> None:
-        """It has come."""
         self._buffer += part
         self.wake()
 
     async def receive(self, max_bytes: int = 65536) -> bytes:
-        """Read."""
         chance = self.link.world.chance
         if self._buffer:
             await trio.lowlevel.checkpoint()
@@ -156,7 +148,6 @@ class End(ByteStream):
         await self._changed.wait()
 
     def wake(self) -> None:
-        """Have whoever waits look again."""
         self._changed.set()
         self._changed = trio.Event()
 
@@ -170,7 +161,6 @@ class End(ByteStream):
         raise NotImplementedError
 
     async def aclose(self) -> None:
-        """Close it."""
         self.shut()
         await trio.lowlevel.checkpoint()
 
@@ -187,7 +177,6 @@ class End(ByteStream):
 
     @property
     def extra_attributes(self) -> Mapping[Any, Callable[[], Any]]:
-        """The socket, for who asks the kernel about it."""
         return {SocketAttribute.raw_socket: self._raw}
 
     def _raw(self) -> RawSocket:
@@ -205,7 +194,6 @@ class RawSocket:
         self._link = link
 
     def getsockopt(self, _level: int, option: int, _size: int = 0) -> Any:
-        """Who is at the other end."""
         process = self._link.connector
         if option == SO_PEERPIDFD:
             if self._link.world.has_peerpidfd:
@@ -216,6 +204,5 @@ class RawSocket:
         return self._UCRED.pack(pid, process.uid, process.uid)
 
     def shutdown(self, how: int) -> None:
-        """Nothing more comes."""
         assert how == socket.SHUT_RD
         self._link.server.hear_no_more()

@@ -92,7 +92,6 @@ class Worker:
         process.on_term = self._term.set
 
     async def main(self, _process: Process) -> int:
-        """Its life."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             nursery.start_soon(self._stay_connected)
@@ -103,7 +102,6 @@ class Worker:
     # What the connection calls.
 
     def start(self, attempts: list[Attempt]) -> None:
-        """Call these handlers."""
         for attempt in attempts:
             attempt.named = True
             self._nursery.start_soon(self._call, attempt)
@@ -113,14 +111,12 @@ class Worker:
                 self._nursery.start_soon(self._expire, attempt, STALL_S, "stalled")
 
     def stop(self, pair: Pair, reason: StopReason) -> None:
-        """Make one attempt end."""
         attempt = self.desk.stop(pair, reason)
         if attempt is not None and attempt.begun and attempt.task is not None:
             attempt.task.cancel()
         self._wake()
 
     def changed(self) -> None:
-        """Attempts are no longer held."""
         if self.desk.draining and not self.desk.held:
             self._empty.set()
 
@@ -128,13 +124,11 @@ class Worker:
         """There is no pace here, and no cells: what wants one is played as if it had one."""
 
     def beat_answered(self, sent_s: float) -> None:
-        """The server extended the leases."""
         del sent_s
         if self._parent is not None:
             self._parent.answered(self.process.pid)
 
     def drain(self, *, reconnect: bool) -> None:
-        """The server sends no more jobs."""
         if not reconnect:
             self._start_draining()
 
@@ -186,12 +180,10 @@ class Worker:
         return "done"
 
     def ended(self, attempt: Attempt, ending: Outcome) -> None:
-        """The handler has really ended."""
         self.desk.ended(attempt, ending)
         self._wake()
 
     def look(self, pair: Pair, answer: Callable[[str | None, int | None], None]) -> None:
-        """Tell where a handler is."""
         answer("somewhere" if self.desk.started_attempt(pair) is not None else None, None)
 
     async def _expire(self, attempt: Attempt, limit_s: float, reason: StopReason) -> None:

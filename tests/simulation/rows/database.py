@@ -17,8 +17,8 @@ import trio
 
 from pulse.errors import StatementTimeoutError, UnavailableError
 from tests.simulation.machine.process import PROCESS, Process
-from tests.simulation.rows.epochs import Server, first_ledger
-from tests.simulation.rows.rows import Rows
+from tests.support.store.epoch_rows import Server, first_ledger
+from tests.support.store.rows import Rows
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -76,11 +76,9 @@ class Database:
         self.gone_back_s = float("-inf")
 
     def now(self) -> datetime:
-        """Its clock."""
         return EPOCH + timedelta(seconds=trio.current_time() + self.stepped_s)
 
     def backup(self) -> Rows:
-        """What is in it now."""
         return deepcopy(self.rows)
 
     def go_back(self, backup: Rows, *, in_place: bool) -> None:
@@ -115,13 +113,11 @@ class Database:
         return bool(self.locked.intersection(locks)) or (self.table_locked and name in WRITES)
 
     def _loses(self, name: str, process: Process) -> bool:
-        """Whether the answer of a statement does not arrive."""
         is_lost = name in self.losing
         self.losing.discard(name)
         return is_lost or self.down or process.machine.cut_off or self.world.chance.random() < self.lost
 
     async def do(self, name: str, act: Callable[[], T], locks: Sequence[bytes] = ()) -> T:
-        """Have a statement carried out, if all goes well."""
         world, process = self.world, PROCESS.get()
         if process.dead:
             raise UnavailableError("this process is dead")
@@ -168,7 +164,6 @@ class _Statement(Generic[T]):
         self._done = False
 
     def carry_out(self) -> None:
-        """Now."""
         if self._done:
             return
         self._done = True
@@ -195,7 +190,6 @@ class _Statement(Generic[T]):
             self.carry_out()
 
     def answer(self) -> T:
-        """What it said."""
         if self._error is not None:
             raise self._error
         return self._answer[0]

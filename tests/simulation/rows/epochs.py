@@ -1,149 +1,23 @@
-"""What the simulated database knows of its users: ``pulse.epochs``, ``pulse.witnesses``, and who asks for them."""
+"""What ``pulse.store.recovery.epochs.EpochStore`` is to a dispatcher, on the simulated database."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Final, NamedTuple
+from datetime import datetime
+from typing import TYPE_CHECKING
 from uuid import UUID
 
-from pulse.store.recovery.epochs import APART_S, DatabaseState, Held, HostContact, Mark, NewEpoch, Witnessed
+from pulse.store.recovery.epochs import DatabaseState, Held, HostContact, Mark, NewEpoch, Witnessed
 from tests.simulation.machine.process import PROCESS
 from tests.support.store.model import FINISHED
 
 if TYPE_CHECKING:
     from tests.simulation.rows.database import Database
 
-LINEAGE: Final = UUID(int=1)
-STEP: Final = 1000
-
-
-class Server(NamedTuple):
-    """Which PostgreSQL it is, and which tables: what a restore changes."""
-
-    started_at: datetime
-    relation: int
-
-    @property
-    def place(self) -> str:
-        """All of it in one."""
-        return f"{self.started_at.timestamp()}/{self.relation}"
-
-
-@dataclass(slots=True)
-class Epoch:
-    """A row of ``pulse.epochs``."""
-
-    epoch: int
-    began_at: datetime
-    floor: int = 0
-    hosts: frozenset[UUID] = frozenset()
-
-
-@dataclass(slots=True)
-class WitnessRow:
-    """A row of ``pulse.witnesses``."""
-
-    counter: int
-    seen_at: datetime
-    epoch: int
-    highest: int
-    place: str
-
-
-@dataclass(slots=True)
-class Ledger:
-    """Both tables."""
-
-    epochs: list[Epoch] = field(default_factory=list)
-    witnesses: dict[UUID, WitnessRow] = field(default_factory=dict)
-
-    @property
-    def newest(self) -> Epoch:
-        """The newest epoch."""
-        return self.epochs[-1]
-
-    @property
-    def floor(self) -> int:
-        """Of the newest epoch: all jobs of a world are old enough for it, or have ids that no clock made."""
-        return self.epochs[-1].floor if self.epochs else 0
-
-    def knows(self, known: Witnessed, server: Server) -> bool:
-        """The fence of a claim."""
-        if known.instance is None:
-            return True
-        row = self.witnesses.get(known.instance)
-        if row is None or known.counter is None or row.counter < known.counter:
-            return False
-        return (known.started_at, known.relation) == server and known.epoch == self.newest.epoch
-
-    def look(
-        self, instance: UUID, back_to: datetime | None, wait_s: float, server: Server, now: datetime
-    ) -> DatabaseState:
-        """As ``look_at_epoch``."""
-        own, newest = self.witnesses.get(instance), self.newest
-        others = {one: row for one, row in self.witnesses.items() if one != instance}
-        elsewhere = [row for row in others.values() if row.place != server.place]
-        if back_to is None:
-            back_to = max((row.seen_at for row in elsewhere), default=None) if own is None else own.seen_at
-        since = None if back_to is None else back_to - timedelta(seconds=APART_S)
-        late = [one for one, row in others.items() if row.epoch < newest.epoch and one in newest.hosts]
-        return DatabaseState(
-            lineage=LINEAGE,
-            system_id="1",
-            timeline=1,
-            started_at=server.started_at,
-            relation=server.relation,
-            place=server.place,
-            epoch=newest.epoch,
-            floor=newest.floor,
-            counter=None if own is None else own.counter,
-            epoch_seen=None if own is None else own.epoch,
-            back_to=back_to,
-            elsewhere=sum(since is not None and row.seen_at >= since for row in elsewhere),
-            behind=len(late) if newest.began_at > now - timedelta(seconds=wait_s) else 0,
-            newest=max((row.highest for row in self.witnesses.values()), default=None),
-        )
-
-    def tick(self, known: Witnessed, highest: int, server: Server, now: datetime) -> Mark | None:
-        """As ``tick_witness``."""
-        if known.instance is None or not self.knows(known, server):
-            return None
-        row = self.witnesses[known.instance]
-        row.counter, row.seen_at, row.highest = row.counter + 1, now, max(row.highest, highest)
-        row.place = server.place
-        return Mark(row.counter, row.seen_at)
-
-    def begin(
-        self, epoch: int, highest: int, instance: UUID, back_to: datetime | None, now: datetime
-    ) -> NewEpoch | None:
-        """As ``raise_epoch``."""
-        if self.newest.epoch >= epoch:
-            return None
-        since = None if back_to is None else back_to - timedelta(seconds=APART_S)
-        known = max([highest, self.floor + STEP, *(row.highest for row in self.witnesses.values())])
-        others = {one: row for one, row in self.witnesses.items() if one != instance}
-        hosts = frozenset(one for one, row in others.items() if since is None or row.seen_at >= since)
-        self.epochs.append(Epoch(epoch, now, -(-known // STEP) * STEP, hosts))
-        return NewEpoch(epoch, self.floor)
-
-    def accept(self, instance: UUID, counter: int, epoch: int, highest: int, place: str, now: datetime) -> Mark | None:
-        """As ``accept_epoch``."""
-        if epoch != self.newest.epoch:
-            return None
-        highest, row = max(highest, self.floor + STEP), self.witnesses.get(instance)
-        if row is None:
-            row = self.witnesses[instance] = WitnessRow(counter + 1, now, epoch, highest, place)
-        else:
-            row.counter, row.highest = max(row.counter, counter) + 1, max(row.highest, highest)
-            row.epoch, row.place, row.seen_at = epoch, place, now
-        return Mark(row.counter, row.seen_at, row.highest)
-
 
 class FakeEpochs:
-    """What ``pulse.store.recovery.epochs.EpochStore`` is to a dispatcher; the methods are those of the real one."""
+    """The methods are those of the real one, and their docstrings are there."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -151,7 +25,6 @@ class FakeEpochs:
         self._do = database.do
 
     async def look(self, instance: UUID, back_to: datetime | None, wait_s: float) -> DatabaseState:
-        """See ``EpochStore``."""
         database = self._database
 
         def act() -> DatabaseState:
@@ -160,7 +33,6 @@ class FakeEpochs:
         return await self._do("look", act)
 
     async def tick(self, known: Witnessed, highest: int, _place: str) -> Mark | None:
-        """See ``EpochStore``."""
         database = self._database
         return await self._do("tick", lambda: self._rows.ledger.tick(known, highest, database.server, database.now()))
 
@@ -173,7 +45,6 @@ class FakeEpochs:
         known_until: datetime | None = None,
         held: Held | None = None,
     ) -> tuple[NewEpoch | None, Mark | None]:
-        """See ``EpochStore``."""
         database = self._database
         del known_until  # nobody reads it here
 
@@ -191,15 +62,12 @@ class FakeEpochs:
         return await self._do("begin", act)
 
     async def put_off(self, ids: Sequence[bytes], put_off_s: float) -> None:
-        """See ``EpochStore``."""
         await self._do("put_off", lambda: self._rows.put_off(ids, put_off_s, self._database.now()))
 
     async def gone_back(self, handed_out: Mapping[bytes, int], forgotten: AbstractSet[bytes]) -> bool:
-        """See ``EpochStore``."""
         return await self._do("gone_back", lambda: self._rows.knows_less(handed_out, forgotten))
 
     async def open_again(self, ids: Iterable[bytes]) -> list[bytes]:
-        """See ``EpochStore``."""
         wanted = list(ids)
 
         def act() -> list[bytes]:
@@ -210,8 +78,3 @@ class FakeEpochs:
 
     async def note_reopened(self, _epoch: int, _ids: Sequence[bytes]) -> None:
         """Nobody reads it here."""
-
-
-def first_ledger(now: datetime) -> Ledger:
-    """As the schema is installed."""
-    return Ledger([Epoch(1, now)])

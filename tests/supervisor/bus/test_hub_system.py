@@ -14,7 +14,6 @@ pytestmark = [pytest.mark.process, pytest.mark.system]
 
 
 def test_a_hint_reaches_the_one_it_names() -> None:
-    """A hint arrives with event, sender and data, and at nobody else."""
     with supervisor(four(scheduler=["--hint", "dispatcher:schedules changed:3"])) as rig:
         rig.wait_ready()
         os.kill(rig.pids()["scheduler"], signal.SIGUSR1)

@@ -95,7 +95,6 @@ def test_the_log_does_not_follow_a_link(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("program", "options"), [("/no/such/program", ()), ("/bin/true", ("--user", "no-such-user"))])
 def test_what_fails_is_one_line(program: str, options: tuple[str, ...]) -> None:
-    """A program or user that does not exist is told in one line."""
     done = subprocess.run(wrapped(program, options=options), capture_output=True, text=True, check=False, timeout=10)
     assert done.returncode == 126
     assert len(done.stderr.splitlines()) == 1

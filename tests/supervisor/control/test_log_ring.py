@@ -19,17 +19,14 @@ from pulse_supervisor.control.log_ring import MAX_ANSWER_BYTES, LogRing
 
 
 def line(event: str, **fields: object) -> bytes:
-    """A line as it comes."""
     return json.dumps({"event": event, "level": "info", "actor": "dispatcher", **fields}).encode()
 
 
 def asked(ring: LogRing, **request: object) -> Mapping[str, object]:
-    """The answer to a request."""
     return trio.run(ring.answer, LogsRequest(**request))  # type: ignore[arg-type]
 
 
 def events(answer: Mapping[str, object]) -> list[str]:
-    """Of the lines in it."""
     lines = answer["lines"]
     assert isinstance(lines, list)
     return [json.loads(text)["event"] for text in lines]
@@ -118,7 +115,6 @@ def tapped(tmp_path: Path) -> Iterator[tuple[Tap, socket.socket]]:
 
 
 def received(sock: socket.socket) -> dict[str, object]:
-    """A line that has come."""
     told: dict[str, object] = json.loads(sock.recv(MAX_LINE_BYTES + 1))
     return told
 

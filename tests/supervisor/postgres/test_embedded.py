@@ -18,7 +18,6 @@ READY = "{pid}\n/data\n1795167365\n5432\n/sockets\n\n  2171604        12\n{statu
 
 
 def cluster(place: Path) -> Cluster:
-    """A cluster whose files lie in *place*."""
     return Cluster(place, place, os.geteuid())
 
 
@@ -102,7 +101,6 @@ def test_the_order_of_candidates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_one_lock_at_a_time(tmp_path: Path) -> None:
-    """The lock is held until its descriptor is closed, and then free."""
     first = directories.lock(tmp_path)
     with pytest.raises(EmbeddedError, match=rf"in use by another pulse \(pid {os.getpid()}\)"):
         directories.lock(tmp_path)

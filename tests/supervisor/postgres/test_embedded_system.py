@@ -303,7 +303,6 @@ def test_the_environment_does_not_reach_the_server(state: Path, monkeypatch: pyt
 
 
 def test_stop_goes_on_to_harder_signals(state: Path) -> None:
-    """A server that does not obey SIGINT gets SIGQUIT, then SIGKILL, and is reaped."""
     with running(state) as (server, process):
         os.kill(process.pid, signal.SIGSTOP)
         steps = ((signal.SIGINT, 0.05), (signal.SIGQUIT, 0.05), (signal.SIGKILL, 5.0))

@@ -41,7 +41,6 @@ _clock = itertools.count(1)
 
 
 def ending(held: Fence, kind: EndingKind) -> Ending:
-    """An end of that kind, as the actors write it."""
     exit_code = -9 if kind in {EndingKind.CRASHED, EndingKind.SILENT} else None
     return Ending(*held, kind, "why", delay_s=7.0 if kind is EndingKind.RETRY else None, exit_code=exit_code)
 

@@ -67,7 +67,6 @@ class Check:
     bad: list[Columns]
 
     def __str__(self) -> str:
-        """For the ids of tests."""
         return self.name
 
 

@@ -37,28 +37,23 @@ class Patient:
     async def found(
         self, *, grace_s: float = 60.0, served: set[str] | None = None, dsn: str = ""
     ) -> dict[str, Finding]:
-        """Every finding by its name."""
         seen = await look(dsn or self.dsn, WITHIN_S)
         return {one.check: one for one in judge(seen, grace_s=grace_s, expected=expected_indexes(), served=served)}
 
     async def rows(self, name: str, *, dsn: str = "") -> list[dict[str, Any]]:
-        """What one statement says."""
         seen = await look(dsn or self.dsn, WITHIN_S)
         assert name in seen.rows, seen.failed
         return [dict(row) for row in seen.rows[name]]
 
     async def session(self, dsn: str = "") -> Sql:
-        """Another session, whose name is easy to find."""
         made = await asyncpg.connect(dsn or self.dsn, server_settings={"application_name": "night report"})
         self.sessions.append(made)
         return made
 
 
 def said(finding: Finding) -> str:
-    """All that it says of the matter."""
     return "\n".join((finding.text, *finding.details))
 
 
 async def until_true(connection: Sql, sql: str) -> None:
-    """Wait until *sql* says true."""
     await until_async(lambda: connection.fetchval(sql), sql)

@@ -73,7 +73,6 @@ class Place:
     sql: Sql
 
     def dsn_of(self, user: str) -> str:
-        """The DSN of another user."""
         return re.sub(r"user=[^&]*", f"user={user}", self.dsn)
 
     def login(self, kind: str) -> str:
@@ -81,7 +80,6 @@ class Place:
         return f"{self.prefix}login_{kind}"
 
     async def session(self, kind: str) -> Sql:
-        """A session of it."""
         return await asyncpg.connect(self.dsn_of(self.login(kind)))
 
 

@@ -58,5 +58,4 @@ def make_upgrades(monkeypatch: Patch, folder: Path, *steps: str) -> int:
 
 
 async def catalogue(connection: Sql) -> list[str]:
-    """What the schema is made of, a line each."""
     return [row["line"] for row in await connection.fetch(_CATALOGUE)]

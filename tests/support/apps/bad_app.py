@@ -23,7 +23,6 @@ async def close_everything(ctx: pulse.Context) -> None:
 
 @app.handler("cancel-all-tasks")
 async def cancel_all_tasks(ctx: pulse.Context) -> None:
-    """As some do to tidy up."""
     with noted(ctx):
         for task in asyncio.all_tasks():
             task.cancel()
@@ -56,5 +55,4 @@ async def leave_the_directory(ctx: pulse.Context) -> None:
 
 @app.handler("apart", isolate=True)
 def apart() -> int:
-    """Tell the process that it has for itself."""
     return os.getpid()

@@ -18,14 +18,15 @@ from typing import Any
 import anyio
 
 import pulse
-from tests.support.apps.worker_app import serve_ends
+from tests.support.apps.worker_app import known, serve_ends, tell, watch_lease
 
 app = pulse.App()
 serve_ends(app, isolate=True)
+app.handler("tell", isolate=True)(tell)
+app.handler("watch-lease", isolate=True)(watch_lease)
 
 
 def whoami() -> dict[str, Any]:
-    """What this process is."""
     links = [link for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
     sockets = [str(link.readlink()) for link in links]
     return {
@@ -39,28 +40,17 @@ def whoami() -> dict[str, Any]:
     }
 
 
-@app.handler("who", isolate=True)
 async def who(**given: Any) -> dict[str, Any]:
-    """Tell what process this is, and the args."""
     return {**whoami(), "given": given}
 
 
-@app.handler("who-plain", isolate=True)
 def who_plain(**given: Any) -> dict[str, Any]:
-    """The same."""
     return {**whoami(), "given": given}
 
 
-@app.handler("here")
-async def here() -> dict[str, Any]:
-    """The same, in the handler process."""
-    return whoami()
-
-
-@app.handler("here-plain")
-def here_plain() -> dict[str, Any]:
-    """The same, in a thread of it."""
-    return whoami()
+for _name, _isolate in (("who", True), ("here", False)):
+    app.handler(_name, isolate=_isolate)(who)
+    app.handler(f"{_name}-plain", isolate=_isolate)(who_plain)
 
 
 @app.handler("wait", isolate=True)
@@ -74,7 +64,6 @@ async def wait(gate: str, started: str) -> str:
 
 @app.handler("wait-plain", isolate=True)
 def wait_plain(gate: str, started: str, ctx: pulse.Context) -> str:
-    """The same, or when asked to end."""
     tell_pid(started)
     while not Path(gate).exists():
         if ctx.cancelled:
@@ -84,7 +73,6 @@ def wait_plain(gate: str, started: str, ctx: pulse.Context) -> str:
 
 
 def tell_pid(path: str) -> None:
-    """Write the pid in one piece."""
     early = Path(f"{path}-early")
     early.write_text(str(os.getpid()))
     early.rename(path)
@@ -92,7 +80,6 @@ def tell_pid(path: str) -> None:
 
 @app.handler("echo", isolate=True)
 async def echo(text: str) -> str:
-    """Give a text back."""
     return text
 
 
@@ -105,25 +92,13 @@ async def deaf(started: str) -> None:
 
 @app.handler("deaf-plain", isolate=True)
 def deaf_plain(started: str) -> None:
-    """The same, without."""
     tell_pid(started)
     while True:
         pass
 
 
-@app.handler("tell", isolate=True)
-async def tell(gate: str, ctx: pulse.Context) -> dict[str, object]:
-    """Report progress, then tell what the context knows."""
-    await ctx.progress(0.5, "half way")
-    await ctx.checkpoint({"page": 3})
-    while not Path(gate).exists():
-        await anyio.sleep(0.005)
-    return known(ctx)
-
-
 @app.handler("tell-plain", isolate=True)
 def tell_plain(gate: str, ctx: pulse.Context) -> dict[str, object]:
-    """The same."""
     ctx.progress(0.5, "half way")
     ctx.checkpoint({"page": 3})
     while not Path(gate).exists():
@@ -131,31 +106,8 @@ def tell_plain(gate: str, ctx: pulse.Context) -> dict[str, object]:
     return known(ctx)
 
 
-def known(ctx: pulse.Context) -> dict[str, object]:
-    """What a context knows."""
-    previous = ctx.previous
-    return {
-        "job_id": str(ctx.job_id),
-        "attempt": ctx.attempt,
-        "name": ctx.name,
-        "topic": ctx.topic,
-        "deadline": ctx.deadline is not None,
-        "occurrence": ctx.occurrence.isoformat() if ctx.occurrence else None,
-        "previous": None if previous is None else [previous.outcome, previous.reason, previous.checkpoint],
-    }
-
-
-@app.handler("watch-lease", isolate=True)
-async def watch_lease(ctx: pulse.Context) -> str:
-    """End when the lease is lost."""
-    while not ctx.lease_lost:
-        await anyio.sleep(0.005)
-    return f"lost, cancelled: {ctx.cancelled}"
-
-
 @app.handler("watch-lease-plain", isolate=True)
 def watch_lease_plain(ctx: pulse.Context) -> str:
-    """The same."""
     while not ctx.lease_lost:
         time.sleep(0.005)
     return f"lost, cancelled: {ctx.cancelled}"
@@ -181,7 +133,6 @@ def silent_plain(ctx: pulse.Context) -> None:
 
 @app.handler("coroutine", isolate=True)
 def coroutine() -> object:
-    """Return a coroutine from a plain def."""
     return anyio.sleep(1)
 
 
@@ -193,27 +144,17 @@ def die(code: int = 7) -> None:
 
 @app.handler("kill-itself", isolate=True)
 async def kill_itself(number: int) -> None:
-    """Die of a signal."""
     os.kill(os.getpid(), number)
     await anyio.sleep_forever()
 
 
 @app.handler("fault", isolate=True)
 def fault() -> None:
-    """Read where nothing is."""
     ctypes.string_at(0)
-
-
-@app.handler("kill-its-parent", isolate=True)
-def kill_its_parent() -> None:
-    """Kill the zygote."""
-    os.kill(os.getppid(), signal.SIGKILL)
-    signal.pause()
 
 
 @app.handler("kill-its-parent-at", isolate=True)
 def kill_its_parent_at(gate: str, started: str) -> None:
-    """Kill the zygote once a file is there."""
     tell_pid(started)
     while not Path(gate).exists():
         time.sleep(0.002)
@@ -223,7 +164,6 @@ def kill_its_parent_at(gate: str, started: str) -> None:
 
 @app.handler("kill-its-group", isolate=True)
 def kill_its_group() -> None:
-    """Kill all that it takes for its own."""
     os.killpg(0, signal.SIGKILL)
 
 
@@ -241,7 +181,6 @@ def orphan(gate: str, started: str) -> None:
 
 @app.handler("eat", isolate=True, max_memory_bytes=512 * 2**20)
 async def eat(step: int = 2**20) -> None:
-    """Take memory until there is none."""
     eaten = []
     while True:
         eaten.append(bytes(step))
@@ -249,7 +188,6 @@ async def eat(step: int = 2**20) -> None:
 
 @app.handler("eat-plain", isolate=True, max_memory_bytes=512 * 2**20)
 def eat_plain(step: int = 2**20) -> None:
-    """The same."""
     eaten = []
     while True:
         eaten.append(bytes(step))
@@ -257,7 +195,6 @@ def eat_plain(step: int = 2**20) -> None:
 
 @app.handler("eat-crumbs", isolate=True, max_memory_bytes=512 * 2**20)
 def eat_crumbs() -> None:
-    """Take the last bit of memory, too."""
     crumb: tuple[object, ...] = ()
     while True:
         crumb = (crumb,)
@@ -265,7 +202,6 @@ def eat_crumbs() -> None:
 
 @app.handler("eat-all", isolate=True)
 def eat_all() -> None:
-    """Take memory until the kernel has enough of it."""
     eaten = []
     while True:
         eaten.append(b"x" * 2**20)
@@ -307,7 +243,6 @@ def spawn(started: str, end: str) -> None:
 
 @app.handler("fork", isolate=True)
 def fork() -> int | str:
-    """Come back twice."""
     pid = os.fork()
     if pid:
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
@@ -316,7 +251,6 @@ def fork() -> int | str:
 
 @app.handler("write-junk", isolate=True)
 def write_junk() -> None:
-    """Write into all descriptors that are none of its business."""
     for link in Path("/proc/self/fd").iterdir():
         with contextlib.suppress(OSError):
             if str(link.readlink()).startswith("socket:"):
@@ -325,12 +259,10 @@ def write_junk() -> None:
 
 @app.handler("close-all", isolate=True)
 def close_all() -> str:
-    """Close all descriptors, as some do who make themselves a daemon."""
     os.closerange(3, 256)
     return "done"
 
 
 @app.handler("mumble", isolate=True)
 def mumble() -> None:
-    """Say something that is no line."""
     sys.stderr.write("half a line")

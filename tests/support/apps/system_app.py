@@ -47,7 +47,6 @@ def note(event: str, ctx: pulse.Context, **more: object) -> None:
 
 
 def is_socket(descriptor: Path) -> bool:
-    """Whether it is one; what is gone is none."""
     try:
         return stat.S_ISSOCK(descriptor.stat().st_mode)
     except OSError:
@@ -56,7 +55,6 @@ def is_socket(descriptor: Path) -> bool:
 
 @contextmanager
 def noted(ctx: pulse.Context) -> Iterator[None]:
-    """Note the start, and whether it came to its end or was interrupted."""
     note("start", ctx)
     try:
         yield
@@ -73,7 +71,6 @@ def is_open(gate: str, ctx: pulse.Context) -> bool:
 
 @app.handler("hold")
 async def hold(gate: str, ctx: pulse.Context) -> str:
-    """Run until the gate is open."""
     with noted(ctx):
         while not is_open(gate, ctx):  # noqa: ASYNC110 - another process opens it
             await anyio.sleep(LOOK_S)
@@ -110,7 +107,6 @@ async def clog(gate: str, ctx: pulse.Context) -> None:
 
 @app.handler("nap")
 async def nap(seconds: float, ctx: pulse.Context) -> str:
-    """Work of that length."""
     with noted(ctx):
         await anyio.sleep(seconds)
     return "rested"
@@ -118,21 +114,18 @@ async def nap(seconds: float, ctx: pulse.Context) -> str:
 
 @app.handler("mark")
 async def mark(ctx: pulse.Context, **given: Any) -> Any:
-    """Be called, and give back the args."""
     with noted(ctx):
         return given
 
 
 @app.handler("mark-plain")
 def mark_plain(ctx: pulse.Context, **given: Any) -> Any:
-    """The same in a thread."""
     with noted(ctx):
         return given
 
 
 @app.handler("mark-trio", topic="trio")
 async def mark_trio(ctx: pulse.Context) -> str:
-    """Tell which event loop runs this."""
     with noted(ctx):
         await checkpoint()
         try:
@@ -143,7 +136,6 @@ async def mark_trio(ctx: pulse.Context) -> str:
 
 @app.handler("tell")
 async def tell(gate: str, ctx: pulse.Context) -> dict[str, object]:
-    """Report progress, and then tell of the context."""
     with noted(ctx):
         await ctx.progress(0.5, "half way")
         while not is_open(gate, ctx):  # noqa: ASYNC110 - another process opens it
@@ -153,21 +145,18 @@ async def tell(gate: str, ctx: pulse.Context) -> dict[str, object]:
 
 @app.handler("occur")
 async def occur(ctx: pulse.Context) -> str | None:
-    """Tell the occurrence."""
     with noted(ctx):
         return ctx.occurrence.isoformat() if ctx.occurrence else None
 
 
 @app.handler("snooze-once")
 async def snooze_once(seconds: float, ctx: pulse.Context) -> str | pulse.Snooze:
-    """Ask to be called again, the first time."""
     with noted(ctx):
         return pulse.Snooze(seconds) if ctx.attempt == 1 else "awake"
 
 
 @app.handler("retry-once")
 def retry_once(seconds: float, ctx: pulse.Context) -> str:
-    """Fail with a time, the first time."""
     with noted(ctx):
         if ctx.attempt == 1:
             raise pulse.RetryAfter(seconds, "rate limited")
@@ -176,14 +165,12 @@ def retry_once(seconds: float, ctx: pulse.Context) -> str:
 
 @app.handler("fail")
 async def fail(text: str, ctx: pulse.Context) -> None:
-    """Raise an error with that text."""
     with noted(ctx):
         raise ValueError(text)
 
 
 @app.handler("return-text")
 async def return_text(size: int = 0, code_point: int = 0x78) -> str:
-    """Return one character many times."""
     return chr(code_point) * size
 
 
@@ -209,13 +196,11 @@ async def leave_holder(ctx: pulse.Context) -> None:
 
 @app.handler("leave-orphan")
 def leave_orphan(ctx: pulse.Context) -> None:
-    """Start a process whose parent ends at once."""
     with noted(ctx):
         subprocess.run(["/bin/sh", "-c", "sleep 600 & exit 0"], check=True)
 
 
 def _shout(lines: int) -> int:
-    """Say a lot in every way that there is; how many lines that were."""
     for number in range(lines):
         print("x" * 99)  # noqa: T201 - what is tested
         log.info("shouted", number=number)
@@ -226,17 +211,14 @@ def _shout(lines: int) -> int:
 
 @app.handler("shout")
 async def shout(lines: int) -> int:
-    """On the event loop."""
     return _shout(lines)
 
 
 @app.handler("shout-plain")
 def shout_plain(lines: int) -> int:
-    """In a thread."""
     return _shout(lines)
 
 
 @app.handler("shout-apart", isolate=True)
 async def shout_apart(lines: int) -> int:
-    """In a process of its own."""
     return _shout(lines)

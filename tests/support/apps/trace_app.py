@@ -17,7 +17,6 @@ tracer = trace.get_tracer("app")
 
 @app.handler("outer")
 async def outer() -> str:
-    """A span, a line of a log of each kind, and another job."""
     with tracer.start_as_current_span("inside"):
         structlog.get_logger().info("at_work", odd=float("nan"))
         logging.getLogger("app").warning("at work: %s", "\x1b[31m")
@@ -27,7 +26,6 @@ async def outer() -> str:
 
 @app.handler("plain", backoff="fixed:0", max_attempts=2)
 def plain(ctx: pulse.Context) -> None:
-    """In a thread; fails at first."""
     with tracer.start_as_current_span("inside plain"):
         if ctx.attempt == 1:
             raise ValueError("not yet\ncertainly not")
@@ -35,12 +33,10 @@ def plain(ctx: pulse.Context) -> None:
 
 @app.handler("apart", isolate=True)
 def apart() -> None:
-    """In a process of its own."""
     with tracer.start_as_current_span("inside apart"):
         pass
 
 
 @app.handler("killed", isolate=True, max_crashes=1)
 def killed() -> None:
-    """Takes its process with it."""
     os.kill(os.getpid(), signal.SIGKILL)

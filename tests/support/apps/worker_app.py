@@ -23,8 +23,6 @@ _running = 0
 
 
 class UnprintableError(Exception):
-    """Cannot be shown."""
-
     def __str__(self) -> str:
         raise RuntimeError("no words")
 
@@ -44,7 +42,6 @@ ENDS: Final[Mapping[str, Callable[[], object]]] = {
 
 
 def serve_ends(app: pulse.App, *, isolate: bool = False) -> None:
-    """Register them all."""
     for name, end in ENDS.items():
         app.handler(f"{name}-plain", isolate=isolate)(end)
         app.handler(name, isolate=isolate)(_coroutine(end))
@@ -64,13 +61,11 @@ serve_ends(app)
 
 @app.handler("echo", topic="images", max_attempts=7, timeout_s=50.0, max_crashes=4)
 async def echo(**given: Any) -> Any:
-    """The args are the result."""
     return given
 
 
 @app.handler("echo-plain")
 def echo_plain(**given: Any) -> Any:
-    """The same in a thread."""
     return given
 
 
@@ -102,7 +97,6 @@ def wait_plain(gate: str, started: str, ctx: pulse.Context) -> str:
 
 @app.handler("deaf")
 def deaf(started: str) -> None:
-    """Run for ever, whatever is asked."""
     Path(started).touch()
     while True:
         pass
@@ -110,14 +104,12 @@ def deaf(started: str) -> None:
 
 @app.handler("append")
 async def append(path: str, line: str) -> None:
-    """Write down that this was called."""
     with Path(path).open("a") as file:
         file.write(f"{line}\n")
 
 
 @app.handler("crowd")
 async def crowd(gate: str, counts: str) -> None:
-    """Write down how many of these run at once."""
     global _running  # noqa: PLW0603 - what is counted is the process
     _running += 1
     with Path(counts).open("a") as file:
@@ -137,7 +129,6 @@ def hold_interpreter(seconds: float, started: str, ctx: pulse.Context) -> str:
 
 @app.handler("watch-lease")
 async def watch_lease(ctx: pulse.Context) -> str:
-    """End when the lease is lost."""
     while not ctx.lease_lost:
         await anyio.sleep(0.005)
     return f"lost, cancelled: {ctx.cancelled}"
@@ -154,23 +145,24 @@ async def block_loop(gate: str, started: str, ctx: pulse.Context) -> str:
 
 @app.handler("nan")
 async def nan() -> float:
-    """Return what JSON has no word for."""
     return float("nan")
 
 
 @app.handler("big")
 async def big(size: int) -> str:
-    """Return a long text."""
     return "x" * size
 
 
 @app.handler("tell")
 async def tell(gate: str, ctx: pulse.Context) -> dict[str, object]:
-    """Report progress, then tell what the context knows."""
     await ctx.progress(0.5, "half way")
     await ctx.checkpoint({"page": 3})
     while not Path(gate).exists():
         await anyio.sleep(0.005)
+    return known(ctx)
+
+
+def known(ctx: pulse.Context) -> dict[str, object]:
     previous = ctx.previous
     return {
         "job_id": str(ctx.job_id),
@@ -185,7 +177,6 @@ async def tell(gate: str, ctx: pulse.Context) -> dict[str, object]:
 
 @app.handler("tell-plain")
 def tell_plain(ctx: pulse.Context) -> None:
-    """The same from a thread, without await."""
     ctx.progress({"done": 3, "of": 4})
 
 
@@ -203,7 +194,6 @@ async def stubborn(started: str, gate: str) -> str:
 
 @app.handler("die")
 async def die() -> None:
-    """End the process without a word."""
     os._exit(7)
 
 
@@ -221,21 +211,18 @@ async def restless(word: str, started: str, gate: str, ctx: pulse.Context) -> st
 
 @app.handler("restless-plain", stall_s=0.3)
 def restless_plain(ctx: pulse.Context) -> None:
-    """Say nothing until asked to end, then complain."""
     while not ctx.cancelled:
         os.sched_yield()
     raise ValueError("I was not done")
 
 
 async def lines(gate: Path) -> AsyncIterator[int]:
-    """Yield nothing until the gate is there."""
     while not gate.exists():
         await anyio.sleep(0.005)
     yield 1
 
 
 async def first_line(gate: Path) -> int:
-    """Wait in an async generator."""
     async for line in lines(gate):
         return line
     return 0
@@ -243,7 +230,6 @@ async def first_line(gate: Path) -> int:
 
 @app.handler("wait-deeply")
 async def wait_deeply(gate: str) -> int:
-    """Wait in a coroutine that waits in an async generator."""
     return await first_line(Path(gate))
 
 
@@ -265,24 +251,6 @@ async def hog_mute(started: str) -> None:
     sum(itertools.repeat(0))
 
 
-@app.handler("crowd-of-threads")
-def crowd_of_threads(count: int, started: str, gate: str) -> None:
-    """Have many threads wait for the gate."""
-
-    def wait_in_thread() -> None:
-        while not Path(gate).exists():
-            os.sched_yield()
-            threading.Event().wait(0.05)
-
-    threads = [threading.Thread(target=wait_in_thread) for _ in range(count)]
-    for thread in threads:
-        thread.start()
-    Path(started).touch()
-    for thread in threads:
-        thread.join()
-
-
 @app.handler("fault")
 async def fault() -> None:
-    """Read where nothing is."""
     ctypes.string_at(0)

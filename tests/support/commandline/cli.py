@@ -33,8 +33,6 @@ _ESCAPES: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A command that has ended."""
-
     code: int
     out: str
     err: str
@@ -42,7 +40,6 @@ class Done:
 
     @property
     def document(self) -> object:
-        """The JSON document on stdout, and nothing but one."""
         return msgspec.json.decode(self.out)
 
     @property
@@ -107,14 +104,7 @@ def run_on_terminal(
     """
     Run ``pulse`` on a terminal to its end; ``out`` is what the terminal got, of stdout and stderr together.
 
-    Args:
-        args: The words behind ``pulse``.
-        env: The environment.
-        columns: Width of the terminal.
-        stdin: Comes from a pipe instead, where given.
-        stdout: Goes to this file descriptor instead, where given.
-        command: How to start it.
-
+    Where they are given, *stdin* comes from a pipe, and stdout goes to that file descriptor.
     """
     started_s = time.monotonic()
     with _terminal(columns) as (master, slave):

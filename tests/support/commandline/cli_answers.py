@@ -107,12 +107,10 @@ _REASONS: Final = [
 
 
 def job(**columns: Any) -> dict[str, Any]:
-    """A row of pulse.jobs, as the wire has it."""
     return {**_JOB, **columns}
 
 
 def dispatcher() -> dict[str, Answer]:
-    """What the dispatcher answers."""
     return {
         "jobs.list": {"jobs": [job(), job(status="COMPLETED", last_error=None, result='{"ok": true}')], "next": "abc"},
         "jobs.get": {"job": {**_JOB, "history": [_ATTEMPT]}},
@@ -141,7 +139,6 @@ def dispatcher() -> dict[str, Answer]:
 
 
 def stats(**parts: Any) -> dict[str, Any]:
-    """An answer to stats."""
     nothing: dict[str, Any] = {
         "at": NOW_S, "since": NOW_S - 60, "topics": [], "others": {}, "rates": {}, "exact": True, "wait_s": {},
         "run_s": {}, "series": {"step_s": 5.0, "times": []}, "counters": {}, "histograms": {},
@@ -151,7 +148,6 @@ def stats(**parts: Any) -> dict[str, Any]:
 
 
 def supervisor() -> dict[str, Answer]:
-    """What the supervisor answers."""
     return {
         "status": {**_OVERALL, "workers": None},
         "actors.restart": lambda body: {"name": body["name"], "pid": 77},
@@ -160,7 +156,6 @@ def supervisor() -> dict[str, Answer]:
 
 
 def submitted(body: Mapping[str, Any]) -> dict[str, object]:
-    """A submit that was committed: the ids that were sent."""
     return {"ids": [one["id"] for one in body["jobs"]]}
 
 

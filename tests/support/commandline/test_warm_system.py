@@ -20,13 +20,11 @@ COLD = [*PULSE]  # an equal command that is another object
 
 
 def told(done: Done) -> Done:
-    """What was said, whenever."""
     return dataclasses.replace(done, spent_s=0.0)
 
 
 @pytest.mark.parametrize("words", [["ctl", "status", "--json"], ["ctl", "--help"], ["ctl", "jobs", "list", "--nope"]])
 def test_a_warm_command_says_what_a_cold_one_says(words: list[str]) -> None:
-    """Exit code, output and errors are the same, in pipes and on a terminal; and it was warm."""
     with answers.system() as server:
         env = environment(server.directory)
         assert warm.fits(words, env, b"", environment())
@@ -35,7 +33,6 @@ def test_a_warm_command_says_what_a_cold_one_says(words: list[str]) -> None:
 
 
 def test_input_environment_and_folder_are_its_own(tmp_path: Path) -> None:
-    """It reads what it is given, in the folder and with the settings that it is given."""
     (tmp_path / "pulse.toml").write_text("nonsense = 1\n")
     with answers.system() as server:
         done = run(["ctl", "submit", "x", "-"], environment(server.directory), stdin=b'{"a": 1}\n{"a": 2}\n')

@@ -34,7 +34,6 @@ class Screen:
 
     @property
     def text(self) -> str:
-        """What stands on it."""
         return self._run("capture-pane", "-p")
 
     def see(self, *texts: str, within_s: float = 10.0) -> str:
@@ -56,15 +55,12 @@ class Screen:
         self._run("send-keys", *keys)
 
     def resize(self, columns: int, lines: int) -> None:
-        """Change the window's size."""
         self._run("resize-window", "-x", str(columns), "-y", str(lines))
 
     def code(self, within_s: float = 10.0) -> int:
-        """The exit code, as soon as there is one."""
         return int(self.see(_CODE, within_s=within_s).partition(_CODE)[2].split()[0])
 
     def close(self) -> None:
-        """End all of it."""
         with contextlib.suppress(subprocess.CalledProcessError):
             self._run("kill-server")
 

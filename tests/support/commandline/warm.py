@@ -32,26 +32,13 @@ _REQUEST_BYTES: Final = 100_000
 
 
 class Request(NamedTuple):
-    """What is to run."""
-
     words: list[str]
     env: dict[str, str]
     cwd: str
 
 
 class Running:
-    """
-    ``pulse`` with these words.
-
-    Args:
-        words: They begin with ``ctl``.
-        env: Its environment.
-        cwd: Its folder.
-        descriptors: What it has as stdin, stdout and stderr.
-
-    Attributes:
-        pid: Its pid.
-    """
+    """``pulse`` with these words, which begin with ``ctl``; *descriptors* are its stdin, stdout and stderr."""
 
     def __init__(self, words: Sequence[str], env: Mapping[str, str], cwd: Path, descriptors: Sequence[int]) -> None:
         self._told, told = socket.socketpair()
@@ -61,12 +48,7 @@ class Running:
         self.pid = self._number()
 
     def wait(self, timeout_s: float) -> int:
-        """
-        Its exit code; negative: the signal that ended it.
-
-        Raises:
-            TimeoutError: It did not end; now it is killed.
-        """
+        """Its exit code; negative: the signal that ended it. What does not end in time is killed."""
         self._told.settimeout(timeout_s)
         with self._told:
             try:

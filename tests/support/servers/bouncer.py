@@ -8,13 +8,14 @@ import shutil
 import socket
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+
+from tests.support.waiting import until
 
 DEADLINE_S: Final = 10.0
 
@@ -58,10 +59,10 @@ def bouncer(dsn: str, mode: str, *, database: str = "", ignored: str = "") -> It
         with (directory / "said").open("wb") as sink:
             process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink)
         try:
-            deadline_s = time.monotonic() + DEADLINE_S
-            while not answers(directory / f".s.PGSQL.{port}"):
-                assert process.poll() is None, (directory / "said").read_text()
-                assert time.monotonic() < deadline_s
+            until(
+                lambda: process.poll() is not None or answers(directory / f".s.PGSQL.{port}"), "it answers", DEADLINE_S
+            )
+            assert process.poll() is None, (directory / "said").read_text()
             yield f"postgresql://{there['user']}@/{parts.path[1:]}?host={directory}&port={port}"
         finally:
             process.kill()

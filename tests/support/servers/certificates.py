@@ -20,13 +20,7 @@ class Pair:
 
 
 class Authority:
-    """
-    Somebody who vouches.
-
-    Args:
-        directory: Where its files are.
-        name: Of it.
-    """
+    """Somebody who vouches."""
 
     def __init__(self, directory: Path, name: str = "ca") -> None:
         self._directory = directory

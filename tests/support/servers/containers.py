@@ -46,12 +46,7 @@ def why_not() -> str | None:
 
 
 class Container:
-    """
-    Process 1, and what it has started.
-
-    Args:
-        process: ``unshare``, which ends as process 1 does.
-    """
+    """Process 1, and what it has started."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self.process = process
@@ -83,15 +78,12 @@ class Container:
         return bool(int(mask, 16) & (1 << (number - 1)))
 
     def send(self, number: signal.Signals) -> None:
-        """A signal to process 1, as ``docker stop`` sends it."""
         os.kill(self.init, number)
 
     def wait(self) -> int:
-        """The exit code of process 1."""
         return self.process.wait(ENDS_S)
 
     def end(self) -> None:
-        """Leave nothing of it."""
         if self.process.poll() is None:
             os.kill(self.init, signal.SIGKILL)
             self.wait()

@@ -34,24 +34,20 @@ class Told(Questions):
     async def ask(
         self, kind: str, body: Mapping[str, Any] | None = None, *, within_s: float = 1.0
     ) -> dict[str, object]:
-        """From the table."""
         del within_s
         return self._reply(kind, body or {})
 
     async def ask_fresh(
         self, kind: str, body: Mapping[str, Any] | None = None, *, within_s: float
     ) -> dict[str, object]:
-        """The same."""
         return await self.ask(kind, body, within_s=within_s)
 
     async def ask_supervisor(self) -> dict[str, object]:
-        """The same."""
         return self._reply("supervisor", {})
 
     async def change(
         self, kind: str, body: Mapping[str, Any], *, behalf: str, within_s: float = 1.0
     ) -> dict[str, object]:
-        """The same, and write it down."""
         del within_s
         self.changed.append((kind, body, behalf))
         return self._reply(kind, body)
@@ -65,8 +61,6 @@ class Told(Questions):
 
 @dataclass(frozen=True, slots=True)
 class Got:
-    """The answer to a request."""
-
     status: int
     headers: Mapping[str, str]
     text: str
@@ -86,7 +80,6 @@ class Browser:
     scopes: list[Any] = field(default_factory=list[Any])
 
     def enter(self, user: str = "ann") -> None:
-        """Have a session."""
         cookie, self.session = self.site.sessions.begin(user, NOW_S)
         self.cookie = cookie_header(self.site.options.cookie, cookie).partition(";")[0]
 

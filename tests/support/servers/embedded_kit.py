@@ -55,11 +55,9 @@ class Events:
     seen: list[tuple[str, dict[str, object]]] = field(default_factory=list)
 
     def __call__(self, event: str, **fields: object) -> None:
-        """Keep one event."""
         self.seen.append((event, fields))
 
     def text(self) -> str:
-        """All event names, a line each."""
         return "\n".join(event for event, _ in self.seen)
 
 

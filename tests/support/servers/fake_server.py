@@ -53,7 +53,6 @@ class Peer:
 
     @property
     def hello(self) -> Body:
-        """What the peer said first."""
         return self.log[0].body
 
     @property
@@ -82,25 +81,20 @@ class Peer:
         return results
 
     def wait_closed(self) -> None:
-        """Wait until the other side is gone."""
         with self._changed:
             assert self._changed.wait_for(lambda: self.closed, DEADLINE_S), f"not closed: {self._heard()}"
 
     def count(self, kind: str) -> int:
-        """How many frames of *kind* came so far."""
         return sum(1 for heard in list(self.log) if heard.kind == kind)
 
     def send(self, kind: str, request: int | None, body: Body) -> None:
-        """Say something."""
         with contextlib.suppress(OSError):
             self._connection.sendall(encode(kind, request, body))
 
     def assign(self, jobs: Iterable[Sequence[Any]]) -> None:
-        """Hand jobs over; see ``job``."""
         self.send("assign", None, {"jobs": list(jobs)})
 
     def close(self) -> None:
-        """Cut the connection."""
         with contextlib.suppress(OSError):
             self._connection.shutdown(socket.SHUT_RDWR)
 
@@ -141,6 +135,7 @@ class FakeServer:
         lease_s: What welcome says.
         max_frame_bytes: What welcome says.
         silent_on: Kinds that are not answered by themselves.
+        path: Its socket; None: in a new directory of its own.
 
     Attributes:
         directory: A runtime directory, with a path short enough for sockets.
@@ -158,6 +153,7 @@ class FakeServer:
         lease_s: float = 30.0,
         max_frame_bytes: int = 8 * 1024 * 1024,
         silent_on: Iterable[str] = (),
+        path: Path | None = None,
     ) -> None:
         self.heartbeat_s = heartbeat_s
         self.lease_s = lease_s
@@ -167,8 +163,9 @@ class FakeServer:
         self.lost_beats: list[Pair] = []
         self.refuse_hello: tuple[str, str] | None = None
         self.sessions: dict[str, bytes] = {}
-        self.directory = Path(tempfile.mkdtemp(prefix="pulse-fake-", dir="/tmp"))
-        self.path = self.directory / "pulse.sock"
+        self._is_guest = path is not None
+        self.directory = path.parent if path else Path(tempfile.mkdtemp(prefix="pulse-fake-", dir="/tmp"))
+        self.path = path or self.directory / "pulse.sock"
         self._listener: socket.socket | None = None
         self._changed = threading.Condition()
         self._new: list[Peer] = []
@@ -183,12 +180,13 @@ class FakeServer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
-        shutil.rmtree(self.directory)
+        if not self._is_guest:
+            shutil.rmtree(self.directory)
 
     def listen(self) -> None:
         """Accept connections, from now on."""
         listener = self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        early = self.directory / "early.sock"
+        early = self.path.with_suffix(".early")
         listener.bind(str(early))
         listener.listen(64)
         early.rename(self.path)  # nobody finds a socket on which nobody listens yet
@@ -209,7 +207,6 @@ class FakeServer:
         self._threads.clear()
 
     def wait_child(self) -> Peer:
-        """The next handler process that says hello."""
         return self._wait(lambda peer: not peer.is_parent)
 
     def wait_parent(self) -> Peer:
@@ -217,19 +214,15 @@ class FakeServer:
         return self._wait(lambda peer: peer.is_parent)
 
     def wait_peer(self) -> Peer:
-        """Whoever says hello next."""
         return self._wait(lambda _: True)
 
     def peers(self) -> list[Peer]:
-        """All that connected, welcome or not."""
         return list(self._peers)
 
     def first_hello(self) -> Body:
-        """What the first peer said, welcome or not."""
         return self._peers[0].hello
 
     def answer(self, peer: Peer, heard: Heard) -> None:
-        """What the server says by itself."""
         if heard.kind in self.silent_on:
             return
         match heard.kind:

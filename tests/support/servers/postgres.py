@@ -84,12 +84,7 @@ def to_test_on() -> list[Installation]:
 
 
 class Postgres:
-    """
-    A running server and the databases on it, for fixtures: everything here blocks.
-
-    Args:
-        dsn: Its super-user's DSN, of any database.
-    """
+    """A running server and the databases on it, for fixtures: everything here blocks."""
 
     def __init__(self, dsn: str) -> None:
         self.dsn = dsn
@@ -100,7 +95,6 @@ class Postgres:
 
     @property
     def major(self) -> int:
-        """Major version of PostgreSQL."""
         return self._admin.get_server_version().major
 
     @contextlib.contextmanager
@@ -122,7 +116,6 @@ class Postgres:
             self._drop(name)
 
     def close(self) -> None:
-        """Drop what is left and disconnect."""
         with self._runner:
             if self._template:
                 self._drop(self._template)
@@ -177,7 +170,6 @@ class Servers:
         return self._running[installation]
 
     def close(self) -> None:
-        """Stop them all."""
         self._stack.close()
 
 

@@ -13,13 +13,7 @@ _CHUNK_BYTES: Final = 65_536
 
 
 class Proxy:
-    """
-    A way to *socket* that can be cut and restored.
-
-    Attributes:
-        port: Where it listens, on 127.0.0.1.
-        connections: How many it has accepted.
-    """
+    """A way to *socket* that can be cut and restored."""
 
     def __init__(self, socket: Path) -> None:
         self._socket = socket
@@ -39,7 +33,6 @@ class Proxy:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[Proxy]:
-        """Listen for the block."""
         server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
         self.port = server.sockets[0].getsockname()[1]
         try:

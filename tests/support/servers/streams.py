@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import time
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
+
+from tests.support.waiting import until
 
 DEADLINE_S: Final = 10.0
 PIPE_BYTES: Final = 4096  # as small as a pipe can be
@@ -29,24 +30,19 @@ class Reader:
         with contextlib.suppress(BlockingIOError):
             self.text += os.read(self._fd, size)
 
-    def read(self, until: Callable[[bytes], object]) -> bytes:
-        """All that has come, as soon as *until* is content with it."""
-        deadline_s = time.monotonic() + DEADLINE_S
-        while not until(self.text):
-            assert time.monotonic() < deadline_s, self.text[-200:]
+    def read(self, wanted: Callable[[bytes], object]) -> bytes:
+        """All that has come, as soon as it is what is *wanted*."""
+
+        def look() -> object:
             self.look(1 << 20)
+            return wanted(self.text)
+
+        until(look, "the text", DEADLINE_S)
         return self.text
 
 
 class JsonLines(Generic[T]):
-    """
-    A file to which programs append JSON objects, a line each; other lines are passed over.
-
-    Args:
-        path: Where it is, or will be.
-        made: What a line becomes.
-        key: What it is found by.
-    """
+    """A file to which programs append JSON objects, a line each; *made* makes entries of them, and *key* finds them."""
 
     def __init__(self, path: Path, made: Callable[[dict[str, Any]], T], key: Callable[[T], object]) -> None:
         self._path = path

@@ -76,7 +76,6 @@ CHECKS: Final[Mapping[str, str]] = {
 
 
 async def install(connection: Connection[Record]) -> None:
-    """Write down every change of pulse.jobs from now on."""
     await connection.execute(INSTALL)
     legal = [(source.value, target.value) for source, targets in TRANSITIONS.items() for target in targets]
     await connection.executemany("INSERT INTO public.legal VALUES ($1, $2)", legal)

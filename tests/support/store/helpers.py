@@ -62,7 +62,6 @@ async def holding(dsn: str, sql: str, *args: object) -> AsyncIterator[None]:
 
 
 def found_of(found: T | None) -> T:
-    """What was looked for: it must be there."""
     assert found is not None
     return found
 
@@ -73,12 +72,10 @@ def at(seconds: float) -> datetime:
 
 
 def new_id() -> bytes:
-    """A new job id."""
     return uuid7().bytes
 
 
 def job(**fields: Any) -> SubmittedJob:
-    """A job to be submitted, with an id."""
     return SubmittedJob(**{"name": "n", "topic": TOPIC, "id": new_id(), **fields})
 
 
@@ -110,7 +107,6 @@ async def forge(connection: Sql, status: str = "PENDING", **columns: Any) -> byt
 
 
 async def read(connection: Sql, identity: bytes) -> Row:
-    """All columns of one job."""
     found = await connection.fetchrow(f"SELECT {_COLUMNS} FROM pulse.jobs WHERE id = $1", identity.hex())
     assert found is not None
     return dict(found)
@@ -122,8 +118,13 @@ async def history(connection: Sql, identity: bytes) -> list[Row]:
     return [dict(row) for row in found]
 
 
+async def remember(connection: Sql, identity: bytes, outcome: str = "error", attempt: int = 1) -> None:
+    """Insert a row of the history."""
+    sql = "INSERT INTO pulse.attempts (job_id, attempt, outcome) VALUES ($1, $2, $3)"
+    await connection.execute(sql, identity.hex(), attempt, outcome)
+
+
 async def count(connection: Sql) -> int:
-    """How many jobs there are."""
     found: int = await connection.fetchval("SELECT count(*) FROM pulse.jobs")
     return found
 
@@ -131,15 +132,12 @@ async def count(connection: Sql) -> int:
 async def claim(
     store: Store, limit: int = 10, *, worker: str = WORKER, topic: str = TOPIC, seconds: float = 0.0
 ) -> list[Claim]:
-    """Claim at NOW + *seconds* for one worker."""
     return await store.claim([topic], [worker], [0] * limit, LEASE_S, now=at(seconds))
 
 
 def fence(identity: bytes, attempt: int = 1, worker: str = WORKER) -> Fence:
-    """The token of an attempt."""
     return Fence(identity, attempt, worker)
 
 
 def changes(before: Row, after: Row) -> Row:
-    """The columns that differ, with their new values."""
     return {name: value for name, value in after.items() if before[name] != value}

@@ -41,6 +41,12 @@ class ModelJob:
     result: str | None = None
     checkpoint: str | None = None
     last_error: str | None = None
+    timeout_s: float | None = None
+    expires_at: datetime | None = None
+
+    def is_over(self, now: datetime) -> bool:
+        """Whether its time to begin is over."""
+        return self.expires_at is not None and self.expires_at <= now
 
     def is_held(self, fence: Sequence[object]) -> bool:
         """Whether the attempt *fence* holds this job now."""
@@ -73,13 +79,20 @@ class Model:
 
     def claimable(self, topics: Sequence[str], now: datetime) -> list[tuple[Key, bytes]]:
         """The jobs that a claim may take, in the order in which it takes them; equal keys in any order."""
-        if "" in self.paused:
-            return []
         return sorted(
             ((-job.priority, topics.index(job.topic), job.next_run_at), job.id)
             for job in self.jobs.values()
-            if job.status in WAITING and job.topic in topics and job.topic not in self.paused and job.next_run_at <= now
+            if job.status in WAITING and job.topic in topics and job.next_run_at <= now
+            if not self.is_paused(job.topic, now) and not job.is_over(now)
         )
+
+    def is_paused(self, topic: str, _now: datetime) -> bool:
+        """Whether nothing of *topic* is claimed."""
+        return bool(self.paused & {"", topic})
+
+    def wait_s(self, job: ModelJob) -> float:
+        """The back-off after the try that *job* has made."""
+        return float((job.attempts - job.uncharged) ** 2)
 
     def seated(
         self, claimed: Iterable[bytes], workers: Sequence[str], lease_s: float, now: datetime
@@ -115,7 +128,6 @@ class Model:
         return closed
 
     def extend(self, renewals: Sequence[Renewal], lease_s: float, now: datetime) -> set[tuple[bytes, int]]:
-        """Extend the leases of those attempts that hold their jobs."""
         held = [one for one in renewals if self.is_held(one)]
         for one in held:
             job = self.jobs[one.id]
@@ -138,7 +150,6 @@ class Model:
         return {fence.id}
 
     def lapsed(self, now: datetime) -> set[Fence]:
-        """The attempts whose lease has lapsed."""
         return {
             Fence(job.id, job.attempts, job.locked_by or "")
             for job in self.jobs.values()
@@ -146,7 +157,6 @@ class Model:
         }
 
     def end(self, endings: Sequence[Ending], now: datetime) -> list[Ended]:
-        """End those attempts that hold their jobs, without success."""
         return [self._end(one, now) for one in endings if self._may_end(one, now)]
 
     def _may_end(self, one: Ending, now: datetime) -> bool:
@@ -162,9 +172,9 @@ class Model:
             dead, delay_s = job.crashes + 1 >= MAX_CRASHES, float(job.crashes**2)
             job.crashes += 1
         elif one.kind in UNCHARGED:
-            dead, delay_s = False, 0.0 if one.kind in GIVEN_BACK else float(tries**2)
+            dead, delay_s = False, 0.0 if one.kind in GIVEN_BACK else self.wait_s(job)
         else:
-            dead, delay_s = one.kind == EndingKind.DISCARDED or tries >= job.max_attempts, float(tries**2)
+            dead, delay_s = one.kind == EndingKind.DISCARDED or tries >= job.max_attempts, self.wait_s(job)
         delay_s = delay_s if one.delay_s is None else one.delay_s
         job.uncharged += one.kind in UNCHARGED
         untried = one.kind in UNCHARGED - {EndingKind.CRASHED} and job.uncharged == job.attempts
@@ -181,7 +191,6 @@ class Model:
         return Ended(job.id, job.attempts, job.status, job.topic, job.priority, delay_s, job.next_run_at.timestamp())
 
     def cancel(self, ids: Iterable[bytes], now: datetime) -> list[Canceled]:
-        """Cancel those that are not finished."""
         canceled = []
         for job in self._there(ids):
             if job.status not in FINISHED:
@@ -192,16 +201,15 @@ class Model:
         return canceled
 
     def retry(self, ids: Iterable[bytes], now: datetime) -> set[bytes]:
-        """Give those that are finished fresh budgets."""
         chosen = {job.id for job in self._there(ids) if job.status in FINISHED}
         for job in self._there(chosen):
             job.let_go("PENDING")
             job.uncharged, job.crashes, job.next_run_at = job.attempts, 0, now
             job.result = job.progress = job.checkpoint = None
+            job.expires_at = None if job.is_over(now) else job.expires_at
         return chosen
 
     def delete(self, ids: Iterable[bytes]) -> set[bytes]:
-        """Remove those that are finished, with their history."""
         gone = {job.id for job in self._there(ids) if job.status in FINISHED}
         self.jobs = {one: job for one, job in self.jobs.items() if one not in gone}
         self.history = {pair: row for pair, row in self.history.items() if pair[0] not in gone}

@@ -45,13 +45,11 @@ class NotifyQueue:
         raise AssertionError("somebody reads it")
 
     async def usage(self) -> float:
-        """The part of it that is used."""
         assert self._filler is not None
         found: float = await self._filler.fetchval("SELECT pg_notification_queue_usage()")
         return found
 
     async def close(self) -> None:
-        """Let it be read."""
         for one in (self._listener, self._filler):
             if one is not None:
                 await one.close(timeout=5)

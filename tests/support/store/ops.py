@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from dataclasses import dataclass, field
-from typing import Final
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 
 import asyncpg
 
@@ -21,6 +20,7 @@ from pulse.store.store import Store
 from tests.support.store.helpers import LEASE_S, NOW, OTHER, WORKER, Sql, at, fence, forge, job, new_id
 
 LATER_S: Final = 2 * LEASE_S  # when all operations happen: leases opened at NOW have lapsed
+LATER: Final = at(LATER_S)
 EXPIRES_S: Final = 2 * LATER_S  # until then the job may be claimed; expiry alone looks later
 STAGES: Final = ("absent", "PENDING", "RETRYING", "RUNNING", "COMPLETED")
 _STATE: Final = """
@@ -50,12 +50,10 @@ class World:
 
     @property
     def firing(self) -> Firing:
-        """The one occurrence that is due."""
         return Firing(self.schedule, to_us(NOW), to_us(at(3600)), to_us(NOW))
 
     @property
     def made_as(self) -> NewSchedule:
-        """The schedule as it was made."""
         return NewSchedule(self.schedule, "n", "every", "{}", NOW, topic=self.topic, every_s=3600.0, overlap="cancel")
 
 
@@ -65,16 +63,16 @@ class Op:
     One guarded statement.
 
     Attributes:
-        do: Does it and returns what it said, without anything that differs from world to world.
         hot: On which kind of connection it runs.
+        told: What it said, without anything that differs from world to world.
     """
 
     name: str
-    do: Callable[[Store, World], Awaitable[object]]
+    do: Callable[[Store, World], Awaitable[Any]]
     hot: bool = True
+    told: Callable[[Any], object] = len
 
     def __str__(self) -> str:
-        """For the ids of tests."""
         return self.name
 
 
@@ -87,7 +85,6 @@ class PinnedPool(Pool):
 
     @contextlib.asynccontextmanager
     async def connection(self, deadline_s: float = STATEMENT_DEADLINE_S) -> AsyncIterator[Sql]:
-        """The pinned connection."""
         yield self.pinned
 
 
@@ -106,16 +103,13 @@ class Session(Store):
 
     @classmethod
     async def open(cls, dsn: str) -> Session:
-        """Both connections, with the settings that they have in production."""
         target = Target(dsn, "pulse-tests")
         return cls(target, await connect(target, HOT_SETTINGS), await connect(target, {}))
 
     def connection_of(self, op: Op) -> Sql:
-        """The connection that *op* runs on."""
         return self._pinned[op.hot]
 
     def close(self) -> None:
-        """Drop both connections."""
         super().close()
         for connection in self._pinned.values():
             connection.terminate()
@@ -143,133 +137,98 @@ async def state(connection: Sql, world: World) -> str:
 async def said(op: Op, store: Store, world: World) -> object:
     """What *op* returns, or the name of the database's refusal."""
     try:
-        return await op.do(store, world)
+        return op.told(await op.do(store, world))
     except asyncpg.PostgresError as error:
         return type(error).__name__
 
 
-async def _claim(store: Store, world: World) -> object:
-    claimed = await store.claim([world.topic], [OTHER], [0, 0], LEASE_S, now=at(LATER_S))
-    return sorted((one.id == world.job, one.attempt) for one in claimed)
-
-
-async def _complete(store: Store, world: World) -> object:
-    return len(await store.complete([Completion(world.job, 1, WORKER, "1")], now=at(LATER_S)))
-
-
 def _end(kind: EndingKind) -> Op:
-    async def end(store: Store, world: World) -> object:
-        ended = await store.end([Ending(*fence(world.job), kind, kind.value)], now=at(LATER_S))
-        return [(one.status, one.delay_s) for one in ended]
-
-    return Op(kind.value, end)
-
-
-async def _extend(store: Store, world: World) -> object:
-    return len(await store.extend([Renewal(world.job, 1, WORKER, "0.5")], LEASE_S, now=at(LATER_S)))
+    return Op(
+        kind.value,
+        lambda store, world: store.end([Ending(*fence(world.job), kind, kind.value)], now=LATER),
+        told=lambda ended: [(one.status, one.delay_s) for one in ended],
+    )
 
 
-async def _checkpoint(store: Store, world: World) -> object:
-    return len(await store.checkpoint([Renewal(world.job, 1, WORKER, "7")]))
-
-
-async def _move(store: Store, world: World) -> object:
-    return len(await store.move([(fence(world.job), OTHER)]))
-
-
-async def _cancel(store: Store, world: World) -> object:
-    return [(one.attempt, one.worker) for one in await store.cancel([world.job], now=at(LATER_S))]
-
-
-async def _retry(store: Store, world: World) -> object:
-    return len(await store.retry([world.job], now=at(LATER_S)))
-
-
-async def _delete(store: Store, world: World) -> object:
-    return len(await store.delete([world.job]))
-
-
-async def _change(store: Store, world: World) -> object:
-    moved = await store.change([world.job], priority=7, now=at(LATER_S))
-    return [(was.priority, was.wake is not None) for was in moved.values()]
+def _set_topic(name: str, max_attempts: int, backoff: str) -> Op:
+    policy = {"max_attempts": max_attempts, "backoff": backoff, "timeout_s": 9.0}
+    return Op(name, lambda store, world: store.topics.set(world.topic, policy), hot=False, told=_nothing)
 
 
 def _became(fired: Iterable[Fired]) -> object:
     return [(one.verdict, one.level is not None, one.canceled is not None) for one in fired]
 
 
-async def _fire(store: Store, world: World) -> object:
-    return _became(await store.schedules.fire([world.firing], now=at(LATER_S)))
+def _same(answer: object) -> object:
+    return answer
 
 
-async def _fire_as_another(store: Store, world: World) -> object:
-    firing = dataclasses.replace(world.firing, next_us=to_us(at(7200)))
-    return _became(await store.schedules.fire([firing], now=at(LATER_S)))
+def _nothing(_answer: object) -> None:
+    """Of how many it is, or of nothing at all."""
 
 
-async def _pause(store: Store, world: World) -> object:
-    await store.gate.pause(world.topic, None, now=at(LATER_S))
-    return None
+async def _claim(store: Store, world: World) -> object:
+    claimed = await store.claim([world.topic], [OTHER], [0, 0], LEASE_S, now=LATER)
+    return sorted((one.id == world.job, one.attempt) for one in claimed)
 
 
-async def _pause_schedule(store: Store, world: World) -> object:
-    return await store.schedules.pause(world.schedule, paused=True)
-
-
-async def _update_schedule(store: Store, world: World) -> object:
-    return await store.schedules.update(dataclasses.replace(world.made_as, name="m", next_run_at=at(60)), 0, moved=True)
-
-
-async def _delete_schedule(store: Store, world: World) -> object:
-    return await store.schedules.delete(world.schedule)
-
-
-def _set_topic(name: str, max_attempts: int, backoff: str) -> Op:
-    async def set_topic(store: Store, world: World) -> object:
-        await store.topics.set(world.topic, {"max_attempts": max_attempts, "backoff": backoff, "timeout_s": 9.0})
-        return None
-
-    return Op(name, set_topic, hot=False)
-
-
-async def _expire(store: Store, _: World) -> object:
-    await store.expire(10_000, now=at(EXPIRES_S))  # how many: of other worlds, too; the state tells of this one
-    return None
-
-
-async def _submit(store: Store, world: World) -> object:
-    return len(await store.submit([job(id=world.job, topic=world.topic)], now=at(LATER_S)))
-
-
-async def _submit_again(store: Store, world: World) -> object:
-    return len(await store.submit_again([job(id=world.job, topic=world.topic)], now=at(LATER_S)))
-
-
-CLAIM: Final = Op("claim", _claim)
+CLAIM: Final = Op("claim", _claim, told=_same)
 SET_TOPIC: Final = (_set_topic("set topic", 1, "fixed:7"), _set_topic("set topic else", 9, "fixed:70"))
-EXPIRE: Final = Op("expire", _expire)
+# What it says is of other worlds, too; the state tells of this one.
+EXPIRE: Final = Op("expire", lambda store, _: store.expire(10_000, now=at(EXPIRES_S)), told=_nothing)
 OPS: Final = [
     CLAIM,
-    Op("complete", _complete),
+    Op("complete", lambda store, world: store.complete([Completion(world.job, 1, WORKER, "1")], now=LATER)),
     _end(EndingKind.ERROR),
     _end(EndingKind.RELEASED),
     _end(EndingKind.CRASHED),
     _end(EndingKind.LEASE_EXPIRED),
-    Op("extend", _extend),
-    Op("checkpoint", _checkpoint),
-    Op("move", _move),
-    Op("cancel", _cancel, hot=False),
-    Op("retry", _retry, hot=False),
-    Op("delete", _delete, hot=False),
-    Op("change", _change, hot=False),
-    Op("fire", _fire, hot=False),
-    Op("fire as another", _fire_as_another, hot=False),
-    Op("pause", _pause, hot=False),
-    Op("pause schedule", _pause_schedule, hot=False),
-    Op("update schedule", _update_schedule, hot=False),
-    Op("delete schedule", _delete_schedule, hot=False),
+    Op("extend", lambda store, world: store.extend([Renewal(world.job, 1, WORKER, "0.5")], LEASE_S, now=LATER)),
+    Op("checkpoint", lambda store, world: store.checkpoint([Renewal(world.job, 1, WORKER, "7")])),
+    Op("move", lambda store, world: store.move([(fence(world.job), OTHER)])),
+    Op(
+        "cancel",
+        lambda store, world: store.cancel([world.job], now=LATER),
+        hot=False,
+        told=lambda canceled: [(one.attempt, one.worker) for one in canceled],
+    ),
+    Op("retry", lambda store, world: store.retry([world.job], now=LATER), hot=False),
+    Op("delete", lambda store, world: store.delete([world.job]), hot=False),
+    Op(
+        "change",
+        lambda store, world: store.change([world.job], priority=7, now=LATER),
+        hot=False,
+        told=lambda moved: [(was.priority, was.wake is not None) for was in moved.values()],
+    ),
+    Op("fire", lambda store, world: store.schedules.fire([world.firing], now=LATER), hot=False, told=_became),
+    Op(
+        "fire as another",
+        lambda store, world: store.schedules.fire([replace(world.firing, next_us=to_us(at(7200)))], now=LATER),
+        hot=False,
+        told=_became,
+    ),
+    Op("pause", lambda store, world: store.gate.pause(world.topic, None, now=LATER), hot=False, told=_nothing),
+    Op(
+        "pause schedule",
+        lambda store, world: store.schedules.pause(world.schedule, paused=True),
+        hot=False,
+        told=_same,
+    ),
+    Op(
+        "update schedule",
+        lambda store, world: store.schedules.update(
+            replace(world.made_as, name="m", next_run_at=at(60)), 0, moved=True
+        ),
+        hot=False,
+        told=_same,
+    ),
+    Op("delete schedule", lambda store, world: store.schedules.delete(world.schedule), hot=False, told=_same),
     *SET_TOPIC,
     EXPIRE,
-    Op("submit", _submit),
-    Op("submit again", _submit_again, hot=False),
+    Op("submit", lambda store, world: store.submit([job(id=world.job, topic=world.topic)], now=LATER)),
+    Op(
+        "submit again",
+        lambda store, world: store.submit_again([job(id=world.job, topic=world.topic)], now=LATER),
+        hot=False,
+    ),
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeAlias, TypeVar, cast
@@ -34,14 +34,11 @@ PAST: Final = datetime(2020, 1, 1, tzinfo=UTC)
 
 
 def ago(seconds: float) -> datetime:
-    """So many seconds before now."""
     return datetime.now(UTC) - timedelta(seconds=seconds)
 
 
 @dataclass(slots=True)
 class Wire:
-    """Keeps what is sent to a worker."""
-
     sent: list[tuple[str, int | None, Mapping[str, Any]]] = field(
         default_factory=list[tuple[str, int | None, Mapping[str, Any]]]
     )
@@ -49,33 +46,27 @@ class Wire:
     backlog_bytes: int = 0
 
     def send(self, kind: str, request: int | None, body: Mapping[str, object]) -> None:
-        """Remember a frame."""
         self.sent.append((kind, request, body))
 
     def close(self) -> None:
-        """Remember the end."""
         self.closed = True
 
     def bodies(self, kind: str) -> list[Mapping[str, Any]]:
-        """The bodies of the frames of that kind."""
         return [body for one, _, body in self.sent if one == kind]
 
 
 def new_worker(identity: str, pid: int = 0, *, name: str = "w", uid: int = 0, capacity: int = 10) -> RegisteredWorker:
-    """A worker with a wire."""
     session = session_of(HOST, identity)
     return RegisteredWorker(WorkerFacts(identity, name, session, pid, uid, (TOPIC,), frozenset("n")), capacity, Wire())
 
 
 def wire_of(worker: RegisteredWorker) -> Wire:
-    """What it was sent."""
     assert isinstance(worker.link, Wire)
     return worker.link
 
 
 @contextlib.contextmanager
 def process(*command: str, **how: Any) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that does nothing until it is killed, at the latest when the test is over."""
     words = command or ("sleep", "600")
     with cast("subprocess.Popen[bytes]", subprocess.Popen(words, stdout=subprocess.PIPE, **how)) as made:
         try:
@@ -90,7 +81,6 @@ def identity_of(pid: int, name: str = "w") -> str:
 
 
 async def dead(pid: int) -> None:
-    """Return when the process has ended."""
     await until_async(lambda: not is_alive(pid), f"the end of {pid}")
 
 
@@ -118,9 +108,11 @@ class Floor:
         self.deaths.watch(worker, os.pidfd_open(worker.facts.pid), hear_out)
         return worker
 
-    def working(self, pid: int) -> RegisteredWorker:
+    def working(self, pid: int, **facts: Any) -> RegisteredWorker:
         """A watched worker in a process."""
-        return self.watch(new_worker(identity_of(pid), pid))
+        worker = new_worker(identity_of(pid), pid)
+        worker.facts = replace(worker.facts, **facts)
+        return self.watch(worker)
 
     async def running(self, worker: RegisteredWorker, *, started: bool = True, **columns: Any) -> bytes:
         """A RUNNING row that the worker holds, and knows of; its id."""
@@ -129,30 +121,24 @@ class Floor:
         return job
 
     async def row(self, identity: str, **columns: Any) -> bytes:
-        """A RUNNING row of that worker; its id."""
         return await forge(self.connection, "RUNNING", **{"locked_by": identity, "lease_until": ago(-60), **columns})
 
     async def read(self, job: bytes) -> Row:
-        """A row."""
         return await read(self.connection, job)
 
     async def wait(self, job: bytes, **columns: object) -> Row:
-        """A row as soon as its columns are these."""
         with anyio.fail_after(DEADLINE_S):
             while {name: (row := await self.read(job))[name] for name in columns} != columns:
                 await anyio.lowlevel.checkpoint()
         return row
 
     async def wait_buried(self, worker: RegisteredWorker) -> None:
-        """Return when its burial is over, and all that comes of it is written."""
         await until_async(lambda: self.deaths.watched(worker.identity) is not worker, "it is buried")
         with anyio.fail_after(DEADLINE_S):
             await self.results.batcher.wait_idle()
 
 
 class Bench:
-    """A claim loop and its workers, on the test's database."""
-
     def __init__(self, store: Store, connection: Sql, monkeypatch: Patch, batch: int = 500) -> None:
         self.registry = WorkerRegistry()
         self.claims = claim_parts(store, self.registry, HOST, lease_s=LEASE_S, poll_s=60.0, batch=batch)
@@ -168,14 +154,12 @@ class Bench:
         capacity: int = 10,
         topics: Sequence[str] = (TOPIC,),
     ) -> RegisteredWorker:
-        """A worker comes."""
         worker = new_worker(identity, capacity=capacity)
         worker.facts = replace(worker.facts, names=frozenset(names), topics=tuple(topics))
         self.registry.join(worker)
         return worker
 
     async def waiting(self, **columns: Any) -> bytes:
-        """A job that is due; its id."""
         return await forge(self.connection, **{"next_run_at": PAST, **columns})
 
     def after(self, statement: str, happens: Callable[[], Awaitable[object]]) -> None:
@@ -192,17 +176,14 @@ class Bench:
 
 
 def rows_of(worker: RegisteredWorker) -> list[Any]:
-    """What it was assigned, as it stands in the frames."""
     return [job for body in wire_of(worker).bodies("assign") for job in body["jobs"]]
 
 
 def pairs_of(worker: RegisteredWorker) -> list[Pair]:
-    """The attempts that it was assigned."""
     return [(job[0], job[1]) for job in rows_of(worker)]
 
 
 def jobs_of(worker: RegisteredWorker) -> list[bytes]:
-    """The jobs that it was assigned."""
     return [job for job, _ in pairs_of(worker)]
 
 
@@ -211,12 +192,21 @@ async def lost() -> None:
     raise UnavailableError
 
 
+@contextlib.asynccontextmanager
+async def running(*loops: Callable[[], Coroutine[Any, Any, None]]) -> AsyncIterator[None]:
+    """Loops run meanwhile; an error of one ends the test."""
+    async with anyio.create_task_group() as tasks:
+        for loop in loops:
+            tasks.start_soon(loop)
+        yield
+        tasks.cancel_scope.cancel()
+
+
 F = TypeVar("F", bound=Floor)
 
 
 @contextlib.asynccontextmanager
 async def floor(made: F) -> AsyncIterator[F]:
-    """The floor while its loops run."""
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(made.results.run)
         tasks.start_soon(made.deaths.run)

@@ -10,7 +10,7 @@ import subprocess
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final, Self
 from urllib.parse import parse_qs, urlsplit
@@ -31,20 +31,13 @@ PAUSE_S: Final = 0.02  # between two submits of the load
 
 
 class Backups:
-    """
-    Base backups of a server, and what is restored from them.
-
-    Args:
-        database: The server.
-        directory: Where they are kept.
-    """
+    """Base backups of a server, and what is restored from them."""
 
     def __init__(self, database: Own, directory: Path) -> None:
         self.database = database
         self._copy = directory / "backup"
 
     def take(self) -> None:
-        """A base backup, while everything runs."""
         asyncio.run(self._take())
 
     async def _take(self) -> None:
@@ -79,13 +72,7 @@ def copied(source: Path, target: Path) -> None:
 
 
 class Load:
-    """
-    Submits short jobs all the time, from a thread, and goes on whatever is answered.
-
-    Attributes:
-        acked: Jobs that were acknowledged.
-        refused: What was said of the others.
-    """
+    """Submits short jobs all the time, from a thread, and goes on whatever is answered."""
 
     def __init__(self, whole: Whole) -> None:
         self.acked: list[UUID] = []
@@ -113,7 +100,6 @@ class Load:
 
 
 def starts(whole: Whole) -> list[Entry]:
-    """Every start of a handler."""
     return whole.entries(event="start")
 
 
@@ -124,7 +110,6 @@ def twice(whole: Whole) -> list[tuple[UUID, int]]:
 
 
 def overlaps(*wholes: Whole) -> list[tuple[Entry, Entry]]:
-    """Attempts of a job that ran at the same time."""
     open_since: dict[UUID, Entry] = {}
     found: list[tuple[Entry, Entry]] = []
     for entry in sorted((one for whole in wholes for one in whole.entries()), key=lambda one: one.at_s):
@@ -172,13 +157,11 @@ class Pair:
 
     @property
     def dsn(self) -> str:
-        """Of both, the primary first."""
         places = [parse_qs(urlsplit(one.dsn).query) for one in (self.primary, self.standby)]
         hosts, ports = (",".join(place[key][0] for place in places) for key in ("host", "port"))
         return f"postgresql:///postgres?host={hosts}&port={ports}&user=pulse"
 
     def streams(self) -> bool:
-        """Whether the standby gets all that is written."""
         return bool(ask(self.primary, "SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'"))
 
     def promote(self) -> float:
@@ -202,6 +185,20 @@ def ask(database: Own, *statements: str) -> object:
 
 
 @contextlib.contextmanager
+def beside(server: Mapping[str, str], **settings: str) -> Iterator[tuple[Whole, Own, Sql]]:
+    """A system on a server of its own, started, and a session of a super-user, made anew when the server was away."""
+    with contextlib.ExitStack() as stack:
+        whole = stack.enter_context(place("", **settings))
+        home = whole.directory / "server"
+        home.mkdir(mode=0o711)
+        database = stack.enter_context(own_database(home, server))
+        whole.set_dsn(database.dsn)
+        whole.env["PULSE_DSN"] = database.dsn  # of `pulse doctor`
+        whole.start()
+        yield whole, database, stack.enter_context(contextlib.closing(Sql(database.dsn)))
+
+
+@contextlib.contextmanager
 def replicated(**settings: str) -> Iterator[tuple[Whole, Pair]]:
     """A system that runs on a primary, and knows its standby."""
     with contextlib.ExitStack() as stack:
@@ -220,13 +217,5 @@ def replicated(**settings: str) -> Iterator[tuple[Whole, Pair]]:
 @contextlib.contextmanager
 def restorable(**settings: str) -> Iterator[tuple[Whole, Backups, Sql]]:
     """A system that runs, on a server beside it that can be restored."""
-    with contextlib.ExitStack() as stack:
-        whole = stack.enter_context(place("", **SETTINGS, **settings))
-        home = whole.directory / "server"
-        home.mkdir(mode=0o711)
-        database = stack.enter_context(own_database(home, SERVER))
-        whole.set_dsn(database.dsn)
-        whole.start()
-        sql = Sql(database.dsn)
-        stack.callback(sql.close)
+    with beside(SERVER, **SETTINGS, **settings) as (whole, database, sql):
         yield whole, Backups(database, whole.directory), sql

@@ -13,11 +13,11 @@ from urllib.parse import parse_qs, urlsplit
 from uuid import UUID
 
 from pulse_supervisor.postgres import binaries
-from tests.chaos.database import Own, Sql, own_database
+from tests.chaos.database import Own, Sql
 from tests.support.store import notify_queue
-from tests.support.systems.epoch_kit import Load, overlaps, starts, twice
+from tests.support.systems.epoch_kit import Load, beside, overlaps, starts, twice
 from tests.support.systems.system import Body
-from tests.support.systems.system_kit import END_S, Pool, Whole, measured, place, since
+from tests.support.systems.system_kit import END_S, Pool, Whole, measured, since
 from tests.support.waiting import is_alive, until
 
 SETTINGS: Final = {"PULSE_LEASE_S": "6", "PULSE_HEARTBEAT_S": "2", "PULSE_SWEEP_S": "2"}
@@ -41,15 +41,7 @@ _FROZEN_UP_TO: Final = "SELECT relfrozenxid::text::bigint FROM pg_class WHERE oi
 
 
 class Trial:
-    """
-    A system that runs under a load.
-
-    Attributes:
-        whole: The system.
-        database: Its server.
-        sql: A session of a super-user, made anew when the server was away.
-        pool: Runs the jobs.
-    """
+    """A system that runs under a load."""
 
     def __init__(self, whole: Whole, database: Own, sql: Sql, pool: Pool) -> None:
         self.whole = whole
@@ -83,11 +75,9 @@ class Trial:
         assert overlaps(self.whole) == []
 
     def completed(self, jobs: Sequence[UUID]) -> None:
-        """All of them end well."""
         until(lambda: self.sql.value(_OPEN, list(jobs)) == 0, "all jobs complete", END_S)
 
     def hold(self, seconds: float = HELD_S) -> None:
-        """Let a fault last."""
         began_s = time.monotonic()
         until(lambda: since(began_s) > seconds, "its time", seconds + END_S)
 
@@ -97,7 +87,6 @@ class Trial:
         return [line for event in events for line in self.whole.log(event, sqlstate=sqlstate)]
 
     def doctor(self, check: str) -> Body:
-        """What `pulse doctor` finds."""
         rows: list[Body] = json.loads(self.whole.command("doctor", "--json").stdout)["checks"]
         return next(row for row in rows if row["name"] == check)
 
@@ -145,14 +134,5 @@ class Trial:
 @contextlib.contextmanager
 def trial() -> Iterator[Trial]:
     """A system that runs, with a pool of two processes, on a server beside it."""
-    with contextlib.ExitStack() as stack:
-        whole = stack.enter_context(place("", **SETTINGS))
-        home = whole.directory / "server"
-        home.mkdir(mode=0o711)
-        database = stack.enter_context(own_database(home, SERVER))
-        whole.set_dsn(database.dsn)
-        whole.env["PULSE_DSN"] = database.dsn  # of `pulse doctor`
-        whole.start()
-        sql = Sql(database.dsn)
-        stack.callback(sql.close)
+    with beside(SERVER, **SETTINGS) as (whole, database, sql):
         yield Trial(whole, database, sql, whole.pool("--processes", "2", "--concurrency", "5"))

@@ -67,7 +67,6 @@ def lone_worker(
 
 
 def main(path: str, name: str, manner: Manner) -> None:
-    """Be that worker."""
     if manner.deaf:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     words: dict[str, object] = {"topics": [manner.topic], "capacity": manner.take, "handlers": manner.handlers}

@@ -28,8 +28,6 @@ T = TypeVar("T")
 
 
 class Refused(Exception):
-    """The server answered a request with an error."""
-
     def __init__(self, code: str, message: str) -> None:
         super().__init__(f"{code}: {message}")
         self.code = code
@@ -38,20 +36,13 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Got:
-    """A frame from the server."""
-
     kind: str
     request: int | None
     body: Body
 
 
 class Peer:
-    """
-    One connection to a server.
-
-    Args:
-        path: The socket; or a connection to it.
-    """
+    """One connection to a server: to the socket at *path*, or one that was made."""
 
     def __init__(self, path: Path | socket.socket) -> None:
         self._socket = path if isinstance(path, socket.socket) else socket.socket(socket.AF_UNIX)
@@ -76,11 +67,9 @@ class Peer:
         self.close()
 
     def close(self) -> None:
-        """Hang up."""
         self._socket.close()
 
     def stop_sending(self) -> None:
-        """Say nothing more, and go on listening."""
         self._socket.shutdown(socket.SHUT_WR)
 
     def send_bytes(self, data: bytes) -> None:
@@ -89,8 +78,12 @@ class Peer:
             self._socket.sendall(data)
 
     def send(self, kind: str, request: int | None = None, **body: object) -> None:
-        """Send a frame."""
         self.send_bytes(encode(kind, request, body))
+
+    def hello(self) -> Self:
+        self.send("hello", 0, protocol=1, role="client")
+        self.welcome = self.answer(0)
+        return self
 
     def ask(self, kind: str, **body: object) -> int:
         """Send a request; its number."""
@@ -99,19 +92,13 @@ class Peer:
         return self._number
 
     def answer(self, number: int) -> Body:
-        """
-        The answer to the request of that number.
-
-        Raises:
-            Refused: It was an error.
-        """
+        """The answer to the request of that number; an error raises `Refused`."""
         got = self.take(lambda one: one.request == number, f"the answer to {number}")
         if got.kind == "error":
             raise Refused(got.body["code"], got.body["message"])
         return got.body
 
     def call(self, kind: str, **body: object) -> Body:
-        """The answer to a request."""
         return self.answer(self.ask(kind, **body))
 
     def refusal(self, kind: str, **body: object) -> tuple[str, str]:
@@ -206,7 +193,6 @@ class Worker(Peer):
         return taken
 
     def job(self) -> Pair:
-        """The next assigned job: id and attempt."""
         ((identity, attempt, *_),) = self.jobs(1)
         return identity, attempt
 
@@ -231,5 +217,4 @@ class Worker(Peer):
 
 
 def new_job(**fields: object) -> Body:
-    """A job to be submitted, with an id."""
     return {"name": "n", "id": uuid7().bytes, **fields}

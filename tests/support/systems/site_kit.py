@@ -21,11 +21,9 @@ class Site:
     topic: str
 
     def job(self, **more: object) -> uuid.UUID:
-        """A job that was submitted."""
         return self.jobs(1, **more)[0]
 
     def jobs(self, count: int, **more: object) -> list[uuid.UUID]:
-        """So many."""
         made = self.client.submit(*(new_job(topic=self.topic, **more) for _ in range(count)))
         return [uuid.UUID(bytes=one) for one in made]
 
@@ -38,15 +36,12 @@ class Site:
         return done.stderr if code else done.stdout
 
     def told(self, *words: str) -> Any:
-        """The document that it prints."""
         return json.loads(self.ctl(*words, "--json"))
 
     def listed(self, *words: str) -> list[Any]:
-        """Jobs of the topic."""
         return list(self.told("jobs", "list", "--topic", self.topic, *words)["jobs"])
 
     def noted(self, **wanted: object) -> list[Any]:
-        """What operators did, newest first."""
         found = self.told("audit", "--since", "1h", "--limit", "1000")["audit"]
         return [one for one in found if all(one[key] == value for key, value in wanted.items())]
 
@@ -57,14 +52,11 @@ class Site:
     # The same on the wire.
 
     def why(self, job: uuid.UUID) -> list[Body]:
-        """Its reasons."""
         reasons: list[Body] = self.client.call("jobs.why", id=job.bytes)["reasons"]
         return reasons
 
     def codes(self, job: uuid.UUID) -> list[str]:
-        """What they are."""
         return [reason["code"] for reason in self.why(job)]
 
     def until_codes(self, job: uuid.UUID, *codes: str) -> None:
-        """Wait until these are the reasons."""
         until(lambda: self.codes(job) == [*codes], f"{codes} of {job}; there was {self.codes(job)}")

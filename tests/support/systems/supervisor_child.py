@@ -24,8 +24,6 @@ REFUSES = 78
 
 
 class ScriptedChild:
-    """One run of the script."""
-
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
         self.diary = os.open(options.diary, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
@@ -35,21 +33,17 @@ class ScriptedChild:
             self.listener.setblocking(False)
 
     def note(self, what: str) -> None:
-        """Write down what happens."""
         os.write(self.diary, f"{self.options.name} {what}\n".encode())
 
     def send(self, kind: str, request: int | None, **body: object) -> None:
-        """Send a frame."""
         assert self.bus is not None
         self.bus.sendall(encode(kind, request, body))
 
     def leave(self, code: int) -> NoReturn:
-        """End without further ado."""
         self.note(f"exits {code}")
         os._exit(code)
 
     def run(self) -> None:
-        """Follow the script until told to stop."""
         self.note("starts")
         signal.signal(signal.SIGTERM, self.on_term)
         signal.signal(signal.SIGUSR1, self.on_usr1)
@@ -63,12 +57,10 @@ class ScriptedChild:
         self.serve(self.bus)
 
     def serve_without_bus(self) -> NoReturn:
-        """Be a pool: wait for signals."""
         while True:
             signal.pause()
 
     def serve(self, bus: socket.socket) -> NoReturn:
-        """Be an actor."""
         if self.options.mute:
             self.serve_without_bus()
         self.send("hello", 0, name=self.options.name, pid=os.getpid())
@@ -79,7 +71,6 @@ class ScriptedChild:
         self.leave(0)
 
     def hear(self, frame: Frame) -> None:
-        """Answer one frame."""
         body = decode_any(frame)
         match frame.kind:
             case "start":
@@ -104,7 +95,6 @@ class ScriptedChild:
                 self.note(f"unknown {frame.kind}")
 
     def let_in(self) -> None:
-        """Accept who waits at the listening socket."""
         if self.listener is None:
             return
         with contextlib.suppress(BlockingIOError):
@@ -129,7 +119,6 @@ class ScriptedChild:
                 self.send("ready", None)
 
     def status(self) -> dict[str, object]:
-        """What a status question is answered with."""
         database: dict[str, object] = {"ok": True, "told_by": self.options.name}
         if self.options.name != "dispatcher":
             return {"database": database, "gate": None, "jobs": None}
@@ -137,7 +126,6 @@ class ScriptedChild:
         return {"database": database, "gate": gate, "jobs": {"PENDING": 3}}
 
     def on_term(self, _number: int, _frame: object) -> None:
-        """SIGTERM."""
         self.note("SIGTERM")
         if not self.options.stubborn:
             self.leave(0)
@@ -152,7 +140,6 @@ class ScriptedChild:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Read the command line and follow it."""
     parser = argparse.ArgumentParser()
     parser.add_argument("name")
     parser.add_argument("--diary", type=Path, required=True)

@@ -5,11 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,8 +15,9 @@ from pathlib import Path
 
 import psutil
 
-from pulse.protocol import Frame, FrameReader, decode_any, encode
 from tests.support.servers.streams import JsonLines
+from tests.support.systems.peers import Body, Peer
+from tests.support.systems.system import short_directory
 from tests.support.waiting import is_alive, until
 
 PROGRAM = Path(__file__).with_name("supervisor_under_test.py")
@@ -44,8 +43,6 @@ def open_files(pid: int) -> list[str]:
 
 @dataclass(slots=True)
 class Rig:
-    """A supervisor that runs, and its places."""
-
     process: subprocess.Popen[bytes]
     directory: Path
     diary: Path
@@ -53,7 +50,6 @@ class Rig:
 
     @property
     def pid(self) -> int:
-        """Of the supervisor."""
         return self.process.pid
 
     def log(self, event: str | None = None, **fields: object) -> list[dict[str, object]]:
@@ -63,20 +59,15 @@ class Rig:
         return [entry for entry in entries if all(entry.get(key) == value for key, value in wanted.items())]
 
     def lines(self) -> list[str]:
-        """What the supervisor said to a person."""
         return [line for line in self.errors.read_text("utf-8").splitlines() if line.startswith("pulse-supervisor: ")]
 
     def acts(self) -> list[str]:
-        """What the children wrote down."""
         return self.diary.read_text("utf-8").splitlines() if self.diary.exists() else []
 
     def wait_ready(self) -> None:
-        """Wait until all actors were ready."""
         self.wait_log("supervisor_ready")
 
     def wait_log(self, event: str, within_s: float = SOON_S, **fields: object) -> dict[str, object]:
-        """Wait for an entry of the log, and return it."""
-
         def look() -> list[dict[str, object]]:
             found = self.log(event, **fields)
             assert found or self.process.poll() is None, self.errors.read_text("utf-8")
@@ -85,22 +76,18 @@ class Rig:
         return until(look, f"log {event} {fields}", within_s)[0]
 
     def wait_act(self, act: str, within_s: float = SOON_S) -> None:
-        """Wait until a child wrote down exactly this."""
         until(lambda: act in self.acts(), f"{act} in {self.acts()}", within_s)
 
     def wait_exit(self, within_s: float = SOON_S) -> int:
-        """The exit code, once the supervisor has ended."""
         return self.process.wait(within_s)
 
     def descendants(self) -> list[psutil.Process]:
-        """All processes below the supervisor."""
         try:
             return psutil.Process(self.pid).children(recursive=True)
         except psutil.NoSuchProcess:
             return []
 
     def programs(self) -> set[str]:
-        """The names of the programs that run below the supervisor."""
         names: set[str] = set()
         for process in self.descendants():
             with contextlib.suppress(psutil.NoSuchProcess):  # it ended meanwhile
@@ -110,97 +97,18 @@ class Rig:
     def pids(self) -> dict[str, int]:
         """The living children by name, as status tells."""
         status = self.ask("status")
-        rows = [*as_rows(status["actors"]), *as_rows(status["pools"])]
-        return {str(row["name"]): int(str(row["pid"])) for row in rows if row["pid"] is not None}
+        rows = [*status["actors"], *status["pools"]]
+        return {row["name"]: row["pid"] for row in rows if row["pid"] is not None}
 
-    def actor(self, name: str) -> dict[str, object]:
-        """One actor's row of status."""
-        return next(row for row in as_rows(self.ask("status")["actors"]) if row["name"] == name)
+    def actor(self, name: str) -> Body:
+        return next(row for row in self.ask("status")["actors"] if row["name"] == name)
 
-    def connect(self) -> Caller:
-        """A connection to supervisor.sock, without hello."""
-        return Caller(self.directory / "supervisor.sock")
+    def connect(self) -> Peer:
+        return Peer(self.directory / "supervisor.sock")
 
-    def ask(self, kind: str, **body: object) -> dict[str, object]:
-        """The answer to one request on a new connection."""
-        with contextlib.closing(self.connect()) as caller:
-            caller.hello()
-            answer = caller.ask(kind, **body)
-            assert answer.kind == "ok", decode_any(answer)
-            return decode_any(answer)
-
-
-class Caller:
-    """A blocking client of a socket."""
-
-    def __init__(self, path: Path) -> None:
-        self._socket = socket.socket(socket.AF_UNIX)
-        self._socket.settimeout(SOON_S)
-        self._socket.connect(str(path))
-        self._reader = FrameReader()
-        self._frames: list[Frame] = []
-        self._number = 0
-
-    def send_bytes(self, data: bytes) -> None:
-        """Send anything."""
-        self._socket.sendall(data)
-
-    def send(self, kind: str, request: int | None, **body: object) -> None:
-        """Send a frame."""
-        self.send_bytes(encode(kind, request, body))
-
-    def receive(self) -> Frame | None:
-        """The next frame, None at the end."""
-        while not self._frames:
-            data = self._socket.recv(65536)
-            if not data:
-                return None
-            self._frames += self._reader.feed(data)
-        return self._frames.pop(0)
-
-    def hello(self) -> dict[str, object]:
-        """Say hello as a client, and return the welcome."""
-        self.send("hello", 0, protocol=1, role="client")
-        frame = self.receive()
-        assert frame is not None
-        assert frame.kind == "welcome", decode_any(frame)
-        return decode_any(frame)
-
-    def ask(self, kind: str, **body: object) -> Frame:
-        """The answer to a request."""
-        self._number += 1
-        self.send(kind, self._number, **body)
-        frame = self.receive()
-        assert frame is not None
-        assert frame.request == self._number
-        return frame
-
-    def error(self, kind: str, **body: object) -> tuple[str, str]:
-        """Code and message of a request that is refused."""
-        frame = self.ask(kind, **body)
-        assert frame.kind == "error"
-        told = decode_any(frame)
-        return str(told["code"]), str(told["message"])
-
-    def close(self) -> None:
-        """Hang up."""
-        self._socket.close()
-
-
-def as_rows(value: object) -> list[dict[str, object]]:
-    """A list of maps, as the wire has it."""
-    assert isinstance(value, list)
-    return value
-
-
-@contextmanager
-def short_dir() -> Iterator[Path]:
-    """A new private directory with a short name: a socket's path has 107 bytes."""
-    place = Path(tempfile.mkdtemp(prefix="pulse-s-"))
-    try:
-        yield place
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
+    def ask(self, kind: str, **body: object) -> Body:
+        with self.connect().hello() as caller:
+            return caller.call(kind, **body)
 
 
 @contextmanager
@@ -223,7 +131,7 @@ def supervisor(
         handed: Sockets that it is given as a service manager gives them, by their names.
     """
     with contextlib.ExitStack() as stack:
-        base = stack.enter_context(short_dir())
+        base = stack.enter_context(short_directory())
         runtime_dir = directory or base / "run"
         diary, errors = base / "diary", base / "errors"
         inherited = {key: value for key, value in os.environ.items() if not key.startswith(("PULSE_", "NOTIFY_"))}
@@ -268,7 +176,6 @@ os.execve(sys.argv[1], sys.argv[1:], {{**os.environ, **names}})
 
 
 def _bury(rig: Rig) -> None:
-    """End the supervisor at once, and whatever is below it."""
     below = rig.descendants()
     if rig.process.poll() is None:
         rig.process.kill()

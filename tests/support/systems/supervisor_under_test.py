@@ -31,7 +31,6 @@ class Script(msgspec.Struct, frozen=True):
 
 
 def child(script: Script, diary: str) -> ChildSpec:
-    """The child that *script* describes."""
     program = (sys.executable, str(SCRIPT), script.name, "--diary", diary)
     argv: tuple[str | Placeholder, ...] = (*program, *script.words, Placeholder.PARENT_PID)
     term, kill = StopStep(signal.SIGTERM, script.stop_s), StopStep(signal.SIGKILL, 5.0)

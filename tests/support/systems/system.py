@@ -59,6 +59,7 @@ class System:
     Attributes:
         path: The socket of workers and clients.
         process: The supervisor, once started.
+        errors: Its log.
     """
 
     def __init__(
@@ -67,9 +68,10 @@ class System:
         self.dsn = dsn
         self.runtime_dir = directory / "run"
         self.path = self.runtime_dir / "pulse.sock"
-        self._errors = directory / "errors"
-        self._errors.touch()
-        self._log = JsonLines[Body](self._errors, dict, lambda entry: entry.get("event"))
+        self.directory = directory
+        self.errors = directory / "errors"
+        self.errors.touch()
+        self._log = JsonLines[Body](self.errors, dict, lambda entry: entry.get("event"))
         inherited = {key: value for key, value in os.environ.items() if not key.startswith(("PULSE_", "NOTIFY_"))}
         told = {"PULSE_LOG_FORMAT": "json", "PULSE_LOG_LEVEL": "debug", "PULSE_STATE_DIR": str(directory / "state")}
         self._env = {**inherited, **told, **(env or {})}
@@ -82,25 +84,27 @@ class System:
     # Its life.
 
     def start(self) -> None:
-        """Start it, and wait until it is ready."""
-        assert self.process is None
         already = len(self.log("supervisor_ready"))
-        with self._errors.open("ab") as sink:
+        process = self.spawn()
+
+        def is_ready() -> bool:
+            assert process.poll() is None, self.errors.read_text("utf-8")
+            return len(self.log("supervisor_ready")) > already
+
+        until(is_ready, "supervisor_ready")
+
+    def spawn(self, *options: str) -> subprocess.Popen[bytes]:
+        assert self.process is None
+        with self.errors.open("ab") as sink:
             self.process = subprocess.Popen(
-                self._command,
+                [*self._command, *options],
                 env=self._env,
                 stdin=subprocess.DEVNULL,
                 stdout=sink,
                 stderr=sink,
-                cwd=self._errors.parent,
+                cwd=self.directory,
             )
-
-        def is_ready() -> bool:
-            assert self.process is not None
-            assert self.process.poll() is None, self._errors.read_text("utf-8")
-            return len(self.log("supervisor_ready")) > already
-
-        until(is_ready, "supervisor_ready")
+        return self.process
 
     def stop(self) -> int:
         """Ask it to stop; its exit code."""
@@ -121,7 +125,6 @@ class System:
         return code
 
     def close(self) -> None:
-        """Leave nothing behind, whatever happened."""
         if self._connection is not None:
             self._runner.run(self._connection.close(timeout=5))
         self._runner.close()
@@ -156,7 +159,7 @@ class System:
             return peer.call(kind, **body)
 
     def _supervisor(self) -> Peer:
-        return _greeted(Peer(self.runtime_dir / "supervisor.sock"))
+        return Peer(self.runtime_dir / "supervisor.sock").hello()
 
     # Who speaks to it.
 
@@ -170,11 +173,9 @@ class System:
         return int(self.log("supervisor_ready")[-1]["tcp"].rpartition(":")[2])
 
     def client(self) -> Peer:
-        """A client that is welcome."""
-        return _greeted(self.peer())
+        return self.peer().hello()
 
     def worker(self, name: str, **hello: object) -> Worker:
-        """A worker that is welcome."""
         return Worker(self.path, name, **hello)
 
     # What it leaves behind.
@@ -185,18 +186,15 @@ class System:
         return [entry for entry in found if all(entry.get(key) == value for key, value in fields.items())]
 
     def rows(self, sql: str, *values: object) -> list[Record]:
-        """What the database says."""
         if self._connection is None:
             self._connection = self._runner.run(asyncpg.connect(self.dsn))
         return self._runner.run(self._connection.fetch(sql, *values))
 
     def row(self, identity: bytes) -> Body:
-        """A job's columns."""
         (row,) = self.rows("SELECT *, status::text AS status FROM pulse.jobs WHERE id = $1", identity.hex())
         return dict(row)
 
     def set_lease(self, identity: bytes, seconds: float) -> None:
-        """Let a lease end in so many seconds, or have ended."""
         sql = "UPDATE pulse.jobs SET lease_until = clock_timestamp() + $2::float8 * interval '1 s' WHERE id = $1"
         self.rows(sql, identity.hex(), seconds)
 
@@ -207,7 +205,6 @@ class System:
         return left_s
 
     def wait_row(self, identity: bytes, **columns: object) -> Body:
-        """A job's columns as soon as these are as given."""
         last: list[Body] = []
 
         def is_there() -> bool:
@@ -221,16 +218,11 @@ class System:
         return last[0]
 
 
-def _greeted(peer: Peer) -> Peer:
-    peer.send("hello", 0, protocol=1, role="client")
-    peer.welcome = peer.answer(0)
-    return peer
-
-
 @contextlib.contextmanager
-def short_directory() -> Iterator[Path]:
-    """A new private directory with a short name: a socket's path has 107 bytes."""
+def short_directory(mode: int = 0o700) -> Iterator[Path]:
+    """A new directory with a short name, since a socket's path has 107 bytes; private, unless *mode* says otherwise."""
     place = Path(tempfile.mkdtemp(prefix="pulse-y-"))
+    place.chmod(mode)
     try:
         yield place
     finally:

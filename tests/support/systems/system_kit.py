@@ -36,8 +36,6 @@ END_S: Final = 30.0  # for what takes a second on a quiet machine
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A line that a handler wrote into the ledger."""
-
     event: str
     job: UUID
     attempt: int
@@ -55,7 +53,6 @@ class Pool:
 
     @property
     def pid(self) -> int:
-        """Of the parent."""
         return self.process.pid
 
     @property
@@ -64,7 +61,6 @@ class Pool:
         return self._errors.read_text("utf-8", "replace")
 
     def workers(self) -> list[int]:
-        """Pids of the handler processes that live."""
         with contextlib.suppress(psutil.NoSuchProcess):
             return [child.pid for child in psutil.Process(self.pid).children()]
         return []
@@ -96,8 +92,6 @@ class Whole(system.System):
 
     def __init__(self, dsn: str | None, directory: Path, env: Mapping[str, str], options: Sequence[str] = ()) -> None:
         super().__init__(dsn or "", directory, clean_environment(**env), options)
-        self.directory = directory
-        self.errors = self._errors
         self.env = {
             **self._env,
             "PULSE_RUNTIME_DIR": str(self.runtime_dir),
@@ -117,22 +111,7 @@ class Whole(system.System):
         self.dsn = dsn
         self._command[self._command.index("--dsn") + 1] = dsn
 
-    def spawn(self, *options: str) -> subprocess.Popen[bytes]:
-        """Start it, without waiting for anything."""
-        assert self.process is None
-        with self.errors.open("ab") as sink:
-            self.process = subprocess.Popen(
-                [*self._command, *options],
-                env=self.env,
-                stdin=subprocess.DEVNULL,
-                stdout=sink,
-                stderr=sink,
-                cwd=self.directory,
-            )
-        return self.process
-
     def close(self) -> None:
-        """Leave nothing behind, whatever happened."""
         with contextlib.ExitStack() as stack:
             stack.callback(super().close)
             stack.callback(self._stack.close)
@@ -187,7 +166,6 @@ class Whole(system.System):
     # What its handlers wait for and write.
 
     def gate(self, name: str) -> Path:
-        """A file that handlers wait for."""
         return self.directory / f"gate-{name}"
 
     def entries(self, job: UUID | None = None, event: str | None = None) -> list[Entry]:
@@ -203,13 +181,10 @@ class Whole(system.System):
         return until(look, f"{event} of attempt {attempt} of {job}", within_s)[0]
 
     def row_text(self, job: UUID) -> str:
-        """A job's whole row."""
         return str(self.rows("SELECT to_jsonb(job)::text FROM pulse.jobs job WHERE id = $1", job)[0][0])
 
 
 class Jobs:
-    """A blocking client, and waiting for jobs."""
-
     def __init__(self, client: pulse.Client) -> None:
         self.client = client
         self.submit = client.submit
@@ -239,11 +214,12 @@ def _entry(row: dict[str, object]) -> Entry:
 
 @contextmanager
 def place(dsn: str | None, options: Sequence[str] = (), **settings: str) -> Iterator[Whole]:
-    """A place for a system, with nothing running in it yet."""
-    with system.short_directory() as directory:
-        directory.chmod(0o711)  # as root, the embedded PostgreSQL runs as another user, who has to get through
-        with contextlib.closing(Whole(dsn, directory, settings, options)) as whole:
-            yield whole
+    # As root, the embedded PostgreSQL runs as another user, who has to get through.
+    with (
+        system.short_directory(0o711) as directory,
+        contextlib.closing(Whole(dsn, directory, settings, options)) as whole,
+    ):
+        yield whole
 
 
 def clean_environment(**more: str) -> dict[str, str]:
@@ -277,13 +253,11 @@ def run(
 
 
 def rows_of(value: object) -> list[Body]:
-    """A list of maps, as the wire has it."""
     assert isinstance(value, list)
     return value
 
 
 def cpu_s(pids: Sequence[int]) -> float:
-    """Processor time that these processes have used."""
     ticks = 0
     for pid in pids:
         fields = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
@@ -298,5 +272,4 @@ def measured(what: str, value: float, unit: str = "s") -> float:
 
 
 def since(start_s: float) -> float:
-    """Seconds since then, monotonic."""
     return time.monotonic() - start_s

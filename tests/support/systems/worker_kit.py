@@ -3,46 +3,57 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+import uuid
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import psutil
 
-from tests.support.servers.fake_server import FakeServer
+from tests.support.servers.fake_server import FakeServer, Peer, job
+from tests.support.waiting import until
 
 ROOT: Final = Path(__file__).parents[3]
 APP: Final = "tests.support.apps.worker_app:app"
 DEADLINE_S: Final = 20.0
+# How the handlers of `serve_ends` end: the outcome, and the detail; of an error its beginning.
+ENDINGS: Final[Mapping[str, tuple[str, object]]] = {
+    "exit": ("error", "SystemExit: the handler called sys.exit(3)"),
+    "exit-plain": ("error", "SystemExit: the handler called sys.exit(3)"),
+    "interrupt": ("error", "KeyboardInterrupt: raised by the handler"),
+    "interrupt-plain": ("error", "KeyboardInterrupt: raised by the handler"),
+    "cancel-itself": ("error", "CancelledError"),
+    "unprintable": ("error", "UnprintableError: <unprintable: its str() raises RuntimeError>"),
+    "unprintable-plain": ("error", "UnprintableError: <unprintable: its str() raises RuntimeError>"),
+    "not-json": ("error", "result is not JSON: Object of type set is not JSON serializable"),
+    "snooze": ("snooze", 7.0),
+    "discard": ("discard", "no such customer"),
+    "retry-after": ("retry", [9.5, "rate limited"]),
+}
 
 
 class WorkerProcess:
-    """A pool parent and its children."""
-
     def __init__(self, process: subprocess.Popen[bytes], stderr: Path) -> None:
         self.process = process
         self._stderr = stderr
 
     @property
     def stderr(self) -> str:
-        """What it has logged and said so far."""
         return self._stderr.read_text()
 
     def children(self) -> list[psutil.Process]:
-        """The handler processes that live."""
         return psutil.Process(self.process.pid).children()
 
     def terminate(self) -> None:
-        """Ask it to stop."""
         self.process.send_signal(signal.SIGTERM)
 
     def wait(self) -> int:
-        """Its exit code; waits for it."""
         return self.process.wait(DEADLINE_S)
 
 
@@ -72,3 +83,43 @@ def worker(
                 child.kill()
         process.kill()
         process.wait()
+
+
+@contextlib.contextmanager
+def at_work(*options: str, **more: Any) -> Iterator[tuple[Peer, WorkerProcess]]:
+    """A pool with a handler process that a server has welcomed."""
+    with FakeServer() as server, worker(server, *options, **more) as pool:
+        yield server.wait_child(), pool
+
+
+def args(**given: object) -> str:
+    """Args as the wire carries them."""
+    return json.dumps({key: str(value) if isinstance(value, Path) else value for key, value in given.items()})
+
+
+def hold(
+    child: Peer, directory: Path, *behind: list[Any], name: str = "wait", **options: Any
+) -> tuple[list[Any], Path]:
+    """Have a handler run until its gate is there, with jobs *behind* it; the job and the gate."""
+    number = uuid.uuid4()
+    gate, started = directory / f"gate-{number}", directory / f"started-{number}"
+    one = job(name, args(gate=gate, started=started), **options)
+    child.assign([one, *behind])
+    until(started.exists, "the handler")
+    return one, gate
+
+
+def check_endings(child: Peer, more: Mapping[str, tuple[str, object]]) -> None:
+    """Jobs that run side by side, of ENDINGS and *more*, each come to their own end."""
+    expected = {**ENDINGS, **more}
+    jobs = {name: job(name) for name in expected}
+    child.assign(jobs.values())
+    results = {one[0]: one[2:] for one in child.take_results(len(jobs))}
+    for name, (outcome, detail) in expected.items():
+        found = results[jobs[name][0]]
+        assert found[0] == outcome, (name, found)
+        if outcome == "error":
+            assert found[1].startswith(detail), (name, found)
+            assert "pulse/worker/" not in found[1], name
+        else:
+            assert found[1] == detail, (name, found)

@@ -23,9 +23,9 @@ import pytest
 import pulse
 from pulse.common.ids import uuid7
 from pulse.system.restart_policy import Intensity
-from tests.chaos.database import Own, Sql, own_database
-from tests.support.systems.epoch_kit import SPEED_S, Load, starts, twice
-from tests.support.systems.system_kit import SHORT_LEASE, Pool, Whole, measured, place
+from tests.chaos.database import Own, Sql
+from tests.support.systems.epoch_kit import SPEED_S, Load, beside, starts, twice
+from tests.support.systems.system_kit import SHORT_LEASE, Pool, Whole, measured
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.patient, pytest.mark.rest]
@@ -60,17 +60,14 @@ class Day:
         asyncio.run(done())
 
     def submit(self, name: str, count: int = 1, **how: object) -> list[UUID]:
-        """Jobs of this test."""
         with pulse.Client(self.whole.path) as client:
             return [client.submit(name, **how) for _ in range(count)]  # type: ignore[arg-type] # as it comes
 
     def refused(self) -> str:
-        """What the load is told, once it is refused."""
         before = len(self.load.refused)
         return until(lambda: self.load.refused[before:], "a submit is refused")[-1]
 
     def begun(self, count: int = 20) -> None:
-        """So many jobs begin."""
         before = len(starts(self.whole))
         until(lambda: len(starts(self.whole)) > before + count, "jobs run")
 
@@ -82,19 +79,10 @@ class Day:
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[Day]:
-    """The system of all these tests."""
-    with contextlib.ExitStack() as stack:
-        whole = stack.enter_context(place("", **SHORT_LEASE, PULSE_RETENTION_S="1"))
-        home = whole.directory / "server"
-        home.mkdir(mode=0o711)
-        database = stack.enter_context(own_database(home, {"fsync": "off"}))
-        whole.set_dsn(database.dsn)
-        whole.start()
+    with beside({"fsync": "off"}, **SHORT_LEASE, PULSE_RETENTION_S="1") as (whole, database, sql):
         pool = whole.pool("--processes", "2", "--concurrency", "3", app="tests.support.apps.bad_app:app")
-        sql = Sql(database.dsn)
-        stack.callback(sql.close)
-        load = stack.enter_context(Load(whole))
-        yield Day(whole, database, pool, load, sql)
+        with Load(whole) as load:
+            yield Day(whole, database, pool, load, sql)
 
 
 @pytest.fixture
@@ -276,6 +264,7 @@ def test_a_supervisor_without_descriptors(day: Day) -> None:
         until(lambda: len(day.whole.log("child_waiting", name="dispatcher")) > MAX_RESTARTS + 1, "it is told")
     finally:
         resource.prlimit(supervisor, resource.RLIMIT_NOFILE, limits)
+    day.begun()
 
 
 @pytest.mark.parametrize(

@@ -29,13 +29,11 @@ FLOOR: Final = 1000
 
 
 def runs_again(whole: Whole, back_s: float, within_s: float = SPEED_S) -> None:
-    """Jobs run within the time that is allowed."""
     first = until(lambda: [one for one in starts(whole) if one.at_s > back_s], "jobs run again")[0]
     assert measured("until a job runs", first.at_s - back_s) < within_s
 
 
 def more(whole: Whole, count: int) -> None:
-    """So many jobs begin."""
     before = len(starts(whole))
     until(lambda: len(starts(whole)) > before + count, "jobs run")
 

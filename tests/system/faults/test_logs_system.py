@@ -32,12 +32,7 @@ PIPE_BYTES: Final = 4096
 
 
 class Unread:
-    """
-    A pipe that is full from the beginning, and that nobody reads until asked.
-
-    Args:
-        path: Where it is.
-    """
+    """A pipe that is full from the beginning, and that nobody reads until asked."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -60,7 +55,6 @@ class Unread:
         return until(look, event, END_S)
 
     def close(self) -> None:
-        """Let go of it."""
         os.close(self._reads)
         os.close(self._writes)
 
@@ -84,7 +78,6 @@ def where(newest_server: Postgres) -> Iterator[Whole]:
 
 
 def path_of(log: Unread | Path) -> Path:
-    """Where it is."""
     return log if isinstance(log, Path) else log.path
 
 

@@ -21,6 +21,7 @@ from pulse_actors.dispatcher.claims.placement import length_of, place
 from pulse_actors.dispatcher.claims.work_signal import WorkSignal
 from pulse_actors.dispatcher.monitoring.counters import DispatchCounters
 from pulse_actors.dispatcher.monitoring.observe import count_handed_out
+from pulse_actors.dispatcher.monitoring.unhandled_log import UnhandledLog
 from pulse_actors.dispatcher.workers.records import Pair
 from pulse_actors.dispatcher.workers.registry import ClaimPlan, WorkerRegistry
 from pulse_actors.shared import identity as identities
@@ -83,6 +84,7 @@ class Handout:
         self.lease_s = lease_s
         self._counters = counters
         self._canceled: set[Pair] = set()
+        self._unhandled = UnhandledLog(registry)
 
     def forget(self, pairs: Iterable[Pair]) -> None:
         """These were canceled: if the claim under way brings one of them, it is not handed out."""
@@ -186,6 +188,7 @@ class Handout:
                     await self._assign_or_return(heir, claim)
             self._in_doubt.confirm(heirs)
         if placement.returned:
+            self._unhandled.note(placement.unhandled, time.monotonic())
             for ended in await self._store.end(placement.returned):
                 self._signal.wake_level(Level(ended.topic, ended.priority), max(ended.delay_s, 0.001))
 

@@ -28,11 +28,13 @@ class Placement:
         assigned: identity -> its jobs.
         moved: Jobs whose seat cannot run them, with the worker that can.
         returned: Jobs that no worker here can take now.
+        unhandled: Jobs among them for which no worker here has a handler.
     """
 
     assigned: dict[str, list[Claim]] = field(default_factory=dict[str, list[Claim]])
     moved: list[tuple[Claim, Fence, str]] = field(default_factory=list[tuple[Claim, Fence, str]])
     returned: list[Ending] = field(default_factory=list[Ending])
+    unhandled: list[Claim] = field(default_factory=list[Claim])
 
 
 def place(
@@ -76,7 +78,7 @@ def place(
             free[heir] -= 1
             placement.moved.append((claim, fence, heir))
         else:
-            placement.returned.append(_returned(registry, claim, fence))
+            _return(registry, claim, fence, placement)
     return placement
 
 
@@ -91,14 +93,17 @@ def _naming(registry: WorkerRegistry, claim: Claim) -> list[str]:
     ]
 
 
-def _returned(registry: WorkerRegistry, claim: Claim, fence: Fence) -> Ending:
-    if registry.closed or registry.get(fence.worker) is None:  # for the next dispatcher, or another host
-        return Ending(*fence, EndingKind.UNASSIGNED, delay_s=0.0)
-    longer = 2.0 ** given_back(claim)
-    if _naming(registry, claim):
-        return Ending(*fence, EndingKind.UNASSIGNED, delay_s=min(ALL_BUSY_MAX_S, ALL_BUSY_MIN_S * longer))
-    error = f'no handler named "{claim.name}" on topic "{claim.topic}"'
-    return Ending(*fence, EndingKind.UNASSIGNED, error, delay_s=min(NO_HANDLER_MAX_S, NO_HANDLER_MIN_S * longer))
+def _return(registry: WorkerRegistry, claim: Claim, fence: Fence, placement: Placement) -> None:
+    error, delay_s, longer = None, 0.0, 2.0 ** given_back(claim)
+    if registry.closed or registry.get(fence.worker) is None:
+        pass  # for the next dispatcher, or another host
+    elif _naming(registry, claim):
+        delay_s = min(ALL_BUSY_MAX_S, ALL_BUSY_MIN_S * longer)
+    else:
+        error = f'no handler named "{claim.name}" on topic "{claim.topic}"'  # schema.sql has an index of these
+        delay_s = min(NO_HANDLER_MAX_S, NO_HANDLER_MIN_S * longer)
+        placement.unhandled.append(claim)
+    placement.returned.append(Ending(*fence, EndingKind.UNASSIGNED, error, delay_s=delay_s))
 
 
 def length_of(claim: Claim) -> int:

@@ -7,4 +7,5 @@ Counters, incidents, statistics.
 - memory_trim: returns freed memory to the kernel
 - observe: which events of a batch are counted, and when
 - refused_statements: statements that the database refuses now
+- unhandled_log: logs jobs that no worker has a handler for
 """

@@ -57,12 +57,12 @@ class Incidents:
             looked.set()
             await anyio.sleep(max(EVERY_S, (self._looked_s - began_s) / SHARE))
 
-    async def current(self) -> list[Finding]:
-        """The incidents of the last seconds."""
+    async def current(self, wait_s: float = WAIT_S) -> list[Finding]:
+        """The incidents of the last seconds; waits up to *wait_s* for a look that is due."""
         if time.monotonic() - self._looked_s >= EVERY_S:
             looked = self._looked
             self._wanted.set()
-            with anyio.move_on_after(WAIT_S):
+            with anyio.move_on_after(wait_s):
                 await looked.wait()
         is_old = time.monotonic() - self._looked_s >= OLD_S
         return [*self._own_findings(), *([] if is_old else self._found.values())]
@@ -77,6 +77,7 @@ def judge(rows: Mapping[str, Sequence[Row] | None]) -> list[Finding]:
     attempts = [row for row in rows.get("queue_attempts") or () if _is_recent(row)]
     verdicts: Sequence[tuple[Callable[[Sequence[Row], float], Finding], Sequence[Row]]] = (
         (queue.hosts, [row for row in rows.get("queue_hosts") or () if row["running"] or row["lapsed"]]),
+        (queue.unhandled, rows.get("queue_unhandled") or ()),
         (queue.crashes, attempts),
         (queue.hung, attempts),
         (epochs.epochs, rows.get("queue_epochs") or ()),

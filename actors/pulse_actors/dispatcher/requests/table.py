@@ -160,7 +160,8 @@ def _worker(worker: RegisteredWorker, now_s: float, heartbeat_s: float) -> Answe
 
 async def stats(on: RequestContext, body: protocol.StatsRequest) -> Answer:
     """Depths, rates and latencies; also while the database is away."""
-    return await on.services.stats.answer(body)
+    found = await on.services.incidents.current(wait_s=0.0)
+    return {**await on.services.stats.answer(body), "incidents": {one.check: one.state.value for one in found}}
 
 
 async def status(on: RequestContext, _body: protocol.NoBody) -> Answer:

@@ -8,6 +8,7 @@ copy of what the database knows, and is rebuilt from the workers' hellos after a
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -17,6 +18,9 @@ from pulse.store.rows import Claim, Completion, Running
 from pulse_actors.dispatcher.workers.policies import TopicPolicies
 from pulse_actors.dispatcher.workers.records import HeldJob, Pair, RegisteredWorker
 
+DEFAULT_TOPIC: Final = "default"  # of a job whose submit and handler name none
+MAX_SIMILAR: Final = 3
+SIMILAR_NAMES_MAX: Final = 1000  # that are kept, until a worker joins or leaves
 NEWEST_MAX: Final = 10_000  # workers whose newest connection is remembered: a hello waits for seconds at most
 
 
@@ -62,6 +66,8 @@ class WorkerRegistry:
         self.lost: set[Pair] = set()  # attempts from before an epoch, until their workers have reported how they ended
         self.policies = TopicPolicies({})
         self._newest: dict[str, int] = {}  # identity -> number of its newest connection
+        self._handlers: dict[str, frozenset[str]] | None = None  # of each topic that is served; None: to be computed
+        self._similar: dict[tuple[str, str], list[str]] = {}
 
     def close(self, *, reconnect: bool) -> None:
         """Stop claiming for workers that will reconnect (*reconnect*) to the next dispatcher."""
@@ -131,6 +137,7 @@ class WorkerRegistry:
     def join(self, worker: RegisteredWorker) -> None:
         """A worker said hello; it replaces an older connection of the same identity."""
         self._workers[worker.identity] = worker
+        self._handlers = None
         self.away.pop(worker.identity, None)
         self._by_session[worker.is_remote, worker.facts.session] = worker
 
@@ -138,9 +145,39 @@ class WorkerRegistry:
         """Its connection is gone; what it holds stays leased to it."""
         if self._workers.get(worker.identity) is worker:
             del self._workers[worker.identity]
+            self._handlers = None
             self._by_session.pop((worker.is_remote, worker.facts.session), None)
             if worker.watched and worker.held:
                 self.away[worker.identity] = worker
+
+    def unhandled(self, topic: str | None, name: str) -> tuple[str, list[str]] | None:
+        """
+        Whether a job finds workers, but none with its handler; None: it finds one, or its topic is not served here.
+
+        Args:
+            topic: Of the job; None: its submit names none.
+            name: Of its handler.
+
+        Returns:
+            Its topic, and handlers of that topic with a similar name.
+        """
+        if self._handlers is None:
+            names: dict[str, set[str]] = {}
+            for worker in self._workers.values():
+                for served in worker.facts.topics:
+                    names.setdefault(served, set()).update(worker.facts.names)
+            self._handlers = {served: frozenset(found) for served, found in names.items()}
+            self._similar.clear()
+        if topic is None:
+            topic = next((served for served, found in self._handlers.items() if name in found), DEFAULT_TOPIC)
+        handlers = self._handlers.get(topic)
+        if handlers is None or name in handlers:
+            return None
+        if (topic, name) not in self._similar:
+            if len(self._similar) >= SIMILAR_NAMES_MAX:
+                self._similar.clear()
+            self._similar[topic, name] = difflib.get_close_matches(name, sorted(handlers), MAX_SIMILAR)
+        return topic, self._similar[topic, name]
 
     def holder_of(self, job: bytes) -> tuple[RegisteredWorker, int] | None:
         """The worker that holds *job*, and its newest attempt."""

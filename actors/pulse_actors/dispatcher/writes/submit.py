@@ -27,6 +27,7 @@ from pulse_actors.shared.json_size import excess
 from pulse_actors.shared.row_writes import spread
 
 BATCH: Final = 5000  # jobs of one statement
+MAX_UNHANDLED: Final = 20  # names that an answer warns of
 MAX_ARGS_BYTES: Final = 1024 * 1024  # larger work belongs into a file whose path is the argument
 
 
@@ -176,10 +177,19 @@ class SubmitWriter:
             if wake.due_s is not None:
                 self._signal.wake_level(Level(wake.topic, wake.priority), due_s=wake.due_s)
         for submit in submits:
-            submit.link.send("ok", submit.request, {"ids": [job.id for job in submit.jobs]})
+            submit.link.send("ok", submit.request, self._answer(submit.jobs))
         delays = [job.delay_s for submit in submits for job in submit.jobs if job.delay_s]
         if delays:
             self._signal.wake_recent(min(delays))
+
+    def _answer(self, jobs: Sequence[SubmittedJob]) -> dict[str, object]:
+        """The ids; and which names no worker has a handler for, although workers serve the topic."""
+        answer: dict[str, object] = {"ids": [job.id for job in jobs]}
+        named = {(job.topic, job.name) for job in jobs}
+        unhandled = [(name, *found) for topic, name in named if (found := self._registry.unhandled(topic, name))]
+        if unhandled:
+            answer["unhandled"] = unhandled[:MAX_UNHANDLED]
+        return answer
 
 
 def _refuse(submit: PendingSubmit, error: PulseError) -> None:

@@ -11,7 +11,6 @@ from pulse_actors.dispatcher.admission.connection_limits import ConnectionLimits
 
 
 def stay() -> None:
-    """Called of nobody."""
     raise AssertionError
 
 
@@ -81,5 +80,4 @@ def test_room_is_made_where_the_most_are() -> None:
     ],
 )
 def test_networks(source: str, network: str) -> None:
-    """What one that attacks may have many addresses of."""
     assert network_of(source) == network

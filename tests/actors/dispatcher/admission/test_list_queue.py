@@ -32,7 +32,6 @@ async def test_who_asks_for_many_does_not_go_before_who_asks_for_one() -> None:
 
 
 async def test_behind_each_there_is_a_rest_where_somebody_waits() -> None:
-    """As long as it took."""
     pages, ended_s, rests = ListQueue(), 0.0, list[float]()
 
     async def ask() -> None:
@@ -48,7 +47,6 @@ async def test_behind_each_there_is_a_rest_where_somebody_waits() -> None:
 
 
 async def test_whoever_is_alone_goes_on_at_once() -> None:
-    """There is no rest."""
     pages = ListQueue()
     async with pages.turn():
         time.sleep(0.002)  # noqa: ASYNC251 - the work that a page is

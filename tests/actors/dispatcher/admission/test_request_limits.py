@@ -28,7 +28,6 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timed]
 
 
 def _after(mistakes: int, ago_s: float = 0.0) -> RequestLimits:
-    """Somebody who made so many, so long ago."""
     now_s = time.monotonic()
     limits = RequestLimits(now_s - ago_s - 1)
     for _ in range(mistakes):
@@ -37,7 +36,6 @@ def _after(mistakes: int, ago_s: float = 0.0) -> RequestLimits:
 
 
 def test_some_at_once_and_then_so_many_a_second() -> None:
-    """Whoever does nothing for a while has all of it free again, and no more than that."""
     bucket = TokenBucket(20, 100.0, 50.0, 100.0)
     for _ in range(20):
         bucket.take(100.0)
@@ -127,6 +125,5 @@ async def test_most_of_the_time_nobody_is_in_the_lane(monkeypatch: pytest.Monkey
 
 
 def test_who_asks_is_known_on_all_its_connections() -> None:
-    """As long as one of them is there."""
     first = request_limits_of("somebody")
     assert request_limits_of("somebody") is first is not request_limits_of("somebody else")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from types import SimpleNamespace
 
 import anyio
@@ -44,7 +43,6 @@ async def pauses_s(monkeypatch: pytest.MonkeyPatch, each_s: float) -> list[float
 
 
 async def test_so_many_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many come."""
     assert await pauses_s(monkeypatch, 0.0) == pytest.approx([0.0, *[1 / A_SECOND] * 4])
 
 
@@ -65,16 +63,3 @@ async def test_who_opens_many_does_not_go_before_who_opens_one() -> None:
         for source in ("a1", "a1", "a1", "a2", "b1"):
             tasks.start_soon(begin, source)
     assert order == ["a1", "b1", "a2", "a1", "a1"]
-
-
-async def test_who_gives_up_takes_nobodys_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A deadline ends the wait, and the next one goes on."""
-    handshakes = TlsHandshakes()
-    await handshakes.wait("a", "n")
-    handshakes._opens_s = time.monotonic() + 60
-    with anyio.move_on_after(0.01) as scope:
-        await handshakes.wait("a", "n")
-    assert scope.cancelled_caught
-    handshakes._opens_s = 0.0
-    with anyio.fail_after(5):
-        await handshakes.wait("b", "n")

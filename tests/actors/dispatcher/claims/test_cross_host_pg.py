@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import functools
 import re
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager
-from datetime import UTC, datetime
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Final
 from unittest.mock import AsyncMock
 
@@ -16,7 +15,7 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from pulse.common.ids import uuid7
-from pulse.errors import ConfigError, UnavailableError
+from pulse.errors import ConfigError, PulseError, UnavailableError
 from pulse.ops.doctor.finding import State
 from pulse.store.connections.pool import Target, connect
 from pulse.store.rows import Level
@@ -32,12 +31,9 @@ from tests.support.servers.postgres import Postgres, started
 from tests.support.store.claim_parts import claim_parts
 from tests.support.store.helpers import TOPIC, Patch, Sql, forge
 from tests.support.store.notify_queue import SETTINGS, NotifyQueue
-from tests.support.store.recovery_kit import HOST, new_worker
+from tests.support.store.recovery_kit import DEADLINE_S, HOST, PAST, new_worker, running
 
 pytestmark = pytest.mark.heavy
-
-DEADLINE_S: Final = 10.0
-PAST: Final = datetime(2020, 1, 1, tzinfo=UTC)
 
 
 class Ear:
@@ -48,7 +44,6 @@ class Ear:
         self.heard: asyncio.Queue[str] = asyncio.Queue()
 
     async def until_mark(self) -> list[str]:
-        """What has come until now."""
         await self._connection.execute(f"NOTIFY {WORK_CHANNEL}, 'mark'")
         found: list[str] = []
         while (text := await asyncio.wait_for(self.heard.get(), DEADLINE_S)) != "mark":
@@ -58,34 +53,15 @@ class Ear:
 
 @pytest.fixture
 async def ear(connection: Sql) -> Ear:
-    """Somebody who listens."""
     made = Ear(connection)
     await connection.add_listener(WORK_CHANNEL, lambda *message: made.heard.put_nowait(str(message[3])))
     return made
 
 
-@asynccontextmanager
-async def listening(
+def listening(
     target: Target, channels: Mapping[str, Callable[[str], None]], began: Callable[[], None]
-) -> AsyncIterator[None]:
-    """Somebody listens meanwhile."""
-    task = asyncio.create_task(listen(target, channels, began))
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.wait([task])
-
-
-@asynccontextmanager
-async def telling_it(news: CrossHostHints) -> AsyncIterator[None]:
-    """Its loop runs."""
-    task = asyncio.create_task(news.run())
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.wait([task])
+) -> AbstractAsyncContextManager[None]:
+    return running(functools.partial(listen, target, channels, began))
 
 
 def test_work_is_told_where_nobody_has_room() -> None:
@@ -115,17 +91,13 @@ async def test_other_hosts_hear_of_work_without_a_claim(monkeypatch: Patch) -> N
     signal = WorkSignal(registry, cross_host, poll_s=60.0)
     worker = new_worker("w", capacity=1)
     registry.join(worker)
-    telling = asyncio.create_task(signal.tell_left())
-    try:
+    async with running(signal.tell_left):
         signal.work_left([TOPIC])
         for _ in range(5):
             await checkpoint()
         assert not told.is_set()
         signal.wake_level(Level("elsewhere", 0))
         await asyncio.wait_for(told.wait(), DEADLINE_S)
-    finally:
-        telling.cancel()
-        await asyncio.wait([telling])
 
 
 async def test_it_is_told_once_in_a_while(store: Store, ear: Ear, monkeypatch: Patch) -> None:
@@ -140,7 +112,7 @@ async def test_it_is_told_once_in_a_while(store: Store, ear: Ear, monkeypatch: P
 
     monkeypatch.setattr("pulse_actors.dispatcher.claims.cross_host.anyio.sleep", pause)
     news = CrossHostHints(store)
-    async with telling_it(news):
+    async with running(news.run):
         for _ in range(3):
             for _ in range(100):
                 news.work()
@@ -169,7 +141,7 @@ async def test_a_database_that_is_away(store: Store, ear: Ear, monkeypatch: Patc
     monkeypatch.setattr(store, "notify_work", away)
     news = CrossHostHints(store)
     news.work()
-    async with telling_it(news):
+    async with running(news.run):
         await asyncio.wait_for(tried.wait(), DEADLINE_S)
         news.work()
         assert await asyncio.wait_for(ear.heard.get(), DEADLINE_S) == asked[0]
@@ -227,17 +199,37 @@ def _put(heard: asyncio.Queue[tuple[str, str]], channel: str, text: str) -> None
     heard.put_nowait((channel, text))
 
 
-async def test_listening_waits_for_a_server(dsn: str, connection: Sql, monkeypatch: Patch) -> None:
-    """Who refuses a connection is asked again."""
-    answers = [UnavailableError("away"), ConfigError("no such user"), None]
+@pytest.mark.parametrize(
+    "error",
+    [
+        UnavailableError("away"),
+        ConfigError("no such user"),
+        # All the ways in which asyncpg says that a connection was cut, as tried with a server that cuts and cuts.
+        asyncpg.InternalClientError("cannot switch to state 11; another operation (2) is in progress"),
+        asyncpg.ConnectionDoesNotExistError("connection was closed in the middle of operation"),
+        asyncpg.InterfaceError("connection is closed"),
+        ConnectionResetError(),
+    ],
+    ids=repr,
+)
+async def test_a_connection_that_cannot_be_made_or_is_cut_before_it_listens(
+    dsn: str, connection: Sql, error: Exception, monkeypatch: Patch
+) -> None:
+    """Another one is made."""
+    errors = [error]
 
-    async def refusing(*args: Any) -> Sql:
-        answer = answers.pop(0)
-        if answer is not None:
-            raise answer
-        return await connect(*args)
+    def once(call: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        async def failing(*args: Any) -> Any:
+            if errors:
+                raise errors.pop()
+            return await call(*args)
 
-    monkeypatch.setattr("pulse_actors.runtime.pg_listen.connect", refusing)
+        return failing
+
+    if isinstance(error, PulseError):
+        monkeypatch.setattr("pulse_actors.runtime.pg_listen.connect", once(connect))
+    else:
+        monkeypatch.setattr(asyncpg.Connection, "add_listener", once(asyncpg.Connection.add_listener))
     began, heard = asyncio.Event(), asyncio.Event()
     async with (
         asyncio.timeout(DEADLINE_S),
@@ -246,33 +238,6 @@ async def test_listening_waits_for_a_server(dsn: str, connection: Sql, monkeypat
         await began.wait()
         await connection.execute("NOTIFY one")
         await heard.wait()
-    assert answers == []
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        asyncpg.InternalClientError("cannot switch to state 11; another operation (2) is in progress"),
-        asyncpg.ConnectionDoesNotExistError("connection was closed in the middle of operation"),
-        asyncpg.InterfaceError("connection is closed"),
-        ConnectionResetError(),
-    ],
-    ids=repr,
-)
-async def test_a_connection_that_is_cut_before_it_listens(dsn: str, error: Exception, monkeypatch: Patch) -> None:
-    """All the ways in which asyncpg says so, as tried with a server that cuts and cuts: another one is made."""
-    errors = [error]
-    add_listener = asyncpg.Connection.add_listener
-
-    async def cut(*args: Any) -> None:
-        if errors:
-            raise errors.pop()
-        await add_listener(*args)
-
-    monkeypatch.setattr(asyncpg.Connection, "add_listener", cut)
-    began = asyncio.Event()
-    async with asyncio.timeout(DEADLINE_S), listening(Target(dsn, "ear"), {"one": lambda _text: None}, began.set):
-        await began.wait()
     assert errors == []
 
 
@@ -306,14 +271,12 @@ def small_server() -> Iterator[Postgres]:
 
 @pytest.fixture
 def database(small_server: Postgres) -> Iterator[str]:
-    """A fresh database of it."""
     with small_server.database() as made:
         yield made
 
 
 @pytest.fixture
 async def sql(database: str) -> AsyncIterator[Sql]:
-    """A session of it."""
     made = await asyncpg.connect(database)
     yield made
     await made.close(timeout=5)
@@ -321,7 +284,6 @@ async def sql(database: str) -> AsyncIterator[Sql]:
 
 @pytest.fixture
 async def queue(database: str) -> AsyncIterator[NotifyQueue]:
-    """Somebody who fills it."""
     made = NotifyQueue(database)
     yield made
     await made.close()

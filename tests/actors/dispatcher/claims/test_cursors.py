@@ -12,7 +12,6 @@ from pulse_actors.dispatcher.claims.cursors import BACK_S, FEW_TOPICS, Cursors, 
 
 
 def claim(topic: str, priority: int, due_at: float) -> Claim:
-    """A claimed job."""
     return Claim(bytes(16), 1, "n", topic, "{}", None, priority, due_at, 0, 0)
 
 
@@ -63,7 +62,6 @@ def test_news_while_a_claim_is_made() -> None:
 
 
 def test_levels_are_served_by_priority_then_in_the_order_of_the_topics() -> None:
-    """As a full claim serves them."""
     one = Cursors(0.5)
     for level in (Level("a", 0), Level("b", 0), Level("c", 5), Level("b", 5)):
         one.learn(level)
@@ -73,34 +71,6 @@ def test_levels_are_served_by_priority_then_in_the_order_of_the_topics() -> None
         ("b", 0),
         ("a", 0),
     ]
-
-
-def test_news_of_a_known_level_change_nothing() -> None:
-    """New work lies ahead of its cursor; of a level that is not known, only the last seconds are looked at."""
-    one = Cursors(0.5)
-    one.learn(Level("a", 1))
-    assert one.starts(("a",)) == [LevelStart("a", 1, None)]
-    one.claimed([claim("a", 1, 12.0)])
-    one.learn(Level("a", 1))
-    one.learn(Level("a", 1), 13.0)
-    assert one.starts(("a",)) == [LevelStart("a", 1, 12.0 - BACK_S)]
-
-
-def test_work_that_was_due_long_ago() -> None:
-    """A job may be submitted with a time in the past: the cursor goes back to it, and on behind it."""
-    one = Cursors(0.5)
-    one.claimed([claim("a", 1, 12.0)])
-    one.learn(Level("a", 1), 1.0)
-    one.learn(Level("b", 1), 2.0)
-    assert one.starts(("a", "b")) == [LevelStart("a", 1, 1.0 - BACK_S), LevelStart("b", 1, 2.0 - BACK_S)]
-    one.begin()
-    one.claimed([claim("a", 1, 1.0), claim("a", 1, 13.0)])
-    assert one.starts(("a",)) == [LevelStart("a", 1, 13.0 - BACK_S)]
-
-
-def test_the_first_claim_is_a_full_one() -> None:
-    """Nothing is known yet."""
-    assert Cursors(0.5).is_full_due(0.0)
 
 
 @pytest.mark.parametrize(("took_s", "soonest_s"), [(0.001, 0.004), (0.05, 0.2)])
@@ -144,8 +114,8 @@ def test_a_dear_full_claim_is_rare(took_s: float, wanted_s: float, unwanted_s: f
     assert one.is_full_due(100.0 + 1.01 * wanted_s)
 
 
-def test_a_claim_that_was_slow_once() -> None:
-    """It may have waited for a lock: it is made again soon, to find what lies behind cursors; rarely if all are."""
+def test_a_claim_that_was_slow_once_is_made_again_soon() -> None:
+    """It may have waited for a lock: rarely only if all of them are slow."""
     one = Cursors(0.5)
     one.full_begins()
     one.full_done(0.0, 0.01)
@@ -161,7 +131,6 @@ def test_a_claim_that_was_slow_once() -> None:
 
 
 def test_windows_take_the_place_of_dear_full_claims() -> None:
-    """The long ones rarely, the short ones often; a long one has looked at the short ones, too."""
     one = dear()
     assert one.window_due(100.0) == 2
     assert one.pause_s(100.0) == 0.0
@@ -219,8 +188,10 @@ def test_news_are_looked_for_in_the_shortest_window() -> None:
     assert one.window_due(100.3) is None
 
 
-def test_what_a_window_looks_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every priority of every topic: behind the cursor where there is one, the last seconds where there is none."""
+def test_a_window_looks_at_every_priority(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Behind the cursor where there is one, the last seconds where there is none."""
     monkeypatch.setattr(cursors, "PRIORITIES", (3, 2))
     one = Cursors(0.5)
     one.claimed([claim("b", 2, 1000.0)])
@@ -252,8 +223,7 @@ def test_a_window_of_many_topics() -> None:
     assert len(found) == 3 * len(many)
 
 
-def test_a_full_claim_is_made_at_every_poll() -> None:
-    """It finds what nobody has told of."""
+def test_a_full_claim_is_made_at_every_poll_though_nobody_tells_of_work() -> None:
     one = Cursors(0.5)
     one.full_begins()
     one.full_done(100.0, 100.001)
@@ -262,8 +232,7 @@ def test_a_full_claim_is_made_at_every_poll() -> None:
     assert one.is_full_due(100.51)
 
 
-def test_what_comes_up_during_a_full_claim() -> None:
-    """The claim may have looked there before: another one follows."""
+def test_what_comes_up_during_a_full_claim_brings_another_one() -> None:
     one = Cursors(60.0)
     one.full_begins()
     one.want_full()
@@ -271,44 +240,14 @@ def test_what_comes_up_during_a_full_claim() -> None:
     assert one.is_full_due(101.0)
 
 
-def test_levels_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What has been known for longest is forgotten; full claims find it."""
-    monkeypatch.setattr(cursors, "MAX_LEVELS", 3)
-    one = Cursors(0.5)
-    for priority in range(5):
-        one.learn(Level("a", priority))
-    one.claimed([claim("a", 9, 1.0)])
-    assert [start.priority for start in one.starts(("a",))] == [9, 4, 3]
-
-
-def test_a_level_that_is_known_without_a_cursor() -> None:
-    """It is looked at in the last seconds already: a due time changes nothing of that."""
-    one = Cursors(0.5)
-    one.learn(Level("a", 1))
-    one.learn(Level("a", 1), 5.0)
-    assert one.starts(("a",)) == [LevelStart("a", 1, None)]
-
-
-def test_a_known_level_needs_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A first claim at a level that was told of forgets no other one."""
-    monkeypatch.setattr(cursors, "MAX_LEVELS", 3)
-    one = Cursors(0.5)
-    for priority in range(3):
-        one.learn(Level("a", priority))
-    one.claimed([claim("a", 1, 1.0)])
-    assert [start.priority for start in one.starts(("a",))] == [2, 1, 0]
-
-
 MANY = tuple(f"t{number}" for number in range(FEW_TOPICS + 1))
 
 
 def topics_of(one: Cursors, topics: Sequence[str] = MANY) -> list[str]:
-    """Where a claim of many topics begins."""
     return [start.topic for start in one.starts(topics)]
 
 
 def test_of_many_topics_only_those_with_work_are_named() -> None:
-    """Those that were told of and are served, by priority, until a claim has found them empty."""
     one = Cursors(0.5)
     for level in (Level("t3", 0), Level("t1", 0), Level("t2", 7), Level("elsewhere", 9)):
         one.learn(level)
@@ -328,8 +267,7 @@ def test_of_many_topics_only_those_with_work_are_named() -> None:
     assert len(one.starts(MANY[:4])) == 4, "of few all that are known"
 
 
-def test_of_many_topics_each_has_its_turn() -> None:
-    """What was claimed comes behind the others of its priority; news move nothing."""
+def test_of_many_topics_what_was_claimed_comes_behind_the_others_of_its_priority() -> None:
     one = Cursors(0.5)
     for topic in ("t1", "t2", "t3"):
         one.learn(Level(topic, 0))
@@ -338,24 +276,6 @@ def test_of_many_topics_each_has_its_turn() -> None:
     assert topics_of(one) == ["t2", "t3", "t1"]
     one.claimed([claim("t2", 0, 6.0), claim("t3", 0, 6.0)])
     assert topics_of(one) == ["t1", "t2", "t3"]
-
-
-def test_a_claim_names_so_many_levels_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Highest priorities first."""
-    monkeypatch.setattr(cursors, "LEVELS_MAX", 3)
-    one = Cursors(0.5)
-    for level in (Level("t1", 0), Level("t2", 0), Level("t3", 1), Level("t4", 0), Level("t5", 2)):
-        one.learn(level)
-    assert topics_of(one) == ["t5", "t3", "t1"]
-
-
-def test_a_full_claim_that_found_all() -> None:
-    """It has emptied every priority of its topics, and no other topic."""
-    one = Cursors(0.5)
-    for level in (Level("t1", 0), Level("t1", 5), Level("t2", 0), Level("t3", 0)):
-        one.learn(level)
-    one.exhausted(("t1", "t3", "t4"), one.begin())
-    assert topics_of(one) == ["t2"]
 
 
 def test_work_anywhere_is_work_at_all_known_levels() -> None:
@@ -391,7 +311,6 @@ def test_topics_in_which_nothing_waits() -> None:
 
 
 def full_claim(one: Cursors) -> None:
-    """A full claim is made, of whom has room."""
     one.full_begins()
     one.full_done(100.1, 100.1)
 
@@ -421,7 +340,6 @@ def test_news_during_a_claim_that_found_all() -> None:
 
 
 def test_what_a_survey_finds() -> None:
-    """The first job that waits there is where to begin, also where only the last seconds were looked at."""
     one = Cursors(0.5)
     one.learn(Level("t1", 0))
     one.claimed([claim("t2", 0, 60.0)])
@@ -460,7 +378,6 @@ def test_a_survey_goes_on_until_its_end(monkeypatch: pytest.MonkeyPatch, want: C
 
 
 def test_what_is_forgotten_is_forgotten_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A level that had to make room has no cursor and no work, until somebody tells of it again."""
     monkeypatch.setattr(cursors, "MAX_LEVELS", 2)
     one = Cursors(0.5)
     one.learn(Level("t1", 0))

@@ -26,8 +26,6 @@ Interruption = Callable[[], Awaitable[None]]
 
 
 def leave(bench: Bench, worker: RegisteredWorker) -> Interruption:
-    """What happens when a worker goes just then."""
-
     async def gone() -> None:
         bench.registry.leave(worker)
 
@@ -35,8 +33,6 @@ def leave(bench: Bench, worker: RegisteredWorker) -> Interruption:
 
 
 def cancel(bench: Bench, identity: bytes) -> Interruption:
-    """What happens when an operator's cancel is answered just then."""
-
     async def canceled() -> None:
         found = await bench.store.cancel([identity])
         bench.claims.handout.forget((job.id, job.attempt) for job in found if job.worker is not None)
@@ -46,18 +42,15 @@ def cancel(bench: Bench, identity: bytes) -> Interruption:
 
 @pytest.fixture
 def bench(store: Store, connection: Sql, monkeypatch: Patch) -> Bench:
-    """A claim loop without workers."""
     return Bench(store, connection, monkeypatch)
 
 
 async def state(connection: Sql, identity: bytes) -> tuple[str, str | None, int, int]:
-    """Status, holder, attempts and how many of them count for nobody."""
     row = await read(connection, identity)
     return row["status"], row["locked_by"], row["attempts"], row["uncharged"]
 
 
 async def test_a_pass_hands_out_what_is_due(bench: Bench, connection: Sql) -> None:
-    """What is claimed is in the frame, in the book and in the database; a full claim asks for another pass."""
     worker = bench.join("w", capacity=2)
     low, high, middle = [await bench.waiting(priority=priority) for priority in (1, 3, 2)]
     assert await bench.claims.loop.pass_once() is True
@@ -67,20 +60,10 @@ async def test_a_pass_hands_out_what_is_due(bench: Bench, connection: Sql) -> No
     assert [(await read(connection, one))["locked_by"] for one in (low, high, middle)] == [None, "w", "w"]
 
 
-async def test_a_job_goes_to_who_names_it(bench: Bench, connection: Sql) -> None:
-    """A claim whose seat does not name it is passed on in the database before it is assigned."""
-    wrong = bench.join("wrong", names=["m"], capacity=20)
-    heir = bench.join("right", capacity=1)
-    job = await bench.waiting()
-    await bench.claims.loop.pass_once()
-    assert (pairs_of(wrong), pairs_of(heir)) == ([], [(job, 1)])
-    assert set(heir.held) == {(job, 1)}
-    assert await state(connection, job) == ("RUNNING", "right", 1, 0)
-
-
 @pytest.mark.parametrize("when", ["claim", "move"])
-async def test_a_worker_that_leaves_while_it_is_claimed_for(bench: Bench, connection: Sql, when: str) -> None:
-    """A claim for a worker that has just gone is given back, uncharged and at once; so is one that was passed on."""
+async def test_a_claim_for_a_worker_that_leaves_meanwhile_is_given_back_uncharged(
+    bench: Bench, connection: Sql, when: str
+) -> None:
     if when == "move":
         bench.join("wrong", names=["m"], capacity=20)
     worker = bench.join("right", capacity=1)
@@ -93,8 +76,9 @@ async def test_a_worker_that_leaves_while_it_is_claimed_for(bench: Bench, connec
 
 
 @pytest.mark.parametrize("when", ["claim", "move"])
-async def test_a_claim_whose_answer_was_lost(bench: Bench, connection: Sql, when: str) -> None:
-    """What was claimed, but nobody heard of, is given back uncharged by the next pass and then handed out."""
+async def test_a_claim_whose_answer_was_lost_is_given_back_and_made_again(
+    bench: Bench, connection: Sql, when: str
+) -> None:
     if when == "move":
         bench.join("wrong", names=["m"], capacity=20)
     worker = bench.join("w", capacity=1, topics=[TOPIC] if when == "claim" else ["u", TOPIC])
@@ -114,33 +98,18 @@ async def test_a_claim_whose_answer_was_lost(bench: Bench, connection: Sql, when
     assert await state(connection, held) == ("RUNNING", "w", 1, 0)
 
 
-@pytest.mark.parametrize("when", ["claim", "move"])
-async def test_a_job_that_is_canceled_while_it_is_claimed(bench: Bench, connection: Sql, when: str) -> None:
-    """A cancel that is answered before the claim is heard of, or passed on, keeps the job from being handed out."""
+@pytest.mark.parametrize("when", ["claim", "move", "extend"])
+async def test_what_is_canceled_while_it_is_claimed_is_not_handed_out(bench: Bench, connection: Sql, when: str) -> None:
     if when == "move":
         bench.join("wrong", names=["m"], capacity=20)
+    elif when == "extend":
+        bench.registry.policies = TopicPolicies({TOPIC: LivePolicy(lease_s=90.0)}, 30.0)
     worker = bench.join("right", capacity=2)
     canceled, other = await bench.waiting(), await bench.waiting()
     bench.after(when, cancel(bench, canceled))
     await bench.claims.loop.pass_once()
     assert pairs_of(worker) == [(other, 1)]
     assert (await state(connection, canceled))[0] == "CANCELED"
-
-
-async def test_nothing_is_claimed_after_the_close(bench: Bench, connection: Sql) -> None:
-    """Once dispatch is closed no pass claims anything; what was under way is given back for the successor."""
-    worker = bench.join("w")
-    job = await bench.waiting()
-
-    async def close() -> None:
-        bench.registry.closed, worker.draining = True, True
-
-    bench.after("claim", close)
-    await bench.claims.loop.pass_once()
-    assert pairs_of(worker) == []
-    assert await state(connection, job) == ("PENDING", None, 1, 1)
-    await bench.claims.loop.pass_once()
-    assert await state(connection, job) == ("PENDING", None, 1, 1)
 
 
 async def test_long_args_are_spread_over_frames(bench: Bench, connection: Sql) -> None:
@@ -168,23 +137,6 @@ async def test_what_a_worker_does_not_list_is_given_back(bench: Bench, connectio
     assert await state(connection, foreign) == ("RUNNING", "v", 1, 0)
 
 
-async def test_a_full_claim_that_fails_is_not_repeated_at_once(bench: Bench, connection: Sql) -> None:
-    """It took too long: what is known is claimed meanwhile, from its cursor."""
-    worker = bench.join("w")
-    await bench.waiting()
-    await bench.claims.loop.pass_once()
-    bench.claims.signal.wake()
-    bench.claims.signal.cursors._full_s = float("-inf")
-    bench.after("claim", lost)
-    with pytest.raises(UnavailableError, match="nothing was changed"):
-        await bench.claims.loop.pass_once()
-    bench.claims.signal.cursors._full_s = float("inf")  # however long it took
-    job = await bench.waiting()
-    await bench.claims.loop.pass_once()
-    assert (job, 1) in pairs_of(worker)
-    assert bench.claims.signal.cursors._wanted  # and it is made up for
-
-
 async def test_a_full_claim_that_fails_has_its_cost(bench: Bench, monkeypatch: Patch) -> None:
     """Else it would be repeated in every pass."""
     bench.join("w")
@@ -200,7 +152,6 @@ async def test_a_full_claim_that_fails_has_its_cost(bench: Bench, monkeypatch: P
 
 
 async def test_what_looking_everywhere_costs(bench: Bench, monkeypatch: Patch) -> None:
-    """Full claims and surveys count, however many of them, and claims of what is known do not."""
     clock = itertools.count()
     times = SimpleNamespace(monotonic=lambda: float(next(clock)), time=lambda: 0.0)
     for module in ("loop", "handout"):

@@ -21,13 +21,12 @@ from pulse.store.connections.pool import Target
 from pulse.store.operators.policies import LivePolicy
 from pulse.store.recovery.epochs import WENT_BACK
 from pulse.store.recovery.set_aside import Suspect
-from pulse.store.rows import Claim, Fence, Level
+from pulse.store.rows import Claim, Level
 from pulse.store.store import Store
 from pulse_actors.dispatcher.claims import handout
 from pulse_actors.dispatcher.claims import loop as claiming
 from pulse_actors.dispatcher.claims.cursors import PRIORITIES, LevelStart
 from pulse_actors.dispatcher.claims.handout import _extra, _parts
-from pulse_actors.dispatcher.claims.quarantine import REFUSED_S
 from pulse_actors.dispatcher.claims.work_signal import FAR_S
 from pulse_actors.dispatcher.workers.policies import TopicPolicies
 from pulse_actors.dispatcher.workers.records import DOUBTFUL_BEATS, HeldJob
@@ -36,7 +35,8 @@ from pulse_actors.runtime.actor import Backoff
 from tests.support.store import recovery_kit
 from tests.support.store.claim_parts import claim_parts
 from tests.support.store.helpers import TOPIC, Patch, Sql, forge, read
-from tests.support.store.recovery_kit import DEADLINE_S, HOST, PAST, identity_of, jobs_of, new_worker, rows_of
+from tests.support.store.recovery_kit import DEADLINE_S, HOST, PAST, identity_of, jobs_of, new_worker, rows_of, running
+from tests.support.waiting import until_async
 
 pytestmark = pytest.mark.heavy
 
@@ -76,7 +76,6 @@ class Bench(recovery_kit.Bench):
 
     @property
     def wants_full(self) -> bool:
-        """Whether the next claim is to be a full one."""
         return self.claims.signal.cursors.is_full_due(time.monotonic())
 
     async def pauses(self) -> bool:
@@ -97,38 +96,29 @@ class Bench(recovery_kit.Bench):
 
 @pytest.fixture
 def bench(store: Store, connection: Sql, monkeypatch: Patch) -> Bench:
-    """A claim loop without workers."""
     return Bench(store, connection, monkeypatch)
 
 
 # When.
 
 
-async def test_a_wake_that_names_no_level(bench: Bench) -> None:
-    """Now: the next claim is a full one. Later: when it is due. Much later: the poll finds it."""
-    bench.rest()
-    bench.claims.signal.wake_recent(5.0)
-    bench.claims.signal.wake_recent(FAR_S)
-    assert bench.due == [None]
-    for wake in (bench.claims.signal.wake, bench.claims.signal.wake_recent):
+async def test_a_wake(bench: Bench) -> None:
+    """Now: a claim is made; a full one where no level is named. Later: when it is due. Much later: by the poll."""
+    signal = bench.claims.signal
+    for wake in (signal.wake, signal.wake_recent):
         bench.rest()
         wanted = bench.wants_full
         wake()
         assert (wanted, bench.wants_full) == (False, True)
-    assert bench.due == [None]
-
-
-async def test_a_wake_that_names_its_level(bench: Bench) -> None:
-    """The same; what is known of the level is remembered, and a full claim is not needed."""
     bench.rest()
-    bench.claims.signal.wake_level(LEVEL, 5.0)
-    bench.claims.signal.wake_level(LEVEL, FAR_S)
-    assert bench.due == [LEVEL]
-    assert bench.claims.signal.cursors.starts([TOPIC]) == []
-    bench.claims.signal.wake_level(LEVEL)
-    assert [start.priority for start in bench.claims.signal.cursors.starts([TOPIC])] == [3]
+    for delay_s in (5.0, FAR_S):
+        signal.wake_recent(delay_s)
+        signal.wake_level(LEVEL, delay_s)
+    assert bench.due == [None, LEVEL]
+    assert signal.cursors.starts([TOPIC]) == []
+    signal.wake_level(LEVEL)
+    assert [start.priority for start in signal.cursors.starts([TOPIC])] == [3]
     assert not bench.wants_full
-    assert bench.due == [LEVEL]
 
 
 async def test_what_became_due_during_a_claim(bench: Bench) -> None:
@@ -184,16 +174,13 @@ async def test_a_full_claim_is_followed_by_another(bench: Bench) -> None:
         await anyio.sleep_forever()
 
     bench.monkeypatch.setattr(bench.claims.loop, "_pause", rest)
-    with anyio.fail_after(DEADLINE_S):
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(bench.claims.loop.run)
+    async with running(bench.claims.loop.run):
+        with anyio.fail_after(DEADLINE_S):
             await rests.wait()
-            tasks.cancel_scope.cancel()
     assert jobs_of(worker) == jobs
 
 
 async def test_an_outage_is_logged_now_and_then(monkeypatch: Patch) -> None:
-    """However often a claim is tried meanwhile."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         away = Store(Target(f"postgresql://pulse@127.0.0.1:{probe.getsockname()[1]}/pulse", "pulse-tests"))
@@ -207,12 +194,9 @@ async def test_an_outage_is_logged_now_and_then(monkeypatch: Patch) -> None:
     registry = WorkerRegistry()
     registry.join(new_worker("w"))
     claims = claim_parts(away, registry, HOST, lease_s=30.0, poll_s=60.0, batch=500)
-    with capture_logs() as logs, anyio.fail_after(DEADLINE_S):
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(claims.loop.run)
-            while len(pauses) < 4:
-                await anyio.lowlevel.checkpoint()
-            tasks.cancel_scope.cancel()
+    with capture_logs() as logs:
+        async with running(claims.loop.run):
+            await until_async(lambda: len(pauses) >= 4, "some tries")
     away.close()
     assert [entry["event"] for entry in logs].count("database_away") == 1
 
@@ -220,70 +204,23 @@ async def test_an_outage_is_logged_now_and_then(monkeypatch: Patch) -> None:
 # From where.
 
 
-async def test_much_work_behind_the_cursor(bench: Bench) -> None:
-    """A transaction that took long has committed many jobs: one full claim, and the next ones go on where it ended."""
-    worker = bench.join(capacity=2)
-    newest = await bench.waiting(next_run_at=datetime.now(UTC) - timedelta(seconds=1))
-    await bench.claims.loop.pass_once()
-    late = [await bench.waiting(next_run_at=PAST + timedelta(seconds=place)) for place in range(6)]
-    bench.claims.signal.wake()
-    bench.claims.signal.cursors._full_s = float("-inf")
-    for _ in range(4):
-        worker.held.clear()
-        await bench.claims.loop.pass_once()
-    assert jobs_of(worker) == [newest, *late]
-    assert [levels is None for levels in bench.levels] == [True, True, False, False, False]
-    bench.claims.signal.wake_level(Level(TOPIC, 0))
-    worker.held.clear()
-    await bench.claims.loop.pass_once()
-    ((_, _, from_s),) = cast("list[LevelStart]", bench.levels[-1])
-    assert from_s is not None
-    assert from_s > PAST.timestamp() + 60, "it does not walk over what lies behind it again"
-
-
-def broken(topics: Sequence[str]) -> StatementError:
-    """What the database says of a claim of these: not even which jobs there are can be read."""
-    return StatementError(f"invalid page of {topics}", sqlstate="XX001", statement="claim_jobs")
-
-
 def break_topic(bench: Bench) -> None:
     """From now on nothing of TOPIC can be read: neither claimed, nor looked at one by one."""
     claim, claimable = bench.store.claim, bench.store.aside.claimable
+    broken = StatementError("invalid page", sqlstate="XX001", statement="claim_jobs")
 
     async def broken_claim(topics: Sequence[str], *args: Any, levels: Any = None, **more: Any) -> list[Claim]:
         if TOPIC in topics or TOPIC in {level[0] for level in levels or ()}:
-            raise broken(topics)
+            raise broken
         return await claim(topics, *args, levels=levels, **more)
 
     async def broken_look(topics: Sequence[str], limit: int, levels: Any) -> list[Suspect]:
         if TOPIC in topics:
-            raise broken(topics)
+            raise broken
         return await claimable(topics, limit, levels)
 
     bench.monkeypatch.setattr(bench.store, "claim", broken_claim)
     bench.monkeypatch.setattr(bench.store.aside, "claimable", broken_look)
-
-
-async def test_a_topic_that_cannot_be_read(bench: Bench) -> None:
-    """A broken page under a whole topic: other topics go on, and its own is tried now and then."""
-    worker, other = bench.join(), bench.join("v", topics=("u",))
-    job, elsewhere = await bench.waiting(), await bench.waiting(topic="u")
-    claim = bench.store.claim
-    break_topic(bench)
-    with capture_logs() as logs:
-        await bench.claims.loop.pass_once()
-        bench.claims.signal.wake()
-        bench.claims.signal.cursors._full_s = float("-inf")
-        await bench.claims.loop.pass_once()
-    assert [entry["topics"] for entry in logs if entry["event"] == "claim_failed"] == [(TOPIC,)]
-    assert (jobs_of(worker), jobs_of(other)) == ([], [elsewhere])
-    bench.monkeypatch.setattr(bench.store, "claim", claim)
-    bench.claims.signal.wake()
-    assert [pause_s for _, pause_s, _ in bench.claims.quarantine._pauses.values()] == [REFUSED_S]
-    bench.claims.quarantine._pauses.clear()
-    bench.claims.signal.cursors._full_s = float("-inf")
-    await bench.claims.loop.pass_once()
-    assert jobs_of(worker) == [job]
 
 
 async def test_topics_that_are_claimed_together_go_on(bench: Bench) -> None:
@@ -371,25 +308,6 @@ async def test_a_job_that_cannot_be_read_in_time(bench: Bench) -> None:
     assert failed._pauses == {}
 
 
-async def test_news_of_what_a_claim_has_passed(bench: Bench) -> None:
-    """A job that is committed while a claim brings later ones is claimed by the next one."""
-    worker = bench.join()
-    bench.rest()
-    now = datetime.now(UTC)
-    later = await bench.waiting(next_run_at=now - timedelta(seconds=1))
-    bench.claims.signal.wake_level(Level(TOPIC, 0), due_s=now.timestamp() - 1)
-    early: list[bytes] = []
-
-    async def commit() -> None:
-        early.append(await bench.waiting(next_run_at=now - timedelta(seconds=3)))
-        bench.claims.signal.wake_level(Level(TOPIC, 0), due_s=now.timestamp() - 3)
-
-    bench.after("claim", commit)
-    await bench.claims.loop.pass_once()
-    await bench.claims.loop.pass_once()
-    assert jobs_of(worker) == [later, *early]
-
-
 async def test_the_first_claim_is_full_and_the_next_is_not(bench: Bench) -> None:
     """A full claim counts from its end; what it found is known, and claimed from there."""
     await bench.waiting(priority=3)
@@ -453,25 +371,6 @@ async def test_who_comes_to_topics_that_others_serve_wants_no_full_claim(bench: 
         assert (bench.claims.signal.cursors._wanted, bench.claims.signal.cursors._recent) == (wanted, not wanted)
 
 
-async def test_a_claim_that_did_not_bring_all_it_could(bench: Bench) -> None:
-    """There is nothing more for now; one that did is followed by another."""
-    await bench.waiting()
-    worker = bench.join(capacity=2)
-    assert await bench.claims.loop.pass_once() is False
-    await bench.waiting()
-    bench.claims.signal.wake_level(Level(TOPIC, 0))
-    assert await bench.claims.loop.pass_once() is True
-    assert worker.credit == 0
-
-
-async def test_where_nothing_is_known_nothing_is_asked(bench: Bench) -> None:
-    """Between two full claims a topic without known levels costs no statement."""
-    bench.rest()
-    bench.join()
-    assert await bench.claims.loop.pass_once() is False
-    assert bench.levels == []
-
-
 async def test_where_nothing_waits_nothing_is_claimed(bench: Bench) -> None:
     """A place that becomes free costs no statement; work that is told of is claimed by who serves its topic, alone."""
     worker, _ = bench.join(), bench.join("v", topics=("u",))
@@ -491,37 +390,7 @@ async def test_where_nothing_waits_nothing_is_claimed(bench: Bench) -> None:
     assert len(bench.levels) == 1
 
 
-async def test_work_that_nobody_tells_of(bench: Bench) -> None:
-    """Somebody has room after a poll that found the worker full: what is known is looked at, as it was not then."""
-    worker, _ = bench.join(capacity=1), bench.join("v", topics=("u",))
-    await bench.waiting(topic="u")
-    await bench.waiting()
-    await bench.claims.loop.pass_once()  # brings all that it could
-    await bench.claims.loop.pass_once()
-    worker.held.clear()
-    await bench.claims.loop.pass_once()  # nothing is left
-    worker.held[bytes(16), 1] = HeldJob("n", TOPIC)  # by its INSERT
-    job = await bench.waiting(next_run_at=datetime.now(UTC))
-    bench.claims.signal.cursors._full_s = float("-inf")
-    await bench.claims.loop.pass_once()
-    bench.rest()
-    assert job not in jobs_of(worker)
-    worker.held.clear()
-    await bench.claims.loop.pass_once()
-    assert jobs_of(worker)[-1] == job
-
-
-async def test_a_pass_without_workers_is_no_full_claim(bench: Bench) -> None:
-    """What was wanted is still wanted when somebody comes."""
-    job = await bench.waiting()
-    assert await bench.claims.loop.pass_once() is False
-    worker = bench.join()
-    await bench.claims.loop.pass_once()
-    assert jobs_of(worker) == [job]
-
-
 async def test_dispatch_that_closes_while_a_claim_waits_for_its_turn(bench: Bench) -> None:
-    """A plan that was made before the close is not carried out after it."""
     job = await bench.waiting()
     bench.join()
     where = bench.claims.loop._starts
@@ -540,8 +409,7 @@ async def test_dispatch_that_closes_while_a_claim_waits_for_its_turn(bench: Benc
 # What is handed out.
 
 
-async def test_a_job_that_was_taken_away_while_it_is_passed_on(bench: Bench) -> None:
-    """A claim that its seat lost before it could be passed on is nobody's any more."""
+async def test_a_job_that_is_taken_away_while_it_is_passed_on_is_not_handed_out(bench: Bench) -> None:
     bench.join("wrong", names=["m"], capacity=20)
     heir = bench.join("right", capacity=1)
     taken, other = [await bench.waiting(priority=priority) for priority in (2, 1)]
@@ -567,7 +435,6 @@ async def test_a_job_whose_canceled_attempt_runs_yet(bench: Bench) -> None:
 
 
 def previous(outcome: str, worker: object, error: str = "why") -> str:
-    """What a claim says of the attempt before."""
     return json.dumps([outcome, error, worker, None])
 
 
@@ -609,21 +476,18 @@ async def test_a_lost_claim_may_commit_later(bench: Bench) -> None:
     assert bench.claims.in_doubt._in_doubt == set()
 
 
-async def test_what_is_completed_during_a_doubt_is_not_given_back(bench: Bench, monkeypatch: Patch) -> None:
+async def test_what_is_completed_during_a_doubt_is_not_given_back(bench: Bench) -> None:
     """The database's answer is of a moment ago: what the worker held then is nothing to be given back."""
     worker = bench.join()
     held, reporting = [await forge(bench.connection, "RUNNING", locked_by="w") for _ in range(2)]
     worker.held[held, 1] = HeldJob("n", TOPIC)
     bench.registry.reporting.add((reporting, 1))
-    leases_of = bench.store.leases_of
 
-    async def late(*args: Any) -> Any:
-        found = await leases_of(*args)
+    async def complete() -> None:
         worker.held.clear()
         bench.registry.reporting.clear()
-        return found
 
-    monkeypatch.setattr(bench.store, "leases_of", late)
+    bench.after("leases_of", complete)
     bench.claims.in_doubt.doubt("w")
     with capture_logs() as logs:
         await bench.claims.loop.pass_once()
@@ -651,8 +515,7 @@ async def test_what_a_refused_claim_took(bench: Bench) -> None:
     assert await bench.connection.fetchval("SELECT count(*) FROM pulse.attempts") == 0
 
 
-async def test_nothing_to_give_back_is_not_told(bench: Bench) -> None:
-    """Where a worker lists all that it holds there is nothing to say."""
+async def test_where_a_worker_lists_all_that_it_holds_nothing_is_said(bench: Bench) -> None:
     job = await forge(bench.connection, "RUNNING", locked_by="w")
     with capture_logs() as logs:
         assert set(await bench.claims.in_doubt.give_back_unlisted("w", {(job, 1)})) == {(job, 1)}
@@ -660,7 +523,6 @@ async def test_nothing_to_give_back_is_not_told(bench: Bench) -> None:
 
 
 def test_a_frame_holds_one_job_at_least(monkeypatch: Patch) -> None:
-    """A job that is longer than a frame should be is a frame by itself, and none is empty."""
     monkeypatch.setattr(handout, "ASSIGN_CHARS", 10)
     long, short = CLAIM._replace(args="x" * 11), CLAIM._replace(args="x" * 5)
     assert list(_parts([long, long, short, short, short])) == [[long], [long], [short, short], [short]]
@@ -687,7 +549,6 @@ def test_a_frame_holds_one_job_at_least(monkeypatch: Patch) -> None:
     ],
 )
 def test_what_a_job_is_told_beside_its_args(fields: dict[str, Any], extra: object) -> None:
-    """Its occurrence, the attempt before, and whether it runs alone; nothing where there is nothing to tell."""
     assert _extra(CLAIM._replace(**fields)) == extra
 
 
@@ -706,36 +567,14 @@ async def test_a_topic_of_its_own_rules(bench: Bench, monkeypatch: Patch) -> Non
     for one, length_s in ((own, 90), (other, 30)):
         row = leases[one]
         assert (row["lease_until"] - row["started_at"]).total_seconds() == pytest.approx(length_s, abs=1)
-
-    async def never(*_: Any) -> set[tuple[bytes, int]]:
-        raise AssertionError
-
-    monkeypatch.setattr(bench.store, "extend", never)
+    monkeypatch.setattr(bench.store, "extend", None)
     third = await bench.waiting(topic="other")
     bench.claims.signal.wake()
     await bench.claims.loop.pass_once()
     assert third in jobs_of(worker)
 
 
-async def test_a_cancel_while_a_lease_is_made_longer(bench: Bench) -> None:
-    """It was answered before its job is handed out, so that is not."""
-    worker = bench.join()
-    bench.registry.policies = TopicPolicies({TOPIC: LivePolicy(lease_s=90.0)}, 30.0)
-    canceled, other = await bench.waiting(), await bench.waiting()
-    extend = bench.store.extend
-
-    async def meanwhile(*args: Any, **more: Any) -> set[tuple[bytes, int]]:
-        extended = await extend(*args, **more)
-        bench.claims.handout.forget((job.id, job.attempt) for job in await bench.store.cancel([canceled]))
-        return extended
-
-    bench.monkeypatch.setattr(bench.store, "extend", meanwhile)
-    await bench.claims.loop.pass_once()
-    assert jobs_of(worker) == [other]
-
-
-async def test_a_topic_that_ages(bench: Bench) -> None:
-    """What has waited for long enough goes before what ranks higher, as its topic's policy has it."""
+async def test_what_has_waited_for_long_enough_goes_before_what_ranks_higher(bench: Bench) -> None:
     worker = bench.join(capacity=1)
     old, _new = await bench.waiting(priority=0), await bench.waiting(priority=5, next_run_at=datetime.now(UTC))
     bench.registry.policies = TopicPolicies({TOPIC: LivePolicy(ageing_s=0.001)})
@@ -743,14 +582,9 @@ async def test_a_topic_that_ages(bench: Bench) -> None:
     assert jobs_of(worker) == [old]
 
 
-async def test_passing_on_to_nobody_new(bench: Bench, store: Store, monkeypatch: Patch) -> None:
-    """A claim whose seat runs it is neither passed on nor put back."""
+async def test_a_claim_whose_seat_runs_it_is_neither_passed_on_nor_put_back(bench: Bench, monkeypatch: Patch) -> None:
     worker, job = bench.join(), await bench.waiting()
-
-    async def never(_claims: Sequence[tuple[Fence, str]]) -> set[bytes]:
-        raise AssertionError
-
-    monkeypatch.setattr(store, "move", never)
-    monkeypatch.setattr(store, "end", never)
+    monkeypatch.setattr(bench.store, "move", None)
+    monkeypatch.setattr(bench.store, "end", None)
     await bench.claims.loop.pass_once()
     assert jobs_of(worker) == [job]

@@ -10,8 +10,7 @@ from pulse_actors.dispatcher.claims.quarantine import APART_S, LONGEST_S, REFUSE
 from pulse_actors.dispatcher.workers.registry import ClaimPlan
 
 
-def test_what_may_have_passed_is_tried_again_soon() -> None:
-    """Then later each time, up to a bound; a claim that is made ends that."""
+def test_what_may_have_passed_is_tried_again_later_each_time() -> None:
     quarantine, now_s, pauses = Quarantine(), 100.0, list[float]()
     for _ in range(6):
         assert not quarantine.holds(("a",), now_s)
@@ -66,7 +65,6 @@ def test_a_claim_that_looks_elsewhere_proves_nothing() -> None:
 
 
 def test_the_topic_is_found() -> None:
-    """Halves of what fails are claimed by themselves, down to the one; all together again when that one can be read."""
     quarantine, topics = Quarantine(), ("c", "a", "e", "b", "d")
     assert quarantine.parts(topics, 100.0) == [topics]
     for failing in (topics, ("c", "d", "e"), ("d", "e")):

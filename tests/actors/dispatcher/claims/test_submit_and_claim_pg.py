@@ -18,9 +18,10 @@ from pulse.store.store import Store
 from pulse_actors.dispatcher.claims.cursors import FEW_TOPICS
 from pulse_actors.dispatcher.claims.handout import ASSIGN_CHARS
 from pulse_actors.dispatcher.workers.records import HeldJob
-from tests.support.store.helpers import LEASE_S, NOW, TOPIC, Patch, Sql, at, count, forge, history, job, read
-from tests.support.store.recovery_kit import DEADLINE_S, PAST, Bench, lost, pairs_of
+from tests.support.store.helpers import LEASE_S, NOW, TOPIC, Patch, Sql, at, count, forge, found_of, history, job, read
+from tests.support.store.recovery_kit import DEADLINE_S, PAST, Bench, pairs_of, running
 from tests.support.store.refusing_kit import refusing
+from tests.support.waiting import until_async
 
 # The statement.
 
@@ -62,24 +63,26 @@ async def test_the_clock_is_the_databases(store: Store, connection: Sql) -> None
 
 @pytest.mark.parametrize(
     ("paused", "until", "runs"),
-    [(TOPIC, None, False), ("", None, False), ("other", None, True), (TOPIC, at(1), False), ("", NOW, True)],
+    [
+        (TOPIC, None, False),
+        ("", None, False),
+        ("other", None, True),
+        (TOPIC, at(1), False),
+        ("", NOW, True),
+        (None, None, True),
+    ],
 )
-async def test_a_pause(store: Store, connection: Sql, paused: str, until: datetime | None, runs: bool) -> None:
-    """What is paused waits, and is told as something to claim."""
+async def test_a_pause(store: Store, connection: Sql, paused: str | None, until: datetime | None, runs: bool) -> None:
+    """What is paused waits, and is told as something to claim; what was opened again (None) does not."""
     one = job(priority=3)
-    await store.gate.pause(paused, None, now=at(-5))
+    await store.gate.pause(TOPIC if paused is None else paused, None, now=at(-5))
+    if paused is None:
+        await store.gate.resume(TOPIC)
     await connection.execute("UPDATE pulse.dispatch_control SET paused_until = $2 WHERE topic = $1", paused, until)
     claims, woken = await insert(store, [one])
     assert [claim.id for claim in claims] == ([one.id] if runs else [])
     assert woken == ([] if runs else [Wake(TOPIC, 3, NOW.timestamp(), 1)])
     assert (await read(connection, one.id or b""))["status"] == ("RUNNING" if runs else "PENDING")
-
-
-async def test_a_gate_that_was_opened(store: Store) -> None:
-    """A row of the gate that is no pause keeps nothing back."""
-    await store.gate.pause(TOPIC, None, now=at(-5))
-    await store.gate.resume(TOPIC)
-    assert len((await insert(store, [job()]))[0]) == 1
 
 
 async def test_a_topic_that_they_do_not_serve(store: Store, connection: Sql) -> None:
@@ -104,27 +107,17 @@ async def test_what_has_expired(store: Store, connection: Sql) -> None:
     assert expiries == [NOW, at(1), at(0.5)]
 
 
-async def test_all_or_none(store: Store, connection: Sql) -> None:
-    """One id that exists already, and nothing is inserted."""
-    known = await forge(connection)
-    with pytest.raises(StatementError, match="duplicate key value"):
-        await insert(store, [job(), job(id=known)])
-    assert await count(connection) == 1
-
-
 # The dispatcher.
 
 
 @pytest.fixture
 def bench(store: Store, connection: Sql, monkeypatch: Patch) -> Bench:
-    """Claims that are at rest."""
     made = Bench(store, connection, monkeypatch, batch=50)
     made.claims.signal._is_waiting = True
     return made
 
 
 async def test_a_job_that_finds_a_free_worker(bench: Bench, connection: Sql) -> None:
-    """It is with its worker and in the book at once, nothing is left to be claimed, and nobody is in doubt."""
     worker, one = bench.join(), job()
     assert await bench.claims.submits.submit([one]) == []
     assert pairs_of(worker) == [(one.id, 1)]
@@ -134,8 +127,7 @@ async def test_a_job_that_finds_a_free_worker(bench: Bench, connection: Sql) -> 
     assert not bench.claims.signal._event.is_set()
 
 
-async def test_whom_jobs_go_to(bench: Bench) -> None:
-    """To those who serve their topics, spread."""
+async def test_jobs_are_spread_over_those_who_serve_their_topics(bench: Bench) -> None:
     first, second, other = bench.join("a"), bench.join("b"), bench.join("c", topics=("u",))
     await bench.claims.submits.submit([job(), job(), job()])
     assert sorted(len(one.held) for one in (first, second)) == [1, 2]
@@ -143,11 +135,9 @@ async def test_whom_jobs_go_to(bench: Bench) -> None:
     assert len(other.held) == 1
 
 
-async def test_a_job_that_names_no_topic(bench: Bench) -> None:
-    """It is its handler's, or the default, as the statement finds."""
-    worker = bench.join(topics=("default",))
-    await bench.claims.submits.submit([one := job(topic=None)])
-    assert pairs_of(worker) == [(one.id, 1)]
+def fall_silent(bench: Bench) -> None:
+    worker = found_of(bench.registry.get("w"))
+    worker.held[bytes(16), 1], worker.contact.heard_s = HeldJob("n", TOPIC), time.monotonic() - 31.0
 
 
 MANY_TOPICS: Final = (*(f"t{n}" for n in range(FEW_TOPICS)), TOPIC)
@@ -157,6 +147,7 @@ UNFIT: Final[dict[str, tuple[list[dict[str, Any]], Callable[[Bench], object]]]] 
     "while somebody is in doubt": ([{}], lambda bench: bench.claims.in_doubt._in_doubt.add("x")),
     "while somebody else is": ([{}], lambda bench: bench.claims.in_doubt.doubt("x")),
     "when dispatch is closed": ([{}], lambda bench: setattr(bench.registry, "closed", True)),
+    "when the worker has fallen silent": ([{}], fall_silent),
     "more than a claim takes": ([{}] * 3, lambda bench: setattr(bench.claims.submits, "_batch", 2)),
     "more than they have room for": ([{}] * 11, lambda _: None),
     "due later": ([{}, {"delay_s": 60.0}], lambda _: None),
@@ -189,41 +180,29 @@ async def test_a_submit_does_not_wait_for_a_claim(bench: Bench, connection: Sql)
     assert await connection.fetchval("SELECT status::text FROM pulse.jobs") == "PENDING"
 
 
-async def test_a_worker_that_has_fallen_silent(bench: Bench) -> None:
-    """It gets nothing."""
-    worker = bench.join()
-    worker.held[bytes(16), 1], worker.contact.heard_s = HeldJob("n", TOPIC), time.monotonic() - 31.0
-    await bench.claims.submits.submit([job()])
-    assert pairs_of(worker) == []
-
-
-async def test_an_answer_that_was_lost(bench: Bench, connection: Sql) -> None:
-    """The submit fails, the worker is looked after, and the job is handed out once more, uncharged."""
+@pytest.mark.parametrize(
+    "error",
+    [
+        UnavailableError("lost"),
+        StatementError("unreadable", sqlstate="22021", statement="submit_and_claim", may_be_done=True),
+    ],
+    ids=str,
+)
+async def test_an_answer_that_is_lost_or_cannot_be_read(bench: Bench, connection: Sql, error: Exception) -> None:
+    """It may be done: the submit fails, and the job is handed out once more, uncharged."""
     worker, one = bench.join(), job()
 
-    bench.after("submit_and_claim", lost)
-    with pytest.raises(UnavailableError, match="nothing was changed"):
-        await bench.claims.submits.submit([one])
-    assert bench.claims.signal._event.is_set()
-    await bench.claims.loop.pass_once()
-    assert pairs_of(worker) == [(one.id, 2)]
-    assert [row["outcome"] for row in await history(connection, one.id or b"")] == ["released"]
+    async def fail() -> None:
+        raise error
 
-
-async def test_an_answer_that_cannot_be_read(bench: Bench) -> None:
-    """It may be done: the worker is looked after."""
-    worker, one = bench.join(), job()
-
-    async def unreadable() -> None:
-        raise StatementError("no", sqlstate="22021", statement="submit_and_claim", may_be_done=True)
-
-    bench.after("submit_and_claim", unreadable)
-    with pytest.raises(StatementError, match="no"):
+    bench.after("submit_and_claim", fail)
+    with pytest.raises(type(error), match=str(error)):
         await bench.claims.submits.submit([one])
     assert bench.claims.in_doubt._in_doubt == {worker.identity}
     assert bench.claims.signal._event.is_set()
     await bench.claims.loop.pass_once()
     assert pairs_of(worker) == [(one.id, 2)]
+    assert [row["outcome"] for row in await history(connection, one.id or b"")] == ["released"]
 
 
 @pytest.mark.parametrize("is_known", [True, False])
@@ -262,39 +241,12 @@ async def test_a_job_that_cannot_be_handed_out(bench: Bench, connection: Sql, sq
     assert bench.claims.in_doubt._in_doubt == set()
 
 
-async def test_a_job_that_is_canceled_meanwhile(bench: Bench) -> None:
-    """A cancel that is answered before the answer of the statement keeps it from being handed out."""
-    worker, one = bench.join(), job()
-
-    async def cancel() -> None:
-        found = await bench.store.cancel([one.id or b""])
-        bench.claims.handout.forget((each.id, each.attempt) for each in found if each.worker is not None)
-
-    bench.after("submit_and_claim", cancel)
-    await bench.claims.submits.submit([one])
-    assert pairs_of(worker) == []
-    assert worker.held == {}
-
-
 async def test_a_cancel_of_another_time(bench: Bench) -> None:
     """What was canceled during an earlier claim says nothing of this one."""
     worker, one = bench.join(), job()
     bench.claims.handout.forget([(one.id or b"", 1)])
     await bench.claims.submits.submit([one])
     assert pairs_of(worker) == [(one.id, 1)]
-
-
-async def test_a_worker_that_leaves_meanwhile(bench: Bench, connection: Sql) -> None:
-    """Its job is given back, uncharged and at once."""
-    worker, one = bench.join(), job()
-
-    async def leave() -> None:
-        bench.registry.leave(worker)
-
-    bench.after("submit_and_claim", leave)
-    await bench.claims.submits.submit([one])
-    row = await read(connection, one.id or b"")
-    assert (row["status"], row["attempts"], row["uncharged"], row["last_error"]) == ("PENDING", 1, 1, None)
 
 
 async def test_a_pass_waits_for_the_room_that_is_left(bench: Bench, connection: Sql) -> None:
@@ -325,23 +277,15 @@ async def test_when_claims_are_at_rest(bench: Bench) -> None:
         return await claim(*args, **more)
 
     bench.monkeypatch.setattr(bench.store, "claim", watched)
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(bench.claims.loop.run)
-        await _until(lambda: bench.claims.signal._event.statistics().tasks_waiting == 1)
+    async with running(bench.claims.loop.run):
+        await until_async(lambda: bench.claims.signal._event.statistics().tasks_waiting == 1, "nobody has room")
         assert not bench.claims.signal._is_waiting
         worker = bench.join(capacity=1)
         bench.claims.signal.look_again()
-        await _until(lambda: bench.claims.signal._is_waiting)
+        await until_async(lambda: bench.claims.signal._is_waiting, "all is claimed")
         await bench.claims.submits.submit([job()])
         assert len(worker.held) == 1
         worker.held.clear()
         bench.claims.signal.wake_level(Level(TOPIC, 0))
-        await _until(lambda: len(seen) == 2)
+        await until_async(lambda: len(seen) == 2, "another claim")
         assert seen == [False, False]
-        tasks.cancel_scope.cancel()
-
-
-async def _until(holds: Callable[[], bool]) -> None:
-    with anyio.fail_after(DEADLINE_S):
-        while not holds():
-            await anyio.lowlevel.checkpoint()

@@ -21,8 +21,8 @@ from pulse_actors.dispatcher.workers.health import Condition, condition_of, quie
 from pulse_actors.dispatcher.workers.records import BACKLOG_BYTES, HeldJob, RegisteredWorker, WorkerFacts
 from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 from pulse_actors.shared import identity as identities
-from tests.actors.dispatcher.workers.test_registry import Wire
 from tests.support.store.claim_parts import claim_parts
+from tests.support.store.recovery_kit import Wire
 
 JOB: Final = bytes(15) + b"1"
 OTHER: Final = bytes(15) + b"2"
@@ -47,7 +47,6 @@ RUNS: Final[dict[str, Any]] = {"status": "RUNNING", "locked_by": ME}
 
 
 def worker(identity: str = ME, topics: tuple[str, ...] = ("a",)) -> RegisteredWorker:
-    """A worker that is connected, and was heard of at 5."""
     facts = WorkerFacts(identity, "w", identity.encode()[-16:], 1, 0, topics, frozenset({"red"}))
     made = RegisteredWorker(facts, 3, Wire())
     made.contact.heard_s = 5.0
@@ -55,7 +54,6 @@ def worker(identity: str = ME, topics: tuple[str, ...] = ("a",)) -> RegisteredWo
 
 
 def site(*workers: RegisteredWorker) -> RequestContext:
-    """A dispatcher with these workers."""
     registry = WorkerRegistry()
     for one in workers:
         registry.join(one)
@@ -67,12 +65,10 @@ def site(*workers: RegisteredWorker) -> RequestContext:
 
 
 def known(on: RequestContext, **columns: Any) -> JobFacts:
-    """What is known at 9."""
     return facts_of(on, structs.replace(BASE, **columns), 9.0)
 
 
 def test_who_serves_its_topic() -> None:
-    """Others are told of by their topics; of those that serve it, whether they have its handler, and what they hold."""
     able, other, elsewhere = worker(), worker("h/b/1/2.3/x"), worker("h/b/1/2.3/y", ("b", "c"))
     able.held[OTHER, 1] = HeldJob("blue", "a")
     other.facts = replace(other.facts, name="x", names=frozenset({"blue"}))
@@ -90,7 +86,6 @@ def test_who_serves_its_topic() -> None:
 
 @pytest.mark.parametrize("what", ["silent", "closing", "draining", "backlog"])
 def test_who_gets_no_jobs(what: str) -> None:
-    """A candidate that has no credit, whatever room it has, says why."""
     one = worker()
     if what == "backlog":
         cast("Any", one.link).backlog_bytes = BACKLOG_BYTES + 1
@@ -104,7 +99,6 @@ def test_who_gets_no_jobs(what: str) -> None:
 
 
 def test_who_has_it() -> None:
-    """When it was heard of, whether its handler was called, and how many others wait there."""
     one = worker()
     one.jobs.held = {
         (JOB, 2): HeldJob("red", "a"),
@@ -125,7 +119,6 @@ def test_who_has_it() -> None:
 
 
 def test_who_has_it_and_is_not_connected() -> None:
-    """Its process lives, and has lost its connection."""
     one = worker()
     one.watched, one.jobs.held = True, {(JOB, 2): HeldJob("red", "a", started=True)}
     on = site(one)
@@ -169,15 +162,13 @@ def test_why_it_says_nothing(
     assert condition_of(one, 9.0, 10.0) is not Condition.STOPPED
 
 
-def test_who_was_never_heard_of() -> None:
-    """A process that lives, and has not said hello yet, is not quiet for ever."""
+def test_who_was_never_heard_of_is_not_quiet_for_ever() -> None:
     one = worker()
     one.jobs.held = {(JOB, 2): HeldJob("red", "a", started=True)}
     assert (quiet_s(one, 9.0), condition_of(one, 1e9, 10.0)) == (0.0, Condition.WELL)
 
 
 def test_what_slows_all_down() -> None:
-    """Who keeps dead rows is told with what ends it."""
     found = Finding("xmin", State.WARNING, "session 7 is idle", ("session 8",), ("While …", "SELECT 7;"))
     slow = facts_of(site(), BASE, 9.0, found).slow
     assert slow is not None
@@ -186,7 +177,6 @@ def test_what_slows_all_down() -> None:
 
 
 def test_this_dispatcher() -> None:
-    """Whether it stops, whether claims of the topic fail for a while, and whether the topic ages."""
     on = site(worker())
     on.services.registry.closed = True
     on.services.quarantine._pauses = {

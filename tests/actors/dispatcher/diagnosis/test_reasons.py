@@ -50,28 +50,23 @@ FAILED: Final[dict[str, Any]] = {
 
 
 def why(job: StoredFacts = JOB, known: JobFacts = KNOWN, **columns: Any) -> list[Cause]:
-    """The reasons of a job that is like *job* but for these columns."""
     return explain(structs.replace(job, **columns), known)
 
 
 def codes(job: StoredFacts = JOB, known: JobFacts = KNOWN, **columns: Any) -> list[str]:
-    """What they are."""
     return [reason.code for reason in why(job, known, **columns)]
 
 
 def only(job: StoredFacts = JOB, known: JobFacts = KNOWN, **columns: Any) -> Cause:
-    """The one reason that there is."""
     (reason,) = why(job, known, **columns)
     return reason
 
 
 def served_by(*candidates: Candidate, **more: Any) -> JobFacts:
-    """Where these workers serve the topic."""
     return replace(KNOWN, candidates=candidates, **more)
 
 
 def test_nothing_is_in_the_way() -> None:
-    """What is due and has a free place should start within the poll; if it does not for long, the log says more."""
     known = served_by(FREE, replace(FREE, held=("crop",)), FULL, OTHER, replace(FREE, stopped="silent"))
     ready = only(known=known)
     assert (ready.code, ready.details["free"], ready.advice) == ("ready", 3, "Ask again.")
@@ -91,7 +86,6 @@ def test_nothing_is_in_the_way() -> None:
     ],
 )
 def test_it_has_ended(status: str, text: str) -> None:
-    """How and when, with its last error where that ended it; where to look, and how to start it anew."""
     job = structs.replace(JOB, status=status, completed_at=NOW - 5, last_error="it broke\nagain")
     reason = only(job, paused_at=NOW)
     assert (reason.code, reason.text) == ("ended", f"It does not run any more: {text}")
@@ -100,7 +94,6 @@ def test_it_has_ended(status: str, text: str) -> None:
 
 
 def test_it_runs() -> None:
-    """Where, since when, and when that worker was heard of last; nothing else is in its way."""
     known = replace(KNOWN, holder=Holder(2.0, started=True))
     reason = only(RUNNING, known, paused_at=NOW)
     assert (reason.code, reason.advice) == ("running", f"Where it is now: pulse ctl jobs stack {ID}")
@@ -132,7 +125,6 @@ def test_it_runs_on_another_host(seen_at: float | None, code: str, end: str) -> 
 
 
 def test_it_has_a_worker_that_nobody_knows() -> None:
-    """It is gone, or not back yet: the lease decides, and that is told."""
     for worker in (MINE, "no identity"):
         reason = only(RUNNING, locked_by=worker, lease_until=NOW - 5)
         assert reason.code == "running"
@@ -140,7 +132,6 @@ def test_it_has_a_worker_that_nobody_knows() -> None:
 
 
 def test_its_worker_is_silent() -> None:
-    """A worker that hangs, or has lost its connection, is looked after."""
     for holder, how in (
         (Holder(40.0, condition=Condition.SILENT, started=True), "silent, heard of 40 s ago"),
         (Holder(40.0, condition=Condition.STOPPED, started=True), "stopped, by SIGSTOP, Ctrl-Z or a debugger, heard"),
@@ -152,7 +143,6 @@ def test_its_worker_is_silent() -> None:
 
 
 def test_a_handler_blocks_its_worker() -> None:
-    """The process is at work and its loop is not: which handlers were called there, and where to look."""
     holder = Holder(1.0, condition=Condition.BLOCKED, quiet_s=25.0, calls=("resize", "crop", "crop"), started=False)
     reason = only(RUNNING, replace(KNOWN, holder=holder))
     assert (reason.code, reason.details["calls"]) == ("blocked", {"crop": 2, "resize": 1})
@@ -162,8 +152,7 @@ def test_a_handler_blocks_its_worker() -> None:
     assert reason.advice.endswith("kill -9 7")
 
 
-def test_it_is_suspected_to_kill_workers() -> None:
-    """How many died, that it runs alone from then on, and when that has made it a dead letter."""
+def test_it_is_suspected_to_kill_workers_and_runs_alone() -> None:
     crashed = {**FAILED, "outcome": "crashed", "attempt_error": "worker process died: SIGKILL"}
     once, twice = (only(crashes=number, **crashed).text for number in (1, 2))
     assert once.endswith(" 1 worker died while it ran: it is suspected to kill them.")
@@ -173,7 +162,6 @@ def test_it_is_suspected_to_kill_workers() -> None:
 
 
 def test_its_lease_lapsed() -> None:
-    """At whom, and when that host was seen: it was frozen, cut off, or is dead."""
     lapsed = {**FAILED, "outcome": "lease_expired", "attempt_error": "lapsed", "worker": "there/b/1/7.8/w9"}
     where = ' at worker "w9", pid 7 of host there (which was last seen 2 min ago) with: lapsed.'
     assert where in only(host_seen_at=NOW - 120, **lapsed).text
@@ -211,7 +199,6 @@ def test_it_has_expired() -> None:
 
 
 def test_it_is_paused() -> None:
-    """What is paused, since when, by whom, until when and why, and the command that ends it, quoted for the shell."""
     every: dict[str, Any] = {"all_paused_at": NOW - 60, "all_paused_by": "uid 7 (me)", "all_reason": "broken\ndisk"}
     topic: dict[str, Any] = {"topic": "a b", **{key.removeprefix("all_"): value for key, value in every.items()}}
     for columns, what, option in ((every, "Everything", ""), (topic, 'Topic "a b"', " --topic 'a b'")):
@@ -224,7 +211,6 @@ def test_it_is_paused() -> None:
 
 
 def test_a_pause_that_ends() -> None:
-    """When it ends is told; one that ends before the job is due is not in its way."""
     assert "until 2030-03-17T17:47:00Z (in 20 s)." in only(paused_at=NOW, paused_until=NOW + 20).text
     later: dict[str, Any] = {"next_run_at": NOW + 20, "paused_at": NOW}
     assert codes(**later, paused_until=NOW + 20) == ["not_due"]
@@ -232,7 +218,6 @@ def test_a_pause_that_ends() -> None:
 
 
 def test_what_stops_it_here() -> None:
-    """A server that stops or cannot claim hands out nothing; an earlier attempt that may run yet is waited for."""
     assert codes(known=served_by(FULL, is_stopping=True)) == ["stopping", "full"]
     assert codes(known=served_by(FREE, is_unreadable=True)) == ["claim_failed"]
     known = served_by(FREE, earlier="w7")
@@ -241,7 +226,6 @@ def test_what_stops_it_here() -> None:
 
 
 def test_nobody_serves_its_topic() -> None:
-    """What is served instead, and how to start a worker."""
     reason = only(known=served_by(topics=["default", "image"]))
     assert (reason.code, reason.advice) == ("no_worker", "Start one: pulse worker MODULE:APP --topic images")
     assert reason.text == (
@@ -253,7 +237,6 @@ def test_nobody_serves_its_topic() -> None:
 
 
 def test_no_worker_has_its_handler() -> None:
-    """How many serve the topic, what they have that is alike, and where its handler was seen."""
     known = served_by(replace(FREE, is_able=False), OTHER)
     reason = only(name="rezise", known=known)
     assert (reason.code, reason.details["alike"]) == ("no_handler", ["resize"])
@@ -263,7 +246,6 @@ def test_no_worker_has_its_handler() -> None:
 
 
 def test_who_could_run_it_gets_no_jobs() -> None:
-    """Why, and how many of each; those without its handler do not count."""
     known = served_by(replace(FREE, stopped="draining"), replace(FULL, stopped="silent"), OTHER)
     reason = only(known=known)
     assert (reason.code, reason.details["stopped"]) == ("held_back", [["draining", 1], ["silent", 1]])
@@ -271,7 +253,6 @@ def test_who_could_run_it_gets_no_jobs() -> None:
 
 
 def test_all_are_full() -> None:
-    """How many places there are, and with what they are taken; who gets no jobs is told, too; long lists are cut."""
     known = served_by(FULL, replace(FULL, held=("resize", "resize")), replace(FREE, stopped="draining"), OTHER)
     reason = only(known=known)
     assert (reason.code, reason.details["places"]) == ("full", 4)
@@ -287,17 +268,7 @@ def test_all_are_full() -> None:
     assert ", …" in only(known=served_by(topics=names)).text
 
 
-def test_it_is_not_due() -> None:
-    """It starts at its time: that others are full until then, or come first, is not in its way."""
-    reason = only(next_run_at=NOW + 3 * 3600, known=served_by(FULL))
-    said = "It is not due yet: it was submitted to start 2030-03-17T20:46:40Z (in 3 h)."
-    assert (reason.code, reason.text) == ("not_due", said)
-    assert codes(next_run_at=NOW + 9, known=served_by()) == ["not_due", "no_worker"]
-    assert codes(next_run_at=NOW + 9, known=served_by(OTHER)) == ["not_due", "no_handler"]
-
-
 def test_it_failed_and_is_tried_again() -> None:
-    """After which error, when, and what is left of its budget; or its handler snoozed it."""
     reason = only(**FAILED, uncharged=1)
     assert (reason.code, reason.details["outcome"]) == ("back_off", "error")
     assert reason.text == (
@@ -317,7 +288,6 @@ def test_it_was_given_back() -> None:
 
 
 def test_it_is_held_behind_its_schedule() -> None:
-    """Behind which job, how that stands, and how many go first; until it is let go, where that has ended or is gone."""
     for status in ("PENDING", "RETRYING", "RUNNING"):
         reason = only(HELD, last_job_status=status, held_before=2)
         assert (reason.code, reason.advice) == ("held", f"pulse ctl jobs why {LAST}")
@@ -332,7 +302,6 @@ def test_it_is_held_behind_its_schedule() -> None:
 
 
 def test_others_come_first() -> None:
-    """How many, up to a bound; where waiting counts, that is told."""
     assert only(before=1).text.startswith('1 job of topic "images" comes first')
     assert only(before=7).text.startswith('7 jobs of topic "images" come first')
     reason = only(before=BEFORE_MAX)
@@ -359,11 +328,3 @@ def test_the_order_of_what_is_not_due() -> None:
     more: dict[str, Any] = {"all_paused_at": NOW, "paused_at": NOW, "expires_at": NOW + 99, "known": served_by()}
     assert codes(**more, **FAILED) == ["paused", "paused", "back_off", "no_worker", "expires"]
     assert codes(HELD, **more, last_job_status="RUNNING") == ["held", "paused", "paused", "no_worker", "expires"]
-
-
-def test_advice_is_never_in_the_way() -> None:
-    """Each reason is a text that ends like a sentence, on one line."""
-    known = served_by(earlier="w", is_stopping=True, is_unreadable=True)
-    for reason in (*why(known=known, **FAILED, paused_at=NOW, reason="a\nb"), *why(before=3), *why()):
-        assert "\n" not in reason.text + reason.advice
-        assert reason.text.endswith(".")

@@ -24,6 +24,7 @@ from pulse_actors.dispatcher.epochs.witness import Witness
 from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 from pulse_actors.shared.epoch_memory import Memory, MemoryFile
 from tests.support.store.claim_parts import claim_parts
+from tests.support.waiting import until_async
 
 pytestmark = pytest.mark.anyio
 
@@ -34,34 +35,26 @@ LATE_S: Final = 2.0  # a disk that hangs does so for longer than the witness wai
 
 
 class Disk:
-    """Does what it is told when it is told to."""
-
     def __init__(self) -> None:
         self.asked = 0
         self.goes_on = threading.Event()
 
     def hang(self, *_given: object) -> None:
-        """Wait until it goes on."""
         self.asked += 1
         self.goes_on.wait(LATE_S)
 
     async def is_asked(self) -> None:
-        """Wait until somebody waits for it."""
-        with anyio.fail_after(5.0):
-            while not self.asked:  # noqa: ASYNC110 - a thread asks
-                await anyio.sleep(0.001)
+        await until_async(lambda: self.asked > 0, "the disk is asked")
 
 
 @pytest.fixture
 def disk() -> Iterator[Disk]:
-    """A disk that hangs no longer than the test."""
     made = Disk()
     yield made
     made.goes_on.set()
 
 
 def witness_of(directory: Path, dsn: str = "postgresql://u:secret@a,b:1/d") -> Witness:
-    """One that has no database yet."""
     store, registry = Store(Target(dsn, "t")), WorkerRegistry()
     claims = claim_parts(store, registry, None, lease_s=15.0, poll_s=60.0, batch=100)
     return Witness(
@@ -76,7 +69,6 @@ def witness_of(directory: Path, dsn: str = "postgresql://u:secret@a,b:1/d") -> W
 
 
 async def opened(directory: Path) -> tuple[Witness, Memory]:
-    """One that has come to the database, and has counted."""
     witness = witness_of(directory)
     memory = msgspec.structs.replace(await witness._opened(LINEAGE), counter=1)
     await witness._remember(memory)
@@ -91,7 +83,6 @@ def kept(witness: Witness) -> Memory:
 
 
 def problems(witness: Witness) -> list[str]:
-    """What the doctor says of it."""
     return [one.text for one in witness.findings() if one.check == "memory"]
 
 
@@ -120,7 +111,6 @@ async def test_a_tick_and_a_claim_at_once(tmp_path: Path, disk: Disk, monkeypatc
 
 
 async def test_a_state_directory_that_hangs(tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is waited for, but not for long, and by one thread; it is told, and the newest is written if it goes on."""
     witness, memory = await opened(tmp_path)
     began_s = anyio.current_time()
     with monkeypatch.context() as patch:
@@ -134,11 +124,8 @@ async def test_a_state_directory_that_hangs(tmp_path: Path, disk: Disk, monkeypa
     assert "does not answer" in "".join(problems(witness))
     disk.goes_on.set()
     path = tmp_path / f"database-{LINEAGE}.json"
-    with anyio.fail_after(5.0):
-        while msgspec.json.decode(path.read_bytes(), type=Memory) != witness._memory:  # noqa: ASYNC110 - a thread writes
-            await anyio.sleep(0.001)
-        while problems(witness):  # noqa: ASYNC110 - the same
-            await anyio.sleep(0.001)
+    await until_async(lambda: msgspec.json.decode(path.read_bytes(), type=Memory) == witness._memory, "it is written")
+    await until_async(lambda: not problems(witness), "nothing is wrong any more")
     assert witness._memory is not None
     assert (witness._memory.counter, witness._memory.highest) == (2, 2000)
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
 
+import msgspec
 import pytest
 from structlog.testing import capture_logs
 
@@ -20,48 +22,18 @@ from pulse.store.rows import Claim, Completion, Level
 from pulse.store.store import Store
 from pulse_actors.dispatcher.epochs import witness as module
 from pulse_actors.dispatcher.epochs.witness import OTHERS_S, PUT_OFF_S, REJOIN_S, SOON_S, TICK_S, Witness
-from pulse_actors.dispatcher.workers.records import HeldJob, RegisteredWorker, WorkerFacts
+from pulse_actors.dispatcher.workers.records import HeldJob
 from pulse_actors.dispatcher.workers.registry import WorkerRegistry
-from pulse_actors.shared.epoch_memory import Memory, MemoryFile
+from pulse_actors.shared.epoch_memory import MemoryFile
 from tests.support.store.claim_parts import claim_parts
 from tests.support.store.epoch_kit import HOST, LEASE_S, OTHER, clean, come, keep, put_back, raised
 from tests.support.store.helpers import TOPIC, Patch, Sql, forge, found_of, job, read
+from tests.support.store.recovery_kit import new_worker, pairs_of, wire_of
 from tests.support.store.refusing_kit import refusing
 
 pytestmark = pytest.mark.heavy
 
 FLOOR: Final = 1000
-
-
-class Wire:
-    """Keeps what a worker is told."""
-
-    backlog_bytes = 0
-    unread_bytes = 0
-
-    def __init__(self) -> None:
-        self.told: list[tuple[str, Mapping[str, object]]] = []
-
-    def send(self, kind: str, request: int | None, body: Mapping[str, object]) -> None:
-        """Remember."""
-        assert request is None
-        self.told.append((kind, body))
-
-    def close(self) -> None:
-        """Nothing is open."""
-
-    @property
-    def lost(self) -> list[tuple[bytes, int]]:
-        """Attempts that it was told are lost."""
-        orders: list[Any] = [order for kind, body in self.told if kind == "stop" for order in body["jobs"]]  # type: ignore[attr-defined]
-        assert {order[2] for order in orders} <= {"lost"}
-        return [(order[0], order[1]) for order in orders]
-
-    @property
-    def jobs(self) -> list[tuple[bytes, int]]:
-        """Attempts that it was given."""
-        rows: list[Any] = [row for kind, body in self.told if kind == "assign" for row in body["jobs"]]  # type: ignore[attr-defined]
-        return [(row[0], row[1]) for row in rows]
 
 
 class Host:
@@ -81,44 +53,36 @@ class Host:
             lease_s=LEASE_S,
         )
         self.store.trust(self.witness)
-        self.wire = Wire()
-        self.worker = self.join("w", self.wire)
+        self.worker = new_worker(f"{HOST}/b/1/2.3/w", 2, capacity=9)
+        self.registry.join(self.worker)
 
-    def join(self, name: str, wire: Wire, capacity: int = 9) -> RegisteredWorker:
-        """A worker comes."""
-        worker = RegisteredWorker(
-            WorkerFacts(f"{HOST}/b/1/2.3/{name}", name, name.encode(), 2, 0, (TOPIC,), frozenset({"n"})), capacity, wire
-        )
-        self.registry.join(worker)
-        return worker
+    @property
+    def lost(self) -> list[tuple[bytes, int]]:
+        orders = [order for body in wire_of(self.worker).bodies("stop") for order in body["jobs"]]
+        assert {order[2] for order in orders} <= {"lost"}
+        return [(order[0], order[1]) for order in orders]
 
     async def claim(self) -> list[tuple[bytes, int]]:
-        """One pass; what the worker was given by it."""
-        before = len(self.wire.jobs)
+        before = len(pairs_of(self.worker))
         self.claims.signal.wake_level(Level(TOPIC, 0), due_s=1.0)
         await self.claims.loop.pass_once()
-        return self.wire.jobs[before:]
+        return pairs_of(self.worker)[before:]
 
     @property
     def is_open(self) -> bool:
-        """Whether claims are made."""
         return self.witness.witnessed is not CLOSED
 
 
 class Clock:
-    """The monotonic clock of the witness."""
-
     def __init__(self) -> None:
         self.now_s = time.monotonic()
 
     def monotonic(self) -> float:
-        """Its time."""
         return self.now_s
 
 
 @pytest.fixture
 def clock(monkeypatch: Patch) -> Clock:
-    """A clock that stands still until it is set."""
     made = Clock()
     monkeypatch.setattr(module, "time", made)
     return made
@@ -126,7 +90,6 @@ def clock(monkeypatch: Patch) -> Clock:
 
 @pytest.fixture(autouse=True)
 async def at_first(connection: Sql) -> AsyncIterator[None]:
-    """Nobody has seen the database."""
     await clean(connection)
     yield
     await clean(connection)
@@ -134,28 +97,31 @@ async def at_first(connection: Sql) -> AsyncIterator[None]:
 
 @pytest.fixture
 async def host(dsn: str, tmp_path: Path) -> AsyncIterator[Host]:
-    """A dispatcher with a state directory."""
     made = Host(dsn, tmp_path)
     yield made
     made.store.close()
 
 
 async def due(connection: Sql, **columns: Any) -> bytes:
-    """A job that can be claimed now."""
     at = await connection.fetchval("SELECT clock_timestamp() - interval '1 second'")
     return await forge(connection, **{"next_run_at": at, **columns})
 
 
 async def held(host: Host, connection: Sql) -> bytes:
-    """A job that was handed out when it had come; its id."""
     await host.witness.step()
     one = await due(connection)
     assert await host.claim() == [(one, 1)]
     return one
 
 
+async def kept(host: Host, connection: Sql) -> None:
+    """As a backup that the next tick is not in."""
+    await host.witness.step()
+    await keep(connection)
+    await host.witness.step()
+
+
 async def test_it_claims_when_it_has_come(host: Host, connection: Sql) -> None:
-    """Not before; then at once, and it counts each second."""
     one = await due(connection)
     assert await host.claim() == []
     assert await host.witness.step() == TICK_S
@@ -169,9 +135,7 @@ async def test_it_claims_when_it_has_come(host: Host, connection: Sql) -> None:
 async def test_what_was_kept_is_put_back(host: Host, connection: Sql) -> None:
     """Nothing is claimed; then the epoch is raised, what is held is lost, and claims go on above it."""
     one, two = await due(connection), await due(connection)
-    await host.witness.step()
-    await keep(connection)
-    await host.witness.step()
+    await kept(host, connection)
     assert {job for job, _ in await host.claim()} == {one, two}
     done = Completion(two, 1, host.worker.identity, None)
     assert await host.store.complete([done]) == {(two, 1)}
@@ -181,7 +145,7 @@ async def test_what_was_kept_is_put_back(host: Host, connection: Sql) -> None:
     assert await host.claim() == []
     with capture_logs() as logs:
         assert await host.witness.step() == SOON_S
-    assert host.wire.lost == [(one, 1)]
+    assert host.lost == [(one, 1)]
     (line,) = [line for line in logs if line["event"] == "database_went_back"]
     assert (line["epoch"], line["floor"], line["held"], line["reopened"]) == (2, FLOOR, 1, 1)
     assert line["jobs"] == [str(UUID(bytes=two))]
@@ -196,16 +160,13 @@ async def test_what_was_kept_is_put_back(host: Host, connection: Sql) -> None:
 
 
 async def away(*_given: object) -> None:
-    """The database is away."""
     raise UnavailableError
 
 
 async def test_what_may_run_yet_is_handed_out_to_nobody(host: Host, connection: Sql, monkeypatch: Patch) -> None:
     """Not by this host, whose book says so, though its worker is not watched; nor by others: it is put off."""
     one = await due(connection)
-    await host.witness.step()
-    await keep(connection)
-    await host.witness.step()
+    await kept(host, connection)
     assert await host.claim() == [(one, 1)]
     await put_back(connection)
     with monkeypatch.context() as patch:
@@ -231,9 +192,7 @@ async def test_what_may_run_yet_is_handed_out_to_nobody(host: Host, connection: 
 async def test_it_remembers_beside_the_database(dsn: str, host: Host, connection: Sql, clock: Clock) -> None:
     """Another process of this host sees that it went back; it lets workers come back before it claims."""
     one = await due(connection)
-    await host.witness.step()
-    await keep(connection)
-    await host.witness.step()
+    await kept(host, connection)
     await put_back(connection)
     host.witness._file.close()
     again = Host(dsn, host.witness._file.directory)
@@ -251,7 +210,6 @@ async def test_it_remembers_beside_the_database(dsn: str, host: Host, connection
 
 
 async def test_another_host_has_raised_it(host: Host, connection: Sql) -> None:
-    """What is held here is lost, too, and nothing is claimed in between."""
     one = await due(connection)
     await host.witness.step()
     assert await host.claim() == [(one, 1)]
@@ -259,7 +217,7 @@ async def test_another_host_has_raised_it(host: Host, connection: Sql) -> None:
     two = await due(connection)
     assert await host.claim() == []
     assert await host.witness.step() == SOON_S
-    assert host.wire.lost == [(one, 1)]
+    assert host.lost == [(one, 1)]
     assert (await read(connection, one))["status"] == "PENDING"
     await host.witness.step()
     assert await host.claim() == [(two, FLOOR + 1)]
@@ -267,7 +225,6 @@ async def test_another_host_has_raised_it(host: Host, connection: Sql) -> None:
 
 
 async def test_an_epoch_that_does_not_cover_all(host: Host, connection: Sql) -> None:
-    """Whoever has handed out more than its floor raises another one."""
     await host.witness.step()
     await host.witness.claimed([Claim(uuid7().bytes, 1001, "n", TOPIC, "{}", None, 0, 0.0, 0, 0)])
     await raised(host.store, 2, OTHER)
@@ -276,7 +233,6 @@ async def test_an_epoch_that_does_not_cover_all(host: Host, connection: Sql) -> 
 
 
 async def test_a_new_number_is_remembered_before_it_is_handed_out(host: Host, connection: Sql) -> None:
-    """Beside the database; the next tick tells it there, too."""
     await due(connection, status="RETRYING", attempts=1500)
     await host.witness.step()
     assert await host.claim() != []
@@ -288,22 +244,16 @@ async def test_a_new_number_is_remembered_before_it_is_handed_out(host: Host, co
     assert await connection.fetchval("SELECT highest FROM pulse.witnesses") == 2000
 
 
-async def _elsewhere(host: Host) -> None:
-    """As if it had been at another place, a moment ago."""
-    memory: Memory = host.witness._memory  # type: ignore[assignment]
-    host.witness._memory = Memory(**{**_fields(memory), "place": "elsewhere"})
-
-
-def _fields(memory: Memory) -> dict[str, Any]:
-    return {name: getattr(memory, name) for name in memory.__struct_fields__}
+async def elsewhere(host: Host) -> float:
+    """A step as if the one before had been at another place, a moment ago."""
+    host.witness._memory = msgspec.structs.replace(found_of(host.witness._memory), place="elsewhere")
+    return await host.witness.step()
 
 
 async def test_a_new_place_that_knows_the_newest_attempts(host: Host, connection: Sql) -> None:
-    """Nothing is lost there: the same epoch, and what is held is held."""
     await held(host, connection)
-    await _elsewhere(host)
-    assert await host.witness.step() == TICK_S
-    assert host.wire.lost == []
+    assert await elsewhere(host) == TICK_S
+    assert host.lost == []
     assert await connection.fetchval("SELECT max(epoch) FROM pulse.epochs") == 1
 
 
@@ -318,9 +268,8 @@ async def test_a_new_place_that_does_not(host: Host, connection: Sql, change: st
     """What was handed out since the last tick, or in the one that is under way, tells that it went back."""
     one = await held(host, connection)
     await connection.execute(change)
-    await _elsewhere(host)
-    assert await host.witness.step() == SOON_S
-    assert host.wire.lost == [(one, 1)]
+    assert await elsewhere(host) == SOON_S
+    assert host.lost == [(one, 1)]
 
 
 async def test_what_a_tick_has_confirmed_is_not_asked_for(host: Host, connection: Sql) -> None:
@@ -328,8 +277,7 @@ async def test_what_a_tick_has_confirmed_is_not_asked_for(host: Host, connection
     await held(host, connection)
     await host.witness.step()
     await connection.execute("DELETE FROM pulse.jobs")
-    await _elsewhere(host)
-    await host.witness.step()
+    await elsewhere(host)
     assert await connection.fetchval("SELECT max(epoch) FROM pulse.epochs") == 1
 
 
@@ -341,8 +289,7 @@ async def test_what_was_completed_and_is_not_there(host: Host, connection: Sql, 
     assert await host.store.complete(done, keep=keep) == {(one, 1)}
     host.registry.free(host.worker, [(one, 1)])
     await connection.execute("DELETE FROM pulse.jobs")
-    await _elsewhere(host)
-    await host.witness.step()
+    await elsewhere(host)
     assert await connection.fetchval("SELECT max(epoch) FROM pulse.epochs") == epoch
     await host.witness.step()
     await host.witness.step()
@@ -350,44 +297,31 @@ async def test_what_was_completed_and_is_not_there(host: Host, connection: Sql, 
 
 
 async def test_a_report_that_a_new_place_does_not_know(host: Host, connection: Sql) -> None:
-    """The worker does not hold that attempt any more: it is given back, and does not wait for its lease."""
     one = await held(host, connection)
     host.registry.free(host.worker, [(one, 1)])
-    await _elsewhere(host)
-    assert await host.witness.step() == TICK_S
+    assert await elsewhere(host) == TICK_S
     await host.claims.loop.pass_once()
-    assert (await read(connection, one))["status"] != "RUNNING" or host.wire.jobs[-1] == (one, 2)
+    assert (await read(connection, one))["status"] != "RUNNING" or pairs_of(host.worker)[-1] == (one, 2)
 
 
 async def test_a_tick_that_failed_has_confirmed_nothing(host: Host, connection: Sql) -> None:
-    """What was handed out before it is looked for, too."""
     one = await held(host, connection)
     known = found_of(host.witness._memory)
-    assert not await host.witness._tick(known, await _seen_of(host, started=False))
+    seen = await host.store.epochs.look(known.instance, None, LEASE_S)
+    assert not await host.witness._tick(known, replace(seen, relation=1))  # another server by then
     assert not host.is_open
     await connection.execute("DELETE FROM pulse.jobs")
-    await _elsewhere(host)
-    await host.witness.step()
-    assert host.wire.lost == [(one, 1)]
-
-
-async def _seen_of(host: Host, *, started: bool) -> Any:
-    """What it sees; not *started*: of a server that is another one by the time of the tick."""
-    memory = found_of(host.witness._memory)
-    seen = await host.store.epochs.look(memory.instance, None, LEASE_S)
-    fields = {name: getattr(seen, name) for name in seen.__slots__}
-    return type(seen)(**{**fields, **({} if started else {"relation": 1})})
+    await elsewhere(host)
+    assert host.lost == [(one, 1)]
 
 
 async def test_hosts_that_have_not_come_to_a_new_place(host: Host, connection: Sql, clock: Clock) -> None:
-    """They are waited for, but not for long."""
     await host.witness.step()
     await come(host.store, OTHER)
     for come_s in (None, OTHERS_S):
         await connection.execute("UPDATE pulse.witnesses SET place = 'elsewhere' WHERE instance = $1", OTHER)
         await connection.execute("UPDATE pulse.witnesses SET seen_at = seen_at - interval '1 hour'")
-        await _elsewhere(host)
-        assert await host.witness.step() == SOON_S
+        assert await elsewhere(host) == SOON_S
         assert await host.witness.step() == SOON_S
         assert await host.claim() == []
         if come_s is None:
@@ -398,11 +332,9 @@ async def test_hosts_that_have_not_come_to_a_new_place(host: Host, connection: S
 
 
 async def test_hosts_that_have_not_accepted(host: Host, connection: Sql) -> None:
-    """Nothing is claimed before they have."""
     await host.witness.step()
     await come(host.store, OTHER)
-    await keep(connection)
-    await host.witness.step()
+    await kept(host, connection)
     await put_back(connection)
     await due(connection)
     await host.witness.step()
@@ -417,8 +349,7 @@ async def test_hosts_that_never_come_back(host: Host, connection: Sql, clock: Cl
     """They are waited for as long as a lease, by this host's clock, also where the database's was set back since."""
     await host.witness.step()
     await come(host.store, OTHER)
-    await keep(connection)
-    await host.witness.step()
+    await kept(host, connection)
     await put_back(connection)
     await host.witness.step()
     await connection.execute("UPDATE pulse.epochs SET began_at = began_at + interval '1 hour' WHERE epoch = 2")
@@ -439,7 +370,6 @@ async def test_another_database_under_the_same_name(host: Host, connection: Sql,
 
 
 async def test_what_is_wrong_beside_the_database(dsn: str, host: Host, clock: Clock) -> None:
-    """Where nothing can be kept, and for a minute when a server was refused."""
     await host.witness.step()
     assert host.witness.findings() == []
     host.store.timelines.refused = "it is old", clock.now_s
@@ -453,15 +383,13 @@ async def test_what_is_wrong_beside_the_database(dsn: str, host: Host, clock: Cl
 
 
 async def test_a_submit_is_remembered_as_a_claim_is(host: Host, connection: Sql) -> None:
-    """What it handed out is asked for at a new place."""
     await host.witness.step()
     one = job(topic=TOPIC)
     claims, _ = await host.store.submit_and_claim([one], [TOPIC], [host.worker.identity], [0], LEASE_S)
     host.registry.hand_over(host.worker.identity, claims)
     await connection.execute("DELETE FROM pulse.jobs")
-    await _elsewhere(host)
-    await host.witness.step()
-    assert host.wire.lost == [(one.id, 1)]
+    await elsewhere(host)
+    assert host.lost == [(one.id, 1)]
 
 
 async def test_a_row_that_cannot_be_ended(host: Host, connection: Sql) -> None:
@@ -483,10 +411,8 @@ async def test_a_row_that_cannot_be_ended(host: Host, connection: Sql) -> None:
 
 
 async def test_since_when_it_went_back(host: Host, connection: Sql) -> None:
-    """It is the last tick that the database knows which tells, not when it came to its place."""
     await host.witness.step()
-    await _elsewhere(host)
-    await host.witness.step()
+    await elsewhere(host)
     assert host.is_open
     await host.witness.step()
     await keep(connection)
@@ -498,7 +424,6 @@ async def test_since_when_it_went_back(host: Host, connection: Sql) -> None:
 
 
 async def test_a_completion_whose_answer_is_lost(host: Host, connection: Sql, monkeypatch: Patch) -> None:
-    """That a job is missing which was to be forgotten proves nothing at a new place, whether or not that was told."""
     await host.witness.step()
     await due(connection)
     [(done, attempt)] = await host.claim()
@@ -508,8 +433,7 @@ async def test_a_completion_whose_answer_is_lost(host: Host, connection: Sql, mo
         await host.store.complete([Completion(done, attempt, host.worker.identity, None)], keep=False)
     monkeypatch.setattr(host.store.hot, "connection", connected)
     await connection.execute("DELETE FROM pulse.jobs WHERE id = $1", UUID(bytes=done))  # it was carried out
-    await _elsewhere(host)
-    await host.witness.step()
+    await elsewhere(host)
     assert await connection.fetchval("SELECT max(epoch) FROM pulse.epochs") == 1
 
 
@@ -518,7 +442,6 @@ def _goes_away() -> None:
 
 
 async def test_a_clock_that_has_gone_back(host: Host, connection: Sql) -> None:
-    """Jobs that were made before the epoch are told by the newest time that was known, whatever the clock says now."""
     known_until = await connection.fetchval("SELECT clock_timestamp() + interval '5 hours'")
     seen = await host.store.epochs.look(UUID(int=9), None, LEASE_S)
     coming = HostContact(UUID(int=9), HOST, 0, FLOOR)

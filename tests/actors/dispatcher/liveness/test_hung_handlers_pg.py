@@ -46,15 +46,19 @@ class Hall(Floor):
         self.hung_handlers = HungHandlers(self.registry, self.deadlines, self.deaths, self.stacks)
 
     async def limited(self, worker: RegisteredWorker, timeout_s: float | None = 0.1, name: str = "n") -> bytes:
-        """A job that runs, with a limit; its id."""
         job = await self.running(worker)
         worker.held[job, 1] = HeldJob(
             name, TOPIC, started=True, timeout_s=timeout_s, stall_s=worker.facts.stalls.get(name)
         )
         return job
 
+    async def hung(self, pid: int, timeout_s: float | None = 0.1) -> tuple[RegisteredWorker, bytes]:
+        worker = self.working(pid)
+        job = await self.limited(worker, timeout_s)
+        self.start(worker)
+        return worker, job
+
     def start(self, worker: RegisteredWorker) -> None:
-        """All that the worker holds has been called."""
         self.deadlines.started(worker, list(worker.held.items()), time.monotonic())
 
     def due(self, tasks: TaskGroup, now_s: float = NOW_S) -> bool:
@@ -64,18 +68,15 @@ class Hall(Floor):
         return id(one.worker) in self.hung_handlers._closing
 
     async def until_closed(self) -> None:
-        """Return when nobody is being closed any more."""
         await until_async(lambda: not self.hung_handlers._closing, "nobody is being closed")
 
     async def outcome(self, job: bytes) -> tuple[str, str | None]:
-        """How the only attempt in its history ended."""
         (entry,) = await history(self.connection, job)
         return entry["outcome"], entry["error"]
 
 
 @pytest.fixture
 async def at(store: Store, connection: Sql, monkeypatch: Patch) -> AsyncIterator[Hall]:
-    """A hall where nobody is waited for."""
     monkeypatch.setattr(deadlines, "SLACK_S", 0.0)
     monkeypatch.setattr(timing, "SIBLINGS_S", 0.05)
     monkeypatch.setattr(timing, "LOOK_S", 0.01)
@@ -86,7 +87,6 @@ async def at(store: Store, connection: Sql, monkeypatch: Patch) -> AsyncIterator
 
 @pytest.fixture
 async def tasks() -> AsyncIterator[TaskGroup]:
-    """Where workers are closed."""
     async with anyio.create_task_group() as made:
         yield made
         made.cancel_scope.cancel()
@@ -96,23 +96,17 @@ async def tasks() -> AsyncIterator[TaskGroup]:
 
 
 async def test_what_has_a_limit_is_watched(at: Hall, living: Process) -> None:
-    """A time limit, a promise to tell progress, or both; nothing else."""
-    worker = at.working(living.pid)
-    worker.facts = replace(worker.facts, stalls={"promised": 5.0})
+    """Of another host's worker only the lease is known, and it cannot be killed."""
+    worker = at.working(living.pid, stalls={"promised": 5.0})
     for timeout_s, name in ((1.0, "n"), (None, "promised"), (None, "n"), (9.0, "promised")):
         await at.limited(worker, timeout_s, name)
-    at.start(worker)
-    kinds = [due.kind for due in sorted(at.deadlines._heap)]
-    assert kinds == [EndingKind.TIMEOUT, EndingKind.STALLED, EndingKind.STALLED, EndingKind.TIMEOUT]
-
-
-async def test_who_cannot_be_killed_is_not_watched(at: Hall, living: Process) -> None:
-    """Of another host's worker only the lease is known."""
-    worker = at.working(living.pid)
-    await at.limited(worker)
     worker.watched = False
     at.start(worker)
     assert at.deadlines._heap == []
+    worker.watched = True
+    at.start(worker)
+    kinds = [due.kind for due in sorted(at.deadlines._heap)]
+    assert kinds == [EndingKind.TIMEOUT, EndingKind.STALLED, EndingKind.STALLED, EndingKind.TIMEOUT]
 
 
 async def test_what_has_ended_is_forgotten(at: Hall, monkeypatch: Patch, living: Process) -> None:
@@ -130,11 +124,9 @@ async def test_what_has_ended_is_forgotten(at: Hall, monkeypatch: Patch, living:
 
 
 async def test_what_is_told_again_is_kept_once(at: Hall, monkeypatch: Patch, living: Process) -> None:
-    """A worker may say without end that a handler was called; the time counts from the first word of it."""
     monkeypatch.setattr(deadlines, "KEEP_ENTRIES", 4)
     at.deadlines = HandlerDeadlines(at.registry, obey_s=0.0, heartbeat_s=0.0)
-    worker = at.working(living.pid)
-    worker.facts = replace(worker.facts, stalls={"promised": LONG_S})
+    worker = at.working(living.pid, stalls={"promised": LONG_S})
     await at.limited(worker, LONG_S, "promised")
     at.start(worker)
     first = {due.kind: due.number for due in at.deadlines._heap}
@@ -160,10 +152,7 @@ async def test_what_a_worker_came_with_has_a_limit_once_it_is_known(at: Hall, li
 
 
 async def test_a_handler_that_has_ended_is_nobodys_guilt(at: Hall, tasks: TaskGroup, living: Process) -> None:
-    """Its place may be another attempt's by now."""
-    worker = at.working(living.pid)
-    job = await at.limited(worker)
-    at.start(worker)
+    worker, job = await at.hung(living.pid)
     worker.held[job, 1] = HeldJob("n", TOPIC, started=True)
     assert not at.due(tasks)
 
@@ -179,10 +168,7 @@ async def test_a_result_without_room_came_in_time(at: Hall, tasks: TaskGroup, li
 
 
 async def test_a_result_without_room_ends_a_verdict(at: Hall, tasks: TaskGroup, living: Process) -> None:
-    """It comes while the handler is judged: nobody is killed."""
-    worker = at.working(living.pid)
-    job = await at.limited(worker)
-    at.start(worker)
+    worker, job = await at.hung(living.pid)
     assert at.due(tasks)
     note_ended(worker, [(job, 1)])
     await at.until_closed()
@@ -191,41 +177,33 @@ async def test_a_result_without_room_ends_a_verdict(at: Hall, tasks: TaskGroup, 
 
 
 async def test_a_worker_that_came_back_is_watched_anew(at: Hall, tasks: TaskGroup, living: Process) -> None:
-    """What it told on an older connection is void: it tells again what runs."""
-    worker = at.working(living.pid)
-    await at.limited(worker)
-    at.start(worker)
+    await at.hung(living.pid)
     at.working(living.pid)
     assert not at.due(tasks)
 
 
-async def test_progress_moves_the_limit(at: Hall, tasks: TaskGroup, living: Process) -> None:
-    """It is looked at again when the silence may have lasted long enough; the time limit is not moved."""
-    worker = at.working(living.pid)
-    worker.facts = replace(worker.facts, stalls={"n": 5.0})
-    job = await at.limited(worker, None)
+@pytest.mark.parametrize(
+    ("timeout_s", "ended"),
+    [
+        (None, ("stalled", f"stalled: no progress for 5 s; {KILLED}")),
+        (0.1, ("timeout", f"timed out after 0.1 s; {KILLED}")),
+    ],
+)
+async def test_progress_moves_the_stall_and_not_the_time_limit(
+    at: Hall, tasks: TaskGroup, living: Process, timeout_s: float | None, ended: tuple[str, str]
+) -> None:
+    worker = at.working(living.pid, stalls={"n": 5.0})
+    job = await at.limited(worker, timeout_s)
     at.start(worker)
     worker.held[job, 1].progress_s = NOW_S - 1
-    assert not at.due(tasks)
-    (again,) = at.deadlines._heap
-    assert (again.kind, again.at_s) == (EndingKind.STALLED, NOW_S + 4)
+    if timeout_s is None:
+        assert not at.due(tasks)
+        (again,) = at.deadlines._heap
+        assert (again.kind, again.at_s) == (EndingKind.STALLED, NOW_S + 4)
     assert at.due(tasks, NOW_S + 4)
     await at.until_closed()
     await at.wait_buried(worker)
-    assert await at.outcome(job) == ("stalled", f"stalled: no progress for 5 s; {KILLED}")
-
-
-async def test_progress_does_not_move_a_time_limit(at: Hall, tasks: TaskGroup, living: Process) -> None:
-    """However lively it is."""
-    worker = at.working(living.pid)
-    worker.facts = replace(worker.facts, stalls={"n": LONG_S})
-    job = await at.limited(worker, 0.1)
-    at.start(worker)
-    worker.held[job, 1].progress_s = NOW_S
-    assert at.due(tasks)
-    await at.until_closed()
-    await at.wait_buried(worker)
-    assert await at.outcome(job) == ("timeout", f"timed out after 0.1 s; {KILLED}")
+    assert await at.outcome(job) == ended
 
 
 async def test_two_that_hang_are_judged_together(at: Hall, tasks: TaskGroup, living: Process) -> None:
@@ -246,14 +224,9 @@ async def test_two_that_hang_are_judged_together(at: Hall, tasks: TaskGroup, liv
 
 
 async def test_who_comes_back_while_it_is_judged_is_judged_anew(at: Hall, tasks: TaskGroup, living: Process) -> None:
-    """The verdict on the older connection is void: what hangs on the new one must not be taken for a part of that."""
-    older = at.working(living.pid)
-    await at.limited(older)
-    at.start(older)
+    await at.hung(living.pid)
     assert at.due(tasks)
-    newer = at.working(living.pid)
-    job = await at.limited(newer)
-    at.start(newer)
+    newer, job = await at.hung(living.pid)
     assert at.due(tasks)
     await at.until_closed()
     assert living.wait(DEADLINE_S) == -signal.SIGKILL
@@ -265,7 +238,6 @@ async def test_who_comes_back_while_it_is_judged_is_judged_anew(at: Hall, tasks:
 async def test_a_handler_that_ends_after_all(
     at: Hall, tasks: TaskGroup, monkeypatch: Patch, living: Process, *, is_written: bool
 ) -> None:
-    """Nobody is killed for what is over by then, whether or not that is written; the worker goes on as before."""
     monkeypatch.setattr(timing, "SIBLINGS_S", LONG_S)
     worker = at.working(living.pid)
     job, sibling = await at.limited(worker), await at.running(worker)
@@ -284,9 +256,7 @@ async def test_a_handler_that_ends_after_all(
 
 async def test_what_has_ended_and_is_not_written_yet(at: Hall, tasks: TaskGroup, living: Process) -> None:
     """While the database is away results wait here: their handlers do not hang, and nobody is killed for them."""
-    worker = at.working(living.pid)
-    job = await at.limited(worker)
-    at.start(worker)
+    worker, job = await at.hung(living.pid)
     at.registry.reporting.add((job, 1))
     assert not at.due(tasks)
     await anyio.wait_all_tasks_blocked()
@@ -323,10 +293,7 @@ async def test_siblings_may_finish(at: Hall, tasks: TaskGroup, monkeypatch: Patc
 
 
 async def test_nothing_is_recalled_where_nothing_waits(at: Hall, tasks: TaskGroup, living: Process) -> None:
-    """A worker all of whose handlers run is told nothing."""
-    worker = at.working(living.pid)
-    await at.limited(worker)
-    at.start(worker)
+    worker, _ = await at.hung(living.pid)
     assert at.due(tasks)
     await at.until_closed()
     assert [kind for kind, _, _ in wire_of(worker).sent] == ["stack"]
@@ -336,7 +303,6 @@ async def test_nothing_is_recalled_where_nothing_waits(at: Hall, tasks: TaskGrou
 
 
 async def test_limits_pass_by_themselves(at: Hall, tasks: TaskGroup, living: Process) -> None:
-    """In their order, whichever was added first; one that is far away strikes nobody."""
     tasks.start_soon(at.hung_handlers.run)
     await anyio.wait_all_tasks_blocked()
     with process() as near:
@@ -355,7 +321,6 @@ async def test_limits_pass_by_themselves(at: Hall, tasks: TaskGroup, living: Pro
 
 
 def test_what_counts_as_progress() -> None:
-    """A heartbeat that tells something of an attempt that is held; a bare one says only that the process lives."""
     worker = new_worker("w")
     told, silent = (bytes(16), 1), (bytes(15) + b"x", 1)
     worker.jobs.held = {told: HeldJob("n", TOPIC), silent: HeldJob("n", TOPIC)}
@@ -376,11 +341,8 @@ def parent(at: Hall, monkeypatch: Patch) -> RegisteredWorker:
 async def test_stacks_come_from_the_pool_parent(
     at: Hall, parent: RegisteredWorker, tasks: TaskGroup, monkeypatch: Patch, living: Process
 ) -> None:
-    """They are stored with the attempt; whatever others say, or says itself unasked, is dropped."""
     monkeypatch.setattr(looking, "ALIVE_S", LONG_S)
-    worker = at.working(living.pid)
-    job = await at.limited(worker)
-    at.start(worker)
+    worker, job = await at.hung(living.pid)
     assert at.due(tasks)
     await until_async(lambda: bool(wire_of(parent).sent), "a frame to the parent")
     ((kind, number, body),) = wire_of(parent).sent
@@ -434,7 +396,6 @@ async def test_a_worker_that_answers_knows_best(
 async def test_without_a_pool_parent_only_the_worker_can_tell(
     at: Hall, tasks: TaskGroup, monkeypatch: Patch, living: Process
 ) -> None:
-    """Nobody else can see where a handler hangs."""
     worker = at.working(living.pid)
     shown: list[HandlerStack | None] = []
 

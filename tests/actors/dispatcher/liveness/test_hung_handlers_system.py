@@ -19,7 +19,6 @@ KILLED: Final = "it did not end when it was cancelled, so its process was killed
 
 
 def history(system: System, job: bytes) -> list[tuple[object, ...]]:
-    """The attempts of a job that did not succeed."""
     sql = "SELECT outcome, error, exit_code FROM pulse.attempts WHERE job_id = $1 ORDER BY attempt"
     return [tuple(row) for row in system.rows(sql, job.hex())]
 
@@ -44,7 +43,6 @@ def test_a_handler_that_hangs(system: System, client: Peer, topic: str) -> None:
 
 
 def test_a_handler_that_stalls(system: System, client: Peer, topic: str) -> None:
-    """One that promised to tell progress, and tells none."""
     client.submit(new_job(topic=topic))
     manner = Manner(topic, beat_s=0.1, handlers={"n": {"stall_s": 0.1}})
     with lone_worker(system.path, "stalled", manner) as (_, ((job, _),)):
@@ -54,7 +52,6 @@ def test_a_handler_that_stalls(system: System, client: Peer, topic: str) -> None
 
 
 def test_where_a_job_hangs(system: System, client: Peer, topic: str) -> None:
-    """The stack is asked of the pool parent; without one there is none to be had, and the answer says so."""
     client.submit(waiting := new_job(topic=topic + "-nobody"))
     assert client.refusal("jobs.stack", id=waiting["id"])[0] == "conflict"
     assert client.refusal("jobs.stack", id=bytes(16))[0] == "not_found"

@@ -10,7 +10,7 @@ from typing import Final
 import anyio
 import pytest
 
-from pulse.store.rows import Ending, EndingKind
+from pulse.store.rows import EndingKind
 from pulse.system.processes import OomKills
 from pulse_actors.dispatcher.liveness.process_watch import WatchedProcess, _describe, obituary, stranger
 from pulse_actors.dispatcher.workers.records import ForcedEnding, HeldJob, RegisteredWorker
@@ -25,69 +25,53 @@ WORKER: Final = "h/b/1/0.0/w"
 
 @pytest.fixture
 def worker() -> RegisteredWorker:
-    """One that holds two jobs that were started, and one that was not."""
     made = stranger(Host("h", "b", 1), WORKER, 0)
     made.jobs.held = {pair: HeldJob("n", "t", started=pair != QUEUED) for pair in (HUNG, STARTED, QUEUED)}
     return made
 
 
+def ends(worker: RegisteredWorker) -> list[tuple[EndingKind, str | None, int | None]]:
+    found = obituary(worker, "why", -9, worker.held)
+    assert [(one.id, one.attempt, one.worker) for one in found] == [(*pair, WORKER) for pair in worker.held]
+    return [(one.kind, one.error, one.exit_code) for one in found]
+
+
+CHARGED: Final = (EndingKind.CRASHED, "why", -9)
+EXCUSED: Final = (EndingKind.RELEASED, "why", None)
+GIVEN_BACK: Final = (EndingKind.RELEASED, None, None)
+
+
 def test_started_attempts_crash_and_the_others_are_given_back(worker: RegisteredWorker) -> None:
-    """The exit status is the reason, of what was started alone."""
-    assert obituary(worker, "why", -9, worker.held) == [
-        Ending(*HUNG, WORKER, EndingKind.CRASHED, "why", exit_code=-9),
-        Ending(*STARTED, WORKER, EndingKind.CRASHED, "why", exit_code=-9),
-        Ending(*QUEUED, WORKER, EndingKind.RELEASED),
-    ]
+    assert ends(worker) == [CHARGED, CHARGED, GIVEN_BACK]
 
 
 def test_who_was_leaving_charges_nobody(worker: RegisteredWorker) -> None:
-    """Its end was its own, or ours."""
     worker.leaving = True
-    assert {one.kind for one in obituary(worker, "why", -9, worker.held)} == {EndingKind.RELEASED}
+    assert {kind for kind, *_ in ends(worker)} == {EndingKind.RELEASED}
 
 
 def test_a_sentence_is_carried_out(worker: RegisteredWorker) -> None:
-    """Of a process that was killed for some attempts these are charged, as they were sentenced, and no others."""
     worker.jobs.forced_endings[HUNG] = SENTENCE
     worker.leaving = True
-    assert obituary(worker, "why", -9, worker.held) == [
-        Ending(*HUNG, WORKER, EndingKind.TIMEOUT, "too late", exit_code=-9, stack="where it was"),
-        Ending(*STARTED, WORKER, EndingKind.RELEASED, "why"),
-        Ending(*QUEUED, WORKER, EndingKind.RELEASED),
-    ]
+    assert ends(worker) == [(EndingKind.TIMEOUT, "too late", -9), EXCUSED, GIVEN_BACK]
+    assert obituary(worker, "why", -9, worker.held)[0].stack == "where it was"
 
 
 def test_who_had_a_process_of_its_own_did_not_kill_it(worker: RegisteredWorker) -> None:
-    """It died with its worker, and goes elsewhere uncharged, with the reason; what ran in that process is charged."""
+    """Unless nobody else ran: else a job that kills its worker from there would do so for ever."""
     worker.held[STARTED].apart = True
-    assert obituary(worker, "why", -9, worker.held) == [
-        Ending(*HUNG, WORKER, EndingKind.CRASHED, "why", exit_code=-9),
-        Ending(*STARTED, WORKER, EndingKind.RELEASED, "why"),
-        Ending(*QUEUED, WORKER, EndingKind.RELEASED),
-    ]
-
-
-def test_where_nobody_else_ran_it_may_have_been_those_apart(worker: RegisteredWorker) -> None:
-    """Else a job that kills its worker from there would do so for ever; what had not started is innocent."""
-    worker.held[STARTED].apart = worker.held[HUNG].apart = True
-    assert [one.kind for one in obituary(worker, "why", -9, worker.held)] == [
-        EndingKind.CRASHED,
-        EndingKind.CRASHED,
-        EndingKind.RELEASED,
-    ]
+    assert ends(worker) == [CHARGED, EXCUSED, GIVEN_BACK]
+    worker.held[HUNG].apart = True
+    assert ends(worker) == [CHARGED, CHARGED, GIVEN_BACK]
 
 
 def test_what_had_ended_did_not_kill_it(worker: RegisteredWorker) -> None:
     """Its result was refused for want of room, and is lost; it goes elsewhere uncharged."""
     worker.held[STARTED].ended = True
-    assert obituary(worker, "why", -9, worker.held) == [
-        Ending(*HUNG, WORKER, EndingKind.CRASHED, "why", exit_code=-9),
-        Ending(*STARTED, WORKER, EndingKind.RELEASED, "why"),
-        Ending(*QUEUED, WORKER, EndingKind.RELEASED),
-    ]
+    assert ends(worker) == [CHARGED, EXCUSED, GIVEN_BACK]
     worker.held[HUNG].ended = True
     worker.jobs.forced_endings[HUNG] = SENTENCE  # before it was told
-    assert {one.kind for one in obituary(worker, "why", -9, worker.held)} == {EndingKind.RELEASED}
+    assert {kind for kind, *_ in ends(worker)} == {EndingKind.RELEASED}
 
 
 KILLED: Final = int(signal.SIGKILL)  # as waitpid tells it

@@ -7,13 +7,12 @@ import os
 import signal
 import subprocess
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import replace
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
 import anyio
 import pytest
-from anyio.lowlevel import checkpoint
 from structlog.testing import capture_logs
 
 from pulse.errors import UnavailableError
@@ -23,10 +22,11 @@ from pulse.store.store import HeldCommit, Store
 from pulse.system import process_tree, processes
 from pulse_actors.dispatcher.liveness import process_watch as watching
 from pulse_actors.dispatcher.liveness.process_watch import ProcessWatch
-from pulse_actors.dispatcher.workers.records import ForcedEnding
+from pulse_actors.dispatcher.workers.records import RegisteredWorker
 from pulse_actors.dispatcher.writes import report
 from pulse_actors.dispatcher.writes.report_rows import Obituary, PendingReport
 from pulse_actors.shared.identity import Host
+from tests.support.checking.descriptors import free_descriptors
 from tests.support.store.helpers import TOPIC, Patch, Sql, found_of, history
 from tests.support.store.recovery_kit import (
     DEADLINE_S,
@@ -40,7 +40,7 @@ from tests.support.store.recovery_kit import (
     process,
     wire_of,
 )
-from tests.support.waiting import is_alive
+from tests.support.waiting import is_alive, until_async
 
 pytestmark = pytest.mark.heavy
 
@@ -49,14 +49,24 @@ LONG_S: Final = 600.0  # no test waits for it
 
 @pytest.fixture
 async def at(store: Store, connection: Sql, monkeypatch: Patch) -> AsyncIterator[Floor]:
-    """A dispatcher's floor, where strangers are buried soon."""
     monkeypatch.setattr(watching, "STRANGER_S", 0.05)
     async with floor(Floor(store, connection)) as made:
         yield made
 
 
+async def dies(at: Floor, worker: RegisteredWorker, process: Process) -> None:
+    process.kill()
+    await at.wait_buried(worker)
+
+
+async def until_locked(at: Floor, job: bytes, *, is_locked: bool = True) -> None:
+    async def holds() -> bool:
+        return (not await at.store.lockable([job])) is is_locked
+
+    await until_async(holds, f"is_locked: {is_locked}")
+
+
 async def outcome(at: Floor, job: bytes) -> tuple[str, str | None, int | None]:
-    """How the only attempt of a job ended that is in its history."""
     (entry,) = await history(at.connection, job)
     return entry["outcome"], entry["error"], entry["exit_code"]
 
@@ -67,8 +77,7 @@ async def test_a_death_ends_what_was_held(at: Floor) -> None:
         worker, other = (at.working(one.pid) for one in (dying, living))
         started, queued = await at.running(worker), await at.running(worker, started=False)
         foreign = await at.running(other)
-        dying.kill()
-        await at.wait_buried(worker)
+        await dies(at, worker, dying)
         assert await outcome(at, started) == ("crashed", "worker process died: SIGKILL", -signal.SIGKILL)
         assert (await at.read(queued))["status"] == "PENDING"
         assert await outcome(at, queued) == ("released", None, None)
@@ -98,72 +107,26 @@ async def test_who_has_ended_is_no_suspect(at: Floor, living: Process) -> None:
     over, apart = await at.running(worker), await at.running(worker)
     worker.held[apart, 1].apart = True
     at.registry.reporting.add((over, 1))
-    living.kill()
-    await at.wait_buried(worker)
+    await dies(at, worker, living)
     assert (await outcome(at, apart))[0] == "crashed"
     assert (await at.read(over))["status"] == "RUNNING"
 
 
-async def test_an_end_that_the_kernel_does_not_tell(at: Floor, monkeypatch: Patch, living: Process) -> None:
-    """Where nothing says how it ended, the end itself is still a proof."""
-    monkeypatch.setattr(processes, "exit_status", lambda _pid, _pidfd: None)
-    worker = at.working(living.pid)
-    job = await at.running(worker)
-    living.kill()
-    await at.wait_buried(worker)
-    assert await outcome(at, job) == ("crashed", "worker process died: how is not known", None)
-
-
-@pytest.mark.parametrize(("said", "ended"), [("leaving", "released"), ("draining", "crashed")])
-async def test_who_was_to_end_charges_nobody(at: Floor, living: Process, said: str, ended: str) -> None:
-    """Its jobs are given back; one that drains is to come back to a successor, and was not to end."""
-    worker = at.working(living.pid)
-    job = await at.running(worker)
-    setattr(worker, said, True)
-    living.kill()
-    await at.wait_buried(worker)
-    assert (await outcome(at, job))[0] == ended
-
-
 async def test_who_is_buried_is_not_away_any_more(at: Floor, living: Process) -> None:
-    """A process that lost its connection and then died holds nothing back."""
     worker = at.working(living.pid)
     await at.running(worker)
     at.registry.leave(worker)
     assert at.registry.away == {worker.identity: worker}
-    living.kill()
-    await at.wait_buried(worker)
+    await dies(at, worker, living)
     assert at.registry.away == {}
-
-
-async def test_a_kill_charges_whom_it_is_for(at: Floor) -> None:
-    """Whom the dispatcher kills it charges by sentence alone; its whole group dies."""
-    with process("sh", "-c", "sleep 600 & echo $!; wait", start_new_session=True) as hung:
-        assert hung.stdout is not None
-        child = int(hung.stdout.readline())
-        worker = new_worker(identity_of(hung.pid), hung.pid)
-        worker.facts = replace(worker.facts, leads_group=True)
-        at.watch(worker)
-        guilty, innocent = await at.running(worker), await at.running(worker)
-        worker.jobs.forced_endings[guilty, 1] = ForcedEnding(EndingKind.TIMEOUT, "too late")
-        at.deaths.kill(worker, "test")
-        with anyio.fail_after(DEADLINE_S):
-            await at.deaths.wait_buried(worker)
-        await at.wait_buried(worker)
-        assert await outcome(at, guilty) == ("timeout", "too late", -signal.SIGKILL)
-        assert (await outcome(at, innocent))[0] == "released"
-        await dead(child)
 
 
 @pytest.mark.parametrize("leads", [True, False])
 async def test_its_group_dies_with_it(at: Floor, *, leads: bool) -> None:
     """Also who has lost its mark; but of a shell's pipeline, which is one group, only where it leads a session."""
     with process(process_group=0) as dying, process(process_group=dying.pid) as other:
-        worker = new_worker(identity_of(dying.pid), dying.pid)
-        worker.facts = replace(worker.facts, leads_group=leads)
-        at.watch(worker)
-        dying.kill()
-        await at.wait_buried(worker)
+        worker = at.working(dying.pid, leads_group=leads)
+        await dies(at, worker, dying)
         assert other.wait(DEADLINE_S) == -signal.SIGKILL if leads else is_alive(other.pid)
 
 
@@ -172,16 +135,12 @@ async def test_what_carries_its_mark_dies_with_it(at: Floor) -> None:
     mark = process_tree.new_mark()
     env = {**os.environ, process_tree.MARK: mark}
     with process(env=env) as dying, process(env=env, start_new_session=True) as daemon:
-        worker = new_worker(identity_of(dying.pid), dying.pid)
-        worker.facts = replace(worker.facts, mark=mark)
-        at.watch(worker)
-        dying.kill()
-        await at.wait_buried(worker)
+        worker = at.working(dying.pid, mark=mark)
+        await dies(at, worker, dying)
         assert daemon.wait(DEADLINE_S) == -signal.SIGKILL
 
 
 async def test_its_jobs_are_free_when_all_of_it_is_dead(at: Floor, monkeypatch: Patch) -> None:
-    """They are ended, but for the commit, while what it left is looked for; so it goes each time."""
     monkeypatch.setattr(report, "HURRY_S", LONG_S)
     left: list[anyio.Event] = []
 
@@ -196,13 +155,10 @@ async def test_its_jobs_are_free_when_all_of_it_is_dead(at: Floor, monkeypatch: 
     monkeypatch.setattr(at.claims.signal, "wake_level", lambda level, _delay_s, **_: woken.append(level))
     for number in (1, 2):
         with process() as dying:
-            worker = new_worker(identity_of(dying.pid), dying.pid)
-            worker.facts = replace(worker.facts, mark=process_tree.new_mark())
-            job = await at.running(at.watch(worker))
+            worker = at.working(dying.pid, mark=process_tree.new_mark())
+            job = await at.running(worker)
             dying.kill()
-            with anyio.fail_after(DEADLINE_S):
-                while await at.store.lockable([job]):
-                    await checkpoint()
+            await until_locked(at, job)
             assert (await at.read(job))["status"] == "RUNNING"
             left[-1].set()
             await at.wait(job, status="RETRYING")
@@ -226,14 +182,11 @@ async def test_what_does_not_die_keeps_no_row_locked(at: Floor, monkeypatch: Pat
 
     monkeypatch.setattr(at.store, "end", watched_end)
     monkeypatch.setattr(process_tree, "end_tree", lambda _mark: dead.wait())
-    worker = new_worker(identity_of(living.pid), living.pid)
-    worker.facts = replace(worker.facts, mark=process_tree.new_mark())
-    job = await at.running(at.watch(worker))
+    job = await at.running(at.working(living.pid, mark=process_tree.new_mark()))
     living.kill()
     with anyio.fail_after(DEADLINE_S):
         await given_up.wait()
-        while not await at.store.lockable([job]):
-            await checkpoint()
+        await until_locked(at, job, is_locked=False)
         await at.results.batcher.wait_idle()
     assert (await at.read(job))["status"] == "RUNNING"
     dead.set()
@@ -241,7 +194,6 @@ async def test_what_does_not_die_keeps_no_row_locked(at: Floor, monkeypatch: Pat
 
 
 async def test_what_cannot_be_written_at_once_is_written_later(at: Floor, monkeypatch: Patch, living: Process) -> None:
-    """As reports are: until the database takes it."""
     end = at.store.end
 
     async def away(_endings: Sequence[Ending], **_: object) -> list[Ended]:
@@ -274,7 +226,6 @@ async def test_last_words_are_heard_out(at: Floor, living: Process) -> None:
 
 
 async def test_claims_that_it_never_heard_of(at: Floor, monkeypatch: Patch, living: Process) -> None:
-    """A row that a lost answer left to it is given back, once; of what it held or has reported more is known."""
     worker = at.working(living.pid)
     held, unseen, reported = await at.running(worker), await at.row(worker.identity), await at.row(worker.identity)
     at.registry.reporting.add((reported, 1))
@@ -290,8 +241,7 @@ async def test_claims_that_it_never_heard_of(at: Floor, monkeypatch: Patch, livi
             put(item)
 
     monkeypatch.setattr(at.results.batcher, "put", late)
-    living.kill()
-    await at.wait_buried(worker)
+    await dies(at, worker, living)
     assert told == [(held, EndingKind.CRASHED), (unseen, EndingKind.UNASSIGNED)]
     row = await at.read(unseen)
     assert (row["status"], row["uncharged"], row["crashes"]) == ("PENDING", 1, 0)
@@ -303,8 +253,7 @@ async def test_a_claim_for_it_that_is_committed_late(at: Floor, monkeypatch: Pat
     monkeypatch.setattr(watching, "LATE_S", 0.5)
     worker = at.working(living.pid)
     held = await at.running(worker)
-    living.kill()
-    await at.wait_buried(worker)
+    await dies(at, worker, living)
     await at.wait(held, status="RETRYING")
     late = await at.row(worker.identity)
     row = await at.wait(late, status="PENDING")
@@ -312,7 +261,6 @@ async def test_a_claim_for_it_that_is_committed_late(at: Floor, monkeypatch: Pat
 
 
 async def test_who_has_died_is_waited_for(at: Floor) -> None:
-    """Before the dispatcher ends, all are buried who are dead by then; nobody waits for the living."""
     with process() as dying, process() as living:
         worker = at.watch(new_worker(identity_of(dying.pid), dying.pid), anyio.wait_all_tasks_blocked)
         at.working(living.pid)
@@ -342,8 +290,7 @@ async def test_an_end_is_told_louder_when_something_was_lost(at: Floor, monkeypa
             worker = at.working(dying.pid)
             if holds:
                 await at.running(worker)
-            dying.kill()
-            await at.wait_buried(worker)
+            await dies(at, worker, dying)
         levels += [entry["log_level"] for entry in logs if entry["event"] == "worker_died"]
     assert levels == ["info", "warning"]
     assert written == [1]
@@ -372,14 +319,12 @@ async def test_who_says_hello_again_is_watched_anew(at: Floor, living: Process) 
         await at.deaths.wait_buried(older)
     job = await at.running(newer)
     with capture_logs() as logs:
-        living.kill()
-        await at.wait_buried(newer)
+        await dies(at, newer, living)
     assert len([entry for entry in logs if entry["event"] == "worker_died"]) == 1
     assert (await outcome(at, job))[0] == "crashed"
 
 
 async def test_nobody_is_watched_under_another_name(at: Floor) -> None:
-    """Who is not watched has no watch to be asked for, waited for or signalled by."""
     unknown = new_worker("x")
     assert at.deaths.watched("x") is None
     assert not at.deaths.signal(unknown, signal.SIGKILL)
@@ -390,8 +335,6 @@ async def test_nobody_is_watched_under_another_name(at: Floor) -> None:
 
 
 async def test_who_may_not_be_signalled_is_not_in_hand(at: Floor, monkeypatch: Patch, living: Process) -> None:
-    """Another user's process is watched, and dies like others; but nothing can be done to it."""
-
     def refused(_pidfd: int, _number: int) -> None:
         raise PermissionError
 
@@ -400,25 +343,16 @@ async def test_who_may_not_be_signalled_is_not_in_hand(at: Floor, monkeypatch: P
     assert not worker.watched
     assert at.deaths.in_hand() == []
     job = await at.running(worker)
-    living.kill()
-    await at.wait_buried(worker)
+    await dies(at, worker, living)
     assert (await outcome(at, job))[0] == "crashed"
 
 
-async def test_a_machine_that_does_not_count_its_kills(at: Floor, monkeypatch: Patch, living: Process) -> None:
-    """Where the kernel counts nothing, there is nothing to count anew."""
-    monkeypatch.setattr(processes, "oom_kills", lambda _pid: None)
-    at.working(living.pid)
-    at.deaths.note_oom_kills()
-
-
 async def test_kills_are_counted_anew(at: Floor, tmp_path: Path, monkeypatch: Patch, living: Process) -> None:
-    """Of each group once, however many of its processes are watched, and of each by its own file."""
     files = [tmp_path / name for name in ("one", "one", "other")]
     for number, path in enumerate(files):
         path.write_text(f"oom_kill {number}\n", "ascii")
-    made = iter(files)
-    monkeypatch.setattr(processes, "oom_kills", lambda _pid: processes.OomKills(next(made), 0))
+    made = iter([*(processes.OomKills(path, 0) for path in files), None])  # of the last one the kernel counts nothing
+    monkeypatch.setattr(processes, "oom_kills", lambda _pid: next(made))
     looks: list[Path] = []
     again = processes.OomKills.again
 
@@ -427,8 +361,8 @@ async def test_kills_are_counted_anew(at: Floor, tmp_path: Path, monkeypatch: Pa
         return again(count)
 
     monkeypatch.setattr(processes.OomKills, "again", noted)
-    with process() as second, process() as third:
-        for one in (living, second, third):
+    with process() as second, process() as third, process() as fourth:
+        for one in (living, second, third, fourth):
             at.working(one.pid)
         at.deaths.note_oom_kills()
         assert looks == [files[0], files[2]]
@@ -449,32 +383,24 @@ async def test_before_the_loops_run_nothing_is_watched(at: Floor) -> None:
 
 
 async def test_a_stranger_is_adopted_with_what_it_holds(at: Floor, living: Process) -> None:
-    """A living process of this host that holds jobs is watched without having said hello."""
     identity = identity_of(living.pid)
     job = await at.row(identity)
     stranger = found_of(await at.deaths.adopt(HOST, identity))
     assert list(stranger.held) == [(job, 1)]
     assert at.registry.strangers == {identity: stranger}
     assert at.deaths.in_hand() == [stranger]
-
-
-async def test_a_stranger_is_of_the_user_of_its_process(at: Floor) -> None:
-    """Whose parent may speak for it depends on that."""
-    other: dict[str, int] = {"user": 65534} if os.geteuid() == 0 else {}
-    with process(**other) as busy:
-        stranger = found_of(await at.deaths.adopt(HOST, identity_of(busy.pid)))
-        assert stranger.facts.uid == other.get("user", os.geteuid())
-
-
-async def test_who_is_watched_is_no_stranger(at: Floor, living: Process) -> None:
-    """The watch of a stranger goes over to whoever says hello, and is known better than its rows tell."""
-    identity = identity_of(living.pid)
-    assert await at.deaths.adopt(HOST, identity) is not None
-    worker = at.working(living.pid)
+    worker = at.working(living.pid)  # the watch goes over to whoever says hello
     assert at.registry.strangers == {}
     assert await at.deaths.adopt(HOST, identity) is worker
     assert at.registry.strangers == {}
     assert at.deaths.watched(identity) is worker
+
+
+async def test_a_stranger_is_of_the_user_of_its_process(at: Floor) -> None:
+    other: dict[str, int] = {"user": 65534} if os.geteuid() == 0 else {}
+    with process(**other) as busy:
+        stranger = found_of(await at.deaths.adopt(HOST, identity_of(busy.pid)))
+        assert stranger.facts.uid == other.get("user", os.geteuid())
 
 
 async def test_a_stranger_is_released_only_while_it_is_one(at: Floor, living: Process) -> None:
@@ -486,14 +412,12 @@ async def test_a_stranger_is_released_only_while_it_is_one(at: Floor, living: Pr
     at.deaths.release(stranger)
     await anyio.wait_all_tasks_blocked()
     assert at.deaths.watched(identity) is worker
-    living.kill()
-    await at.wait_buried(worker)
+    await dies(at, worker, living)
     assert (await at.read(job))["status"] == "PENDING"
     at.deaths.release(worker)
 
 
 async def test_who_is_not_in_hand_is_not_adopted(at: Floor, monkeypatch: Patch) -> None:
-    """A process elsewhere, one that is gone, one of another form, and one that may not be killed."""
     elsewhere = Host("there", HOST.boot, HOST.pidns)
     with process() as living:
         identity = identity_of(living.pid)
@@ -528,20 +452,31 @@ async def test_a_pid_that_is_used_again_while_it_is_opened(at: Floor, monkeypatc
         os.fstat(opened[0])
 
 
+async def test_a_process_that_cannot_be_read_is_not_adopted(at: Floor, monkeypatch: Patch, living: Process) -> None:
+    """Without a descriptor to read its start time with, its pid may be that of another process by now."""
+    pidfd_open = os.pidfd_open
+    with ExitStack() as scarce:
+
+        def last_descriptor(pid: int, flags: int = 0) -> int:
+            pidfd = pidfd_open(pid, flags)
+            scarce.enter_context(free_descriptors(0))
+            return pidfd
+
+        monkeypatch.setattr(os, "pidfd_open", last_descriptor)
+        assert await at.deaths.adopt(HOST, identity_of(living.pid)) is None
+
+
 async def test_a_stranger_dies_by_what_the_database_says(at: Floor, living: Process) -> None:
-    """What it holds by then counts, also what another dispatcher gave it; whether it had started nobody knows."""
     identity = identity_of(living.pid)
     before = await at.row(identity)
     stranger = found_of(await at.deaths.adopt(HOST, identity))
     later = await at.row(identity)
-    living.kill()
-    await at.wait_buried(stranger)
+    await dies(at, stranger, living)
     assert [(await outcome(at, job))[0] for job in (before, later)] == ["crashed", "crashed"]
     assert at.registry.strangers == {}
 
 
 async def test_a_stranger_that_drained_in_vain(at: Floor) -> None:
-    """Its exit code says that it left by itself, with what nobody took back: that counts for nobody."""
     with process("sh", "-c", f"read line; exit {processes.UNFINISHED}", stdin=subprocess.PIPE) as leaving:
         job = await at.row(identity_of(leaving.pid))
         assert await at.deaths.adopt(HOST, identity_of(leaving.pid)) is not None
@@ -552,8 +487,6 @@ async def test_a_stranger_that_drained_in_vain(at: Floor) -> None:
 
 
 async def test_a_stranger_that_dies_while_the_database_is_away(at: Floor, monkeypatch: Patch, living: Process) -> None:
-    """What it held when it was seen last ends by its death, as soon as that can be written."""
-
     async def away(_worker: str) -> None:
         raise UnavailableError("away")
 

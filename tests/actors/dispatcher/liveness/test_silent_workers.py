@@ -25,7 +25,6 @@ NOW_S = 1000.0
     ],
 )
 def test_verdicts(beaten_ago_s: float, awake_ago_s: float, verdict: LeaseAction) -> None:
-    """By its last beat, as far as it could be heard."""
     worker = stranger(Host("h", "b", 1), "h/b/1/0.0/w", 0)
     worker.contact.beaten_s = worker.contact.extended_s = NOW_S - beaten_ago_s
     assert judge(worker, awake_s=NOW_S - awake_ago_s, now_s=NOW_S, lease_s=LEASE_S) is verdict

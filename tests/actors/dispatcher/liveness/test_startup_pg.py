@@ -26,7 +26,6 @@ SWEEP_S: Final = 10.0
 
 
 def worker(host: Host, pid: int = GONE_PID, start_time: int = 7) -> str:
-    """The identity of a worker of *host*."""
     return compose(host, Peer(pid, 0, 0, start_time, host.pidns), "w")
 
 
@@ -36,7 +35,6 @@ EARLIER: Final = worker(Host("here", BEFORE, 1), 1)
 
 
 async def seen(connection: Sql, host: str, boot: str, ago: str) -> None:
-    """A supervisor of that host and boot was there."""
     sql = "INSERT INTO pulse.hosts (host, boot, pidns, seen_at) VALUES ($1, $2, 1, now() - $3::text::interval)"
     await connection.execute(sql, host, boot, ago)
 
@@ -61,7 +59,6 @@ async def test_what_cannot_be_running_is_given_back(store: Store, connection: Sq
 
 
 async def test_who_is_no_worker_of_this_form(store: Store, connection: Sql) -> None:
-    """An identity of another form says nothing, so nothing is done about it."""
     job = await forge(connection, "RUNNING", locked_by="somebody")
     assert await bury_forgotten(store, HERE, boot=True, sweep_s=SWEEP_S) == ([], [])
     assert (await read(connection, job))["status"] == "RUNNING"
@@ -69,7 +66,6 @@ async def test_who_is_no_worker_of_this_form(store: Store, connection: Sql) -> N
 
 @pytest.mark.parametrize("boot", [False, True])
 async def test_a_restart_of_the_machine_is_charged_to_nobody(store: Store, connection: Sql, boot: bool) -> None:
-    """Nobody's job took the machine down, whoever looks at it first."""
     job = await forge(connection, "RUNNING", locked_by=EARLIER)
     await seen(connection, "here", BEFORE, "100 years")
     await bury_forgotten(store, HERE, boot=boot, sweep_s=SWEEP_S)

@@ -36,7 +36,6 @@ def test_percentiles_are_those_of_the_durations() -> None:
 
 
 def test_extremes_have_buckets() -> None:
-    """A clock that is behind counts as no time, nothing is too long, and without durations nothing is told."""
     for value_s, place in [(-5.0, 0), (1e-4, 0), (1.01e-4, 1), (1e5, -2), (1e9, -1)]:
         histogram = Histogram()
         histogram.add(value_s, 2.5)
@@ -48,7 +47,6 @@ def test_extremes_have_buckets() -> None:
 
 @pytest.mark.parametrize("count", [0, 1, SAMPLE, SAMPLE + 1, 500])
 def test_a_sample_is_spread_over_the_batch(count: int) -> None:
-    """All of a few, else so many at equal distances, each once."""
     chosen = list(sample(count))
     assert len(set(chosen)) == len(chosen) == min(count, SAMPLE)
     assert all(0 <= place < count for place in chosen)
@@ -56,7 +54,6 @@ def test_a_sample_is_spread_over_the_batch(count: int) -> None:
 
 
 def test_totals_include_the_step_that_is_open() -> None:
-    """What was counted is told at once, and once; a step that ends moves it into the history."""
     one = DispatchCounters()
     one.add(Counted.SUBMITTED, "a", 3)
     one.add_all(Counted.STARTED, ["a", "b", "a"])
@@ -70,7 +67,6 @@ def test_totals_include_the_step_that_is_open() -> None:
 
 
 def test_rates_are_of_the_last_minute() -> None:
-    """A rate is what was counted in the steps that have ended, over their time; what is older is forgotten."""
     one = DispatchCounters()
     one.add(Counted.COMPLETED, "a", 50)
     assert one.rates() == ({}, [0.0] * 5)
@@ -115,7 +111,6 @@ def test_ends_are_counted_by_outcome(kind: EndingKind, status: str, failed: int,
 
 
 def test_submits_are_counted_by_the_topics_that_they_got() -> None:
-    """What the statement says is counted, also of jobs that are due later, and what it handed out at once."""
     one = DispatchCounters()
     observe.count_submitted(one, [Wake("a", 0, None, 3), Wake("a", 1, 5.0, 2)], [_claim("b"), _claim("b")])
     assert (one.total("a"), one.total("b")) == (_counts(submitted=5), _counts(submitted=2))
@@ -127,7 +122,6 @@ def _claim(topic: str = "a", *, identity: bytes | None = None, attempt: int = 1,
 
 @pytest.mark.parametrize("topics", [("a",), ("a", "b")])
 def test_a_batch_is_measured_by_a_sample_and_counted_whole(topics: Sequence[str]) -> None:
-    """However many jobs a worker gets, all are counted, and the few that are measured stand for the others."""
     one, who = DispatchCounters(), worker(topics=topics)
     claims = [_claim("a") for _ in range(100)]
     observe.count_assigned(one, who, claims)
@@ -156,12 +150,10 @@ def test_a_start_is_measured_from_the_submit() -> None:
 
 
 def _now() -> float:
-    """As ids have it."""
     return int.from_bytes(uuid7().bytes[:6]) / 1000
 
 
 def test_runs_are_measured_where_their_start_is_known() -> None:
-    """What came with its worker from another server has no known start."""
     one, who = DispatchCounters(), worker()
     pairs: list[Pair] = [(bytes([number] * 16), 1) for number in range(2)]
     who.held[pairs[0]] = HeldJob("n", "a", started=True, since_s=1e-9)
@@ -171,7 +163,6 @@ def test_runs_are_measured_where_their_start_is_known() -> None:
 
 
 def test_margins_are_what_was_left_of_a_lease() -> None:
-    """Of a worker that holds something, and whose leases are known."""
     one, idle, new, busy = DispatchCounters(), worker(), worker(held=1), worker(held=1)
     idle.contact.extended_s = busy.contact.extended_s = 100.0
     for who in (idle, new, busy):
@@ -184,7 +175,6 @@ def test_margins_are_what_was_left_of_a_lease() -> None:
     (9, False, f"it died: {observe.OUT_OF_MEMORY}", "out_of_memory"), (9, True, "SIGKILL", "asked"),
 ])  # fmt: skip
 def test_deaths_have_few_causes(status: int | None, leaving: bool, reason: str, cause: str) -> None:
-    """By what the kernel and we know of them."""
     one, who = DispatchCounters(), worker()
     who.leaving = leaving
     observe.count_death(one, who, status, reason)
@@ -195,7 +185,6 @@ def test_deaths_have_few_causes(status: int | None, leaving: bool, reason: str, 
 
 @pytest.mark.parametrize("topics", [("a",), ("a", "b")])
 def test_successes_are_counted_by_topic(topics: Sequence[str]) -> None:
-    """Where a worker serves several topics, the book tells which; what is stale, or ended otherwise, is no success."""
     one, who = DispatchCounters(), worker(topics=topics, held=3)
     stale, ended, _ = held = list(who.held)
     observe.count_completed(one, who, held, [stale], [Ended(*ended, "RETRYING", "a", 0, 0.0, 0.0)])
@@ -205,7 +194,6 @@ def test_successes_are_counted_by_topic(topics: Sequence[str]) -> None:
 
 
 def test_recovery_is_the_time_until_the_next_claim() -> None:
-    """Measured once, for attempts that a death has ended and that are tried again; not for those given back."""
     one = DispatchCounters()
     lost, freed, dead, other = (uuid7().bytes for _ in range(4))
     kinds = {lost: EndingKind.CRASHED, freed: EndingKind.UNASSIGNED, dead: EndingKind.CRASHED}
@@ -222,7 +210,6 @@ def test_recovery_is_the_time_until_the_next_claim() -> None:
 
 
 def test_percentiles_are_of_the_last_minute() -> None:
-    """They begin with the step that is open, and end a minute ago."""
     one = DispatchCounters()
     one.observe("wait_s", 0.02)
     assert one.percentiles("wait_s")["p99"] == pytest.approx(0.02, rel=0.3)

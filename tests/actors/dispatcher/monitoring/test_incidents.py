@@ -21,7 +21,6 @@ HOLDER: Final = {"kind": "session", "name": "7", "user_name": "ann", "applicatio
 
 
 def checks(**rows: Any) -> list[str]:
-    """What is told of these rows."""
     return [one.check for one in judge(rows)]
 
 
@@ -37,8 +36,12 @@ def test_attempts(changed: Mapping[str, Any], told: list[str]) -> None:
 
 @pytest.mark.parametrize(("changed", "told"), [({}, []), ({"running": 1}, ["hosts"]), ({"lapsed": 1}, ["hosts"])])
 def test_hosts(changed: Mapping[str, Any], told: list[str]) -> None:
-    """A host that was stopped is no news unless it took something with it."""
     assert checks(queue_hosts=[{**HOST, **changed}]) == told
+
+
+def test_jobs_that_nobody_handles() -> None:
+    row = {"topic": "t", "name": "n", "jobs": 1, "age_s": 1.0, "job": "0190", "handlers": []}
+    assert checks(queue_unhandled=[row]) == ["unhandled"]
 
 
 def test_queries_of_others_are_not_told() -> None:
@@ -49,19 +52,15 @@ def test_queries_of_others_are_not_told() -> None:
 
 
 def test_what_could_not_be_asked() -> None:
-    """It says nothing; the other answers count."""
     assert checks(xmin=[HOLDER], queue_hosts=None) == ["xmin"]
 
 
 class Asked:
-    """Answers each question, and counts."""
-
     def __init__(self) -> None:
         self.count = 0
         self.gate = anyio.Event()
 
     async def ask(self, question: str) -> list[Mapping[str, Any]]:
-        """One holder."""
         self.count += 1
         await self.gate.wait()
         return [HOLDER] if question == "xmin" else []
@@ -69,13 +68,11 @@ class Asked:
 
 @pytest.mark.anyio
 async def test_what_is_known_without_the_database() -> None:
-    """It is told whether or not the database answers."""
     one = Finding("memory", State.WARNING, "so")
     assert await Incidents(cast("IncidentStore", Asked()), lambda: [one]).current() == [one]
 
 
 def test_a_database_that_has_gone_back() -> None:
-    """It is news for a day."""
     unknown = dict.fromkeys(("back_to", "lost_s", "reopened"))
     row: Mapping[str, Any] = {"epoch": 2, "host": "h", "jobs": [], **unknown}
     assert [checks(queue_epochs=[{**row, "age_s": age_s}]) for age_s in (1.0, 90_000.0)] == [["epochs"], []]
@@ -83,7 +80,6 @@ def test_a_database_that_has_gone_back() -> None:
 
 @pytest.mark.anyio
 async def test_it_looks_while_somebody_asks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Never unasked; many who ask cost one look; who asks does not wait for long, and is told what was seen last."""
     monkeypatch.setattr(incidents, "WAIT_S", 0.01)
     store = Asked()
     found = Incidents(cast("IncidentStore", store))

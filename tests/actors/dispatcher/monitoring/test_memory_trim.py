@@ -9,6 +9,7 @@ import pytest
 
 from pulse_actors.dispatcher.monitoring import memory_trim
 from pulse_actors.dispatcher.monitoring.memory_trim import MORE_BYTES, MemoryTrim, allocators_trim, resident_bytes
+from tests.support.waiting import until_async
 
 
 def test_it_is_trimmed_when_there_is_more_than_after_the_last_time() -> None:
@@ -30,7 +31,6 @@ def test_it_is_trimmed_when_there_is_more_than_after_the_last_time() -> None:
 
 
 def test_the_holes_go_back() -> None:
-    """What lies free between pieces that are in use is no memory of this process any more."""
     trim = allocators_trim()
     if trim is None:
         return
@@ -42,25 +42,17 @@ def test_the_holes_go_back() -> None:
     assert len(pieces) == 2500
 
 
-def test_it_goes_on_when_it_cannot_look(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.anyio
+async def test_it_goes_on_when_it_cannot_look(monkeypatch: pytest.MonkeyPatch) -> None:
     """No descriptor is free to read how much there is: it looks again."""
     monkeypatch.setattr(memory_trim, "LOOK_S", 0.0)
+    looks = list[int]()
 
-    async def look_twice() -> None:
-        looks = 0
-        again = anyio.Event()
+    def resident() -> int:
+        looks.append(1)
+        raise OSError(errno.EMFILE, "no descriptor")
 
-        def resident() -> int:
-            nonlocal looks
-            looks += 1
-            if looks > 1:
-                again.set()
-            raise OSError(errno.EMFILE, "no descriptor")
-
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(MemoryTrim(lambda _pad: None, resident).run)
-            with anyio.fail_after(10):
-                await again.wait()
-            tasks.cancel_scope.cancel()
-
-    anyio.run(look_twice)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(MemoryTrim(lambda _pad: None, resident).run)
+        await until_async(lambda: len(looks) > 1, "another look")
+        tasks.cancel_scope.cancel()

@@ -31,7 +31,6 @@ def test_the_first_refusal_is_no_finding() -> None:
 
 
 def test_what_other_actors_tell(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They tell each second, as long as it lasts; what a newer version tells otherwise is left alone."""
     statements = RefusedStatements(Failing())
     statements.heard("watchdog", [TOLD])
     statements.heard("scheduler", [["?"]])
@@ -43,7 +42,6 @@ def test_what_other_actors_tell(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_is_told_is_what_is_heard() -> None:
-    """A frame of the bus carries it as an array."""
     assert msgspec.convert(TOLD, StatementFailure) == StatementFailure(
         "watchdog", "mark_sweep", "42P10", "no unique constraint", 3, 12.0
     )

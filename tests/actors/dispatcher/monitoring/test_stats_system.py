@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import time
 from collections.abc import Iterator
 from typing import Final
@@ -24,7 +22,6 @@ STEP_S: Final = 5.0
 
 @pytest.fixture(scope="module")
 def whole(server: Postgres) -> Iterator[Whole]:
-    """A supervisor and a pool of two processes."""
     with server.database() as dsn, place(dsn, **SHORT_LEASE) as whole:
         whole.start()
         whole.pool("--processes", "2", "--concurrency", "2")
@@ -38,7 +35,6 @@ def _topic(stats: pulse.Stats, name: str) -> pulse.TopicStats:
 
 
 def test_what_went_through_and_what_waits(whole: Whole) -> None:
-    """Each job is counted where it passes; what waits is told by topic, with its age; all of it has a history."""
     jobs = whole.jobs()
     before, began_s = jobs.client.stats().counters, time.monotonic()
     jobs.client.submit_many([*[NewJob(name="mark", topic="lonely")] * 3, NewJob(name="mark", delay_s=600)])
@@ -72,7 +68,6 @@ def _seen(client: pulse.Client, done: int) -> list[pulse.Stats]:
 
 
 def test_the_history_grows_step_by_step(whole: Whole) -> None:
-    """Steps have equal lengths, their counts and depths; how far back is told is up to who asks."""
     jobs = whole.jobs()
     series = until(lambda: _history(jobs.client), "a step", 4 * STEP_S)[0]
     assert series.step_s == STEP_S
@@ -88,22 +83,3 @@ def test_the_history_grows_step_by_step(whole: Whole) -> None:
 def _history(client: pulse.Client) -> list[Series]:
     series = client.stats().series
     return [series] if series.times else []
-
-
-def test_a_death_is_counted_and_so_is_the_recovery(whole: Whole) -> None:
-    """A worker that is killed: its death by cause, the attempt that it cost, and how long the job had no worker."""
-    jobs = whole.jobs()
-    job = jobs.submit("hold", {"gate": str(whole.gate("stats"))})
-    entry = whole.wait_entry(job)
-    killed_s = time.monotonic()
-    os.kill(entry.pid, signal.SIGKILL)
-    whole.gate("stats").touch()
-    jobs.wait(job)
-    took_s = time.monotonic() - killed_s
-    stats = jobs.client.stats()
-    assert stats.counters.worker_deaths == {"signal": 1}
-    assert stats.counters.reaped == {"crashed": 1}
-    assert (stats.counters.outcomes["crashed"], stats.counters.retried) == (1, 1)
-    recovery = stats.histograms["recovery_s"]
-    assert recovery.counts[-1] == 1
-    assert 0 < recovery.sum < took_s

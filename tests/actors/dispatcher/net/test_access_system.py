@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import psutil
 import pytest
 
 from pulse import protocol
@@ -59,21 +60,18 @@ BODIES: Final[Mapping[str, dict[str, Any]]] = {
 
 @pytest.fixture(scope="module")
 def system(newest_server: Postgres) -> Iterator[System]:
-    """One system that others may come to."""
     with newest_server.database() as dsn, running(dsn, SETTINGS) as made:
         made.runtime_dir.parent.chmod(0o711)
         yield made
 
 
 def may(kind: str, role: str) -> bool:
-    """What the page says."""
     rows = table(section((DOCS / "protocol.md").read_text("utf-8"), "13. Roles"))
     return next(row[role] == "yes" for row in rows if row["kind"] == kind)
 
 
 @contextlib.contextmanager
 def come(path: Path, uid: int, *groups: int, role: str = "client", **hello: object) -> Iterator[Peer]:
-    """A connection of that account, which has said hello."""
     with account(uid, groups=groups):
         peer = Peer(path)
     with peer:
@@ -93,7 +91,6 @@ def code_of(peer: Peer, kind: str) -> str:
 
 @pytest.mark.parametrize("role", Access)
 def test_each_kind_takes_its_role(system: System, role: Access) -> None:
-    """What the page allows is answered, and nothing else; whatever the answer is."""
     for path, kinds in (
         (system.path, protocol.CLIENT_KINDS),
         (system.runtime_dir / "supervisor.sock", protocol.SUPERVISOR_KINDS),
@@ -120,7 +117,6 @@ def test_only_a_worker_gets_jobs(system: System, role: Access) -> None:
 
 @pytest.mark.parametrize("name", ["pulse.sock", "supervisor.sock"])
 def test_a_stranger_gets_no_further_than_hello(system: System, name: str) -> None:
-    """Whatever it says it is; a group of its is as good as its name."""
     with pytest.raises(Refused, match=rf"^forbidden: .* which uid {NOBODY} does not have \(has: none\)$"):
         come(system.runtime_dir / name, NOBODY, user="root", password="root").__enter__()
     with come(system.runtime_dir / name, NOBODY, 5, GROUP) as peer:
@@ -128,40 +124,46 @@ def test_a_stranger_gets_no_further_than_hello(system: System, name: str) -> Non
 
 
 def test_one_account_keeps_nobody_out(system: System) -> None:
-    """Of the few connections that the supervisor has, an account gets some; the next is refused, others come in."""
     path = system.runtime_dir / "supervisor.sock"
+
+    def is_refused(role: str) -> bool:
+        with account(ACCOUNTS[role]), contextlib.closing(Peer(path)) as refused:
+            code: object = refused.expect("error")["code"]
+        return code == "unavailable"
+
     with contextlib.ExitStack() as stack:
         for _ in range(MOST_OF_ONE):
             stack.enter_context(come(path, ACCOUNTS["viewer"]))
-        with account(ACCOUNTS["viewer"]):
-            refused = stack.enter_context(contextlib.closing(Peer(path)))
-        assert refused.expect("error")["code"] == "unavailable"
+        assert is_refused("viewer")
         with come(path, ACCOUNTS["operator"]) as other:
             assert other.call("ping") == {}
         for role in ("client", "worker"):
             for _ in range(MOST_OF_ONE):
                 stack.enter_context(come(path, ACCOUNTS[role]))
-        with account(ACCOUNTS["operator"]):
-            refused = stack.enter_context(contextlib.closing(Peer(path)))
-        assert refused.expect("error")["code"] == "unavailable"  # several of them do not keep out root
+        assert is_refused("operator")  # several of them do not keep out root
         assert system.ask_supervisor("ping") == {}
     until(lambda: _comes_in(path, ACCOUNTS["viewer"]), "there is room again")
 
 
 def test_who_is_anywhere_keeps_nobody_out(system: System) -> None:
-    """However many connections of however many addresses have said nothing yet over TCP: the oldest makes room."""
-    port = system.tcp_port
+    def tcp(source: str) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", system.tcp_port), 5, (source, 0))
+
+    dispatcher = psutil.Process(system.pids()["dispatcher"])
+    at_rest = dispatcher.num_fds()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 4096)), hard))
     with contextlib.ExitStack() as stack:
         stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
         idle = [
-            stack.enter_context(
-                socket.create_connection(("127.0.0.1", port), 5, (f"127.0.1.{1 + number // MOST_BEFORE_HELLO}", 0))
-            )
+            stack.enter_context(tcp(f"127.0.1.{1 + number // MOST_BEFORE_HELLO}"))
             for number in range(MOST_BEFORE_HELLO_OF_ALL)
         ]
-        with socket.create_connection(("127.0.0.1", port), 5, ("127.0.2.1", 0)) as late:
+        for _ in range(2):  # one source has no more than its share
+            with tcp("127.0.1.1") as refused:
+                assert refused.recv(1) == b""
+        assert [line["source"] for line in system.log("connection_refused")].count("127.0.1.1") == 1
+        with tcp("127.0.2.1") as late:
             assert idle[0].recv(1) == b""
             late.sendall(b"\x00\x00\x00\x01\xc1")
             assert b"bad_request" in late.recv(1000)
@@ -174,10 +176,10 @@ def test_who_is_anywhere_keeps_nobody_out(system: System) -> None:
             one.setblocking(False)
             with pytest.raises(BlockingIOError):
                 one.recv(1)
+    until(lambda: dispatcher.num_fds() <= at_rest + 8, "their descriptors are free")
 
 
 def test_the_servers_own_account_has_no_bound(system: System) -> None:
-    """It is who operates the server: a hundred of its connections that say nothing keep it out no more than one."""
     with contextlib.ExitStack() as stack:
         for _ in range(MOST_BEFORE_HELLO):
             stack.enter_context(contextlib.closing(Peer(system.path)))
@@ -191,7 +193,6 @@ def _comes_in(path: Path, uid: int) -> bool:
 
 
 def test_a_viewer_sees_no_contents(system: System) -> None:
-    """Neither args nor results nor progress, in lists and alone, of jobs and schedules; a client does."""
     job = new_job(topic="seen", args='{"card": 4711}')
     with come(system.path, ACCOUNTS["client"]) as client:
         client.submit(job)
@@ -222,7 +223,6 @@ def test_frames_of_a_viewer_are_short(system: System) -> None:
 
 
 def test_a_refusal_is_noted_once(system: System) -> None:
-    """In the audit and the log, with who it was and how often; of both sockets."""
     uid = ACCOUNTS["viewer"]
     for path, kind in ((system.path, "jobs.delete"), (system.runtime_dir / "supervisor.sock", "logs")):
         with come(path, uid) as peer:

@@ -21,6 +21,7 @@ from pulse_actors.dispatcher.admission.memory_budget import MemoryBudget
 from pulse_actors.dispatcher.admission.request_limits import MISTAKES, MISTAKES_A_SECOND, STRETCH_S
 from pulse_actors.dispatcher.net.connection import LITTLE_BYTES, UNREAD_BYTES, PeerConnection
 from pulse_actors.dispatcher.workers.records import BACKLOG_BYTES
+from tests.support.waiting import until_async
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timed]
 
@@ -33,7 +34,6 @@ class Pipe:
         self.writes = 0
 
     async def send(self, data: bytes) -> None:
-        """Wait until it is read."""
         self.writes += bool(data)
         await self.reads.wait()
 
@@ -43,7 +43,6 @@ class Pipe:
 
 @pytest.mark.parametrize("size", [BACKLOG_BYTES + 1, 1])
 async def test_a_backlog_that_was_read_is_told(size: int) -> None:
-    """Whoever kept back because of it goes on; a short one kept nobody back."""
     pipe, told = Pipe(), list[int]()
     connection = PeerConnection(cast("Any", pipe), 2**30)
     connection.greeted(relieved=lambda: told.append(connection.backlog_bytes))
@@ -69,7 +68,6 @@ class Source(Pipe):
         self.left = [protocol.encode("ping", number, {}) for number in range(count)]
 
     async def receive(self, _most: int) -> bytes:
-        """The next ones; the end."""
         if not self.left:
             raise anyio.EndOfStream
         data, self.left = b"".join(self.left[:100]), self.left[100:]
@@ -77,7 +75,6 @@ class Source(Pipe):
 
 
 async def test_who_reads_nothing_is_not_listened_to() -> None:
-    """A peer that lets its answers pile up is read no further until it has taken them."""
     pipe, heard = Source(300), list[int]()
     connection = PeerConnection(cast("Any", pipe), 2**30)
 
@@ -92,9 +89,7 @@ async def test_who_reads_nothing_is_not_listened_to() -> None:
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(connection.write)
         tasks.start_soon(listen)
-        with anyio.fail_after(5):
-            while connection.backlog_bytes <= UNREAD_BYTES:
-                await checkpoint()
+        await until_async(lambda: connection.backlog_bytes > UNREAD_BYTES, "a backlog")
         await anyio.wait_all_tasks_blocked()
         assert 50 <= len(heard) <= 60
         pipe.reads.set()
@@ -102,7 +97,6 @@ async def test_who_reads_nothing_is_not_listened_to() -> None:
 
 
 async def test_who_waits_for_room_is_woken_by_the_end() -> None:
-    """A connection that is closed while its peer does not read is over, also for whoever wanted to read on."""
     pipe = Source(300)
     connection = PeerConnection(cast("Any", pipe), 2**30)
     async with anyio.create_task_group() as tasks:
@@ -119,7 +113,6 @@ async def _close(connection: PeerConnection) -> None:
 
 
 async def test_long_answers_wait_for_each_other() -> None:
-    """The next is worked out when the one before was given and read; or when nobody is there any more."""
     pipe, begun = Pipe(), list[int]()
     connection = PeerConnection(cast("Any", pipe), 2**30)
 
@@ -165,7 +158,6 @@ class Parts(Pipe):
         self.left = list(parts)
 
     async def receive(self, _most: int) -> bytes:
-        """The next one."""
         if not self.left:
             await anyio.sleep_forever()
         await anyio.sleep(0.02)
@@ -230,7 +222,6 @@ async def test_frames_that_have_begun_have_room_together() -> None:
 
 @IN_NO_TIME
 async def test_who_waits_for_room_is_not_late(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Others have it for longer than a frame may take: what it has sent meanwhile is read when there is room."""
     monkeypatch.setattr("pulse_actors.dispatcher.net.connection.FRAME_S", 0.1)
     frame, room, heard = protocol.encode("submit", 1, {"args": "x" * 900}), MemoryBudget(1500), list[int | None]()
     assert room.try_reserve(1500)
@@ -249,7 +240,6 @@ async def test_who_waits_for_room_is_not_late(monkeypatch: pytest.MonkeyPatch) -
 
 
 async def test_a_clients_long_frame_has_room_until_it_is_handed_on() -> None:
-    """It may have to wait with it, and keeps it in memory for so long."""
     frame, short, room = (
         protocol.encode("submit", 1, {"args": "x" * 900}),
         protocol.encode("ping", 2, {}),
@@ -267,7 +257,6 @@ async def test_a_clients_long_frame_has_room_until_it_is_handed_on() -> None:
 
 
 async def test_a_worker_has_a_room_of_its_own() -> None:
-    """What others of its account have begun does not keep it from being heard, once it has said who it is."""
     frame = protocol.encode("report", 1, {"results": "x" * 900})
     shared, own, heard = MemoryBudget(1500), MemoryBudget(1500), list[int | None]()
     assert shared.try_reserve(1500)
@@ -295,29 +284,31 @@ def test_room() -> None:
     assert not room.try_reserve(1)
 
 
-async def test_others_have_their_turn_between_the_frames_of_one() -> None:
-    """However many frames come at once, the loop turns between some of them and the next."""
-    connection = PeerConnection(cast("Any", Source(4000)), 2**30)
-    turns, groups = 0, 0
+class Others:
+    """A task that counts its turns of the loop."""
 
-    async def other() -> None:
-        nonlocal turns
+    turns = 0
+
+    async def run(self) -> None:
         while True:
-            turns += 1
+            self.turns += 1
             await checkpoint()
 
+
+async def test_others_have_their_turn_between_the_frames_of_one() -> None:
+    connection = PeerConnection(cast("Any", Source(4000)), 2**30)
+    others, groups = Others(), 0
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(other)
+        tasks.start_soon(others.run)
         async for _ in connection.frames():
             groups += 1
             time.sleep(0.0002)  # noqa: ASYNC251 - the work that a frame is
         tasks.cancel_scope.cancel()
     assert groups == 1000
-    assert turns > 100
+    assert others.turns > 100
 
 
 async def test_only_nonsense_is_a_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A request for what is not there is none; one that is malformed is: the next frames wait for it."""
     pauses_s = list[float]()
 
     async def pause(for_s: float) -> None:
@@ -338,13 +329,7 @@ async def test_only_nonsense_is_a_mistake(monkeypatch: pytest.MonkeyPatch) -> No
 
 async def test_those_in_the_lane_have_a_stretch_together() -> None:
     """However many connections there are of those who make many mistakes, others wait for a few frames at most."""
-    turns, heard = 0, list[int]()
-
-    async def other() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await checkpoint()
+    others, heard = Others(), list[int]()
 
     async def listen() -> None:
         connection = PeerConnection(cast("Any", Source(40)), 2**30)
@@ -352,11 +337,11 @@ async def test_those_in_the_lane_have_a_stretch_together() -> None:
             connection.limits.mistake(time.monotonic())
         async for group in connection.frames():
             assert len(group) == 1
-            heard.append(turns)
+            heard.append(others.turns)
             time.sleep(STRETCH_S / 4)  # noqa: ASYNC251 - the work that a frame is
 
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(other)
+        tasks.start_soon(others.run)
         async with anyio.create_task_group() as listening:
             for _ in range(10):
                 listening.start_soon(listen)
@@ -378,13 +363,11 @@ class Heard(list[int]):
         self.other = other
 
     async def listen(self) -> None:
-        """Until nothing more comes."""
         async for group in self.connection.frames():
             self.extend(frame.request or 0 for frame in group)
         self.connection.hear_no_more()
 
     async def end(self) -> None:
-        """The peer dies."""
         with anyio.fail_after(5):
             await self.connection.hear_out()
 
@@ -414,7 +397,6 @@ async def test_all_that_a_dead_peer_wrote_is_heard_at_once(half: bytes) -> None:
 
 
 async def test_what_a_peer_wrote_before_it_died_has_its_time() -> None:
-    """However long the reader takes for it: nobody is heard out before the last frame is handed on."""
     over = list[int]()
     async with listening() as heard, anyio.create_task_group() as tasks:
         heard.other.sendall(WORDS)
@@ -430,43 +412,21 @@ async def test_what_a_peer_wrote_before_it_died_has_its_time() -> None:
 
 
 @pytest.mark.parametrize("is_waiting", [False, True])
-async def test_a_dead_peer_waits_for_no_room(*, is_waiting: bool) -> None:
-    """What it has begun is torn: it is not read on, so it does not matter that others have the room of it."""
+@pytest.mark.parametrize("by", ["others have the room", "mistakes", "answers that it does not read"])
+async def test_a_dead_peer_is_heard_whatever_held_it_up(by: str, *, is_waiting: bool) -> None:
+    """What it has begun is torn, and is not read on; a living one is read slowly, or not at all."""
     room = MemoryBudget(1500)
     assert room.try_reserve(1500)
     async with listening(room) as heard, anyio.create_task_group() as tasks:
-        heard.other.sendall(WORDS + HALF)
+        heard.other.sendall(WORDS + (HALF if by == "others have the room" else b""))
+        if by == "mistakes":
+            for _ in range(100 * int(MISTAKES_A_SECOND)):  # a hundred seconds of them
+                heard.connection.limits.mistake(time.monotonic())
+        if by == "answers that it does not read":
+            heard.connection.send("ok", None, {"text": "x" * (UNREAD_BYTES + 1)})
         tasks.start_soon(heard.listen)
         if is_waiting:
             await anyio.wait_all_tasks_blocked()
-        await heard.end()
-        assert heard == list(range(5000))
-
-
-@pytest.mark.parametrize("is_waiting", [False, True])
-async def test_a_dead_peer_has_stood_in_the_lane_for_long_enough(*, is_waiting: bool) -> None:
-    """Whoever made many mistakes is read slowly while it lives."""
-    async with listening() as heard, anyio.create_task_group() as tasks:
-        heard.other.sendall(WORDS)
-        for _ in range(100 * int(MISTAKES_A_SECOND)):  # a hundred seconds of them
-            heard.connection.limits.mistake(time.monotonic())
-        tasks.start_soon(heard.listen)
-        if is_waiting:
-            await anyio.sleep(0.05)
-            assert heard == []
-        await heard.end()
-        assert heard == list(range(5000))
-
-
-@pytest.mark.parametrize("is_waiting", [False, True])
-async def test_a_dead_peer_is_heard_whatever_it_has_not_read(*, is_waiting: bool) -> None:
-    """A living one that reads nothing is not listened to."""
-    async with listening() as heard, anyio.create_task_group() as tasks:
-        heard.other.sendall(WORDS)
-        heard.connection.send("ok", None, {"text": "x" * (UNREAD_BYTES + 1)})
-        tasks.start_soon(heard.listen)
-        if is_waiting:
-            await anyio.wait_all_tasks_blocked()
-            assert len(heard) < 5000
+            assert by == "others have the room" or len(heard) < 5000
         await heard.end()
         assert heard == list(range(5000))

@@ -26,7 +26,6 @@ class Full:
         self.errors[1].__cause__ = OSError(errno.ENFILE, "Too many open files in system")
 
     async def accept(self) -> object:
-        """Fail at once, as the kernel does."""
         if self.errors:
             raise self.errors.pop(0)
         if self.has_come:
@@ -36,7 +35,6 @@ class Full:
 
 
 async def test_accept_does_not_spin(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Behind each failure is a pause and a line in the log; whoever waited comes in as soon as it can."""
     pauses: list[float] = []
     came = anyio.Event()
 

@@ -22,12 +22,10 @@ from pulse_actors.shared.identity import Peer
     ],
 )
 async def test_who_asks_from_elsewhere(host: str, asker: str) -> None:
-    """An address, of IPv6 a network, from whatever port."""
     came = RemotePeerAuth(f"{host}:50000", source_of(host), None, "h", lambda: None)
     assert (await came.admit(Hello(protocol=1, role=Role.CLIENT))).asker == asker
 
 
 @pytest.mark.parametrize(("pid", "asker"), [(42, 42), (0, None)])
 def test_who_asks_here(pid: int, asker: int | None) -> None:
-    """A process; of one in another pid namespace nobody knows."""
     assert AuthenticatedPeer(Operator(), NOTHING, Peer(pid, 0, 0, 7, 1)).asker == asker

@@ -49,7 +49,7 @@ from pulse_actors.shared.identity import Peer, compose
 from tests.support.store.claim_parts import claim_parts
 from tests.support.store.helpers import TOPIC, Patch, Sql, forge, found_of, read
 from tests.support.store.recovery_kit import DEADLINE_S, HOST, LEASE_S, Floor, Wire, floor, new_worker, process, wire_of
-from tests.support.waiting import until
+from tests.support.waiting import until, until_async
 
 pytestmark = pytest.mark.heavy
 
@@ -60,8 +60,6 @@ USER: Final = 12345  # a uid that owns nothing here
 
 
 class Line(Wire):
-    """A connection that keeps what is sent."""
-
     __slots__ = ("begun", "heard_out", "limits", "relieved")
 
     limits: RequestLimits
@@ -76,7 +74,6 @@ class Line(Wire):
         """It has said nothing."""
 
     async def while_alive(self, wait: Callable[[], Awaitable[None]]) -> bool:
-        """It lives."""
         await wait()
         return True
 
@@ -86,7 +83,6 @@ class Line(Wire):
         begun: MemoryBudget | None = None,
         relieved: Callable[[], None] | None = None,
     ) -> None:
-        """Its frames may be long."""
         self.begun, self.relieved = begun, relieved
 
 
@@ -94,7 +90,6 @@ class Lobby(Floor):
     """A floor with a door."""
 
     def services(self, store: Store | None = None) -> PeerServices:
-        """All that is behind it."""
         claims = (
             self.claims
             if store is None
@@ -124,10 +119,14 @@ class Lobby(Floor):
             refusal_log=RefusalLog(store),
         )
 
+    def hears(self, worker: RegisteredWorker, kind: str, *bodies: msgspec.Struct) -> None:
+        session, _ = self.peer_session()
+        for body in bodies:
+            assert session._hear_worker(worker, Frame(kind, 1, cast("Any", b"")), body)
+
     def peer_session(
         self, number: int = 1, *, peer: Peer = PEER, pidfd: int | None = None, store: Store | None = None
     ) -> tuple[PeerSession, Line]:
-        """Somebody comes."""
         line = Line()
         made = PeerSession(
             self.services(store),
@@ -142,7 +141,6 @@ class Lobby(Floor):
     async def greet(
         self, *running: tuple[bytes, int], number: int = 1, **words: Any
     ) -> tuple[RegisteredWorker, dict[str, Any]]:
-        """A worker says hello; who it is, and its welcome."""
         peer_session, line = self.peer_session(number)
         await peer_session._greet_worker(hello(*running, **words), 0)
         (welcome,) = line.bodies("welcome")
@@ -151,14 +149,12 @@ class Lobby(Floor):
 
 
 def hello(*running: tuple[bytes, int], **words: Any) -> Hello:
-    """What a worker says first."""
     refs = [JobRef(*pair) for pair in running]
     return Hello(protocol=1, role=Role.WORKER, worker=NAME, **{"topics": [TOPIC], "running": refs, **words})
 
 
 @pytest.fixture
 def lobby(store: Store, connection: Sql) -> Lobby:
-    """One where nobody is."""
     return Lobby(store, connection)
 
 
@@ -176,11 +172,8 @@ async def test_a_hello_is_held_against_the_database(lobby: Lobby) -> None:
         (held, 1): ("n", 5.0),
         (canceled, 1): ("n", 5.0),  # its handler, too, must end in time
     }
-    assert [(await read(lobby.connection, job))["status"] for job in (held, unlisted, reported)] == [
-        "RUNNING",
-        "PENDING",
-        "RUNNING",
-    ]
+    statuses = [(await read(lobby.connection, job))["status"] for job in (held, unlisted, reported)]
+    assert statuses == ["RUNNING", "PENDING", "RUNNING"]
 
 
 @pytest.mark.parametrize("is_away", [False, True])
@@ -199,7 +192,6 @@ async def test_what_had_started_has_started_when_its_worker_comes_back(lobby: Lo
 
 
 async def test_a_worker_that_has_read_its_backlog_gets_more(lobby: Lobby) -> None:
-    """The claim loop does not wait for its next look."""
     peer_session, line = lobby.peer_session()
     frame = Frame("hello", 1, msgspec.Raw(msgspec.msgpack.encode(hello())))
     async with anyio.create_task_group() as tasks:
@@ -212,7 +204,6 @@ async def test_a_worker_that_has_read_its_backlog_gets_more(lobby: Lobby) -> Non
 
 @pytest.mark.parametrize("kind", ["jobs.list", "jobs.get", "jobs.cancel"])
 async def test_nobody_looks_for_who_is_gone(lobby: Lobby, monkeypatch: Patch, kind: str) -> None:
-    """What a peer had asked before it died is not worked out, thousands of pages of it; what it did is done."""
     asked = list[str]()
 
     async def answer(_context: RequestContext, _body: msgspec.Struct) -> dict[str, object]:
@@ -282,38 +273,31 @@ async def test_what_a_dead_worker_asked_holds_up_nothing(lobby: Lobby, kind: str
     """The report behind it is heard although the request has no place yet; it is done when it has one."""
     peer_session, _ = lobby.peer_session()
     other, own = socket.socketpair()
+    words = {"protocol": 1, "role": "worker", "worker": NAME, "topics": [TOPIC]}
     async with await anyio.abc.UNIXSocketStream.from_socket(own) as stream, anyio.create_task_group() as tasks:
         peer_session._connection = connection = PeerConnection(stream, 2**20)
         tasks.start_soon(peer_session.run)
         with other, anyio.fail_after(DEADLINE_S):
-            other.sendall(
-                protocol.encode("hello", 0, {"protocol": 1, "role": "worker", "worker": NAME, "topics": [TOPIC]})
-            )
-            while peer_session._worker is None:
-                await anyio.lowlevel.checkpoint()
-            places, submits, reports = (
-                connection.limits.requests,
-                peer_session._services.submits.batcher,
-                lobby.results.batcher,
-            )
+            other.sendall(protocol.encode("hello", 0, words))
+            await until_async(lambda: peer_session._worker is not None, "its hello")
+            places, submits = connection.limits.requests, peer_session._services.submits.batcher
+            reports = lobby.results.batcher
             for _ in range(MAX_REQUESTS):
                 await places.acquire()
             submits._weight = int(MAX_WAITING_BATCHES * BATCH)
-            words = protocol.encode("report", 2, {"results": [[bytes(16), 1, "ok", None]]})
-            other.sendall(protocol.encode(kind, 1, body) + words)
+            report = protocol.encode("report", 2, {"results": [[bytes(16), 1, "ok", None]]})
+            other.sendall(protocol.encode(kind, 1, body) + report)
             await anyio.wait_all_tasks_blocked()
             assert len(reports) == 0
             await connection.hear_out()
             assert (len(reports), len(submits)) == (1, int(kind == "submit"))
             for _ in range(MAX_REQUESTS):
                 places.release()
-            while 1 in connection._owed and kind == "ping":
-                await anyio.lowlevel.checkpoint()
+            await until_async(lambda: kind != "ping" or 1 not in connection._owed, "its answer")
         tasks.cancel_scope.cancel()
 
 
 async def test_a_worker_that_holds_nothing_has_just_beaten(lobby: Lobby) -> None:
-    """Leases of a claim to come begin with it; of what it came with nobody knows when they were extended."""
     began_s = time.monotonic()
     worker, _ = await lobby.greet()
     assert worker.contact.extended_s >= began_s
@@ -322,7 +306,6 @@ async def test_a_worker_that_holds_nothing_has_just_beaten(lobby: Lobby) -> None
 
 
 async def test_a_newer_hello_takes_the_place_of_an_older_one(lobby: Lobby) -> None:
-    """The older connection is told, and closed."""
     older, _ = await lobby.greet()
     newer, _ = await lobby.greet(number=2)
     assert lobby.registry.get(IDENTITY) is newer
@@ -344,15 +327,20 @@ async def test_a_hello_that_came_too_late_is_refused(lobby: Lobby) -> None:
     assert (await read(lobby.connection, job))["status"] == "RUNNING"
 
 
+def away() -> Store:
+    """A database that nobody serves."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return Store(Target(f"postgresql://pulse@127.0.0.1:{probe.getsockname()[1]}/pulse", "pulse-tests"))
+
+
 async def test_a_hello_while_the_database_is_away(lobby: Lobby, monkeypatch: Patch) -> None:
     """It is welcome with all that it lists; what the database says is looked at before the next claim."""
     monkeypatch.setattr(visiting, "RECONCILE_S", 0.1)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        away = Store(Target(f"postgresql://pulse@127.0.0.1:{probe.getsockname()[1]}/pulse", "pulse-tests"))
-    peer_session, line = lobby.peer_session(store=away)
+    store = away()
+    peer_session, line = lobby.peer_session(store=store)
     await peer_session._greet_worker(hello((bytes(16), 1)), 0)
-    away.close()
+    store.close()
     assert [welcome["lost"] for welcome in line.bodies("welcome")] == [None]
     worker = found_of(lobby.registry.get(IDENTITY))
     assert list(worker.held) == [(bytes(16), 1)]
@@ -390,7 +378,6 @@ async def test_a_hello_that_takes_too_long(lobby: Lobby, monkeypatch: Patch) -> 
 
 
 async def test_who_connects_from_here_is_watched(lobby: Lobby) -> None:
-    """By the descriptor of the very process; without one it lives by leases."""
     async with floor(lobby):
         with process() as living:
             peer = Peer(living.pid, 0, 0, 7, HOST.pidns)
@@ -405,9 +392,7 @@ async def test_who_connects_from_here_is_watched(lobby: Lobby) -> None:
 async def test_a_pool_parent_takes_nobody_with_it(lobby: Lobby) -> None:
     """Its children end by themselves, and drain first: neither its group nor its mark is for killing."""
     with process(start_new_session=True, env={**os.environ, "PULSE_TREE": "m" * 32}) as leader:
-        until(
-            lambda: process_tree.mark_of(leader.pid), "its environment"
-        )  # exec has begun, and may not be through with that
+        until(lambda: process_tree.mark_of(leader.pid), "its environment")  # exec may not be through with that
         found = []
         for topics in ([TOPIC], []):
             peer_session, _ = lobby.peer_session(peer=Peer(leader.pid, 0, 0, 7, HOST.pidns))
@@ -446,17 +431,14 @@ async def test_whose_capacity_may_be_told(lobby: Lobby) -> None:
 
 
 async def test_what_a_heartbeat_does_not_list(lobby: Lobby) -> None:
-    """Is counted, from the last one on that listed it; a parent's heartbeat says nothing of it."""
     worker = new_worker("w")
     listed, unlisted = (bytes(16), 1), (bytes(15) + b"x", 1)
     worker.jobs.held = {listed: HeldJob("n", TOPIC), unlisted: HeldJob("n", TOPIC, unlisted=1)}
     worker.contact.beaten_s = 0.0
-    peer_session, _ = lobby.peer_session()
-    frame = Frame("heartbeat", 1, cast("Any", b""))
 
     def beat(session: bytes | None, *jobs: tuple[bytes, int]) -> None:
         body = protocol.Heartbeat(jobs=[Beat(*job) for job in jobs] if session is None else None, session=session)
-        assert peer_session._hear_worker(worker, frame, body)
+        lobby.hears(worker, "heartbeat", body)
 
     beat(b"session")
     assert worker.contact.beaten_s == 0.0
@@ -474,33 +456,26 @@ async def test_a_heartbeat_older_than_the_frame_of_a_job(lobby: Lobby) -> None:
     worker = new_worker("w")
     pair = (bytes(16), 1)
     worker.jobs.held = {pair: HeldJob("n", TOPIC, assign=2)}
-    peer_session, _ = lobby.peer_session()
     counts = list[int]()
     for assigns in (0, 1, 2, 3):
-        body = protocol.Heartbeat(jobs=[], assigns=assigns)
-        assert peer_session._hear_worker(worker, Frame("heartbeat", 1, cast("Any", b"")), body)
+        lobby.hears(worker, "heartbeat", protocol.Heartbeat(jobs=[], assigns=assigns))
         counts.append(worker.held[pair].unlisted)
     assert counts == [0, 0, 1, 2]
 
 
 async def test_a_checkpoint_is_no_heartbeat(lobby: Lobby) -> None:
-    """It is about one attempt, and says nothing of the others, but that this one has told something."""
     worker = new_worker("w")
     saved, other = (bytes(16), 1), (bytes(15) + b"x", 1)
     worker.jobs.held = {saved: HeldJob("n", TOPIC, unlisted=1), other: HeldJob("n", TOPIC)}
     worker.facts = replace(worker.facts, stalls={"n": 1.0})
     worker.contact.beaten_s = 0.0
-    peer_session, _ = lobby.peer_session()
-    body = protocol.Checkpoint(jobs=[Beat(*saved, "1")])
-    for _ in range(3):
-        assert peer_session._hear_worker(worker, Frame("checkpoint", 1, cast("Any", b"")), body)
+    lobby.hears(worker, "checkpoint", *[protocol.Checkpoint(jobs=[Beat(*saved, "1")])] * 3)
     assert (worker.held[saved].unlisted, worker.held[other].unlisted, worker.contact.beaten_s) == (1, 0, 0.0)
     assert worker.held[saved].progress_s > 0.0
     assert worker.held[other].progress_s == 0.0
 
 
 async def test_the_first_heartbeats_are_doubted(lobby: Lobby) -> None:
-    """A claim that was committed late shows then; a parent's heartbeat is none of them."""
     peer_session, _ = lobby.peer_session()
     worker = new_worker("w")
     frame = Frame("heartbeat", 1, cast("Any", b""))
@@ -580,7 +555,6 @@ async def test_a_process_brings_no_more_than_has_room(lobby: Lobby) -> None:
 
 
 async def test_no_more_brief_heartbeats_wait_than_a_pool_has_children(lobby: Lobby, monkeypatch: Patch) -> None:
-    """However many sessions it makes up."""
     monkeypatch.setattr(visiting, "MOST_BRIEF", 2)
     peer_session, _ = lobby.peer_session()
     assert peer_session._unwritten.try_reserve(2**30)
@@ -593,12 +567,8 @@ async def test_no_more_brief_heartbeats_wait_than_a_pool_has_children(lobby: Lob
 
 
 async def test_what_the_database_does_not_take_leaves_its_room(lobby: Lobby) -> None:
-    """A heartbeat is answered with an error then, and is kept no more."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        away = Store(Target(f"postgresql://pulse@127.0.0.1:{probe.getsockname()[1]}/pulse", "pulse-tests"))
     room = MemoryBudget(1)
-    leases = HeartbeatWriter(away, lobby.registry, HOST, lobby.claims.counters, lease_s=LEASE_S)
+    leases = HeartbeatWriter(away(), lobby.registry, HOST, lobby.claims.counters, lease_s=LEASE_S)
     assert room.try_reserve(5)
     wire = Wire()
     await leases._beat([PendingHeartbeat(wire, 1, 0, "w", None, [Beat(bytes(16), 1)], 0.0, partial(room.release, 5))])
@@ -607,7 +577,6 @@ async def test_what_the_database_does_not_take_leaves_its_room(lobby: Lobby) -> 
 
 
 async def test_all_connections_of_a_process_have_one_room(lobby: Lobby) -> None:
-    """With a hundred of them it would have a hundred rooms; another process has its own, and so have its workers."""
     peer_sessions: list[PeerSession] = []
     limits: list[object] = []
     rooms: list[object] = []
@@ -633,7 +602,6 @@ async def test_all_connections_of_a_process_have_one_room(lobby: Lobby) -> None:
 
 
 def dispatcher(lobby: Lobby, **more: Any) -> Dispatcher:
-    """As much of one as is looked at."""
     return cast("Dispatcher", SimpleNamespace(registry=lobby.registry, services=lobby.services(), **more))
 
 
@@ -674,7 +642,6 @@ async def test_policies_are_read_once_in_a_turn(lobby: Lobby) -> None:
 
 
 async def test_of_whom_the_kernel_can_tell(lobby: Lobby) -> None:
-    """Of processes that it numbers in this namespace, where it is to be asked at all."""
     here, elsewhere = Peer(7, 0, 0, 7, HOST.pidns), Peer(7, 0, 0, 7, HOST.pidns + 1)
     reception = Listener(lobby.services(), Settings())
     assert reception._knows(here)

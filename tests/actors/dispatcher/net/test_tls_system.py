@@ -11,9 +11,7 @@ import ssl
 import stat
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
@@ -36,8 +34,6 @@ from pulse.config import Settings, load
 from pulse.errors import ForbiddenError, NobodyAnswersError, UnauthorizedError, UnavailableError
 from pulse.protocol import encode
 from pulse.security.credentials import hash_password
-from pulse_actors.dispatcher.admission.connection_limits import MOST_BEFORE_HELLO
-from pulse_actors.dispatcher.admission.tls_limits import A_SECOND
 from pulse_actors.dispatcher.net.listener import REMOTE_HELLO_MAX_FRAME_BYTES
 from pulse_supervisor.preflight import check_edge
 from tests.support.confidential import confidential
@@ -63,25 +59,21 @@ class Edge:
     served: Pair
     directory: Path
 
-    def remote(self, user: str | None = "ann", *, host: str = "localhost", ca: Path | None = None) -> Remote:
-        """Its address, and a login there."""
+    def client(self, user: str | None = "ann", *, ca: Path | None = None) -> Client:
         login = Login(user, None if user is None else SECRETS[user], ca or self.ca.file)
-        return Remote("tls", host, self.port, login)
+        return Client(Remote("tls", "localhost", self.port, login), timeout_s=5).__enter__()
 
-    def client(self, user: str | None = "ann", *, host: str = "localhost", ca: Path | None = None) -> Client:
-        """A client that is connected."""
-        return Client(self.remote(user, host=host, ca=ca), timeout_s=5).__enter__()
+    def connect(self) -> ssl.SSLSocket:
+        raw = socket.create_connection(("localhost", self.port), timeout=15)
+        return ssl.create_default_context(cafile=str(self.ca.file)).wrap_socket(raw, server_hostname="localhost")
 
     def env(self, user: str = "ann") -> dict[str, str]:
-        """What leads programs there."""
         inherited = {key: value for key, value in os.environ.items() if not key.startswith("PULSE_")}
         told = {"PULSE_CONNECT": f"tls://localhost:{self.port}", "PULSE_TLS_CA": str(self.ca.file)}
         return {**inherited, **told, "PULSE_USER": user, "PULSE_PASSWORD": SECRETS[user]}
 
     def peer(self, user: str, role: str = "client", **hello: object) -> Peer:
-        """A connection by hand that has said hello."""
-        raw = socket.create_connection(("localhost", self.port), timeout=5)
-        peer = Peer(ssl.create_default_context(cafile=str(self.ca.file)).wrap_socket(raw, server_hostname="localhost"))
+        peer = Peer(self.connect())
         try:
             peer.send("hello", 0, protocol=1, role=role, user=user, password=SECRETS[user], **hello)
             peer.welcome = peer.answer(0)
@@ -93,23 +85,23 @@ class Edge:
         return peer
 
     def serve(self, pair: Pair) -> None:
-        """Another certificate, by SIGHUP."""
-        done = len(self.whole.log("certificate_reloaded"))
         shutil.copyfile(pair.cert, self.served.cert)
         shutil.copyfile(pair.key, self.served.key)
+        self.hang_up("certificate_reloaded")
+
+    def hang_up(self, said: str) -> None:
+        before = len(self.whole.log(said))
         assert self.whole.process is not None
         self.whole.process.send_signal(signal.SIGHUP)
-        until(lambda: len(self.whole.log("certificate_reloaded")) > done, "it is taken anew")
+        until(lambda: len(self.whole.log(said)) > before, said)
 
 
 def port_of(whole: Whole) -> int:
-    """Where it listens, as it says itself."""
     return int(whole.log("supervisor_ready")[-1]["tcp"].rpartition(":")[2])
 
 
 @pytest.fixture(scope="module")
 def edge(newest_server: Postgres) -> Iterator[Edge]:
-    """One system for all of them."""
     with short_directory() as directory, newest_server.database() as dsn:
         ca = Authority(directory)
         served = ca.issue("served", "localhost", "127.0.0.1")
@@ -140,7 +132,6 @@ def test_who_logs_in_is_served(edge: Edge) -> None:
 
 @pytest.mark.anyio
 async def test_the_async_client_comes_in(edge: Edge, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By what the environment says."""
     for name, value in edge.env().items():
         if name.startswith("PULSE_"):
             monkeypatch.setenv(name, value)
@@ -149,7 +140,6 @@ async def test_the_async_client_comes_in(edge: Edge, monkeypatch: pytest.MonkeyP
 
 
 def test_roles_of_a_login(edge: Edge) -> None:
-    """Those behind the password, of a bcrypt entry too."""
     with edge.client("vic") as viewer:
         assert viewer.status()["jobs"] is not None
         with pytest.raises(ForbiddenError, match=r"^submit needs the role client, which user vic does not have"):
@@ -159,7 +149,6 @@ def test_roles_of_a_login(edge: Edge) -> None:
 
 
 def test_nobody_comes_in_without_a_password(edge: Edge) -> None:
-    """Neither without one nor with a wrong one; who guesses has to wait, and is told so. A Unix socket asks nobody."""
     with pytest.raises(UnauthorizedError, match="asks for a user and a password"):
         edge.client(None)
     wrong = Remote("tls", "localhost", edge.port, Login("wim", "wrong", edge.ca.file))
@@ -180,7 +169,6 @@ def test_nobody_comes_in_without_a_password(edge: Edge) -> None:
 
 
 def _message(server: Remote) -> str:
-    """Why it is not let in."""
     with pytest.raises((UnauthorizedError, UnavailableError)) as caught:
         Client(server).__enter__()
     return caught.value.message
@@ -193,7 +181,6 @@ def _can_log_in(edge: Edge) -> bool:
 
 
 def test_who_speaks_no_tls_is_sent_away(edge: Edge) -> None:
-    """A client that speaks plainly, one of an old version, and one that says nothing at all."""
     plain = Remote("tcp", "localhost", edge.port, Login("ann", SECRETS["ann"]))
     with pytest.raises(NobodyAnswersError):
         Client(plain, timeout_s=5).__enter__()
@@ -210,10 +197,8 @@ def test_who_speaks_no_tls_is_sent_away(edge: Edge) -> None:
 
 
 def test_a_peer_that_is_cut_in_its_first_exchange(edge: Edge) -> None:
-    """It does not hear its answer, its own trouble: one line says so, and no traceback; who leaves is not cut."""
     edge.peer("ann").close()
-    raw = socket.create_connection(("localhost", edge.port), timeout=15)
-    tls = ssl.create_default_context(cafile=str(edge.ca.file)).wrap_socket(raw, server_hostname="localhost")
+    tls = edge.connect()
     hello = {"protocol": 1, "role": "client", "user": "ann", "password": SECRETS["ann"]}
     tls.sendall(encode("hello", 0, hello) + encode("jobs.list", 1, {}))
     with socket.socket(fileno=tls.detach()) as cut:  # without a word of TLS
@@ -228,25 +213,9 @@ def test_a_peer_that_is_cut_in_its_first_exchange(edge: Edge) -> None:
     assert edge.whole.log("visit_failed") == []
 
 
-def test_handshakes_wait_for_their_turn(edge: Edge) -> None:
-    """So many a second begin, however many come at once; all of them end."""
-    context = ssl.create_default_context(cafile=str(edge.ca.file))
-
-    def come(_: int) -> None:
-        with socket.create_connection(("localhost", edge.port), timeout=5) as raw:
-            context.wrap_socket(raw, server_hostname="localhost").close()
-
-    began_s = time.monotonic()
-    with ThreadPoolExecutor(8) as threads:
-        list(threads.map(come, range(40)))
-    assert time.monotonic() - began_s >= 39 / A_SECOND
-
-
 def test_a_long_hello_is_refused(edge: Edge) -> None:
     """Before any login nobody may fill the memory: not with a hello that the Unix socket would take."""
-    raw = socket.create_connection(("localhost", edge.port), timeout=5)
-    context = ssl.create_default_context(cafile=str(edge.ca.file))
-    with contextlib.closing(Peer(context.wrap_socket(raw, server_hostname="localhost"))) as peer:
+    with contextlib.closing(Peer(edge.connect())) as peer:
         peer.send_bytes((REMOTE_HELLO_MAX_FRAME_BYTES + 1).to_bytes(4, "big"))
         assert peer.expect("error")["code"] == "too_large"
 
@@ -266,9 +235,7 @@ def test_a_certificate_is_taken_anew(edge: Edge) -> None:
     with pytest.raises(NobodyAnswersError, match="its certificate is not accepted: unable to get local issuer"):
         edge.client(ca=Authority(edge.directory, "stranger").file)
     edge.served.key.write_text("no key")
-    assert edge.whole.process is not None
-    edge.whole.process.send_signal(signal.SIGHUP)
-    until(lambda: edge.whole.log("certificate_not_reloaded"), "that is told")
+    edge.hang_up("certificate_not_reloaded")
     with edge.client() as client:  # and the one before goes on
         assert client.ping() < 5
     shutil.copyfile(good.key, edge.served.key)
@@ -282,30 +249,8 @@ def test_a_dispatcher_that_dies_refuses_nobody(edge: Edge) -> None:
     edge.whole.wait_actor("dispatcher", not_pid=pid)
 
 
-def test_too_many_of_one_source(edge: Edge) -> None:
-    """Those that have not said hello are bounded; they keep nobody out who comes from elsewhere; that is told once."""
-    with contextlib.ExitStack() as stack:
-        for _ in range(MOST_BEFORE_HELLO):
-            stack.enter_context(socket.create_connection(("127.0.0.1", edge.port), timeout=5))
-
-        def is_closed() -> bool:
-            with socket.create_connection(("127.0.0.1", edge.port), timeout=5) as one, contextlib.suppress(OSError):
-                one.settimeout(0.2)
-                return one.recv(1) == b""
-            return False
-
-        until(is_closed, "one more is closed at once")
-        with edge.whole.client() as local:
-            assert local.call("ping") == {}
-    until(lambda: _can_log_in(edge), "there is room again")
-    assert len(edge.whole.log("connection_refused")) == 1
-
-
 class TestWorkers:
-    """Workers elsewhere."""
-
     def test_a_pool_runs_jobs(self, edge: Edge) -> None:
-        """Its leases alone recover it."""
         with edge.client() as client, _pool(edge) as pool:
             done = client.wait(client.submit("echo", {"a": 1}, topic="images"), timeout_s=20)
             assert done.status == "COMPLETED", (done, pool)
@@ -335,19 +280,6 @@ class TestWorkers:
                 assert again.call("report", results=[[*held[0], "ok", None]]) == {"stale": []}
         assert edge.whole.row(identity)["status"] == "COMPLETED"
 
-    def test_who_falls_silent_is_recovered_by_its_lease(self, edge: Edge) -> None:
-        """No kernel tells of it; when the lease has ended the job runs elsewhere, and what it says later is stale."""
-        words = {"worker": "w", "topics": ["silent"], "names": ["n"], "capacity": 1}
-        job = new_job(topic="silent")
-        with edge.whole.client() as client, contextlib.closing(edge.peer("wim", "worker", **words)) as first:
-            client.submit(job)
-            ((identity, attempt, *_),) = first.expect("assign")["jobs"]
-            with edge.whole.worker("here", topics=["silent"], names=["n"]) as second:
-                assert second.jobs(1, 20)[0][:2] == [identity, attempt + 1]
-                assert first.call("report", results=[[identity, attempt, "ok", None]])["stale"] == [[identity, attempt]]
-                second.done((identity, attempt + 1))
-        assert edge.whole.row(identity)["attempts"] == attempt + 1
-
 
 @contextlib.contextmanager
 def _pool(edge: Edge) -> Iterator[subprocess.Popen[bytes]]:
@@ -363,8 +295,6 @@ def _pool(edge: Edge) -> Iterator[subprocess.Popen[bytes]]:
 
 
 class TestCommands:
-    """The command line, as a person has it."""
-
     def test_login(self, edge: Edge, tmp_path: Path) -> None:
         """It is tried, saved for its owner alone, used from then on, and forgotten."""
         env = {key: value for key, value in edge.env().items() if not key.startswith("PULSE_")}
@@ -402,7 +332,6 @@ class TestCommands:
         ],
     )
     def test_addresses_that_are_none(self, address: str, message: str) -> None:
-        """One line that says what is allowed, without the password."""
         done = _ctl({"PATH": os.environ["PATH"], "HOME": "/nonexistent"}, "--connect", address, "status")
         assert (done.returncode, done.stderr.count("\n")) == (1, 1)
         assert message in done.stderr
@@ -447,8 +376,6 @@ def test_client_certificates(newest_server: Postgres) -> None:
 
 
 class TestMistakes:
-    """What keeps it from starting, each in one line."""
-
     @pytest.mark.parametrize(
         ("given", "message"),
         [
@@ -459,13 +386,11 @@ class TestMistakes:
         ],
     )
     def test_settings(self, given: dict[str, str], message: str, tmp_path: Path) -> None:
-        """Each names the setting, the value and what is allowed."""
         with contextlib.chdir(tmp_path), pytest.raises(pulse.PulseError) as caught:
             load(given)
         assert caught.value.message.startswith(message)
 
     def test_what_other_machines_reach(self, tmp_path: Path) -> None:
-        """Without TLS, or without a login, it has to be meant."""
         where, tls, users = (
             "0.0.0.0:7420",
             "without TLS: set tls_cert and tls_key",
@@ -491,7 +416,6 @@ class TestMistakes:
         check_edge(msgspec.structs.replace(behind_tls, tls_client_ca=ca.file))
 
     def test_hashes_without_bcrypt(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """The library is asked for where it is needed."""
         monkeypatch.setitem(sys.modules, "bcrypt", None)
         with pytest.raises(pulse.PulseError, match=r"^auth_users has bcrypt entries, which need: pip install "):
             check_edge(Settings(auth_users=USERS))
@@ -499,7 +423,6 @@ class TestMistakes:
         check_edge(Settings())
 
     def test_certificates(self, tmp_path: Path) -> None:
-        """A file that is missing, one that is none, a key of another certificate, and one that asks for a password."""
         ca = Authority(tmp_path)
         one, two = ca.issue("one", "localhost"), ca.issue("two", "localhost")
         junk, missing, locked = tmp_path / "junk", tmp_path / "none", tmp_path / "locked"

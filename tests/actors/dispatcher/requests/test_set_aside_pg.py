@@ -31,7 +31,6 @@ LOST = "chunk number"  # which is missing, or comes where another one should
 
 @pytest.fixture
 def context(store: Store, connection: Sql) -> RequestContext:
-    """What answers requests."""
     return RequestContext(Lobby(store, connection).services())
 
 
@@ -51,12 +50,10 @@ async def corrupt(connection: Sql, status: str = "PENDING", **columns: Any) -> b
 
 
 async def aside(connection: Sql) -> list[tuple[Any, ...]]:
-    """What is set aside."""
     return [(row[0].bytes, *list(row)[1:5], LOST in row["error"]) for row in await connection.fetch(ASIDE)]
 
 
 async def reasons(context: RequestContext, job: bytes) -> Any:
-    """Why a job does not run."""
     return (await why_job(context, ById(job)))["reasons"]
 
 
@@ -97,7 +94,6 @@ async def test_what_is_set_aside_by_itself_is_tried_again(context: RequestContex
 
 
 async def test_what_has_ended_is_why_it_does_not_run(context: RequestContext, connection: Sql) -> None:
-    """What is set aside yet and has ended is not waited for."""
     job = await corrupt(connection, "CANCELED")
     await connection.execute(SET_ASIDE, job.hex())
     assert [one["code"] for one in await reasons(context, job)] == ["ended"]
@@ -134,7 +130,6 @@ async def test_what_can_be_changed_again_is_set_aside_no_more(
 
 
 async def test_what_is_not_set_aside_is_not_deleted(context: RequestContext, connection: Sql) -> None:
-    """Of what waits or runs only that goes which no other statement can change."""
     job = await corrupt(connection)
     assert await delete_jobs(context, ByIds([job])) == {"done": [], "refused": [[job, "invalid_transition"]]}
 
@@ -153,7 +148,6 @@ async def test_an_error_that_is_nobodys_sets_nobody_aside(context: RequestContex
 
 
 async def test_what_can_be_read_is_told(context: RequestContext, connection: Sql) -> None:
-    """A job, and a list in which it is, without its args, and by name what is left out; the others are whole."""
     others = [await forge(connection, args='{"a": 1}', progress="1") for _ in range(4)]
     job = await corrupt(connection, "DEAD_LETTERED", progress='"half"')
     await connection.execute("INSERT INTO pulse.attempts (job_id, attempt, outcome) VALUES ($1, 1, 'error')", job.hex())
@@ -197,7 +191,6 @@ AGAIN = StatementError("nor now", sqlstate="P0001", statement="complete_jobs")
 
 
 async def rows(connection: Sql) -> dict[bytes, Any]:
-    """What is set aside."""
     found = await connection.fetch(
         "SELECT *, uuid_send(job_id) AS id, next_try_at = 'infinity' AS for_good FROM pulse.set_aside"
     )
@@ -205,7 +198,6 @@ async def rows(connection: Sql) -> dict[bytes, Any]:
 
 
 async def test_what_is_refused_again(store: Store, connection: Sql) -> None:
-    """The newest refusal is told, how many there were, and since when; its turn is never brought forward."""
     job = new_id()
     assert await store.aside.add([(job, REFUSED)], 60.0) == {job}
     first = (await rows(connection))[job]
@@ -218,7 +210,6 @@ async def test_what_is_refused_again(store: Store, connection: Sql) -> None:
 
 
 async def test_what_an_operator_set_aside_stays_so(store: Store, connection: Sql) -> None:
-    """Whoever tries others, or writes what is refused no more."""
     job, other, third = new_id(), new_id(), new_id()
     await store.aside.add([(job, REFUSED), (other, REFUSED)], 0.0)
     await connection.execute("UPDATE pulse.set_aside SET next_try_at = 'infinity' WHERE job_id = $1", job.hex())
@@ -258,8 +249,7 @@ async def test_what_has_expired(store: Store, connection: Sql) -> None:
     assert found.suspect is not None
 
 
-async def test_one_that_another_server_tries(store: Store, connection: Sql, dsn: str) -> None:
-    """It is passed over at once."""
+async def test_one_that_another_server_tries_is_passed_over(store: Store, connection: Sql, dsn: str) -> None:
     first, second = await forge(connection, "RUNNING"), new_id()
     for job in (first, second):
         await store.aside.add([(job, REFUSED)], 0.0)
@@ -278,8 +268,7 @@ async def test_what_has_the_same_cause(store: Store, connection: Sql) -> None:
     assert {*await rows(connection)} == {mine, other, report}
 
 
-async def test_no_more_than_may_be(store: Store, connection: Sql) -> None:
-    """Where it may be about none of them."""
+async def test_no_more_are_set_aside_than_may_be(store: Store, connection: Sql) -> None:
     first, second = new_id(), new_id()
     assert await store.aside.add([(first, REFUSED)], 0.0, 1) == {first}
     assert await store.aside.add([(second, REFUSED)], 0.0, 1) == set()

@@ -80,38 +80,5 @@ def test_who_has_paused_and_until_when(system: System, client: Peer, topic: str)
     ],
 )
 def test_a_bad_pause_is_refused(client: Peer, topic: str, fields: dict[str, float], message: str) -> None:
-    """Nothing is paused."""
     assert client.refusal("dispatch.pause", topic=topic, **fields) == ("bad_request", message)
     assert topic not in client.call("dispatch.status")["topics"]
-
-
-def test_what_is_not_started_in_time(system: System, client: Peer, topic: str) -> None:
-    """It becomes a dead letter within two seconds, and is never assigned; an operator may retry it."""
-    late, good = client.submit(new_job(topic=topic, expires_in_s=0.001), new_job(topic=topic, expires_in_s=600.0))
-    until(lambda: system.row(late)["status"] == "DEAD_LETTERED", "expiry")
-    job = client.call("jobs.get", id=late)["job"]
-    assert job["last_error"].startswith("expired: not started by ")
-    assert [(one["outcome"], one["attempt"]) for one in job["history"]] == [("expired", 0)]
-    assert job["completed_at"] - job["expires_at"] < 2.0
-    with system.worker("comes", topics=[topic]) as worker:
-        assert [one[0] for one in worker.jobs(1)] == [good]
-        worker.done((good, 1))
-        client.call("jobs.retry", ids=[late])
-        assert [one[0] for one in worker.jobs(1)] == [late]
-        worker.done((late, 1))
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"expires_in_s": -1.0}, "submit: Expected `float` > 0.0 - at `$.jobs[0].expires_in_s`, which is -1.0"),
-        ({"expires_in_s": 1.0, "expires_at": 4e9}, "job 0 (n): expires_at and expires_in_s are both given; "),
-        ({"expires_in_s": 1.0, "delay_s": 1.0}, "job 0 (n): expires_in_s is 1; more than delay_s, 1, is allowed"),
-        ({"expires_at": 3e9, "run_at": 4e9}, "job 0 (n): expires_at is 3000000000; more than run_at, 4000000000, "),
-        ({"expires_at": -1e11}, "job 0 (n): expires_at is -1e+11; Unix seconds of the years 1 to 9999 are allowed"),
-    ],
-)
-def test_a_bad_expiry_is_refused(client: Peer, topic: str, fields: dict[str, float], message: str) -> None:
-    """One line that names the option, the value and what is allowed."""
-    code, said = client.refusal("submit", jobs=[new_job(topic=topic, **fields)])
-    assert (code, said[: len(message)]) == ("bad_request", message)

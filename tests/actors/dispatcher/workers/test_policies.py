@@ -23,14 +23,12 @@ LIVE = {
 
 
 def book(live: Mapping[str, LivePolicy]) -> WorkerRegistry:
-    """A registry that knows these policies."""
     registry = WorkerRegistry()
     registry.policies = TopicPolicies(live, 30.0)
     return registry
 
 
 def test_stalls() -> None:
-    """The topic's, else the server's, else none."""
     registry = book(LIVE)
     assert [registry.stall_s(topic) for topic in "abcx"] == [5.0, 9.0, 9.0, 9.0]
     assert registry.stall_s("a", 1.0) == 1.0
@@ -38,7 +36,6 @@ def test_stalls() -> None:
 
 
 def test_leases() -> None:
-    """Those that are longer than the server's, whose own is a setting."""
     assert TopicPolicies(LIVE, 30.0).leases == {"a": 90.0}
 
 
@@ -49,7 +46,6 @@ def test_ageing() -> None:
 
 
 def test_fates() -> None:
-    """Completed jobs are kept as their topic has it, else as the server does; in one piece where no topic says."""
     done, worker = [Completion(topic.encode() * 16, 1, "w", None) for topic in "abcab"], new_worker("w")
     worker.held.update({(one.id, 1): HeldJob("n", _topic_of(one)) for one in done})
     for keep in (True, False):
@@ -67,7 +63,6 @@ def _topic_of(one: Completion) -> str:
 
 
 def test_back_offs_of_a_hello() -> None:
-    """A bad one is refused with the handler's name, the word and what is allowed."""
     check_backoff("n", None, 1)
     check_backoff("n", "fixed:5", 1)
     with pytest.raises(ProtocolError, match=r'^hello: backoff of handler "n" is .soon.; allowed are quadratic'):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -18,26 +18,10 @@ from pulse_actors.dispatcher.workers import registry as book
 from pulse_actors.dispatcher.workers.policies import TopicPolicies
 from pulse_actors.dispatcher.workers.records import BACKLOG_BYTES, HeldJob, RegisteredWorker, WorkerFacts
 from pulse_actors.dispatcher.workers.registry import ClaimPlan, WorkerRegistry, deal
+from tests.support.store.recovery_kit import Wire, wire_of
 
 NAMES = ("red", "green", "blue")
 TOPICS = ("a", "b")
-
-
-@dataclass(slots=True)
-class Wire:
-    """Keeps what is sent to a worker."""
-
-    sent: list[tuple[str, Mapping[str, object]]] = field(default_factory=list[tuple[str, Mapping[str, object]]])
-    closed: bool = False
-    backlog_bytes: int = 0
-
-    def send(self, kind: str, request: int | None, body: Mapping[str, object]) -> None:
-        """Remember a frame."""
-        self.sent.append((kind, body))
-
-    def close(self) -> None:
-        """Remember the end."""
-        self.closed = True
 
 
 def worker(
@@ -48,7 +32,6 @@ def worker(
     topics: Sequence[str] = ("a",),
     held: int = 0,
 ) -> RegisteredWorker:
-    """A worker that holds some jobs already."""
     made = RegisteredWorker(
         WorkerFacts(identity, identity, identity.encode().ljust(16), 1, 0, tuple(topics), frozenset(names)),
         capacity,
@@ -60,7 +43,6 @@ def worker(
 
 
 def desk_of(*workers: RegisteredWorker) -> WorkerRegistry:
-    """A book with these workers in it."""
     registry = WorkerRegistry()
     for one in workers:
         registry.join(one)
@@ -68,17 +50,14 @@ def desk_of(*workers: RegisteredWorker) -> WorkerRegistry:
 
 
 def claim(number: int = 0, *, name: str = "red", topic: str = "a", seat: int = 0, uncharged: int = 0) -> Claim:
-    """A claimed job."""
     return Claim(number.to_bytes(16), uncharged + 1, name, topic, "{}", None, 0, 0.0, seat, uncharged)
 
 
 def plan_for(*workers: RegisteredWorker) -> ClaimPlan:
-    """A plan with a seat for each worker."""
     return ClaimPlan(("a",), tuple(one.identity for one in workers), tuple(range(len(workers))))
 
 
 def returned(placement: Placement) -> Ending:
-    """The one claim that was put back."""
     assert placement.assigned == {}
     assert placement.moved == []
     (ending,) = placement.returned
@@ -87,20 +66,20 @@ def returned(placement: Placement) -> Ending:
 
 @pytest.mark.parametrize(("capacity", "held", "credit"), [(10, 0, 10), (10, 4, 6), (10, 10, 0), (3, 10, 0), (0, 0, 0)])
 def test_credit_is_capacity_minus_held(capacity: int, held: int, credit: int) -> None:
-    """A worker takes as many more jobs as it has free places, never a negative number of them."""
     assert worker(capacity=capacity, held=held).credit == credit
 
 
-def test_a_draining_worker_has_no_credit() -> None:
-    """Who drains gets nothing more, however much room it has."""
-    one = worker()
-    one.draining = True
-    assert one.credit == 0
-    assert desk_of(one).plan(500) == []
+def test_who_has_no_credit_whatever_its_capacity() -> None:
+    """Who drains; whose process may be killed for handlers that hang; and who has not read a large backlog."""
+    draining, closing, slow = worker(), worker(), worker()
+    draining.draining = closing.closing = True
+    wire_of(slow).backlog_bytes = BACKLOG_BYTES + 1
+    assert [one.credit for one in (draining, closing, slow)] == [0, 0, 0]
+    wire_of(slow).backlog_bytes = BACKLOG_BYTES
+    assert slow.credit == 10
 
 
 def test_a_plan_has_a_seat_for_each_free_place() -> None:
-    """One worker with ten free places gets a claim of ten; the batch size bounds it."""
     registry = desk_of(worker(capacity=10))
     assert registry.plan(500) == [ClaimPlan(("a",), ("w",), (0,) * 10)]
     assert registry.plan(4) == [ClaimPlan(("a",), ("w",), (0,) * 4)]
@@ -115,9 +94,16 @@ def test_workers_with_the_same_topics_share_a_claim() -> None:
     assert plans == {("a",): ClaimPlan(("a",), ("y", "x"), (0, 1, 0, 0)), ("b",): ClaimPlan(("b",), ("z",), (0, 0))}
 
 
-def test_a_worker_without_topics_or_capacity_is_not_planned_for() -> None:
-    """A pool parent (capacity 0) and a worker that serves no topic cause no claims."""
-    assert desk_of(worker("parent", capacity=0), worker("idle", topics=[])).plan(500) == []
+def test_what_is_not_planned_for() -> None:
+    """A pool parent, which has no capacity; a worker that serves no topic, or drains; nobody where dispatch closes."""
+    draining = worker("draining")
+    draining.draining = True
+    registry = desk_of(worker("parent", capacity=0), worker("idle", topics=[]), draining)
+    assert registry.plan(500) == []
+    registry.join(worker())
+    assert registry.plan(500) != []
+    registry.closed = True
+    assert registry.plan(500) == []
 
 
 def test_topics_take_turns() -> None:
@@ -127,31 +113,22 @@ def test_topics_take_turns() -> None:
     assert len({registry.plan(500, again=again)[0].topics for again in (False, True, True)}) == 1
 
 
-def test_a_closed_book_plans_nothing() -> None:
-    """Once dispatch is closed, nothing is claimed any more."""
-    registry = desk_of(worker())
-    registry.closed = True
-    assert registry.plan(500) == []
-
-
-def test_jobs_are_dealt_in_turn() -> None:
-    """Seats go round, so that work spreads; who is full drops out."""
-    assert deal([3, 1, 2], 100) == [0, 1, 2, 0, 2, 0]
-    assert deal([3, 1, 2], 4) == [0, 1, 2, 0]
-    assert deal([5], 3) == [0, 0, 0]
-    assert deal([], 3) == []
+@pytest.mark.parametrize(
+    ("free", "limit", "seats"),
+    [([3, 1, 2], 100, [0, 1, 2, 0, 2, 0]), ([3, 1, 2], 4, [0, 1, 2, 0]), ([5], 3, [0, 0, 0]), ([], 3, [])],
+)
+def test_jobs_are_dealt_in_turn(free: list[int], limit: int, seats: list[int]) -> None:
+    assert deal(free, limit) == seats
 
 
 @given(st.lists(st.integers(0, 50), max_size=8), st.integers(0, 100))
 def test_deal_uses_exactly_what_is_free(free: list[int], limit: int) -> None:
-    """As many seats as there are free places up to the limit, and none beyond a worker's own."""
     seats = deal(free, limit)
     assert len(seats) == min(limit, sum(free))
     assert all(count <= free[seat] for seat, count in Counter(seats).items())
 
 
 def test_a_claim_goes_to_its_seat() -> None:
-    """A worker that names the job and has room gets what was claimed for it; the book is not written yet."""
     one = worker()
     placement = place(desk_of(one), plan_for(one), [claim(1), claim(2)])
     assert placement == Placement(assigned={"w": [claim(1), claim(2)]})
@@ -159,7 +136,6 @@ def test_a_claim_goes_to_its_seat() -> None:
 
 
 def test_a_claim_that_its_seat_does_not_name_goes_to_an_heir() -> None:
-    """Within a topic a job is routed to the freest worker that names it."""
     seat, small, large = worker("seat", names=["blue"]), worker("small", capacity=1), worker("large")
     placement = place(desk_of(seat, small, large), plan_for(seat), [claim(1)])
     assert placement == Placement(moved=[(claim(1), Fence(claim(1).id, 1, "seat"), "large")])
@@ -169,91 +145,76 @@ def test_a_claim_that_its_seat_does_not_name_goes_to_an_heir() -> None:
     ("uncharged", "delay_s"), [(0, 5.0), (1, 10.0), (2, 20.0), (3, 40.0), (4, 60.0), (1_000_499, 60.0)]
 )
 def test_a_name_that_nobody_serves_is_put_back_later_and_later(uncharged: int, delay_s: float) -> None:
-    """Put back uncharged, after 5 s, doubling to 60 s, and the row says why."""
     one = worker(names=["blue"])
-    ending = returned(place(desk_of(one), plan_for(one), [claim(1, uncharged=uncharged)]))
-    assert ending == Ending(
+    placement = place(desk_of(one), plan_for(one), [claim(1, uncharged=uncharged)])
+    assert placement.unhandled == [claim(1, uncharged=uncharged)]
+    assert returned(placement) == Ending(
         claim(1).id, uncharged + 1, "w", EndingKind.UNASSIGNED, 'no handler named "red" on topic "a"', delay_s, None
     )
 
 
-def test_a_name_served_on_another_topic_is_not_served() -> None:
-    """A handler of that name on another topic does not take it."""
-    seat, other = worker("seat", names=["blue"]), worker("other", names=["red"], topics=["b"])
-    assert returned(place(desk_of(seat, other), plan_for(seat), [claim(1)])).error is not None
+def test_a_name_that_finds_workers_but_no_handler() -> None:
+    """Only where its topic is served; a submit without a topic takes the topic of its handler, else "default"."""
+    one, other = worker("one", names=["red"], topics=["a", "b"]), worker("other", names=["rod", "x"], topics=["a"])
+    registry = desk_of(one, other)
+    found = [registry.unhandled(*one) for one in (("a", "rod"), (None, "rod"), ("c", "y"), (None, "y"))]
+    assert found == [None, None, None, None]
+    assert registry.unhandled("b", "rod") == ("b", ["red"])
+    assert registry.unhandled("a", "roed") == ("a", ["rod", "red"])
+    registry.join(worker("third", names=["z"], topics=["default", "b"]))
+    assert registry.unhandled(None, "y") == ("default", [])
+    assert registry.unhandled("b", "z") is None
+    registry.leave(one)
+    assert registry.unhandled("b", "red") == ("b", [])
 
 
 @pytest.mark.parametrize("why", ["full", "draining"])
 def test_a_name_whose_workers_are_busy_comes_back_soon(why: str) -> None:
-    """When those who name it have no room or are leaving, it is put back for a second, without an error."""
+    """Without an error: it has a handler."""
     seat, other = worker("seat", names=["blue"]), worker("other", held=10 if why == "full" else 0)
     other.draining = why == "draining"
     ending = returned(place(desk_of(seat, other), plan_for(seat), [claim(1)]))
     assert ending == Ending(claim(1).id, 1, "seat", EndingKind.UNASSIGNED, None, placing.ALL_BUSY_MIN_S, None)
 
 
-def test_a_claim_whose_seat_began_to_drain_is_no_missing_handler() -> None:
-    """A worker that drains since the claim was planned still names its handlers: no error is written."""
+def test_what_is_put_back_at_once() -> None:
+    """A claim for a worker that has left, where nobody else takes it; and one that comes after dispatch closed."""
     one = worker()
+    gone, closed = desk_of(worker("other", names=["blue"])), desk_of(one)
+    at_once = Ending(claim(1).id, 1, "w", EndingKind.UNASSIGNED, None, 0.0, None)
+    assert returned(place(gone, plan_for(one), [claim(1)])) == at_once
     one.draining = True
-    assert returned(place(desk_of(one), plan_for(one), [claim(1)])).error is None
-
-
-def test_a_claim_for_a_worker_that_left_is_put_back_at_once() -> None:
-    """Its seat has gone and nobody else takes it: due again at once, for whoever comes."""
-    gone = worker("gone")
-    ending = returned(place(desk_of(worker("other", names=["blue"])), plan_for(gone), [claim(1)]))
-    assert ending == Ending(claim(1).id, 1, "gone", EndingKind.UNASSIGNED, None, 0.0, None)
-
-
-def test_a_claim_that_comes_after_the_close_is_put_back_at_once() -> None:
-    """What was claimed while dispatch closed waits for the successor without delay and without an error."""
-    one = worker()
-    registry = desk_of(one)
-    one.draining, registry.closed = True, True
-    ending = returned(place(registry, plan_for(one), [claim(1)]))
-    assert ending == Ending(claim(1).id, 1, "w", EndingKind.UNASSIGNED, None, 0.0, None)
-
-
-def test_capacity_that_was_lowered_meanwhile_is_respected() -> None:
-    """What was claimed for more room than is left is put back; what is held stays."""
-    one = worker(capacity=5)
-    registry = desk_of(one)
-    (plan,) = registry.plan(500)
-    one.capacity = 2
-    placement = place(registry, plan, [claim(number) for number in range(5)])
-    assert len(placement.assigned["w"]) == 2
-    assert len(placement.returned) == 3
+    assert returned(place(closed, plan_for(one), [claim(1)])).error is None  # it still names its handlers
+    closed.closed = True
+    assert returned(place(closed, plan_for(one), [claim(1)])) == at_once
 
 
 @pytest.mark.parametrize(
-    ("args", "checkpoint", "error"),
+    ("texts", "error"),
     [
-        ('{"a": "ééééééé"}', None, "args have 23 bytes as the database prints them; at most 20 can be sent"),
-        ("{}", '"0123456789abcdefgh"', "args and checkpoint have 22 bytes as the database prints them; at most 20 can"),
+        ({"args": '{"a": "ééééééé"}'}, "args have 23 bytes as the database prints them; at most 20 can be sent"),
+        ({"checkpoint": '"0123456789abcdefgh"'}, "args and checkpoint have 22 bytes as the database prints them"),
+        ({"previous": "[" + 18 * "1" + "]"}, ""),
+        ({"args": '{"a": "éééééx"}'}, None),
     ],
+    ids=["args", "checkpoint", "the attempt before", "just fits"],
 )
 def test_what_no_frame_can_carry_is_a_dead_letter(
-    monkeypatch: pytest.MonkeyPatch, args: str, checkpoint: str | None, error: str
+    monkeypatch: pytest.MonkeyPatch, texts: dict[str, str], error: str | None
 ) -> None:
     """A job whose texts no frame can hold ends with a reason, instead of breaking one connection after another."""
     monkeypatch.setattr(placing, "CLAIM_MAX_BYTES", 20)
     one, other = worker("w"), worker("other")
-    ending = returned(place(desk_of(one, other), plan_for(one), [claim()._replace(args=args, checkpoint=checkpoint)]))
-    assert ending.kind is EndingKind.DISCARDED
-    assert (ending.error or "").startswith(error)
-
-
-def test_what_just_fits_is_assigned(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The limit itself is allowed, counted in bytes."""
-    monkeypatch.setattr(placing, "CLAIM_MAX_BYTES", 20)
-    one, fits = worker("w"), claim()._replace(args='{"a": "éééééx"}')
-    assert len(fits.args.encode()) == 20
-    assert place(desk_of(one), plan_for(one), [fits]) == Placement(assigned={"w": [fits]})
+    long = claim()._replace(**texts)  # type: ignore[arg-type]
+    placement = place(desk_of(one, other), plan_for(one), [long])
+    if error is None:
+        assert placement == Placement(assigned={"w": [long]})
+    else:
+        assert returned(placement).kind is EndingKind.DISCARDED
+        assert (returned(placement).error or "").startswith(error)
 
 
 def test_a_superseded_worker_does_not_remove_its_successor() -> None:
-    """When the older connection of an identity ends, the newer one stays in the book, by identity and by session."""
     older, newer = worker(), worker()
     registry = desk_of(older, newer)
     registry.leave(older)
@@ -265,7 +226,6 @@ def test_a_superseded_worker_does_not_remove_its_successor() -> None:
 
 
 def test_held_until_answered() -> None:
-    """A job takes a place from its hand-over until its result was answered; an answer for another changes nothing."""
     one = worker(capacity=3)
     registry = desk_of(one)
     registry.hand_over("w", [claim(1), claim(2)])
@@ -306,7 +266,6 @@ def test_every_claim_is_placed_once_and_nobody_is_overfilled(
     data: st.DataObject,
     changes: list[tuple[int, int]],
 ) -> None:
-    """Whatever is claimed, and whoever leaves or shrinks meanwhile: each job goes to one place, none above capacity."""
     registry = WorkerRegistry()
     made: list[RegisteredWorker] = []
     for number, (capacity, held, names, topics, draining) in enumerate(shapes):
@@ -353,7 +312,6 @@ def test_every_claim_is_placed_once_and_nobody_is_overfilled(
 
 
 def test_a_silent_worker_gets_no_more() -> None:
-    """Who holds jobs and let a lease pass without a word gets nothing until it is heard; an idle one need not speak."""
     silent, idle, speaking = worker("silent", held=1), worker("idle"), worker("speaking", held=1)
     silent.contact.hear(0.0)
     speaking.contact.hear(20.0)
@@ -368,7 +326,6 @@ def test_a_silent_worker_gets_no_more() -> None:
 
 
 def test_who_speaks_for_a_worker() -> None:
-    """A word of its pool parent ends its silence, and is none of its own."""
     one = worker("one", held=1)
     one.contact.hear(5.0)
     one.contact.silent = True
@@ -377,29 +334,16 @@ def test_who_speaks_for_a_worker() -> None:
 
 
 def placed_ids(placement: Placement) -> list[bytes]:
-    """Every job of a placement."""
     return [one.id for _, one in runs(placement)] + [ending.id for ending in placement.returned]
 
 
 def runs(placement: Placement) -> list[tuple[str, Claim]]:
-    """Who runs what."""
     assigned = [(identity, one) for identity, claims in placement.assigned.items() for one in claims]
     return assigned + [(heir, one) for one, _, heir in placement.moved]
 
 
-def test_who_does_not_read_gets_no_more() -> None:
-    """A worker whose socket holds a large backlog has no credit until it has read it."""
-    slow = worker(capacity=10)
-    assert isinstance(slow.link, Wire)
-    slow.link.backlog_bytes = BACKLOG_BYTES + 1
-    assert slow.credit == 0
-    slow.link.backlog_bytes = BACKLOG_BYTES
-    assert slow.credit == 10
-
-
 @pytest.mark.parametrize(("uncharged", "delay_s"), [(0, 1.0), (1, 2.0), (3, 8.0), (4, 10.0), (1_000_499, 10.0)])
 def test_busy_names_come_back_later_and_later(uncharged: int, delay_s: float) -> None:
-    """Jobs that nobody has room for bounce ever less often, at most every ten seconds."""
     registry = WorkerRegistry()
     registry.join(worker("seat", names=["green"]))
     registry.join(worker("full", names=["red"], capacity=1, held=1))
@@ -408,7 +352,6 @@ def test_busy_names_come_back_later_and_later(uncharged: int, delay_s: float) ->
 
 
 def test_who_is_known() -> None:
-    """A worker that is connected, else one that lives here and holds jobs; the connection counts before the other."""
     connected, older, stranger = worker("w"), worker("w"), worker("s")
     registry = desk_of(connected)
     left = worker("a")
@@ -426,7 +369,6 @@ def test_who_is_known() -> None:
 
 
 def test_who_holds_a_job() -> None:
-    """Of several attempts of one job the newest counts."""
     first, second, other = worker("first"), worker("second"), worker("other", held=1)
     first.held[claim(1).id, 1] = second.held[claim(1).id, 3] = first.held[claim(1).id, 2] = HeldJob("red", "a")
     registry = desk_of(first, second, other)
@@ -435,7 +377,6 @@ def test_who_holds_a_job() -> None:
 
 
 def test_the_parent_of_a_process() -> None:
-    """A pool parent is known by its pid, and by serving no topics."""
     parent, other, child = worker("parent", topics=[]), worker("other", topics=[]), worker("child")
     for pid, one in enumerate((parent, other, child), 5):
         one.facts = replace(one.facts, pid=pid)
@@ -443,23 +384,13 @@ def test_the_parent_of_a_process() -> None:
     assert [registry.parent_of(pid) for pid in (5, 7, 8)] == [parent, None, None]
 
 
-def test_what_the_last_attempt_left_counts_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is told of the attempt before goes into the same frame."""
-    monkeypatch.setattr(placing, "CLAIM_MAX_BYTES", 20)
-    one = worker()
-    ending = returned(place(desk_of(one), plan_for(one), [claim()._replace(previous="[" + 18 * "1" + "]")]))
-    assert ending.kind is EndingKind.DISCARDED
-
-
 def test_an_heir_is_not_overfilled() -> None:
-    """Each job that is passed on takes a place of its heir."""
     seat, heir = worker("seat", names=["blue"], capacity=3), worker("heir", capacity=1)
     placement = place(desk_of(seat, heir), ClaimPlan(("a",), ("seat",), (0, 0)), [claim(1), claim(2)])
     assert (len(placement.moved), len(placement.returned)) == (1, 1)
 
 
 def test_who_must_end_in_time() -> None:
-    """Of what was started those are told that have a limit, or whose handlers promised to tell progress."""
     one = worker()
     one.facts = replace(one.facts, stalls={"green": 1.0})
     registry = desk_of(one)
@@ -485,20 +416,12 @@ def test_a_promise_is_the_handlers_else_the_topics() -> None:
 
 
 def test_where_a_job_waited() -> None:
-    """As long as its worker holds it, connected or not; nobody knows of others."""
     one = worker(held=1)
     registry = desk_of(one)
     (pair,) = one.held
     assert registry.topic_of(Completion(*pair, "w", None)) == "a"
     assert registry.topic_of(Completion(pair[0], 2, "w", None)) == ""
     assert registry.topic_of(Completion(*pair, "nobody", None)) == ""
-
-
-def test_a_worker_with_hanging_handlers_gets_no_more() -> None:
-    """Its process may be killed for them, with all that it is given meanwhile."""
-    one = worker()
-    one.closing = True
-    assert one.credit == 0
 
 
 def test_the_newest_connection_counts() -> None:
@@ -513,7 +436,6 @@ def test_the_newest_connection_counts() -> None:
 
 
 def test_not_every_connection_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only those of the workers that came last."""
     monkeypatch.setattr(book, "NEWEST_MAX", 3)
     registry = desk_of()
     for number, identity in enumerate(["a", "b", "a", "c", "d"], start=5):
@@ -537,7 +459,6 @@ def test_who_is_away_still_holds_its_jobs() -> None:
 
 
 def test_what_runs_in_hand() -> None:
-    """Of everybody, connected or not, those whose end will be seen; of others only their leases are known."""
     connected, foreign, stranger = (worker(name, held=1) for name in ("connected", "foreign", "stranger"))
     connected.watched = stranger.watched = True
     connected.held[claim(9).id, 1] = HeldJob("red", "a")
@@ -564,7 +485,6 @@ def test_a_job_whose_earlier_attempt_runs_yet_waits(uncharged: int, delay_s: flo
 
 
 def test_what_a_worker_came_with_is_learned() -> None:
-    """What its hello listed while the database was away gets its name and its limit; what is known stays."""
     one = worker()
     running, queued, known, gone = ((claim(number).id, 1) for number in range(4))
     one.jobs.held = {

@@ -17,30 +17,14 @@ SETTINGS: Final = {"PULSE_POLL_S": "60"}
 # Hello.
 
 
-def test_a_client_is_welcome(client: Peer) -> None:
-    """A client learns the protocol, the server, the times and the longest frame, and nothing that is for workers."""
-    assert client.welcome == {
-        "protocol": 1,
-        "server": client.welcome["server"],
-        "heartbeat_s": 10.0,
-        "lease_s": 30.0,
-        "max_frame_bytes": 8 * 1024 * 1024,
-    }
+def test_a_welcome(system: System, client: Peer, topic: str) -> None:
+    """All learn the times and the longest frame; a worker also its session, and what it has lost."""
+    terms = {"protocol": 1, "heartbeat_s": 10.0, "lease_s": 30.0, "max_frame_bytes": 8 * 1024 * 1024}
+    assert client.welcome == {**terms, "server": client.welcome["server"]}
     assert client.welcome["server"].startswith("pulse ")
-
-
-def test_a_worker_is_welcome(system: System, topic: str) -> None:
-    """A worker learns its session and what it has lost as well, and is then among the workers."""
     with system.worker("w", topics=[topic], names=["b", "a"], capacity=3) as worker:
         assert len(worker.session) == 16
-        assert worker.welcome["lost"] == []
-        assert worker.welcome.keys() - {"session", "lost"} == {
-            "protocol",
-            "server",
-            "heartbeat_s",
-            "lease_s",
-            "max_frame_bytes",
-        }
+        assert worker.welcome == {**client.welcome, "session": worker.session, "lost": []}
         (row,) = [row for row in worker.call("workers.list")["workers"] if row["topics"] == [topic]]
         assert (row["name"], row["names"], row["capacity"], row["running"]) == ("w", ["a", "b"], 3, [])
 
@@ -56,7 +40,6 @@ def test_a_worker_is_welcome(system: System, topic: str) -> None:
     ],
 )
 def test_a_wrong_hello_ends_the_connection(system: System, client: Peer, kind: str, body: Body, code: str) -> None:
-    """One error that names the request, then the end; everybody else goes on."""
     with system.peer() as peer:
         peer.send(kind, 0, **body)
         with pytest.raises(Refused) as refused:
@@ -67,7 +50,6 @@ def test_a_wrong_hello_ends_the_connection(system: System, client: Peer, kind: s
 
 
 def test_no_hello_in_time_ends_the_connection(system: System, client: Peer) -> None:
-    """Whoever says nothing for five seconds, or half a hello, is told so and hung up on."""
     with system.peer() as silent, system.peer() as slow:
         slow.send_bytes(b"\0\0\0\x20\x93")
         for peer in (silent, slow):
@@ -80,77 +62,28 @@ def test_no_hello_in_time_ends_the_connection(system: System, client: Peer) -> N
 
 
 def test_an_assignment_has_all_that_a_handler_needs(system: System, client: Peer, topic: str) -> None:
-    """Id, attempt, name, topic, args as jsonb prints them, time limit, length of the lease, and nothing extra."""
     with system.worker("whole", topics=[topic]) as worker:
         (identity,) = client.submit(new_job(topic=topic, args='{"b":1,"a":"\u00e9"}', timeout_s=2.5))
         assert worker.jobs(1) == [[identity, 1, "n", topic, '{"a": "\u00e9", "b": 1}', 2.5, 30.0, None]]
         worker.done((identity, 1))
 
 
-def test_capacity_is_credit(system: System, client: Peer, topic: str) -> None:
-    """Never more than capacity are held; each answered result makes room for one more."""
-    with system.worker("credit", topics=[topic], capacity=3) as worker:
-        client.submit(*(new_job(topic=topic) for _ in range(6)))
-        first = worker.jobs(3)
-        assert worker.idle()
-        for job in first:
-            assert worker.done(job) == []
-            (following,) = worker.jobs(1)
-            assert worker.idle()
-            first.append(following)
-            if len(first) == 6:
-                break
-        worker.done(*first[3:])
-
-
 # Heartbeats.
 
 
-def test_a_checkpoint_reaches_the_next_attempt(system: System, client: Peer, topic: str) -> None:
-    """What a worker saved for a job comes with its next attempt; what is no JSON is not kept, nor is the job lost."""
-    with system.worker("saves", topics=[topic], capacity=1) as worker:
-        (identity,) = client.submit(new_job(topic=topic))
-        worker.job()
-        jobs = [[identity, 1, '{"at":1}'], [identity, 2, "2"]]
-        assert worker.call("checkpoint", jobs=jobs) == {"lost": [[identity, 2]]}
-        assert worker.call("checkpoint", jobs=[[identity, 1, "NaN"]]) == {"lost": []}
-        worker.report([identity, 1, "release", None])
-        ((_, attempt, *_, extra),) = worker.jobs(1)
-        assert attempt == 2
-        assert extra["previous"]["outcome"] == "released"
-        assert extra["previous"]["checkpoint"] == '{"at": 1}'
-        worker.done((identity, 2))
-
-
-def test_stopped_and_lost_jobs_free_their_place(system: System, client: Peer, topic: str) -> None:
-    """A canceled job takes its place until the worker has reported it, stale as that is."""
-    with system.worker("stopped", topics=[topic], capacity=1) as worker:
-        canceled, waiting = client.submit(new_job(topic=topic), new_job(topic=topic))
-        assert worker.job() == (canceled, 1)
-        client.call("jobs.cancel", ids=[canceled])
-        assert worker.expect("stop") == {"jobs": [[canceled, 1, "canceled"]]}
-        assert worker.beat((canceled, 1)) == [[canceled, 1]]
-        assert worker.idle()
-        assert worker.report([canceled, 1, "error", "stopped"]) == [[canceled, 1]]
-        assert worker.job() == (waiting, 1)
-        assert system.row(canceled)["status"] == "CANCELED"
-        worker.done((waiting, 1))
-
-
-def test_a_worker_may_ask_what_a_client_asks(system: System, topic: str) -> None:
-    """A handler enqueues follow-up jobs over its worker's own connection."""
-    with system.worker("asks", topics=[topic]) as worker:
-        job = new_job(topic=topic)
-        assert worker.call("submit", jobs=[job]) == {"ids": [job["id"]]}
-        assert worker.job() == (job["id"], 1)
-        assert worker.call("jobs.get", id=job["id"])["job"]["status"] == "RUNNING"
-        worker.done((job["id"], 1))
-
-
 def test_workers_come_and_go(system: System, topic: str) -> None:
-    """A worker that has hung up is not listed, and gets nothing."""
     with system.worker("gone", topics=[topic]) as worker:
         assert isinstance(worker, Worker)
     with system.client() as client:
         client.submit(new_job(topic=topic))
         assert topic not in {name for row in client.call("workers.list")["workers"] for name in row["topics"]}
+
+
+def test_a_submit_that_no_handler_is_there_for(client: Peer, topic: str, system: System) -> None:
+    """It is stored, and the answer says which names have no handler, and which handlers have a similar name."""
+    with system.worker("w", topics=[topic], names=["send_mail"]):
+        good, bad = [new_job(topic=topic, name=name) for name in ("send_mail", "sned_mail")]
+        answer = client.call("submit", jobs=[good, bad])
+        assert answer == {"ids": [good["id"], bad["id"]], "unhandled": [["sned_mail", topic, ["send_mail"]]]}
+        assert client.call("submit", jobs=[new_job(topic=topic, name="send_mail")]).keys() == {"ids"}
+    assert client.call("submit", jobs=[new_job(topic=topic, name="sned_mail")]).keys() == {"ids"}  # nobody serves it

@@ -17,7 +17,6 @@ pytestmark = pytest.mark.anyio
 
 
 def own_weight(item: int) -> int:
-    """An item weighs what it is."""
     return item
 
 
@@ -29,19 +28,16 @@ class Handler:
         self.gate = anyio.Event()
 
     async def __call__(self, items: Sequence[int]) -> None:
-        """Take a batch."""
         self.batches.append(list(items))
         await self.gate.wait()
 
     async def until(self, count: int) -> None:
-        """Return when so many batches have come."""
         with anyio.fail_after(5):
             while len(self.batches) < count:
                 await checkpoint()
 
 
 async def test_what_arrives_during_a_batch_shares_the_next() -> None:
-    """While one batch is handled the next gathers, in the order of arrival."""
     handler = Handler()
     batcher = Batcher(handler, own_weight, 100)
     async with anyio.create_task_group() as tasks:
@@ -58,7 +54,6 @@ async def test_what_arrives_during_a_batch_shares_the_next() -> None:
 
 
 async def test_idle_means_that_all_is_handled() -> None:
-    """wait_idle returns at once before anything was put, and only after the last batch is done."""
     handler = Handler()
     batcher = Batcher(handler, own_weight, 1)
     with anyio.fail_after(5):
@@ -83,8 +78,6 @@ async def test_idle_means_that_all_is_handled() -> None:
 
 
 async def test_an_error_of_the_handler_ends_the_run() -> None:
-    """What the handler raises is not swallowed: the actor is to be restarted."""
-
     async def broken(_items: Sequence[int]) -> None:
         await checkpoint()
         message = "bug"
@@ -98,7 +91,6 @@ async def test_an_error_of_the_handler_ends_the_run() -> None:
 
 @given(st.lists(st.integers(1, 30), max_size=40), st.integers(1, 20))
 def test_batches_keep_order_and_weight(items: list[int], limit: int) -> None:
-    """Every item once, in order; no batch above the limit but one of a single item; no two that would fit into one."""
     taken: list[list[int]] = []
 
     async def handle(batch: Sequence[int]) -> None:
@@ -147,7 +139,6 @@ async def test_who_puts_more_than_is_handled_has_to_wait() -> None:
 
 @given(st.lists(st.booleans(), max_size=60))
 def test_halving_finds_exactly_the_bad_ones(bad: list[bool]) -> None:
-    """Each good item is written exactly once, each bad one is handed over alone, and order is kept."""
     items = list(enumerate(bad))
     written: list[tuple[int, bool]] = []
     alone: list[tuple[int, bool]] = []

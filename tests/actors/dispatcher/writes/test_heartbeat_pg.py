@@ -58,15 +58,22 @@ class Ward(Floor):
         lost: list[Any] = body["lost"]
         return lost
 
+    async def save(self, *beats: Beat) -> list[Any]:
+        """Checkpoints of the worker "w"; what it is told to have lost."""
+        wire = Wire()
+        await self.leases._save([PendingHeartbeat(wire, 1, 0, "w", None, beats, AT_S)])
+        ((kind, _, body),) = wire.sent
+        assert kind == "beat"
+        lost: list[Any] = body["lost"]
+        return lost
+
     async def extended(self, job: bytes) -> bool:
-        """Whether its lease is long again."""
         until: datetime = (await read(self.connection, job))["lease_until"]
         return until - datetime.now(UTC) > timedelta(seconds=LEASE_S - 5)
 
 
 @pytest.fixture
 def ward(store: Store, connection: Sql) -> Ward:
-    """A ward with nobody in it."""
     return Ward(store, connection)
 
 
@@ -119,10 +126,9 @@ async def test_where_nothing_is_lost_nothing_is_said(ward: Ward) -> None:
 
 async def test_a_checkpoint_extends_no_lease(ward: Ward) -> None:
     """Nor is it taken for something that did: what has lapsed meanwhile has lapsed."""
-    worker, job, wire = ward.join("w"), await ward.job("w"), Wire()
+    worker, job = ward.join("w"), await ward.job("w")
     before_s = worker.contact.extended_s
-    await ward.leases._save([PendingHeartbeat(wire, 1, 0, "w", None, [Beat(job, 1, "1")], AT_S)])
-    assert [(kind, body["lost"]) for kind, _, body in wire.sent] == [("beat", [])]
+    assert await ward.save(Beat(job, 1, "1")) == []
     assert not await ward.extended(job)
     assert worker.contact.extended_s == before_s
 
@@ -130,15 +136,12 @@ async def test_a_checkpoint_extends_no_lease(ward: Ward) -> None:
 async def test_a_text_that_prints_too_long_is_not_kept(ward: Ward) -> None:
     """PostgreSQL writes all digits of a number: such a progress or checkpoint is dropped; the lease is extended."""
     ward.join("w")
-    told, fit, saved, wire = await ward.job("w"), await ward.job("w"), await ward.job("w"), Wire()
+    told, fit, saved = await ward.job("w"), await ward.job("w"), await ward.job("w")
     huge = f"[{'1e131071, ' * (CLAIM_MAX_BYTES // 131_072 + 1)}1]"
     with capture_logs() as logs:
         assert await ward.beat("w", [Beat(told, 1, huge), Beat(fit, 1, "[1e131071]")]) == []
-        await ward.leases._save(
-            [PendingHeartbeat(wire, 1, 0, "w", None, [Beat(saved, 1, huge), Beat(fit, 1, "2")], AT_S)]
-        )
+        assert await ward.save(Beat(saved, 1, huge), Beat(fit, 1, "2")) == []
     assert [entry["event"] for entry in logs] == ["progress_not_storable", "checkpoint_not_storable"]
-    assert [body["lost"] for _, _, body in wire.sent] == [[]]
     assert [await ward.extended(job) for job in (told, fit, saved)] == [True, True, False]
     sql = "SELECT octet_length(progress::text), checkpoint::text FROM pulse.jobs WHERE id = $1"
     rows = [await ward.connection.fetchrow(sql, UUID(bytes=job)) for job in (told, fit, saved)]
@@ -147,12 +150,11 @@ async def test_a_text_that_prints_too_long_is_not_kept(ward: Ward) -> None:
 
 async def test_a_text_that_cannot_be_stored_is_not_kept(ward: Ward) -> None:
     """Progress is left out of the renewal, a checkpoint is dropped; neither is lost to its worker, others are kept."""
-    worker, wire = ward.join("w"), Wire()
+    ward.join("w")
     bad, good = await ward.job("w"), await ward.job("w")
     beats = [Beat(bad, 1, "NaN"), Beat(good, 1, "0.5")]
-    assert await ward.beat(worker.identity, beats) == []
-    await ward.leases._save([PendingHeartbeat(wire, 1, 0, worker.identity, None, beats, AT_S)])
-    assert [body["lost"] for _, _, body in wire.sent] == [[]]
+    assert await ward.beat("w", beats) == []
+    assert await ward.save(*beats) == []
     assert [await ward.extended(job) for job in (bad, good)] == [True, True]
     rows = [await read(ward.connection, job) for job in (bad, good)]
     assert [(row["progress"], row["checkpoint"]) for row in rows] == [(None, None), ("0.5", "0.5")]
@@ -214,8 +216,7 @@ async def test_the_word_of_a_parent_counts_for_who_is_not_connected(ward: Ward, 
     assert [await ward.extended(one) for one in (job, unheld)] == [True, False]
 
 
-async def test_a_session_of_nobody(ward: Ward) -> None:
-    """It extends nothing, whoever asks."""
+async def test_a_session_of_nobody_extends_nothing(ward: Ward) -> None:
     job = await ward.job("w")
     assert await ward.beat("parent", session=bytes(16)) == []
     assert not await ward.extended(job)
@@ -240,8 +241,6 @@ async def test_sessions_of_nobody_cost_one_look(ward: Ward, monkeypatch: Patch, 
 
 
 def counted(ask: Callable[..., Any], looks: list[str]) -> Callable[..., Any]:
-    """The same question, of which each asking is written down."""
-
     async def asked(*args: Any) -> Any:
         looks.append(ask.__name__)
         return await ask(*args)
@@ -279,8 +278,7 @@ async def test_a_worker_over_tcp_that_has_not_come_back(ward: Ward) -> None:
     assert await ward.extended(job)
 
 
-async def test_a_session_of_another_boot(ward: Ward, living: Process) -> None:
-    """What was made with the key of another boot stands for nobody here."""
+async def test_a_session_of_another_boot_stands_for_nobody(ward: Ward, living: Process) -> None:
     identity = identity_of(living.pid)
     job = await ward.job(identity)
     elsewhere = HeartbeatWriter(
@@ -293,7 +291,6 @@ async def test_a_session_of_another_boot(ward: Ward, living: Process) -> None:
 
 
 def test_what_a_heartbeat_weighs() -> None:
-    """One, and one for each job that it lists, and for each page of its text."""
     job, long = Beat(bytes(16), 1), Beat(bytes(16), 1, "x" * 2 * ROW_BYTES)
     beats = [PendingHeartbeat(Wire(), 1, 0, "w", None, jobs, AT_S) for jobs in (None, [], [job] * 3, [job, long])]
     assert [_weight(beat) for beat in beats] == [1, 1, 4, 5]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-import anyio
 import pytest
 
 from pulse.errors import StatementError
@@ -15,7 +14,7 @@ from pulse_actors.dispatcher.writes.report_rows import PendingReport
 from pulse_actors.dispatcher.writes.submit import PendingSubmit
 from pulse_actors.runtime import actor
 from tests.support.store.helpers import TOPIC, Patch, Sql, job
-from tests.support.store.recovery_kit import Floor, Wire, new_worker, wire_of
+from tests.support.store.recovery_kit import Floor, Wire, new_worker, running, wire_of
 from tests.support.waiting import until_async
 
 pytestmark = pytest.mark.heavy
@@ -84,10 +83,8 @@ async def test_a_constraint_that_is_not_pulses(store: Store, connection: Sql, mo
     async def is_kept() -> bool:
         return bool(await connection.fetchval("SELECT count(*) FROM pulse.set_aside WHERE sqlstate = '23514'"))
 
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(floor.results.run)
+    async with running(floor.results.run):
         await until_async(is_kept, "it is known to be refused")
         assert (await floor.read(one))["status"] == "RUNNING"
         await connection.execute("ALTER TABLE pulse.jobs DROP CONSTRAINT strange")
         await floor.wait(one, status="COMPLETED", attempts=1, last_error=None)
-        tasks.cancel_scope.cancel()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 from uuid import UUID
 
 import anyio
@@ -28,8 +28,8 @@ from pulse_actors.dispatcher.writes.submit import PendingSubmit
 from pulse_actors.runtime import actor
 from pulse_actors.runtime.actor import Backoff
 from pulse_actors.watchdog import expiry
-from tests.support.store.helpers import TOPIC, Patch, Sql, forge, found_of, job, read
-from tests.support.store.recovery_kit import DEADLINE_S, HOST, LEASE_S, Floor, Wire, new_worker, wire_of
+from tests.support.store.helpers import TOPIC, Patch, Sql, forge, job, read
+from tests.support.store.recovery_kit import DEADLINE_S, HOST, LEASE_S, Floor, Wire, new_worker, running, wire_of
 from tests.support.store.refusing_kit import refusing, spoil, sqlstates
 from tests.support.waiting import until_async
 
@@ -43,7 +43,6 @@ STATES: Final = sqlstates()
 PAST: Final = datetime(2020, 1, 1, tzinfo=UTC)
 until = partial(until_async, within_s=60.0)  # of many statements that are refused, on a busy machine
 WAITED: Final = frozenset({"55P03", "57014"})  # a claim that had to wait, or took too long, blames no job
-AT_ONCE: Final = ("08006", "53300", "55P03", "57014", "57P01")  # said without a wait, of one job, they are about it
 RUNNING: Final = "SELECT count(*) FROM pulse.jobs WHERE status = 'RUNNING'"
 
 
@@ -58,10 +57,9 @@ class Counter(Floor):
         self.submits = self.claims.submits
         self.client = Wire()
 
-    @contextlib.asynccontextmanager
-    async def open(self) -> AsyncIterator[None]:
-        """Its loops run meanwhile; each that ends, ends the test."""
-        loops: tuple[Callable[[], Coroutine[Any, Any, None]], ...] = (
+    def open(self) -> contextlib.AbstractAsyncContextManager[None]:
+        """Its loops run meanwhile."""
+        return running(
             self.claims.loop.run,
             self.claims.refused_jobs.run,
             self.results.run,
@@ -69,14 +67,8 @@ class Counter(Floor):
             self.leases.checkpoints.run,
             self.submits.batcher.run,
         )
-        async with anyio.create_task_group() as tasks:
-            for loop in loops:
-                tasks.start_soon(loop)
-            yield
-            tasks.cancel_scope.cancel()
 
     def assigned(self) -> set[bytes]:
-        """The jobs that the worker was given."""
         return {one[0] for body in wire_of(self.worker).bodies("assign") for one in body["jobs"]}
 
     def report(self, *results: Result) -> None:
@@ -91,7 +83,6 @@ class Counter(Floor):
         batcher.put(PendingHeartbeat(self.client, 1, 0, self.worker.identity, None, beats, 0.0))
 
     async def is_status(self, status: str, *jobs: bytes) -> bool:
-        """Whether these have that status."""
         return all([(await self.read(one))["status"] == status for one in jobs])
 
 
@@ -117,14 +108,21 @@ def counter(store: Store, connection: Sql, monkeypatch: Patch) -> Counter:
 
 
 async def aside(connection: Sql) -> dict[bytes, str]:
-    """The jobs that are set aside, with what was said of them."""
     rows = await connection.fetch("SELECT uuid_send(job_id) AS id, sqlstate FROM pulse.set_aside")
     return {row["id"]: row["sqlstate"] for row in rows}
 
 
-async def until_assigned(counter: Counter, jobs: Sequence[bytes]) -> None:
-    """All of these have been handed out."""
-    await until(lambda: counter.assigned() == {*jobs}, "the jobs")
+async def is_aside(connection: Sql, expected: Mapping[bytes, str]) -> bool:
+    return await aside(connection) == expected
+
+
+async def until_assigned(counter: Counter, jobs: Collection[bytes], left: Mapping[bytes, str] | None = None) -> None:
+    """These jobs have been handed out, and no other is; *left* are set aside, and no other is."""
+
+    async def are_assigned() -> bool:
+        return counter.assigned() == {*jobs} and await aside(counter.connection) == (left or {})
+
+    await until(are_assigned, "the jobs")
 
 
 async def test_claims(counter: Counter, connection: Sql) -> None:
@@ -132,44 +130,10 @@ async def test_claims(counter: Counter, connection: Sql) -> None:
     jobs = [await forge(connection, next_run_at=PAST) for _ in range(2 * len(STATES))]
     bad = dict(zip(jobs[1::2], STATES, strict=True))
     async with open_while_refused(counter, connection, bad, "RUNNING") as heal:
-
-        async def others() -> bool:
-            return counter.assigned() == {*jobs} - {*bad} and await aside(connection) == bad
-
-        await until(others, "the other jobs")
-        await heal()
-
-        async def all_of_them() -> bool:
-            return counter.assigned() == {*jobs} and not await aside(connection)
-
-        await until(all_of_them, "the jobs themselves")
-    assert [(await read(connection, one))["attempts"] for one in jobs] == [1] * len(jobs)
-
-
-@pytest.mark.parametrize("sqlstate", AT_ONCE)
-@pytest.mark.rest
-async def test_what_says_away_of_one_topic(counter: Counter, connection: Sql, sqlstate: str) -> None:
-    """While the claims of all others succeed, nobody is away, and nothing is locked: it is about the job."""
-    other = new_worker("other")
-    other.facts, other.capacity = replace(other.facts, topics=("others",)), 10_000
-    counter.registry.join(other)
-    soon = datetime.now(UTC)
-    jobs = [await forge(connection, next_run_at=soon) for _ in range(3)]
-
-    async def are_handed_out() -> bool:
-        return bool(wire_of(other).bodies("assign"))
-
-    async with open_while_refused(counter, connection, {jobs[1]: sqlstate}, "RUNNING") as heal:
-
-        async def others() -> bool:
-            await forge(connection, topic="others", next_run_at=PAST)
-            counter.claims.signal.wake()
-            return counter.assigned() == {jobs[0], jobs[2]} and await aside(connection) == {jobs[1]: sqlstate}
-
-        await until(others, "the other jobs")
-        await until(are_handed_out, "those of the other topic")
+        await until_assigned(counter, {*jobs} - {*bad}, bad)
         await heal()
         await until_assigned(counter, jobs)
+    assert [(await read(connection, one))["attempts"] for one in jobs] == [1] * len(jobs)
 
 
 @pytest.mark.parametrize("is_first", [True, False])
@@ -254,30 +218,16 @@ async def test_a_name_that_cannot_be_read(counter: Counter, connection: Sql, sto
     with capture_logs() as logs:
         async with counter.open():
             counter.claims.signal.wake()
-
-            async def others() -> bool:
-                return counter.assigned() == {*jobs} - {bad} and await aside(connection) == {bad: "22021"}
-
-            await until(others, "the other jobs")
-            assert await connection.fetchval("SELECT count(*) FROM pulse.attempts") == is_left * len(jobs)
-
+            await until_assigned(counter, {*jobs} - {bad}, {bad: "22021"})
             await until(lambda: connection.fetchval("SELECT tries > 3 FROM pulse.set_aside"), "some more tries")
             assert await connection.fetchval("SELECT count(*) FROM pulse.attempts") == is_left * len(jobs)
             later = await forge(connection, next_run_at=PAST)
             counter.claims.signal.wake()
-
             await until(lambda: later in counter.assigned(), "a job that comes later")
             await connection.execute("UPDATE pulse.jobs SET name = 'n' WHERE id = $1", bad.hex())
-
-            async def it_too() -> bool:
-                return bad in counter.assigned() and not await aside(connection)
-
-            await until(it_too, "the job itself")
+            await until_assigned(counter, [*jobs, later])
     assert [one["job"] for one in logs if one["event"] == "job_set_aside"] == [str(UUID(bytes=bad))]
-    row = found_of(
-        await connection.fetchrow("SELECT attempts - uncharged AS charged FROM pulse.jobs WHERE id = $1", bad.hex())
-    )
-    assert row["charged"] == 1
+    assert await connection.fetchval("SELECT attempts - uncharged FROM pulse.jobs WHERE id = $1", bad.hex()) == 1
 
 
 async def test_what_is_let_go_with_another(counter: Counter, connection: Sql) -> None:
@@ -296,43 +246,27 @@ async def test_what_is_let_go_with_another(counter: Counter, connection: Sql) ->
     await until_async(all_of_them, "all of them", within_s=10.0)
 
 
-@pytest.mark.rest
-async def test_bad_jobs_beside_each_other(counter: Counter, connection: Sql) -> None:
-    """A page of the disk holds many: those behind them are handed out, also to a worker that has one place."""
-    counter.worker.capacity = 1
-    soon = datetime.now(UTC)
-    jobs = [await forge(connection, next_run_at=soon + timedelta(milliseconds=place)) for place in range(30)]
-    bad = dict.fromkeys(jobs[:20], "XX001")
-    async with refusing(connection, bad, "RUNNING"), counter.open():
-
-        async def others() -> bool:
-            counter.claims.signal.wake()
-            counter.claims.quarantine._pauses.clear()
-            counter.worker.held.clear()
-            counter.claims.signal.cursors._full_s = float("-inf")
-            return counter.assigned() == {*jobs} - {*bad}
-
-        await until(others, "the other jobs")
-
-
 async def test_a_bad_job_that_one_place_waits_for(counter: Counter, connection: Sql) -> None:
-    """The place goes to another one, and so much is known that it is about the first alone."""
+    """The place goes to another one, so that it is about the first alone; the claim is made again for those behind."""
     counter.worker.capacity = 1
-    jobs = [await forge(connection, next_run_at=PAST + timedelta(seconds=place)) for place in range(2)]
+    jobs = [await forge(connection, next_run_at=PAST + timedelta(seconds=place)) for place in range(3)]
     async with refusing(connection, {jobs[0]: "XX001"}, "RUNNING"):
         assert await counter.claims.loop.pass_once()
-    assert counter.assigned() == {jobs[1]}
-    assert counter.claims.quarantine._pauses == {}
+        assert counter.assigned() == {jobs[1]}
+        assert counter.claims.quarantine._pauses == {}
+        counter.worker.capacity = 2
+        await counter.claims.loop.pass_once()
+    assert counter.assigned() == {*jobs[1:]}
 
 
 async def test_many_jobs_that_one_place_waits_for(counter: Counter, connection: Sql, monkeypatch: Patch) -> None:
-    """Where each of them is refused, no more are set aside than may be, however many places there are."""
+    """Where each of them is refused, some are set aside, and no more than may be, however many places there are."""
     monkeypatch.setattr(refused_jobs, "MOST_BLAMED", 1)
     counter.worker.capacity = 1
     jobs = [await forge(connection, next_run_at=PAST) for _ in range(20)]
     async with open_while_refused(counter, connection, "XX001", "RUNNING") as heal:
         await until(lambda: bool(counter.claims.quarantine._pauses), "claims that fail")
-        assert len(await aside(connection)) <= 2
+        assert len(await aside(connection)) in {1, 2}
         await heal()
         counter.claims.quarantine._pauses.clear()
         counter.worker.capacity = 100
@@ -389,32 +323,33 @@ async def test_a_claim_that_waits(counter: Counter, connection: Sql, monkeypatch
         counter.claims.quarantine._pauses.clear()
         counter.claims.signal.wake()
         await until_assigned(counter, jobs)
-    assert await aside(connection) == {}
 
 
 @pytest.mark.rest
-async def test_reports(counter: Counter, connection: Sql) -> None:
+@pytest.mark.parametrize(("outcome", "status"), [("ok", "COMPLETED"), ("error", "RETRYING")])
+async def test_reports(counter: Counter, connection: Sql, outcome: Literal["ok", "error"], status: str) -> None:
     """Results of others are written; what is refused is kept, and written when it is not any more."""
+    counter.registry.closed = True  # none is handed out again
     good = [await counter.running(counter.worker) for _ in STATES]
     bad = {await counter.running(counter.worker): sqlstate for sqlstate in STATES}
     values = [  # those are taken for bad results
-        one for one, sqlstate in bad.items() if is_value(sqlstate) and not sqlstate.startswith(CONSTRAINTS)
+        one
+        for one, sqlstate in bad.items()
+        if outcome == "ok" and is_value(sqlstate) and not sqlstate.startswith(CONSTRAINTS)
     ]
+    detail = None if outcome == "ok" else "boom"
     async with counter.open():
-        async with refusing(connection, bad, "COMPLETED"):
+        async with refusing(connection, bad, status):
             for one, other in zip(good, bad, strict=True):
-                counter.report(Result(one, 1, "ok"), Result(other, 1, "ok"))
-            await until(lambda: counter.is_status("COMPLETED", *good), "the others' results")
+                counter.report(Result(one, 1, outcome, detail), Result(other, 1, outcome, detail))
+            await until(lambda: counter.is_status(status, *good), "the others' results")
             await until(lambda: counter.is_status("RETRYING", *values), "what cannot be stored")
             kept = {*bad} - {*values}
             assert {pair[0] for pair in counter.worker.held} >= kept
             assert await counter.is_status("RUNNING", *kept)
-        await until(lambda: counter.is_status("COMPLETED", *kept), "their own results")
-
-        async def is_free() -> bool:
-            return not counter.worker.held and not await aside(connection)
-
-        await until(is_free, "their places")
+        await until(lambda: counter.is_status(status, *kept), "their own results")
+        await until(lambda: not counter.worker.held, "their places")
+        await until(lambda: is_aside(connection, {}), "their marks")
 
 
 async def test_a_report_that_is_refused_stays_aside(counter: Counter, connection: Sql, monkeypatch: Patch) -> None:
@@ -426,19 +361,13 @@ async def test_a_report_that_is_refused_stays_aside(counter: Counter, connection
         async with counter.open():
             async with refusing(connection, {job: "P0001"}, "COMPLETED"):
                 counter.report(Result(job, 1, "ok"))
-
-                async def is_tried_again() -> bool:
-                    return await connection.fetchval("SELECT max(tries) FROM pulse.set_aside") in {2, 3}
-
-                await until(is_tried_again, "the second try")
+                await until(lambda: connection.fetchval("SELECT max(tries) > 1 FROM pulse.set_aside"), "the second try")
                 counter.report(Result(other, 1, "ok"))
                 await until(lambda: counter.is_status("COMPLETED", other), "another report")
                 assert await aside(connection) == {job: "P0001"}
-
-                async def is_freed() -> bool:
-                    return counter.worker.held.keys() == {(job, 1)}
-
-                await until(is_freed, "the other one, which is freed behind its commit")
+                await until(
+                    lambda: counter.worker.held.keys() == {(job, 1)}, "the other one, which is freed behind its commit"
+                )
                 lost = anyio.Event()
 
                 async def lose(*_args: Any) -> None:
@@ -449,11 +378,7 @@ async def test_a_report_that_is_refused_stays_aside(counter: Counter, connection
                     patch.setattr(counter.store.aside, "add", lose)
                     await lost.wait()
             await until(lambda: counter.is_status("COMPLETED", job), "the report")
-
-            async def is_gone() -> bool:
-                return await aside(connection) == {}
-
-            await until(is_gone, "its mark")
+            await until(lambda: is_aside(connection, {}), "its mark")
     events = [entry["event"] for entry in logs]
     assert (events.count("report_refused"), events.count("rows_locked")) == (1, 0)
 
@@ -475,7 +400,6 @@ async def test_many_refused_reports(counter: Counter, connection: Sql, together:
 
 
 async def has_failed(counter: Counter, statement: str) -> bool:
-    """Whether the database has refused it, the last time."""
     return statement in {one.statement for one in counter.store.failing.now()}
 
 
@@ -484,11 +408,7 @@ async def test_nobody_waits_for_a_refused_report(counter: Counter, connection: S
     bad, later = [await counter.running(counter.worker, lease_until=PAST) for _ in range(2)]
     async with open_while_refused(counter, connection, {bad: "P0001"}, "COMPLETED") as heal:
         counter.report(Result(bad, 1, "ok"))
-
-        async def is_aside() -> bool:
-            return await aside(connection) == {bad: "P0001"}
-
-        await until(is_aside, "its mark")
+        await until(lambda: is_aside(connection, {bad: "P0001"}), "its mark")
         counter.registry.reporting.add((later, 1))
         await counter.leases.unwritten.look(Backoff())
         assert [(await counter.read(one))["lease_until"] > PAST for one in (bad, later)] == [True, False]
@@ -507,14 +427,11 @@ async def late(connection: Sql, number: int) -> list[bytes]:
 @contextlib.asynccontextmanager
 async def expiring(counter: Counter) -> AsyncIterator[None]:
     """The expiry runs, and what tries the jobs that are set aside."""
-    async with counter.open(), anyio.create_task_group() as tasks:
-        tasks.start_soon(expiry.expire, counter.store)
+    async with counter.open(), running(partial(expiry.expire, counter.store)):
         yield
-        tasks.cancel_scope.cancel()
 
 
-async def test_what_expires_while_it_is_set_aside(counter: Counter, connection: Sql) -> None:
-    """It is a dead letter, whether or not a worker has room for it."""
+async def test_what_expires_while_it_is_set_aside_is_a_dead_letter(counter: Counter, connection: Sql) -> None:
     counter.worker.capacity = 0
     [one] = await late(connection, 1)
     await counter.store.aside.add([(one, StatementError("no", sqlstate="P0001", statement="claim_jobs"))], 0.0)
@@ -550,22 +467,17 @@ async def test_each_late_job_is_refused(store: Store, connection: Sql, monkeypat
         tries += 1
         return await expire(limit)
 
-    async def many() -> bool:
-        return tries > 5 * IN_VAIN
-
     monkeypatch.setattr(store, "expire", counted)
     with capture_logs() as logs:
-        async with anyio.create_task_group() as tasks:
-            async with refusing(connection, "P0001", "DEAD_LETTERED"):
-                tasks.start_soon(expiry.expire, store)
-                await until(many, "many tries")
-                assert len(await aside(connection)) == 2 * IN_VAIN
+        async with refusing(connection, "P0001", "DEAD_LETTERED"), running(partial(expiry.expire, store)):
+            await until(lambda: tries > 5 * IN_VAIN, "many tries")
+            assert len(await aside(connection)) == 2 * IN_VAIN
+            await connection.execute("DROP TRIGGER mine ON pulse.jobs")
 
             async def others() -> bool:
                 return bool(await connection.fetchval(DEAD) == len(jobs) - 2 * IN_VAIN)
 
             await until(others, "the others")
-            tasks.cancel_scope.cancel()
     assert {entry["step"] for entry in logs if "step" in entry} == {"expiry"}
 
 
@@ -586,20 +498,6 @@ async def test_what_is_reported_is_nobodys_turn(counter: Counter, connection: Sq
         await counter.store.aside.add([(one, StatementError("no", sqlstate="P0001", statement=statement))], 0.0)
     assert [await counter.claims.refused_jobs.try_next() for _ in range(3)] == [False, True, False]
     assert await aside(connection) == {reported: "P0001"}
-
-
-@pytest.mark.rest
-async def test_ends(counter: Counter, connection: Sql) -> None:
-    """The same of attempts that did not succeed."""
-    counter.registry.closed = True  # none is handed out again
-    good = [await counter.running(counter.worker) for _ in STATES]
-    bad = {await counter.running(counter.worker): sqlstate for sqlstate in STATES}
-    async with counter.open():
-        async with refusing(connection, bad, "RETRYING"):
-            for one, other in zip(good, bad, strict=True):
-                counter.report(Result(one, 1, "error", "boom"), Result(other, 1, "error", "boom"))
-            await until(lambda: counter.is_status("RETRYING", *good), "the others' ends")
-        await until(lambda: counter.is_status("RETRYING", *bad), "their own ends")
 
 
 @pytest.mark.rest
@@ -680,15 +578,12 @@ async def test_requests_that_were_not_tried_alone(counter: Counter, connection: 
     assert {sent[one.id or b""].sent[-1][2]["code"] for one in bad} == {"bad_request"}
 
 
-@pytest.mark.parametrize(
-    "sqlstate", ["42P10", *(pytest.param(one, marks=pytest.mark.rest) for one in ("54000", "ZZ999"))]
-)
-async def test_every_row_is_refused(counter: Counter, connection: Sql, monkeypatch: Patch, sqlstate: str) -> None:
+async def test_every_row_is_refused(counter: Counter, connection: Sql, monkeypatch: Patch) -> None:
     """Nothing is lost, and all goes on at once when the cause has gone."""
     monkeypatch.setattr(results, "REFUSED_PAUSE_S", 1.0)  # twenty reports that try all the time hold up the claims
     waiting = [await forge(connection, next_run_at=PAST) for _ in range(20)]
     done = [await counter.running(counter.worker) for _ in range(20)]
-    async with open_while_refused(counter, connection, sqlstate, "RUNNING", "COMPLETED") as heal:
+    async with open_while_refused(counter, connection, "42P10", "RUNNING", "COMPLETED") as heal:
         counter.report(*(Result(one, 1, "ok") for one in done))
 
         async def are_failing() -> bool:

@@ -8,7 +8,6 @@ import time
 from collections.abc import Sequence
 from typing import Any, Final
 
-import anyio
 import msgspec
 import pytest
 from structlog.testing import capture_logs
@@ -24,7 +23,8 @@ from pulse_actors.dispatcher.writes.report import ReportWriter
 from pulse_actors.dispatcher.writes.report_rows import Obituary, PendingReport
 from pulse_actors.runtime.actor import Backoff
 from tests.support.store.helpers import TOPIC, Patch, Sql, forge, history, holding, read
-from tests.support.store.recovery_kit import DEADLINE_S, Floor, new_worker, wire_of
+from tests.support.store.recovery_kit import Floor, new_worker, running, wire_of
+from tests.support.waiting import until_async
 
 pytestmark = pytest.mark.heavy
 
@@ -49,19 +49,15 @@ class Tray(Floor):
         self.dues_s.append(due_s)
 
     async def held(self, **columns: Any) -> bytes:
-        """A job that the worker runs; its id."""
         return await self.running(self.worker, **columns)
 
     def report(self, number: int, *results: Result, worker: RegisteredWorker | None = None) -> None:
-        """A report comes."""
         self.results.accept(PendingReport(worker or self.worker, number, results, [one.pair for one in results]))
 
     def die(self, *endings: Ending) -> None:
-        """An obituary comes."""
         self.results.batcher.put(Obituary(endings))
 
     async def write(self) -> None:
-        """Write what has come."""
         await self.results._write(self.results.batcher._take())
 
     async def write_again(self) -> None:
@@ -74,7 +70,6 @@ class Tray(Floor):
         return [(number, body["stale"]) for _, number, body in wire_of(worker or self.worker).sent]
 
     def locked(self, job: bytes) -> contextlib.AbstractAsyncContextManager[None]:
-        """Somebody else holds a lock on the row meanwhile."""
         return holding(self.dsn, "SELECT FROM pulse.jobs WHERE id = $1 FOR UPDATE", job.hex())
 
 
@@ -86,12 +81,10 @@ def tray(store: Store, connection: Sql, dsn: str, monkeypatch: Patch) -> Tray:
 
 
 def ok(job: bytes, attempt: int = 1) -> Result:
-    """A success."""
     return Result(job, attempt, "ok")
 
 
 def error(job: bytes, attempt: int = 1) -> Result:
-    """A failure."""
     return Result(job, attempt, "error", "boom")
 
 
@@ -109,16 +102,6 @@ async def test_what_is_stale_is_told(tray: Tray) -> None:
     assert [entry["count"] for entry in logs if entry["event"] == "results_stale"] == [2]
     assert (await read(tray.connection, done))["status"] == "COMPLETED"
     assert (await read(tray.connection, foreign))["status"] == "RUNNING"
-
-
-async def test_what_is_written_is_not_told_of(tray: Tray) -> None:
-    """Nor is a word lost about rows that nobody has locked."""
-    job = await tray.held()
-    with capture_logs() as logs:
-        tray.report(1, ok(job))
-        await tray.write()
-    assert tray.answers() == [(1, [])]
-    assert logs == []
 
 
 async def test_a_success_that_comes_again_is_not_stale(tray: Tray) -> None:
@@ -182,17 +165,11 @@ async def test_what_is_locked_is_looked_at_again(tray: Tray) -> None:
         return await lockable(ids)
 
     tray.store.lockable = away  # type: ignore[method-assign]
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(tray.results.run)
+    async with running(tray.results.run):
         async with tray.locked(job):
             tray.report(1, ok(job))
-            with anyio.fail_after(DEADLINE_S):
-                while len(asked) <= MANY:
-                    await anyio.lowlevel.checkpoint()
-        with anyio.fail_after(DEADLINE_S):
-            while not tray.answers():
-                await anyio.lowlevel.checkpoint()
-        tasks.cancel_scope.cancel()
+            await until_async(lambda: len(asked) > MANY, "many looks")
+        await until_async(lambda: bool(tray.answers()), "the answer")
     assert tray.answers() == [(1, [])]
 
 
@@ -216,7 +193,6 @@ async def test_who_cannot_be_asked_what_is_locked(tray: Tray, monkeypatch: Patch
 
 
 async def test_an_obituary_of_a_locked_row_is_written_later(tray: Tray) -> None:
-    """Nobody waits for its answer, and it is not lost."""
     job = await tray.held()
     async with tray.locked(job):
         tray.die(Ending(job, 1, "w", EndingKind.CRASHED, "why"))
@@ -239,7 +215,6 @@ async def test_a_worker_that_said_how_it_ended_did_not_crash(tray: Tray) -> None
 
 
 async def test_a_dead_letter_is_nothing_to_claim(tray: Tray) -> None:
-    """What waits again is told with its delay; what does not is not."""
     again, dead = await tray.held(), await tray.held(max_attempts=1)
     tray.report(1, error(again), error(dead))
     await tray.write()
@@ -249,7 +224,6 @@ async def test_a_dead_letter_is_nothing_to_claim(tray: Tray) -> None:
 
 @pytest.mark.parametrize("outcome", ["ok", "error"])
 async def test_progress_that_cannot_be_stored_costs_nothing_else(tray: Tray, outcome: str) -> None:
-    """The result is written without it."""
     job = await tray.held()
     tray.report(1, msgspec.convert((job, 1, outcome, '"x"', {"progress": "NaN"}), Result))
     await tray.write()
@@ -306,12 +280,9 @@ async def test_an_outage_is_logged_now_and_then(monkeypatch: Patch, tray: Tray) 
     monkeypatch.setattr(Backoff, "next_s", counted)
     results = ReportWriter(away, tray.registry, tray.claims.signal, tray.claims.counters)
     results.accept(PendingReport(tray.worker, 1, [ok(bytes(16))], [(bytes(16), 1)]))
-    with capture_logs() as logs, anyio.fail_after(DEADLINE_S):
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(results.run)
-            while len(tries) < 4:
-                await anyio.lowlevel.checkpoint()
-            tasks.cancel_scope.cancel()
+    with capture_logs() as logs:
+        async with running(results.run):
+            await until_async(lambda: len(tries) >= 4, "some tries")
     away.close()
     assert [entry["event"] for entry in logs].count("database_away") == 1
     assert tray.answers() == []

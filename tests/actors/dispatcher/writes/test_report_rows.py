@@ -15,13 +15,12 @@ from pulse_actors.dispatcher.workers.records import RegisteredWorker, WorkerFact
 from pulse_actors.dispatcher.writes import report_rows as results
 from pulse_actors.dispatcher.writes.batcher import ROW_BYTES
 from pulse_actors.dispatcher.writes.report_rows import MAX_ERROR_BYTES, PendingReport, clean, ending_of, split
-from tests.actors.dispatcher.workers.test_registry import Wire
+from tests.support.store.recovery_kit import Wire
 
 JOB = b"j" * 16
 
 
 def reported(identity: str, *results: Result) -> PendingReport:
-    """One report frame of a worker."""
     worker = RegisteredWorker(WorkerFacts(identity, identity, identity.encode(), 1, 0, (), frozenset()), 1, Wire())
     return PendingReport(worker, 1, results, [one.pair for one in results])
 
@@ -45,19 +44,11 @@ def reported(identity: str, *results: Result) -> PendingReport:
 def test_each_outcome_has_its_ending(
     outcome: str, detail: object, ending: tuple[EndingKind, str | None, float | None, int | None]
 ) -> None:
-    """Text, delay and exit code come from where the contract has them for that outcome, and from nowhere else."""
     result = msgspec.convert((JOB, 3, outcome, detail), Result)
     assert ending_of(result, "w") == Ending(JOB, 3, "w", *ending)
 
 
-@pytest.mark.parametrize(("detail", "stored"), [("null", "null"), ('{"a":1}', '{"a":1}'), (None, None)])
-def test_a_success_keeps_its_result_as_it_is(detail: str | None, stored: str | None) -> None:
-    """The JSON text of a result passes through untouched; none stays none."""
-    assert split([reported("w", Result(JOB, 1, "ok", detail))]) == ([Completion(JOB, 1, "w", stored)], [])
-
-
-def test_reports_of_many_workers_are_merged() -> None:
-    """Each result keeps the identity of the worker that sent it, in the order of arrival."""
+def test_each_result_keeps_the_identity_of_the_worker_that_sent_it() -> None:
     other = b"o" * 16
     completions, endings = split(
         [
@@ -155,13 +146,11 @@ def test_what_was_told_beside_a_failure() -> None:
 
 @pytest.mark.parametrize(("code", "kept"), [(2**31 - 1, True), (-(2**31) + 1, True), (2**31, False), (-(2**31), False)])
 def test_an_exit_code_that_no_column_holds_is_left_out(code: int, kept: bool) -> None:
-    """The rest of the crash is written all the same."""
     ending = ending_of(msgspec.convert((JOB, 1, "crash", ("died", code)), Result), "w")
     assert ending.exit_code == (code if kept else None)
 
 
 def test_a_result_that_is_too_large_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The limit itself is allowed; beyond it the attempt fails with the sizes."""
     monkeypatch.setattr(results, "MAX_RESULT_BYTES", 5)
     fits, large = Result(JOB, 1, "ok", '"abc"'), Result(JOB, 2, "ok", '"abcd"')
     error = "result is too large: 6 bytes; at most 5 are stored"
@@ -181,7 +170,6 @@ def test_a_progress_that_prints_too_long_is_left_out() -> None:
 
 
 def test_long_texts_weigh_as_many_rows_as_they_have_pages() -> None:
-    """A statement has to end within its time, however much is in its rows."""
     long, short = Result(JOB, 1, "ok", "x" * 2 * ROW_BYTES), Result(JOB, 1, "snooze", 3.0)
     assert results.weight_of(reported("w", long, short)) == 4
     page = "x" * ROW_BYTES

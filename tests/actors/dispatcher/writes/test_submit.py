@@ -1,13 +1,16 @@
-"""What of args can be told without the database."""
+"""What of a submit can be told without the database."""
 
 from __future__ import annotations
 
 import itertools
 import json
+from typing import Any
 
 import pytest
 
-from pulse_actors.dispatcher.writes.submit import MAX_ARGS_BYTES, args_problem
+from pulse.errors import BadRequestError
+from pulse_actors.dispatcher.writes.submit import MAX_ARGS_BYTES, args_problem, checked
+from tests.support.store.helpers import job
 
 
 def problem(size_bytes: int, words: str = " as PostgreSQL prints them, with all digits of numbers like 1e999") -> str:
@@ -48,3 +51,27 @@ def wrapped(number: str, count: int) -> str:
 def test_numbers_that_print_as_megabytes(args: str, expected: str | None) -> None:
     """Bytes are counted as they are printed: each number with all of its digits; strings say anything."""
     assert args_problem(args) == expected
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"args": f'"{"x" * MAX_ARGS_BYTES}"'}, "args have "),
+        ({"run_at": 1.0, "delay_s": 1.0}, "run_at and delay_s are both given; "),
+        ({"run_at": -1e11}, "run_at is -1e+11; Unix seconds of the years 1 to 9999 are allowed"),
+        ({"expires_at": -1e11}, "expires_at is -1e+11; Unix seconds of the years 1 to 9999 are allowed"),
+        ({"expires_in_s": 1.0, "expires_at": 4e9}, "expires_at and expires_in_s are both given; "),
+        ({"expires_in_s": 1.0, "delay_s": 1.0}, "expires_in_s is 1; more than delay_s, 1, is allowed"),
+        ({"expires_at": 3e9, "run_at": 4e9}, "expires_at is 3000000000; more than run_at, 4000000000, is allowed"),
+    ],
+    ids=itertools.count(),
+)
+def test_a_bad_job_is_named_with_what_is_allowed(fields: dict[str, Any], said: str) -> None:
+    with pytest.raises(BadRequestError) as refused:
+        checked([job(), job(**fields)])
+    assert refused.value.message.startswith(f"job 1 (n): {said}")
+
+
+def test_what_is_right_passes_as_it_is() -> None:
+    jobs = [job(run_at=1.0), job(delay_s=1.0, expires_in_s=2.0), job(run_at=1.0, expires_at=2.0)]
+    assert checked(jobs) == jobs

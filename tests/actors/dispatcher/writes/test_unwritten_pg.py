@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-import anyio
 import asyncpg
 import pytest
 from structlog.testing import capture_logs
@@ -22,8 +21,9 @@ from pulse_actors.dispatcher.writes import unwritten as unwriting
 from pulse_actors.dispatcher.writes.unwritten import DOUBTED_SHARE, UnwrittenLeases
 from pulse_actors.runtime.actor import Backoff
 from pulse_actors.shared.row_writes import UnwrittenRow, write_merged
-from tests.support.store.helpers import NOW, TOPIC, WORKER, Patch, Sql, forge, holding, read
-from tests.support.store.recovery_kit import DEADLINE_S, LEASE_S
+from tests.support.store.helpers import WORKER, Patch, Sql, forge, holding, read
+from tests.support.store.recovery_kit import LEASE_S, running
+from tests.support.waiting import until_async
 
 pytestmark = pytest.mark.heavy
 
@@ -37,7 +37,6 @@ class Clock:
         self.ahead_s = 0.0
 
     def monotonic(self) -> float:
-        """Its time."""
         return time.monotonic() + self.ahead_s
 
 
@@ -57,7 +56,6 @@ class Ledge:
             return False
 
     async def look(self) -> None:
-        """One look."""
         await self.unwritten.look(Backoff())
 
     async def progress_s(self) -> float:
@@ -67,13 +65,15 @@ class Ledge:
         )
         return -1.0 if until is None else (until - now) / timedelta(seconds=1)
 
+    async def is_marked(self) -> bool:
+        return await self.progress_s() >= 0
+
     async def is_told(self) -> bool:
         """Whether everybody waits for a lease."""
         await self.look()
         return LEASE_S - 5 < await self.progress_s() <= LEASE_S
 
     def locked(self, *statements: str) -> contextlib.AbstractAsyncContextManager[None]:
-        """While somebody else holds these locks."""
         return holding(self.dsn, "; ".join(statements))
 
 
@@ -82,7 +82,6 @@ ROW: Final = "SELECT FROM pulse.jobs FOR UPDATE"
 
 @pytest.fixture
 async def ledge(store: Store, connection: Sql, dsn: str, monkeypatch: Patch) -> Ledge:
-    """One job whose lease is long."""
     clock = Clock()
     monkeypatch.setattr(unwriting, "time", clock)
     monkeypatch.setattr(unwriting, "AGAIN_S", 0.0)
@@ -91,14 +90,7 @@ async def ledge(store: Store, connection: Sql, dsn: str, monkeypatch: Patch) -> 
     return Ledge(store, connection, dsn, clock, job)
 
 
-async def test_what_can_be_written_is_told_to_nobody(ledge: Ledge) -> None:
-    """Where nothing is wrong, sweeps go on."""
-    assert await ledge.beat()
-    assert not await ledge.is_told()
-
-
 async def test_a_row_that_is_locked_for_a_moment(ledge: Ledge) -> None:
-    """Its lease still runs for long: nobody has to wait."""
     async with ledge.locked(ROW):
         assert not await ledge.beat()
     assert not await ledge.is_told()
@@ -120,19 +112,6 @@ async def test_what_stays_locked_is_told(ledge: Ledge, lock: str) -> None:
         assert await ledge.is_told()
 
 
-@pytest.mark.usefixtures("own_database")
-async def test_a_trigger_that_raises(ledge: Ledge) -> None:
-    """Whatever the database's words are: the worker was heard, and its lease is not extended."""
-    await ledge.connection.execute(
-        "CREATE FUNCTION pulse.no() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no'; END $$;"
-        "CREATE TRIGGER no BEFORE UPDATE ON pulse.jobs FOR EACH ROW EXECUTE FUNCTION pulse.no()"
-    )
-    await ledge.beat()
-    ledge.clock.ahead_s += LATE_S
-    assert not await ledge.beat()
-    assert await ledge.is_told()
-
-
 async def test_a_statement_that_takes_long(ledge: Ledge, monkeypatch: Patch) -> None:
     """Its time counts from its begin: the next one may come too late."""
 
@@ -145,8 +124,7 @@ async def test_a_statement_that_takes_long(ledge: Ledge, monkeypatch: Patch) -> 
     assert await ledge.is_told()
 
 
-async def test_what_was_extended_again(ledge: Ledge) -> None:
-    """A lease that was extended in between begins anew."""
+async def test_a_lease_that_was_extended_in_between_begins_anew(ledge: Ledge) -> None:
     async with ledge.locked(ROW):
         await ledge.beat()
     assert await ledge.beat()
@@ -156,8 +134,7 @@ async def test_what_was_extended_again(ledge: Ledge) -> None:
     assert not await ledge.is_told()
 
 
-async def test_what_failed_long_ago(ledge: Ledge) -> None:
-    """A job that has ended since is forgotten when nothing fails for a lease."""
+async def test_what_failed_a_lease_ago_is_forgotten(ledge: Ledge) -> None:
     async with ledge.locked(ROW):
         await ledge.beat()
         ledge.clock.ahead_s += LEASE_S
@@ -197,45 +174,34 @@ async def test_it_is_told_at_once_and_again(ledge: Ledge, monkeypatch: Patch) ->
     """A heartbeat that fails too late waits for no look; the log says so now and then."""
     monkeypatch.setattr(unwriting, "LOOK", 1000.0)
     with capture_logs() as logs:
-        async with anyio.create_task_group() as tasks, ledge.locked(ROW):
-            tasks.start_soon(ledge.unwritten.run)
+        async with running(ledge.unwritten.run), ledge.locked(ROW):
             await ledge.beat()
             ledge.clock.ahead_s += LATE_S
             for _ in range(2):
                 await ledge.beat()
-                with anyio.fail_after(DEADLINE_S):
-                    while await ledge.progress_s() < 0:
-                        await anyio.lowlevel.checkpoint()
+                await until_async(ledge.is_marked, "it is told")
                 await ledge.connection.execute("UPDATE pulse.sweep_mark SET wait_until = '-infinity'")
-            tasks.cancel_scope.cancel()
     entries = [entry for entry in logs if entry["event"] == "leases_doubted"]
     assert [(entry["heartbeats"], entry["reports"]) for entry in entries] == [(1, 0)]
 
 
 async def test_reports_are_looked_at_by_themselves(ledge: Ledge, monkeypatch: Patch) -> None:
-    """Nobody rings for them."""
     monkeypatch.setattr(unwriting, "LOOK", 0.0001)
     ledge.registry.reporting.add((ledge.job, 1))
     await ledge.look()
     ledge.clock.ahead_s += LATE_S
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(ledge.unwritten.run)
-        with anyio.fail_after(DEADLINE_S):
-            while await ledge.progress_s() < 0:
-                await anyio.lowlevel.checkpoint()
-        tasks.cancel_scope.cancel()
+    async with running(ledge.unwritten.run):
+        await until_async(ledge.is_marked, "it is told")
 
 
 # Merged statements: what keeps one row from being written keeps no other row from it.
 
 
 async def never(row: Completion | Renewal, error: StatementError) -> None:
-    """No row of these tests is bad."""
     raise AssertionError((row, error))
 
 
 async def test_a_locked_row_waits_alone(store: Store, connection: Sql, dsn: str) -> None:
-    """While somebody holds a lock on one job, the others of the same statement are completed without it."""
     ids = [await forge(connection, "RUNNING") for _ in range(5)]
     rows = [Completion(one, 1, WORKER, None) for one in ids]
     done: set[tuple[bytes, int]] = set()
@@ -243,35 +209,15 @@ async def test_a_locked_row_waits_alone(store: Store, connection: Sql, dsn: str)
     async def together(some: Sequence[Completion]) -> None:
         done.update(await store.complete(some))
 
-    stranger = await asyncpg.connect(dsn)
-    try:
-        async with stranger.transaction():
-            await stranger.execute("SELECT FROM pulse.jobs WHERE id = encode($1, 'hex')::uuid FOR UPDATE", ids[2])
-            locked = await write_merged(store, rows, together, never)
-            assert locked == [UnwrittenRow(rows[2])]
-            assert done == {(one, 1) for one in ids if one != ids[2]}
-        assert await write_merged(store, [one.row for one in locked], together, never) == []
-    finally:
-        await stranger.close()
+    async with holding(dsn, "SELECT FROM pulse.jobs WHERE id = $1 FOR UPDATE", ids[2].hex()):
+        locked = await write_merged(store, rows, together, never)
+        assert locked == [UnwrittenRow(rows[2])]
+        assert done == {(one, 1) for one in ids if one != ids[2]}
+    assert await write_merged(store, [one.row for one in locked], together, never) == []
     assert [(await read(connection, one))["status"] for one in ids] == ["COMPLETED"] * 5
 
 
-async def test_a_locked_row_does_not_stop_heartbeats(store: Store, connection: Sql, dsn: str) -> None:
-    """The leases of the other jobs are extended, and the locked one is told from a lost one."""
-    ids = [await forge(connection, "RUNNING") for _ in range(3)]
-    extended: set[tuple[bytes, int]] = set()
-
-    async def together(some: Sequence[Renewal]) -> None:
-        extended.update(await store.extend(some, LEASE_S))
-
-    async with holding(dsn, "SELECT FROM pulse.jobs WHERE id = encode($1, 'hex')::uuid FOR UPDATE", ids[0]):
-        locked = await write_merged(store, [Renewal(one, 1, WORKER, None) for one in ids], together, never)
-    assert [one.row.id for one in locked] == [ids[0]]
-    assert extended == {(ids[1], 1), (ids[2], 1)}
-
-
 async def test_a_statement_that_takes_too_long_is_halved(store: Store, connection: Sql) -> None:
-    """Where no row is locked, a statement over its time is written in parts."""
     ids = [await forge(connection, "RUNNING") for _ in range(6)]
     sizes: list[int] = []
 
@@ -287,7 +233,6 @@ async def test_a_statement_that_takes_too_long_is_halved(store: Store, connectio
 
 
 def refusal(*, is_value: bool = False) -> StatementError:
-    """What the database says of one row."""
     return StatementError("no", sqlstate="XX001", statement="complete_jobs", is_value=is_value)
 
 
@@ -380,23 +325,8 @@ def told(
 async def test_a_lock_is_told_from_an_outage(store: Store, connection: Sql, dsn: str) -> None:
     """A statement that waits too long for a lock raises StatementTimeoutError; a missing row counts as lockable."""
     job, gone = await forge(connection, "RUNNING"), b"\0" * 16
-    stranger = await asyncpg.connect(dsn)
-    try:
-        async with stranger.transaction():
-            await stranger.execute("SELECT FROM pulse.jobs FOR UPDATE")
-            with pytest.raises(StatementTimeoutError, match="lock timeout"):
-                await store.extend([Renewal(job, 1, WORKER, None)], LEASE_S)
-            assert await store.lockable([job, gone]) == {gone}
-        assert await store.lockable([job, gone]) == {job, gone}
-    finally:
-        await stranger.close()
-
-
-async def test_a_claim_ends_after_so_many_bytes(store: Store, connection: Sql) -> None:
-    """Jobs with long args are claimed a few at a time, small ones in full batches; the first always."""
-    for number in range(6):
-        await forge(connection, args='{"pad": "%s"}' % ("x" * 3_000_000), priority=number)
-    assert len(await store.claim([TOPIC], [WORKER], [0] * 6, LEASE_S, now=NOW)) == 3
-    for _ in range(60):
-        await forge(connection, priority=50)
-    assert len(await store.claim([TOPIC], [WORKER], [0] * 60, LEASE_S, now=NOW)) == 60
+    async with holding(dsn, ROW):
+        with pytest.raises(StatementTimeoutError, match="lock timeout"):
+            await store.extend([Renewal(job, 1, WORKER, None)], LEASE_S)
+        assert await store.lockable([job, gone]) == {gone}
+    assert await store.lockable([job, gone]) == {job, gone}

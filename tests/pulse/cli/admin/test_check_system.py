@@ -10,7 +10,6 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from tests.pulse.cli.test_main import ALL
 from tests.support.commandline.cli import Done, environment, run, run_on_terminal
 from tests.support.servers.fake_dispatcher import RuntimeDir
 from tests.support.servers.postgres import Postgres
@@ -34,8 +33,6 @@ def odd(own_database: str) -> str:
 
 
 def execute(dsn: str, *statements: str) -> None:
-    """Run SQL."""
-
     async def run_all() -> None:
         connection = await asyncpg.connect(dsn)
         for statement in statements:
@@ -46,12 +43,10 @@ def execute(dsn: str, *statements: str) -> None:
 
 
 def check(dsn: str, *words: str) -> Done:
-    """``pulse check`` of that database."""
     return run(["check", "--dsn", dsn, *words], environment())
 
 
 def test_a_sound_database(own_database: str) -> None:
-    """A line for each invariant, and in the end that all hold."""
     execute(own_database, "UPDATE pulse.sweep_mark SET swept_at = clock_timestamp()")
     done = check(own_database)
     assert (done.code, done.err) == (0, "")
@@ -71,7 +66,6 @@ def test_a_stopped_system(own_database: str) -> None:
 
 
 def test_violations(odd: str) -> None:
-    """What does not hold is named on stderr in one line; on stdout how often, with examples and what is wrong."""
     done = check(odd, "--examples", "2")
     assert (done.code, done.err.count("\n")) == (1, 1)
     assert done.err == "pulse: these invariants do not hold: counters\n"
@@ -83,7 +77,6 @@ def test_violations(odd: str) -> None:
 
 
 def test_json(odd: str) -> None:
-    """One document with every invariant, whether all is well or not."""
     done = check(odd, "--json", "--examples", "1")
     assert (done.code, done.err.count("\n")) == (1, 1)
     document = json.loads(done.out)
@@ -105,7 +98,6 @@ def test_json(odd: str) -> None:
 
 
 def test_on_a_terminal(odd: str) -> None:
-    """What is being checked is shown while it is, and gone when it is told."""
     done = run_on_terminal(["check", "--dsn", odd], environment())
     assert "\r\x1b[Kchecking 1 of " in done.out
     assert done.out.rpartition("checking")[2].count("\r\x1b[K") >= 1
@@ -113,7 +105,6 @@ def test_on_a_terminal(odd: str) -> None:
 
 
 def test_the_audit(own_database: str) -> None:
-    """Installed, it writes down what happens; --audit checks that; removed, it is gone."""
     assert check(own_database, "--audit").err == "pulse: no audit is installed; `pulse check --install-audit` does it\n"
     first = check(own_database, "--install-audit")
     assert (first.code, first.err) == (0, "")
@@ -128,7 +119,6 @@ def test_the_audit(own_database: str) -> None:
 
 
 def test_bad_usage(own_database: str, tmp_path: Path) -> None:
-    """What cannot be meant is refused, and so is a database that nobody named and nobody runs."""
     done = check(own_database, "--audit", "--remove-audit")
     assert (done.code, done.err.count("\n")) == (2, 1)
     with RuntimeDir() as nothing:
@@ -138,7 +128,6 @@ def test_bad_usage(own_database: str, tmp_path: Path) -> None:
 
 
 def test_a_database_without_pulse(server: Postgres) -> None:
-    """It is told in a line."""
     with server.database(installed=False) as empty:
         done = check(empty)
     assert (done.code, done.out) == (1, "")
@@ -156,9 +145,3 @@ def test_the_embedded_database_is_found() -> None:
             done = run(["check"], env)
             assert (done.code, done.err) == (0, "")
             assert done.out.endswith("invariants hold\n")
-
-
-def test_it_is_a_command() -> None:
-    """With the options that users rely on."""
-    options = {option for param in ALL["check"].params for option in param.opts}
-    assert {"--dsn", "--json", "--audit", "--install-audit", "--remove-audit", "--grace", "--timeout"} <= options

@@ -19,13 +19,11 @@ pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.anyio]
 
 @pytest.fixture
 def empty(newest_server: Postgres) -> Iterator[str]:
-    """A database without pulse's schema."""
     with newest_server.database(installed=False) as dsn:
         yield dsn
 
 
 async def test_it_is_refused_until_its_schema_is_dropped(empty: str) -> None:
-    """The supervisor, `pulse migrate` and `pulse check` end with 1 and the same line; then the advice is followed."""
     connection = await asyncpg.connect(empty)
     await connection.execute(DEVELOPMENT.format(10))
     with short_directory() as directory:

@@ -55,7 +55,6 @@ def test_many_jobs_there_and_back(site: Site) -> None:
 
 
 def test_all_that_operators_do_is_noted(site: Site) -> None:
-    """Pauses, policies and schedules leave notes with what they are about; a person reads them in a table."""
     for words in (("pause", "--reason", "a look"), ("resume",), ("resume",)):  # the second one finds it open
         site.told("dispatch", *words, "--topic", site.topic)
     site.ctl("topics", "set", site.topic, "--stall", "5")
@@ -112,7 +111,6 @@ def _open(terminal: Screen, site: Site, *words: str) -> None:
 
 
 def test_a_person_is_asked_first(site: Site) -> None:
-    """On a terminal it asks, says what cannot be undone, and does nothing on a no; done, it says how to undo it."""
     site.jobs(3)
     for words, question, answer, last in (
         (("cancel",), "cancel 3 jobs? [y/N]", "n", "nothing was done"),

@@ -22,23 +22,18 @@ JOB = str(answers.JOB_ID)
 
 @pytest.fixture
 def directory() -> Iterator[Path]:
-    """An empty runtime directory."""
     with RuntimeDir() as made:
         yield made.path
 
 
 @pytest.fixture
 def server() -> Iterator[FakeDispatcher]:
-    """A dispatcher that answers everything, with a supervisor beside it."""
     with answers.system() as dispatcher:
         yield dispatcher
 
 
 class TestSubmit:
-    """One job, and many."""
-
     def test_one_job(self, server: FakeDispatcher) -> None:
-        """Args travel as they were written, options in the words of the wire, and what is not given is left out."""
         line = """ctl submit resize '{"w": 1.10}' --topic t --priority -3 --max-attempts 2 --timeout 9 --delay 1.5"""
         done = pulse(server.directory, line)
         ((body,),) = ([*asked["jobs"]] for asked in server.bodies("submit"))  # type: ignore[misc]
@@ -50,7 +45,6 @@ class TestSubmit:
         }  # fmt: skip
 
     def test_an_id_of_ones_own(self, server: FakeDispatcher) -> None:
-        """--id is the id of the job, and --at its time, here without a zone."""
         done = pulse(server.directory, f"ctl submit resize --id {JOB} --at 2030-01-01T00:00 --json")
         assert done.document == {"ids": [JOB]}
         (asked,) = server.bodies("submit")
@@ -61,7 +55,6 @@ class TestSubmit:
         }
 
     def test_ten_megabytes_are_one_line(self, server: FakeDispatcher) -> None:
-        """A job that is larger than a frame is refused before it is sent, and nothing else is disturbed."""
         huge = b'{"x": "' + b"y" * 10_000_000 + b'"}\n'
         done = pulse(server.directory, "ctl submit x -", stdin=b"{}\n" + huge + b"{}\n")
         assert (done.code, done.out.count("\n"), done.err.count("\n")) == (1, 1, 1)
@@ -70,7 +63,6 @@ class TestSubmit:
 
     @pytest.mark.parametrize("as_json", [False, True])
     def test_many_jobs(self, server: FakeDispatcher, as_json: bool) -> None:
-        """Each line becomes a job, in order, in batches of at most 1000, and every id is told."""
         lines = [b'{"n": %d}' % number for number in range(2500)]
         done = pulse(
             server.directory, f"ctl submit x - --topic t {'--json' if as_json else ''}", stdin=b"\n".join(lines)
@@ -85,13 +77,11 @@ class TestSubmit:
         assert [one.replace("-", "") for one in document["ids"]] == [one["id"].hex() for jobs in sent for one in jobs]
 
     def test_no_lines(self, server: FakeDispatcher) -> None:
-        """Nothing to submit is no error."""
         assert pulse(server.directory, "ctl submit x - --json", stdin=b"\n\n").document == {"ids": []}
         assert server.asked == []
 
     @pytest.mark.parametrize("bad", [b"[1]", b"{", b'{"a": "\xff"}', rb'{"a": "\ud800"}', b'{"a": NaN}'])
     def test_a_bad_line(self, server: FakeDispatcher, bad: bytes) -> None:
-        """A bad line is named by its number, nothing behind it is sent, and what was sent is told."""
         done = pulse(server.directory, "ctl submit x - --json", stdin=b'{"n": 1}\n\n{"n": 2}\n' + bad + b'\n{"n": 3}\n')
         ids: Any = done.document
         assert (done.code, len(ids["ids"]), done.err.count("\n")) == (1, 2, 1)
@@ -101,7 +91,6 @@ class TestSubmit:
         assert len(msgspec.convert(body["jobs"], list[object])) == 2
 
     def test_a_refused_batch(self, directory: Path) -> None:
-        """When the server refuses a batch, its lines are named, and what was submitted before."""
         calls: list[int] = []
 
         def refuse_the_second(body: dict[str, object]) -> Any:
@@ -114,7 +103,6 @@ class TestSubmit:
         assert (done.code, done.out.count("\n"), done.err) == (1, 1000, f"pulse: {message}\n")
 
     def test_a_slow_producer_does_not_wait(self, server: FakeDispatcher) -> None:
-        """A line is submitted when it was written, not when a batch is full."""
         process = subprocess.Popen(
             [*PULSE, "ctl", "submit", "x", "-"],
             env=environment(server.directory),

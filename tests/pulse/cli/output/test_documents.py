@@ -22,19 +22,16 @@ ID = UUID("0190163d-8694-739b-aea5-966c26f8ad91")
 
 
 def as_json(body: dict[str, object]) -> object:
-    """What a reader of the document sees."""
     return json.loads(encoded(document(body), indented=False))
 
 
 def test_ids_are_text() -> None:
-    """16 bytes become a UUID wherever they stand."""
     body: dict[str, object] = {"ids": [ID.bytes], "refused": [[ID.bytes, "conflict"]], "job": {"id": ID.bytes}}
     assert as_json(body) == {"ids": [str(ID)], "refused": [[str(ID), "conflict"]], "job": {"id": str(ID)}}
 
 
 @pytest.mark.parametrize("key", ["submitted_at", "next_run_at", "paused_at", "occurrence", "lease_until", "as_of"])
 def test_times_are_iso(key: str) -> None:
-    """Unix seconds under the name of a time become ISO 8601 in UTC, whole numbers too; None stays."""
     assert as_json({key: 1_900_000_000.5}) == {key: "2030-03-17T17:46:40.500000Z"}
     assert as_json({key: 1_900_000_000}) == {key: "2030-03-17T17:46:40Z"}
     assert as_json({key: None}) == {key: None}
@@ -65,7 +62,6 @@ def test_json_text_is_put_in_as_it_is(key: str) -> None:
 
 
 def test_an_indented_document_is_the_same_document() -> None:
-    """People get line breaks, nothing else."""
     body: dict[str, object] = {"args": '{"a": [1, 2]}', "id": ID.bytes}
     text = encoded(document(body), indented=True)
     assert text.count(b"\n") > 3
@@ -80,7 +76,6 @@ def test_an_indented_document_is_the_same_document() -> None:
     )
 )
 def test_every_answer_is_a_document(value: object) -> None:
-    """Whatever a server answers comes out as one JSON document on one line."""
     line = encoded(document({"anything": value}), indented=False)
     assert line.endswith(b"\n")
     assert line.count(b"\n") == 1
@@ -88,7 +83,6 @@ def test_every_answer_is_a_document(value: object) -> None:
 
 
 def test_pretty() -> None:
-    """JSON that fits stays on a line; what does not fit is indented."""
     assert pretty('{"a":1,"b":[2]}') == '{"a": 1, "b": [2]}'
     assert pretty('{"a":1,"b":2}', 8) == '{\n  "a": 1,\n  "b": 2\n}'
 
@@ -98,14 +92,12 @@ WORKER = "h0st/b00t/42/1234.99/pool/1"
 
 
 def told(*, whole_stacks: bool = False, **columns: Any) -> list[str]:
-    """The lines, without their styles and times."""
     job = JobInfo(**{"id": ID.bytes, "submitted_at": NOW_S - 100, "max_attempts": 5, **columns})
     lines = ["".join(cell.text for cell in line) for line in story(job, NOW_S, whole_stacks=whole_stacks)]
     return [line.partition("Z  ")[2] or line.strip() for line in lines]
 
 
 def attempt(number: int, outcome: str, **more: Any) -> AttemptInfo:
-    """An attempt of two seconds."""
     return AttemptInfo(number, outcome, WORKER, NOW_S - 90 + number, NOW_S - 88 + number, **more)
 
 
@@ -134,6 +126,11 @@ def test_all_attempts_in_their_order() -> None:
     ]
 
 
+def test_a_claim_that_began_before_the_submit() -> None:
+    """Its transaction may be the older one: the story says all the same when the job was first claimed."""
+    assert told(status="RUNNING", started_at=NOW_S - 100.5, attempts=1)[0] == "submitted; first claimed after 0 s"
+
+
 @pytest.mark.parametrize(
     ("columns", "last"),
     [
@@ -147,19 +144,16 @@ def test_all_attempts_in_their_order() -> None:
     ids=lambda value: value.get("status") if isinstance(value, dict) else None,
 )
 def test_how_it_stands(columns: dict[str, Any], last: str) -> None:
-    """The last line says what it waits for, or how it ended."""
     assert told(**columns)[-1] == last
 
 
 def test_fired_by_a_schedule() -> None:
-    """Who fired it, and for when; a worker of another kind, or hostile text, harms nobody."""
     (first, *_) = told(status="PENDING", schedule_id=ID.bytes, occurrence=0.0)
     assert first == f"fired by schedule {ID}, for 1970-01-01T00:00:00Z"
     assert where("tcp\x1b/user") == "tcp\\x1b/user"
 
 
 def test_stacks_are_short_unless_asked_for() -> None:
-    """The innermost frames are shown, and how many there are; all on demand."""
     hung = [attempt(1, "timeout", stack="\n".join(f"line {number}" for number in range(9)))]
     short = told(status="PENDING", attempts=1, history=hung)
     assert [line for line in short if line.startswith("line")] == [f"line {number}" for number in range(5, 9)]

@@ -7,7 +7,6 @@ from typing import Any
 from uuid import UUID
 
 import click
-import msgspec
 import pytest
 
 from pulse.cli.control.dispatch import gate_lines
@@ -15,16 +14,14 @@ from pulse.cli.control.schedules import TimingOptions, schedules_table, when_bod
 from pulse.cli.control.schedules import facts as schedule_facts
 from pulse.cli.jobs.commands import jobs_table
 from pulse.cli.jobs.page import facts
-from pulse.cli.output.render import Line, Screen, plain_table
+from pulse.cli.output.render import Line, plain_table
 from pulse.cli.system.status_page import overview
 from pulse.cli.system.workers import workers_table
-from pulse.errors import ProtocolError
 from pulse.ops.job_text import outcome_of
 from pulse.ops.problems import problems
 from pulse.ops.status import merge
 from pulse.protocol.answers import (
     AttemptInfo,
-    ChangedAnswer,
     Gate,
     JobInfo,
     JobPageAnswer,
@@ -33,7 +30,6 @@ from pulse.protocol.answers import (
     SchedulePageAnswer,
     StatusAnswer,
     Worker,
-    part,
     read,
 )
 
@@ -42,19 +38,16 @@ ID = UUID("0190163d-8694-739b-aea5-966c26f8ad91")
 
 
 def texts(lines: Iterable[Line]) -> list[str]:
-    """The lines without their styles."""
     return ["".join(cell.text for cell in line).rstrip() for line in lines]
 
 
 def job(**columns: Any) -> JobInfo:
-    """A job of these columns."""
     return JobInfo(
         **{"id": ID.bytes, "name": "resize", "topic": "images", "status": "PENDING", "max_attempts": 5, **columns}
     )
 
 
 def status(**parts: Any) -> StatusAnswer:
-    """A sound system, apart from *parts*."""
     sound: dict[str, Any] = {
         "supervisor": {"pid": 1, "uptime_s": 7200.0, "version": "0.1.0"},
         "actors": [{"name": "watchdog", "pid": 2, "state": "running", "restarts": 0, "uptime_s": 7199.0}],
@@ -69,10 +62,7 @@ def status(**parts: Any) -> StatusAnswer:
 
 
 class TestStatus:
-    """The overview, and what is wrong in words."""
-
     def test_a_sound_system(self) -> None:
-        """Everything is told in a few lines, and nothing is wrong."""
         assert texts(overview(status(), NOW_S)) == [
             "supervisor  pulse 0.1.0, pid 1, up 2 h",
             "database    ok  PostgreSQL 18.0  postgresql:///pulse",
@@ -84,7 +74,6 @@ class TestStatus:
         assert list(problems(status(), {})) == []
 
     def test_many_paused_topics(self) -> None:
-        """Some of them are named, and the rest counted: the page stays one page."""
         many = status(gate={"paused": False, "topics": {f"t{number:04}": {} for number in range(2000)}})
         found = texts(overview(many, NOW_S))
         assert len(found) == 12
@@ -99,7 +88,6 @@ class TestStatus:
         assert list(problems(ended, {})) == ["metrics is starting"]
 
     def test_what_is_not_there(self) -> None:
-        """None are told as none, what nobody told as unknown, counts that are not exact as estimates."""
         away = status(database={"ok": False, "dsn": "postgresql://db/x"}, workers=[], jobs={"PENDING": 0})
         shown = texts(overview(away, NOW_S))
         assert shown[1] == "database    away  postgresql://db/x"
@@ -148,21 +136,16 @@ class TestStatus:
         ],
     )
     def test_problems(self, parts: dict[str, Any], told: list[str]) -> None:
-        """What is wrong in words: a database that failed, an old gate, restarts, jobs that wait in vain."""
         assert list(problems(status(**parts), {})) == told
 
 
 class TestMerge:
-    """One document of two answers."""
-
     def test_it_has_the_keys_of_the_contract(self) -> None:
-        """Every key is there, whoever answered, and what else was told is kept."""
         keys = {"supervisor", "actors", "pools", "database", "gate", "workers", "jobs", "jobs_exact"}
         assert set(merge({}, None)) == set(merge(None, {})) == set(merge({}, {})) == keys
         assert merge({"more": 1}, None)["more"] == 1
 
     def test_each_tells_what_it_knows_best(self) -> None:
-        """The supervisor tells of processes, the dispatcher of workers, jobs, gate and database."""
         processes: dict[str, object] = {"supervisor": {"pid": 1}, "actors": [1], "pools": [2]}
         supervisor = {**processes, "database": 1, "jobs": {"PENDING": 1}, "gate": 1, "workers": None}
         told: dict[str, object] = {"database": 2, "jobs": 2, "jobs_exact": True, "gate": 2, "workers": [3]}
@@ -171,7 +154,6 @@ class TestMerge:
         assert merge(None, {**processes, **told}) == {**processes, **told}
 
     def test_without_the_dispatcher_workers_are_unknown(self) -> None:
-        """What an actor told the supervisor stays; workers are null, not an empty list."""
         merged = merge({"database": {"ok": True}, "jobs": {"PENDING": 1}, "workers": [1]}, None)
         assert (merged["workers"], merged["jobs"], merged["database"]) == (None, {"PENDING": 1}, {"ok": True})
 
@@ -183,31 +165,25 @@ class TestMerge:
         assert merged["gate"] == {"paused": True}
 
 
-class TestGate:
-    """The gate in words."""
-
-    @pytest.mark.parametrize(
-        ("gate", "lines"),
-        [
-            (Gate(), ["open"]),
-            (Gate(paused=True, paused_at=NOW_S - 300), ["all topics paused since 5 min"]),
-            (Gate(paused=True, paused_at=NOW_S), ["all topics paused just now"]),
-            (Gate(paused=True, reason="upgrade"), ["all topics paused: upgrade"]),
-            (
-                Gate(topics={"b\x1b": PauseInfo(reason="x\ny", paused_at=NOW_S - 30), "a": PauseInfo()}),
-                ["open, except:", "topic a paused", "topic b\\x1b paused since 30 s: x\\ny"],
-            ),
-            (Gate(paused=True, topics={"a": PauseInfo()}), ["all topics paused", "topic a paused"]),
-        ],
-    )
-    def test_lines(self, gate: Gate, lines: list[str]) -> None:
-        """The whole first, then each paused topic, with reason and time."""
-        assert texts(gate_lines(gate, NOW_S)) == lines
+@pytest.mark.parametrize(
+    ("gate", "lines"),
+    [
+        (Gate(), ["open"]),
+        (Gate(paused=True, paused_at=NOW_S - 300), ["all topics paused since 5 min"]),
+        (Gate(paused=True, paused_at=NOW_S), ["all topics paused just now"]),
+        (Gate(paused=True, reason="upgrade"), ["all topics paused: upgrade"]),
+        (
+            Gate(topics={"b\x1b": PauseInfo(reason="x\ny", paused_at=NOW_S - 30), "a": PauseInfo()}),
+            ["open, except:", "topic a paused", "topic b\\x1b paused since 30 s: x\\ny"],
+        ),
+        (Gate(paused=True, topics={"a": PauseInfo()}), ["all topics paused", "topic a paused"]),
+    ],
+)
+def test_the_gate_in_words(gate: Gate, lines: list[str]) -> None:
+    assert texts(gate_lines(gate, NOW_S)) == lines
 
 
 class TestJobs:
-    """A page of jobs, and one job."""
-
     def test_table(self) -> None:
         """A line for each job; tries that count, of those allowed; a long error is cut even where the text is piped."""
         dead = job(status="DEAD_LETTERED", attempts=7, uncharged=2, last_error="Value\nError", submitted_at=NOW_S - 60)
@@ -218,13 +194,11 @@ class TestJobs:
         assert len(line) < 400
 
     def test_an_error_is_seen_in_80_columns(self) -> None:
-        """The usual window shows ids whole and the beginning of the error."""
         dead = job(status="DEAD_LETTERED", last_error="ValueError: no", submitted_at=NOW_S - 600, attempts=5)
         (_, line) = plain_table(jobs_table(JobPageAnswer([dead]), NOW_S), 80)
         assert line == f"{ID}  DEAD_LETTERED  resize  10 min  ValueError…"
 
     def test_facts_of_a_waiting_job(self) -> None:
-        """What does not apply is left out; times are absolute and relative."""
         waiting = job(next_run_at=NOW_S + 5, submitted_at=NOW_S - 60.5, attempts=3, uncharged=1, crashes=1, priority=-5)
         assert {label: cell.text for label, cell in facts(waiting, NOW_S)} == {
             "status": "PENDING",
@@ -237,7 +211,6 @@ class TestJobs:
         }
 
     def test_facts_of_a_running_job(self) -> None:
-        """Who runs it, and until when its lease is."""
         running = job(
             status="RUNNING", started_at=NOW_S - 2, lease_until=NOW_S + 28, locked_by="h/w\x07", timeout_s=90.0
         )
@@ -252,21 +225,16 @@ class TestJobs:
         [(None, "crashed"), (-9, "crashed (SIGKILL)"), (3, "crashed (exit code 3)"), (-99, "crashed (signal 99)")],
     )
     def test_outcomes(self, exit_code: int | None, shown: str) -> None:
-        """The signal that killed a worker is named."""
         assert outcome_of(AttemptInfo(outcome="crashed", exit_code=exit_code)) == shown
 
 
 class TestSchedules:
-    """When schedules fire."""
-
     def test_when(self) -> None:
-        """Each kind in words, exactly."""
         some: list[dict[str, Any]] = [{"cron": "*/5 * * * *", "timezone": "UTC"}, {"every_s": 90.0}, {"run_at": NOW_S}]
         said = [when_words(ScheduleInfo(b"", **words)) for words in some]
         assert said == ["*/5 * * * * UTC", "every 90 s", "once at 2030-03-17T17:46:40Z"]
 
     def test_table(self) -> None:
-        """The next occurrence is relative; paused and spent schedules say so."""
         some = [
             ScheduleInfo(ID.bytes, "a", every_s=5.0, next_run_at=NOW_S + 3),
             ScheduleInfo(ID.bytes, "b", every_s=5.0, paused=True),
@@ -290,7 +258,6 @@ class TestSchedules:
         assert "declared" not in own
 
     def test_facts(self) -> None:
-        """A schedule that is spent, or leaves the topic to the handler, says so."""
         shown = {label: cell.text for label, cell in schedule_facts(ScheduleInfo(ID.bytes, "a", run_at=NOW_S), NOW_S)}
         assert (shown["topic"], shown["next"]) == ("the handler's", "never again")
         assert shown["args"] == "too long to be shown"
@@ -305,42 +272,17 @@ class TestSchedules:
         ],
     )
     def test_exactly_one_kind(self, given: dict[str, Any], message: str) -> None:
-        """No kind, two kinds, or a time zone without cron are bad usage."""
         when: TimingOptions = {"cron": None, "timezone": None, "every": None, "at": None, **given}  # type: ignore[typeddict-item]
         with pytest.raises(click.UsageError, match=message):
             when_body(when)
 
 
-class TestWorkers:
-    """The connected workers."""
-
-    def test_table(self) -> None:
-        """Jobs held are counted, whether the server lists or counts them."""
-        body = {"identity": "i", "name": "w1", "pid": 7, "host": "h", "topics": ["a", "b"], "names": ["n"]}
-        worker = read(
-            Worker, {**body, "capacity": 10, "running": [ID.bytes, ID.bytes], "draining": True, "recovery": "lease"}
-        )
-        (_, line) = plain_table(workers_table([worker]), None)
-        assert line.split() == ["w1", "7", "h", "2/10", "draining", "a,", "b", "n", "lease"]
-        (_, line) = plain_table(workers_table([read(Worker, {**body, "capacity": 10, "silent": True})]), None)
-        assert line.split()[3:5] == ["0/10", "silent"]
-
-
-def test_an_answer_of_another_shape_is_an_error_of_the_server() -> None:
-    """What is not understood is one error, not a traceback."""
-    with pytest.raises(ProtocolError, match="the answer is not understood"):
-        read(ChangedAnswer, {"done": 5})
-    with pytest.raises(ProtocolError, match="the answer has no object 'job'"):
-        part({}, "job")
-
-
-def test_unknown_keys_are_ignored() -> None:
-    """A newer server says more, and is shown all the same."""
-    assert read(Gate, {"paused": True, "news": {"a": 1}}) == Gate(paused=True)
-    assert msgspec.structs.fields(JobInfo)
-
-
-def test_screen_can_be_made_of_any_stream(capsys: pytest.CaptureFixture[str]) -> None:
-    """By default standard output is written to."""
-    Screen().lines(gate_lines(Gate(), NOW_S))
-    assert capsys.readouterr().out == "open\n"
+def test_table_of_workers() -> None:
+    body = {"identity": "i", "name": "w1", "pid": 7, "host": "h", "topics": ["a", "b"], "names": ["n"]}
+    worker = read(
+        Worker, {**body, "capacity": 10, "running": [ID.bytes, ID.bytes], "draining": True, "recovery": "lease"}
+    )
+    (_, line) = plain_table(workers_table([worker]), None)
+    assert line.split() == ["w1", "7", "h", "2/10", "draining", "a,", "b", "n", "lease"]
+    (_, line) = plain_table(workers_table([read(Worker, {**body, "capacity": 10, "silent": True})]), None)
+    assert line.split()[3:5] == ["0/10", "silent"]

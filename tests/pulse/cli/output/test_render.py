@@ -22,7 +22,6 @@ COLUMNS = (
 
 
 def table(*rows: tuple[str, ...]) -> Table:
-    """A table of plain texts."""
     return Table(COLUMNS, [[Cell(text) for text in row] for row in rows])
 
 
@@ -45,7 +44,6 @@ def test_piped_text_is_aligned_and_whole() -> None:
 
 
 def test_columns_are_left_out_in_their_order() -> None:
-    """Where cutting does not help, the least important columns go: the highest number first."""
     assert list(fit(SMALL, 23) or {}) == [0, 1, 2, 3]
     assert list(fit(SMALL, 22) or {}) == [0, 1, 3]
     assert list(fit(SMALL, 15) or {}) == [0, 1]
@@ -53,7 +51,6 @@ def test_columns_are_left_out_in_their_order() -> None:
 
 
 def test_rows_become_blocks_where_nothing_else_fits() -> None:
-    """In a very narrow window every row is a block, ids whole, the rest cut, and cells without text are left out."""
     wide = table((ID, "resize", "1/5", ""), (ID, "crunch numbers", "", "ValueError: no such file"))
     assert plain_table(wide, 40) == [
         ID,
@@ -71,7 +68,6 @@ def test_rows_become_blocks_where_nothing_else_fits() -> None:
     st.integers(min_value=20, max_value=120),
 )
 def test_no_line_is_wider_than_the_terminal(rows: list[tuple[str, ...]], width: int) -> None:
-    """Whatever is in a table, the lines of a listing fit, apart from ids, which are never cut."""
     shown = Table(
         COLUMNS, [[Cell(f"{index:08}"), *(foreign(text) for text in row[1:])] for index, row in enumerate(rows)]
     )
@@ -79,10 +75,7 @@ def test_no_line_is_wider_than_the_terminal(rows: list[tuple[str, ...]], width: 
 
 
 class Terminal(io.StringIO):
-    """A stream that says that it is a terminal."""
-
     def isatty(self) -> bool:
-        """Yes."""
         return True
 
 
@@ -93,7 +86,6 @@ class Terminal(io.StringIO):
 def test_styles_need_a_terminal_that_wants_them(
     env: dict[str, str], is_styled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """NO_COLOR, where it is not empty, and a dumb terminal get text without any escape."""
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("NO_COLOR", raising=False)
     stream = Terminal()
@@ -105,7 +97,6 @@ def test_styles_need_a_terminal_that_wants_them(
 
 
 def test_a_pipe_gets_no_styles() -> None:
-    """Text that is piped is plain, and is not cut to any width; what looks like markup is shown as it is."""
     stream = io.StringIO()
     screen = Screen(stream, {"TERM": "xterm", "COLUMNS": "20"})
     screen.lines([[Cell("x" * 100, "red"), Cell("y", "bold")]])
@@ -129,12 +120,10 @@ def test_a_pipe_gets_no_styles() -> None:
     ],
 )
 def test_iso_is_utc_to_the_microsecond(seconds: float, text: str) -> None:
-    """A time ends in Z, and has a fraction exactly where there is one."""
     assert iso(seconds) == text
 
 
 def test_iso_refuses_what_no_calendar_has() -> None:
-    """A time beyond the year 9999 is an error, not another time."""
     with pytest.raises(OverflowError, match="out of range"):
         iso(1e12)
 
@@ -150,7 +139,6 @@ def test_duration(seconds: float, text: str) -> None:
 
 
 def test_ago_and_count() -> None:
-    """Past and future differ; one thing is singular, thousands are grouped."""
     for moment_s, text in [(1000.0, "now"), (999.8, "now"), (940.0, "60 s ago"), (1300.0, "in 5 min")]:
         assert ago(moment_s, 1000.0) == text
     assert (count(1, "job"), count(0, "job"), count(12000, "job")) == ("1 job", "0 jobs", "12,000 jobs")
@@ -162,12 +150,10 @@ def test_ago_and_count() -> None:
     ("\u202egnp.exe", r"\u202egnp.exe"), ("\udc80", r"\udc80"), ("\x00", r"\x00"),
 ])  # fmt: skip
 def test_printable_escapes_what_acts_on_a_terminal(text: str, shown: str) -> None:
-    """Control, bidirectional and surrogate characters are shown, never sent."""
     assert printable(text) == shown
 
 
 def test_lines() -> None:
-    """Whatever comes in, no control character goes out: a line stays one, and lines stay lines where that is asked."""
     assert printable("a\r\nb\tc\rd\x07", keep_lines=True) == "a\nb    c\\rd\\x07"
     assert one_line("ValueError:\n  no\t file ") == "ValueError: no file"
 
@@ -178,13 +164,11 @@ def test_lines() -> None:
     ("abc", 1, "…"), ("abc", 0, ""), ("", 0, ""),
 ])  # fmt: skip
 def test_cut(text: str, width: int, shown: str) -> None:
-    """A text is cut by columns, not by characters, and says so."""
     assert cut(text, width) == shown
 
 
 @given(st.text(), st.integers(0, 40))
 def test_whatever_the_text(text: str, width: int) -> None:
-    """No control character goes out, and its columns fit."""
     assert printable(text).isprintable()
     assert one_line(text).isprintable()
     assert width_of(cut(printable(text), width)) <= width

@@ -29,12 +29,10 @@ HOSTILE = "\x1b[31m<script>\u202e" + "x" * 300
 
 
 def topic(name: str, **more: Any) -> TopicStats:
-    """A topic."""
     return TopicStats(name, **more)
 
 
 def known(topics: list[TopicStats], **more: Any) -> Stats:
-    """What a dispatcher tells."""
     nothing = Buckets([], [0.0], 0.0)
     parts: dict[str, Any] = {
         "at": AT_S, "since": AT_S - 60, "topics": topics, "others": OtherTopics(), "exact": True,
@@ -46,7 +44,6 @@ def known(topics: list[TopicStats], **more: Any) -> Stats:
 
 
 def job(name: str, since_s: float, **more: Any) -> JobInfo:
-    """A job that has run, or waited, for so long."""
     moment = AT_S - since_s
     return JobInfo(
         id=uuid4().bytes, name=name, topic="t", max_attempts=5, started_at=moment, next_run_at=moment, **more
@@ -54,7 +51,6 @@ def job(name: str, since_s: float, **more: Any) -> JobInfo:
 
 
 def shot(**more: Any) -> TopSnapshot:
-    """A system at work, with many of everything."""
     topics = [topic(f"t{number:02}", ready=number, oldest_s=60.0 - number, workers=1) for number in range(40)]
     workers = [Worker(identity=f"i{number}", name=f"w{number}", pid=number, capacity=10) for number in range(30)]
     processes = [Process(name="dispatcher", pid=1, state="running")]
@@ -72,7 +68,6 @@ def shot(**more: Any) -> TopSnapshot:
 def texts(
     snapshot: TopSnapshot, view: TopView | None = None, width: int | None = None, height: int | None = None
 ) -> list[str]:
-    """The lines."""
     lines = page(snapshot, view or TopView(), width, height)
     return ["".join(cell.text for cell in line).rstrip() for line in lines]
 
@@ -80,7 +75,6 @@ def texts(
 @pytest.mark.parametrize("height", [8, 24, 60])
 @pytest.mark.parametrize("width", [20, 40, 60, 80, 200])
 def test_it_fits(width: int, height: int) -> None:
-    """Into every window; whatever others have called their topics."""
     hostile = [topic(HOSTILE, ready=5, paused=True), topic("漢字" * 40, ready=3)]
     found = texts(shot(stats=known(hostile), silent={"dispatcher": HOSTILE}), None, width, height)
     assert len(found) <= height
@@ -106,7 +100,6 @@ def test_what_is_shown() -> None:
 
 
 def test_every_table_has_room() -> None:
-    """In a window of common size no table takes all of it."""
     found = texts(shot(), None, 100, 40)
     assert [line.split()[0] for line in found if line.startswith(("topic (", "worker (", "running ", "waiting "))] == [
         "topic", "worker", "running", "waiting",
@@ -115,7 +108,6 @@ def test_every_table_has_room() -> None:
 
 
 def test_problems_stand_above_all_tables() -> None:
-    """Who is silent and what is away is said, with whatever is known; a restarted actor gets its line."""
     silent = texts(shot(silent={"dispatcher": "no answer in time"}, stats=None, workers=None, running=(), waiting=()))
     assert "! the dispatcher does not answer: no answer in time" in silent
     away = texts(shot(stats=known([], database=DatabaseUsage(12.0, {}))))
@@ -125,8 +117,6 @@ def test_problems_stand_above_all_tables() -> None:
 
 
 def test_orders_and_scrolling() -> None:
-    """Each key does one thing, and an unknown one nothing; nobody scrolls beyond the end."""
-
     def first(keys: str | list[str], title: str) -> str:
         view = functools.reduce(pressed, keys, TopView())
         lines = texts(shot(), view, 100, 40)

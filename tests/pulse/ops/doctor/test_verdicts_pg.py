@@ -29,7 +29,6 @@ LEASE: Final = (
 
 
 async def test_a_sound_database(patient: Patient) -> None:
-    """Of a new database everything is well, and nothing is left unsaid."""
     found = await patient.found(served=set())
     assert {name: one.text for name, one in found.items() if one.state is not State.OK} == {}
     assert "pooler" in found
@@ -46,7 +45,6 @@ async def test_every_question_is_understood(module_database: str) -> None:
 
 
 async def test_who_keeps_a_snapshot(patient: Patient) -> None:
-    """A session, a prepared transaction and a slot are told by name, with user, application, age and query."""
     # The slot first: its making waits for transactions that are open, prepared ones too.
     await patient.sql.execute("SELECT pg_create_logical_replication_slot('gone_subscriber', 'pgoutput')")
     session = await patient.session()
@@ -68,7 +66,6 @@ async def test_who_keeps_a_snapshot(patient: Patient) -> None:
 
 
 async def test_an_open_transaction(patient: Patient) -> None:
-    """One that only stands there is told, too."""
     session = await patient.session()
     await session.execute("BEGIN; SELECT 1")
     finding = (await patient.found(grace_s=1e-3))["transactions"]
@@ -97,7 +94,6 @@ async def test_locks(patient: Patient) -> None:
 
 
 async def test_indexes(patient: Patient) -> None:
-    """One that is missing is told, and one whose making failed."""
     await patient.sql.execute("DROP INDEX pulse.idx_jobs_held")
     await patient.sql.execute("INSERT INTO pulse.handlers (name, topic) VALUES ('a', 't'), ('b', 't')")
     with contextlib.suppress(asyncpg.UniqueViolationError):
@@ -137,7 +133,6 @@ async def test_settings_and_rights_of_a_role(patient: Patient, sound: Postgres) 
 
 
 async def test_tables(patient: Patient) -> None:
-    """Dead rows are counted, and a table that autovacuum leaves alone is told."""
     await patient.sql.execute("ALTER TABLE pulse.jobs SET (autovacuum_enabled = false)")
     await patient.sql.execute(
         "SELECT count(pulse.submit('x')) FROM generate_series(1, 50); UPDATE pulse.jobs SET priority = 1"
@@ -150,7 +145,6 @@ async def test_tables(patient: Patient) -> None:
 
 
 async def test_schema(patient: Patient, empty: str) -> None:
-    """A schema that is newer, of a development version, or not there, is wrong; what stands on it is skipped."""
     await patient.sql.execute("UPDATE pulse.schema_version SET release = 'mine'")
     development = await patient.found()
     await patient.sql.execute("INSERT INTO pulse.schema_version VALUES (99, 'newer')")
@@ -167,7 +161,6 @@ async def test_schema(patient: Patient, empty: str) -> None:
 
 
 async def test_jobs_that_nobody_runs(patient: Patient) -> None:
-    """Lapsed leases, and leases of hosts that are not there."""
     await patient.sql.execute(
         "INSERT INTO pulse.hosts (host, boot, pidns, seen_at) VALUES ('dead', 'b', 1, now() - interval '3 h')"
     )
@@ -211,7 +204,6 @@ async def test_topics(patient: Patient) -> None:
 
 
 async def test_schedules_watchdog_and_endings(patient: Patient) -> None:
-    """Schedules that are stuck or late, a watchdog that does not sweep, handlers that crash, dead letters."""
     await patient.sql.execute(
         "SELECT pulse.create_schedule('tick', every_s => 60), pulse.create_schedule('bad', every_s => 60)"
     )
@@ -313,7 +305,6 @@ async def test_what_nothing_would_end(patient: Patient) -> None:
 
 
 async def test_what_a_server_asks_is_bounded(patient: Patient) -> None:
-    """The newest attempts that ended badly are found by their index, however many attempts there are."""
     await patient.sql.execute(
         "INSERT INTO pulse.attempts (job_id, attempt, outcome, ended_at)"
         " SELECT gen_random_uuid(), 1, CASE n % 100 WHEN 0 THEN 'crashed' ELSE 'error' END, now() - n * interval '1 s'"
@@ -327,7 +318,6 @@ async def test_what_a_server_asks_is_bounded(patient: Patient) -> None:
 
 
 async def test_a_database_that_is_away(patient: Patient) -> None:
-    """Nobody there, nobody let in, or somebody who never says a word: one finding, in time, without the password."""
     with socket.create_server(("127.0.0.1", 0)) as mute:
         silent = f"postgresql://ann:{SECRET}@127.0.0.1:{mute.getsockname()[1]}/x"
         with socket.create_server(("127.0.0.1", 0)) as closed:
@@ -368,7 +358,6 @@ async def limits_left(dsn: str) -> set[str]:
 
 
 async def test_what_others_have_added(patient: Patient) -> None:
-    """Triggers, rules, references, row security and a table that is not logged are told; what pulse made is not."""
     assert (await patient.found())["additions"].state is State.OK
     await patient.sql.execute(
         """

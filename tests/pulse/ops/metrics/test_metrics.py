@@ -49,6 +49,7 @@ def _stats(topics: Sequence[str], **more: object) -> Mapping[str, object]:
         "dispatcher": {"pid": 1, "cpu_s": 1.5, "rss_bytes": 1000},
         "depth_age_s": 0.5,
         "paused": False,
+        "incidents": {"xmin": "wrong"},
         **more,
     }
 
@@ -85,7 +86,6 @@ FULL: Final = MetricsSnapshot(read(Stats, _stats(["a", "b"])), STATUS)
 
 
 def test_the_table_in_the_docs_is_what_is_exported() -> None:
-    """Each metric stands there once, with its type, labels and meaning; and each has a sample where all is told."""
     told: list[tuple[str, str, tuple[str, ...], str]] = [(one.name, one.kind, one.labels, one.help) for one in METRICS]
     told += [(one.name, "histogram", one.labels, one.help) for one in DURATIONS]
     rows = table(section((DOCS / "operations.md").read_text("utf-8"), "Metrics"))
@@ -116,6 +116,7 @@ def test_values_are_those_of_the_server() -> None:
     assert samples["pulse_topic_jobs_submitted_total", (("topic", "b"),)] == 5
     assert samples["pulse_attempts_ended_total", (("outcome", "completed"),)] == 4
     assert samples["pulse_actor_restarts_total", (("actor", "dispatcher"),)] == 2
+    assert samples["pulse_incident", (("check", "xmin"), ("state", "wrong"))] == 1
     assert samples["pulse_pool_up", (("pool", "pool"),)] == 0
     assert [samples["pulse_up", (("part", part),)] for part in ("dispatcher", "supervisor", "database")] == [1, 1, 1]
 
@@ -144,7 +145,6 @@ def test_buckets_are_round_and_cumulative() -> None:
     ],
 )
 def test_who_is_down_is_told(snapshot: MetricsSnapshot, up: tuple[int, int, int]) -> None:
-    """Whoever does not answer is 0, and of what nobody tells there is nothing."""
     samples = _samples(_exported(snapshot))
     assert tuple(samples["pulse_up", (("part", part),)] for part in ("dispatcher", "supervisor", "database")) == up
     assert (("pulse_jobs_submitted_total", ()) in samples) == (snapshot.stats is not None)
@@ -152,7 +152,6 @@ def test_who_is_down_is_told(snapshot: MetricsSnapshot, up: tuple[int, int, int]
 
 
 def test_topics_with_hostile_names_are_harmless() -> None:
-    """Any name becomes a short label of its own, and the page stays readable for the library that parses it."""
     samples = _samples(_exported(MetricsSnapshot(read(Stats, _stats(HOSTILE)), None)))
     labels = {dict(labels)["topic"] for name, labels in samples if name == "pulse_topic_paused"}
     assert len(labels) == len(HOSTILE)
@@ -179,13 +178,11 @@ def test_addresses(text: str, host: str, port: int) -> None:
 
 @pytest.mark.parametrize("text", ["99999", "x", "host:", ":80", "run/pulse.sock", "/" + "x" * 107, "1.2.3.4:70000"])
 def test_what_is_no_address_is_refused(text: str) -> None:
-    """In one line, with what is allowed."""
     with pytest.raises(ConfigError, match=r"^PULSE_METRICS is .*a port of 127.0.0.1, host:port, or the whole path"):
         load({"PULSE_METRICS": text})
 
 
 def test_who_asks_byte_by_byte_keeps_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Places are few: each is somebody else's after a while, however slowly its peer goes on."""
     monkeypatch.setattr("pulse.ops.metrics.server.SCRAPE_S", 0.2)
     listening = MetricsAddress("127.0.0.1:0").listen()
     at = listening.getsockname()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import json
 import os
 import shutil
 import signal
@@ -18,6 +19,7 @@ import psutil
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+import pulse
 from pulse.client.requests import NewJob
 from tests.support.servers.postgres import Postgres
 from tests.support.systems.system_kit import END_S, SHORT_LEASE, Whole, place
@@ -42,7 +44,6 @@ def whole(server: Postgres) -> Iterator[Whole]:
 
 
 def _port(whole: Whole) -> int:
-    """Where it listens now."""
     (*_, served) = until(lambda: whole.log("metrics_served"), "the endpoint is there")
     host, _, port = served["address"].rpartition(":")
     assert host == "127.0.0.1"
@@ -74,7 +75,6 @@ def _up(samples: Samples, part: str) -> float:
 
 
 def test_a_scrape_of_a_system_at_work(whole: Whole) -> None:
-    """What went through, what waits and who lives is there, under the usual path and no other."""
     jobs = whole.jobs()
     jobs.client.submit_many([NewJob(name="mark", topic='odd "name"\n')] * 2)
     for job in jobs.client.submit_many([NewJob(name="mark")] * 5):
@@ -94,9 +94,24 @@ def test_a_scrape_of_a_system_at_work(whole: Whole) -> None:
     assert _page(whole, "/etc/passwd") == (404, "")
 
 
+def test_jobs_that_nobody_handles(whole: Whole) -> None:
+    """Metrics, status, doctor and log tell of them within seconds, until they are gone."""
+    with pytest.warns(pulse.UnhandledNameWarning, match="named shuot; similar: shout"):
+        job = whole.jobs().client.submit("shuot", topic="default")
+    key = ("pulse_incident", frozenset({("check", "unhandled"), ("state", "wrong")}))
+    until(lambda: key in _scrape(whole), "it is exported", 30.0)
+    assert "topic 'default': 1 job named 'shuot'" in whole.command("ctl", "status").stdout
+    told = json.loads(whole.command("doctor", "--json", "--dsn", whole.dsn).stdout)["checks"]
+    (found,) = [one for one in told if one["name"] == "unhandled"]
+    assert (found["state"], "1 job named 'shuot'" in found["text"]) == ("wrong", True)
+    (logged,) = whole.log("job_unhandled")
+    assert (logged["name"], logged["topic"], logged["level"]) == ("shuot", "default", "warning")
+    whole.jobs().client.cancel(job)
+    until(lambda: key not in _scrape(whole), "it is over", 30.0)
+
+
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed (Debian: prometheus)")
 def test_promtool_finds_nothing_wrong(whole: Whole) -> None:
-    """Names, types and help texts follow the conventions of Prometheus."""
     done = subprocess.run(
         ["promtool", "check", "metrics"],
         input=_page(whole)[1],
@@ -122,7 +137,6 @@ def test_a_scrape_is_answered_while_the_dispatcher_is_frozen(whole: Whole) -> No
 
 
 def test_a_killed_endpoint_comes_back(whole: Whole) -> None:
-    """The supervisor starts it anew, and nothing else notices; an operator may restart it, too."""
     actors = whole.pids()
     (service,) = whole.ask_supervisor("status")["services"]
     assert (service["name"], service["state"]) == ("metrics", "running")
@@ -136,19 +150,7 @@ def test_a_killed_endpoint_comes_back(whole: Whole) -> None:
     until(lambda: len(whole.log("metrics_served")) > before, "it serves again", END_S)
 
 
-def test_slow_peers_do_not_keep_others_out(whole: Whole) -> None:
-    """Who connects and says nothing holds one of a few places, for seconds; scrapes go on."""
-    port = _port(whole)
-    silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(7)]
-    try:
-        assert _up(_scrape(whole), "dispatcher") == 1
-    finally:
-        for one in silent:
-            one.close()
-
-
 def test_the_command_on_a_unix_socket(whole: Whole) -> None:
-    """`pulse metrics` is the same by hand; the socket is its owner's, replaces one left behind, and goes with it."""
     path = whole.directory / "metrics.sock"
     left = socket.socket(socket.AF_UNIX)
     left.bind(str(path))

@@ -32,7 +32,6 @@ BY_NAME: Final = {one.name: one for one in EVERY}
 
 @pytest.fixture(scope="module")
 async def ids(module_shared: Shared) -> dict[str, str]:
-    """A database in which a lot has happened while an audit was installed."""
     await module_shared.connection.execute(EMPTY)
     await install_audit(Target(module_shared.dsn, "pulse-tests"))
     return await live_all(module_shared.store)
@@ -40,7 +39,6 @@ async def ids(module_shared: Shared) -> dict[str, str]:
 
 @pytest.fixture
 async def rows(module_shared: Shared, ids: dict[str, str]) -> AsyncIterator[Sql]:
-    """A connection whose changes are undone, and on which anything can be written."""
     connection = module_shared.connection
     changes = connection.transaction()
     await connection.execute("UPDATE pulse.sweep_mark SET swept_at = clock_timestamp()")
@@ -50,17 +48,14 @@ async def rows(module_shared: Shared, ids: dict[str, str]) -> AsyncIterator[Sql]
 
 
 def examination(dsn: str = "", *, audit: bool = True, grace_s: float = 60.0, timeout_s: float = 30.0) -> Examination:
-    """With these limits."""
     return Examination(Target(dsn, "pulse check"), audit=audit, grace_s=grace_s, timeout_s=timeout_s, examples=3)
 
 
 async def examine(connection: Sql, name: str, grace_s: float = 60.0) -> CheckResult:
-    """What becomes of one check."""
     return await examination(grace_s=grace_s).examine(connection, BY_NAME[name])
 
 
 async def unguarded(connection: Sql) -> None:
-    """Take every guard off pulse.jobs, as a careless hand might."""
     found = await connection.fetch(
         "SELECT conname FROM pg_constraint WHERE conrelid = 'pulse.jobs'::regclass AND contype = 'c'"
     )
@@ -70,7 +65,6 @@ async def unguarded(connection: Sql) -> None:
 
 @pytest.mark.parametrize("check", EVERY, ids=lambda one: one.name)
 async def test_a_clean_history(rows: Sql, check: Check) -> None:
-    """What the store itself did violates nothing."""
     finding = await examine(rows, check.name)
     assert (finding.state, finding.examples) == ("ok", ())
 
@@ -101,7 +95,6 @@ async def test_a_violation_is_noticed(rows: Sql, ids: dict[str, str], wrong: Wro
 
 
 def test_every_check_has_a_violation() -> None:
-    """No check is in the list that nobody has ever seen fail."""
     tried = {wrong.check for wrong in (*GUARDS, *ROWS, *RECORD)}
     assert {one.name for one in EVERY} - tried == {"sessions", "dead-processes"}  # tested below
     assert len(BY_NAME) == len(EVERY)
@@ -190,7 +183,6 @@ async def test_nobody_is_blamed_without_a_watchdog(rows: Sql, name: str) -> None
 
 
 async def test_grace(rows: Sql, ids: dict[str, str]) -> None:
-    """A lease that lapsed a moment ago is not late yet."""
     await rows.execute(
         "UPDATE pulse.jobs SET lease_until = clock_timestamp() - interval '10 s' WHERE id = $1", ids["running"]
     )
@@ -199,13 +191,11 @@ async def test_grace(rows: Sql, ids: dict[str, str]) -> None:
 
 
 def identity(pid: int, start: int, **other: str) -> str:
-    """A locked_by of this host, as the dispatcher composes it."""
     parts = {"host": "h", "boot": processes.boot_id()[:16], "pidns": str(processes.pid_namespace()), **other}
     return "/".join([*parts.values(), f"{pid}.{start}", "name"])
 
 
 def pid_of_the_dead() -> int:
-    """A pid that nobody has any more."""
     with subprocess.Popen(["true"]) as process:
         return process.pid
 
@@ -233,7 +223,6 @@ async def test_dead_processes(rows: Sql, monkeypatch: Patch) -> None:
 
 
 async def test_what_is_given_back_meanwhile(module_shared: Shared, monkeypatch: Patch) -> None:
-    """A death that is being repaired while it is looked at violates nothing."""
     monkeypatch.setattr(checks, "BURIAL_S", 10.0)
     connection = module_shared.connection
     identity_ = await forge(connection, "RUNNING", locked_by=identity(processes.own_pid(), 1))
@@ -277,14 +266,12 @@ async def test_what_takes_too_long(module_shared: Shared, ids: dict[str, str]) -
 
 
 async def test_the_whole(module_shared: Shared, ids: dict[str, str]) -> None:
-    """With the audit every check is made, and nothing is found in a clean history."""
     await module_shared.connection.execute("UPDATE pulse.sweep_mark SET swept_at = clock_timestamp()")
     found = [finding async for finding in examination(module_shared.dsn).findings()]
     assert [(finding.check, finding.state) for finding in found] == [(check, "ok") for check in EVERY]
 
 
 async def test_it_writes_nothing(module_shared: Shared, ids: dict[str, str]) -> None:
-    """The server itself would refuse."""
     exam = examination(module_shared.dsn, audit=False)
     async for _ in exam.findings():
         pass
@@ -355,7 +342,6 @@ async def test_claims_of_a_new_epoch(dsn: str, connection: Sql, store: Store) ->
 
 
 async def claim_one(store: Store, topic: str) -> list[bytes]:
-    """A job that runs."""
     await store.submit([job(topic=topic)])
     return [one.id for one in await claim(store, 1, topic=topic, seconds=1e6)]
 
@@ -384,7 +370,6 @@ async def test_another_schema(dsn: str, connection: Sql) -> None:
 
 
 async def test_the_guards_are_those_of_the_schema(connection: Sql) -> None:
-    """The list of constraints, indexes, triggers and functions is that of a fresh installation."""
     statement = found_of(BY_NAME["guards"].statement)
     keys = await connection.fetch(
         "SELECT conname FROM pg_constraint WHERE connamespace = 'pulse'::regnamespace AND contype <> 'n'"
@@ -408,7 +393,6 @@ async def test_the_guards_are_those_of_the_schema(connection: Sql) -> None:
 
 
 def test_the_moves_are_those_of_the_table() -> None:
-    """The legal moves in the SQL are pulse.job.TRANSITIONS, and the two first ones."""
     statement = found_of(BY_NAME["moves"].statement)
     legal = {(source.value, target.value) for source, targets in TRANSITIONS.items() for target in targets}
     for source, target in {*legal, ("", "PENDING"), ("", "RUNNING")}:

@@ -41,7 +41,6 @@ ENDS: Final = (
 async def submitted(
     patient: Patient, *, name: str = "x", topic: str = "default", priority: int = 0, due_s: int = 0
 ) -> Any:
-    """A job that is due so many seconds ago."""
     job = await patient.sql.fetchval("SELECT pulse.submit($1, topic => $2, priority => $3)", name, topic, priority)
     await patient.sql.execute(
         "UPDATE pulse.jobs SET next_run_at = now() - $2::int * interval '1 s' WHERE id = $1", job, due_s
@@ -285,3 +284,27 @@ async def test_dead_letters_of_the_last_hour(patient: Patient) -> None:
     found = await patient.rows("queue_dead_letters")
     told = [(row["name"], row["jobs"], round(row["age_s"], -2), row["error"]) for row in found]
     assert told == [("burn", 2, 600, "newer"), ("boil", 1, 0, "once")]
+
+
+async def test_jobs_that_nobody_handles(patient: Patient) -> None:
+    """Those that came back twice for that reason, by topic and name; not those that run, or came back for another."""
+    for name, status, uncharged, error in (
+        *[("mial", "PENDING", 2, 'no handler named "mial" on topic "default"')] * 2,
+        ("mial", "RETRYING", 3, 'no handler named "mial" on topic "default"'),
+        ("mial", "PENDING", 1, 'no handler named "mial" on topic "default"'),
+        ("mial", "COMPLETED", 2, 'no handler named "mial" on topic "default"'),
+        ("mial", "PENDING", 2, "ValueError: no handler named Smith"),
+        ("thumb", "PENDING", 2, 'no handler named "thumb" on topic "default"'),
+    ):
+        job = await submitted(patient, name=name)
+        await patient.sql.execute(
+            "UPDATE pulse.jobs SET status = $2::text::pulse.job_status, attempts = $3, uncharged = $3, last_error = $4,"
+            " completed_at = CASE WHEN $2::text = 'COMPLETED' THEN clock_timestamp() END WHERE id = $1",
+            job, status, uncharged, error,
+        )  # fmt: skip
+    await patient.sql.execute("INSERT INTO pulse.handlers (name, topic) VALUES ('mail', NULL), ('other', 'b')")
+    found = await patient.rows("queue_unhandled")
+    assert [(row["topic"], row["name"], row["jobs"], row["handlers"]) for row in found] == [
+        ("default", "mial", 3, ["mail"]),
+        ("default", "thumb", 1, ["mail"]),
+    ]

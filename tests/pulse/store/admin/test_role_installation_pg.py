@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import os
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final
 
@@ -37,15 +37,7 @@ _TRAP: Final = """
 
 
 @pytest.fixture
-def empty_dsn(server: Postgres) -> Iterator[str]:
-    """A fresh database without pulse's schema."""
-    with server.database(installed=False) as made:
-        yield made
-
-
-@pytest.fixture
 async def place(server: Postgres, empty_dsn: str) -> AsyncIterator[Place]:
-    """It, and a prefix of its own."""
     prefix = f"m{os.getpid()}_{server.major}_{next(_numbers)}_"
     connection = await asyncpg.connect(empty_dsn)
     try:
@@ -56,7 +48,6 @@ async def place(server: Postgres, empty_dsn: str) -> AsyncIterator[Place]:
 
 
 async def _login(place: Place, name: str, *options: str, create: bool = True) -> Sql:
-    """A session of a new role, which may make schemas here."""
     role = place.prefix + name
     await place.sql.execute(f"CREATE ROLE {role} LOGIN {' '.join(options)}")
     if create:
@@ -147,7 +138,6 @@ async def test_what_is_refused(place: Place) -> None:
 
 @pytest.mark.parametrize("prefix", ["", "Pulse_", "1_", "pg_pulse_", "a-b", 'a"', "x" * 51, "a b"])
 def test_prefixes_that_are_refused(prefix: str) -> None:
-    """No name of a role can be made of it."""
     with pytest.raises(ConfigError, match="1 to 50 of a-z, 0-9 and _ are allowed"):
         checked_prefix(prefix)
 
@@ -210,7 +200,6 @@ async def test_what_comes_later(place: Place, by: str, monkeypatch: Patch, tmp_p
 
 
 async def test_who_may_not_upgrade_waits_for_who_may(place: Place, monkeypatch: Patch, tmp_path: Path) -> None:
-    """A server that starts while the owner upgrades goes on when that is done."""
     await ensure_schema(place.sql)
     await make_roles(place.sql, place.prefix)
     owner = await asyncpg.connect(place.dsn)

@@ -31,7 +31,6 @@ _NOT_THE_SERVERS: Final = {"become_role", "schema_limits", "schema_lock"}  # of 
 
 @pytest.fixture(scope="module")
 async def place(server: Postgres, module_database: str) -> AsyncIterator[Place]:
-    """A database with the roles, and a login for each."""
     prefix = f"t{os.getpid()}_{server.major}_"
     connection = await asyncpg.connect(module_database)
     made = Place(module_database, prefix, connection)
@@ -47,15 +46,12 @@ async def place(server: Postgres, module_database: str) -> AsyncIterator[Place]:
 
 @pytest.fixture
 async def submitter(place: Place) -> AsyncIterator[Sql]:
-    """A session of one who may submit."""
     session = await place.session("submit")
     yield session
     await session.close(timeout=5)
 
 
 async def test_every_object_is_in_the_table(place: Place) -> None:
-    """A table, sequence or function that is new in the schema is noticed here."""
-
     async def found(kinds: str) -> set[str]:
         return {row[0] for row in await place.sql.fetch(_OBJECTS, list(kinds))}
 
@@ -150,7 +146,6 @@ _MAY_NOT: Final = {
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_what_is_tried_and_refused(place: Place, kind: str) -> None:
-    """Who has one role only is refused what is not his."""
     session = await place.session(kind)
     for tried in _MAY_NOT[kind]:
         transaction = session.transaction()
@@ -172,7 +167,6 @@ async def test_reading(place: Place) -> None:
 
 
 async def _submits(session: Sql) -> None:
-    """All ways of submitting that there are, each again, too."""
     kept = json.dumps({"path": "a"})
     made = await session.fetchval("SELECT pulse.submit('n', $1)", kept)
     assert await session.fetchval("SELECT pulse.submit('n', $1, id => $2)", kept, made) == made

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 
 import asyncpg
@@ -20,13 +19,6 @@ from tests.support.servers import postgres
 from tests.support.servers.postgres import Postgres
 from tests.support.store.helpers import Patch, Sql, new_id
 from tests.support.waiting import until_blocked
-
-
-@pytest.fixture
-def empty_dsn(server: Postgres) -> Iterator[str]:
-    """A fresh database without pulse's schema."""
-    with server.database(installed=False) as made:
-        yield made
 
 
 async def insert(connection: Sql, table: str, columns: Columns) -> None:
@@ -56,7 +48,6 @@ async def test_check(connection: Sql, check: Check) -> None:
 
 
 async def test_every_check_is_tested(connection: Sql) -> None:
-    """No CHECK is without rows in the table of the test above."""
     sql = "SELECT conname FROM pg_constraint WHERE contype = 'c' AND connamespace = 'pulse'::regnamespace"
     assert {row["conname"] for row in await connection.fetch(sql)} == {check.name for check in CHECKS}
 
@@ -80,7 +71,6 @@ async def test_every_check_is_tested(connection: Sql) -> None:
     ],
 )
 async def test_keys_are_unique(connection: Sql, table: str, key: Columns) -> None:
-    """A second row under the same key is refused."""
     row = {**BASE[table], **key}
     sql = f"INSERT INTO pulse.{table} ({', '.join(row)}) VALUES ({', '.join(row.values())})"
     await connection.execute("DELETE FROM pulse.sweep_mark; DELETE FROM pulse.retention_mark")  # full
@@ -93,12 +83,11 @@ async def test_no_index_holds_what_a_heartbeat_writes(connection: Sql) -> None:
     """lease_until and progress are in no index, neither as column nor in a predicate: beats can stay HOT."""
     sql = "SELECT pg_get_indexdef(indexrelid) AS text FROM pg_index WHERE indrelid = 'pulse.jobs'::regclass"
     found = [row["text"] for row in await connection.fetch(sql)]
-    assert len(found) == 8
+    assert len(found) == 9
     assert [text for text in found if "lease_until" in text or "progress" in text] == []
 
 
 async def test_install(empty_dsn: str) -> None:
-    """Installing tells that there was nothing; again, that all is there, and changes nothing."""
     store = Store(Target(empty_dsn, "test"))
     found = [await store.prepare() for _ in range(3)]
     assert found == [0, SCHEMA_VERSION, SCHEMA_VERSION]
@@ -159,7 +148,6 @@ async def test_a_newer_schema_that_came_while_waiting(empty_dsn: str) -> None:
 
 
 async def test_an_old_server_is_refused(connection: Sql, server: Postgres, monkeypatch: Patch) -> None:
-    """A server that is too old is told before anything is tried."""
     monkeypatch.setattr(schema, "MIN_SERVER", (server.major + 1) * 10000)
     with pytest.raises(SchemaError, match=f"the database is PostgreSQL {server.major}; 15 to 18"):
         await ensure_schema(connection)
@@ -180,7 +168,6 @@ async def test_waiting_for_a_migration_ends(empty_dsn: str, monkeypatch: Patch) 
 
 
 async def test_an_install_is_whole_or_nothing(empty_dsn: str) -> None:
-    """An install that fails in the middle leaves nothing behind."""
     connection = await asyncpg.connect(empty_dsn)
     await connection.execute("CREATE SCHEMA pulse; CREATE TABLE pulse.hosts ()")
     with pytest.raises(asyncpg.DuplicateTableError, match='relation "hosts" already exists'):
@@ -213,7 +200,6 @@ async def test_uuid7(connection: Sql) -> None:
 
 
 async def test_uuid7_is_random(connection: Sql) -> None:
-    """The random part differs in its first bits and in its last byte: no bit of it is fixed."""
     rows = await connection.fetch("SELECT pulse.uuid7() AS made FROM generate_series(1, 500)")
     assert {row["made"].bytes[8] >> 4 & 0b11 for row in rows} == {0b00, 0b01, 0b10, 0b11}
     assert len({row["made"].bytes[15] for row in rows}) > 100

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +17,6 @@ from pulse.store.admin import schema
 from pulse.store.admin.schema import RELEASES, SCHEMA_VERSION, ensure_schema, schema_sql
 from pulse.store.statements import STATEMENTS
 from tests.support.admin.upgrade_kit import DEVELOPMENT, catalogue, make_upgrades
-from tests.support.servers.postgres import Postgres
 from tests.support.store.helpers import Patch, Sql
 from tests.support.waiting import until_async
 
@@ -26,15 +25,7 @@ _BOTH_WAIT: Final = "SELECT count(*) = 2 FROM pg_stat_activity WHERE $1 = ANY (p
 
 
 @pytest.fixture
-def empty_dsn(server: Postgres) -> Iterator[str]:
-    """A fresh database without pulse's schema."""
-    with server.database(installed=False) as made:
-        yield made
-
-
-@pytest.fixture
 async def empty(empty_dsn: str) -> AsyncIterator[Sql]:
-    """A session of it."""
     connection = await asyncpg.connect(empty_dsn)
     yield connection
     await connection.close(timeout=5)
@@ -42,7 +33,6 @@ async def empty(empty_dsn: str) -> AsyncIterator[Sql]:
 
 @pytest.fixture
 async def installed(empty: Sql) -> Sql:
-    """A session of a fresh database with the schema."""
     await ensure_schema(empty)
     return empty
 
@@ -59,7 +49,6 @@ async def test_an_upgrade_is_applied_once(installed: Sql, monkeypatch: Patch, tm
 
 
 async def test_steps_are_taken_in_order(installed: Sql, monkeypatch: Patch, tmp_path: Path) -> None:
-    """Who comes from far takes each step, from the version that is there to the newest."""
     make_upgrades(monkeypatch, tmp_path, STEP)
     await ensure_schema(installed)
     newest = make_upgrades(
@@ -70,7 +59,6 @@ async def test_steps_are_taken_in_order(installed: Sql, monkeypatch: Patch, tmp_
 
 
 async def test_two_upgrade_at_once(installed: Sql, empty_dsn: str, monkeypatch: Patch, tmp_path: Path) -> None:
-    """One of them takes the step, the other waits for it, finds it done, and goes on."""
     newest = make_upgrades(monkeypatch, tmp_path, STEP)
     both = [await asyncpg.connect(empty_dsn) for _ in range(2)]
     async with installed.transaction():
@@ -133,7 +121,6 @@ async def test_who_only_looks_changes_nothing(empty: Sql, monkeypatch: Patch, tm
 
 
 async def test_who_finds_what_he_needs_waits_for_nobody(installed: Sql, empty_dsn: str, monkeypatch: Patch) -> None:
-    """A start with a schema of the right version takes no lock."""
     monkeypatch.setattr(schema, "LOCK_TIMEOUT_S", 0.05)
     other = await asyncpg.connect(empty_dsn)
     async with installed.transaction():

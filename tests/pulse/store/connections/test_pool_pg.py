@@ -35,14 +35,12 @@ FOREVER: Final = "SELECT pg_sleep(60)"
 
 @pytest.fixture
 async def proxy(dsn: str) -> AsyncIterator[Proxy]:
-    """A way to the server by TCP."""
     async with Proxy(socket_of(dsn)).running() as running:
         yield running
 
 
 @pytest.fixture
 async def pool(dsn: str) -> AsyncIterator[Pool]:
-    """A pool of one connection."""
     made = Pool(Target(dsn, "pool"), size=1)
     yield made
     made.close()
@@ -51,7 +49,6 @@ async def pool(dsn: str) -> AsyncIterator[Pool]:
 
 @pytest.fixture
 async def distant(dsn: str, proxy: Proxy) -> AsyncIterator[Pool]:
-    """A pool of one connection that goes through the proxy."""
     made = Pool(Target(through(dsn, proxy.port), "distant"), size=1)
     yield made
     made.close()
@@ -59,26 +56,22 @@ async def distant(dsn: str, proxy: Proxy) -> AsyncIterator[Pool]:
 
 
 async def pid_of(pool: Pool) -> int:
-    """The backend behind the connection that the pool gives."""
     async with pool.connection() as connection:
         pid: int = await connection.fetchval(PID)
     return pid
 
 
 async def ask(pool: Pool, sql: str, used: list[Sql]) -> None:
-    """Fetch *sql* within SHORT_S, on a connection that is noted in *used*."""
     async with pool.connection(SHORT_S) as connection:
         used.append(connection)
         await connection.fetch(sql)
 
 
 async def is_gone(connection: Sql, pid: int) -> bool:
-    """Whether the backend *pid* has ended."""
     return not await connection.fetchval("SELECT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1)", pid)
 
 
 async def is_running(connection: Sql, sql: str) -> bool:
-    """Whether some session is in the middle of *sql*."""
     running = (
         "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE state = 'active' AND query = $1 AND pid <> pg_backend_pid())"
     )
@@ -113,7 +106,6 @@ async def test_a_silent_server_at_connect(distant: Pool, proxy: Proxy) -> None:
 
 
 async def test_connecting_has_a_deadline_of_its_own(dsn: str, proxy: Proxy, monkeypatch: Patch) -> None:
-    """However long the use may take, a handshake may not."""
     monkeypatch.setattr(pool_module, "CONNECT_DEADLINE_S", SHORT_S)
     proxy.cut()
     began_s = time.monotonic()
@@ -164,7 +156,6 @@ async def test_a_statement_that_is_cut_short(pool: Pool, connection: Sql, *, is_
 
 
 async def test_cancellation_while_waiting(pool: Pool) -> None:
-    """A task that is cancelled while it waits for a connection takes none away."""
     async with pool.connection():
         waiting = asyncio.create_task(pid_of(pool))
         await checkpoint()
@@ -327,7 +318,6 @@ async def test_waiting_for_a_connection_has_a_bound(pool: Pool) -> None:
 
 
 async def test_close(pool: Pool, connection: Sql) -> None:
-    """Closing terminates idle connections now, and those in use when they come back."""
     async with pool.connection() as used:
         pid = used.get_server_pid()
         pool.close()
@@ -422,7 +412,6 @@ async def test_settings_of_each_kind(store: Store) -> None:
 
 
 async def test_a_lock_that_nobody_gives_back(store: Store, connection: Sql) -> None:
-    """Who waits for a lock longer than the server allows is told that the database is away."""
     async with connection.transaction():
         await connection.execute("LOCK TABLE pulse.jobs")
         with pytest.raises(UnavailableError, match="lock timeout"):
@@ -431,7 +420,6 @@ async def test_a_lock_that_nobody_gives_back(store: Store, connection: Sql) -> N
 
 
 async def test_a_name_for_each_connection(dsn: str) -> None:
-    """pg_stat_activity shows what a connection is for."""
     opened = await connect(Target(dsn, "what it is for"), {})
     assert (
         await opened.fetchval("SELECT application_name FROM pg_stat_activity WHERE pid = pg_backend_pid()")

@@ -46,7 +46,6 @@ CREATE EVENT TRIGGER shorten ON login EXECUTE FUNCTION public.shorten();
 
 @pytest.fixture
 def empty(newest_server: Postgres) -> Iterator[str]:
-    """A database without pulse's schema."""
     with newest_server.database(installed=False) as dsn:
         yield dsn
 
@@ -91,14 +90,10 @@ async def test_what_sets_sessions_otherwise_is_no_pooler(newest_server: Postgres
 
 
 class Pooled:
-    """A store behind a pooler."""
-
     async def check_sessions(self) -> None:
-        """It is seen."""
         raise PoolerError
 
     async def prepare(self, *, install: bool = True) -> int:
-        """Whoever did not look for it comes so far."""
         raise SchemaError
 
 

@@ -29,6 +29,7 @@ from tests.support.store.helpers import (
     forge,
     found_of,
     read,
+    remember,
 )
 
 HELD: Final = "9999-12-30 00:00+00"
@@ -37,7 +38,6 @@ ANNA: Final = Operator(1000, "anna", "host", 77, "bob")
 
 
 async def notes(connection: Sql) -> list[dict[str, Any]]:
-    """What was written down, oldest first."""
     return [dict(row) for row in await connection.fetch("SELECT * FROM pulse.audit ORDER BY id")]
 
 
@@ -46,9 +46,7 @@ async def test_delete(store: Store, connection: Sql, status: str) -> None:
     """What has ended is gone, with its history, and nothing else; what has not is left as it is."""
     job, other = await forge(connection, status), await forge(connection, "COMPLETED")
     for one in (job, other):
-        await connection.execute(
-            "INSERT INTO pulse.attempts (job_id, attempt, outcome) VALUES ($1, 1, 'error')", one.hex()
-        )
+        await remember(connection, one)
     assert await store.delete([job]) == ({job} if status in TERMINAL else set())
     left = {other} if status in TERMINAL else {job, other}
     assert {row["id"].bytes for row in await connection.fetch("SELECT id FROM pulse.jobs")} == left
@@ -100,7 +98,6 @@ async def test_change_of_what_is_not_due(store: Store, connection: Sql) -> None:
 
 
 async def test_a_cursor_that_has_passed_finds_what_was_changed(store: Store, connection: Sql) -> None:
-    """A dispatcher whose cursor stands behind the job's old due time claims it where it is now."""
     job = await forge(connection, next_run_at=at(-600))
     await store.change([job], priority=7, now=at(0))
     claimed = await store.claim([], [WORKER], [0], LEASE_S, levels=[(TOPIC, 7, at(-1).timestamp())], now=at(1))
@@ -108,7 +105,6 @@ async def test_a_cursor_that_has_passed_finds_what_was_changed(store: Store, con
 
 
 async def test_a_note_is_there_with_what_was_done(store: Store, connection: Sql) -> None:
-    """What an operator does is written down with it: who, what, and how many."""
     job = await forge(connection)
     async with store.acting(ANNA) as acting:
         await acting.cancel([job])
@@ -199,7 +195,6 @@ async def test_nobody_forges_a_note(connection: Sql) -> None:
 
 
 async def test_pages_of_notes(store: Store, connection: Sql) -> None:
-    """Notes are listed newest first, narrowed by action, topic and age, and page by page."""
     made = (
         (1, 0, "jobs.cancel", None),
         (2, 1, "jobs.retry", "t"),

@@ -32,6 +32,7 @@ from tests.support.store.helpers import (
     history,
     new_id,
     read,
+    remember,
 )
 from tests.support.waiting import until_blocked
 
@@ -68,11 +69,8 @@ async def test_a_finished_job_is_not_canceled(store: Store, connection: Sql, sta
 
 
 async def test_cancel_keeps_history(store: Store, connection: Sql) -> None:
-    """A row of history that is there already stays, and the job is canceled all the same."""
     identity = await forge(connection, "RUNNING")
-    await connection.execute(
-        "INSERT INTO pulse.attempts (job_id, attempt, outcome) VALUES ($1, 1, 'expired')", identity.hex()
-    )
+    await remember(connection, identity, "expired")
     assert len(await store.cancel([identity])) == 1
     assert [row["outcome"] for row in await history(connection, identity)] == ["expired"]
 
@@ -117,7 +115,6 @@ async def test_an_active_job_is_not_retried(store: Store, connection: Sql, statu
 
 
 async def test_statuses(store: Store, connection: Sql) -> None:
-    """The status of each job that exists is told, so that a refusal can be explained."""
     made = {await forge(connection, status, attempts=3): (status, 3) for status in STATUSES}
     assert await store.statuses([*made, new_id()]) == made
 
@@ -138,15 +135,7 @@ async def test_pause_and_resume(store: Store) -> None:
     assert await store.gate.get() == {"paused": False, **OPEN, "topics": {}}
 
 
-async def test_a_second_pause_keeps_the_first_ones_time(store: Store) -> None:
-    """Pausing what is paused keeps when it began; a new reason replaces the old one, none keeps it."""
-    for seconds, reason, kept in ((0, "first", "first"), (1, None, "first"), (2, "third", "third")):
-        await store.gate.pause("a", reason, now=at(seconds))
-        assert (await store.gate.get())["topics"] == {"a": {**OPEN, "reason": kept, "paused_at": NOW.timestamp()}}
-
-
 async def test_a_pause_after_a_resume_begins_anew(store: Store) -> None:
-    """The time and reason of an earlier pause are forgotten."""
     await store.gate.pause("a", "first", now=NOW)
     await store.gate.resume("a")
     await store.gate.pause("a", None, now=at(5))
@@ -154,18 +143,19 @@ async def test_a_pause_after_a_resume_begins_anew(store: Store) -> None:
 
 
 async def test_the_gate_tells_others(store: Store, connection: Sql) -> None:
-    """Closing and opening are notified to other hosts, with the topic; opening what is open is not."""
+    """Closing, opening and an end are notified to other hosts, with the topic; opening what is open is not."""
     heard: asyncio.Queue[object] = asyncio.Queue()
     await connection.add_listener(GATE_CHANNEL, lambda *message: heard.put_nowait(message[3]))
     await store.gate.pause("a", None)
     await store.gate.resume("b")
     await store.gate.resume("a")
     await store.gate.pause("", None)
-    assert [await asyncio.wait_for(heard.get(), 5) for _ in range(3)] == ["a", "a", ""]
+    await store.gate.pause("c", None, for_s=1.0, now=NOW)
+    await store.gate.expire(now=at(2))
+    assert [await asyncio.wait_for(heard.get(), 5) for _ in range(5)] == ["a", "a", "", "c", "c"]
 
 
 async def test_handlers(store: Store, connection: Sql) -> None:
-    """The last hello wins, name by name."""
     await store.note_handlers(
         {"b": HandlerInfo(topic="x"), "a": HandlerInfo(max_attempts=2, timeout_s=1.5, max_crashes=4, stall_s=0.5)}
     )
@@ -217,7 +207,6 @@ async def test_server_defaults(store: Store, connection: Sql) -> None:
 
 
 async def test_server_defaults_are_put_back(store: Store, connection: Sql) -> None:
-    """Where somebody removed the row, it is made again."""
     await connection.execute("DELETE FROM pulse.topics")
     await store.set_server_defaults(7, 2)
     assert [
@@ -226,7 +215,6 @@ async def test_server_defaults_are_put_back(store: Store, connection: Sql) -> No
 
 
 async def test_hosts(store: Store, connection: Sql) -> None:
-    """A host is one row per boot and pid namespace, with the time at which it was last seen."""
     await store.note_host("h", "boot1", 1)
     await connection.execute("UPDATE pulse.hosts SET seen_at = seen_at - interval '1 hour'")
     for boot, pidns in (("boot1", 1), ("boot2", 1), ("boot1", 2)):
@@ -267,7 +255,6 @@ async def test_a_wait_is_no_longer_than_it_was_to_be(store: Store) -> None:
 
 
 async def test_a_mark_that_is_gone(store: Store, connection: Sql) -> None:
-    """Without the row nobody knows when the last sweep was."""
     await connection.execute("DELETE FROM pulse.sweep_mark")
     assert (await store.mark_sweep(15.0, 30.0))[0] == float("inf")
     await connection.execute("INSERT INTO pulse.sweep_mark DEFAULT VALUES")
@@ -283,7 +270,6 @@ async def test_doubted_leases(store: Store) -> None:
 
 
 async def test_two_sweeps_at_once(store: Store, connection: Sql) -> None:
-    """Of two watchdogs that begin together the second waits, and hears of the first one's mark."""
     await store.mark_sweep(15.0, 30.0, now=NOW)
     async with connection.transaction():
         await connection.execute("UPDATE pulse.sweep_mark SET swept_at = $1", NOW + timedelta(seconds=5))
@@ -316,13 +302,17 @@ async def test_a_pause_ends_by_itself(
         assert [one.id for one in found] == claimed
 
 
-async def test_the_newest_says_who_and_until_when(store: Store) -> None:
-    """A second pause keeps since when, and replaces by whom and until when, also by: without an end."""
-    for seconds, who, for_s in ((0, "uid 1 (a)", 10.0), (1, "uid 2 (b)", 60.0), (2, None, None)):
-        await store.gate.pause("", "why", who=who, for_s=for_s, now=at(seconds))
+async def test_a_second_pause(store: Store) -> None:
+    """It keeps since when, and the reason if it has none; whose it is and until when are its own."""
+    for seconds, reason, kept, who, for_s in (
+        (0, "first", "first", "uid 1 (a)", 10.0),
+        (1, None, "first", "uid 2 (b)", 60.0),
+        (2, "third", "third", None, None),
+    ):
+        await store.gate.pause("", reason, who=who, for_s=for_s, now=at(seconds))
         gate, _ = await store.gate.look(now=at(seconds))
         until = None if for_s is None else at(seconds + for_s).timestamp()
-        expected = {"reason": "why", "paused_at": NOW.timestamp(), "paused_by": who, "paused_until": until}
+        expected = {"reason": kept, "paused_at": NOW.timestamp(), "paused_by": who, "paused_until": until}
         assert gate == {"paused": True, **expected, "topics": {}}
 
 
@@ -349,7 +339,6 @@ async def test_what_is_cleared(store: Store, connection: Sql) -> None:
 
 
 async def test_one_that_is_prolonged_meanwhile_stays(store: Store, connection: Sql) -> None:
-    """Whoever prolongs a pause at the moment at which it is to be cleared is not overruled."""
     await store.gate.pause("a", "x", for_s=1.0, now=NOW)
     transaction = connection.transaction()
     await transaction.start()
@@ -358,15 +347,6 @@ async def test_one_that_is_prolonged_meanwhile_stays(store: Store, connection: S
     await asyncio.sleep(0)
     await transaction.commit()
     assert await clearing == []
-
-
-async def test_its_end_is_told(store: Store, connection: Sql) -> None:
-    """Other hosts hear of it."""
-    heard: asyncio.Queue[object] = asyncio.Queue()
-    await store.gate.pause("a", None, for_s=1.0, now=NOW)
-    await connection.add_listener(GATE_CHANNEL, lambda *message: heard.put_nowait(message[3]))
-    await store.gate.expire(now=at(2))
-    assert await asyncio.wait_for(heard.get(), 5) == "a"
 
 
 async def test_the_pause_actor_clears_and_tells(store: Store, connection: Sql) -> None:

@@ -28,7 +28,6 @@ async def make(store: Store, overlap: str, **fields: Any) -> bytes:
 
 
 async def fire(store: Store, number: int) -> Fired:
-    """Fire the occurrence of that minute."""
     [due] = await store.schedules.due(10, now=at(number * EVERY_S))
     assert from_us(due.cursor_us or 0) == at(number * EVERY_S)
     [fired] = await store.schedules.fire([firing_of(due)], now=at(number * EVERY_S))
@@ -36,25 +35,21 @@ async def fire(store: Store, number: int) -> Fired:
 
 
 async def job_of(connection: Sql, schedule: bytes, number: int) -> bytes:
-    """Id of the job of that minute."""
     sql = "SELECT id FROM pulse.jobs WHERE schedule_id = $1 AND occurrence = $2"
     identity: uuid.UUID = await connection.fetchval(sql, schedule.hex(), at(number * EVERY_S))
     return identity.bytes
 
 
 async def verdicts(store: Store, *numbers: int) -> list[str]:
-    """What becomes of these minutes, one after the other."""
     return [(await fire(store, number)).verdict for number in numbers]
 
 
 async def statuses(connection: Sql) -> list[str]:
-    """Of all jobs, by occurrence."""
     rows = await connection.fetch("SELECT status::text AS status FROM pulse.jobs ORDER BY occurrence")
     return [row["status"] for row in rows]
 
 
 async def finish(store: Store, now_s: float) -> None:
-    """Claim what can be claimed, and complete it."""
     done = await claim(store, seconds=now_s)
     assert len(done) == 1
     await store.complete([Completion(*fence(done[0].id, done[0].attempt), None)], now=at(now_s))
@@ -94,7 +89,6 @@ async def test_skip_goes_on_when_it_is_finished(store: Store, connection: Sql) -
 
 
 async def test_jobs_that_were_triggered_do_not_count(store: Store, connection: Sql) -> None:
-    """What an operator starts beside the occurrences holds up none of them."""
     schedule = await make(store, "skip")
     assert await store.schedules.trigger(schedule, uuid7().bytes)
     assert await verdicts(store, 0) == ["fired"]
@@ -117,7 +111,6 @@ async def test_cancel(store: Store, connection: Sql) -> None:
 
 
 async def test_cancel_leaves_what_is_finished(store: Store, connection: Sql) -> None:
-    """A job that is done is not canceled, and nothing else is."""
     await make(store, "cancel")
     await fire(store, 0)
     await finish(store, 1)
@@ -136,7 +129,6 @@ async def test_a_cursor_that_was_set_back_cancels_nothing(store: Store, connecti
 
 
 async def test_queue(store: Store, connection: Sql) -> None:
-    """Occurrences wait for the one before them, one after the other, in order; none is lost."""
     schedule = await make(store, "queue")
     assert await verdicts(store, 0, 1, 2) == ["fired", "held", "held"]
     assert (await store.schedules.work(now=NOW)).waiting
@@ -182,7 +174,6 @@ async def test_a_held_job_that_was_canceled_is_passed_over(store: Store, connect
 
 
 async def test_a_queue_is_bounded(store: Store, connection: Sql) -> None:
-    """No more than so many wait; what comes then is passed over, and told."""
     schedule = await make(store, "queue")
     assert await verdicts(store, *range(MAX_HELD + 2)) == ["fired", *["held"] * MAX_HELD, "full"]
     await store.cancel([await job_of(connection, schedule, 5)], now=at(1))

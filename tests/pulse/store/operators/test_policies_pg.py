@@ -23,13 +23,11 @@ UNSET: Final[dict[str, Any]] = dict.fromkeys(OPTIONS)
 
 
 async def own(store: Store, topic: str = TOPIC) -> dict[str, object]:
-    """What is set for a topic."""
     found = (await store.topics.get(topic))[0 if topic else 1]
     return {option: found[option] for option in OPTIONS}
 
 
 async def waits(store: Store, connection: Sql, attempts: int = 1, uncharged: int = 0, name: str = "n") -> float:
-    """How long a job of TOPIC waits after that try."""
     identity = await forge(connection, "RUNNING", attempts=attempts, uncharged=uncharged, name=name, max_attempts=99)
     (ended,) = await store.end([Ending(identity, attempts, WORKER, EndingKind.ERROR, "boom")], now=NOW)
     row = await read(connection, identity)
@@ -38,7 +36,6 @@ async def waits(store: Store, connection: Sql, attempts: int = 1, uncharged: int
 
 
 async def test_what_is_set(store: Store) -> None:
-    """All options at once, and again without any."""
     assert await own(store) == UNSET
     await store.topics.set(TOPIC, FULL)
     assert await own(store) == FULL
@@ -59,7 +56,6 @@ async def test_one_option_at_a_time(store: Store, connection: Sql, option: str) 
 
 
 async def test_many_set_at_once(store: Store) -> None:
-    """Nobody's option is lost when each sets another one of the same topic."""
     for _ in range(3):
         await asyncio.gather(*(store.topics.set(TOPIC, {option: value}) for option, value in FULL.items()))
         assert await own(store) == FULL
@@ -122,7 +118,6 @@ async def test_what_set_topic_refuses(store: Store, topic: str, policy: dict[str
 
 
 async def test_what_is_no_number(store: Store) -> None:
-    """JSON has no word for it."""
     with pytest.raises(BadRequestError, match=r'timeout_s of topic "t" is nan; a finite number is allowed'):
         await store.topics.set("t", {"timeout_s": float("nan")})
 
@@ -136,14 +131,12 @@ async def test_what_is_no_number(store: Store) -> None:
     ],
 )
 async def test_what_sql_refuses(connection: Sql, arguments: str, message: str) -> None:
-    """The same of what only SQL can say."""
     with pytest.raises(asyncpg.InvalidParameterValueError) as caught:
         await connection.execute(f"SELECT pulse.set_topic({arguments})")
     assert str(caught.value) == message
 
 
 async def test_a_plain_update_is_as_good(store: Store, connection: Sql) -> None:
-    """What SQL writes into the table counts."""
     await connection.execute("INSERT INTO pulse.topics (topic, backoff) VALUES ($1, 'fixed:3')", TOPIC)
     assert await waits(store, connection) == 3
     await connection.execute("UPDATE pulse.topics SET backoff = 'fixed:4', stall_s = 5 WHERE topic = $1", TOPIC)
@@ -152,7 +145,6 @@ async def test_a_plain_update_is_as_good(store: Store, connection: Sql) -> None:
 
 
 async def test_a_change_is_told(store: Store, connection: Sql, other: Sql) -> None:
-    """Whoever changes a policy, and however: other hosts hear of it."""
     heard: asyncio.Queue[object] = asyncio.Queue()
     await connection.add_listener(GATE_CHANNEL, lambda *message: heard.put_nowait(message[3]))
     await store.topics.set(TOPIC, {"stall_s": 1.0})
@@ -223,7 +215,6 @@ async def test_sql_and_python_wait_alike(connection: Sql, word: str, tries: int)
 
 
 async def test_tries_and_timeout_are_resolved_at_submit(store: Store, connection: Sql) -> None:
-    """What was submitted before a change keeps what it had."""
     before, after = job(), job()
     await store.submit([before])
     await store.topics.set(TOPIC, {"max_attempts": 7, "timeout_s": 3.5})
@@ -245,7 +236,6 @@ async def test_a_topic_may_have_longer_leases(
 
 
 async def test_what_servers_keep_in_memory(store: Store) -> None:
-    """Only topics that have some of it."""
     assert await store.topics.live() == {}
     await store.topics.set("a", FULL)
     await store.topics.set("b", {"max_attempts": 3, "backoff": "fixed:1"})
@@ -254,7 +244,6 @@ async def test_what_servers_keep_in_memory(store: Store) -> None:
 
 
 async def test_pages(store: Store) -> None:
-    """In the order of the topics, each with what is set."""
     for topic in "cab":
         await store.topics.set(topic, {"max_attempts": ord(topic)})
     first, following = await store.topics.page(2, None)

@@ -26,6 +26,7 @@ from pulse.store.store import Store
 from tests.plugins.databases import EMPTY
 from tests.support.servers.postgres import Postgres
 from tests.support.store.helpers import EXAMPLES, NOW, Sql, job, run_histories
+from tests.support.store.model import WAITING, Model, ModelJob
 
 pytestmark = [pytest.mark.long, pytest.mark.heavy]
 
@@ -42,7 +43,8 @@ BACKOFFS: Final[dict[str, list[float]]] = {
 }
 _JOBS: Final = """
     SELECT uuid_send(id) AS id, status::text AS status, attempts, uncharged, max_attempts, next_run_at, expires_at,
-        starts_with(last_error, 'expired: ') AS expired FROM pulse.jobs"""
+        last_error FROM pulse.jobs"""
+EXPIRED: Final = "expired: "
 
 stores = st.integers(0, STORES - 1)
 topics = st.sampled_from(TOPICS)
@@ -52,23 +54,8 @@ spans = st.integers(1, 12).map(lambda number: number / 2)
 
 
 @dataclass(slots=True)
-class Row:
-    """A job, as the model has it."""
-
-    topic: str
-    name: str
-    max_attempts: int
-    next_run_at: datetime
-    expires_at: datetime | None
-    status: str = "PENDING"
-    attempts: int = 0
-    uncharged: int = 0
-    expired: bool | None = None
-
-
-@dataclass(slots=True)
-class Policies:
-    """Everything that stands beside the jobs."""
+class Policies(Model):
+    """The model with pauses that end, and back-offs of one's choice."""
 
     pauses: dict[str, datetime | None] = field(default_factory=dict)
     backoffs: dict[str, str] = field(default_factory=dict)  # of topics; '' is the server
@@ -76,13 +63,11 @@ class Policies:
     max_attempts: dict[str, int] = field(default_factory=dict)
 
     def is_paused(self, topic: str, now: datetime) -> bool:
-        """Whether nothing of *topic* is claimed now."""
         return any(one in self.pauses and ((until := self.pauses[one]) is None or until > now) for one in ("", topic))
 
-    def wait_s(self, row: Row) -> float:
-        """The back-off after the try that *row* has made."""
-        word = self.handlers.get(row.name) or self.backoffs.get(row.topic) or self.backoffs.get("", "quadratic")
-        return BACKOFFS[word][min(row.attempts - row.uncharged, 4) - 1]
+    def wait_s(self, job: ModelJob) -> float:
+        word = self.handlers.get(job.name) or self.backoffs.get(job.topic) or self.backoffs.get("", "quadratic")
+        return BACKOFFS[word][min(job.attempts - job.uncharged, 4) - 1]
 
 
 class PolicyMachine(RuleBasedStateMachine):
@@ -91,31 +76,25 @@ class PolicyMachine(RuleBasedStateMachine):
     def __init__(self, runner: asyncio.Runner, several: list[Store], connection: Sql) -> None:
         super().__init__()
         self.runner, self.stores, self.connection = runner, several, connection
-        self.jobs: dict[bytes, Row] = {}
         self.policies = Policies()
         self.now = NOW
 
     def do(self, doing: Coroutine[Any, Any, T]) -> T:
-        """Run it on the database."""
         return self.runner.run(doing)
 
     def at(self, seconds: float) -> datetime:
-        """So long from now on."""
         return self.now + timedelta(seconds=seconds)
 
     @initialize()
     def empty(self) -> None:
-        """A database without anything in it."""
         self.do(self.connection.execute(EMPTY))
 
     @rule(seconds=st.integers(0, 8).map(lambda number: number / 2))
     def time_passes(self, seconds: float) -> None:
-        """For all."""
         self.now = self.at(seconds)
 
     @rule(store=stores, topic=topics, name=st.sampled_from(NAMES), expires=st.none() | spans, as_time=st.booleans())
     def submit(self, store: int, topic: str, name: str, expires: float | None, as_time: bool) -> None:
-        """Tries are resolved now."""
         moment = None if expires is None else self.at(expires)
         when: dict[str, Any] = {"expires_in_s": expires}
         if as_time and moment is not None:
@@ -123,58 +102,36 @@ class PolicyMachine(RuleBasedStateMachine):
         new = job(topic=topic, name=name, **when)
         self.do(self.stores[store].submit([new], now=self.now))
         tries = self.policies.max_attempts.get(topic, 5)
-        self.jobs[new.id or b""] = Row(topic, name, tries, self.now, moment)
+        row = ModelJob(new.id or b"", topic, name, "{}", 0, tries, self.now, self.now, expires_at=moment)
+        self.policies.jobs[row.id] = row
 
     @rule(store=stores, limit=st.integers(1, 4), known=st.booleans())
     def claim(self, store: int, limit: int, known: bool) -> None:
         """Of what is due, not paused, and not expired, as many as asked for; nothing else, whoever asks."""
-        can = {
-            one
-            for one, row in self.jobs.items()
-            if row.status in {"PENDING", "RETRYING"}
-            and row.next_run_at <= self.now
-            and not self.policies.is_paused(row.topic, self.now)
-            and (row.expires_at is None or row.expires_at > self.now)
-        }
+        can = {one for _, one in self.policies.claimable(TOPICS, self.now)}
         levels = [(topic, 0, 0.0) for topic in TOPICS] if known else None
         doing = self.stores[store].claim(TOPICS, ["w"], [0] * limit, LEASE_S, levels=levels, now=self.now)
         claimed = {one.id for one in self.do(doing)}
         assert claimed <= can
         assert len(claimed) == min(limit, len(can))
-        for one in claimed:
-            self.jobs[one].status, self.jobs[one].attempts = "RUNNING", self.jobs[one].attempts + 1
+        self.policies.seated(claimed, ["w"] * len(claimed), LEASE_S, self.now)
 
-    def running(self) -> list[bytes]:
-        """What may end."""
-        return sorted(one for one, row in self.jobs.items() if row.status == "RUNNING")
-
-    @precondition(lambda self: self.running())
+    @precondition(lambda self: self.policies.held())
     @rule(store=stores, place=places, kind=st.sampled_from(("error", "retry", "snoozed", "released", "discarded")))
     def end(self, store: int, place: int, kind: str) -> None:
         """By the back-off that is in force now, or the delay that the handler wants."""
-        found = self.running()
-        identity = found[place % len(found)]
-        row = self.jobs[identity]
+        found = self.policies.held()
         own = 2.5 if kind in {"retry", "snoozed"} else None
-        ending = Ending(identity, row.attempts, "w", EndingKind(kind), "boom", own)
-        (ended,) = self.do(self.stores[store].end([ending], now=self.now))
-        tries = row.attempts - row.uncharged
-        if kind == "discarded" or (kind in {"error", "retry"} and tries >= row.max_attempts):
-            row.status, row.expired = "DEAD_LETTERED", False
-            return
-        delay_s = 0.0 if kind == "released" else self.policies.wait_s(row) if own is None else own
-        row.uncharged += kind in {"snoozed", "released"}
-        row.status = "PENDING" if row.attempts == row.uncharged else "RETRYING"
-        row.next_run_at, row.expired = self.at(delay_s), False
-        assert ended.delay_s == pytest.approx(delay_s)
+        endings = [Ending(*found[place % len(found)], EndingKind(kind), "boom", own)]
+        assert self.do(self.stores[store].end(endings, now=self.now)) == self.policies.end(endings, self.now)
 
     @rule(store=stores, limit=st.integers(1, 4))
     def expire(self, store: int, limit: int) -> None:
         """What has waited for too long, paused or not."""
         late = sorted(
-            (row.expires_at, one)
-            for one, row in self.jobs.items()
-            if row.status in {"PENDING", "RETRYING"} and row.expires_at is not None and row.expires_at <= self.now
+            (row.expires_at or self.now, one)
+            for one, row in self.policies.jobs.items()
+            if row.status in WAITING and row.is_over(self.now)
         )
         assert self.do(self.stores[store].expire(limit, now=self.now)) == min(limit, len(late))
         rows = {row["id"]: row["status"] for row in self.do(self.connection.fetch(_JOBS))}
@@ -182,24 +139,18 @@ class PolicyMachine(RuleBasedStateMachine):
         assert len(given_up) == min(limit, len(late))
         assert all(moment <= late[len(given_up) - 1][0] for moment, one in late if one in given_up)
         for one in given_up:
-            self.jobs[one].status, self.jobs[one].expired = "DEAD_LETTERED", True
+            self.policies.jobs[one].let_go("DEAD_LETTERED", finished_at=self.now)
+            self.policies.jobs[one].last_error = EXPIRED
 
     @rule(store=stores, place=places)
     def retry(self, store: int, place: int) -> None:
-        """An operator's; an expiry that is over is dropped."""
-        dead = sorted(one for one, row in self.jobs.items() if row.status == "DEAD_LETTERED")
-        if not dead:
-            return
-        identity = dead[place % len(dead)]
-        self.do(self.stores[store].retry([identity], now=self.now))
-        row = self.jobs[identity]
-        row.status, row.uncharged, row.next_run_at = "PENDING", row.attempts, self.now
-        if row.expires_at is not None and row.expires_at <= self.now:
-            row.expires_at = None
+        dead = sorted(one for one, row in self.policies.jobs.items() if row.status == "DEAD_LETTERED")
+        if dead:
+            chosen = [dead[place % len(dead)]]
+            assert {*self.do(self.stores[store].retry(chosen, now=self.now))} == self.policies.retry(chosen, self.now)
 
     @rule(store=stores, topic=st.sampled_from(("", *TOPICS)), span=st.none() | spans, as_time=st.booleans())
     def pause(self, store: int, topic: str, span: float | None, as_time: bool) -> None:
-        """For ever, or until a time."""
         until = None if span is None else self.at(span)
         gate, for_s, until_s = self.stores[store].gate, span, None
         if as_time and until is not None:
@@ -209,7 +160,6 @@ class PolicyMachine(RuleBasedStateMachine):
 
     @rule(store=stores, topic=st.sampled_from(("", *TOPICS)))
     def resume(self, store: int, topic: str) -> None:
-        """Of one, or of the whole."""
         self.do(self.stores[store].gate.resume(topic))
         self.policies.pauses.pop(topic, None)
 
@@ -224,7 +174,6 @@ class PolicyMachine(RuleBasedStateMachine):
 
     @rule(store=stores, topic=topics, word=words, tries=st.none() | st.integers(1, 3))
     def set_topic(self, store: int, topic: str, word: str | None, tries: int | None) -> None:
-        """Both options at once, or none of them."""
         self.do(self.stores[store].topics.set(topic, {"backoff": word, "max_attempts": tries}))
         pairs: list[tuple[dict[str, Any], object]] = [
             (self.policies.backoffs, word),
@@ -237,19 +186,16 @@ class PolicyMachine(RuleBasedStateMachine):
 
     @rule(store=stores, topic=topics)
     def set_nonsense(self, store: int, topic: str) -> None:
-        """It is refused, and what goes with it is not done either."""
         with pytest.raises(BadRequestError, match="backoff of topic"):
             self.do(self.stores[store].topics.set(topic, {"max_attempts": 1, "backoff": "fixed:-5"}))
 
     @rule(store=stores, word=words)
     def set_server(self, store: int, word: str | None) -> None:
-        """A server that starts with another setting."""
         self.do(self.stores[store].set_server_defaults(5, 3, word or "quadratic"))
         self.policies.backoffs[""] = word or "quadratic"
 
     @rule(store=stores, name=st.sampled_from(NAMES), word=words)
     def hello(self, store: int, name: str, word: str | None) -> None:
-        """A worker that was deployed anew."""
         self.do(self.stores[store].note_handlers({name: HandlerInfo(backoff=word)}))
         self.policies.handlers.pop(name, None)
         if word is not None:
@@ -257,16 +203,12 @@ class PolicyMachine(RuleBasedStateMachine):
 
     @invariant()
     def rows_are_as_in_the_model(self) -> None:
-        """Every job."""
-        for found in self.do(self.connection.fetch(_JOBS)):
-            row = self.jobs[found["id"]]
-            expected = (row.status, row.attempts, row.uncharged, row.max_attempts, row.expires_at)
-            names = ("status", "attempts", "uncharged", "max_attempts", "expires_at")
-            assert tuple(found[name] for name in names) == expected
-            if row.status in {"PENDING", "RETRYING"}:
-                assert abs((found["next_run_at"] - row.next_run_at).total_seconds()) < 1e-3
-            if row.status == "DEAD_LETTERED":
-                assert found["expired"] is row.expired
+        rows = {row["id"]: dict(row) for row in self.do(self.connection.fetch(_JOBS))}
+        assert rows.keys() == self.policies.jobs.keys()
+        for identity, found in rows.items():
+            row = self.policies.jobs[identity]
+            assert (found.pop("last_error") or "").startswith(EXPIRED) is (row.last_error == EXPIRED)
+            assert found == {name: getattr(row, name) for name in found}
 
     @invariant()
     def all_are_told_the_same(self) -> None:
@@ -288,7 +230,6 @@ def server(newest_server: Postgres) -> Postgres:
 
 @pytest.fixture
 def machine(server: Postgres) -> Iterator[Any]:
-    """Makes machines on one database; its connections serve all examples."""
     with server.database() as dsn, asyncio.Runner() as runner:
         connection = runner.run(asyncpg.connect(dsn))
         several = [Store(Target(dsn, f"model {number}"), hot=1, queries=1) for number in range(STORES)]
@@ -300,5 +241,4 @@ def machine(server: Postgres) -> Iterator[Any]:
 
 @EXAMPLES
 def test_the_stores_do_what_the_model_does(machine: Any, part: int) -> None:
-    """Random histories of pauses, policies and expiries, by several dispatchers, end as in the model."""
     run_histories(machine, part)

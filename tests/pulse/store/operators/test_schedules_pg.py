@@ -9,7 +9,6 @@ from typing import Any, Final
 
 import pytest
 
-from pulse.protocol import HandlerInfo
 from pulse.store.rows import Due, Fired, Firing, Level, NewSchedule, Work, from_us, to_us
 from pulse.store.store import Store
 from pulse_actors.scheduler.catchup import firing_of
@@ -20,7 +19,6 @@ EVERY_S: Final = 60.0
 
 
 def new(**fields: Any) -> NewSchedule:
-    """A schedule that fires every minute, first at NOW."""
     base: dict[str, Any] = {
         "id": new_id(),
         "name": "n",
@@ -33,30 +31,32 @@ def new(**fields: Any) -> NewSchedule:
     return NewSchedule(**{**base, **kind, **fields})
 
 
+async def made(store: Store, **fields: Any) -> NewSchedule:
+    schedule = new(**fields)
+    assert await store.schedules.create(schedule)
+    return schedule
+
+
 def firing(schedule: NewSchedule, seconds: float = 0.0, *, more: bool = True) -> Firing:
-    """The occurrence at NOW + *seconds*."""
     cursor_us = to_us(at(seconds))
     next_us = to_us(at(seconds + EVERY_S)) if more else None
     return Firing(schedule.id, cursor_us, next_us, cursor_us)
 
 
 async def cursor(connection: Sql, schedule: NewSchedule) -> tuple[Any, Any]:
-    """The cursor and the newest occurrence that fired."""
     sql = "SELECT next_run_at, last_run_at FROM pulse.schedules WHERE id = $1"
     row = found_of(await connection.fetchrow(sql, schedule.id.hex()))
     return tuple(row)
 
 
 async def only_job(connection: Sql) -> Row:
-    """The one job that there is."""
     [row] = await connection.fetch("SELECT *, NULL AS status FROM pulse.jobs")
     return dict(row)
 
 
 async def test_fire(store: Store, connection: Sql) -> None:
     """Firing moves the cursor on and inserts the occurrence's job, due now, in one step."""
-    schedule = new(priority=4, max_attempts=3, timeout_s=2.5)
-    await store.schedules.create(schedule)
+    schedule = await made(store, priority=4, max_attempts=3, timeout_s=2.5)
     fired = replace(firing(schedule), following_us=to_us(at(2 * EVERY_S)))
     assert await store.schedules.fire([fired], now=at(0.25)) == [Fired(schedule.id, "fired", Level(TOPIC, 4), None)]
     assert await cursor(connection, schedule) == (at(EVERY_S), NOW)
@@ -82,8 +82,7 @@ async def test_fire(store: Store, connection: Sql) -> None:
 
 async def test_the_last_occurrence(store: Store, connection: Sql) -> None:
     """Without a next occurrence the cursor is empty, and nothing fires any more."""
-    schedule = new()
-    await store.schedules.create(schedule)
+    schedule = await made(store)
     await store.schedules.fire([firing(schedule, more=False)])
     assert await cursor(connection, schedule) == (None, NOW)
     assert await store.schedules.due(10, now=at(1e6)) == []
@@ -93,8 +92,7 @@ async def test_the_last_occurrence(store: Store, connection: Sql) -> None:
 
 async def test_fires_set_back(store: Store, connection: Sql) -> None:
     """What is changed to an earlier time when it had fired, fires again; the newest occurrence stays the newest."""
-    schedule = new(kind="at", next_run_at=at(EVERY_S), run_at=at(EVERY_S))
-    await store.schedules.create(schedule)
+    schedule = await made(store, kind="at", next_run_at=at(EVERY_S), run_at=at(EVERY_S))
     await store.schedules.fire([firing(schedule, EVERY_S, more=False)])
     earlier = replace(schedule, next_run_at=NOW, run_at=NOW)
     assert await store.schedules.update(earlier, 0, moved=True)
@@ -104,9 +102,7 @@ async def test_fires_set_back(store: Store, connection: Sql) -> None:
 
 
 async def test_an_occurrence_fires_once(store: Store, connection: Sql) -> None:
-    """Of two that fire the same occurrence, the second finds the cursor moved and inserts nothing."""
-    schedule = new()
-    await store.schedules.create(schedule)
+    schedule = await made(store)
     await store.schedules.fire([firing(schedule)])
     before = await cursor(connection, schedule)
     assert await store.schedules.fire([firing(schedule)]) == []
@@ -116,8 +112,7 @@ async def test_an_occurrence_fires_once(store: Store, connection: Sql) -> None:
 
 async def test_a_cursor_that_was_set_back_does_not_fire_again(store: Store, connection: Sql) -> None:
     """A job of that occurrence is there, so even a cursor that stands there again inserts no second one."""
-    schedule = new()
-    await store.schedules.create(schedule)
+    schedule = await made(store)
     await store.schedules.fire([firing(schedule)])
     before = await only_job(connection)
     await connection.execute("UPDATE pulse.schedules SET next_run_at = $1", NOW)
@@ -128,7 +123,6 @@ async def test_a_cursor_that_was_set_back_does_not_fire_again(store: Store, conn
 
 
 async def test_another_schedule_has_the_occurrence(store: Store, connection: Sql) -> None:
-    """Two schedules that are due at the same moment make a job each, and so do two occurrences of one."""
     for schedule in (new(), new()):
         await store.schedules.create(schedule)
         for seconds in (0.0, EVERY_S):
@@ -138,8 +132,7 @@ async def test_another_schedule_has_the_occurrence(store: Store, connection: Sql
 
 async def test_a_paused_schedule_does_not_fire(store: Store, connection: Sql) -> None:
     """A schedule that is paused is neither due nor fired, even by one who saw it due before."""
-    schedule = new()
-    await store.schedules.create(schedule)
+    schedule = await made(store)
     await connection.execute("UPDATE pulse.schedules SET paused = true")
     assert await store.schedules.due(10, now=at(1)) == []
     assert (await store.schedules.work(now=NOW)).due_s is None
@@ -148,44 +141,11 @@ async def test_a_paused_schedule_does_not_fire(store: Store, connection: Sql) ->
 
 
 async def test_each_of_a_batch_is_judged_alone(store: Store, connection: Sql) -> None:
-    """In one call, stale firings are passed over and the others fire."""
-    schedules = [new(name=f"n{number}") for number in range(4)]
-    for schedule in schedules:
-        await store.schedules.create(schedule)
+    schedules = [await made(store, name=f"n{number}") for number in range(4)]
     await store.schedules.fire([firing(schedules[1]), firing(schedules[2])])
     assert len(await store.schedules.fire([firing(one) for one in reversed(schedules)])) == 2
     found = await connection.fetch("SELECT name FROM pulse.jobs ORDER BY name")
     assert [row["name"] for row in found] == ["n0", "n1", "n2", "n3"]
-
-
-@pytest.mark.parametrize("first", range(4), ids=["schedule", "handler", "topic", "server"])
-async def test_policy_is_resolved_when_it_fires(store: Store, connection: Sql, first: int) -> None:
-    """max_attempts and timeout_s are the schedule's, else the handler's, else the topic's, else the server's."""
-    policies = [(11, 1.5), (12, 2.5), (13, 3.5), (14, 4.5)]
-    schedule = new(max_attempts=11, timeout_s=1.5) if first == 0 else new()
-    await store.schedules.create(schedule)
-    if first <= 1:
-        await store.note_handlers({"n": HandlerInfo(max_attempts=12, timeout_s=2.5)})
-    if first <= 2:
-        await connection.execute("INSERT INTO pulse.topics VALUES ($1, 13, 3, 3.5)", TOPIC)
-    await connection.execute("UPDATE pulse.topics SET max_attempts = 14, timeout_s = 4.5 WHERE topic = ''")
-    await store.schedules.fire([firing(schedule)])
-    found = await only_job(connection)
-    assert (found["max_attempts"], found["timeout_s"]) == policies[first]
-
-
-@pytest.mark.parametrize(("own", "handler", "resolved"), [("x", "y", "x"), (None, "y", "y"), (None, None, "default")])
-async def test_topic_is_resolved_when_it_fires(
-    store: Store, connection: Sql, own: str | None, handler: str | None, resolved: str
-) -> None:
-    """The topic is the schedule's, else the handler's at that time, else `default`; its policy is that topic's."""
-    await connection.execute("INSERT INTO pulse.topics VALUES ('x', 1, 3), ('y', 2, 3), ('default', 3, 3)")
-    schedule = new(topic=own)
-    await store.schedules.create(schedule)
-    await store.note_handlers({"n": HandlerInfo(topic=handler)})
-    await store.schedules.fire([firing(schedule)])
-    found = await only_job(connection)
-    assert (found["topic"], found["max_attempts"]) == (resolved, ["", "x", "y", "default"].index(resolved))
 
 
 async def test_due(store: Store) -> None:
@@ -214,6 +174,7 @@ async def test_create_get_delete(store: Store, connection: Sql) -> None:
     """A schedule is kept as it was given; its id is taken once; deleting it leaves its jobs."""
     schedule = new(kind="at", run_at=at(5), next_run_at=at(5), topic=None, priority=2)
     assert await store.schedules.create(schedule)
+    other = await made(store)
     assert not await store.schedules.create(new(id=schedule.id, name="other"))
     found = found_of(await store.schedules.get(schedule.id))
     expected = {
@@ -228,23 +189,12 @@ async def test_create_get_delete(store: Store, connection: Sql) -> None:
     await store.schedules.fire([firing(schedule, 5, more=False)])
     assert [await store.schedules.delete(schedule.id) for _ in range(2)] == [True, False]
     assert await store.schedules.get(schedule.id) is None
+    assert await store.schedules.get(other.id) is not None
     assert await count(connection) == 1
 
 
-async def test_delete_removes_one(store: Store) -> None:
-    """Deleting one schedule leaves the others."""
-    schedules = [new(), new()]
-    for schedule in schedules:
-        await store.schedules.create(schedule)
-    assert await store.schedules.delete(schedules[0].id)
-    assert await store.schedules.get(schedules[1].id) is not None
-
-
 async def test_pages(store: Store) -> None:
-    """Schedules are listed newest first, page by page, each once."""
-    made = [new() for _ in range(5)]
-    for schedule in made:
-        await store.schedules.create(schedule)
+    schedules = [await made(store) for _ in range(5)]
     seen: list[object] = []
     after = None
     for size in (2, 2, 1):
@@ -252,13 +202,12 @@ async def test_pages(store: Store) -> None:
         assert len(rows) == size
         seen += [row["id"] for row in rows]
     assert after is None
-    assert seen == [schedule.id for schedule in reversed(made)]
+    assert seen == [schedule.id for schedule in reversed(schedules)]
 
 
 async def test_what_was_reckoned_by_another_rule_does_not_fire(store: Store, connection: Sql) -> None:
     """Where the definition was changed since it was read, nothing happens, though the cursor is the same."""
-    schedule = new()
-    await store.schedules.create(schedule)
+    schedule = await made(store)
     assert await store.schedules.update(replace(schedule, name="m"), 0, moved=False)
     assert await store.schedules.fire([firing(schedule)]) == []
     assert await store.schedules.fire([replace(firing(schedule), revision=1)])
@@ -266,9 +215,7 @@ async def test_what_was_reckoned_by_another_rule_does_not_fire(store: Store, con
 
 
 async def test_passing_over(store: Store, connection: Sql) -> None:
-    """What is passed over moves the cursor, and is nothing else."""
-    schedule = new()
-    await store.schedules.create(schedule)
+    schedule = await made(store)
     passed = replace(firing(schedule), occurrence_us=None)
     assert await store.schedules.fire([passed]) == [Fired(schedule.id, "passed", None, None)]
     assert await cursor(connection, schedule) == (at(EVERY_S), None)
@@ -334,10 +281,7 @@ async def test_update(store: Store, connection: Sql) -> None:
 
 
 async def test_pause_and_resume(store: Store) -> None:
-    """One schedule is paused and goes on; one that is not there is told."""
-    schedules = [new(), new()]
-    for schedule in schedules:
-        await store.schedules.create(schedule)
+    schedules = [await made(store), await made(store)]
     assert await store.schedules.pause(schedules[0].id, paused=True)
     assert [due.id for due in await store.schedules.due(10, now=NOW)] == [schedules[1].id]
     assert await store.schedules.pause(schedules[0].id, paused=False)
@@ -347,8 +291,7 @@ async def test_pause_and_resume(store: Store) -> None:
 
 async def test_trigger(store: Store, connection: Sql) -> None:
     """A triggered job is as one that fires, but is no occurrence and moves no cursor; asked twice it is one."""
-    schedule = new(priority=3, max_attempts=2)
-    await store.schedules.create(schedule)
+    schedule = await made(store, priority=3, max_attempts=2)
     job_id = new_id()
     assert [await store.schedules.trigger(schedule.id, job_id) for _ in range(2)] == [True, True]
     found = await only_job(connection)

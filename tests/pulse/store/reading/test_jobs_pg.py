@@ -19,15 +19,26 @@ from pulse.store.statements import STATEMENTS
 from pulse.store.store import Store
 from pulse_supervisor.control.status import GATHER_S
 from tests.support.servers.proxy import Proxy, socket_of, through
-from tests.support.store.helpers import NOW, STATUSES, WORKER, Patch, Sql, at, fence, forge, found_of, holding, new_id
+from tests.support.store.helpers import (
+    NOW,
+    STATUSES,
+    WORKER,
+    Patch,
+    Sql,
+    at,
+    fence,
+    forge,
+    found_of,
+    holding,
+    new_id,
+    remember,
+)
 
 
 async def test_one_job(store: Store, connection: Sql) -> None:
     """A job is told with all its columns, times as Unix seconds, JSON as text, and its history, oldest first."""
     identity = await forge(connection, "RUNNING", args='{"a": [1]}', progress="0.5", attempts=2, lease_until=at(-1))
-    await connection.execute(
-        "INSERT INTO pulse.attempts (job_id, attempt, outcome) VALUES ($1, 1, 'error')", identity.hex()
-    )
+    await remember(connection, identity)
     await store.end([Ending(*fence(identity, 2), EndingKind.TIMEOUT, "why", 5.0)], now=NOW)
     found = found_of(await store.reads.job(identity))
     columns = await connection.fetch(
@@ -53,7 +64,6 @@ async def test_one_job(store: Store, connection: Sql) -> None:
 
 
 async def test_history_has_the_columns_of_an_attempt(store: Store, connection: Sql) -> None:
-    """Each value of an attempt is told under the name of its column."""
     identity = await forge(connection, "RETRYING", attempts=1)
     await connection.execute(
         "INSERT INTO pulse.attempts VALUES ($1, $2, $3, 7, -9, 'stalled', 'w:1', 'slow', '0.25', 1.5, 4096, 'at x')",
@@ -69,12 +79,10 @@ async def test_history_has_the_columns_of_an_attempt(store: Store, connection: S
 
 
 async def test_no_job(store: Store) -> None:
-    """An unknown id is None."""
     assert await store.reads.job(new_id()) is None
 
 
 def test_cursors_are_exact() -> None:
-    """A cursor gives back the very microsecond and id that it was made of."""
     identity = new_id()
     moment, decoded = reads.decode_cursor(reads.encode_cursor(at(0.000001), identity))
     assert (moment, decoded) == (at(0.000001), uuid.UUID(bytes=identity))
@@ -103,7 +111,6 @@ async def test_counts_of_a_large_table(store: Store, connection: Sql, monkeypatc
 
 
 async def test_counts_that_take_too_long(store: Store, connection: Sql, monkeypatch: Patch) -> None:
-    """All of them are estimated then, and said to be."""
     for status, jobs in (("COMPLETED", 30), ("PENDING", 10)):
         for _ in range(jobs):
             await forge(connection, status)
@@ -116,7 +123,6 @@ async def test_counts_that_take_too_long(store: Store, connection: Sql, monkeypa
 
 
 async def test_the_database(store: Store, connection: Sql) -> None:
-    """The database is told with its version and without its password."""
     told = await store.reads.database()
     assert told == {
         "ok": True,
@@ -153,7 +159,6 @@ async def test_who_may_still_run_a_job(store: Store, connection: Sql) -> None:
 
 
 async def test_pages_of_large_schedules(store: Store) -> None:
-    """The same for schedules."""
     large = f'{{"a": "{"x" * 1_500_000}"}}'
     made: list[bytes] = []
     for _ in range(3):
@@ -176,7 +181,6 @@ async def test_a_job_larger_than_a_frame(store: Store, connection: Sql) -> None:
 
 
 async def test_a_schedule_larger_than_a_frame(store: Store) -> None:
-    """A schedule that no frame can carry is told without its args."""
     identity = new_id()
     large = f'{{"a": "{"x" * 9_000_000}"}}'
     await store.schedules.create(NewSchedule(identity, "n", "at", large, None, run_at=NOW))
@@ -211,14 +215,12 @@ async def test_what_waits_and_what_runs_is_counted(store: Store, connection: Sql
 
 
 async def test_nothing_waits(store: Store) -> None:
-    """That is told as exactly as anything, and so is the time."""
     found = await store.depths.read(10, [], now=NOW)
     assert found == counts.Depths((), is_exact=True, now_s=NOW.timestamp())
     assert await store.depths.sample(10, [], now=NOW) == counts.Depths((), is_exact=False, now_s=NOW.timestamp())
 
 
 async def test_topics_beyond_the_limit_are_told_together(store: Store, connection: Sql) -> None:
-    """Nothing is left out of the sums, however many topics there are."""
     for number, topic in enumerate("aaabbcd"):
         await forge(connection, topic=topic, next_run_at=at(-number))
     found = await store.depths.read(2, [], now=NOW)
@@ -226,7 +228,6 @@ async def test_topics_beyond_the_limit_are_told_together(store: Store, connectio
 
 
 async def test_too_many_to_be_counted(store: Store, connection: Sql) -> None:
-    """More than are looked at is no count."""
     for _ in range(5):
         await forge(connection)
     assert await store.depths.count(10, rows=5, now=NOW) is not None

@@ -40,7 +40,6 @@ def made_id(dice: random.Random) -> bytes:
 
 
 def drawn(dice: random.Random) -> Row:
-    """A job."""
     status = dice.choice(STATUSES)
     error = dice.choice(ERRORS) or ("dead" if status == "DEAD_LETTERED" else None)
     worker = dice.choice(("host/1/w_1", "host/2/W%2"))
@@ -57,12 +56,10 @@ def drawn(dice: random.Random) -> Row:
 
 
 def maybe(dice: random.Random, draw: Callable[[], Any]) -> Any:
-    """What is drawn, or nothing."""
     return draw() if dice.random() < 0.25 else None
 
 
 def wanted_of(dice: random.Random, jobs: list[Row]) -> JobFilter:
-    """What somebody may look for."""
     digits = dice.choice(jobs)["id"].hex()
     return JobFilter(
         statuses=maybe(dice, lambda: dice.sample(STATUSES, dice.randrange(1, 4))),
@@ -76,7 +73,6 @@ def wanted_of(dice: random.Random, jobs: list[Row]) -> JobFilter:
 
 
 def fits(job: Row, wanted: JobFilter) -> bool:
-    """Whether it is what is looked for."""
     return (
         (not wanted.statuses or job["status"] in wanted.statuses)
         and wanted.topic in {None, job["topic"]}
@@ -89,7 +85,6 @@ def fits(job: Row, wanted: JobFilter) -> bool:
 
 
 async def pages(store: Store, wanted: JobFilter, limit: int, **how: Any) -> list[list[object]]:
-    """The ids of all pages."""
     found: list[list[object]] = []
     after: str | None = None
     for _ in range(3 * JOBS):
@@ -103,7 +98,6 @@ async def pages(store: Store, wanted: JobFilter, limit: int, **how: Any) -> list
 
 @pytest.fixture
 async def jobs(connection: Sql) -> list[Row]:
-    """Jobs of all kinds."""
     dice = random.Random(7)
     made = [drawn(dice) for _ in range(JOBS)]
     for row in made:
@@ -239,7 +233,6 @@ async def test_pages_of_large_jobs(store: Store, connection: Sql, monkeypatch: P
 
 
 async def test_a_page_is_of_one_moment(store: Store, connection: Sql, monkeypatch: Patch) -> None:
-    """What is deleted while it is read, piece by piece, is in it yet."""
     monkeypatch.setattr(listing, "PIECE", 1)
     made = sorted([await forge(connection) for _ in range(3)], reverse=True)
     read = listing._rows

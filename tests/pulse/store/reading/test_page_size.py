@@ -14,7 +14,6 @@ ID: Final = b"i" * 16
 
 
 def row(**columns: object) -> page_size.Row:
-    """A row whose texts are these."""
     return {"id": ID, "args": "", "result": None, "progress": None, "last_error": None, **columns}
 
 

@@ -14,7 +14,20 @@ from pulse.store.rows import Ending, EndingKind
 from pulse.store.statements import STATEMENTS
 from pulse.store.store import Store
 from tests.support.servers.postgres import Postgres
-from tests.support.store.helpers import LEASE_S, NOW, TERMINAL, TOPIC, WORKER, Sql, at, fence, forge, found_of, new_id
+from tests.support.store.helpers import (
+    LEASE_S,
+    NOW,
+    TERMINAL,
+    TOPIC,
+    WORKER,
+    Sql,
+    at,
+    fence,
+    forge,
+    found_of,
+    new_id,
+    remember,
+)
 
 HOST: Final = "here"
 HELD_AT: Final = "9999-12-30 00:00+00"
@@ -23,17 +36,14 @@ PLANS: Final = ("force_generic_plan", "force_custom_plan")
 
 
 async def standing(store: Store, identity: bytes, seconds: float = 0.0) -> StoredFacts:
-    """What is known of a job at NOW + *seconds*."""
     return found_of(await store.reads.why(identity, HOST, at(seconds)))
 
 
 async def test_no_such_job(store: Store) -> None:
-    """Nothing is known of a job that is not there."""
     assert await store.reads.why(new_id(), HOST) is None
 
 
 async def test_a_job_that_waits(store: Store, connection: Sql) -> None:
-    """It is told with its times and budget, and nothing is in its way."""
     identity = await forge(connection, priority=3, expires_at=at(60), submitted_at=at(-5))
     assert await standing(store, identity) == StoredFacts(
         id=identity,
@@ -53,7 +63,6 @@ async def test_a_job_that_waits(store: Store, connection: Sql) -> None:
 
 
 async def test_the_database_has_the_time(store: Store, connection: Sql) -> None:
-    """Without a time of its own it is the database's."""
     identity = await forge(connection)
     found = found_of(await store.reads.why(identity, HOST))
     now_s = await connection.fetchval("SELECT extract(epoch FROM clock_timestamp())::float8")
@@ -86,7 +95,6 @@ async def test_a_lease_that_lapsed(store: Store, connection: Sql) -> None:
 
 @pytest.mark.parametrize("status", TERMINAL)
 async def test_a_job_that_has_ended(store: Store, connection: Sql, status: str) -> None:
-    """How, when, and the beginning of its last error."""
     found = await standing(store, await forge(connection, status, last_error="x" * 1000))
     assert (found.status, found.completed_at, found.last_error) == (status, NOW.timestamp(), "x" * 500)
 
@@ -94,10 +102,8 @@ async def test_a_job_that_has_ended(store: Store, connection: Sql, status: str) 
 async def test_after_an_error(store: Store, connection: Sql) -> None:
     """The newest attempt says how it ended, when, where and with what; older ones are not told of."""
     identity = await forge(connection, "RUNNING", attempts=2)
-    await connection.execute(
-        "INSERT INTO pulse.attempts (job_id, attempt, outcome) VALUES ($1, 0, 'expired'), ($1, 1, 'timeout')",
-        identity.hex(),
-    )
+    await remember(connection, identity, "expired", 0)
+    await remember(connection, identity, "timeout")
     await store.end([Ending(*fence(identity, 2), EndingKind.ERROR, "y" * 1000, 5.0)], now=NOW)
     found = await standing(store, identity, 1)
     assert (found.outcome, found.attempt_error, found.worker) == ("error", "y" * 500, WORKER)
@@ -106,16 +112,12 @@ async def test_after_an_error(store: Store, connection: Sql) -> None:
 
 
 async def test_what_expired_before_it_was_claimed(store: Store, connection: Sql) -> None:
-    """Attempt 0 is no attempt."""
     identity = await forge(connection)
-    await connection.execute(
-        "INSERT INTO pulse.attempts (job_id, attempt, outcome) VALUES ($1, 0, 'expired')", identity.hex()
-    )
+    await remember(connection, identity, "expired", 0)
     assert (await standing(store, identity)).outcome is None
 
 
 async def test_what_nobody_could_take(store: Store, connection: Sql) -> None:
-    """An attempt that no worker ever saw leaves no row: it was given back."""
     identity = await forge(connection, "RUNNING")
     await store.end([Ending(*fence(identity), EndingKind.UNASSIGNED, "no handler", 5.0)], now=NOW)
     found = await standing(store, identity, 1)
@@ -210,7 +212,6 @@ async def test_who_comes_first(store: Store, connection: Sql) -> None:
 
 
 async def test_who_comes_first_of_what_is_not_due(store: Store, connection: Sql) -> None:
-    """Nobody: it is not its turn."""
     identity = await forge(connection, next_run_at=at(5))
     await forge(connection)
     assert (await standing(store, identity, 4)).before == 0
@@ -218,7 +219,6 @@ async def test_who_comes_first_of_what_is_not_due(store: Store, connection: Sql)
 
 @pytest.fixture(scope="module")
 def crowded_database(server: Postgres) -> Any:
-    """A database for many jobs."""
     with server.database() as made:
         yield made
 

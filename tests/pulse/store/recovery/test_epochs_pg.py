@@ -25,29 +25,23 @@ FLOOR: Final = 1000
 
 
 class Known:
-    """What a dispatcher knows, and what it was told."""
-
     def __init__(self, witnessed: Witnessed) -> None:
         self.witnessed = witnessed
         self.claims: list[Claim] = []
         self.done: list[tuple[bytes, int]] = []
 
     async def claimed(self, claims: Sequence[Claim]) -> None:
-        """Remember."""
         self.claims += claims
 
     def forgets(self, pairs: Iterable[tuple[bytes, int]]) -> None:
-        """Nothing is."""
         raise AssertionError([*pairs])
 
     def completed(self, pairs: Collection[tuple[bytes, int]]) -> None:
-        """Remember."""
         self.done += pairs
 
 
 @pytest.fixture(autouse=True)
 async def at_first(connection: Sql, store: Store) -> Any:
-    """Nobody has seen the database, and it has never gone back."""
     await clean(connection)
     yield
     store.trust(None)
@@ -55,7 +49,6 @@ async def at_first(connection: Sql, store: Store) -> Any:
 
 
 async def taken(store: Store, known: Witnessed = UNWITNESSED) -> list[Claim]:
-    """What is claimed by one who knows that."""
     store.trust(Known(known))
     return await store.claim([TOPIC], [WORKER], [0] * 9, LEASE_S, now=NOW)
 
@@ -85,7 +78,6 @@ async def test_claims_need_what_their_host_has_seen(connection: Sql, store: Stor
 
 
 async def test_a_newer_epoch_stops_claims(connection: Sql, store: Store) -> None:
-    """Whoever has not accepted it claims nothing, though his own row is as he knows it."""
     await forge(connection)
     _, known = await come(store)
     assert await raised(store, 2, OTHER) == (2, FLOOR)
@@ -95,7 +87,6 @@ async def test_a_newer_epoch_stops_claims(connection: Sql, store: Store) -> None
 
 
 async def test_a_submit_hands_out_nothing_either(store: Store) -> None:
-    """What is submitted then is there, and waits."""
     _, known = await come(store)
     for wrong in _wrong(known):
         store.trust(Known(wrong))
@@ -161,7 +152,6 @@ async def test_each_epoch_has_a_higher_floor(connection: Sql, store: Store) -> N
 
 @pytest.mark.parametrize("epoch", [1, 2, 3])
 async def test_no_epoch_is_raised_twice(store: Store, epoch: int) -> None:
-    """Nor one that is not the newest; nothing of the transaction remains then."""
     await raised(store, 3, OTHER)
     assert await raised(store, epoch) is None
     assert (await store.epochs.look(ME, None, LEASE_S)).counter is None
@@ -256,7 +246,6 @@ async def test_a_tick_needs_all_that_a_claim_needs(connection: Sql, store: Store
 
 
 async def test_an_epoch_that_is_not_the_newest_is_not_accepted(store: Store) -> None:
-    """Whoever wanted to looks again."""
     seen = await store.epochs.look(ME, None, LEASE_S)
     await raised(store, 2, OTHER)
     assert await store.epochs.begin(seen, HostContact(ME, HOST, 0, FLOOR)) == (None, None)
@@ -401,7 +390,6 @@ def _own() -> bytes:
 
 
 def _timed(time_s: float) -> bytes:
-    """An id of version 7 that was made then."""
     return first_at(time_s)[:6] + b"\x70" + bytes(9)
 
 

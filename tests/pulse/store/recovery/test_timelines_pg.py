@@ -30,14 +30,12 @@ class Pools:
         self.made: list[Pool] = []
 
     def of(self, timelines: Timelines, dsn: str | None = None) -> Pool:
-        """One of one connection."""
         self.made.append(Pool(Target(dsn or self.dsn, "t"), size=1, timelines=timelines))
         return self.made[-1]
 
 
 @pytest.fixture
 async def pools(dsn: str) -> AsyncIterator[Pools]:
-    """Pools on the test's database."""
     made = Pools(dsn)
     yield made
     for pool in made.made:
@@ -46,19 +44,16 @@ async def pools(dsn: str) -> AsyncIterator[Pools]:
 
 
 async def system_of(connection: Sql) -> str:
-    """The identifier of its cluster."""
     return str(await connection.fetchval("SELECT system_identifier FROM pg_control_system()"))
 
 
 def ahead(system_id: str) -> Timelines:
-    """Of one who has seen the next timeline of that cluster."""
     timelines = Timelines()
     timelines.learn(ServerTimeline(system_id, 2))
     return timelines
 
 
 async def test_a_server_on_an_older_timeline(pools: Pools, connection: Sql) -> None:
-    """It is away, and the reason is told."""
     timelines = ahead(await system_of(connection))
     pool = pools.of(timelines)
     with pytest.raises(UnavailableError, match="on timeline 1, and this host has seen timeline 2"):

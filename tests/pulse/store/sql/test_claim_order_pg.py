@@ -19,21 +19,17 @@ TOPICS: Final = ("a", "b", "c")
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A job that waits, and since when."""
-
     id: bytes
     topic: str
     priority: int
     due_s: float  # seconds after NOW
 
     def rank(self, ageing_s: Mapping[str, float]) -> float:
-        """Its priority, and what its waiting is worth."""
         age_s = ageing_s.get(self.topic)
         return self.priority + (0.0 if age_s is None else -self.due_s / age_s)
 
 
 async def some(connection: Sql, chance: random.Random) -> list[Waiting]:
-    """Jobs on a few levels, more on some than on others; no two due at the same time."""
     found: list[Waiting] = []
     for due_s in chance.sample(range(-600, 60), 120):
         topic, priority = chance.choice("aaabc"), chance.choice((-3, 0, 0, 0, 5))
@@ -95,7 +91,6 @@ async def test_equal_ranks_are_served_in_the_order_of_the_topics(store: Store, c
 
 
 async def test_seats_are_dealt_by_rank(store: Store, connection: Sql) -> None:
-    """The first seat gets what ranks highest."""
     young = await forge(connection, topic="a", priority=3, next_run_at=at(-1))
     old = await forge(connection, topic="a", priority=0, next_run_at=at(-1000))
     claims = await store.claim(["a"], ["v", "w"], [1, 0], LEASE_S, ageing_s={"a": 10.0}, now=NOW)
@@ -103,7 +98,6 @@ async def test_seats_are_dealt_by_rank(store: Store, connection: Sql) -> None:
 
 
 async def test_a_gate_that_is_closed(store: Store, connection: Sql) -> None:
-    """However old: nothing of it is claimed, by either kind of claim."""
     for topic in TOPICS:
         await forge(connection, topic=topic, next_run_at=at(-1000))
     await store.gate.pause("a", None)
@@ -116,7 +110,6 @@ async def test_a_gate_that_is_closed(store: Store, connection: Sql) -> None:
 
 
 async def test_what_somebody_has_locked_is_passed_over(store: Store, connection: Sql) -> None:
-    """As in strict order."""
     first, second = [await forge(connection, topic="a", next_run_at=at(-1000 + number)) for number in range(2)]
     async with connection.transaction():
         await connection.execute("SELECT FROM pulse.jobs WHERE id = $1::uuid FOR UPDATE", first.hex())

@@ -6,12 +6,11 @@ import asyncio
 import base64
 import json
 import random
-from typing import Any, Final
+from typing import Final
 
 import asyncpg
 import pytest
 
-from pulse.protocol import SubmittedJob
 from pulse.store.rows import Claim
 from pulse.store.statements import STATEMENTS
 from pulse.store.store import Store
@@ -88,7 +87,6 @@ async def test_a_claim_opens_the_lease(store: Store, connection: Sql, status: st
 
 
 async def test_a_claim_tells_the_occurrence(store: Store, connection: Sql) -> None:
-    """A job of a schedule comes with the time that it was fired for."""
     await forge(connection, schedule_id=new_id().hex(), occurrence=at(-3))
     assert [one.occurrence_at for one in await claim(store)] == [at(-3).timestamp()]
 
@@ -113,7 +111,6 @@ async def test_a_claim_tells_the_attempt_before(store: Store, connection: Sql) -
 
 @pytest.mark.parametrize("status", sorted(set(STATUSES) - set(WAITING)))
 async def test_only_waiting_jobs_are_claimed(store: Store, connection: Sql, status: str) -> None:
-    """A job that runs or is finished is never claimed, and does not take a place in the batch either."""
     identity = await forge(connection, status, next_run_at=at(-9))
     before = await read(connection, identity)
     waiting = await forge(connection)
@@ -124,7 +121,6 @@ async def test_only_waiting_jobs_are_claimed(store: Store, connection: Sql, stat
 
 @pytest.mark.parametrize("status", WAITING)
 async def test_only_due_jobs_are_claimed(store: Store, connection: Sql, status: str) -> None:
-    """A job is claimed from the microsecond on at which it is due, and one that is not due takes no place."""
     later = await forge(connection, status, next_run_at=at(10), priority=9)
     now = await forge(connection, status)
     assert [one.id for one in await claim(store, 1)] == [now]
@@ -133,7 +129,6 @@ async def test_only_due_jobs_are_claimed(store: Store, connection: Sql, status: 
 
 
 async def test_the_database_clock_decides(store: Store, connection: Sql) -> None:
-    """Without a time given, due is what the server's clock says."""
     await forge(connection, next_run_at=await connection.fetchval("SELECT now() + interval '1 minute'"))
     due = await forge(connection, next_run_at=await connection.fetchval("SELECT now()"))
     claimed = await store.claim([TOPIC], [WORKER], [0, 0], LEASE_S)
@@ -143,7 +138,6 @@ async def test_the_database_clock_decides(store: Store, connection: Sql) -> None
 
 
 async def test_only_the_topics_asked_for(store: Store, connection: Sql) -> None:
-    """Jobs of other topics stay, also beside one of the same priority that is asked for."""
     await forge(connection, topic="other")
     assert await claim(store) == []
     wanted = await forge(connection)
@@ -208,7 +202,6 @@ async def test_order(store: Store, connection: Sql) -> None:
 
 
 async def test_a_batch_is_what_comes_first(store: Store, connection: Sql) -> None:
-    """A batch is cut off by the limit over all levels together, not per level."""
     for priority in (3, 2, 1):
         for due_s in (-2, -1, 0):
             await forge(connection, priority=priority, next_run_at=at(due_s))
@@ -260,7 +253,6 @@ async def test_a_claim_ends_after_so_many_bytes(store: Store, connection: Sql) -
 
 
 async def test_seats(store: Store, connection: Sql) -> None:
-    """The n-th job in order goes to the worker of the n-th seat."""
     ranked = [
         await forge(connection, priority=priority, next_run_at=at(due))
         for priority, due in ((9, 0), (5, -1), (5, 0), (1, -9))
@@ -271,7 +263,6 @@ async def test_seats(store: Store, connection: Sql) -> None:
 
 
 async def test_no_seats_no_jobs(store: Store, connection: Sql) -> None:
-    """A claim for nobody takes nothing."""
     await forge(connection)
     assert await store.claim([TOPIC], [WORKER], [], LEASE_S, now=NOW) == []
 
@@ -321,37 +312,30 @@ async def test_a_claim_sees_what_happened_since_it_began(
         assert await read(connection, identity) == before
 
 
-# A job carries the trace of whoever submitted it to whoever claims it, by whichever way it came.
-
-
 TRACE: Final = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 OTHER: Final = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203332-00"
 BAD: Final = ["", "x", TRACE[:-1], f"{TRACE}0", TRACE.upper(), f"{TRACE}\n", f"\n{TRACE}"]
 
 
-def _jobs() -> list[SubmittedJob]:
-    return [job(traceparent=TRACE), job(), job(traceparent=OTHER)]
-
-
-@pytest.mark.parametrize("again", [False, True])
-async def test_from_a_submit_to_the_claim(store: Store, again: bool) -> None:
-    """Each job its own, or none."""
-    await (store.submit_again if again else store.submit)(_jobs())
-    assert [one.traceparent for one in await claim(store, seconds=1e9)] == [TRACE, None, OTHER]
-
-
-async def test_handed_out_by_the_submit(store: Store) -> None:
-    """The same where no claim is made."""
-    claims, _ = await store.submit_and_claim(_jobs(), [TOPIC], [WORKER], [0, 0, 0], LEASE_S)
-    assert sorted(str(one.traceparent) for one in claims) == sorted([TRACE, "None", OTHER])
-
-
-async def test_from_sql_to_the_claim(store: Store, connection: Sql) -> None:
-    """Both functions take it."""
-    await connection.execute("SELECT pulse.submit('n', topic => 't', traceparent => $1)", TRACE)
-    many: list[dict[str, Any]] = [{"name": "n", "topic": "t", "traceparent": OTHER}, {"name": "n", "topic": "t"}]
-    await connection.execute("SELECT pulse.submit_many($1::jsonb)", json.dumps(many))
-    assert [one.traceparent for one in await claim(store, seconds=1e9)] == [TRACE, OTHER, None]
+@pytest.mark.parametrize("way", ["submit", "again", "submit and claim", "SQL", "SQL, many"])
+async def test_from_a_submit_to_the_claim(store: Store, connection: Sql, way: str) -> None:
+    """Each job its own, or none, by whichever way it came."""
+    jobs = [job(traceparent=TRACE), job(), job(traceparent=OTHER)]
+    claims: list[Claim] = []
+    if way == "submit and claim":
+        claims, _ = await store.submit_and_claim(jobs, [TOPIC], [WORKER], [0, 0, 0], LEASE_S)
+    elif way == "SQL":
+        for one in jobs:
+            await connection.execute("SELECT pulse.submit('n', topic => 't', traceparent => $1)", one.traceparent)
+    elif way == "SQL, many":
+        many = [
+            {"name": "n", "topic": "t", **({"traceparent": t} if t else {})} for t in (one.traceparent for one in jobs)
+        ]
+        await connection.execute("SELECT pulse.submit_many($1::jsonb)", json.dumps(many))
+    else:
+        await (store.submit_again if way == "again" else store.submit)(jobs)
+    found = sorted(claims or await claim(store, seconds=1e9), key=lambda one: one.due_at)
+    assert [one.traceparent for one in found] == [TRACE, None, OTHER]
 
 
 async def test_what_was_written_past_the_functions(store: Store, connection: Sql) -> None:
@@ -363,7 +347,6 @@ async def test_what_was_written_past_the_functions(store: Store, connection: Sql
 
 @pytest.mark.parametrize("bad", BAD)
 async def test_what_sql_refuses(connection: Sql, bad: str) -> None:
-    """What is none of W3C Trace Context, with what was given."""
     for sql, given in (
         ("SELECT pulse.submit('n', traceparent => $1)", bad),
         ("SELECT pulse.submit_many($1::jsonb)", json.dumps([{"name": "n"}, {"name": "n", "traceparent": bad}])),

@@ -78,7 +78,6 @@ class Arena:
 
 @pytest.fixture(scope="module")
 async def arena(module_database: str) -> AsyncIterator[Arena]:
-    """Two sessions on a database that is watched."""
     watcher = await asyncpg.connect(module_database)
     await audit.install(watcher)
     made_of = Arena(await Session.open(module_database), await Session.open(module_database), watcher)

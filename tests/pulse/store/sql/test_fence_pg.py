@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -20,7 +20,6 @@ from tests.support.store.helpers import (
     Sql,
     at,
     changes,
-    claim,
     count,
     fence,
     forge,
@@ -30,61 +29,50 @@ from tests.support.store.helpers import (
 )
 from tests.support.store.refusing_kit import spoil
 
-LATER_S: Final = 2 * LEASE_S  # every lease that was opened at NOW has lapsed by then
+LATER: Final = at(2 * LEASE_S)  # every lease that was opened at NOW has lapsed by then
 HEIR: Final = "w3"
 
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """One kind of write by a worker: does it to the attempts of *fences*, returns the ids that it changed."""
+    """One kind of write by a worker, to attempts; *ids* of its answer: what it changed."""
 
     name: str
-    do: Callable[[Store, list[Fence]], Awaitable[set[bytes]]]
+    write: Callable[[Store, list[Fence]], Awaitable[Any]]
+    ids: Callable[[Any], set[bytes]] = lambda pairs: {identity for identity, _ in pairs}
+
+    async def do(self, store: Store, fences: list[Fence]) -> set[bytes]:
+        return self.ids(await self.write(store, fences))
 
     def __str__(self) -> str:
-        """For the ids of tests."""
         return self.name
 
 
-async def _complete(store: Store, fences: list[Fence]) -> set[bytes]:
-    completed = await store.complete([Completion(*one, '"done"') for one in fences], now=at(LATER_S))
-    return {identity for identity, _ in completed}
-
-
-async def _extend(store: Store, fences: list[Fence]) -> set[bytes]:
-    extended = await store.extend([Renewal(*one, '"half"') for one in fences], LEASE_S, now=at(LATER_S))
-    return {identity for identity, _ in extended}
-
-
-async def _checkpoint(store: Store, fences: list[Fence]) -> set[bytes]:
-    kept = await store.checkpoint([Renewal(*one, '{"at": 7}') for one in fences])
-    return {identity for identity, _ in kept}
-
-
-async def _move(store: Store, fences: list[Fence]) -> set[bytes]:
-    return await store.move([(one, HEIR) for one in fences])
-
-
-def _end(kind: EndingKind) -> Callable[[Store, list[Fence]], Awaitable[set[bytes]]]:
-    async def end(store: Store, fences: list[Fence]) -> set[bytes]:
-        endings = [Ending(*one, kind, "why", 1.0) for one in fences]
-        return {ended.id for ended in await store.end(endings, now=at(LATER_S))}
-
-    return end
+def _end(kind: EndingKind) -> Write:
+    return Write(
+        kind.value,
+        lambda store, fences: store.end([Ending(*one, kind, "why", 1.0) for one in fences], now=LATER),
+        lambda ended: {one.id for one in ended},
+    )
 
 
 WRITES: Final = [
-    Write("complete", _complete),
-    Write("extend", _extend),
-    Write("checkpoint", _checkpoint),
-    Write("move", _move),
-    *(Write(kind.value, _end(kind)) for kind in EndingKind),
+    Write(
+        "complete",
+        lambda store, fences: store.complete([Completion(*one, '"done"') for one in fences], now=LATER),
+    ),
+    Write(
+        "extend",
+        lambda store, fences: store.extend([Renewal(*one, '"half"') for one in fences], LEASE_S, now=LATER),
+    ),
+    Write("checkpoint", lambda store, fences: store.checkpoint([Renewal(*one, '{"at": 7}') for one in fences])),
+    Write("move", lambda store, fences: store.move([(one, HEIR) for one in fences]), lambda moved: moved),
+    *(_end(kind) for kind in EndingKind),
 ]
 
 
 @pytest.mark.parametrize("write", WRITES, ids=str)
 async def test_the_holder_may_write(store: Store, connection: Sql, write: Write) -> None:
-    """A write that names the current attempt and its holder changes that row, and no other."""
     mine, others = await forge(connection, "RUNNING"), await forge(connection, "RUNNING")
     before = await read(connection, mine), await read(connection, others)
     assert await write.do(store, [fence(mine)]) == {mine}
@@ -132,24 +120,11 @@ async def test_stale_neighbours_do_not_matter(store: Store, connection: Sql, wri
 
 @pytest.mark.parametrize("write", WRITES, ids=str)
 async def test_the_same_attempt_twice_in_one_write(store: Store, connection: Sql, write: Write) -> None:
-    """An attempt that stands twice in one merged write is written once."""
     identity = await forge(connection, "RUNNING")
     assert await write.do(store, [fence(identity), fence(identity)]) == {identity}
     found = await read(connection, identity)
     assert (found["attempts"], found["uncharged"] + found["crashes"]) in {(1, 0), (1, 1), (1, 2)}
     assert len(await history(connection, identity)) <= 1
-
-
-@pytest.mark.parametrize("write", WRITES, ids=str)
-async def test_an_operators_retry_leaves_no_hole(store: Store, connection: Sql, write: Write) -> None:
-    """After cancel, retry and a new claim by the same worker, the token of the attempt before is stale."""
-    identity = await forge(connection, "RUNNING")
-    await store.cancel([identity], now=NOW)
-    await store.retry([identity], now=NOW)
-    assert [one.attempt for one in await claim(store)] == [2]
-    before = await read(connection, identity)
-    assert await write.do(store, [fence(identity, 1)]) == set()
-    assert await read(connection, identity) == before
 
 
 async def test_complete(store: Store, connection: Sql) -> None:
@@ -200,7 +175,6 @@ async def test_lapsed(store: Store, connection: Sql) -> None:
 
 @pytest.mark.usefixtures("own_database")
 async def test_lapsed_looks_at_the_status(store: Store, connection: Sql) -> None:
-    """A row that is not RUNNING never counts as lapsed, even if it had a lease (which the schema refuses)."""
     await connection.execute("ALTER TABLE pulse.jobs DROP CONSTRAINT jobs_lease")
     await forge(connection, "COMPLETED", lease_until=at(-1), locked_by=WORKER)
     assert await store.lapsed(10, now=NOW) == []

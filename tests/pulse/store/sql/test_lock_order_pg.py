@@ -39,7 +39,6 @@ class Write:
     table: str = "pulse.jobs"
 
     def __str__(self) -> str:
-        """For the ids of tests."""
         return self.name
 
 
@@ -79,7 +78,6 @@ INSERTS: Final = [
 
 
 async def _made(connection: Sql, store: Store, write: Write) -> list[bytes]:
-    """The ids of the rows, in an order that is neither that of the ids nor that of the table."""
     ids = sorted(new_id() for _ in range(ROWS))
     for identity in reversed(ids):
         if write.table == "pulse.jobs":
@@ -130,7 +128,6 @@ async def test_inserts(store: Store, connection: Sql, write: Write, other: Sql) 
 
 
 async def test_submit_many(store: Store, connection: Sql, dsn: str, other: Sql) -> None:
-    """The same for submits by SQL."""
     sql = """SELECT pulse.submit_many((
                  SELECT jsonb_agg(jsonb_build_object('name', 'n', 'id', id)) FROM unnest($1::uuid[]) AS id))"""
     write = Write("SQL", lambda _, ids: _fetch(dsn, sql, [one.hex() for one in ids]))
@@ -138,7 +135,6 @@ async def test_submit_many(store: Store, connection: Sql, dsn: str, other: Sql) 
 
 
 async def test_handlers(store: Store, connection: Sql, other: Sql) -> None:
-    """What two workers say of the same handlers is written in the order of their names."""
     names = ["a", "b", "c", "d"]
     for name in reversed(names):
         await store.note_handlers({name: HandlerInfo()})

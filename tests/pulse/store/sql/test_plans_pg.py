@@ -84,8 +84,6 @@ _INSERT: Final = """
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A hot connection to a table in a certain state."""
-
     connection: Sql
     numbers: Iterator[int] = field(default_factory=itertools.count)
 
@@ -109,19 +107,16 @@ class Planned:
 
 
 async def fill(connection: Sql, status: str, due: str, rows: int) -> None:
-    """Insert *rows* jobs in *status*, due from NOW + *due* on, a millisecond apart, of three priorities."""
     moment = await connection.fetchval("SELECT $1::timestamptz + $2::text::interval", NOW, due)
     await connection.execute(_INSERT, TOPIC, status, moment, NOW if status == "COMPLETED" else None, rows)
 
 
 async def hot(dsn: str) -> Planned:
-    """A hot connection."""
     return Planned(await connect(Target(dsn, "plans"), HOT_SETTINGS))
 
 
 @pytest.fixture(scope="module")
 def small_database(server: Postgres) -> Iterator[str]:
-    """A database for few jobs."""
     with server.database() as made:
         yield made
 
@@ -141,7 +136,6 @@ async def large_database(module_database: str) -> str:
 
 @pytest.fixture(scope="module", params=[*SMALL, *LARGE])
 async def planned(request: pytest.FixtureRequest, small_database: str, large_database: str) -> AsyncIterator[Planned]:
-    """A hot connection to a table of which the planner knows what the parameter says."""
     state: str = request.param
     dsn = small_database if state in SMALL else large_database
     plain = await asyncpg.connect(dsn)
@@ -172,19 +166,16 @@ async def alone(server: Postgres, small_database: str, planned: Planned) -> Node
 
 
 def nodes(plan: Node) -> Iterator[Node]:
-    """All nodes of a plan."""
     yield plan
     for child in plan.get("Plans", []):
         yield from nodes(child)
 
 
 def scans_of_jobs(plan: Node) -> list[Node]:
-    """The nodes that read pulse.jobs."""
     return [node for node in nodes(plan) if node.get("Relation Name") == "jobs" and "Scan" in node["Node Type"]]
 
 
 def subplan(plan: Node, name: str) -> Node:
-    """The part of a plan that is a CTE of that name."""
     return next(node for node in nodes(plan) if node.get("Subplan Name") == f"CTE {name}")
 
 
@@ -299,7 +290,6 @@ async def test_claim_costs_the_same_behind_what_is_not_due(planned: Planned, alo
 
 @pytest.mark.parametrize("planned", LARGE, indirect=True)
 async def test_a_claim_of_known_levels_looks_for_none(planned: Planned) -> None:
-    """Where the caller names the levels, the index is not asked for them."""
     known = await planned.plan("claim_jobs known", "generic", analyse=True)
     assert known["Actual Rows"] == BATCH
     found = subplan(known, "found")

@@ -10,7 +10,7 @@ import pytest
 from pulse.protocol import HandlerInfo
 from pulse.store.rows import Ended, Ending, EndingKind
 from pulse.store.store import Store
-from tests.support.store.helpers import NOW, TOPIC, WORKER, Sql, at, changes, fence, forge, history, read
+from tests.support.store.helpers import NOW, TOPIC, WORKER, Sql, at, changes, fence, forge, history, read, remember
 
 CHARGED: Final = (
     EndingKind.ERROR,
@@ -37,7 +37,6 @@ class Case:
     crashes_after: int = 0
 
     def __str__(self) -> str:
-        """For the ids of tests."""
         return f"{self.kind.value}-{self.attempts}-{self.uncharged}-{self.crashes}-{self.given_s}"
 
 
@@ -119,7 +118,6 @@ async def test_what_becomes_of_it(store: Store, connection: Sql, case: Case) -> 
 
 @pytest.mark.parametrize("kind", sorted(set(EndingKind) - {EndingKind.UNASSIGNED}), ids=str)
 async def test_history(store: Store, connection: Sql, kind: EndingKind) -> None:
-    """Every end without success leaves one row with all that is known of the attempt."""
     identity = await forge(connection, "RUNNING", attempts=2, lease_until=at(-1), progress='{"done": 1}')
     used: dict[str, Any] = {"stack": "where", "cpu_s": 1.5, "peak_rss_bytes": 2**40}
     await store.end([_ending(identity, kind, 2, error="why", exit_code=-9, **used)], now=at(10))
@@ -139,7 +137,6 @@ async def test_history(store: Store, connection: Sql, kind: EndingKind) -> None:
 
 
 async def test_no_history_of_what_nobody_saw(store: Store, connection: Sql) -> None:
-    """A claim that never reached a worker leaves no history, beside one that did."""
     unseen, seen = [await forge(connection, "RUNNING") for _ in range(2)]
     await store.end([_ending(unseen, EndingKind.UNASSIGNED), _ending(seen, EndingKind.RELEASED)])
     assert [len(await history(connection, identity)) for identity in (unseen, seen)] == [0, 1]
@@ -157,16 +154,13 @@ async def test_last_progress(store: Store, connection: Sql) -> None:
 
 
 async def test_history_is_never_rewritten(store: Store, connection: Sql) -> None:
-    """A row that is there already for this attempt stays, and the end is written all the same."""
     identity = await forge(connection, "RUNNING")
-    insert = "INSERT INTO pulse.attempts (job_id, attempt, outcome) VALUES ($1, 1, 'expired')"
-    await connection.execute(insert, identity.hex())
+    await remember(connection, identity, "expired")
     assert len(await store.end([_ending(identity, EndingKind.ERROR, error="why")])) == 1
     assert [row["outcome"] for row in await history(connection, identity)] == ["expired"]
 
 
 async def test_no_error_keeps_the_last_one(store: Store, connection: Sql) -> None:
-    """An end without a text keeps the row's last_error; its history has none."""
     identity = await forge(connection, "RUNNING", last_error="before")
     await store.end([_ending(identity, EndingKind.RELEASED)])
     assert (await read(connection, identity))["last_error"] == "before"
@@ -174,7 +168,6 @@ async def test_no_error_keeps_the_last_one(store: Store, connection: Sql) -> Non
 
 
 async def test_the_database_clock_decides(store: Store, connection: Sql) -> None:
-    """Without a time given, the back-off counts from the server's clock."""
     identity = await forge(connection, "RUNNING")
     await store.end([_ending(identity, EndingKind.ERROR, error="why", delay_s=60.0)])
     left_s = await connection.fetchval("SELECT extract(epoch FROM next_run_at - clock_timestamp()) FROM pulse.jobs")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from datetime import datetime
 from typing import Any, Final
 
@@ -9,12 +11,12 @@ import pytest
 
 from pulse.errors import ConflictError, StatementError
 from pulse.protocol import HandlerInfo, SubmittedJob
-from pulse.store.rows import Wake
+from pulse.store.rows import Firing, NewSchedule, Wake, to_us
 from pulse.store.store import Store
-from tests.support.store.helpers import LEASE_S, NOW, TOPIC, Sql, at, count, forge, job, new_id, read
+from tests.support.store.helpers import LEASE_S, NOW, TOPIC, Row, Sql, at, count, forge, job, new_id, read
 
 LEVELS: Final = ("job", "handler", "topic", "server")
-WAYS: Final = ("first", "again", "for workers of other topics")
+WAYS: Final = ("first", "again", "for workers of other topics", "SQL", "SQL, many", "fire", "trigger")
 POLICY: Final[dict[str, dict[str, Any]]] = {
     "job": {"max_attempts": 11, "timeout_s": 1.5},
     "handler": {"max_attempts": 12, "timeout_s": 2.5},
@@ -24,7 +26,6 @@ POLICY: Final[dict[str, dict[str, Any]]] = {
 
 
 async def _submit(store: Store, way: str, jobs: list[SubmittedJob], now: datetime | None = None) -> list[Wake]:
-    """Insert *jobs*, one of the WAYS."""
     if way == "first":
         return await store.submit(jobs, now=now)
     if way == "again":
@@ -46,24 +47,49 @@ async def _set_policy(store: Store, connection: Sql, levels: tuple[str, ...]) ->
     return POLICY["job"] if "job" in levels else {}
 
 
+async def _made(store: Store, connection: Sql, way: str, **fields: Any) -> Row:
+    """The row of a job that came to be in one of the WAYS."""
+    one = job(**fields)
+    identity, wanted = one.id or b"", (one.name, one.topic, one.max_attempts, one.timeout_s)
+    if way == "SQL":
+        sql = "SELECT pulse.submit($1, topic => $2, max_attempts => $3, timeout_s => $4, id => $5)"
+        await connection.execute(sql, *wanted, identity.hex())
+    elif way == "SQL, many":
+        named = zip(("name", "topic", "max_attempts", "timeout_s"), wanted, strict=True)
+        await connection.execute("SELECT pulse.submit_many($1)", json.dumps([{**dict(named), "id": identity.hex()}]))
+    elif way in {"fire", "trigger"}:
+        schedule = NewSchedule(new_id(), one.name, "every", "{}", NOW, topic=one.topic, every_s=60.0)
+        schedule = dataclasses.replace(schedule, max_attempts=one.max_attempts, timeout_s=one.timeout_s)
+        await store.schedules.create(schedule)
+        if way == "fire":
+            await store.schedules.fire([Firing(schedule.id, to_us(NOW), None, to_us(NOW))])
+        else:
+            await store.schedules.trigger(schedule.id, identity)
+        sql = "SELECT uuid_send(id) FROM pulse.jobs WHERE schedule_id = $1"
+        identity = await connection.fetchval(sql, schedule.id.hex())
+    else:
+        await _submit(store, way, [one])
+    return await read(connection, identity)
+
+
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("first", range(4), ids=LEVELS)
 async def test_policy_is_resolved(store: Store, connection: Sql, first: int, way: str) -> None:
-    """max_attempts and timeout_s are the job's, else the handler's, else the topic's, else the server's."""
-    one = job(**await _set_policy(store, connection, LEVELS[first:]))
-    await _submit(store, way, [one])
-    found = await read(connection, one.id or b"")
+    found = await _made(store, connection, way, **await _set_policy(store, connection, LEVELS[first:]))
     assert {name: found[name] for name in ("max_attempts", "timeout_s")} == POLICY[LEVELS[first]]
 
 
 @pytest.mark.parametrize("way", WAYS)
 async def test_topic_is_resolved(store: Store, connection: Sql, way: str) -> None:
-    """The topic is the job's, else the handler's, else `default`; its policy is that of the topic that was found."""
+    """It is the job's, else the handler's, else `default`; the policy is that of the topic that was found."""
     await store.note_handlers({"known": HandlerInfo(topic="its own")})
     await connection.execute("INSERT INTO pulse.topics VALUES ('its own', 7, 3, 7.5), ('default', 8, 3, 8.5)")
-    jobs = [job(name="known"), job(name="known", topic=None), job(name="unknown", topic=None)]
-    await _submit(store, way, jobs)
-    found = [await read(connection, one.id or b"") for one in jobs]
+    jobs: list[dict[str, Any]] = [
+        {"name": "known"},
+        {"name": "known", "topic": None},
+        {"name": "unknown", "topic": None},
+    ]
+    found = [await _made(store, connection, way, **one) for one in jobs]
     assert [(row["topic"], row["max_attempts"], row["timeout_s"]) for row in found] == [
         (TOPIC, 5, None),
         ("its own", 7, 7.5),
@@ -108,7 +134,6 @@ async def test_what_to_wake(store: Store, again: bool) -> None:
 
 
 async def test_an_id_that_exists_refuses_the_whole_submit(store: Store, connection: Sql) -> None:
-    """A submit with one id that exists already raises and inserts none of its jobs."""
     known = job()
     await store.submit([known])
     with pytest.raises(StatementError, match="duplicate key value"):
@@ -117,7 +142,6 @@ async def test_an_id_that_exists_refuses_the_whole_submit(store: Store, connecti
 
 
 async def test_a_repeated_submit_inserts_what_is_missing(store: Store, connection: Sql) -> None:
-    """Asked again, jobs that are there stay as they are, even finished ones, and the missing ones are inserted."""
     done = await forge(connection, "COMPLETED", result='"x"', attempts=2)
     await forge(connection, name="m", topic="u")
     before = await read(connection, done)
@@ -130,7 +154,6 @@ async def test_a_repeated_submit_inserts_what_is_missing(store: Store, connectio
 
 
 async def test_args_are_compared_as_json(store: Store, connection: Sql) -> None:
-    """White space and the order of keys make no other job."""
     known = await forge(connection, args='{"a": 1, "b": 2}')
     await store.submit_again([job(id=known, args='{"b":2,"a":1}')])
     assert await count(connection) == 1
@@ -151,7 +174,6 @@ async def test_the_same_job_twice_in_a_repeated_submit(store: Store, connection:
 async def test_another_job_under_the_same_id_is_a_conflict(
     store: Store, connection: Sql, different: dict[str, Any]
 ) -> None:
-    """Another name, topic or args under an id that exists refuses the whole call, and the message names the id."""
     known = await forge(connection)
     before = await read(connection, known)
     with pytest.raises(ConflictError, match=str(before["id"])):

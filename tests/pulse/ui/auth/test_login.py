@@ -41,7 +41,6 @@ def browser(address: str = "127.0.0.1", of: Browser | None = None, **options: An
 
 
 async def guess(at: Browser, password: str, user: str = "ann") -> int:
-    """The code of the answer."""
     return (await at.ask("POST", "/login", {"user": user, "password": password})).status
 
 
@@ -71,7 +70,6 @@ async def test_one_name_from_many_addresses() -> None:
 
 
 async def test_one_network_of_ipv6_is_one_source() -> None:
-    """A machine there has as many addresses as it wants; networks are another matter."""
     first = browser("2001:db8::1")
     assert await guess(first, "wrong") == 403
     assert await guess(browser("2001:db8::ffff:2", first), RIGHT, "bob") == 429
@@ -110,7 +108,6 @@ async def test_links_that_are_wrong_lock_nobody_out() -> None:
 
 
 async def test_a_new_login_ends_the_session_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who logs in has a new cookie, and the one before, whosever it was, is worth nothing."""
     monkeypatch.setattr("pulse.ui.guard.time.time", lambda: 2_000_000_001.0)
     at = browser()
     at.enter("eve")
@@ -250,7 +247,6 @@ async def test_who_connects_and_says_nothing_makes_room(monkeypatch: pytest.Monk
 
 
 async def test_the_socket_of_the_next_one_stays(tmp_path: Path) -> None:
-    """Who ends removes its own socket, not that of who has taken its place meanwhile."""
     path = tmp_path / "s"
     first, _ = bind(parse_listen(f"unix:{path}"))
     made = file_of(path)
@@ -267,7 +263,6 @@ async def test_the_socket_of_the_next_one_stays(tmp_path: Path) -> None:
 
 
 async def test_what_a_user_may_do_and_see() -> None:
-    """By the roles behind the password: a viewer changes nothing, and sees no contents of jobs."""
     users = parse_users(f"ann:{RIGHT},vic:{RIGHT}:viewer")
     at = browser(of=None)
     at.site.logins = Logins(users)

@@ -26,7 +26,6 @@ ENTRY = "$2b$04$ZlGeTCxoEwZEOWNsTsvn9O3ljSCHMbxEVNwWAIzfoDlRk/5R1hn4m"
     ("localhost evil", "localhost evil"),
 ])  # fmt: skip
 def test_host_name(host: str, name: str | None) -> None:
-    """The name without its port; what is no Host header is none."""
     assert host_name(host) == name
 
 
@@ -43,7 +42,6 @@ def test_own_page(origin: str | None, site: str | None, own: bool) -> None:
 
 
 def test_tokens_and_paths() -> None:
-    """Nothing is equal to no token; only paths of this server are followed."""
     assert is_same("a", "a")
     assert not is_same("a", "b")
     assert not is_same("a", None)
@@ -54,10 +52,7 @@ def test_tokens_and_paths() -> None:
 
 
 class TestSessions:
-    """They end, and are bounded."""
-
     def test_life(self) -> None:
-        """Only the cookie finds it, until its time is over or somebody logs out."""
         sessions = BrowserSessions()
         cookie, session = sessions.begin("alice", 0.0)
         assert sessions.find(cookie, 1.0) is session
@@ -69,7 +64,6 @@ class TestSessions:
         assert sessions.find(cookie, 1.0) is None
 
     def test_bounds(self) -> None:
-        """The oldest go first; words and undos do not pile up."""
         sessions = BrowserSessions()
         first, session = sessions.begin("a", 0.0)
         for number in range(MOST):
@@ -86,8 +80,6 @@ class TestSessions:
 
 
 class TestAddresses:
-    """Where it listens."""
-
     @pytest.mark.parametrize(("text", "is_local"), [
         ("127.0.0.1:8470", True), ("127.9.9.9:0", True), ("[::1]:80", True), ("localhost:80", True),
         ("unix:/run/ui.sock", True), ("0.0.0.0:80", False), ("[::]:80", False), ("10.0.0.1:80", False),
@@ -101,12 +93,10 @@ class TestAddresses:
         "text", ["", "8470", ":8470", "host:", "host:70000", "::1:80", "[host]:80", "unix:x", "a:-1"]
     )
     def test_wrong(self, text: str) -> None:
-        """The message says what is allowed."""
         with pytest.raises(ConfigError, match="--listen is"):
             parse_listen(text)
 
     def test_unix_socket(self, tmp_path: Path) -> None:
-        """For its owner only; a dead one is replaced, a living one and a file are not."""
         address = parse_listen(f"unix:{tmp_path}/s")
         first, _ = bind(address)
         assert stat.S_IMODE((tmp_path / "s").stat().st_mode) == 0o600
@@ -119,7 +109,6 @@ class TestAddresses:
             bind(parse_listen(f"unix:{tmp_path}/f"))
 
     def test_port_taken(self) -> None:
-        """It is told in words."""
         with socket.socket() as other:
             other.bind(("127.0.0.1", 0))
             other.listen()
@@ -128,10 +117,7 @@ class TestAddresses:
 
 
 class TestCredentials:
-    """Users and their passwords."""
-
     def test_plain_and_bcrypt(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Both are verified; whoever does not exist is as nobody."""
         monkeypatch.setattr(credentials, "BCRYPT_COST", 4)
         users = parse_users(f"alice:s:3 cret, bob:{hash_password('höher')}")
         assert len(users) == 2
@@ -154,13 +140,11 @@ class TestCredentials:
         ["", "alice", "alice:", ":x", "a b:x", "alice:x,alice:y", "alice:x,", "alice:$2b$12$short", f"a:{ENTRY}x"],
     )
     def test_wrong(self, text: str) -> None:
-        """It is refused without telling a password."""
         with pytest.raises(ConfigError, match="auth_users") as refusal:
             parse_users(text)
         assert "short" not in refusal.value.message
 
     def test_guessing_gets_slower(self) -> None:
-        """Half a second, doubling, half a minute at most; for that source alone, until it is right or quiet."""
         throttle = Throttle(most_sources=2)
         waits = []
         for _ in range(9):
@@ -178,7 +162,6 @@ class TestCredentials:
         assert throttle.wait_s("x", 1.0) == 0.0
 
     def test_passwd(self) -> None:
-        """The entry that PULSE_AUTH_USERS wants, of what stands on standard input."""
         done = run(["passwd", "alice"], environment(), stdin=b"s3cret-word\n")
         assert done.code == 0, done.err
         assert parse_users(done.out.strip()).verify("alice", confidential("s3cret-word", "password of alice"))
@@ -198,7 +181,6 @@ class TestCredentials:
     ],
 )
 def test_refusals_at_the_start(words: list[str], env: dict[str, str], said: str) -> None:
-    """One line, before anything listens."""
     done = run(["ui", *words], {**environment(), **env})
     assert (done.code, done.out) == (1, "")
     assert said in done.err

@@ -22,7 +22,6 @@ NOW_S = 2_000_000_100.0
 
 
 def identity(number: int) -> bytes:
-    """An id."""
     return number.to_bytes(16)
 
 
@@ -52,12 +51,10 @@ class Queue(Told):
         return {"done": list(body["ids"]), "refused": [], "before": before}
 
     def hit(self, kind: str) -> set[int]:
-        """Numbers of the jobs that a kind of request was about."""
         return {int.from_bytes(one) for what, body, _ in self.changed if what == kind for one in body["ids"]}
 
 
 async def done(tasks: BulkTasks, order: BulkOrder) -> BulkTask:
-    """Carry it out, to its end."""
     task = tasks.begin(order, "ann")
     assert task.runner is not None
     await task.runner
@@ -83,7 +80,6 @@ async def test_what_was_counted_is_what_is_changed() -> None:
 
 
 async def test_it_ends_where_all_were_met() -> None:
-    """What comes behind the last of them is not looked at."""
     queue = Queue({number: {} for number in range(1, 90)})
     await done(BulkTasks(queue), confirmed("cancel", 88, 89))
     assert (queue.hit("jobs.cancel"), len(queue.listed)) == ({88, 89}, 1)
@@ -120,7 +116,6 @@ async def test_statuses_and_names_are_looked_at_again() -> None:
 
 @pytest.mark.parametrize(("verb", "reverse"), [("cancel", "retry"), ("retry", "cancel"), ("change", "change")])
 async def test_a_task_is_taken_back(verb: str, reverse: str) -> None:
-    """All that it has done, each job to where it was; once."""
     queue = Queue({number: {"topic": f"t{number % 2}", "priority": number % 3} for number in range(1, 9)})
     was = {number: dict(job) for number, job in queue.jobs.items()}
     tasks = BulkTasks(queue)
@@ -152,7 +147,6 @@ async def test_what_undoes_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_from_the_list_to_the_undo(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The page that asks counts over several answers and carries what it has counted; the one that tells can undo."""
     monkeypatch.setattr("pulse.ui.guard.time.time", lambda: NOW_S)
     queue = Queue({number: {} for number in range(1, 8)})
     site = site_of(queue)
@@ -183,7 +177,6 @@ async def test_from_the_list_to_the_undo(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 async def test_an_undo_tells_what_was_refused() -> None:
-    """What could not be taken back is not called undone."""
     queue = Queue({1: {}, 2: {}})
     queue.replies["jobs.retry"] = {"done": [identity(1)], "refused": [[identity(2), "conflict"]]}
     site = site_of(queue)

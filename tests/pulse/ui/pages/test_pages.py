@@ -20,7 +20,6 @@ pytestmark = pytest.mark.anyio
 
 
 def browser(questions: Told) -> Browser:
-    """Logged in."""
     site = site_of(questions)
     made = Browser(make_app(site), site)
     made.enter()
@@ -28,7 +27,6 @@ def browser(questions: Told) -> Browser:
 
 
 async def test_ten_thousand_topics() -> None:
-    """A page that renews itself shows some hundred of them, those first where something waits, and says so."""
     names = [f"t{number:05}" for number in range(10_000)]
     worker = {"name": "w", "topics": names}
     waits = [{"topic": "t09999", "ready": 5}]
@@ -48,7 +46,6 @@ async def test_ten_thousand_topics() -> None:
 
 
 async def test_dead_letters_take_no_longer_than_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where answers are short or slow they are grouped as far as there was time; a number that is none is no error."""
     monkeypatch.setattr("pulse.ui.pages.common.ANSWER_S", 0.05)
     asked: list[Mapping[str, Any]] = []
 
@@ -64,7 +61,6 @@ async def test_dead_letters_take_no_longer_than_a_page(monkeypatch: pytest.Monke
 
 
 async def test_odd_urls() -> None:
-    """None of them is the server's fault, and what is in them comes back as text."""
     at = browser(Told(status={}))
     for path in (
         "/jobs/%0d%0aset-cookie:x",
@@ -83,8 +79,6 @@ async def test_odd_urls() -> None:
 
 
 async def test_a_page_that_fails_is_hardened() -> None:
-    """An error of the pages themselves is told without its inside, with all that keeps foreign pages away."""
-
     def broken(_body: Mapping[str, Any]) -> dict[str, object]:
         raise RuntimeError("secret")
 
@@ -106,7 +100,6 @@ class Slow(Told):
     async def ask_fresh(
         self, kind: str, body: Mapping[str, Any] | None = None, *, within_s: float
     ) -> dict[str, object]:
-        """A number of waiting jobs."""
         if kind != "status":
             return {}
         self.number += 1

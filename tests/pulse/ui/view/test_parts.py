@@ -33,13 +33,10 @@ HTMX = "d6fdc75f204e6bdefa99b69bf1e6d4ac69b8a364f77929f45c13476b4000f717"
 
 
 def job(**more: object) -> answers.JobInfo:
-    """A job as the wire tells it."""
     return answers.JobInfo(**{"id": ID.bytes, "submitted_at": NOW_S - 100, "status": "PENDING", **more})  # type: ignore[arg-type]
 
 
 class TestFilters:
-    """What was typed, on the wire, in words, and looked at once more."""
-
     def test_empty(self) -> None:
         """Nothing typed is every job; each field has its key; an id's begin and a part of an error are told apart."""
         assert Filters.of({}).is_any
@@ -56,7 +53,6 @@ class TestFilters:
 
     @pytest.mark.parametrize("given", [{"status": ["NONE"]}, {"schedule": ["x"]}, {"older": ["soon"]}])
     def test_wrong(self, given: dict[str, list[str]]) -> None:
-        """The message names the field and what is allowed."""
         with pytest.raises(BadRequestError, match=rf"{next(iter(given))} is .* allowed"):
             Filters.of(given).wire()
 
@@ -84,7 +80,6 @@ class TestFilters:
         assert not filters.matches(job(**misfit), NOW_S)
 
     def test_seconds(self) -> None:
-        """Lengths of time, with a unit or without; others are refused."""
         assert [seconds("for", text) for text in ("90", "1.5h", "2D")] == [90.0, 5400.0, 172800.0]
         for text in ("", "m", "-1", "0", "nan", "1e10", "1y"):
             with pytest.raises(BadRequestError, match="for"):
@@ -92,10 +87,7 @@ class TestFilters:
 
 
 class TestOrders:
-    """What a form asks for, and what takes it back."""
-
     def test_ticked(self) -> None:
-        """The ids that are ticked, no filters."""
         order = ordered({"verb": ["cancel"], "id": [str(ID)], "topic": ["t"]}, NOW_S, is_final=True)
         assert (order.action.request, order.ids, order.filters, order.more) == ("jobs.cancel", [ID.bytes], None, {})
 
@@ -123,14 +115,12 @@ class TestOrders:
         ],
     )
     def test_wrong(self, form: dict[str, list[str]]) -> None:
-        """What cannot be meant is refused; nothing ticked is not everything."""
         with pytest.raises(
             BadRequestError, match=r"^(priority|verb) is |^a job has no id|^no job is ticked|^no new topic"
         ):
             ordered(form, NOW_S, is_final=True)
 
     def test_undo_of_a_change_goes_back_to_each_place(self) -> None:
-        """One step for each old topic and priority."""
         ids = [bytes([number]) * 16 for number in range(3)]
         order = ordered({"verb": ["change"], "id": [str(ID)], "to_priority": ["5"]}, NOW_S, is_final=True)
         before = [(ids[0], "a", 0), (ids[1], "b", 0), (ids[2], "a", 0)]
@@ -145,12 +135,9 @@ class TestOrders:
 
 
 class TestScheduleForm:
-    """From the form to the wire and back."""
-
     GIVEN = {"name": "n", "kind": "cron", "cron": "0 0 * * *", "timezone": "UTC", "args": "{}", "every": "7"}  # noqa: RUF012
 
     def test_new(self) -> None:
-        """Only the kind that is chosen is said; of a change what differs; emptied fields are unset."""
         assert body_of(self.GIVEN) == {"name": "n", "cron": "0 0 * * *", "timezone": "UTC", "args": "{}"}
         every = {**self.GIVEN, "kind": "every"}
         assert body_of(every, self.GIVEN) == {"every": 7.0}
@@ -163,19 +150,15 @@ class TestScheduleForm:
         [{"kind": "x"}, {"name": ""}, {"cron": ""}, {"args": "[]"}, {"args": "{"}, {"priority": "x"}, {"ends_at": "x"}],
     )
     def test_wrong(self, wrong: dict[str, str]) -> None:
-        """Each is told."""
         with pytest.raises(BadRequestError, match=r"^(ends_at|kind|priority|name|cron|args) (is|are|must) ?"):
             body_of({**self.GIVEN, **wrong})
 
     def test_shown(self) -> None:
-        """What a schedule has stands in the form as it would be typed."""
         values = values_from(answers.ScheduleInfo(ID.bytes, name="n", kind="at", run_at=NOW_S, jitter_s=1.5))
         assert (values["kind"], values["at"], values["jitter_s"]) == ("at", "2027-01-15T08:00:00Z", "1.5")
 
 
 class TestShown:
-    """What others wrote does no harm."""
-
     def test_foreign(self) -> None:
         """Directions, what hides and what breaks lines become escapes; markup is the template's business."""
         assert formatting.foreign("a\u202eb\x00\nc\u200b") == "a\\u202eb\\x00 c\\u200b"
@@ -201,7 +184,6 @@ class TestShown:
         assert formatting.exactly(NOW_S - 120, NOW_S) == said
 
     def test_numbers(self) -> None:
-        """As many digits as mean something."""
         numbers = [formatting.number(value) for value in (None, 0, 3, 3.26, 1234567.8)]
         assert numbers == ["–", "0", "3", "3.3", "1,234,568"]
         sizes = [formatting.size(value) for value in (7, 2048, 5 * 2**20, 3 * 2**30)]
@@ -209,11 +191,8 @@ class TestShown:
 
 
 class TestCharts:
-    """Lines over time."""
-
     @pytest.mark.parametrize(("most", "top"), [(0, 1), (0.3, 0.4), (7, 10), (10, 10), (41, 50), (1e6, 1e6)])
     def test_scale(self, most: float, top: float) -> None:
-        """It ends at a number that people read."""
         assert nice_top(most) == pytest.approx(top)
 
     def test_gaps_and_words(self) -> None:
@@ -228,7 +207,6 @@ class TestCharts:
 
 
 def test_what_is_wrong_is_told_of_topics_and_workers() -> None:
-    """A pause that holds jobs back, a topic that nobody serves, a silent worker; no more than that."""
     pause = answers.PauseInfo(reason="fire", paused_at=1_900_000_000.0, paused_by="uid 0 (root)")
     gate = answers.Gate(topics={"a": pause})
     status = answers.StatusAnswer(workers=[answers.Worker(name="w", pid=7, silent=True)], gate=gate)
@@ -262,7 +240,6 @@ def test_what_is_wrong_says_what_to_do_and_where_more_stands() -> None:
 
 
 def test_dead_letters_are_grouped() -> None:
-    """By topic, handler and error without its numbers; the largest group first."""
     jobs = [job(topic="t", name="n", last_error=f"no {number}", completed_at=float(-number)) for number in range(3)]
     groups = group([job(topic="u", name="n", last_error="no 1"), *jobs])
     assert [(one.topic, one.number) for one in groups] == [("t", 3), ("u", 1)]
@@ -270,7 +247,6 @@ def test_dead_letters_are_grouped() -> None:
 
 
 def test_timeline() -> None:
-    """Submitted, each attempt that left a row, and what comes next, in this order."""
     failed = answers.AttemptInfo(attempt=1, outcome="error", ended_at=NOW_S)
     told = [moment.title for moment in timeline(job(status="RETRYING", attempts=1, history=[failed]))]
     assert told == ["submitted", "attempt 1: error", "due"]
@@ -279,25 +255,20 @@ def test_timeline() -> None:
 
 
 def test_what_is_vendored_is_what_was_published() -> None:
-    """htmx 2.0.11 as npm has it."""
     assert hashlib.sha256((STATIC / "htmx.min.js").read_bytes()).hexdigest() == HTMX
     assert "Zero-Clause BSD" in (STATIC / "htmx.LICENSE.txt").read_text("utf-8")
 
 
 class Counting(Questions):
-    """Answers at once, and counts."""
-
     def __init__(self) -> None:
         super().__init__(None)
         self.asked: list[str] = []
 
     async def ask_fresh(self, kind: str, body: object = None, *, within_s: float) -> dict[str, object]:
-        """Count."""
         self.asked.append(kind)
         raise NobodyAnswersError("no answer")
 
     async def ask_supervisor(self) -> dict[str, object]:
-        """Count."""
         self.asked.append("supervisor status")
         return {}
 
@@ -310,7 +281,6 @@ async def _first(poller: Poller) -> SystemSnapshot:
 
 @pytest.mark.anyio
 async def test_fifty_tabs_ask_as_much_as_one() -> None:
-    """All of them are told by one round of questions; without anybody there is none."""
     questions = Counting()
     poller = Poller(questions)
     running = asyncio.ensure_future(poller.run())

@@ -25,32 +25,26 @@ NUMBER = contextvars.ContextVar("NUMBER", default=0)
 
 @pytest.fixture
 def anyio_backend() -> str:
-    """Lanes are asyncio's."""
     return "asyncio"
 
 
 class Office:
-    """Hears of ends."""
-
     def __init__(self) -> None:
         self.endings: list[Outcome] = []
         self._news = asyncio.Event()
 
     def ended(self, attempt: Attempt, ending: Outcome) -> None:
-        """Keep it."""
         attempt.task = None
         self.endings.append(ending)
         self._news.set()
 
     async def wait(self, count: int) -> list[Outcome]:
-        """So many ends."""
         while len(self.endings) < count:
             self._news.clear()
             await asyncio.wait_for(self._news.wait(), 10)
         return self.endings
 
     def lease_lost(self, attempt: Attempt) -> bool:
-        """Never."""
         return attempt.lost
 
     def progressed(self, attempt: Attempt, text: str) -> None:
@@ -63,7 +57,6 @@ Work = Callable[[], Coroutine[Any, Any, object]]
 
 
 async def run(*works: Work) -> tuple[Office, list[Attempt]]:
-    """Start handlers together; their office."""
     office = Office()
     attempts: list[Attempt] = []
     group = anyio.create_task_group()
@@ -122,8 +115,6 @@ async def test_who_waits_holds_up_nobody() -> None:
 
 
 async def test_each_has_a_context_of_its_own() -> None:
-    """What one sets is seen by itself, also after it has waited, and by nobody after it."""
-
     async def sets() -> int:
         seen = NUMBER.get()
         NUMBER.set(seen + 1)
@@ -141,8 +132,6 @@ async def test_each_has_a_context_of_its_own() -> None:
 
 
 async def test_who_cancels_itself_cancels_nobody_else() -> None:
-    """A cancellation that its own handler does not wait for is gone with it."""
-
     async def cancels() -> str:
         task = asyncio.current_task()
         assert task is not None
@@ -158,7 +147,6 @@ async def test_who_cancels_itself_cancels_nobody_else() -> None:
 
 
 async def test_one_that_waits_is_interrupted_alone() -> None:
-    """Its own waiting ends; a neighbour that came after it, and one that began before it, go on."""
     gate = asyncio.Event()
 
     async def waits() -> str:
@@ -179,8 +167,6 @@ async def test_one_that_waits_is_interrupted_alone() -> None:
 
 
 async def test_one_that_only_gives_others_their_turn_is_interrupted() -> None:
-    """It waits for nothing that could be cancelled."""
-
     async def spins() -> None:
         for _ in range(1000):
             await asyncio.sleep(0)
@@ -195,8 +181,6 @@ async def test_one_that_only_gives_others_their_turn_is_interrupted() -> None:
 
 
 async def test_limits_of_its_own_hold() -> None:
-    """A timeout that a handler sets around its waiting strikes it, though it began as one of many."""
-
     async def handler() -> str:
         try:
             async with asyncio.timeout(0.001):
@@ -231,7 +215,6 @@ async def test_others_have_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_plain_ones_go_to_threads() -> None:
-    """Between async ones, without holding them up."""
     gate = threading.Event()
 
     def plain() -> int:

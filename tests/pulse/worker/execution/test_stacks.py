@@ -109,7 +109,6 @@ while True:
 
 @contextmanager
 def napping(file: StackFile, program: str = LISTENS) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that listens, and does nothing else."""
     process = subprocess.Popen(
         [sys.executable, "-c", program, str(file.fd)], pass_fds=(file.fd,), stdout=subprocess.PIPE
     )
@@ -136,32 +135,26 @@ class Waiting:
 
 
 async def inner() -> None:
-    """Wait in a generator."""
     await trap()
 
 
 async def items() -> AsyncIterator[int]:
-    """Wait in an object."""
     await Waiting()
     yield 1
 
 
 async def outer() -> None:
-    """Wait in an async generator."""
     async for _ in items():
         pass
 
 
 async def endless(depth: int) -> None:
-    """Wait in itself."""
     if depth:
         await endless(depth - 1)
     await trap()
 
 
 class Task:
-    """Something that runs a coroutine."""
-
     def __init__(self, running: Coroutine[Any, Any, None]) -> None:
         self._running = running
 
@@ -169,12 +162,10 @@ class Task:
         """Not in this test."""
 
     def get_coro(self) -> object:
-        """The coroutine."""
         return self._running
 
 
 def waiting(running: Coroutine[Any, Any, None]) -> Attempt:
-    """An attempt whose handler waits."""
     attempt = Attempt(Assignment(b"i" * 16, 1, "n", "t", "{}", None, 30.0), make_handler("n", outer), 0.0)
     attempt.task, attempt.begun = Task(running), True
     running.send(None)
@@ -182,12 +173,10 @@ def waiting(running: Coroutine[Any, Any, None]) -> Attempt:
 
 
 def calls(text: str) -> list[str]:
-    """The names of the functions."""
     return [line.rpartition(" in ")[2] for line in text.splitlines() if line.startswith("  File ")]
 
 
 def test_the_chain_goes_through_all_kinds_of_waiting() -> None:
-    """Coroutines, async generators, objects with __await__, generators: each call once, outermost first."""
     running = outer()
     text = waits_at(waiting(running))
     assert text.splitlines()[0] == "The handler waits here (most recent call last):"
@@ -197,7 +186,6 @@ def test_the_chain_goes_through_all_kinds_of_waiting() -> None:
 
 
 def test_a_very_long_chain_is_cut() -> None:
-    """A recursion does not make a stack without end."""
     running = endless(400)
     assert len(calls(waits_at(waiting(running)))) <= stacks._MAX_DEPTH
     running.close()
@@ -215,7 +203,6 @@ def test_nothing_is_made_up() -> None:
 
 
 def test_a_stack_is_bounded_and_storable() -> None:
-    """What comes first is kept; NUL is not."""
     text = join("a\0b", None, "", "ä" * MAX_STACK_CHARS)
     assert text.startswith("a\N{REPLACEMENT CHARACTER}b\nää")
     assert len(text.encode()) <= MAX_STACK_CHARS
@@ -333,7 +320,6 @@ def test_a_closed_file_is_left_alone() -> None:
 
 
 def test_who_blocks_a_signal() -> None:
-    """Pending signals and threads that block them are seen from outside, each thread for itself."""
     number, own, pid = signal.SIGRTMIN + 3, threading.get_native_id(), os.getpid()
     assert not processes.is_blocking(pid, own, number)
     signal.pthread_sigmask(signal.SIG_BLOCK, {number})
@@ -351,7 +337,6 @@ def test_who_blocks_a_signal() -> None:
 
 
 def test_a_machine_that_nobody_knows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Then no stack is shown; nothing else comes of it."""
     monkeypatch.setattr(platform, "machine", lambda: "pdp11")
     with pytest.raises(OSError, match="tgkill on pdp11"):
         processes.signal_thread(os.getpid(), threading.get_native_id(), 0)

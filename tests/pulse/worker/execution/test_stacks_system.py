@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.servers.fake_server import FakeServer, Heard, Peer, job
-from tests.support.systems.worker_kit import worker
+from tests.support.systems.worker_kit import args, worker
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.process, pytest.mark.timed]
@@ -21,14 +21,12 @@ _numbers = itertools.count(1)
 
 
 def ask(parent: Peer, session: bytes) -> int:
-    """Ask for the stack of a child; returns the number of the request."""
     number = next(_numbers)
     parent.send("stack", number, {"session": session})
     return number
 
 
 def answer(parent: Peer, number: int) -> Heard:
-    """The answer to a request, a frame of kind `stack`."""
     return parent.take("stack", lambda heard: heard.request == number)
 
 
@@ -45,35 +43,14 @@ def test_the_parent_tells_where_a_child_is(name: str, backend: str, tmp_path: Pa
     started = tmp_path / "started"
     with FakeServer() as server, worker(server, "--backend", backend):
         parent, child = server.wait_parent(), server.wait_child()
-        child.assign(
-            [
-                job(
-                    name,
-                    json.dumps(
-                        {"started": str(started)} | ({"gate": str(tmp_path / "gate")} if name == "block-loop" else {})
-                    ),
-                )
-            ]
-        )
+        gate = {"gate": tmp_path / "gate"} if name == "block-loop" else {}
+        child.assign([job(name, args(started=started, **gate))])
         until(started.exists, "the handler")
         for _ in range(3):
             stack = where(parent, child.session)
             assert f"in {name.replace('-', '_')}\n" in stack
             assert stack.count("Main thread ") == 1, "an older stack is still in it"
             assert stack.splitlines()[-1].endswith("in _run_module_as_main"), "it is not complete"
-
-
-def test_the_stack_of_many_threads_is_complete(tmp_path: Path) -> None:
-    """A dump that takes its time is waited for, to its last line; it is cut at 64 KiB."""
-    started, gate = tmp_path / "started", tmp_path / "gate"
-    with FakeServer() as server, worker(server):
-        parent, child = server.wait_parent(), server.wait_child()
-        child.assign([job("crowd-of-threads", json.dumps({"count": 70, "started": str(started), "gate": str(gate)}))])
-        until(started.exists, "the threads")
-        stack = where(parent, child.session)
-        assert stack.count("in wait_in_thread\n") == 70
-        assert stack.splitlines()[-1].endswith("in _run_module_as_main")
-        gate.touch()
 
 
 def test_who_cannot_be_seen(tmp_path: Path) -> None:
@@ -101,7 +78,7 @@ def test_questions_do_not_delay_the_beats(tmp_path: Path) -> None:
     started = tmp_path / "started"
     with FakeServer(heartbeat_s=0.2, lease_s=0.6) as server, worker(server):
         parent, child = server.wait_parent(), server.wait_child()
-        child.assign([job("hog-mute", json.dumps({"started": str(started)}))])
+        child.assign([job("hog-mute", args(started=started))])
         until(started.exists, "the handler")
         parent.take("heartbeat")
         asked_s = parent.log[-1].at_s
@@ -114,7 +91,6 @@ def test_questions_do_not_delay_the_beats(tmp_path: Path) -> None:
 
 
 def test_a_question_of_another_version_is_answered() -> None:
-    """Whoever asks waits for an answer, also where the question is not understood."""
     with FakeServer() as server, worker(server):
         parent = server.wait_parent()
         server.wait_child()
@@ -123,7 +99,6 @@ def test_a_question_of_another_version_is_answered() -> None:
 
 
 def test_a_fault_leaves_its_stack_in_the_log() -> None:
-    """A child that dies of SIGSEGV has written down where; the pool parent logs it."""
     with FakeServer() as server, worker(server) as pool:
         child = server.wait_child()
         child.assign([job("fault")])

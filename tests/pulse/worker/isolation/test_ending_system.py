@@ -10,29 +10,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-import psutil
 import pytest
 
-from tests.pulse.worker.isolation.test_run_system import APP, all_kinds, args, both_backends, run, zygote_of
-from tests.support.servers.fake_server import FakeServer, job, pair
-from tests.support.systems.worker_kit import worker
-from tests.support.waiting import until
+from tests.pulse.worker.isolation.test_run_system import APP, all_kinds, both_backends, run, zygote_of
+from tests.support.servers.fake_server import job, pair
+from tests.support.systems.worker_kit import args, at_work
+from tests.support.waiting import is_alive, until
 
 pytestmark = [pytest.mark.process, pytest.mark.timed]
 
 QUICK: Final = {"PULSE_OBEY_S": "0.5"}
 
 
-def gone(pid: int) -> bool:
-    """Whether a process has ended."""
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
-
-
 def pid_in(path: Path) -> int:
-    """The pid that a handler has written down; waits for it."""
     until(path.exists, f"a pid in {path}")
     return int(path.read_text())
 
@@ -47,9 +37,7 @@ DEATHS: Final[list[tuple[str, dict[str, int], str, int, list[str]]]] = [
 
 
 def test_one_that_dies_is_a_crash() -> None:
-    """Signal or exit code is told, and where it was, as far as it could write that down; no other job notices."""
-    with FakeServer() as server, worker(server, app=APP) as pool:
-        child = server.wait_child()
+    with at_work(app=APP) as (child, pool):
         (host,) = pool.children()
         for name, given, text, code, calls in DEATHS:
             outcome, detail, extra = run(child, job(name, args(**given), extra={"isolate": True}))
@@ -65,9 +53,7 @@ def test_one_that_dies_is_a_crash() -> None:
 
 @both_backends
 def test_memory_beyond_the_limit(backend: str) -> None:
-    """There is MemoryError, which is an error like any other, told however little memory was left."""
-    with FakeServer() as server, worker(server, "--backend", backend, app=APP):
-        child = server.wait_child()
+    with at_work("--backend", backend, app=APP) as (child, _):
         for name, step in (("eat", 2**20), ("eat", 2**30), ("eat-plain", 2**20), ("eat-plain", 2**30)):
             outcome, text, used = run(child, job(name, args(step=step)))
             assert (outcome, text.splitlines()[0]) == ("error", "MemoryError")
@@ -79,9 +65,7 @@ def test_memory_beyond_the_limit(backend: str) -> None:
 
 
 def test_a_memory_limit_below_what_the_app_needs() -> None:
-    """A limit under which nothing could run is told as such."""
-    with FakeServer() as server, worker(server, app=APP):
-        child = server.wait_child()
+    with at_work(app=APP) as (child, _):
         outcome, text, _ = run(child, job("diet"))
         assert outcome == "error"
         assert text.startswith("MemoryError: max_memory_bytes is 4096: before the handler runs, ")
@@ -97,8 +81,7 @@ def test_a_memory_limit_below_what_the_app_needs() -> None:
 )
 def test_processor_time_beyond_the_limit(name: str, backend: str, text: str, has_stack: bool) -> None:
     """The process ends, though C code holds its interpreter; that is the job's error, with the place, and no crash."""
-    with FakeServer() as server, worker(server, "--backend", backend, app=APP):
-        child = server.wait_child()
+    with at_work("--backend", backend, app=APP) as (child, _):
         outcome, detail, extra = run(child, job(name))
         assert (outcome, detail) == ("error", text)
         assert 0.5 < extra["cpu_s"] < 4.0  # the kernel looks at it once per tick
@@ -108,7 +91,6 @@ def test_processor_time_beyond_the_limit(name: str, backend: str, text: str, has
 
 @pytest.fixture
 def small_group() -> Iterator[Path]:
-    """A memory cgroup with very little memory."""
     name = f"pulse-test-{os.getpid()}"
     places = [
         (Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes"),
@@ -137,8 +119,7 @@ def small_group() -> Iterator[Path]:
 
 def test_killed_by_the_kernel_for_memory(small_group: Path) -> None:
     """It is told from another SIGKILL: somebody has to give it more memory, or ask it to take less. Others live."""
-    with FakeServer() as server, worker(server, app=APP) as pool:
-        child = server.wait_child()
+    with at_work(app=APP) as (child, pool):
         (host,) = pool.children()
         (small_group / "cgroup.procs").write_text(str(host.pid))
         outcome, detail, _ = run(child, job("eat-all"))
@@ -150,9 +131,7 @@ def test_killed_by_the_kernel_for_memory(small_group: Path) -> None:
 
 @both_backends
 def test_stop_canceled(backend: str, tmp_path: Path) -> None:
-    """An async handler is interrupted where it waits; a plain one sees that it is to end."""
-    with FakeServer() as server, worker(server, "--backend", backend, app=APP):
-        child = server.wait_child()
+    with at_work("--backend", backend, app=APP) as (child, _):
         waiting = job("wait", args(gate=tmp_path / "gate", started=tmp_path / "started"))
         asked = job("wait-plain", args(gate=tmp_path / "gate", started=tmp_path / "started-plain"))
         child.assign([waiting, asked])
@@ -164,14 +143,12 @@ def test_stop_canceled(backend: str, tmp_path: Path) -> None:
         assert "stack" not in results[waiting[0]][2]
         assert results[asked[0]][:2] == ["ok", '"asked to end, lease lost: True"']
         assert results[asked[0]][2]["stopped"] == "lost"
-        assert all(map(gone, pids)), "a result was told before the process had ended"
+        assert not any(map(is_alive, pids)), "a result was told before the process had ended"
 
 
 @all_kinds
 def test_a_timeout_counts_from_the_call(kind: str, backend: str, tmp_path: Path) -> None:
-    """What runs longer ends as timed out, with the place where it was."""
-    with FakeServer() as server, worker(server, "--backend", backend, app=APP):
-        child = server.wait_child()
+    with at_work("--backend", backend, app=APP) as (child, _):
         given = args(gate=tmp_path / "gate", started=tmp_path / "started")
         outcome, detail, extra = run(child, job(f"wait{kind}", given, timeout_s=0.3))
         if kind:
@@ -196,9 +173,7 @@ def test_a_timeout_counts_from_the_call(kind: str, backend: str, tmp_path: Path)
 def test_one_that_does_not_obey_is_killed(
     name: str, limits: dict[str, Any], outcome: str, text: str | None, stopped: str, tmp_path: Path
 ) -> None:
-    """Its process alone dies, and then it ends as what had stopped it; the stack shows what it did instead."""
-    with FakeServer() as server, worker(server, env=QUICK, app=APP) as pool:
-        child = server.wait_child()
+    with at_work(env=QUICK, app=APP) as (child, pool):
         neighbour = job("wait", args(gate=tmp_path / "gate", started=tmp_path / "neighbour"))
         one = job(name, args(started=tmp_path / "started"), **limits)
         child.assign([neighbour, one])
@@ -213,7 +188,7 @@ def test_one_that_does_not_obey_is_killed(
         assert result[4]["stopped"] == stopped
         assert ("stack" in result[4]) == (stopped == "timeout")
         assert stopped != "timeout" or f"in {name.replace('-', '_')}" in result[4]["stack"]
-        assert gone(pid)
+        assert not is_alive(pid)
         assert '"event": "cell_killed"' in pool.stderr
         (tmp_path / "gate").touch()
         assert child.take_results(1)[0][:4] == [*pair(neighbour), "ok", '"through"']
@@ -221,9 +196,7 @@ def test_one_that_does_not_obey_is_killed(
 
 @pytest.mark.parametrize(("name", "backend"), [("silent", "asyncio"), ("silent", "trio"), ("silent-plain", "asyncio")])
 def test_a_silent_one_is_stopped(name: str, backend: str) -> None:
-    """Progress of a cell counts like any other; half a second without it is too long."""
-    with FakeServer() as server, worker(server, "--backend", backend, env=QUICK, app=APP):
-        child = server.wait_child()
+    with at_work("--backend", backend, env=QUICK, app=APP) as (child, _):
         outcome, text, extra = run(child, job(name))
         assert (outcome, text) == ("error", "stalled: no progress for 0.5 s")
         assert extra["stopped"] == "stalled"
@@ -233,13 +206,12 @@ def test_a_silent_one_is_stopped(name: str, backend: str) -> None:
 
 
 def test_drain_gives_back_what_does_not_finish(tmp_path: Path) -> None:
-    """After PULSE_DRAIN_S isolated handlers are interrupted, the deaf are killed, and then all are given back."""
-    with FakeServer() as server, worker(server, env={"PULSE_DRAIN_S": "0.3"}, app=APP) as pool:
-        child = server.wait_child()
+    with at_work(env={"PULSE_DRAIN_S": "0.3"}, app=APP) as (child, pool):
         waiting = job("wait", args(gate=tmp_path / "gate", started=tmp_path / "started"))
         deaf = job("deaf", args(started=tmp_path / "started-deaf"))
         child.assign([waiting, deaf])
         pids = [pid_in(tmp_path / "started"), pid_in(tmp_path / "started-deaf")]
+        zygote = zygote_of(pool)
         pool.terminate()
         results = {one[0]: one[2:] for one in child.take_results(2)}
         for one in (waiting, deaf):
@@ -247,55 +219,32 @@ def test_drain_gives_back_what_does_not_finish(tmp_path: Path) -> None:
             assert results[one[0]][2]["stopped"] == "drain"
         assert pool.wait() == 0
         assert "worker_left_behind" not in pool.stderr
-        assert all(map(gone, pids))
-
-
-def test_a_pool_that_ends_leaves_no_zygote() -> None:
-    """Neither a stop in good order nor SIGKILL of the handler process leaves zygote or cells."""
-    with FakeServer() as server, worker(server, app=APP) as pool:
-        child = server.wait_child()
-        run(child, job("who"))
-        zygote = zygote_of(pool)
-        pool.terminate()
-        assert pool.wait() == 0
-        until(lambda: gone(zygote.pid), "the end of the zygote")
+        assert not any(map(is_alive, pids))
+        until(lambda: not is_alive(zygote.pid), "the end of the zygote")
 
 
 @pytest.mark.parametrize("victim", ["handler process", "pool parent"])
 def test_cells_die_with_their_worker(victim: str, tmp_path: Path) -> None:
-    """SIGKILL of either ends the zygote and all cells, so that nothing runs beside the next attempts."""
-    with FakeServer() as server, worker(server, app=APP) as pool:
-        child = server.wait_child()
+    with at_work(app=APP) as (child, pool):
         child.assign([job("deaf", args(started=tmp_path / "started"))])
         pid = pid_in(tmp_path / "started")
         zygote = zygote_of(pool)
         (host,) = pool.children()
         os.kill(host.pid if victim == "handler process" else pool.process.pid, signal.SIGKILL)
-        until(lambda: gone(host.pid) and gone(zygote.pid) and gone(pid), "the end of zygote and cell")
+        until(lambda: not any(map(is_alive, (host.pid, zygote.pid, pid))), "the end of zygote and cell")
 
 
 def test_a_zygote_that_dies_is_replaced(tmp_path: Path) -> None:
     """Its cells die with it; what they had begun is given back, since nobody knows that one of them did it."""
-    with FakeServer() as server, worker(server, app=APP) as pool:
-        child = server.wait_child()
+    with at_work(app=APP) as (child, pool):
         jobs = [job("wait", args(gate=tmp_path / "gate", started=tmp_path / f"started-{n}")) for n in range(2)]
         child.assign(jobs)
         pids = [pid_in(tmp_path / f"started-{n}") for n in range(2)]
         zygote_of(pool).kill()
         assert sorted(child.take_results(2)) == sorted([*pair(one), "release", None, {}][:4] for one in jobs)
-        assert all(map(gone, pids))
+        assert not any(map(is_alive, pids))
         assert run(child, job("who"))[0] == "ok"
         assert '"event": "zygote_died"' in pool.stderr
-
-
-def test_one_that_kills_the_zygote_is_charged(tmp_path: Path) -> None:
-    """What was alone when its zygote died counts as a crash: given back, it would do so again for ever."""
-    with FakeServer() as server, worker(server, app=APP):
-        child = server.wait_child()
-        for _ in range(2):
-            outcome, (text, code), *_ = run(child, job("kill-its-parent"))
-            assert (outcome, code) == ("crash", -9)
-            assert text == "worker process died: SIGKILL (with the process that had made it)"
 
 
 @pytest.mark.parametrize(
@@ -306,7 +255,6 @@ def test_one_that_kills_the_zygote_is_charged(tmp_path: Path) -> None:
     ],
 )
 def test_an_app_that_cannot_be_loaded_once_more(source: str, reason: str, tmp_path: Path) -> None:
-    """Isolated jobs fail, with the reason; all others run, and the next isolated one is tried anew."""
     (tmp_path / "picky.py").write_text(
         "import sys, pulse\n"
         "app = pulse.App()\n"
@@ -317,8 +265,7 @@ def test_an_app_that_cannot_be_loaded_once_more(source: str, reason: str, tmp_pa
         "@app.handler('here')\n"
         "def here(): ...\n"
     )
-    with FakeServer() as server, worker(server, app="picky:app", cwd=tmp_path):
-        child = server.wait_child()
+    with at_work(app="picky:app", cwd=tmp_path) as (child, _):
         for _ in range(2):
             assert run(child, job("apart")) == ["error", f"no process could be started for it: {reason}"]
             assert run(child, job("here")) == ["ok", None]
@@ -326,9 +273,7 @@ def test_an_app_that_cannot_be_loaded_once_more(source: str, reason: str, tmp_pa
 
 @pytest.mark.parametrize("end", ["return", "die", "cancel"])
 def test_what_it_started_ends_with_it(end: str, tmp_path: Path) -> None:
-    """Processes that an isolated job left behind, in sessions of their own too, are dead before its result is told."""
-    with FakeServer() as server, worker(server, env=QUICK, app=APP):
-        child = server.wait_child()
+    with at_work(env=QUICK, app=APP) as (child, _):
         one = job("spawn", args(started=tmp_path / "started", end=end))
         child.assign([one])
         started = tmp_path / "started"
@@ -337,13 +282,11 @@ def test_what_it_started_ends_with_it(end: str, tmp_path: Path) -> None:
             child.send("stop", None, {"jobs": [[*pair(one), "canceled"]]})
         (result,) = child.take_results(1)
         assert result[2] == {"return": "ok", "die": "crash", "cancel": "release"}[end]
-        assert gone(int(started.read_text()))
+        assert not is_alive(int(started.read_text()))
 
 
 def test_one_that_meddles_with_its_descriptors() -> None:
-    """It may spoil its own result, and nothing else."""
-    with FakeServer() as server, worker(server, app=APP):
-        child = server.wait_child()
+    with at_work(app=APP) as (child, _):
         for name in ("write-junk", "close-all", "write-junk", "close-all"):
             assert run(child, job(name))[0] == "crash"
             assert run(child, job("who"))[0] == "ok"

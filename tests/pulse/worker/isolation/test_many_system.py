@@ -11,9 +11,9 @@ from typing import Any, Final
 import psutil
 import pytest
 
-from tests.pulse.worker.isolation.test_run_system import APP, args
+from tests.pulse.worker.isolation.test_run_system import APP
 from tests.support.servers.fake_server import FakeServer, Peer, job, pair
-from tests.support.systems.worker_kit import WorkerProcess, worker
+from tests.support.systems.worker_kit import WorkerProcess, args, worker
 from tests.support.waiting import until
 from tests.support.whole import WHOLE
 
@@ -53,25 +53,21 @@ class Storm:
         self._reports = 0
 
     def assign(self) -> None:
-        """A few more jobs."""
         new = [next(self._jobs) for _ in range(self._chance.randint(1, 8))]
         self.open |= {one[0]: one for one in new}
         self._child.assign(new)
 
     def stop(self, likely: float) -> None:
-        """Stop some of those that are open."""
         for one in self._chance.sample(list(self.open.values()), min(3, len(self.open))):
             if self._chance.random() < likely:
                 self._child.send("stop", None, {"jobs": [[*pair(one), self._chance.choice(REASONS)]]})
 
     def kill_zygote(self) -> None:
-        """As somebody might who makes room."""
         (host,) = self._pool.children()
         for zygote in host.children():
             zygote.kill()
 
     def take_results(self) -> None:
-        """Close what has ended."""
         while self._child.count("report") > self._reports:
             self._reports += 1
             for result in self._child.take("report").body["results"]:

@@ -46,13 +46,10 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture(params=["asyncio", "trio"])
 def anyio_backend(request: pytest.FixtureRequest) -> str:
-    """Workers run on both."""
     return str(request.param)
 
 
 class Office:
-    """Hears what becomes of the attempt."""
-
     def __init__(self) -> None:
         self.said: list[object] = []
         self.ending: Outcome | None = None
@@ -60,39 +57,30 @@ class Office:
         self.lost = False
 
     def has_heard_of_the_end(self) -> bool:
-        """Whether that was told."""
         return self.ending is not None
 
     def begun(self, attempt: Attempt) -> None:
-        """The handler is called."""
         self.said.append("begun")
 
     def ended_apart(self, attempt: Attempt, ending: Outcome, used: Mapping[str, object]) -> None:
-        """It has ended."""
         assert self.ending is None, "it ended twice"
         self.ending, self.used = ending, used
 
     def lease_lost(self, attempt: Attempt) -> bool:
-        """Whether it is."""
         return self.lost
 
     def progressed(self, attempt: Attempt, text: str) -> None:
-        """Progress."""
         self.said.append(("progress", text))
 
     def checkpointed(self, attempt: Attempt, text: str) -> None:
-        """State."""
         self.said.append(("checkpoint", text))
 
 
 class Log:
-    """Keeps the events."""
-
     def __init__(self) -> None:
         self.events: list[str] = []
 
     def info(self, event: str, /, **_facts: object) -> None:
-        """Keep it."""
         self.events.append(event)
 
     warning = info
@@ -115,7 +103,6 @@ class Play:
         self.orders: list[ToCell] = []
 
     def is_stuck(self) -> None:
-        """The zygote would be killed."""
         self.stuck += 1
 
     def say(self, *messages: Any) -> None:
@@ -127,7 +114,6 @@ class Play:
         self.run.ended(CellEnded(1, status, cpu_s, 4096))
 
     async def heard(self, kind: type[Any]) -> Any:
-        """The next order of a kind that the cell gets."""
         with anyio.fail_after(5):
             while True:
                 for order in self.orders:
@@ -152,7 +138,6 @@ async def play(**options: Any) -> AsyncIterator[Play]:
 
 
 def sleeper() -> subprocess.Popen[bytes]:
-    """A process that stays."""
     return subprocess.Popen(["sleep", "60"])
 
 
@@ -191,7 +176,6 @@ async def test_last_words_are_heard() -> None:
     ],
 )
 async def test_death_without_result(status: int, ending: Outcome) -> None:
-    """It is a crash, which names signal or exit code."""
     async with play() as it:
         it.say(Begun())
         it.end(status)
@@ -315,7 +299,6 @@ async def test_a_living_orphan_is_killed() -> None:
 
 
 async def test_one_that_obeys() -> None:
-    """What the cell made of its interruption counts; nobody is killed."""
     async with play() as it:
         it.attempt.stopped = "canceled"
         it.run.cancel()
@@ -327,7 +310,6 @@ async def test_one_that_obeys() -> None:
 
 
 async def test_a_lost_lease_is_told_once() -> None:
-    """When it changes, either way, and not before the handler is called."""
     async with play() as it:
         await it.heard(CellJob)
         it.office.lost = True
@@ -343,7 +325,6 @@ async def test_a_lost_lease_is_told_once() -> None:
 
 
 async def test_no_cell() -> None:
-    """When the zygote cannot make a cell, the attempt ends with that reason; it used nothing."""
     async with play() as it:
         it.run.refused(Outcome("error", "no process"))
     assert it.office.ending == Outcome("error", "no process")
@@ -366,7 +347,6 @@ async def test_a_zygote_that_dies(began: bool) -> None:
 
 
 async def test_a_zygote_that_is_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that makes no cell for too long is to be killed; nothing waits for it for ever."""
     monkeypatch.setattr(run, "BEGIN_S", 0.02)
     async with play() as it:
         await until_async(lambda: bool(it.stuck), "it is stuck")
@@ -377,7 +357,6 @@ async def test_a_zygote_that_is_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_one_that_stays_after_its_result(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has nothing more to do: it is killed, and its result counts."""
     monkeypatch.setattr(run, "GONE_S", 0.02)
     victim = sleeper()
     async with play() as it:
@@ -403,7 +382,6 @@ async def test_junk_in_the_channel() -> None:
 
 
 def test_messages_survive_any_cut() -> None:
-    """A stream is cut anywhere; too long and senseless messages are told."""
     sent = [Begun(), CellProgress("ä"), CellResult("crash", ("died", -9)), CellResult("snooze", 7.0)]
     stream = b"".join(map(frame, sent))
     for cut in range(len(stream)):

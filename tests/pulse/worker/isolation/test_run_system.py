@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from tests.support.servers.fake_server import FakeServer, Peer, job, pair
-from tests.support.systems.worker_kit import WorkerProcess, worker
+from tests.support.systems.worker_kit import WorkerProcess, args, at_work, check_endings, worker
 from tests.support.waiting import until
 from tests.support.whole import WHOLE
 
@@ -26,13 +26,7 @@ all_kinds = pytest.mark.parametrize(
 )
 
 
-def args(**given: object) -> str:
-    """Args as the wire carries them."""
-    return json.dumps({key: str(value) if isinstance(value, Path) else value for key, value in given.items()})
-
-
 def run(child: Peer, one: list[Any]) -> list[Any]:
-    """The result of one job, without id and attempt; held against them."""
     child.assign([one])
     (result,) = child.take_results(1)
     assert result[:2] == pair(one)
@@ -40,7 +34,6 @@ def run(child: Peer, one: list[Any]) -> list[Any]:
 
 
 def zygote_of(pool: WorkerProcess) -> psutil.Process:
-    """The zygote of the only handler process."""
     (host,) = pool.children()
     (zygote,) = host.children()
     return zygote
@@ -48,11 +41,10 @@ def zygote_of(pool: WorkerProcess) -> psutil.Process:
 
 @all_kinds
 def test_each_job_has_a_process_of_its_own(kind: str, backend: str) -> None:
-    """One process per job, made by the zygote, in a group of its own, with no socket of the worker's, one thread."""
-    with FakeServer() as server, worker(server, "--backend", backend, app=APP) as pool:
-        child = server.wait_child()
+    with at_work("--backend", backend, app=APP) as (child, pool):
         here = json.loads(run(child, job("here"))[1])
-        found = [json.loads(run(child, job(f"who{kind}", args(n=n)))[1]) for n in range(3)]
+        results = [run(child, job(f"who{kind}", args(n=n))) for n in range(3)]
+        found = [json.loads(result) for _, result, _ in results]
         assert [one["given"] for one in found] == [{"n": n} for n in range(3)]
         assert len({here["pid"], *(one["pid"] for one in found)}) == 4
         zygote = zygote_of(pool)
@@ -66,72 +58,37 @@ def test_each_job_has_a_process_of_its_own(kind: str, backend: str) -> None:
             assert not kind or len(one["sockets"]) == 1, "it has more than its own channel"
             assert one["inherited"] == [], "what its handler starts would hold its descriptors"
             assert one["oom_score"] == min(1000, here["oom_score"] + 200)
-        until(lambda: zygote.children() == [], "the end of all cells")
-
-
-@all_kinds
-def test_what_it_used_is_told(kind: str, backend: str) -> None:
-    """The result of an isolated job has its processor time and its peak memory; that of another one does not."""
-    with FakeServer() as server, worker(server, "--backend", backend, app=APP):
-        child = server.wait_child()
-        _, _, used = run(child, job(f"who{kind}"))
-        assert set(used) == {"cpu_s", "peak_rss_bytes"}
-        assert 0 < used["cpu_s"] < 10
-        assert 2**22 < used["peak_rss_bytes"] < 2**30
+        for _, _, used in results:
+            assert used.keys() == {"cpu_s", "peak_rss_bytes"}
+            assert 0 < used["cpu_s"] < 10
+            assert 2**22 < used["peak_rss_bytes"] < 2**30
         assert len(run(child, job("here"))) == 2
-        failed = run(child, job(f"exit{kind}"))
-        assert failed[2]["cpu_s"] > 0
+        assert run(child, job(f"exit{kind}"))[2]["cpu_s"] > 0
+        until(lambda: zygote.children() == [], "the end of all cells")
 
 
 @both_backends
 def test_what_a_handler_may_come_to(backend: str) -> None:
-    """Every way to end is reported as what it is, as in the handler process."""
-    exited = "SystemExit: the handler called sys.exit(3)"
-    unprintable = "UnprintableError: <unprintable: its str() raises RuntimeError>"
-    expected: dict[str, tuple[str, object]] = {
-        "exit": ("error", exited),
-        "exit-plain": ("error", exited),
-        "interrupt": ("error", "KeyboardInterrupt: raised by the handler"),
-        "interrupt-plain": ("error", "KeyboardInterrupt: raised by the handler"),
-        "cancel-itself": ("error", "CancelledError"),
-        "unprintable": ("error", unprintable),
-        "unprintable-plain": ("error", unprintable),
-        "not-json": ("error", "result is not JSON: Object of type set is not JSON serializable"),
-        "coroutine": ("error", "the handler is a plain def that returned a coroutine"),
-        "snooze": ("snooze", 7.0),
-        "discard": ("discard", "no such customer"),
-        "retry-after": ("retry", [9.5, "rate limited"]),
-        "echo": ("error", "TypeError: echo() missing 1 required positional argument: 'text'"),
-        "fork": ("ok", "70"),  # the child may not come back: there is one result
-    }
-    with FakeServer() as server, worker(server, "--backend", backend, app=APP):
-        child = server.wait_child()
-        jobs = [job(name) for name in expected]
-        child.assign(jobs)
-        names = {one[0]: one[2] for one in jobs}
-        found = {names[one[0]]: (one[2], one[3]) for one in child.take_results(len(jobs))}
-    for name, (outcome, detail) in expected.items():
-        assert found[name][0] == outcome, (name, found[name])
-        if outcome == "error":
-            assert str(found[name][1]).startswith(str(detail)), (name, found[name])
-            assert "pulse/worker/" not in str(found[name][1]), name
-        else:
-            assert found[name][1] == detail, name
+    with at_work("--backend", backend, app=APP) as (child, _):
+        check_endings(child, {
+            "coroutine": ("error", "the handler is a plain def that returned a coroutine"),
+            "echo": ("error", "TypeError: echo() missing 1 required positional argument: 'text'"),
+            "fork": ("ok", "70"),  # the child may not come back: there is one result
+        })  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", ["", "-plain"])
 def test_a_lease_that_passes_unanswered(kind: str) -> None:
-    """A cell sees that the lease has passed, while its handler goes on."""
     with FakeServer(heartbeat_s=0.2, lease_s=0.6, silent_on=["heartbeat"]) as server, worker(server, app=APP):
         child = server.wait_child()
         assert run(child, job(f"watch-lease{kind}", lease_s=0.6))[:2] == ["ok", '"lost, cancelled: False"']
 
 
 def test_the_server_may_isolate_any_job() -> None:
-    """With `isolate` in its extra a job of any handler runs apart: what it does to its process hurts nobody."""
-    with FakeServer() as server, worker(server, app=APP):
-        child = server.wait_child()
+    with at_work(app=APP) as (child, pool):
         here = json.loads(run(child, job("here-plain"))[1])
+        (host,) = pool.children()
+        assert host.children() == [], "there is a zygote before anything is isolated"
         for name in ("here", "here-plain"):
             apart = json.loads(run(child, job(name, extra={"isolate": True}))[1])
             assert apart["group"] == apart["pid"] != here["pid"]
@@ -142,12 +99,10 @@ def test_the_server_may_isolate_any_job() -> None:
 
 
 def test_an_isolated_job_takes_one_place(tmp_path: Path) -> None:
-    """Isolated jobs and others together are never more than the concurrency, in the order in which they came."""
     gates = [tmp_path / f"gate-{n}" for n in range(3)]
     starts = [tmp_path / f"started-{n}" for n in range(3)]
     jobs = [job("wait", args(gate=gate, started=started)) for gate, started in zip(gates, starts, strict=True)]
-    with FakeServer() as server, worker(server, "--concurrency", "2", app=APP):
-        child = server.wait_child()
+    with at_work("--concurrency", "2", app=APP) as (child, _):
         run(child, job("who"))
         child.take("started")
         named = child.count("started")
@@ -179,8 +134,7 @@ def test_a_slow_import_delays_isolated_jobs_only(tmp_path: Path) -> None:
         "@app.handler('here')\n"
         "def here(): return 'here'\n"
     )
-    with FakeServer() as server, worker(server, "--concurrency", "1", app="slow:app", cwd=tmp_path):
-        child = server.wait_child()
+    with at_work("--concurrency", "1", app="slow:app", cwd=tmp_path) as (child, _):
         first, stopped, recalled = (job("apart", timeout_s=0.5) for _ in range(3))
         child.assign([first, stopped, recalled])
         until(loading.exists, "the zygote's import")
@@ -196,7 +150,6 @@ def test_a_slow_import_delays_isolated_jobs_only(tmp_path: Path) -> None:
 
 
 def test_large_args_and_results() -> None:
-    """What fits into a frame fits through the cell, too; what does not is told as ever."""
     with FakeServer() as server, worker(server, app=APP):
         child = server.wait_child()
         text = "ä" * 1_000_000
@@ -208,9 +161,7 @@ def test_large_args_and_results() -> None:
 
 
 def test_many_at_once() -> None:
-    """Fifty at a time, two hundred in all: each has one result, and nothing is left of them."""
-    with FakeServer() as server, worker(server, "--concurrency", "50", app=APP) as pool:
-        child = server.wait_child()
+    with at_work("--concurrency", "50", app=APP) as (child, pool):
         run(child, job("who"))
         (host,) = pool.children()
         before = host.num_fds()
@@ -258,21 +209,11 @@ def test_an_app_that_ignores_its_children() -> None:
                 assert run(child, job("apart"))[:2] == ["crash", ["worker process died: exit code 5", 5]]
 
 
-def test_no_zygote_without_isolated_jobs() -> None:
-    """Who isolates nothing has one process per slot, as ever."""
-    with FakeServer() as server, worker(server, app=APP) as pool:
-        child = server.wait_child()
-        run(child, job("here"))
-        (host,) = pool.children()
-        assert host.children() == []
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signals_to_all_do_not_end_cells(number: int, tmp_path: Path) -> None:
     """Who stops every process, zygote and cells too, lets isolated jobs finish like others: the worker decides."""
     gate, started = tmp_path / "gate", tmp_path / "started"
-    with FakeServer() as server, worker(server, app=APP) as pool:
-        child = server.wait_child()
+    with at_work(app=APP) as (child, pool):
         one = job("wait", args(gate=gate, started=started))
         child.assign([one])
         until(started.exists, "the cell")
@@ -285,7 +226,6 @@ def test_signals_to_all_do_not_end_cells(number: int, tmp_path: Path) -> None:
 
 
 def test_last_words() -> None:
-    """What a handler has said is there when its process has ended, also what is no line."""
     with FakeServer() as server, worker(server, app=APP) as pool:
         assert run(server.wait_child(), job("mumble"))[0] == "ok"
         until(lambda: "half a line" in pool.stderr, "it is there")

@@ -4,25 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import psutil
 import pytest
 
-from tests.pulse.worker.isolation.test_ending_system import gone, pid_in
-from tests.pulse.worker.isolation.test_run_system import APP, args, run, zygote_of
-from tests.support.servers.fake_server import FakeServer, Peer, job, pair
-from tests.support.systems.worker_kit import WorkerProcess, worker
-from tests.support.waiting import until
+from tests.pulse.worker.isolation.test_ending_system import pid_in
+from tests.pulse.worker.isolation.test_run_system import APP, run, zygote_of
+from tests.support.servers.fake_server import Peer, job, pair
+from tests.support.systems.worker_kit import WorkerProcess, args, at_work
+from tests.support.waiting import is_alive, until
 
 pytestmark = [pytest.mark.process, pytest.mark.timed]
+
+WITH_ZYGOTE: Final = "worker process died: SIGKILL (with the process that had made it)"
 
 
 @pytest.fixture
 def careful(tmp_path: Path) -> Iterator[tuple[Peer, WorkerProcess]]:
     """A worker whose zygote has died with two cells under way."""
-    with FakeServer() as server, worker(server, "--concurrency", "4", app=APP) as pool:
-        child = server.wait_child()
+    with at_work("--concurrency", "4", app=APP) as (child, pool):
         jobs = [job("wait", args(gate=tmp_path / "none", started=tmp_path / f"first-{n}")) for n in range(2)]
         child.assign(jobs)
         for n in range(2):
@@ -33,14 +34,12 @@ def careful(tmp_path: Path) -> Iterator[tuple[Peer, WorkerProcess]]:
 
 
 def again(one: list[Any]) -> list[Any]:
-    """The next attempt of a job."""
     return [one[0], one[1] + 1, *one[2:]]
 
 
 def test_what_cells_had_started_ends_with_their_zygote(tmp_path: Path) -> None:
     """It must not write beside the next attempt; sessions of its own and forks do not help it, and all others live."""
-    with FakeServer() as server, worker(server, app=APP) as pool:
-        child = server.wait_child()
+    with at_work(app=APP) as (child, pool):
         (host,) = pool.children()
         started = tmp_path / "started"
         child.assign([job("spawn", args(started=started, end="wait"))])
@@ -50,15 +49,13 @@ def test_what_cells_had_started_ends_with_their_zygote(tmp_path: Path) -> None:
         zygote_of(pool).kill()
         (result,) = child.take_results(1)
         assert result[2] == "crash"
-        assert gone(left.pid)
-        assert gone(fork.pid)
+        assert not is_alive(left.pid)
+        assert not is_alive(fork.pid)
         assert pool.children() == [host]
 
 
 def test_one_that_kills_its_group(tmp_path: Path) -> None:
-    """It kills itself, as on its own: neither the handler process nor any other job notices."""
-    with FakeServer() as server, worker(server, app=APP) as pool:
-        child = server.wait_child()
+    with at_work(app=APP) as (child, pool):
         (host,) = pool.children()
         gate = tmp_path / "gate"
         neighbour = job("wait", args(gate=gate, started=tmp_path / "started"))
@@ -74,8 +71,7 @@ def test_one_that_kills_its_group(tmp_path: Path) -> None:
 
 def test_orphans_that_end_by_themselves_are_buried(tmp_path: Path) -> None:
     """A job that runs for days may leave any number: none stays a zombie until some job ends."""
-    with FakeServer() as server, worker(server, app=APP):
-        child = server.wait_child()
+    with at_work(app=APP) as (child, _):
         gate, started = tmp_path / "gate", tmp_path / "started"
         one = job("orphan", args(gate=gate, started=started))
         child.assign([one])
@@ -89,8 +85,7 @@ def test_orphans_that_end_by_themselves_are_buried(tmp_path: Path) -> None:
 
 def test_jobs_that_kill_their_zygote_together_are_charged(tmp_path: Path) -> None:
     """The first time nobody knows who did it; then each of them is alone, and others go on beside them."""
-    with FakeServer() as server, worker(server, app=APP) as pool:
-        child = server.wait_child()
+    with at_work(app=APP) as (child, pool):
         gate = tmp_path / "gate"
         open_ = [job("kill-its-parent-at", args(gate=gate, started=tmp_path / f"started-{n}")) for n in range(2)]
         child.assign(open_)
@@ -104,7 +99,9 @@ def test_jobs_that_kill_their_zygote_together_are_charged(tmp_path: Path) -> Non
             rounds += 1
             open_ = [again(one) for one in open_ if one[0] not in charged]
             child.assign(open_)
-            charged += [one[0] for one in child.take_results(len(open_)) if one[2] == "crash"]
+            crashed = [one for one in child.take_results(len(open_)) if one[2] == "crash"]
+            assert all(one[3] == [WITH_ZYGOTE, -9] for one in crashed)
+            charged += [one[0] for one in crashed]
         assert rounds <= 2
         assert '"given_back": 2' in pool.stderr
         assert pool.stderr.count('"event": "zygote_died"') == 3
@@ -144,7 +141,6 @@ def test_those_that_end_soon_follow_each_other(careful: tuple[Peer, WorkerProces
 
 
 def test_a_drain_gives_back_what_waits_for_its_turn(careful: tuple[Peer, WorkerProcess], tmp_path: Path) -> None:
-    """A worker that is to end does not wait for it."""
     child, pool = careful
     gate = tmp_path / "gate"
     jobs = [job("wait", args(gate=gate, started=tmp_path / f"started-{n}")) for n in range(3)]

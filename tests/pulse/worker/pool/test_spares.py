@@ -16,21 +16,16 @@ pytestmark = pytest.mark.anyio
 
 
 class Log:
-    """Keeps what it is told."""
-
     def __init__(self) -> None:
         self.told: list[tuple[str, dict[str, object]]] = []
 
     def info(self, event: str, /, **facts: object) -> None:
-        """Keep it."""
         self.told.append((event, facts))
 
     warning = info
 
 
 async def test_a_spare_that_cannot_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is told once, no other one is tried, and no descriptor is left; whoever needs a process hears why not."""
-
     def popen(*_: object, **__: object) -> NoReturn:
         raise BlockingIOError("no more processes")
 

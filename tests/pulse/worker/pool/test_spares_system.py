@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.servers.fake_server import FakeServer, Peer, job
 from tests.support.systems.worker_kit import ROOT, WorkerProcess, worker
-from tests.support.waiting import until
+from tests.support.waiting import is_alive, until
 
 pytestmark = [pytest.mark.process, pytest.mark.timed, pytest.mark.rest]
 
@@ -32,7 +32,6 @@ WAITING = (  # tells by files which processes have loaded it
 def pool_of(
     server: FakeServer, processes: int = 1, spares: int = 1, app: str = "waiting:app", cwd: Path = ROOT
 ) -> Iterator[WorkerProcess]:
-    """A pool with spares."""
     options = ("--processes", str(processes), "--spares", str(spares))
     with worker(server, *options, app=app, cwd=cwd) as pool:
         yield pool
@@ -40,7 +39,6 @@ def pool_of(
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """A directory with an app."""
     (tmp_path / "waiting.py").write_text(WAITING)
     return tmp_path
 
@@ -60,20 +58,10 @@ def spare_of(pool: WorkerProcess, *serving: Peer, place: Path | None = None) -> 
 
 
 def kill(peer: Peer) -> None:
-    """Kill the process behind a connection."""
     psutil.Process(peer.pid).kill()
 
 
-def is_dead(process: psutil.Process) -> bool:
-    """Whether it ended, reaped or not."""
-    try:
-        return process.status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
-
-
 def test_a_killed_process_is_replaced_by_the_spare(place: Path) -> None:
-    """It was there before, it has the dead one's name and works; its neighbour is not touched, and a new one waits."""
     with FakeServer() as server, pool_of(server, 2, cwd=place) as pool:
         first, second = server.wait_child(), server.wait_child()
         spare = spare_of(pool, first, second, place=place)
@@ -92,7 +80,6 @@ def test_a_killed_process_is_replaced_by_the_spare(place: Path) -> None:
 
 
 def test_a_spare_is_taken_before_it_is_ready(tmp_path: Path) -> None:
-    """One that is still loading the app takes the place all the same, and serves when it is ready."""
     (tmp_path / "slow.py").write_text(
         "import os, pathlib, time\n"
         "loads = len(list(pathlib.Path().glob('loading-*')))\n"
@@ -116,7 +103,6 @@ def test_a_spare_is_taken_before_it_is_ready(tmp_path: Path) -> None:
 
 
 def test_spares_wait_until_all_are_connected(place: Path) -> None:
-    """Nothing that waits is started while the server has not welcomed every process."""
     with FakeServer() as server:
         server.silent_on = {"hello"}
         with pool_of(server, 2, 2, cwd=place) as pool:
@@ -131,7 +117,6 @@ def test_spares_wait_until_all_are_connected(place: Path) -> None:
 
 
 def test_a_spare_that_dies_is_not_missed(place: Path) -> None:
-    """It is told once and replaced by nobody; the next death is answered by a fresh process, and then one waits."""
     with FakeServer() as server, pool_of(server, cwd=place) as pool:
         first = server.wait_child()
         spare = spare_of(pool, first, place=place)
@@ -163,7 +148,6 @@ def test_all_die_at_once(place: Path) -> None:
 
 
 def test_an_app_that_cannot_be_loaded_any_more(place: Path) -> None:
-    """A spare that finds it broken ends, says why in one line, and does no harm; a process that is needed then does."""
     with FakeServer() as server, pool_of(server, cwd=place) as pool:
         first = server.wait_child()
         spare_of(pool, first, place=place)
@@ -184,7 +168,6 @@ def test_an_app_that_cannot_be_loaded_any_more(place: Path) -> None:
 
 
 def test_a_stop_leaves_no_spare(place: Path) -> None:
-    """The spare ends at once, while others still drain, and without a word."""
     (place / "draining.py").write_text(
         WAITING + "@app.handler('hold')\n"
         "async def hold() -> None:\n"
@@ -206,7 +189,6 @@ def test_a_stop_leaves_no_spare(place: Path) -> None:
 
 
 def test_a_drain_for_good_leaves_no_spare(place: Path) -> None:
-    """When the server wants none of the processes any more, the spare goes with them."""
     with FakeServer() as server, pool_of(server, cwd=place) as pool:
         first = server.wait_child()
         spare = spare_of(pool, first, place=place)
@@ -216,7 +198,6 @@ def test_a_drain_for_good_leaves_no_spare(place: Path) -> None:
 
 
 def test_a_spare_dies_with_its_parent(place: Path) -> None:
-    """SIGKILL of the pool parent takes the spare along, whether it was loading the app or waiting."""
     with FakeServer() as server, pool_of(server, 1, 2, cwd=place) as pool:
         first = server.wait_child()
         until(lambda: len(waiting(pool, first)) == 2, "two spares")
@@ -224,7 +205,7 @@ def test_a_spare_dies_with_its_parent(place: Path) -> None:
         until((place / f"loaded-{spares[0].pid}").exists, "one that is ready")
         pool.process.kill()
         pool.wait()
-        until(lambda: all(map(is_dead, spares)), "their end")
+        until(lambda: not any(is_alive(spare.pid) for spare in spares), "their end")
 
 
 @pytest.mark.parametrize(("backend", "number"), [("asyncio", signal.SIGTERM), ("trio", signal.SIGINT)])
@@ -242,7 +223,6 @@ def test_a_spare_that_is_asked_to_end(backend: str, number: signal.Signals, plac
 
 
 def default_int_handler(pid: int) -> bool:
-    """Whether a process still has Python's own handler of SIGINT."""
     status = Path(f"/proc/{pid}/status").read_text("ascii")
     caught = next(line for line in status.splitlines() if line.startswith("SigCgt:"))
     return bool(int(caught.split()[1], 16) & 1 << (signal.SIGINT - 1))

@@ -25,12 +25,10 @@ pytestmark = [pytest.mark.process, pytest.mark.timed]
 
 
 def beats_for(parent: Peer, session: bytes) -> list[Heard]:
-    """The parent's heartbeats for one child."""
     return [heard for heard in list(parent.log) if heard.kind == "heartbeat" and heard.body.get("session") == session]
 
 
 def test_a_heartbeat_lists_all_that_is_held(tmp_path: Path) -> None:
-    """Queued and running attempts are listed, until their results were taken; frames of them are counted."""
     gate = tmp_path / "gate"
     with FakeServer(heartbeat_s=0.2, lease_s=0.6, silent_on=["report"]) as server, worker(server, "--concurrency", "1"):
         child = server.wait_child()
@@ -50,7 +48,6 @@ def test_a_heartbeat_lists_all_that_is_held(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["hold-interpreter", "block-loop"])
 def test_the_parent_beats_for_a_child_that_cannot(name: str, tmp_path: Path) -> None:
-    """A handler that holds the interpreter, or the loop, for many leases keeps its lease."""
     started, gate = tmp_path / "started", tmp_path / "gate"
     given = {"seconds": 4, "started": str(started)} if name == "hold-interpreter" else {"gate": str(gate)}
     with FakeServer(heartbeat_s=0.3, lease_s=0.9) as server, worker(server):
@@ -70,7 +67,6 @@ def test_the_parent_beats_for_a_child_that_cannot(name: str, tmp_path: Path) -> 
 
 
 def test_the_parent_does_not_beat_for_a_stopped_child() -> None:
-    """A child that was stopped by a signal is not at work: its lease may lapse."""
     with FakeServer(heartbeat_s=0.2, lease_s=0.6) as server, worker(server) as pool:
         parent, child = server.wait_parent(), server.wait_child()
         child.take("heartbeat")
@@ -86,7 +82,6 @@ def test_the_parent_does_not_beat_for_a_stopped_child() -> None:
 
 
 def test_the_parent_is_silent_while_children_beat() -> None:
-    """As long as a child's own heartbeats are answered, the parent adds none."""
     with FakeServer(heartbeat_s=0.2, lease_s=0.6) as server, worker(server):
         parent, child = server.wait_parent(), server.wait_child()
         until(lambda: child.count("heartbeat") >= 10, "heartbeats of the child")
@@ -112,7 +107,6 @@ def test_an_attempt_that_a_beat_calls_lost_is_cancelled(tmp_path: Path) -> None:
 
 
 def test_a_lease_that_passes_unanswered(tmp_path: Path) -> None:
-    """When no heartbeat was answered for a lease, handlers see it and go on; an answer clears it."""
     with FakeServer(heartbeat_s=0.2, lease_s=0.6, silent_on=["heartbeat"]) as server, worker(server):
         child = server.wait_child()
         child.assign([job("watch-lease", lease_s=0.6)])
@@ -128,7 +122,6 @@ def test_a_lease_that_passes_unanswered(tmp_path: Path) -> None:
 
 
 def test_a_server_that_falls_silent_is_left() -> None:
-    """When nothing is heard for three heartbeats, the worker connects anew."""
     with FakeServer(heartbeat_s=0.1, lease_s=0.3, silent_on=["heartbeat", "ping"]) as server, worker(server) as pool:
         child = server.wait_child()
         child.wait_closed()
@@ -147,8 +140,6 @@ async def test_a_parent_whose_connection_was_good_is_back_soon(
     made: list[Dialed] = []
 
     class Dialed(Dialer):
-        """Counts the connections that were found good."""
-
         good = 0
 
         def __init__(self, *args: Any) -> None:

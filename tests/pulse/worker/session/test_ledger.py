@@ -39,7 +39,6 @@ _NUMBERS = itertools.count(1)  # ids in order, so that a machine's draws from wh
 
 
 def job(name: str = "n", attempt: int = 1, **more: Any) -> Assignment:
-    """One assigned job."""
     return Assignment(
         id=next(_NUMBERS).to_bytes(16, "big"),
         attempt=attempt,
@@ -53,8 +52,12 @@ def job(name: str = "n", attempt: int = 1, **more: Any) -> Assignment:
 
 
 def desk(concurrency: int = 2) -> Ledger:
-    """An empty desk."""
     return Ledger(app.handlers, concurrency)
+
+
+def running_of(one: Ledger, *jobs: Assignment) -> list[Attempt]:
+    one.assign(jobs or [job()], 0.0)
+    return one.take_startable()
 
 
 def reported(one: Ledger, number: int = 1) -> list[tuple[bytes, int, str]]:
@@ -63,11 +66,9 @@ def reported(one: Ledger, number: int = 1) -> list[tuple[bytes, int, str]]:
 
 
 def test_from_assignment_to_reported() -> None:
-    """An attempt is held from its assignment until its report was answered, and starts when there is room."""
     one = desk(2)
     jobs = [job() for _ in range(3)]
-    one.assign(jobs, 0.0)
-    first, second = one.take_startable()
+    first, second = running_of(one, *jobs)
     assert [first.job, second.job] == jobs[:2]
     assert one.take_startable() == []
     one.ended(first, Outcome("ok", None))
@@ -80,16 +81,16 @@ def test_from_assignment_to_reported() -> None:
     assert one.running_list() == [(one_job.id, 1) for one_job in jobs[1:]]
 
 
-def test_an_assignment_that_came_twice_is_held_once() -> None:
-    """The same id and attempt again is the same attempt; another attempt of the job is another one."""
-    one = desk()
-    same = job()
-    one.assign([same, same, Assignment(same.id, 2, "n", "t", "{}", None, 30.0)], 0.0)
+def test_an_assignment_that_came_twice_is_held_and_started_once() -> None:
+    one, same = desk(3), job()
+    assert len(running_of(one, same, same)) == 1
+    one.assign([same], 0.0)
+    assert one.take_startable() == []
+    one.assign([Assignment(same.id, 2, "n", "t", "{}", None, 30.0)], 0.0)
     assert one.held == 2
 
 
 def test_an_unknown_handler_is_an_error_at_once() -> None:
-    """A job whose name is not served is reported, not started."""
     one = desk()
     one.assign([job("unknown")], 0.0)
     assert one.take_startable() == []
@@ -98,7 +99,6 @@ def test_an_unknown_handler_is_an_error_at_once() -> None:
 
 
 def test_what_could_not_be_named_goes_back_in_order() -> None:
-    """When `started` could not be written, the attempts are queued again as they were."""
     one = desk(2)
     jobs = [job() for _ in range(3)]
     one.assign(jobs, 0.0)
@@ -108,7 +108,6 @@ def test_what_could_not_be_named_goes_back_in_order() -> None:
 
 
 def test_what_was_stopped_while_it_was_named_does_not_go_back() -> None:
-    """A stop that came during the failed write is obeyed: the attempt is given back."""
     one = desk(1)
     stopped = job()
     one.assign([stopped], 0.0)
@@ -123,11 +122,11 @@ def test_stopping() -> None:
     """Queued: given back at once. Running: to be interrupted, once. Ended or unknown: nothing."""
     one = desk(1)
     running, queued = job(), job()
-    one.assign([running, queued], 0.0)
-    (attempt,) = one.take_startable()
+    (attempt,) = running_of(one, running, queued)
     assert one.stop((queued.id, 1), "canceled") is None
     assert reported(one) == [(queued.id, 1, "release")]
     assert one.stop((running.id, 1), "timeout") is attempt
+    assert not attempt.lost
     assert one.stop((running.id, 1), "lost") is None
     assert (attempt.stopped, attempt.lost) == ("timeout", True)
     assert one.stop((running.id, 2), "lost") is None
@@ -137,11 +136,9 @@ def test_stopping() -> None:
 
 
 def test_recall_takes_only_what_waits() -> None:
-    """A recalled attempt is given back if it has not started, else left alone."""
     one = desk(1)
     running, queued = job(), job()
-    one.assign([running, queued], 0.0)
-    (attempt,) = one.take_startable()
+    (attempt,) = running_of(one, running, queued)
     one.recall((running.id, 1))
     one.recall((queued.id, 1))
     assert attempt.stopped is None
@@ -149,23 +146,25 @@ def test_recall_takes_only_what_waits() -> None:
 
 
 def test_draining() -> None:
-    """What waits is given back, and what still comes; what runs goes on."""
+    """What waits is given back, for cells too, and what still comes; what runs goes on."""
     one = desk(1)
-    running, queued, late = job(), job(), job()
-    one.assign([running, queued], 0.0)
-    (attempt,) = one.take_startable()
+    running, recalled, queued, apart, late = job(), job(), job(), job("apart"), job()
+    (attempt,) = running_of(one, running, recalled, queued, apart)
+    one.recall((recalled.id, 1))
     one.drain()
     one.assign([late], 0.0)
-    assert reported(one) == [(queued.id, 1, "release"), (late.id, 1, "release")]
+    assert reported(one) == [(each.id, 1, "release") for each in (recalled, apart, queued, late)]
     assert one.started() == [attempt]
+    assert not one.waits_for_cells()
+    one.ended(attempt, RELEASED)
+    one.cells_ready()
+    assert one.take_startable() == []
 
 
 def test_results_under_way_come_back_in_order() -> None:
-    """After a lost connection everything unanswered is sent again, oldest first, and nothing twice."""
     one = desk(4)
     jobs = [job() for _ in range(4)]
-    one.assign(jobs, 0.0)
-    attempts = one.take_startable()
+    attempts = running_of(one, *jobs)
     one.ended(attempts[0], RELEASED)
     assert len(reported(one, 1)) == 1
     one.ended(attempts[1], RELEASED)
@@ -181,8 +180,7 @@ def test_a_refused_report() -> None:
     """Refused for now: sent again. Refused for good: each alone; refused alone: let go."""
     one = desk(3)
     jobs = [job() for _ in range(3)]
-    one.assign(jobs, 0.0)
-    for attempt in one.take_startable():
+    for attempt in running_of(one, *jobs):
         one.ended(attempt, RELEASED)
     assert len(reported(one, 1)) == 3
     assert one.refused(1, passing=True) == []
@@ -196,7 +194,6 @@ def test_a_refused_report() -> None:
 
 
 def test_reports_fit_into_frames() -> None:
-    """Results are spread over reports by size; one that fits into none becomes an error."""
     one = desk(4)
     one.assign([job() for _ in range(4)], 0.0)
     for attempt, text in zip(one.take_startable(), ["x" * 500, "x" * 500, "ä" * 600, "x" * 2000], strict=True):
@@ -208,23 +205,20 @@ def test_reports_fit_into_frames() -> None:
 
 def test_progress_is_told_once() -> None:
     """A heartbeat carries progress that the server does not have; a result what no heartbeat could."""
-    one = desk(1)
-    told = job()
-    one.assign([told], 0.0)
-    (attempt,) = one.take_startable()
-    attempt.progress = "1"
+    one = desk(2)
+    known, newer = running_of(one, job(), job())
+    known.progress = newer.progress = "1"
     sheet = one.beat_sheet(0.0)
-    assert sheet.jobs == [(told.id, 1, "1")]
-    assert one.beat_sheet(0.0).jobs == [(told.id, 1, "1")]
+    assert sheet.jobs == one.beat_sheet(0.0).jobs == [(*known.pair, "1"), (*newer.pair, "1")]
     sheet.answered()
-    assert one.beat_sheet(0.0).jobs == [(told.id, 1, None)]
-    attempt.progress = "2"
-    one.ended(attempt, Outcome("ok", None))
-    assert one.take_report(1, ROOM) == [(told.id, 1, "ok", None, {"progress": "2"})]
+    assert one.beat_sheet(0.0).jobs == [(*known.pair, None), (*newer.pair, None)]
+    newer.progress = "2"
+    for attempt in (known, newer):
+        one.ended(attempt, Outcome("ok", None))
+    assert one.take_report(1, ROOM) == [(*known.pair, "ok", None), (*newer.pair, "ok", None, {"progress": "2"})]
 
 
 def test_a_heartbeat_is_bounded() -> None:
-    """Very much progress is spread over several heartbeats."""
     one = desk(40)
     one.assign([job() for _ in range(40)], 0.0)
     for attempt in one.take_startable():
@@ -237,14 +231,7 @@ def test_a_heartbeat_is_bounded() -> None:
     assert sum(text is not None for _, _, text in one.beat_sheet(0.0).jobs) > 0
 
 
-def running_of(one: Ledger, *jobs: Assignment) -> list[Attempt]:
-    """Attempts whose handlers run; of one job unless some are named."""
-    one.assign(jobs or [job()], 0.0)
-    return one.take_startable()
-
-
 def test_the_newest_checkpoint_is_sent_once() -> None:
-    """Of several states of an attempt only the newest is sent, and not again once the server has it."""
     one = desk()
     (attempt,) = running_of(one)
     one.checkpoints.save(attempt, "1")
@@ -272,7 +259,6 @@ def test_a_result_waits_for_its_checkpoint() -> None:
 
 
 def test_checkpoints_survive_a_lost_connection() -> None:
-    """What was under way is sent again, in order; what was saved meanwhile is newer."""
     one = desk(2)
     first, second = running_of(one, job(), job())
     one.checkpoints.save(first, "1")
@@ -298,7 +284,6 @@ def test_a_refused_checkpoint() -> None:
 
 
 def test_checkpoints_fit_into_frames() -> None:
-    """Many large states are spread over frames."""
     one = desk(5)
     attempts = running_of(one, *(job() for _ in range(5)))
     for attempt in attempts:
@@ -337,12 +322,10 @@ def test_only_true_isolates(word: object) -> None:
 
 
 def test_isolated_ones_wait_again_when_no_cells_can_be_made() -> None:
-    """What had not started goes back to wait, behind nobody."""
     one = desk(1)
     one.cells_ready()
     first, second, other = job("apart"), job("apart"), job()
-    one.assign([first, second, other], 0.0)
-    (running,) = one.take_startable()
+    (running,) = running_of(one, first, second, other)
     one.cells_gone()
     one.ended_apart(running, RELEASED, {})
     assert [attempt.job for attempt in one.take_startable()] == [other]
@@ -353,7 +336,6 @@ def test_isolated_ones_wait_again_when_no_cells_can_be_made() -> None:
 
 
 def test_isolated_ones_fail_when_cells_can_never_be_made() -> None:
-    """Those that wait get the reason; those that were given back meanwhile have had their result."""
     one = desk()
     waiting, stopped, recalled = (job("apart") for _ in range(3))
     one.assign([waiting, stopped, recalled], 0.0)
@@ -365,28 +347,12 @@ def test_isolated_ones_fail_when_cells_can_never_be_made() -> None:
     assert one.take_report(2, ROOM) == [(waiting.id, 1, "error", "no process could be started for it: no such module")]
 
 
-def test_draining_gives_back_what_waits_for_cells() -> None:
-    """It has not started either."""
-    one = desk()
-    waiting, queued = job("apart"), job()
-    one.assign([waiting, queued], 0.0)
-    one.drain()
-    assert reported(one) == [(waiting.id, 1, "release"), (queued.id, 1, "release")]
-    assert not one.waits_for_cells()
-    one.cells_ready()
-    assert one.take_startable() == []
-
-
 def test_what_an_isolated_one_used_goes_with_its_result() -> None:
-    """Beside why it was stopped, and where it was then."""
     one = desk()
     one.cells_ready()
     told = job("apart")
-    one.assign([told], 0.0)
-    (attempt,) = one.take_startable()
-    assert one.running_attempt((told.id, 1)) is attempt
+    (attempt,) = running_of(one, told)
     one.stop((told.id, 1), "timeout")
-    assert one.running_attempt((told.id, 1)) is None
     attempt.stack = "there"
     one.ended_apart(attempt, Outcome("error", "late"), {"cpu_s": 1.5})
     extra = {"cpu_s": 1.5, "stopped": "timeout", "stack": "there"}
@@ -550,8 +516,7 @@ def test_what_waits_behind_long_ones_goes_back() -> None:
     """Only while every slot is taken; what has a result, or none yet because it runs, is not touched."""
     one = desk(2)
     jobs = [job() for _ in range(5)]
-    one.assign(jobs, 0.0)
-    running = one.take_startable()
+    running = running_of(one, *jobs)
     recalled = jobs[2]
     one.recall((recalled.id, recalled.attempt))
     assert one.give_back_waiting()

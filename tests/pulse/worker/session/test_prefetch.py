@@ -8,7 +8,6 @@ from pulse.worker.session.prefetch import AHEAD_S, MOST, PERIOD_S, Prefetch
 
 
 def finished(per_second: float) -> int:
-    """How many that are in one period."""
     return round(per_second * PERIOD_S)
 
 

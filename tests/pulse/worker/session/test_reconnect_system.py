@@ -8,14 +8,13 @@ from pathlib import Path
 import pytest
 
 from tests.support.servers.fake_server import FakeServer, job, pair
-from tests.support.systems.worker_kit import worker
+from tests.support.systems.worker_kit import args, hold, worker
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.process, pytest.mark.timed]
 
 
 def test_a_report_without_answer_is_sent_again() -> None:
-    """A result whose `reported` was lost is held, listed in the next hello under the same session, and sent again."""
     with FakeServer(silent_on=["report"]) as server, worker(server):
         child = server.wait_child()
         jobs = [job("nothing"), job("echo", '{"a": 1}')]
@@ -33,15 +32,12 @@ def test_a_report_without_answer_is_sent_again() -> None:
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_handlers_go_on_without_the_server(backend: str, tmp_path: Path) -> None:
-    """A handler that ends while nobody listens is reported after the reconnect; one that waited starts only then."""
-    gate, started, late = tmp_path / "gate", tmp_path / "started", tmp_path / "late"
+    late = tmp_path / "late"
     late.touch()
     with FakeServer() as server, worker(server, "--concurrency", "1", "--backend", backend) as pool:
         child = server.wait_child()
-        running = job("wait", json.dumps({"gate": str(gate), "started": str(started)}))
-        waiting = job("append", json.dumps({"path": str(late), "line": "called"}))
-        child.assign([running, waiting])
-        until(started.exists, "the handler")
+        waiting = job("append", args(path=late, line="called"))
+        running, gate = hold(child, tmp_path, waiting)
         server.stop()
         until(lambda: "waiting_for_server" in pool.stderr, "the loss")
         gate.touch()
@@ -56,15 +52,12 @@ def test_handlers_go_on_without_the_server(backend: str, tmp_path: Path) -> None
 
 
 def test_nothing_is_started_that_the_server_does_not_know_of(tmp_path: Path) -> None:
-    """While the connection is away no waiting job is started, though there is room for it."""
-    gate, started, late = tmp_path / "gate", tmp_path / "started", tmp_path / "late"
+    late = tmp_path / "late"
     late.touch()
     env = {"PULSE_DRAIN_S": "0.3"}
     with FakeServer() as server, worker(server, "--concurrency", "1", env=env) as pool:
         child = server.wait_child()
-        running = job("wait", json.dumps({"gate": str(gate), "started": str(started)}))
-        child.assign([running, job("append", json.dumps({"path": str(late), "line": "called"}))])
-        until(started.exists, "the handler")
+        _, gate = hold(child, tmp_path, job("append", args(path=late, line="called")))
         server.stop()
         until(lambda: "waiting_for_server" in pool.stderr, "the loss")
         gate.touch()
@@ -75,14 +68,10 @@ def test_nothing_is_started_that_the_server_does_not_know_of(tmp_path: Path) -> 
 
 
 def test_what_the_welcome_calls_lost_is_stopped(tmp_path: Path) -> None:
-    """Attempts that were lost meanwhile are cancelled and still reported; the others go on."""
-    gate, started = tmp_path / "gate", tmp_path / "started"
     with FakeServer() as server, worker(server):
         child = server.wait_child()
-        lost = job("wait", json.dumps({"gate": str(tmp_path / "never")}))
-        kept = job("wait", json.dumps({"gate": str(gate), "started": str(started)}))
-        child.assign([lost, kept])
-        until(started.exists, "the handlers")
+        lost, _ = hold(child, tmp_path)
+        kept, gate = hold(child, tmp_path)
         server.lost = [tuple(pair(lost))]
         server.stop()
         server.listen()
@@ -94,12 +83,9 @@ def test_what_the_welcome_calls_lost_is_stopped(tmp_path: Path) -> None:
 
 def test_a_welcome_that_does_not_know_what_is_lost(tmp_path: Path) -> None:
     """`lost` nil, the database being away, stops nothing; the next beat tells."""
-    gate, started = tmp_path / "gate", tmp_path / "started"
     with FakeServer(heartbeat_s=0.2, lease_s=60.0) as server, worker(server):
         child = server.wait_child()
-        one = job("wait", json.dumps({"gate": str(gate), "started": str(started)}))
-        child.assign([one])
-        until(started.exists, "the handler")
+        one, _ = hold(child, tmp_path)
         server.stop()
         server.lost = None
         server.listen()
@@ -110,13 +96,9 @@ def test_a_welcome_that_does_not_know_what_is_lost(tmp_path: Path) -> None:
 
 
 def test_drain_with_reconnect_comes_back(tmp_path: Path) -> None:
-    """After `drain {"reconnect": true}` handlers go on, and the worker returns when the server has closed."""
-    gate, started = tmp_path / "gate", tmp_path / "started"
     with FakeServer() as server, worker(server) as pool:
         child = server.wait_child()
-        one = job("wait", json.dumps({"gate": str(gate), "started": str(started)}))
-        child.assign([one])
-        until(started.exists, "the handler")
+        one, gate = hold(child, tmp_path)
         child.send("drain", None, {"reconnect": True})
         until(lambda: "worker_told_to_drain" in pool.stderr, "the drain")
         child.close()
@@ -128,7 +110,6 @@ def test_drain_with_reconnect_comes_back(tmp_path: Path) -> None:
 
 
 def test_waits_for_a_server_that_is_not_there_yet() -> None:
-    """A worker that is started first waits, says so once, and works as soon as somebody listens."""
     with FakeServer() as server:
         server.stop()
         with worker(server) as pool:
@@ -143,7 +124,6 @@ def test_waits_for_a_server_that_is_not_there_yet() -> None:
 
 
 def test_schedules_are_declared_on_each_connection() -> None:
-    """What the app declares is told once per connection; what the server refuses of it is logged, and work goes on."""
     with FakeServer() as server, worker(server) as pool:
         child = server.wait_child()
         heard = child.take("schedules.declare")

@@ -88,18 +88,11 @@ class Verdict:
 
     @property
     def is_good(self) -> bool:
-        """Whether every rule holds."""
         return not self.wrong
 
 
 def judge(lines: Sequence[Line], database: Database) -> Verdict:
-    """
-    Hold the ledger against the database.
-
-    Args:
-        lines: The whole ledger.
-        database: As it is when everything is over.
-    """
+    """Hold the ledger against the database as it is when everything is over."""
     book = _Book(lines)
     duplicates = {pair: database.history.get(pair, "") for pair in book.finished if _is_duplicate(pair, book, database)}
     rules = {
@@ -128,8 +121,6 @@ def judge(lines: Sequence[Line], database: Database) -> Verdict:
 
 
 class _Book:
-    """The ledger, sorted by what it tells of."""
-
     def __init__(self, lines: Sequence[Line]) -> None:
         self.intents = {line.job for line in lines if line.act == "intent"}
         self.acked = {line.job for line in lines if line.act == "acked"}
@@ -147,7 +138,6 @@ class _Book:
             self.attempts[job].append(attempt)
 
     def next_start(self, pair: Pair) -> Line | None:
-        """The next attempt that started after *pair*."""
         later = [attempt for attempt in self.attempts[pair[0]] if attempt > pair[1]]
         return self.begun[pair[0], min(later)] if later else None
 

@@ -1,4 +1,4 @@
-"""The statements that the model of the store's own test does not have, on top of it: what else the actors ask."""
+"""The model with submits, claims and all that actors ask: the whole database of a simulation."""
 
 from __future__ import annotations
 
@@ -16,19 +16,12 @@ from pulse.store.failures import UNIQUE_VIOLATION
 from pulse.store.operators.jobs import ChangedJob
 from pulse.store.recovery.epochs import WENT_BACK, DatabaseState, Held, HostContact, Mark, NewEpoch
 from pulse.store.rows import Claim, Ending, EndingKind, Fence, Leased, Running, Wake, from_s
-from tests.simulation.rows.epochs import Ledger
+from tests.support.store.epoch_rows import Ledger
 from tests.support.store.model import WAITING, Key, Model, ModelJob
 
 MAX_ATTEMPTS: Final = 5
 SOON: Final = timedelta(seconds=1)
 LAST: Final = timedelta(seconds=5)
-
-
-@dataclass(slots=True)
-class Row(ModelJob):
-    """A row with the columns that the model leaves out."""
-
-    timeout_s: float | None = None
 
 
 @dataclass(slots=True)
@@ -41,18 +34,12 @@ class Rows(Model):
     wait_until: datetime | None = None
     ledger: Ledger = field(default_factory=Ledger)
 
-    def row(self, identity: bytes) -> Row:
-        """One of them."""
-        row = self.jobs[identity]
-        assert isinstance(row, Row)
-        return row
-
-    def _new(self, job: SubmittedJob, now: datetime, place: int) -> Row:
+    def _new(self, job: SubmittedJob, now: datetime, place: int) -> ModelJob:
         assert job.id is not None
         info = self.handlers.get(job.name, HandlerInfo())
         if job.run_at is not None:
             raise NotImplementedError
-        return Row(
+        return ModelJob(
             job.id,
             job.topic or info.topic or "default",
             job.name,
@@ -83,13 +70,13 @@ class Rows(Model):
     ) -> tuple[list[Claim], list[Wake]]:
         """Insert, and claim those of the *topics* at once; all or none."""
         self.submit(jobs, now)
-        open_ones = {topic for topic in topics if not self.paused & {"", topic}}
+        open_ones = {topic for topic in topics if not self.is_paused(topic, now)}
         seat_of = {job.id: seat for job, seat in zip(jobs, seats, strict=False) if job.id is not None}
         held = {one: seat for one, seat in seat_of.items() if self.jobs[one].topic in open_ones}
         for one, seat in held.items():
             self.seated([one], [workers[seat]], lease_s, now)
         claims = [self._claimed(one, seat, self.jobs[one].next_run_at) for one, seat in held.items()]
-        left = [self.row(one) for one in seat_of if one not in held]
+        left = [self.jobs[one] for one in seat_of if one not in held]
         return claims, [Wake(row.topic, row.priority, row.next_run_at.timestamp(), 1) for row in left]
 
     def submit_again(self, jobs: Sequence[SubmittedJob], now: datetime) -> list[Wake]:
@@ -101,7 +88,7 @@ class Rows(Model):
                 raise ConflictError(f"job {row.id.hex()} exists already with another name, topic or args")
         return self._insert([row for row in new if row.id not in self.jobs], now)
 
-    def _insert(self, new: Sequence[Row], now: datetime) -> list[Wake]:
+    def _insert(self, new: Sequence[ModelJob], now: datetime) -> list[Wake]:
         self.jobs.update((row.id, row) for row in new)
         first: dict[tuple[str, int], float | None] = {}
         for row in sorted(new, key=lambda one: one.next_run_at):
@@ -121,14 +108,18 @@ class Rows(Model):
         levels: Sequence[tuple[str, int, float | None]] | None = None,
         locked: Iterable[bytes] = (),
     ) -> list[Claim]:
-        """Claim; rows that are *locked* are skipped."""
         skipped = set(locked)
-        found = self.claimable(topics, now) if levels is None else self._claimable_from(levels, now)
-        due = [one for _, one in found if one not in skipped][: len(seats)]
-        due.sort(key=lambda one: (-self.jobs[one].priority, self.jobs[one].next_run_at, one))
-        due_at = {one: self.jobs[one].next_run_at for one in due}
-        self.seated(due, [workers[seat] for seat in seats], lease_s, now)
-        return [self._claimed(one, seat, due_at[one]) for one, seat in zip(due, seats, strict=False)]
+        found = self.claimable(topics, now) if levels is None else self.claimable_from(levels, now)
+        return self.take([one for _, one in found if one not in skipped][: len(seats)], workers, seats, lease_s, now)
+
+    def take(
+        self, due: Iterable[bytes], workers: Sequence[str], seats: Sequence[int], lease_s: float, now: datetime
+    ) -> list[Claim]:
+        """Claim these: of jobs that are due at the same time, a claim may bring any."""
+        chosen = sorted(due, key=lambda one: (-self.jobs[one].priority, self.jobs[one].next_run_at, one))
+        due_at = {one: self.jobs[one].next_run_at for one in chosen}
+        self.seated(chosen, [workers[seat] for seat in seats], lease_s, now)
+        return [self._claimed(one, seat, due_at[one]) for one, seat in zip(chosen, seats, strict=False)]
 
     def seated(
         self, claimed: Iterable[bytes], workers: Sequence[str], lease_s: float, now: datetime
@@ -183,15 +174,12 @@ class Rows(Model):
                 job.next_run_at = max(job.next_run_at, now + timedelta(seconds=put_off_s))
 
     def knows_less(self, handed_out: Mapping[bytes, int], forgotten: AbstractSet[bytes]) -> bool:
-        """Whether one of these attempts is not known."""
         return any(
             self.jobs[job].attempts < attempt if job in self.jobs else job not in forgotten
             for job, attempt in handed_out.items()
         )
 
-    def _claimable_from(
-        self, levels: Sequence[tuple[str, int, float | None]], now: datetime
-    ) -> list[tuple[Key, bytes]]:
+    def claimable_from(self, levels: Sequence[tuple[str, int, float | None]], now: datetime) -> list[tuple[Key, bytes]]:
         """What a claim may take that knows the levels, and where to begin in each."""
         begins = {
             (topic, priority): (place, now - LAST if at_s is None else from_s(at_s))
@@ -206,7 +194,7 @@ class Rows(Model):
         return sorted(found)
 
     def _claimed(self, identity: bytes, seat: int, due_at: datetime) -> Claim:
-        row, before = self.row(identity), self.before(identity)
+        row, before = self.jobs[identity], self.before(identity)
         return Claim(
             row.id,
             row.attempts,
@@ -229,19 +217,17 @@ class Rows(Model):
         """Move what waits, and say what to wake where it is now."""
         before = self.change(ids, topic, priority, now)
         return {
-            one: ChangedJob(was, level, self._wake(self.row(one)) if is_moved else None)
+            one: ChangedJob(was, level, self._wake(self.jobs[one]) if is_moved else None)
             for one, (was, level, is_moved) in before.items()
         }
 
-    def _wake(self, row: Row) -> Wake:
+    def _wake(self, row: ModelJob) -> Wake:
         return Wake(row.topic, row.priority, row.next_run_at.timestamp())
 
-    def running(self) -> list[Row]:
-        """What runs."""
-        return [self.row(one) for one, job in self.jobs.items() if job.status == "RUNNING"]
+    def running(self) -> list[ModelJob]:
+        return [self.jobs[one] for one, job in self.jobs.items() if job.status == "RUNNING"]
 
     def running_of(self, worker: str) -> dict[tuple[bytes, int], Running]:
-        """What *worker* holds."""
         held = (row for row in self.running() if row.locked_by == worker)
         return {(row.id, row.attempts): Running(row.name, row.topic, row.timeout_s) for row in held}
 
@@ -257,12 +243,10 @@ class Rows(Model):
         }
 
     def named(self, ids: Sequence[bytes]) -> dict[bytes, Running]:
-        """What those jobs are."""
-        rows = (self.row(one) for one in ids if one in self.jobs)
+        rows = (self.jobs[one] for one in ids if one in self.jobs)
         return {row.id: Running(row.name, row.topic, row.timeout_s) for row in rows}
 
     def running_workers(self) -> list[str]:
-        """Who holds something."""
         return sorted({row.locked_by or "" for row in self.running()})
 
     def lapsed_except(self, limit: int, spared: Iterable[str], now: datetime) -> list[Fence]:
@@ -273,7 +257,6 @@ class Rows(Model):
         return sorted(lapsed[:limit])
 
     def statuses(self, ids: Sequence[bytes]) -> dict[bytes, tuple[str, int]]:
-        """Of those that exist."""
         return {one: (self.jobs[one].status, self.jobs[one].attempts) for one in ids if one in self.jobs}
 
     def last_workers(self, ids: Sequence[bytes]) -> dict[bytes, str]:
@@ -299,11 +282,9 @@ class Rows(Model):
         return since_s, now.timestamp(), left_s
 
     def doubt_leases(self, wait_s: float, now: datetime) -> None:
-        """Nobody may reap for so long."""
         self.wait_until = max(self.wait_until or now, now + timedelta(seconds=wait_s))
 
     def host_boots(self, host: str, now: datetime) -> dict[str, float]:
-        """The boots of a host, and how long ago each was seen."""
         seen: dict[str, datetime] = {}
         for (name, boot, _), at in self.hosts.items():
             if name == host:
@@ -311,6 +292,6 @@ class Rows(Model):
         return {boot: (now - at).total_seconds() for boot, at in seen.items()}
 
 
-def _left_s(row: Row, now: datetime) -> float:
+def _left_s(row: ModelJob, now: datetime) -> float:
     assert row.lease_until is not None
     return (row.lease_until - now).total_seconds()

@@ -19,7 +19,7 @@ MACHINE: Final = "pulse_supervisor.children.lifecycle"
 def mutants() -> dict[str, list[Mutant]]:
     """All of them, by what they change."""
     found = {
-        where: [_mutant(where, *row) for row in rows]
+        where: [mutant(where, *row) for row in rows]
         for table in ("code.toml", "sql.toml")
         for where, rows in tomllib.loads((_HERE / table).read_text("utf-8")).items()
     }
@@ -27,7 +27,13 @@ def mutants() -> dict[str, list[Mutant]]:
     return found
 
 
-def _mutant(where: str, scope: str, text: str, instead: str, killer: str = "", *more: str) -> Mutant:
+def mutant(where: str, scope: str, text: str, instead: str, killer: str = "", *more: str) -> Mutant:
+    """
+    A row of a table.
+
+    Raises:
+        ValueError: Its text is not there, or not alone.
+    """
     span = _place(where, scope, text)
     whole = text_of(where)
     first, last = (whole.count("\n", 0, place) + 1 for place in (span.start, span.start + len(text.rstrip())))
