@@ -90,9 +90,7 @@ class TestRuntimeDirectory:
             (place / "pulse.sock").write_text("mine")
             with supervisor(four(), directory=place) as rig:
                 assert rig.wait_exit() == 1
-                assert rig.lines() == [
-                    f"pulse-supervisor: {place / 'pulse.sock'} is not a socket: move it away"
-                ]
+                assert rig.lines() == [f"pulse-supervisor: {place / 'pulse.sock'} is not a socket: move it away"]
             assert (place / "pulse.sock").read_text() == "mine"
 
     def test_a_socket_in_use_is_not_taken_away(self) -> None:
