@@ -258,12 +258,9 @@ _READERS: Final[Mapping[type[Any], Sequence[tuple[str, Reader]]]] = {
 }
 
 
-def submitted(body: Mapping[str, object]) -> list[UUID]:
-    """The ids in the answer to submit; warns of names that no worker has a handler for."""
-    answer = answers.read(answers.Submitted, body)
-    for unhandled in answer.unhandled:
-        warnings.warn(unhandled_text(unhandled), UnhandledNameWarning, stacklevel=_level_of_caller())
-    return [UUID(bytes=one) for one in answer.ids]
+def warn_of_unhandled(unhandled: answers.UnhandledName) -> None:
+    """Warn the caller of pulse of a name that no worker has a handler for."""
+    warnings.warn(unhandled_text(unhandled), UnhandledNameWarning, stacklevel=_level_of_caller())
 
 
 def unhandled_text(unhandled: answers.UnhandledName) -> str:

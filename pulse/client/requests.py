@@ -27,7 +27,7 @@ from pulse.errors import (
     error_from_code,
 )
 from pulse.job import Job
-from pulse.protocol import PROTOCOL_VERSION, ErrorBody, Frame, Welcome, decode_any, decode_body, encode
+from pulse.protocol import PROTOCOL_VERSION, ErrorBody, Frame, Welcome, answers, decode_any, decode_body, encode
 from pulse.protocol.stats import Stats
 
 __all__ = ["AuditFilters", "JobFilters", "JobOptions", "NewJob", "Request", "TopicOptions"]
@@ -175,7 +175,15 @@ def submit(jobs: Iterable[NewJob]) -> Request[list[UUID]]:
     nameless = [body for body in bodies if "id" not in body]
     for body, job_id in zip(nameless, uuid7s(len(nameless)), strict=True):
         body["id"] = job_id
-    return Request("submit", {"jobs": bodies}, records.submitted)
+    return Request("submit", {"jobs": bodies}, submitted)
+
+
+def submitted(body: Mapping[str, object]) -> list[UUID]:
+    """The ids in the answer to submit; warns of names that no worker has a handler for."""
+    answer = answers.read(answers.Submitted, body)
+    for unhandled in answer.unhandled:
+        records.warn_of_unhandled(unhandled)
+    return [UUID(bytes=one) for one in answer.ids]
 
 
 def get(job_id: IdLike) -> Request[Job]:

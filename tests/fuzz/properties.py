@@ -42,7 +42,7 @@ OF_PEERS: Final[Mapping[str, Sequence[type[Struct]]]] = {
     for name in {*ALLOWED[Role.WORKER], *SUPERVISOR_KINDS, "hello"}
 }
 READERS: Final[Sequence[Callable[[Mapping[str, object]], object]]] = (
-    records.submitted,
+    requests.submitted,
     records.job,
     records.job_page,
     records.schedule,
