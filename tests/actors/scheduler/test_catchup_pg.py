@@ -14,14 +14,21 @@ from pulse.store.connections.pool import Target
 from pulse.store.rows import NewSchedule
 from pulse.store.store import Store
 from pulse_actors.runtime.actor import Turn, TurnResult
+from pulse_actors.scheduler import actor
 from pulse_actors.scheduler.actor import SOON_S, WAIT_S, Scheduler
-from tests.support.store.helpers import Sql
+from tests.support.store.helpers import Patch, Sql
 
 pytestmark = pytest.mark.heavy
 
 AWAY_S: Final = 75.0
 EVERY_S: Final = 0.5
 MISSED: Final = int(AWAY_S / EVERY_S) + 1
+
+
+@pytest.fixture(autouse=True)
+def long_turns(monkeypatch: Patch) -> None:
+    """On a busy machine a turn would end before it has fired everything."""
+    monkeypatch.setattr(actor, "TURN_S", 60.0)
 
 
 async def missed(store: Store, overlap: str) -> tuple[bytes, datetime]:

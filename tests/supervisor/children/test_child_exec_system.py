@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -116,18 +115,3 @@ def test_the_user_changes_for_good() -> None:
     assert "0" not in groups.split()
     assert uids.split()[1:] == ["65534"] * 4
     assert int(permitted.split()[1], 16) == int(effective.split()[1], 16) == 0
-
-
-def test_it_is_quick() -> None:
-    """It costs less than 30 ms of processor time; the best of ten, since other programs run here too."""
-
-    def spent_s() -> float:
-        used = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return used.ru_utime + used.ru_stime
-
-    argv, best_s = wrapped("/bin/true"), 1.0
-    for _ in range(10):
-        before_s = spent_s()
-        subprocess.run(argv, check=True, timeout=10)
-        best_s = min(best_s, spent_s() - before_s)
-    assert best_s < 0.030
