@@ -167,7 +167,7 @@ def required() -> list[Requirement]:
     with contextlib.suppress(metadata.PackageNotFoundError):
         matches = [_REQUIREMENT.match(text) for text in metadata.requires(DISTRIBUTION) or []]
         found = [Requirement(match[1], match[2] or "", match[3] or "") for match in matches if match is not None]
-        return [one for one in found if one.extra not in {"dev", "all", "bench"} and one.name != DISTRIBUTION]
+        return [one for one in found if one.extra not in {"dev", "all", "docs"} and one.name != DISTRIBUTION]
     return []
 
 

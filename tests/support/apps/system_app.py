@@ -184,16 +184,6 @@ async def die(how: int, ctx: pulse.Context) -> None:
         await anyio.sleep_forever()
 
 
-@app.handler("leave-holder")
-async def leave_holder(ctx: pulse.Context) -> None:
-    """Start a process that has all sockets of this one, and nothing by which it could be told; then hold."""
-    sockets = [int(one.name) for one in Path("/proc/self/fd").iterdir() if is_socket(one)]
-    with noted(ctx):
-        holder = subprocess.Popen(["/bin/sleep", "600"], env={}, start_new_session=True, pass_fds=sockets)  # noqa: ASYNC220 - at once
-        note("child", ctx, child=holder.pid)
-        await anyio.sleep_forever()
-
-
 @app.handler("leave-orphan")
 def leave_orphan(ctx: pulse.Context) -> None:
     with noted(ctx):
