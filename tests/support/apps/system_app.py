@@ -6,7 +6,6 @@ import asyncio
 import json
 import logging
 import os
-import stat
 import subprocess
 import sys
 import time
@@ -44,13 +43,6 @@ def note(event: str, ctx: pulse.Context, **more: object) -> None:
         os.write(descriptor, json.dumps(entry | more).encode() + b"\n")
     finally:
         os.close(descriptor)
-
-
-def is_socket(descriptor: Path) -> bool:
-    try:
-        return stat.S_ISSOCK(descriptor.stat().st_mode)
-    except OSError:
-        return False
 
 
 @contextmanager
