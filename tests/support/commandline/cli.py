@@ -56,7 +56,13 @@ def environment(runtime_dir: Path | None = None, **more: str) -> dict[str, str]:
         if not key.startswith(("PULSE_", "_PULSE_", "XDG_"))
         and key not in {"NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES"}
     }
-    own |= {"PYTHONPATH": f"{ROOT}:{ROOT / 'supervisor'}:{ROOT / 'actors'}", "TERM": "xterm-256color"}
+    paths = [
+        str(ROOT),
+        str(ROOT / "supervisor"),
+        str(ROOT / "actors"),
+        own.get("PYTHONPATH"),
+    ]  # a mutant comes by the last
+    own |= {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "TERM": "xterm-256color"}
     if runtime_dir is not None:
         own["PULSE_RUNTIME_DIR"] = str(runtime_dir)
     return own | more

@@ -24,6 +24,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from tests.mutants.hook import SOURCE
+
 ROOT: Final = Path(__file__).resolve().parents[3]
 PIPE_BYTES: Final = 65536  # what a pipe takes without a reader
 _AT_START: Final = ("PYTHON", "LC_", "LANG", "LD_")  # variables that an interpreter looks at when it starts
@@ -44,7 +46,7 @@ class Running:
         self._told, told = socket.socketpair()
         request = json.dumps(Request(list(words), dict(env), str(cwd))).encode()
         with told:
-            socket.send_fds(_server(), [request], [told.fileno(), *descriptors])
+            socket.send_fds(_server(os.environ.get(SOURCE)), [request], [told.fileno(), *descriptors])
         self.pid = self._number()
 
     def wait(self, timeout_s: float) -> int:
@@ -106,8 +108,9 @@ def _at_start(env: Mapping[str, str]) -> dict[str, str]:
 
 
 @functools.cache
-def _server() -> socket.socket:
-    """Start the server; it ends when this process closes the socket."""
+def _server(mutant: str | None) -> socket.socket:
+    """Start the server, with the *mutant* that is in force now; it ends when this process closes the socket."""
+    del mutant
     from tests.support.commandline.cli import environment
 
     here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

@@ -141,7 +141,7 @@ def supervisor(
             "PULSE_DSN": "postgresql://nobody@localhost/nothing",
             "PULSE_LOG_FORMAT": "json",
             "PULSE_LOG_LEVEL": "debug",
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
             **(env or {}),
         }
         with errors.open("wb") as sink:

@@ -284,7 +284,7 @@ class TestWorkers:
 @contextlib.contextmanager
 def _pool(edge: Edge) -> Iterator[subprocess.Popen[bytes]]:
     words = [sys.executable, "-m", "pulse.cli.main", "worker", "tests.support.apps.worker_app:app"]
-    env = {**edge.env("wim"), "PYTHONPATH": str(ROOT)}
+    env = {**edge.env("wim"), "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))}
     address = env.pop("PULSE_CONNECT")
     with subprocess.Popen([*words, "--connect", address], cwd=ROOT, env=env, stderr=subprocess.DEVNULL) as process:
         try:
