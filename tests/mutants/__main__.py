@@ -62,11 +62,15 @@ def main() -> int:
     )
     parser.add_argument("--fine", action="store_true", help="all mutants, not only those that take a guard away")
     parser.add_argument("--repairs", action="store_true", help="undo the latest repairs of faults, one at a time")
+    parser.add_argument("--again", metavar="REPORT", type=Path, help="only those that survived in an earlier report")
     parser.add_argument("words", nargs="*", metavar="NAME", help="only those of modules and statements that begin so")
     asked = parser.parse_args()
     where = changed_since(asked.since) if asked.since else [*modules(), *statements()]
     where = [one for one in where if not asked.words or one.startswith(tuple(asked.words))]
     mutants = repairs.reversals_of(where) if asked.repairs else mutants_of(where, fine=asked.fine)
+    if asked.again:
+        survived = set(asked.again.read_text("utf-8").splitlines())
+        mutants = [one for one in mutants if f"survived: {one.key}" in survived]
     if not mutants:
         print("nothing that has mutants was changed")  # noqa: T201
         return 0
