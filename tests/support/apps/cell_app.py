@@ -106,6 +106,13 @@ def tell_plain(gate: str, ctx: pulse.Context) -> dict[str, object]:
     return known(ctx)
 
 
+@app.handler("watch-lease-plain", isolate=True)
+def watch_lease_plain(ctx: pulse.Context) -> str:
+    while not ctx.lease_lost:
+        time.sleep(0.005)
+    return f"lost, cancelled: {ctx.cancelled}"
+
+
 @app.handler("silent", isolate=True, stall_s=0.5)
 async def silent(ctx: pulse.Context) -> None:
     """Tell progress for a second, then nothing."""
