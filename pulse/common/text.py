@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import unicodedata
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -100,6 +101,13 @@ def cut(text: str, width: int) -> str:
             break
         kept += 1
     return (text[:kept].rstrip() + ELLIPSIS) if width > 0 else ""
+
+
+def similar_names(name: str, names: Sequence[str], most: int = 3) -> list[str]:
+    """Up to *most* of *names* that are nearly *name*, the most similar first."""
+    import difflib  # for messages only: most programs that import this never need it
+
+    return difflib.get_close_matches(name, names, most)
 
 
 def _char_width(char: str) -> int:

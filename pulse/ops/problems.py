@@ -53,7 +53,7 @@ def problems(status: StatusAnswer, silent: Mapping[str, str]) -> Iterator[str]:
     for who, why in silent.items():
         yield f"the {who} does not answer: {one_line(why)}"
     if status.database is not None and not status.database.ok:
-        yield f"the database is away: {one_line(status.database.error or 'without a reason')}"
+        yield f"the database is away: {one_line(status.database.error or 'no reason was given')}"
     if status.gate is not None and status.gate.as_of is not None:
         yield f"the gate is shown as it was at {iso(int(status.gate.as_of))}"
     yield from process_problems(status)

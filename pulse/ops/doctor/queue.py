@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from pulse.common.text import shell_word
+from pulse.common.text import shell_word, similar_names
 from pulse.ops.doctor.finding import Finding, Row, State, list_some, shown_s, verdict_of
 
 UNSEEN_S: Final = 60.0  # a watchdog notes its host every few seconds
 MANY_CRASHES: Final = 3
 _RESUME: Final = "pulse ctl dispatch resume [--topic TOPIC]"
-MAX_ALIKE: Final = 3
 MANY_DEAD: Final = 10  # in an hour, of one handler
 LONG: Final = 10  # times the patience: so long may a handler run that has no limit
 
@@ -96,7 +94,7 @@ def unhandled(rows: Sequence[Row], _grace_s: float) -> Finding:
 
 
 def _unhandled(row: Row) -> str:
-    alike = difflib.get_close_matches(row["name"], row["handlers"], MAX_ALIKE)
+    alike = similar_names(row["name"], row["handlers"])
     similar = f"; handlers with a similar name: {', '.join(map(repr, alike))}" if alike else ""
     return (
         f"topic {row['topic']!r}: {_jobs(row['jobs'])} named {row['name']!r}, the oldest submitted "

@@ -34,14 +34,8 @@ _SLACK_S: Final = 0.5
 _PROBES: Final = 8  # a single probe misses one pooler in twenty while three other clients probe
 _PROBE_S: Final = 1.0  # a pooler with a single connection lets the second client wait
 QUESTIONS: Final = parse(*texts("admin", "doctor.sql"))
-ASKED: Final = (
-    "xmin",
-    "queue_attempts",
-    "queue_hosts",
-    "queue_epochs",
-    "queue_set_aside",
-    "queue_unhandled",
-)  # by a running server; fmt: skip
+# The questions of a running server.
+ASKED: Final = ("xmin", "queue_attempts", "queue_hosts", "queue_epochs", "queue_set_aside", "queue_unhandled")
 INCIDENT_S: Final = 1.5  # of which the server takes a third
 _QUEUE: Final = "queue_"
 _INDEX: Final = re.compile(r"^CREATE (?:UNIQUE )?INDEX (\w+) ON pulse\.", re.MULTILINE)

@@ -78,7 +78,10 @@ def place(
             free[heir] -= 1
             placement.moved.append((claim, fence, heir))
         else:
-            _return(registry, claim, fence, placement)
+            ending = _returned(registry, claim, fence)
+            placement.returned.append(ending)
+            if ending.error is not None:
+                placement.unhandled.append(claim)
     return placement
 
 
@@ -93,17 +96,15 @@ def _naming(registry: WorkerRegistry, claim: Claim) -> list[str]:
     ]
 
 
-def _return(registry: WorkerRegistry, claim: Claim, fence: Fence, placement: Placement) -> None:
-    error, delay_s, longer = None, 0.0, 2.0 ** given_back(claim)
-    if registry.closed or registry.get(fence.worker) is None:
-        pass  # for the next dispatcher, or another host
-    elif _naming(registry, claim):
-        delay_s = min(ALL_BUSY_MAX_S, ALL_BUSY_MIN_S * longer)
-    else:
-        error = f'no handler named "{claim.name}" on topic "{claim.topic}"'  # schema.sql has an index of these
-        delay_s = min(NO_HANDLER_MAX_S, NO_HANDLER_MIN_S * longer)
-        placement.unhandled.append(claim)
-    placement.returned.append(Ending(*fence, EndingKind.UNASSIGNED, error, delay_s=delay_s))
+def _returned(registry: WorkerRegistry, claim: Claim, fence: Fence) -> Ending:
+    """The end of an attempt that no worker here can start; it has an error only where none has the handler."""
+    if registry.closed or registry.get(fence.worker) is None:  # for the next dispatcher, or another host
+        return Ending(*fence, EndingKind.UNASSIGNED, delay_s=0.0)
+    longer = 2.0 ** given_back(claim)
+    if _naming(registry, claim):
+        return Ending(*fence, EndingKind.UNASSIGNED, delay_s=min(ALL_BUSY_MAX_S, ALL_BUSY_MIN_S * longer))
+    error = f'no handler named "{claim.name}" on topic "{claim.topic}"'  # schema.sql has an index of these
+    return Ending(*fence, EndingKind.UNASSIGNED, error, delay_s=min(NO_HANDLER_MAX_S, NO_HANDLER_MIN_S * longer))
 
 
 def length_of(claim: Claim) -> int:

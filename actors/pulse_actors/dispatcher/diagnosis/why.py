@@ -7,14 +7,13 @@ consequence of another reason (a job that is looked at again later, because no w
 
 from __future__ import annotations
 
-import difflib
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from pulse.common.text import ago, count, cut, duration
+from pulse.common.text import ago, count, cut, duration, similar_names
 from pulse.store.reading.jobs import BEFORE_MAX, StoredFacts
 from pulse_actors.dispatcher.claims.handout import ISOLATE_AT_CRASHES
 from pulse_actors.dispatcher.claims.quarantine import LONGEST_S
@@ -175,7 +174,7 @@ def _no_handler(job: StoredFacts, facts: JobFacts) -> Cause | None:
     if not facts.candidates or any(one.is_able for one in facts.candidates):
         return None
     names = sorted({name for one in facts.candidates for name in one.names})
-    alike = difflib.get_close_matches(job.name, names[:1000], _SHOWN)
+    alike = similar_names(job.name, names[:1000], _SHOWN)
     details: dict[str, object] = {"name": job.name, "topic": job.topic, "names": _some(names), "alike": alike}
     text = f'{_workers(len(facts.candidates))} topic "{job.topic}", but none has a handler named "{job.name}".'
     if alike:

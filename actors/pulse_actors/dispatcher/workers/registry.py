@@ -8,18 +8,17 @@ copy of what the database knows, and is rebuilt from the workers' hellos after a
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Final
 
+from pulse.common.text import similar_names
 from pulse.store.rows import Claim, Completion, Running
 from pulse_actors.dispatcher.workers.policies import TopicPolicies
 from pulse_actors.dispatcher.workers.records import HeldJob, Pair, RegisteredWorker
 
 DEFAULT_TOPIC: Final = "default"  # of a job whose submit and handler name none
-MAX_SIMILAR: Final = 3
 SIMILAR_NAMES_MAX: Final = 1000  # that are kept, until a worker joins or leaves
 NEWEST_MAX: Final = 10_000  # workers whose newest connection is remembered: a hello waits for seconds at most
 
@@ -176,7 +175,7 @@ class WorkerRegistry:
         if (topic, name) not in self._similar:
             if len(self._similar) >= SIMILAR_NAMES_MAX:
                 self._similar.clear()
-            self._similar[topic, name] = difflib.get_close_matches(name, sorted(handlers), MAX_SIMILAR)
+            self._similar[topic, name] = similar_names(name, sorted(handlers))
         return topic, self._similar[topic, name]
 
     def holder_of(self, job: bytes) -> tuple[RegisteredWorker, int] | None:
