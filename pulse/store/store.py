@@ -24,7 +24,7 @@ import anyio
 
 from pulse.common.dsn import database_of
 from pulse.errors import ConflictError
-from pulse.store.admin.doctor import IncidentStore
+from pulse.store.admin.doctor import FindingStore
 from pulse.store.admin.schema import ensure_schema
 from pulse.store.arguments import fence_columns, job_columns, level_columns, pair_columns, short, trace_column, uuids
 from pulse.store.connections.pool import BEAT_SETTINGS, COUNT_SETTINGS, HOT_SETTINGS, Pool, Target
@@ -114,7 +114,7 @@ class Store(Operations, Defaults, Sweeps):
         self.epochs = EpochStore(self.hot)
         self.aside = SetAsideStore(self.hot)
         self.depths = DepthStore(self.counting)
-        self.incidents = IncidentStore(self.counting)
+        self.findings = FindingStore(self.counting)
         self.reads = JobReader(self.query)
         self.gate = GateStore(self.query)
         self.schedules = ScheduleStore(self.query)

@@ -12,7 +12,8 @@ from msgspec import structs
 from pulse.cli.output.render import STATUS_STYLES, Cell, Column, Line, Table, fit, foreign
 from pulse.cli.system.status_page import overview
 from pulse.common.text import cut, duration, iso, one_line, width_of
-from pulse.ops.problems import problems
+from pulse.ops.doctor.finding import Finding, State
+from pulse.ops.doctor.running import findings
 from pulse.protocol.answers import JobInfo, StatusAnswer, Worker
 from pulse.protocol.stats import Percentiles, Stats, TopicStats
 
@@ -122,7 +123,9 @@ def page(shot: TopSnapshot, view: TopView, width: int | None, height: int | None
         width: Columns there are; None: as many as it takes.
         height: Lines there are; None: the same.
     """
-    found = [[Cell(f"! {text}", "yellow")] for text in _problems(shot)]
+    found = [
+        [Cell(f"{one.state.value} {one.check}: ", "yellow"), foreign(one.text, "yellow")] for one in _findings(shot)
+    ]
     lines = [_title(shot, view, width), *overview(_brief(shot.status), shot.at), *_flow(shot), *found]
     tables = _tables(shot, view)
     rooms = _rooms({name: len(table.rows) for name, table in tables.items()}, height, len(lines))
@@ -136,10 +139,12 @@ def page(shot: TopSnapshot, view: TopView, width: int | None, height: int | None
     return shown if height is None else shown[:height]
 
 
-def _problems(shot: TopSnapshot) -> Iterator[str]:
-    yield from problems(shot.status, shot.silent)
-    if shot.stats is not None and shot.stats.database.away_s > 0:
-        yield f"the database has not answered the dispatcher for {duration(shot.stats.database.away_s)}"
+def _findings(shot: TopSnapshot) -> list[Finding]:
+    found = findings(shot.status, shot.silent)
+    if shot.stats is not None and shot.stats.database.away_s > 0 and all(one.check != "database" for one in found):
+        text = f"the database has not answered the dispatcher for {duration(shot.stats.database.away_s)}"
+        return [Finding("database", State.WRONG, text), *found]
+    return found
 
 
 def _brief(status: StatusAnswer) -> StatusAnswer:

@@ -72,7 +72,7 @@ async def why_job(on: RequestContext, body: protocol.ById) -> Answer:
         which = uuid.UUID(bytes=body.id)
         message = f"there is no job {which}: it was never submitted here, or has ended and was deleted since"
         raise NotFoundError(message)
-    slow = await on.services.incidents.snapshot() if job.status in ACTIVE else None
+    slow = await on.services.findings.snapshot() if job.status in ACTIVE else None
     reasons = explain(job, facts_of(on, job, time.monotonic(), slow))
     return {
         "id": job.id,
