@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 from collections.abc import Iterable
+from pathlib import Path, PurePath
 from typing import Final
 
 from pulse.store.statements import STATEMENTS
@@ -43,7 +44,13 @@ def files() -> tuple[str, ...]:
 
 
 def files_for(wanted: Iterable[str]) -> list[str]:
-    """Those that import one of the modules *wanted*, or have the shortest way to it; nearest first."""
+    """
+    Those that import one of the modules *wanted*, or have the shortest way to it.
+
+    Nearest first, and of those the ones in the folder of such a module: where time is short, the others are left out.
+    """
+    wanted = set(wanted)
+    homes = {str(path.relative_to(ROOT)) for module in wanted for path in _folders(module)[:1]}
     ways = {file: _ways(file) for file in files()}
     near: dict[str, int] = {}
     for module in wanted:
@@ -52,18 +59,21 @@ def files_for(wanted: Iterable[str]) -> list[str]:
             if module in way and way[module] <= max(1, steps):
                 near[file] = min(way[module], near.get(file, _FAR))
     started = {file for module in wanted for file in processes_for(module)}
-    return [*sorted(near, key=lambda file: (near[file], file)), *sorted(started)]
+    order = {file: (steps, str(PurePath(file).parent) not in homes, file) for file, steps in near.items()}
+    return [*sorted(near, key=order.__getitem__), *sorted(started)]
 
 
 @functools.cache
 def processes_for(module: str) -> tuple[str, ...]:
     """Those that see a mutant of it in a process that they start."""
-    package, *inner = module.split(".")
-    folders = [
-        ROOT.joinpath(_MIRRORS[package], *inner[:depth]) for depth in (len(inner) - 1, len(inner) - 2) if depth >= 0
-    ]
-    found = [str(path.relative_to(ROOT)) for one in folders for path in sorted(one.glob("test_*_system.py"))]
+    found = [str(path.relative_to(ROOT)) for one in _folders(module) for path in sorted(one.glob("test_*_system.py"))]
     return (*found, *PROCESSES.get(module, ()))
+
+
+def _folders(module: str) -> list[Path]:
+    """Where its tests are, and the folder above."""
+    package, *inner = module.split(".")
+    return [ROOT.joinpath(_MIRRORS[package], *inner[:depth]) for depth in (len(inner) - 1, len(inner) - 2) if depth >= 0]
 
 
 def names(file: str, function: str) -> bool:
