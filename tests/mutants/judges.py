@@ -16,8 +16,10 @@ _MIRRORS: Final = {"pulse": "tests/pulse", "pulse_supervisor": "tests/supervisor
 FOLDERS: Final = (*_MIRRORS.values(), "tests/schema")
 # Code that runs in processes of its own is judged by the system tests of its folder and of the one above, and by these.
 PROCESSES: Final[dict[str, tuple[str, ...]]] = {
+    "pulse": ("tests/packaging/test_pulse.py",),
     "pulse.client.login": ("tests/actors/dispatcher/net/test_tls_system.py",),
     "pulse.logs": ("tests/system/faults/test_logs_system.py",),
+    "pulse.security.credentials": ("tests/pulse/ui/auth/test_rules.py",),
     "pulse.security.grants": ("tests/actors/dispatcher/net/test_access_system.py",),
     "pulse.security.tls": ("tests/actors/dispatcher/net/test_tls_system.py",),
     "pulse.worker.pool.proxy_heartbeat": ("tests/pulse/worker/session/test_heartbeat_system.py",),

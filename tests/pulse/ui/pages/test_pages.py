@@ -106,6 +106,19 @@ async def test_an_action_that_no_schedule_has_is_not_sent() -> None:
     assert cast("Told", at.site.questions).changed == []
 
 
+async def test_what_becomes_of_a_schedule() -> None:
+    """A job that it fires is shown; what is deleted has no page to go back to, and no undo."""
+    schedule, job = uuid.UUID(int=7), uuid.UUID(int=8)
+    at = browser(Told(schedules_trigger={"id": job.bytes}, schedules_delete={"id": schedule.bytes}))
+    assert at.session is not None
+    got = await at.ask("POST", f"/schedules/{schedule}/trigger")
+    assert got.headers["location"] == f"/schedules/{schedule}"
+    assert [flash.link for flash in at.session.told()] == [f"/jobs/{job}"]
+    got = await at.ask("POST", f"/schedules/{schedule}/delete")
+    assert got.headers["location"] == "/schedules"
+    assert not at.session.undos
+
+
 class Slow(Told):
     """Tells a number that grows; the first answer comes when it may."""
 
