@@ -167,7 +167,7 @@ class FrameReader:
         return frames
 
     def take(self, data: bytes) -> list[Frame]:
-        """As ``feed``, but where the stream breaks it returns the frames before that; then ``check`` raises the error."""
+        """As ``feed``, but where the stream breaks it returns the frames before; then ``check`` raises the error."""
         try:
             return self.feed(data)
         except BrokenStreamError as error:

@@ -22,6 +22,7 @@ PROCESSES: Final[dict[str, tuple[str, ...]]] = {
     "pulse.security.credentials": ("tests/pulse/ui/auth/test_rules.py",),
     "pulse.security.grants": ("tests/actors/dispatcher/net/test_access_system.py",),
     "pulse.security.tls": ("tests/actors/dispatcher/net/test_tls_system.py",),
+    "pulse.worker.__main__": ("tests/system/test_bad_input_system.py",),
     "pulse.worker.pool.proxy_heartbeat": ("tests/pulse/worker/session/test_heartbeat_system.py",),
     "pulse_actors.dispatcher.main": (
         "tests/actors/dispatcher/liveness/test_startup_system.py",
@@ -33,6 +34,10 @@ PROCESSES: Final[dict[str, tuple[str, ...]]] = {
     "pulse_actors.runtime.actor": ("tests/pulse/store/connections/test_pooler_system.py",),
     "pulse_supervisor.control.server": ("tests/actors/dispatcher/net/test_access_system.py",),
     "pulse_supervisor.preflight": ("tests/actors/dispatcher/net/test_tls_system.py",),
+    "pulse_supervisor.supervisor": (
+        "tests/supervisor/control/test_server_system.py",
+        "tests/supervisor/postgres/test_child_system.py",
+    ),
     "pulse_supervisor.sockets": ("tests/actors/dispatcher/net/test_access_system.py",),
 }
 _FAR: Final = 4  # steps, from one module to what it imports
@@ -72,10 +77,19 @@ def processes_for(module: str) -> tuple[str, ...]:
     return (*found, *PROCESSES.get(module, ()))
 
 
+@functools.cache
+def begin_of(module: str) -> str:
+    """How the paths of its own tests begin."""
+    package, *inner = module.split(".")
+    return "/".join([_MIRRORS[package], *inner[:-1], f"test_{inner[-1] if inner else package}"])
+
+
 def _folders(module: str) -> list[Path]:
     """Where its tests are, and the folder above."""
     package, *inner = module.split(".")
-    return [ROOT.joinpath(_MIRRORS[package], *inner[:depth]) for depth in (len(inner) - 1, len(inner) - 2) if depth >= 0]
+    return [
+        ROOT.joinpath(_MIRRORS[package], *inner[:depth]) for depth in (len(inner) - 1, len(inner) - 2) if depth >= 0
+    ]
 
 
 def names(file: str, function: str) -> bool:

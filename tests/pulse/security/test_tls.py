@@ -1,4 +1,4 @@
-"""What a client is told of a handshake that failed."""
+"""Why a handshake failed, in words."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def test_a_daemon_is_found_by_its_mark() -> None:
 
 @pytest.mark.parametrize("free", [0, 1])
 def test_a_tree_is_not_over_while_nobody_can_look(free: int) -> None:
-    """Neither at whom there is nor, with one descriptor, a second time at somebody who is open already."""
+    """It needs a descriptor for the list of processes, and two for a process that it will kill."""
     mark = process_tree.new_mark()
 
     async def run() -> int:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, cast
 from uuid import UUID
 
 import click
 import pytest
 
 from pulse.cli.jobs import bulk
+from pulse.client.client import Client
+from pulse.errors import ForbiddenError
 from pulse.ops.bulk import ACTIONS
 from pulse.protocol.answers import ChangedAnswer
 
 IDS = [UUID(int=number).bytes for number in range(30)]
 FEW = IDS[:2]
+MANY = [UUID(int=number).bytes for number in range(bulk.MOST_PER_REQUEST + 1)]
 CANCEL = ACTIONS["cancel"]
 
 
@@ -31,6 +35,28 @@ def test_what_is_not_understood(ids: list[bytes], filters: Mapping[str, object],
     """No server is asked: what was meant as a look must not become a change."""
     with pytest.raises(click.UsageError, match=said):
         bulk.change(CANCEL, ids, filters, bulk.BulkOptions(dry_run, yes=True, as_json=False))
+
+
+@dataclass(slots=True)
+class Wearying:
+    """A server that changes all that it is asked to, so many times; then it refuses."""
+
+    answers: int
+
+    def request(self, _kind: str, body: Mapping[str, Any], *, repeatable: bool) -> Mapping[str, object]:
+        assert not repeatable
+        if not self.answers:
+            raise ForbiddenError("no more")
+        self.answers -= 1
+        return {"done": body["ids"], "refused": []}
+
+
+def test_a_refusal_in_the_middle_is_told_with_what_was_done() -> None:
+    """The first one is an error like that of any request: nothing was done, and nothing is left in doubt."""
+    changed, failure = bulk._apply(cast("Client", Wearying(1)), CANCEL, MANY, {})
+    assert (len(changed.done), str(failure)) == (bulk.MOST_PER_REQUEST, "no more")
+    with pytest.raises(ForbiddenError, match=r"^no more$"):
+        bulk._apply(cast("Client", Wearying(0)), CANCEL, MANY, {})
 
 
 def undo(verb: str, ids: list[bytes], before: list[Any], **filters: object) -> list[str]:

@@ -170,7 +170,7 @@ async def test_a_fresh_answer_is_not_asked_for_again() -> None:
 
 
 async def test_only_so_many_pages_wait_for_news(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One more is told none, until another has closed."""
+    """One more gets none, until another has closed."""
     monkeypatch.setattr("pulse.ui.data.poller.MOST_WATCHERS", 1)
     poller = Poller(Told(status={}))
     await poller.latest(0.0)
