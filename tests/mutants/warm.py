@@ -42,6 +42,7 @@ _PR_SET_PDEATHSIG: Final = 1
 _FILE_LIMIT_S: Final = 300.0  # for all tests of a file
 _FILE_LEAST_S: Final = 10.0
 _LIMIT_S: Final = 6.0  # for one test, beside ten times what it takes
+_START_LIMIT_S: Final = 30.0  # the same for one that starts processes: as the first it starts those of its session, too
 _ALL_LIMIT_S: Final = 120.0  # for the tests of one mutant: those beyond are not run
 _SLOT: Final = struct.Struct("di")  # until when it must have got on; the test that failed
 
@@ -238,7 +239,8 @@ class Judges:
             print(error)  # noqa: T201
             return UNFIT
         for number, (item, following) in enumerate(zip(items, [*items[1:], None], strict=True)):
-            self._get_on(slot, _LIMIT_S + 10 * self.reached[item.nodeid].took_s, number)
+            limit_s = _START_LIMIT_S if item.path.name.endswith("_system.py") else _LIMIT_S
+            self._get_on(slot, limit_s + 10 * self.reached[item.nodeid].took_s, number)
             if not self._run(item, following):
                 return KILLED
         return SURVIVED
