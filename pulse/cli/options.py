@@ -74,10 +74,8 @@ class TimeParam(FloatType):
 
     name = "iso-time"
 
-    def convert(self, value: str | float, param: Parameter | None, ctx: Context | None) -> float:
+    def convert(self, value: str, param: Parameter | None, ctx: Context | None) -> float:
         """The Unix seconds of an ISO 8601 text; without a zone it is UTC."""
-        if not isinstance(value, str):
-            return value
         try:
             moment = datetime.fromisoformat(value.strip())
             return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp()
@@ -91,10 +89,8 @@ class IdParam(BytesType):
 
     name = "uuid"
 
-    def convert(self, value: str | bytes, param: Parameter | None, ctx: Context | None) -> bytes:
+    def convert(self, value: str, param: Parameter | None, ctx: Context | None) -> bytes:
         """The bytes of the UUID."""
-        if isinstance(value, bytes):
-            return value
         try:
             return UUID(value.strip()).bytes
         except ValueError:

@@ -1,5 +1,5 @@
 """
-The body of each ``ok`` frame. ``answer_kinds`` maps kinds to bodies; the longest one is in ``stats``.
+The body of each ``ok`` frame; the longest one is in ``stats``.
 
 The dispatcher and the supervisor answer with dicts, which a test compares with these Structs; the SDK's records, the
 command line and the dashboard read answers as these. Ids are 16 bytes, times Unix seconds; args, results, progress and

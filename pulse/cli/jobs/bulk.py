@@ -78,15 +78,17 @@ class _Found:
         return {"jobs": len(self.ids), "counts": groups, "examples": self.ids[:_EXAMPLES]}
 
 
-def check(action: BulkAction, job_ids: Sequence[bytes], filters: Mapping[str, object]) -> None:
+def check(action: BulkAction, job_ids: Sequence[bytes], filters: Mapping[str, object], *, dry_run: bool) -> None:
     """
     Whether it can be understood at all.
 
     Raises:
-        UsageError: Both ids and filters are given, or neither, or a status that it is not done to.
+        UsageError: Both ids and filters are given, or neither, or a status that it is not done to, or ids to count.
     """
     if job_ids and filters:
         raise click.UsageError("ids and options that choose jobs cannot be given together; one of them is allowed.")
+    if job_ids and dry_run:
+        raise click.UsageError("--dry-run counts what options choose; ids are what they are.")
     if not job_ids and not filters:
         raise click.UsageError("which jobs? ids are allowed, or options that choose them, as for `jobs list`.")
     for status in cast("list[str]", filters.get("status", [])):
@@ -97,15 +99,13 @@ def check(action: BulkAction, job_ids: Sequence[bytes], filters: Mapping[str, ob
 
 def change(action: BulkAction, job_ids: Sequence[bytes], filters: Mapping[str, object], options: BulkOptions) -> None:
     """Change the jobs that are named, or all that the filters choose."""
-    check(action, job_ids, filters)
+    check(action, job_ids, filters, dry_run=options.dry_run)
     with current_server().client() as client:
-        if job_ids and not options.dry_run:
+        if job_ids:
             changed, failure = _apply(client, action, job_ids, options.more)
             _tell_each(action, changed, as_json=options.as_json)
             _conclude(changed, failure, asked=len(job_ids))
             return
-        if job_ids:
-            raise click.UsageError("--dry-run counts what options choose; ids are what they are.")
         wanted = {"status": list(action.by_default), **filters}
         found = _find(client, wanted)
         if options.dry_run:

@@ -32,6 +32,7 @@ class _IdPrefixParam(TextParam):
         return value
 
 
+PREFIX: Final = _IdPrefixParam("prefix", 36)
 _OPTIONS: Final[tuple[Callable[[Any], Any], ...]] = (
     click.option("--status", type=STATUS, multiple=True, help=_STATUS_HELP),
     click.option("--topic", type=TOPIC, metavar="TOPIC", help="Only jobs of this topic."),
@@ -43,7 +44,7 @@ _OPTIONS: Final[tuple[Callable[[Any], Any], ...]] = (
         "--older", "older_s", type=DURATION, metavar="AGE", help="Only from longer ago than 90s, 10m, 2h, 1d."
     ),
     click.option("--newer", "newer_s", type=DURATION, metavar="AGE", help="Only from no longer ago than that."),
-    click.option("--prefix", type=_IdPrefixParam("prefix", 36), metavar="HEX", help="Only jobs whose ids begin so."),
+    click.option("--prefix", type=PREFIX, metavar="HEX", help="Only jobs whose ids begin so."),
 )
 
 

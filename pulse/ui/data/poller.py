@@ -130,8 +130,8 @@ class Poller:
 
     async def latest(self, until_s: float) -> SystemSnapshot:
         """The newest standing; an old one where the new one is not there until then, on the monotonic clock."""
-        if self._standing is not None and self._is_fresh():
-            return self._standing
+        if (newest := self.newest) is not None:
+            return newest
         asked = self._begin()
         if self._standing is not None:
             await asyncio.wait({asked}, timeout=max(0.0, until_s - time.monotonic()))

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from pulse.cli import options
 from pulse.cli.args_input import check_args
+from pulse.cli.jobs import filters
 from pulse.cli.jobs.jsonlines import BadLineError, LineBatch, batches
 from pulse.errors import BadRequestError
 from pulse.job import Status
@@ -63,6 +64,15 @@ def test_ids() -> None:
         assert options.ID.convert(text, None, None) == UUID(ID).bytes
     for text in ("", "42", f"{ID}0", "zzzz163d-8694-739b-aea5-966c26f8ad91"):
         assert refusal(options.ID, text).startswith(f"{text!r}: a UUID is allowed, as in ")
+
+
+def test_prefixes_of_ids() -> None:
+    """A wrong one would choose nothing, or, as an empty one, all."""
+    kind = filters.PREFIX
+    for text in ("0", ID[:10], ID, ID.upper()):
+        assert kind.convert(text, None, None) == text
+    for text in ("", "-", "0g", f"{ID}0", " 0"):
+        assert refusal(kind, text) == f"{text!r}: 1 to 32 hexadecimal digits are allowed."
 
 
 def test_statuses_are_those_of_jobs() -> None:

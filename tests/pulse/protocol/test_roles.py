@@ -107,12 +107,14 @@ class TestConceal:
     def test_contents_go_and_that_is_said(self) -> None:
         job = {
             "id": b"1",
+            "schedule": b"2",
             "args": "{}",
             "result": None,
             "last_error": "e",
             "history": [{"attempt": 1, "progress": "1"}],
         }
-        rest = {"id": b"1", "last_error": "e", "history": [{"attempt": 1, "concealed": True}], "concealed": True}
+        history = [{"attempt": 1, "concealed": True}]
+        rest = {"id": b"1", "schedule": b"2", "last_error": "e", "history": history, "concealed": True}
         assert conceal({"job": job}) == {"job": rest}
         assert conceal({"jobs": [{"id": b"1"}], "next": "args"}) == {"jobs": [{"id": b"1"}], "next": "args"}
         assert conceal({"schedule": {"args": "{}"}}) == {"schedule": {"concealed": True}}
