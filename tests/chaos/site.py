@@ -269,11 +269,7 @@ async def _examine(dsn: str) -> list[CheckResult]:
 
 @contextlib.contextmanager
 def site(
-    *,
-    own: bool = False,
-    own_settings: Mapping[str, str] | None = None,
-    pool: Sequence[str] = (),
-    **settings: str,
+    *, own: bool = False, own_settings: Mapping[str, str] | None = None, pool: Sequence[str] = (), **settings: str
 ) -> Iterator[Site]:
     """
     A system in a place of its own, not started yet; nothing of it is left afterwards.

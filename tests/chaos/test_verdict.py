@@ -156,9 +156,7 @@ CRASHED = dead_of("short", "crashed")
         (
             [*LINES, *run(A, 2, 5, 6)],
             replace(
-                changed(A=Row("COMPLETED", 2, "a")),
-                claims=DATABASE.claims | {(A, 2)},
-                revived=frozenset({(A, 1)}),
+                changed(A=Row("COMPLETED", 2, "a")), claims=DATABASE.claims | {(A, 2)}, revived=frozenset({(A, 1)})
             ),
         ),
     ],

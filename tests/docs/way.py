@@ -37,10 +37,7 @@ WARM_UP: Final = 100  # what the first job of all has imported and prepared is n
 DELAY_S: Final = 0.05
 # Not on the way of a job that starts at once, although called for most of them.
 AFTERWARDS: Final[Mapping[str, str]] = dict.fromkeys(
-    (
-        "actors/pulse_actors/dispatcher/claims/cursors.py",
-        "actors/pulse_actors/dispatcher/claims/loop.py",
-    ),
+    ("actors/pulse_actors/dispatcher/claims/cursors.py", "actors/pulse_actors/dispatcher/claims/loop.py"),
     "the claim loop looks for more work whenever a worker has room again",
 )
 BACKGROUND: Final = "pulse/worker/session/prefetch.py"  # looks every 250 ms at how many jobs have ended

@@ -20,17 +20,7 @@ from hypothesis import strategies as st
 from msgspec import Struct
 
 from pulse.errors import ProtocolError
-from pulse.protocol import (
-    ALLOWED,
-    ANSWERS,
-    SUPERVISOR_KINDS,
-    Frame,
-    FrameReader,
-    Hello,
-    Role,
-    decode_body,
-    encode,
-)
+from pulse.protocol import ALLOWED, ANSWERS, SUPERVISOR_KINDS, Frame, FrameReader, Hello, Role, decode_body, encode
 from tests.fuzz import properties
 from tests.fuzz.frames import OF_WORKERS, Frames, hello, is_harmless
 from tests.fuzz.properties import check, check_cuts, delivered

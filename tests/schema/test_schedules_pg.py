@@ -348,10 +348,7 @@ BAD: Final = [
     ("every_s => 5, jitter_s => 5.5", "jitter_s is 5.5; at most the interval, 5 s, is allowed"),
     ("every_s => 5, catch_up => 'none'", "catch_up is 'none'; allowed are skip, latest, all"),
     ("every_s => 5, overlap => 'none'", "overlap is 'none'; allowed are allow, skip, queue, cancel"),
-    (
-        "run_at => now(), ends_at => now()",
-        "starts_at or ends_at is given; they are allowed with cron and every_s only",
-    ),
+    ("run_at => now(), ends_at => now()", "starts_at or ends_at is given; they are allowed with cron and every_s only"),
     (
         "every_s => 5, starts_at => '2030-01-02Z', ends_at => '2030-01-01Z'",
         (

@@ -220,10 +220,7 @@ VARIANTS: Final[dict[str, Variant]] = {
         ((witness.Witness, "_may_open", lambda _self, _seen: True),), " begins in ", GOES_BACK, first=257
     ),
     "what may run yet is not put off": Variant(
-        ((rows.Rows, "put_off", lambda _self, _ids, _put_off_s, _now: None),),
-        " begins in ",
-        GOES_BACK,
-        first=7,
+        ((rows.Rows, "put_off", lambda _self, _ids, _put_off_s, _now: None),), " begins in ", GOES_BACK, first=7
     ),
     "what ran before an epoch stays with its worker": Variant(
         ((rows.Rows, "end_epoch", lambda _self, _held, _host, _now: None),), "was charged as", GOES_BACK, first=10

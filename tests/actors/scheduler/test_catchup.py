@@ -115,9 +115,7 @@ def test_jitter(rule: dict[str, Any], catch_up: str, identity: bytes, late_s: fl
     """An occurrence is missed when its own time has passed, jitter included: until then it waits."""
     own = [jittered_us(identity, NOON_US + minute * MINUTE_US, jitter_s) for minute in range(170)]
     now_us = own[0] + round(late_s * SECOND_US)
-    found = firing_of(
-        replace(due(0.0, **rule, catch_up=catch_up), id=identity, now_us=now_us, jitter_s=jitter_s),
-    )
+    found = firing_of(replace(due(0.0, **rule, catch_up=catch_up), id=identity, now_us=now_us, jitter_s=jitter_s))
     come = [minute for minute, own_us in enumerate(own) if own_us <= now_us]
     oldest_us = now_us - round(GRACE_S * SECOND_US)
     chosen = come[-FEW:][0] if catch_up == "all" else come[-1]

@@ -82,8 +82,7 @@ def test_who_is_not_alone_waits() -> None:
 
 
 @pytest.mark.parametrize(
-    ("keep_s", "pause_s"),
-    [(0.0, MIN_PAUSE_S), (60.0, MIN_PAUSE_S), (3600.0, 36.0), (7 * 86400.0, MAX_PAUSE_S)],
+    ("keep_s", "pause_s"), [(0.0, MIN_PAUSE_S), (60.0, MIN_PAUSE_S), (3600.0, 36.0), (7 * 86400.0, MAX_PAUSE_S)]
 )
 def test_a_walk_is_made_as_often_as_it_has_something_to_do(keep_s: float, pause_s: float) -> None:
     assert Walk(keep_s).took(end(), 0.0, 0.0, WALL_S) == pause_s

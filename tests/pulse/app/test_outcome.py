@@ -18,16 +18,7 @@ from hypothesis import strategies as st
 import pulse
 from pulse import Discard, RetryAfter, Snooze
 from pulse.app.handler import make_handler
-from pulse.app.outcome import (
-    ERROR_MAX_BYTES,
-    Outcome,
-    classify,
-    clean_text,
-    crashed,
-    describe,
-    stalled,
-    timed_out,
-)
+from pulse.app.outcome import ERROR_MAX_BYTES, Outcome, classify, clean_text, crashed, describe, stalled, timed_out
 from pulse.errors import HandlerError
 from pulse.protocol import Assignment
 from pulse.worker.execution.attempt import Attempt
@@ -184,12 +175,7 @@ def ends(retry_on: Any, value: object, *, attempt: int = 1, tries: int | None = 
     return Attempt(job, make_handler("n", lambda: None, retry_on=retry_on), 0.0).ending(value)
 
 
-RULES: Any = {
-    ValueError: 30,
-    ConnectionError: "list:1,2,3",
-    TeapotError: pulse.Discard,
-    OSError: None,
-}
+RULES: Any = {ValueError: 30, ConnectionError: "list:1,2,3", TeapotError: pulse.Discard, OSError: None}
 
 
 @pytest.mark.parametrize(("error", "outcome", "delay_s"), [

@@ -227,11 +227,7 @@ def test_the_question() -> None:
 def test_the_answer() -> None:
     told = records.why(BODY)
     assert told == records.Why(
-        JOB,
-        "resize",
-        "images",
-        Status.PENDING,
-        (records.Reason("full", "Full.", "Wait.", {"running": [["a", 1]]}),),
+        JOB, "resize", "images", Status.PENDING, (records.Reason("full", "Full.", "Wait.", {"running": [["a", 1]]}),)
     )
     (least,) = records.why({**BODY, "reasons": [{"code": "new", "text": "New."}]}).reasons
     assert (least.advice, least.details) == ("", {})

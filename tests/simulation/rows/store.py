@@ -204,11 +204,7 @@ class FakeStore:
         return await self._do("completed_already", act)
 
     async def end(
-        self,
-        endings: Sequence[Ending],
-        *,
-        commit: HeldCommit | None = None,
-        now: datetime | None = None,
+        self, endings: Sequence[Ending], *, commit: HeldCommit | None = None, now: datetime | None = None
     ) -> list[Ended]:
         if commit is not None:
             commit.sent.set()

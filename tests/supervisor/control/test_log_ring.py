@@ -163,9 +163,5 @@ def test_a_line_for_people() -> None:
          "a": 1, "b": "x y", "exception": "Trace\n  \x1b]0;x"}
     )  # fmt: skip
     shown = ["".join(cell.text for cell in cells) for cells in log_lines(text)]
-    assert shown == [
-        '01-31 12:00:00.123 error    pause      odd\\x1b[31m a=1 b="x y"',
-        "    Trace",
-        "      \\x1b]0;x",
-    ]
+    assert shown == ['01-31 12:00:00.123 error    pause      odd\\x1b[31m a=1 b="x y"', "    Trace", "      \\x1b]0;x"]
     assert ["".join(cell.text for cell in cells) for cells in log_lines("no \x07 JSON")] == ["no \\x07 JSON"]

@@ -56,7 +56,7 @@ class TestAnswers:
     def test_status_has_every_part(self, caller: Peer) -> None:
         status = caller.call("status")
         assert set(status) == {
-            *("supervisor", "actors", "pools", "services", "database", "gate", "workers", "jobs", "jobs_exact"),
+            *("supervisor", "actors", "pools", "services", "database", "gate", "workers", "jobs", "jobs_exact")
         }
         rows = status["actors"]
         assert [row["name"] for row in rows] == ["watchdog", "pause", "scheduler", "dispatcher"]

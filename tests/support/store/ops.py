@@ -209,10 +209,7 @@ OPS: Final = [
     ),
     Op("pause", lambda store, world: store.gate.pause(world.topic, None, now=LATER), hot=False, told=_nothing),
     Op(
-        "pause schedule",
-        lambda store, world: store.schedules.pause(world.schedule, paused=True),
-        hot=False,
-        told=_same,
+        "pause schedule", lambda store, world: store.schedules.pause(world.schedule, paused=True), hot=False, told=_same
     ),
     Op(
         "update schedule",

@@ -188,9 +188,7 @@ def test_news_are_looked_for_in_the_shortest_window() -> None:
     assert one.window_due(100.3) is None
 
 
-def test_a_window_looks_at_every_priority(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_window_looks_at_every_priority(monkeypatch: pytest.MonkeyPatch) -> None:
     """Behind the cursor where there is one, the last seconds where there is none."""
     monkeypatch.setattr(cursors, "PRIORITIES", (3, 2))
     one = Cursors(0.5)

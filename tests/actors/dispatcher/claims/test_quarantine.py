@@ -30,11 +30,7 @@ def test_others_go_on() -> None:
     assert quarantine.holds(("b", "a"), 100.1)
     assert not quarantine.is_quarantined("a", 100.1)  # a slow moment blames no job
     assert quarantine.failed(("a",), 100.0, lasts=True) == REFUSED_S
-    assert [quarantine.holds(topics, 101.0) for topics in (("a", "b"), ("a",), ("c",))] == [
-        False,
-        True,
-        False,
-    ]
+    assert [quarantine.holds(topics, 101.0) for topics in (("a", "b"), ("a",), ("c",))] == [False, True, False]
     assert [quarantine.is_quarantined(topic, 101.0) for topic in "abc"] == [True, False, False]
     assert not quarantine.is_quarantined("a", 102.0)
     quarantine.succeeded(("c",), full=True)

@@ -58,13 +58,7 @@ def witness_of(directory: Path, dsn: str = "postgresql://u:secret@a,b:1/d") -> W
     store, registry = Store(Target(dsn, "t")), WorkerRegistry()
     claims = claim_parts(store, registry, None, lease_s=15.0, poll_s=60.0, batch=100)
     return Witness(
-        store,
-        registry,
-        in_doubt=claims.in_doubt,
-        signal=claims.signal,
-        host="host",
-        directory=directory,
-        lease_s=15.0,
+        store, registry, in_doubt=claims.in_doubt, signal=claims.signal, host="host", directory=directory, lease_s=15.0
     )
 
 

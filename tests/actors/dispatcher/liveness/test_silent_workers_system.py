@@ -22,11 +22,7 @@ LEASE_S: Final = 2.5
 _HELD: Final = """
     SELECT *, coalesce(status = 'RUNNING' AND lease_until > clock_timestamp(), false) AS is_held
     FROM pulse.jobs WHERE id = $1"""
-SETTINGS: Final[Mapping[str, str]] = {
-    "PULSE_LEASE_S": str(LEASE_S),
-    "PULSE_HEARTBEAT_S": "0.5",
-    "PULSE_SWEEP_S": "0.2",
-}
+SETTINGS: Final[Mapping[str, str]] = {"PULSE_LEASE_S": str(LEASE_S), "PULSE_HEARTBEAT_S": "0.5", "PULSE_SWEEP_S": "0.2"}
 
 
 def test_a_stopped_worker(system: System, client: Peer, topic: str) -> None:

@@ -64,8 +64,5 @@ def test_some_descriptors_are_no_connections() -> None:
     """When fewer are left than the dispatcher needs itself, no connection is accepted."""
     with free_descriptors(OWN_DESCRIPTORS):
         check_descriptors()
-    with (
-        free_descriptors(OWN_DESCRIPTORS - 1),
-        pytest.raises(OSError, match=f"{OWN_DESCRIPTORS} of .* are kept"),
-    ):
+    with free_descriptors(OWN_DESCRIPTORS - 1), pytest.raises(OSError, match=f"{OWN_DESCRIPTORS} of .* are kept"):
         check_descriptors()

@@ -74,12 +74,7 @@ async def test_a_claim_that_has_passed_it(context: RequestContext, connection: S
     ids=["alive", "gone", "elsewhere", "made up"],
 )
 async def test_a_worker_that_is_not_connected(
-    context: RequestContext,
-    store: Store,
-    connection: Sql,
-    change: Change,
-    worker: str,
-    told: str,
+    context: RequestContext, store: Store, connection: Sql, change: Change, worker: str, told: str
 ) -> None:
     """While its process lives on this host it may be running the canceled attempt; of others nothing is known."""
     assert await code(context, await canceled(store, connection, worker), change) == told
@@ -87,10 +82,7 @@ async def test_a_worker_that_is_not_connected(
 
 @pytest.mark.parametrize("change", [retry_jobs, delete_jobs])
 async def test_what_a_connected_worker_holds_decides(
-    context: RequestContext,
-    store: Store,
-    connection: Sql,
-    change: Change,
+    context: RequestContext, store: Store, connection: Sql, change: Change
 ) -> None:
     """What is left of an attempt is never taken for an attempt of another job that has its id."""
     identity = await canceled(store, connection, ALIVE)

@@ -487,11 +487,7 @@ def test_a_job_whose_earlier_attempt_runs_yet_waits(uncharged: int, delay_s: flo
 def test_what_a_worker_came_with_is_learned() -> None:
     one = worker()
     running, queued, known, gone = ((claim(number).id, 1) for number in range(4))
-    one.jobs.held = {
-        running: HeldJob("", "", started=True),
-        queued: HeldJob("", ""),
-        known: HeldJob("blue", "a"),
-    }
+    one.jobs.held = {running: HeldJob("", "", started=True), queued: HeldJob("", ""), known: HeldJob("blue", "a")}
     news = {pair: Running("red", "a", 5.0) for pair in (running, queued, known, gone)}
     assert [pair for pair, _ in desk_of(one).learn(one, news)] == [running]
     assert [(one.held[pair].name, one.held[pair].timeout_s) for pair in (running, queued, known)] == [

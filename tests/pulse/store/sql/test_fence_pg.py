@@ -57,13 +57,9 @@ def _end(kind: EndingKind) -> Write:
 
 
 WRITES: Final = [
+    Write("complete", lambda store, fences: store.complete([Completion(*one, '"done"') for one in fences], now=LATER)),
     Write(
-        "complete",
-        lambda store, fences: store.complete([Completion(*one, '"done"') for one in fences], now=LATER),
-    ),
-    Write(
-        "extend",
-        lambda store, fences: store.extend([Renewal(*one, '"half"') for one in fences], LEASE_S, now=LATER),
+        "extend", lambda store, fences: store.extend([Renewal(*one, '"half"') for one in fences], LEASE_S, now=LATER)
     ),
     Write("checkpoint", lambda store, fences: store.checkpoint([Renewal(*one, '{"at": 7}') for one in fences])),
     Write("move", lambda store, fences: store.move([(one, HEIR) for one in fences]), lambda moved: moved),
