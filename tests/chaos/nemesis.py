@@ -51,11 +51,8 @@ class Nemesis:
     A run.
 
     Args:
-        seed: Of its plan.
-        names: The faults that it chooses from.
-        duration_s: How long it goes on; the epoch that is under way then comes to its end.
+        duration_s: How long it goes on; the epoch that is under way then still ends.
         keep: Where ledgers, logs and tables are kept; None: only when something is wrong, and then in a new place.
-        tell: Shows a line.
     """
 
     def __init__(self, seed: int, names: Sequence[str], duration_s: float, keep: Path | None, tell: Tell) -> None:
@@ -164,7 +161,7 @@ class Nemesis:
         return time.monotonic() - from_s
 
     def _rest(self, made: Site, seconds: float, *, manage: bool = True) -> None:
-        """Wait, tell that it goes on, and do what a service manager does."""
+        """Wait, show progress, and do what a service manager does."""
         over_s = time.monotonic() + seconds
         while (now_s := time.monotonic()) < over_s:
             if manage:
@@ -174,7 +171,6 @@ class Nemesis:
             time.sleep(min(0.2, max(0.0, over_s - now_s)))
 
     def _manage(self, made: Site) -> None:
-        """Start a supervisor again that has given up."""
         process = made.whole.process
         if process is not None and process.poll() is not None:
             assert process.returncode == GAVE_UP, f"the supervisor ended with {process.returncode}"

@@ -65,7 +65,7 @@ DATABASE = Database(
 
 
 def test_all_went_well() -> None:
-    """What may happen violates nothing; the one duplicate is told with the reap that explains it."""
+    """What may happen violates nothing; the one duplicate has the reap that explains it."""
     found = judge(LINES, DATABASE)
     assert found.wrong == {}
     assert found.is_good
@@ -166,7 +166,6 @@ def test_what_may_happen(lines: list[Line], database: Database) -> None:
 
 
 def test_who_died_beside_a_deadly_job() -> None:
-    """However often it was struck: the crash of the other one ended it."""
     beside = replace(CRASHED, strikes=3, processes={(E, 1): (100 * B.int + 1, 0)})
     beside = replace(beside, jobs={**beside.jobs, B: Row("COMPLETED", 2, "deadly", told_by=2)})
     (found,) = judge(UNFINISHED, beside).wrong["no neighbour's death is the end of a job"]
@@ -184,7 +183,7 @@ def hold(directory: Path, job: UUID) -> None:
 
 @pytest.mark.process
 def test_the_ledger_sees_overlaps(tmp_path: Path) -> None:
-    """A job that another process runs cannot be entered, until that process is dead; nor twice in one process."""
+    """A job that another process runs cannot be entered until that process is dead; nor twice in one process."""
     other = SPAWN.Process(target=hold, args=(tmp_path, A), daemon=True)
     other.start()
     ledger = Ledger(tmp_path)

@@ -24,8 +24,6 @@ COLUMNS: Final = 100
 
 
 class Terminal:
-    """Bash, which keeps its variables and its directory from one command to the next."""
-
     def __init__(self, env: Mapping[str, str], directory: Path) -> None:
         self._master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))

@@ -20,7 +20,6 @@ from tests.support.systems.system_kit import place
 
 
 def count(text: str) -> int:
-    """A number of at least 0; it may be written 1_000_000."""
     number = int(text)
     if number < 0:
         raise ArgumentTypeError(f"{text} is too small; 0 or more is allowed")

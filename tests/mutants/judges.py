@@ -37,13 +37,12 @@ _FAR: Final = 4  # steps, from one module to what it imports
 
 @functools.cache
 def files() -> tuple[str, ...]:
-    """All files of tests that run in one process, from the root."""
     found = (path.relative_to(ROOT) for one in FOLDERS for path in (ROOT / one).glob("**/test_*.py"))
     return tuple(sorted(str(path) for path in found if not path.name.endswith("_system.py")))
 
 
 def files_for(wanted: Iterable[str]) -> list[str]:
-    """Those that import one of the modules *wanted*, or have the shortest way to it; nearest first."""
+    """Those that import one of the modules *wanted*, or have the shortest path to it; nearest first."""
     ways = {file: _ways(file) for file in files()}
     near: dict[str, int] = {}
     for module in wanted:
@@ -57,7 +56,6 @@ def files_for(wanted: Iterable[str]) -> list[str]:
 
 @functools.cache
 def processes_for(module: str) -> tuple[str, ...]:
-    """Those that see a mutant of it in a process that they start."""
     package, *inner = module.split(".")
     folders = [
         ROOT.joinpath(_MIRRORS[package], *inner[:depth]) for depth in (len(inner) - 1, len(inner) - 2) if depth >= 0
@@ -77,7 +75,6 @@ def names(file: str, function: str) -> bool:
 
 @functools.cache
 def _callers(function: str) -> frozenset[str]:
-    """A function of the schema, and those that call it, directly or not."""
     bodies = {match[1]: match[0] for match in FUNCTION.finditer(text_of(SCHEMA))}
     found, new = set[str](), {function}
     while new:

@@ -32,13 +32,10 @@ _QUIET: Final = {"debug", "info", "warning", "error", "print", "super"}  # calls
 
 
 def mutants_of(module: str) -> list[Mutant]:
-    """All of *module*."""
     return numbered(_Maker(module).of_body(tree_of(module), ""))
 
 
 class _Maker:
-    """Walks through one module."""
-
     def __init__(self, module: str) -> None:
         self._module = module
         self._source = text_of(module)
@@ -46,7 +43,6 @@ class _Maker:
         self._lines = (0, 0)
 
     def of_body(self, node: ast.AST, scope: str) -> Iterator[Mutant]:
-        """Those of all functions in *node*."""
         for child in ast.iter_child_nodes(node):
             if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
                 yield from self._of_block(child.body, scope + child.name)
@@ -70,7 +66,6 @@ class _Maker:
             yield from self._of_inner(node, scope)
 
     def _of_inner(self, node: ast.stmt, scope: str) -> Iterator[Mutant]:
-        """Of the statements in a statement."""
         for child in ast.iter_child_nodes(node):
             match child:
                 case ast.stmt():

@@ -33,7 +33,7 @@ def written(text: str | bytes, name: str = "pulse.toml") -> Path:
 
 class TestSources:
     def test_option_over_environment_over_file(self) -> None:
-        """What was not given, None or empty, leaves the next source; the file that was read is known."""
+        """An empty or missing value leaves the next source; the path of the file is kept."""
         path = written("batch = 7\n")
         settings = load({"PULSE_BATCH": ""}, overrides={"batch": None})
         assert (settings.batch, settings.config) == (7, path)
@@ -87,7 +87,7 @@ class TestFile:
         ['auth_users = ["ann:s3cret"]', 'auth_users = {ann = "s3cret"}', 'dsn = {host = "h", password = "s3cret"}'],
     )
     def test_a_secret_of_the_wrong_type_is_not_shown(self, line: str) -> None:
-        """A file has lists and tables; what is secret in one cannot be told apart."""
+        """A file has lists and tables, in which secrets cannot be recognized."""
         path = written(line + "\n")
         (said,) = refusal({})
         assert said.startswith(f"{line.partition(' ')[0]} in {path} is '***': ")
@@ -196,7 +196,6 @@ class TestValues:
 
 
 def test_relative_paths() -> None:
-    """In the environment from the current directory, in the file from its folder; an absolute one is kept."""
     assert load({"PULSE_STATE_DIR": "state"}).state_dir == Path.cwd() / "state"
     path = written("runtime_dir = 'run'\n", "etc/p.toml")
     assert load({"PULSE_CONFIG": "etc/p.toml"}).runtime_dir == path.parent / "run"

@@ -30,7 +30,6 @@ def names(contract: dict[str, Any]) -> Iterable[str]:
 
 @pytest.fixture
 def product(tmp_path: Path) -> Path:
-    """A product with every layer, without a single import."""
     layers = {name for contract in LAYERED for name in names(contract)}
     for name in sorted({*layers, "pulse.cli.admin.migrate", "pulse.ops.doctor.queue", "pulse.cli.jobs.page"}):
         folder = tmp_path.joinpath(*name.split("."))
@@ -43,7 +42,6 @@ def product(tmp_path: Path) -> Path:
 
 
 def add(product: Path, importer: str, imported: str) -> None:
-    """Let one module import another, for type checking only."""
     (product.joinpath(*importer.split(".")) / "__init__.py").write_text(TYPES_ONLY.format(imported), "utf-8")
 
 

@@ -42,7 +42,7 @@ def _literal(name: str, value: Any) -> str:
 
 @BOTH
 async def test_only_a_name(store: Store, connection: Sql, many: bool) -> None:
-    """A name is enough: no args, the default topic, priority 0, due now, the server's budgets, a time-ordered id."""
+    """No args, the default topic, priority 0, due now, the server's budgets, a time-ordered id."""
     identity = await submit(connection, many=many, name="n")
     found = await read(connection, identity)
     due = found.pop("next_run_at"), found.pop("submitted_at")
@@ -85,7 +85,7 @@ async def test_all_that_can_be_said(connection: Sql, many: bool) -> None:
 
 @BOTH
 async def test_the_same_submit_twice(connection: Sql, many: bool) -> None:
-    """The same id with the same name, topic and args is the same job, whatever became of it and what else is said."""
+    """The same id with the same name, topic and args is the same job, in any state and with any other options."""
     identity = await forge(connection, "COMPLETED", args='{"a": 1, "b": 2}')
     before = await read(connection, identity)
     same: Row = {"name": "n", "topic": TOPIC, "args": {"b": 2, "a": 1}, "id": str(uuid.UUID(bytes=identity))}
@@ -211,7 +211,6 @@ async def test_order_of_a_document(store: Store, connection: Sql, analysed: bool
 
 
 async def test_order_of_a_document_at_one_time(connection: Sql) -> None:
-    """Jobs that name the same time are due in the order of the document too."""
     made = await submit_many(connection, [{"name": "n", "run_at": at(5).isoformat()} for _ in range(3)])
     assert [(await read(connection, one))["next_run_at"] for one in made] == [at(5), at(5.000001), at(5.000002)]
 
@@ -242,7 +241,7 @@ async def heard_of(connection: Sql, *deeds: Callable[[], Awaitable[object]]) -> 
 
 @BOTH
 async def test_workers_are_woken(connection: Sql, many: bool) -> None:
-    """A new job is told to all dispatchers; the same one again is no news, nor is one that was not committed."""
+    """A new job notifies all dispatchers; neither a repeated one nor one that is rolled back does."""
     identity = uuid.uuid4()
 
     async def put() -> None:
@@ -260,7 +259,7 @@ async def test_workers_are_woken(connection: Sql, many: bool) -> None:
 
 
 async def test_workers_are_woken_once_in_a_while(connection: Sql) -> None:
-    """Twenty times a second at most, whoever submits; also when the clock is set back, or the setting says no."""
+    """At most twenty times a second, for all sessions together; also with the clock set back, or the setting off."""
     now_ms = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 
     def after(last_ms: str, before: str = "SELECT") -> Callable[[], Awaitable[object]]:

@@ -1,4 +1,4 @@
-"""Who makes things go wrong, as the seed wants it: at a time, or the moment somebody reaches a certain point."""
+"""Makes things go wrong, by the seed: at a time, or the moment a process reaches a certain point."""
 
 from __future__ import annotations
 
@@ -56,8 +56,6 @@ MANY: Final = 9  # troubles in a row: no heartbeat can be relied on
 
 
 class Nemesis:
-    """See the module."""
-
     def __init__(self, world: World, only: Sequence[str]) -> None:
         self._world = world
         self._only = only
@@ -70,7 +68,7 @@ class Nemesis:
     # Traps.
 
     def reached(self, point: str) -> None:
-        """Somebody has come to that point; whoever it is may not get any further."""
+        """A process has come to that point, and may get no further."""
         traps = self._traps.get(point)
         if traps is None:
             return
@@ -121,7 +119,7 @@ class Nemesis:
         self._world.database.trouble_begins(1)()
 
     def _later(self, delay_s: float, act: Callable[[], None]) -> None:
-        """Call *act* then, or when all is over."""
+        """Call *act* then, or at the end."""
         done: list[bool] = []
 
         def once() -> None:
@@ -135,7 +133,7 @@ class Nemesis:
     # The course of things.
 
     async def run(self, trouble_s: float) -> None:
-        """Do evil for so long, then let everything be repaired."""
+        """Do evil for so long, then repair everything."""
         chance = self._chance
         chosen = self._only or chance.sample(list(EVIL), chance.randrange(1, 6))
         until_s = trio.current_time() + trouble_s
@@ -210,7 +208,7 @@ class Nemesis:
         )
 
     def _database_goes_back(self) -> None:
-        """To a backup, or to what a standby had when it took over: it is away for a moment, or not at all."""
+        """To a backup, or to what a standby had when it was promoted; it may be away for a moment."""
         world, database, chance = self._world, self._world.database, self._chance
         if self._goes_back:
             return

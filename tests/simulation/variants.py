@@ -1,7 +1,4 @@
-"""
-Broken variants: one guard each taken out, of the real code or of the database. The simulation must find each of them;
-what it would not find, it does not watch.
-"""
+"""Broken variants: one guard each taken out, of the real code or of the database; the simulation must find each."""
 
 from __future__ import annotations
 
@@ -38,10 +35,10 @@ class Variant:
     One of them.
 
     Attributes:
-        changes: What is put in the place of what: object, name, instead.
+        changes: Replacements: object, name, instead.
         finding: A part of what the judge must say.
         only: What goes wrong meanwhile: enough to show it, and soon.
-        first: Where to begin: a seed that found it when it was last looked for.
+        first: Where to begin: a seed that once found it.
         within: Of how many seeds, from that one on, one must find it.
     """
 
@@ -233,7 +230,6 @@ VARIANTS: Final[dict[str, Variant]] = {
 
 @contextlib.contextmanager
 def applied(name: str | None) -> Iterator[None]:
-    """While this lasts, the guard is out; None: none is."""
     with contextlib.ExitStack() as stack:
         for where, what, instead in () if name is None else VARIANTS[name].changes:
             stack.enter_context(mock.patch.object(where, what, instead))

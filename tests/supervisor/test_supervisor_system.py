@@ -17,7 +17,6 @@ pytestmark = [pytest.mark.process, pytest.mark.system]
 
 
 def seconds_between(earlier: dict[str, object], later: dict[str, object]) -> float:
-    """The time between two entries of the log."""
     first, second = (datetime.fromisoformat(str(entry["timestamp"])) for entry in (earlier, later))
     return (second - first).total_seconds()
 
@@ -113,7 +112,7 @@ def test_a_supervisor_that_was_stopped_itself_blames_nobody() -> None:
 
 
 def test_a_refusal_is_one_line_and_exit_1() -> None:
-    """Exit code 78: everything stops, nothing is restarted, and a person reads the child's own words."""
+    """Exit code 78: everything stops, nothing is restarted, and the user sees the child's own words."""
     with supervisor(four(pause=["--crash", "refuse"])) as rig:
         assert rig.wait_exit() == 1
         assert rig.lines() == ["pulse-supervisor: the database is too new for this pulse"]

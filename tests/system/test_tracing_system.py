@@ -34,8 +34,6 @@ class Seen:
 
 
 class Collector:
-    """Takes spans by OTLP over HTTP."""
-
     def __init__(self) -> None:
         spans = self.spans = list[Seen]()
 
@@ -71,8 +69,6 @@ def _decode(data: bytes) -> Iterator[Seen]:
 
 @dataclass(frozen=True, slots=True)
 class Traced:
-    """A system whose worker sends spans, and where they go."""
-
     whole: Whole
     pool: Pool
     jobs: Jobs
@@ -101,7 +97,7 @@ def site(whole: Whole) -> Iterator[Traced]:
 
 
 def test_a_trace_goes_from_the_submit_through_its_jobs(site: Traced) -> None:
-    """Attempts are children of the submit's span, the handler's spans of theirs; what it submits goes on in it."""
+    """Attempts are children of the submit's span, the handler's spans of theirs; jobs that it submits go on in it."""
     job = site.jobs.submit("outer", traceparent=PARENT)
     inner = UUID(str(site.jobs.wait(job).result))
     site.jobs.wait(inner)
@@ -129,7 +125,7 @@ def test_a_trace_goes_from_the_submit_through_its_jobs(site: Traced) -> None:
 
 
 def test_isolated_attempts_have_spans_that_outlive_them(site: Traced) -> None:
-    """The span is with the worker: it ends as an error when the process is killed; the handler's are its children."""
+    """The worker has the span: it ends as an error when the process is killed; the handler's are its children."""
     job, dead = site.jobs.submit("apart", traceparent=PARENT), site.jobs.submit("killed", traceparent=PARENT)
     site.jobs.wait(job)
     site.jobs.wait(dead, "DEAD_LETTERED")
@@ -141,7 +137,7 @@ def test_isolated_attempts_have_spans_that_outlive_them(site: Traced) -> None:
 
 
 def test_what_handlers_log_says_whose_it_is(site: Traced) -> None:
-    """Every line is JSON; those of a handler name job, attempt, topic, handler and worker; a failure is told once."""
+    """Every line is JSON; those of a handler name job, attempt, topic, handler and worker; a failure is logged once."""
     job = site.jobs.submit("outer")
     inner = UUID(str(site.jobs.wait(job).result))
     site.jobs.wait(inner)

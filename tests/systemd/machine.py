@@ -80,14 +80,12 @@ class Machine:
         return self.run("systemctl", "--no-pager", *words, check=check)
 
     def pulse(self, *words: str, check: bool = True) -> str:
-        """``pulse``, as the user of the service."""
         return self.run(*PULSE, *words, check=check)
 
     def shows(self, unit: str, name: str) -> str:
         return self.systemctl("show", unit, "--property", name, "--value").strip()
 
     def main_pid(self, unit: str) -> int:
-        """The main process of a unit, as the machine numbers it."""
         return int(self.shows(unit, "MainPID"))
 
     def journal(self, unit: str) -> str:
@@ -131,7 +129,7 @@ def booted() -> Iterator[Machine]:
 
 
 def _installation(below: Path, version: str) -> Mapping[str, Path]:
-    """An installation below /opt: directories of links; what is to be seen there, and where it is here."""
+    """An installation below /opt: directories of links; the paths there, and the real ones here."""
     place = below / version
     site = place / "lib" / f"python{sysconfig.get_python_version()}" / "site-packages"
     (place / "bin").mkdir(parents=True)
@@ -178,7 +176,6 @@ def _prepare(machine: Machine) -> None:
 
 
 def _end(container: subprocess.Popen[bytes]) -> None:
-    """Everything in it ends with it."""
     container.send_signal(signal.SIGTERM)
     try:
         container.wait(20)

@@ -1,4 +1,4 @@
-"""What every actor does: which ends are the database's, what its loop says, its hints, the gate where room is short."""
+"""What every actor does: which ends are the database's, its loop's log lines, its hints, the gate without room."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_an_event_with_the_words_of_another() -> None:
 
 
 def test_a_hint_of_tomorrow() -> None:
-    """An event, or a word, that is not known yet is taken as it is."""
+    """An unknown event or word is kept as it is."""
     assert received_hint({"from": "a", "event": "new", "data": {"x": 1}}) == Hint("a", "new", {"x": 1})
     assert received_hint({"from": "a", "event": "drain", "data": {"x": 1}}) == Hint("a", "drain", {"x": 1})
 

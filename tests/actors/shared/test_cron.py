@@ -1,8 +1,8 @@
 """
 Cron expressions in time zones: held against an oracle that looks at every minute of a year, in zones with odd rules.
 
-The oracle knows nothing of the code's way: it walks through the minutes of UTC, notes the wall-clock time of each, and
-has so before it which wall-clock times are left out, by which instant, and which come twice.
+The oracle works differently: it walks through the minutes of UTC, notes the wall-clock time of each, and so knows which
+wall-clock times are left out, by which instant, and which come twice.
 """
 
 from __future__ import annotations
@@ -142,8 +142,8 @@ class Year:
     A year of a zone.
 
     Attributes:
-        days: Date -> minute of the day -> the instants, Unix seconds, that this wall-clock time stands for: one; two
-            where it exists twice; and (negative) the first instant after the gap where it does not exist.
+        days: Date -> minute of the day -> the instants, Unix seconds, of this wall-clock time: one; two where it exists
+            twice; and (negative) the first instant after the gap where it does not exist.
         changes: The instants at which the clock was changed.
     """
 
@@ -153,7 +153,7 @@ class Year:
 
 @functools.cache
 def year_of(zone: str, year: int) -> Year:
-    """Every minute of a year, and of the day before and after it; that clocks change on the half hour is seen."""
+    """Every minute of a year, and of the day before and after it; it includes changes on the half hour."""
     local, days = ZoneInfo(zone), defaultdict[date, dict[int, list[int]]](dict)
     changes: list[int] = []
     instant = int(datetime(year, 1, 1, tzinfo=UTC).timestamp()) - 86_400
@@ -179,7 +179,6 @@ def year_of(zone: str, year: int) -> Year:
 
 
 def oracle(cron: str, zone: str, year: int, start: int, most: int) -> list[int]:
-    """The first *most* instants behind *start*, in order."""
     minute, hour, day, month, weekday = cron.split()
     minutes = [h * 60 + m for h in sorted(numbers(hour, 0, 23)) for m in sorted(numbers(minute, 0, 59))]
     days, months = numbers(day, 1, 31), numbers(month, 1, 12)
@@ -240,7 +239,7 @@ def walk(cron: str, zone: str, start: int, end: int, most: int) -> list[int]:
 )  # the first example of a zone walks through its year
 @given(expressions, st.sampled_from(YEARS), st.integers(0, 11), st.integers(-40 * 3600, 4 * 3600))
 def test_around_every_change_it_is_the_oracles(cron: str, where: tuple[str, int], which: int, offset: int) -> None:
-    """Any simple expression, from any time around any change of the clock: the next occurrences are the oracle's."""
+    """Any simple expression, from any time around any change of the clock."""
     zone, year = where
     changes = year_of(zone, year).changes or [int(datetime(year, 2, 28, tzinfo=UTC).timestamp())]
     start = changes[which % len(changes)] + offset
@@ -291,7 +290,7 @@ def test_apia_has_no_30_december() -> None:
     ],
 )
 def test_bad_expressions_are_refused(cron: str) -> None:
-    """Each is one line that begins with what was given, and does not grow with it; random times are none."""
+    """Each error is one short line that begins with the value; random times are none."""
     with pytest.raises(BadRequestError) as refused:
         checked_cron(cron, "UTC")
     message = refused.value.message

@@ -98,7 +98,7 @@ def occurrences(cron: str) -> list[int]:
 )
 @pytest.mark.parametrize("limit", [1, 3, 100])
 def test_the_newest_of_many(cron: str, limit: int) -> None:
-    """What was missed is found from the new end, as if all of it had been gone through."""
+    """Missed ones are found from the new end, with the same result."""
     every = occurrences(cron)
     end = every[0] + 2 * DAY_US + 7
     assert checked(cron=cron).newest(every[0], end, limit) == every[-limit:]

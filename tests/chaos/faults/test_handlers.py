@@ -37,7 +37,7 @@ def trial() -> Iterator[Trial]:
 
 
 def test_row_28_no_descriptor_is_left(trial: Trial) -> None:
-    """Who is connected goes on; who is not waits, and is let in when there is room again; the dispatcher lives on."""
+    """Connected peers go on; new ones wait until there is room; the dispatcher lives on."""
     with trial.under_load() as site:
         dispatcher = site.whole.pids()["dispatcher"]
         with trial.suffering(ExhaustDescriptors):
@@ -61,7 +61,7 @@ def test_row_30_a_client_that_does_not_read(trial: Trial) -> None:
 
 
 def test_row_40_a_handler_that_holds_the_interpreter(trial: Trial) -> None:
-    """It is left to its work for as long as it takes, though not a thread of its process can beat; others go on."""
+    """It may run on, though its process cannot beat; others go on."""
     with trial.under_load() as site, trial.suffering(GripInterpreter) as fault:
         site.wait_started(fault.job)
         started_s = time.monotonic()
@@ -72,7 +72,7 @@ def test_row_40_a_handler_that_holds_the_interpreter(trial: Trial) -> None:
 
 
 def test_row_41_handlers_that_fork(trial: Trial) -> None:
-    """Children that hold the connection hide no death; they die with it, in whatever group or session they are."""
+    """Children that hold the connection hide no death; they die with it, in any group or session."""
     with trial.under_load() as site:
         with trial.suffering(ForkAndDie) as fault:
             for job in fault.jobs:
@@ -87,12 +87,11 @@ def test_row_41_handlers_that_fork(trial: Trial) -> None:
 
 
 def is_first(line: Line, jobs: Sequence[UUID]) -> bool:
-    """Whether it is of the first attempt of one of *jobs*."""
     return line.job in jobs and line.attempt == 1
 
 
 def test_row_42_handlers_that_end_their_process(trial: Trial) -> None:
-    """Each is told with its reason, and runs again; nobody else is charged."""
+    """Each has its reason, and runs again; no other job is charged."""
     with trial.under_load() as site:
         for how in DEATHS:  # one after the other: two in one process would die of the first
             found = site.wait(site.submit("deadly", {"how": how, "times": 1}), "COMPLETED")
@@ -101,7 +100,7 @@ def test_row_42_handlers_that_end_their_process(trial: Trial) -> None:
 
 
 def test_row_43_a_job_that_kills_its_worker_each_time(trial: Trial) -> None:
-    """After three crashes it is a dead letter with its reason; the others' work goes on, and none is charged."""
+    """After three crashes it is a dead letter with its reason; other jobs go on uncharged."""
     with trial.under_load() as site, trial.suffering(Poison) as fault:
         dead = site.wait(fault.job, "DEAD_LETTERED")
         assert dead.crashes == 3
@@ -113,7 +112,7 @@ def test_row_43_a_job_that_kills_its_worker_each_time(trial: Trial) -> None:
 
 @pytest.mark.spare
 def test_a_handler_that_hangs(trial: Trial) -> None:
-    """It is ended with its process, and where it hung is kept; of those beside it nobody is charged."""
+    """It is ended with its process, and its stack is kept; its neighbours are not charged."""
     with trial.under_load() as site:
         held = trial.hold(9)
         job = site.submit("hung", max_attempts=1)

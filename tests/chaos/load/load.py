@@ -65,15 +65,7 @@ WILD: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """
-    What a load is like.
-
-    Attributes:
-        rate: Jobs per second, of all producers together.
-        producers: How many submit.
-        batch: Most jobs of one submit.
-        mix: Kind -> how often, relative to the others.
-    """
+    """What a load is like: *rate* jobs a second of all producers together, *mix* kind -> relative frequency."""
 
     rate: float
     producers: int = 1
@@ -133,8 +125,6 @@ class Producer(Turns):
 
 
 class Load:
-    """Everybody who wants something; use it as a context manager."""
-
     def __init__(
         self, socket: Path, ledger: Ledger, shape: Shape, seed: int, operators: Sequence[Operator] = ()
     ) -> None:
@@ -163,7 +153,7 @@ class Load:
 
     @property
     def gave_up(self) -> int:
-        """Submits that nobody acknowledged however long it was tried."""
+        """Submits that were never acknowledged."""
         return sum(producer.gave_up for producer in self.producers)
 
     def rest(self) -> None:

@@ -35,7 +35,6 @@ SEED: Final = 1
 
 @contextlib.contextmanager
 def operated(mix: Mapping[str, float], *kinds: type[Operator]) -> Iterator[tuple[Site, list[Operator]]]:
-    """A system with two pools, a load, and those operators; at its end all is done, and every invariant holds."""
     with site(pool=POOL) as made:
         made.start()
         made.pool(*POOL)
@@ -55,7 +54,7 @@ def pass_time(seconds: float) -> None:
 
 
 def test_schedules_policies_and_pauses_change() -> None:
-    """While the scheduler, the dispatcher, and who tells it of pauses are killed."""
+    """While the scheduler, the dispatcher and the pause actor are killed."""
     with operated({**BRIEF, **GOVERNED}, Planner, Governor) as (made, operators):
         for name in ("scheduler", "dispatcher", "pause"):
             pass_time(BETWEEN_S)
@@ -67,7 +66,7 @@ def test_schedules_policies_and_pauses_change() -> None:
 
 
 def test_jobs_expire_while_the_table_is_locked() -> None:
-    """What ran out of time meanwhile is not started by the claims that waited."""
+    """What expired meanwhile is not started by the claims that waited."""
     with operated({"perishable": 1}) as (made, _):
         with made.client() as client:
             client.pause(GOVERNED_TOPIC)

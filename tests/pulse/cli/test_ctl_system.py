@@ -30,7 +30,7 @@ ISO = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{6})?Z")
 
 
 class Told(NamedTuple):
-    """What a command asks for, and what it tells of the answer: keys of its JSON document, words for people."""
+    """What a command asks for, and what it shows of the answer: keys of its JSON document, words for people."""
 
     asked: str
     keys: tuple[str, ...]
@@ -138,7 +138,7 @@ class TestOutput:
         assert server.bodies("dispatch.resume") == [{"topic": ""}]
 
     def test_a_topic_that_may_be_misspelled(self, server: FakeDispatcher) -> None:
-        """Of a pause of what nobody knows, and of the end of none, is said that it is so; it is done all the same."""
+        """A pause of an unknown topic, and the end of none, are done, with a note."""
         assert pulse(server.directory, "ctl dispatch pause --topic images").err == ""
         done = pulse(server.directory, "ctl dispatch pause --topic imagse")
         assert done.err == "pulse: no job waits or runs in topic imagse, and no worker here serves it\n"
@@ -304,7 +304,7 @@ class TestExitCodes:
 
     @pytest.mark.parametrize(("options", "out"), [("", "1,000 jobs canceled\n"), ("--json", None)])
     def test_a_failure_in_the_middle(self, directory: Path, options: str, out: str | None) -> None:
-        """What was done before is told, and how much is left; the error is that of the server."""
+        """Finished batches are reported, and how much is left; the error is the server's."""
         jobs = [answers.job(id=number.to_bytes(16), status="PENDING") for number in range(1500)]
 
         def cancel(body: Mapping[str, Any]) -> Body | RefusedError:
@@ -405,7 +405,7 @@ class TestExitCodes:
 
 
 def soonest(directory: Path, line: str, within_s: float = 2.0) -> Done:
-    """The quickest of a few runs: that a busy machine starts a program late is no fault of the program."""
+    """The quickest of a few runs: on a busy machine any program may start late."""
     runs: list[Done] = []
     while len(runs) < 5 and (not runs or runs[-1].spent_s > within_s):
         runs.append(pulse(directory, line))
@@ -431,7 +431,6 @@ class TestNobodyAnswers:
     @pytest.mark.parametrize("frozen", [True, False])
     @pytest.mark.parametrize("silent", ["dispatcher", "supervisor"])
     def test_status_without_one_of_them(self, directory: Path, silent: str, frozen: bool) -> None:
-        """The command shows the answer of the other one, within 2 s."""
         scripts = {"dispatcher": answers.dispatcher(), "supervisor": answers.supervisor(), silent: {}}
         supervisor, dispatcher = (
             FakeDispatcher(directory, scripts[who], name=name, frozen=frozen and silent == who)

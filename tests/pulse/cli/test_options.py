@@ -1,4 +1,4 @@
-"""Values of options and arguments, and args as people write them: what is taken, and how the rest is refused."""
+"""Values of options and arguments, and args as people write them: what is accepted, and how the rest is refused."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class TestStart:
         assert not imported & unwanted
 
     def test_help_is_fast(self) -> None:
-        """The whole process takes less than 150 ms of the processor; the best of several, since others use it too."""
+        """The whole process takes less than 150 ms of the processor; the best of several, on a shared machine."""
 
         def cpu_s() -> float:
             before = resource.getrusage(resource.RUSAGE_CHILDREN)

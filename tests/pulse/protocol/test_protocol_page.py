@@ -38,7 +38,6 @@ NO_FIELD: Final = "–"
 
 
 def _documented(rows: list[dict[str, str]], name: str) -> dict[str, list[tuple[str, str, str]]]:
-    """Kind or part -> name, type and default of its fields, as the page has them."""
     found: dict[str, list[tuple[str, str, str]]] = {}
     for row in rows:
         fields = found.setdefault(row[name], [])
@@ -52,7 +51,6 @@ def _tables(text: str) -> list[list[dict[str, str]]]:
 
 
 def _frames(block: str) -> list[tuple[str, list[Any]]]:
-    """Direction and frame of each line of a conversation."""
     lines = re.sub(r"\n +", " ", block).splitlines()
     return [(line[0], _frame(line[2:])) for line in lines]
 

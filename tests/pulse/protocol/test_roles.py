@@ -1,4 +1,4 @@
-"""The table of roles: it covers every kind, says what the page says, and amounts to what it seems to."""
+"""The table of roles: it covers every kind, agrees with the page, and grants what it says."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class TestConceal:
         assert conceal({"schedule": {"args": "{}"}}) == {"schedule": {"concealed": True}}
 
     def test_what_a_viewer_may_ask_of_jobs_and_schedules(self) -> None:
-        """Every kind of answer with contents is known: whoever adds one has to think of it."""
+        """Each answer with contents is listed: a new one must be, too."""
         asked = {kind for kind, needed in ACCESS_OF.items() if needed is Access.VIEWER}
         assert {kind for kind in asked if is_about_contents(kind)} == {
             *("jobs.get", "jobs.list", "schedules.get", "schedules.list")

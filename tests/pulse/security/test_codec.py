@@ -1,4 +1,4 @@
-"""Envelopes: what is in them, who can open them, and that nothing of it is told by errors."""
+"""Envelopes: their contents, who can open them, and that no error shows any of it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SECRET: Final = confidential("4242-4242-4242-4242", "card number")
 
 
 class Reversed:
-    """The simplest codec: what it is asked for, and with which name, can be seen."""
+    """The simplest codec: it records its calls, and the names in them."""
 
     id = "reversed"
 
@@ -58,7 +58,7 @@ class Broken(Reversed):
 )
 @pytest.mark.parametrize("codec", [Reversed(), FernetCodec(new_key())], ids=["reversed", "fernet"])
 def test_there_and_back(codec: Codec, text: str) -> None:
-    """Whatever JSON it is comes out as it went in, an envelope too; what is stored is one, and names the codec."""
+    """Any JSON comes out as it went in, an envelope too; the stored text is one, and names the codec."""
     sealed = seal(codec, "n", text)
     assert sealed_by(sealed) == codec.id
     assert json.loads(sealed).keys() == {"$pulse", "data"}
@@ -71,7 +71,6 @@ def test_there_and_back(codec: Codec, text: str) -> None:
     )
 )
 def test_what_is_no_envelope_stays(value: Any) -> None:
-    """Only an object of these two keys with two texts is one."""
     assert unseal(None, "n", value) == value
     assert opened(Reversed(), "n", value) == value
 
@@ -88,7 +87,7 @@ def test_who_cannot_read() -> None:
     sealed = json_text.loads(seal(Reversed(), "n", json.dumps({"card": SECRET})))
     other = FernetCodec(new_key())
     fernet = json_text.loads(seal(FernetCodec(new_key()), "n", '{"card": 1}'))
-    strange: Any = {"$pulse": "x" * 100_000, "data": ""}  # whoever may submit may write anything there
+    strange: Any = {"$pulse": "x" * 100_000, "data": ""}  # a client that may submit may write anything there
     for codec, name, value, said in (
         (None, "n", sealed, "encrypted by codec 'reversed', and there is none here: pulse.App(codec=...)"),
         (other, "n", sealed, "encrypted by codec 'reversed', and the one that is here is 'fernet'"),
@@ -250,7 +249,7 @@ def test_what_a_worker_does() -> None:
 
 
 def test_a_worker_that_cannot_read() -> None:
-    """Each fails that job with one clear error, and none with the secret; plain args are taken with a codec, too."""
+    """Each such job fails with one clear error, without the secret; plain args work with a codec, too."""
     codec = Reversed()
     sealed = seal(codec, "n", json.dumps({"card": SECRET}))
     attempt = _attempt(sealed, _app(None))

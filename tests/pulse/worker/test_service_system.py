@@ -1,4 +1,4 @@
-"""A worker pool at work: what it says of itself, how it starts jobs, what it reports."""
+"""A worker pool at work: its words, how it starts jobs, its reports."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_context_tells_and_is_told(app: str, name: str, backend: str, tmp_path: 
 
 
 def test_progress_that_was_not_kept_is_told_again(tmp_path: Path) -> None:
-    """The server had no room for it; that it extended the leases all the same is an answer like any other."""
+    """The server had no room for it; it extended the leases all the same, so the answer is like any other."""
     gate = tmp_path / "gate"
     with FakeServer(heartbeat_s=0.2, silent_on=["heartbeat"]) as server, worker(server):
         child = server.wait_child()
@@ -235,7 +235,7 @@ def test_a_report_is_sent_again_while_the_database_is_away() -> None:
 
 @both_backends
 def test_a_quick_worker_asks_for_more_than_it_runs(backend: str, tmp_path: Path) -> None:
-    """While many handlers end it holds some ahead; behind one that takes long they go back, and it asks for no more."""
+    """While many handlers end it holds some ahead; behind a slow one they go back, and it asks for no more."""
     gate = tmp_path / "gate"
     with FakeServer() as server, worker(server, "--backend", backend, "--concurrency", "2") as _:
         child = server.wait_child()

@@ -19,7 +19,6 @@ pytestmark = [pytest.mark.process, pytest.mark.postgres, needs_postgres, pytest.
 
 @pytest.fixture(scope="module")
 def state_dir() -> Iterator[Path]:
-    """One data directory for all, as a user has: made once, used again and again."""
     with reachable_dir() as place:
         yield place / "state"
 
@@ -33,7 +32,7 @@ def postmaster(rig: Rig) -> int:
 
 
 def dsn(state_dir: Path) -> str:
-    """The beginning of the DSN that the actors are given."""
+    """The beginning of the actors' DSN."""
     return f"dsn=postgresql:///postgres?host={state_dir}"
 
 
@@ -85,7 +84,7 @@ def test_a_stop_in_the_middle_of_initdb_leaves_nothing_half_made() -> None:
 
 
 def test_one_that_cannot_start_is_one_line_and_exit_1(state_dir: Path) -> None:
-    """When PostgreSQL refuses its own configuration, the line carries its words; the actors never get settings."""
+    """When PostgreSQL refuses its own configuration, the line has its words; the actors never get settings."""
     broken = state_dir / "postgres" / "data" / "postgresql.auto.conf"
     if not broken.exists():
         with supervisor(four(), env=own_database(state_dir)) as rig:

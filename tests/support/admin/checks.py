@@ -1,7 +1,7 @@
 """
 For every CHECK of schema.sql: rows that it allows and rows that it refuses, on both sides of each boundary.
 
-A row is what differs from the base row of its table; values are SQL expressions.
+A row is its difference from the base row of its table; values are SQL expressions.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _AT: Final = {"kind": "'at'", "run_at": "now()", "every_s": "NULL"}
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A constraint with rows that keep it and rows that break it, and it alone."""
+    """A constraint with rows that keep it and rows that break only it."""
 
     table: str
     name: str

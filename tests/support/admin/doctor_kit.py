@@ -1,4 +1,4 @@
-"""What the tests of `pulse doctor` ask it, and whom they examine; the fixtures are in conftest.py."""
+"""What the tests of `pulse doctor` ask, and the databases that it examines."""
 
 from __future__ import annotations
 
@@ -28,8 +28,6 @@ WITHIN_S: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Patient:
-    """A database, a session of it, and what the doctor thinks."""
-
     dsn: str
     sql: Sql
     sessions: list[Sql] = field(default_factory=list)

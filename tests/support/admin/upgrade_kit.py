@@ -37,12 +37,7 @@ _CATALOGUE: Final = """
 
 
 def make_upgrades(monkeypatch: Patch, folder: Path, *steps: str) -> int:
-    """
-    Let this pulse be a later one, whose releases brought *steps*, SQL each, as files in *folder*.
-
-    Returns:
-        The newest version then.
-    """
+    """Let this pulse be a later one, whose releases brought *steps*, SQL each, as files in *folder*; its version."""
     upgrades = folder / "upgrades"
     upgrades.mkdir(exist_ok=True)
     first = max(schema.RELEASES) + 1

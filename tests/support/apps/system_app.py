@@ -57,7 +57,6 @@ def noted(ctx: pulse.Context) -> Iterator[None]:
 
 
 def is_open(gate: str, ctx: pulse.Context) -> bool:
-    """Whether the gate is open, for everybody or for this attempt."""
     return Path(gate).exists() or Path(f"{gate}.{ctx.attempt}").exists()
 
 
@@ -71,7 +70,6 @@ async def hold(gate: str, ctx: pulse.Context) -> str:
 
 @app.handler("hold-plain")
 def hold_plain(gate: str, ctx: pulse.Context) -> str:
-    """The same in a thread, which can only be asked to end."""
     with noted(ctx):
         while not is_open(gate, ctx):
             if ctx.cancelled:
@@ -83,7 +81,6 @@ def hold_plain(gate: str, ctx: pulse.Context) -> str:
 
 @app.handler("deaf")
 def deaf(gate: str, ctx: pulse.Context) -> None:
-    """The same, without listening to anybody."""
     with noted(ctx):
         while not is_open(gate, ctx):
             time.sleep(LOOK_S)
@@ -91,7 +88,7 @@ def deaf(gate: str, ctx: pulse.Context) -> None:
 
 @app.handler("clog")
 async def clog(gate: str, ctx: pulse.Context) -> None:
-    """The same in a coroutine: nothing else runs on its event loop meanwhile."""
+    """The same in a coroutine: it blocks its event loop."""
     with noted(ctx):
         while not is_open(gate, ctx):
             time.sleep(LOOK_S)  # noqa: ASYNC251 - that is the mistake
@@ -168,7 +165,7 @@ async def return_text(size: int = 0, code_point: int = 0x78) -> str:
 
 @app.handler("die", max_crashes=3)
 async def die(how: int, ctx: pulse.Context) -> None:
-    """Take the process along: by that signal, or 0: by leaving without a word, exit code 7."""
+    """Kill the process by that signal, or 0: exit without a word, exit code 7."""
     with noted(ctx):
         if how == 0:
             os._exit(7)

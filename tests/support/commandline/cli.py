@@ -44,7 +44,6 @@ class Done:
 
     @property
     def plain(self) -> str:
-        """What a person reads of the output: without colours, with the terminal's line breaks undone."""
         return _ESCAPES.sub("", self.out).replace("\r\n", "\n")
 
 
@@ -76,7 +75,7 @@ def run(
     cwd: Path | None = None,
     command: Sequence[str] = PULSE,
 ) -> Done:
-    """Run ``pulse`` with pipes to its end; ``ctl`` in a process that was warm already, where nobody can tell."""
+    """Run ``pulse`` with pipes to its end; ``ctl`` in a warm process, where that makes no difference."""
     started_s = time.monotonic()
     if command is PULSE and warm.fits(args, env, stdin, environment()):
         note_settings(env)
@@ -108,7 +107,7 @@ def run_on_terminal(
     command: Sequence[str] = PULSE,
 ) -> Done:
     """
-    Run ``pulse`` on a terminal to its end; ``out`` is what the terminal got, of stdout and stderr together.
+    Run ``pulse`` on a terminal to its end; ``out`` is the output of both streams.
 
     Where they are given, *stdin* comes from a pipe, and stdout goes to that file descriptor.
     """
@@ -154,9 +153,8 @@ def _terminal(columns: int) -> Iterator[tuple[int, int]]:
 
 
 def _read_all(master: int) -> bytes:
-    """Everything that is written to the terminal until its last process has closed it."""
     parts: list[bytes] = []
-    with contextlib.suppress(OSError):  # EIO is how a terminal says that nobody is there any more
+    with contextlib.suppress(OSError):  # EIO: a terminal without a process
         while data := os.read(master, 65536):
             parts.append(data)
     search(b"".join(parts), "a terminal")

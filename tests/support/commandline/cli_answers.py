@@ -161,7 +161,6 @@ def submitted(body: Mapping[str, Any]) -> dict[str, object]:
 
 @contextlib.contextmanager
 def system() -> Iterator[FakeDispatcher]:
-    """A runtime directory with a supervisor and a dispatcher that answer everything; the dispatcher."""
     with RuntimeDir() as directory:
         supervisor_ = FakeDispatcher(directory.path, supervisor(), name=SUPERVISOR_SOCKET)
         with supervisor_, FakeDispatcher(directory.path, dispatcher()) as dispatcher_:

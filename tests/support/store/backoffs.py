@@ -1,4 +1,4 @@
-"""Words that say how long to wait after a failed try, some that look like it, and a policy with every option."""
+"""Back-offs in words, some invalid ones, and a policy with every option."""
 
 from __future__ import annotations
 

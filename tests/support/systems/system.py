@@ -51,14 +51,12 @@ class System:
     A supervisor and what it runs.
 
     Args:
-        dsn: Its database.
         directory: A place of its own, with a short name.
         env: More of its environment.
         options: More of its command line.
 
     Attributes:
         path: The socket of workers and clients.
-        process: The supervisor, once started.
         errors: Its log.
     """
 
@@ -107,7 +105,6 @@ class System:
         return self.process
 
     def stop(self) -> int:
-        """Ask it to stop; its exit code."""
         return self._end(signal.SIGTERM)
 
     def kill(self) -> int:
@@ -145,8 +142,6 @@ class System:
         return pid
 
     def wait_actor(self, name: str, *, not_pid: int) -> int:
-        """Wait until an actor runs as another process; its pid."""
-
         def new_pid() -> int:
             pid = self.pids().get(name, 0)
             return 0 if pid == not_pid else pid
@@ -169,7 +164,6 @@ class System:
 
     @property
     def tcp_port(self) -> int:
-        """Where it listens for other machines, as it says itself."""
         return int(self.log("supervisor_ready")[-1]["tcp"].rpartition(":")[2])
 
     def client(self) -> Peer:
@@ -181,7 +175,6 @@ class System:
     # What it leaves behind.
 
     def log(self, event: str, **fields: object) -> list[Body]:
-        """The log's entries of one event, with these fields."""
         found = self._log.read(event)
         return [entry for entry in found if all(entry.get(key) == value for key, value in fields.items())]
 

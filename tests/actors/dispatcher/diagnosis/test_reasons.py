@@ -1,4 +1,4 @@
-"""Why a job does not run, of what is known: each reason, when it applies, and which of several comes first."""
+"""Why a job does not run: each reason, when it applies, and which of several comes first."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_it_runs() -> None:
     ],
 )
 def test_it_runs_on_another_host(seen_at: float | None, code: str, end: str) -> None:
-    """Of that this server knows the lease, and when it was seen: a host not seen for a minute runs nothing."""
+    """This server only knows its lease, and when it was seen: a host not seen for a minute runs nothing."""
     reason = only(RUNNING, locked_by="there/b/1/7.8/w9", host_seen_at=seen_at)
     assert (reason.code, reason.details["host"], reason.details["host_seen_at"]) == (code, "there", seen_at)
     assert 'worker "w9", pid 7 of another host, there' in reason.text
@@ -169,7 +169,7 @@ def test_its_lease_lapsed() -> None:
 
 
 def test_the_database_is_held_back() -> None:
-    """It stands behind whatever is in the way, or beside nothing; a job that runs, or has ended, is not told."""
+    """It comes after any other reason, or alone; a job that runs, or has ended, does not have it."""
     known = replace(KNOWN, slow=("it is held back", "end it"))
     assert codes(known=known) == ["ready", "slow_database"]
     assert codes(known=known, paused_at=NOW) == ["paused", "slow_database"]
@@ -188,7 +188,7 @@ def test_it_waits_at_its_worker() -> None:
 
 
 def test_it_has_expired() -> None:
-    """Then nothing else matters; also where it will expire before it is due, whatever becomes of the rest."""
+    """Then nothing else matters; also where it will expire before it is due."""
     reason = only(expires_at=NOW, paused_at=NOW)
     assert (reason.code, "It expired" in reason.text) == ("expired", True)
     assert codes(expires_at=NOW + 0.1) == ["expires"]
@@ -280,7 +280,7 @@ def test_it_failed_and_is_tried_again() -> None:
 
 
 def test_it_was_given_back() -> None:
-    """That follows from the want of somebody who takes it, so it comes behind that."""
+    """It follows from the missing worker, so it comes behind that."""
     later: dict[str, Any] = {"attempts": 1, "next_run_at": NOW + 5}
     assert codes(**later) == ["given_back"]
     assert codes(**later, known=served_by(OTHER)) == ["no_handler", "given_back"]
@@ -324,7 +324,7 @@ def test_the_order_of_what_is_due() -> None:
 
 
 def test_the_order_of_what_is_not_due() -> None:
-    """A pause without an end decides, then the time; who is missing now is told behind that."""
+    """A pause without an end decides, then the time; a missing worker comes behind that."""
     more: dict[str, Any] = {"all_paused_at": NOW, "paused_at": NOW, "expires_at": NOW + 99, "known": served_by()}
     assert codes(**more, **FAILED) == ["paused", "paused", "back_off", "no_worker", "expires"]
     assert codes(HELD, **more, last_job_status="RUNNING") == ["held", "paused", "paused", "no_worker", "expires"]

@@ -1,4 +1,4 @@
-"""What of the doctor's findings is told while somebody looks: what is wrong now, and no more."""
+"""Which of the doctor's findings the dashboard shows: what is wrong now, and no more."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def checks(**rows: Any) -> list[str]:
     ({"outcome": "timeout", "attempts": 3}, ["hung"]), ({"outcome": "stalled", "killed": 1}, ["hung"]),
 ])  # fmt: skip
 def test_attempts(changed: Mapping[str, Any], told: list[str]) -> None:
-    """Crashes, lapsed leases, killed handlers are news for a quarter of an hour; a limit that does its work is none."""
+    """Crashes, lapsed leases and killed handlers are news for a quarter of an hour; a limit that works is none."""
     assert checks(queue_attempts=[{**ATTEMPT, **changed}]) == told
 
 
@@ -45,7 +45,7 @@ def test_jobs_that_nobody_handles() -> None:
 
 
 def test_queries_of_others_are_not_told() -> None:
-    """There may be args in them, and a viewer may not see those."""
+    """There may be args in them, which a viewer may not see."""
     (found,) = judge({"xmin": [{**HOLDER, "query": "SELECT pulse.submit('n', 'secret')"}]})
     assert "session 7 (ann)" in str(found)
     assert "secret" not in str(found)

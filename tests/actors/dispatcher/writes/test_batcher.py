@@ -21,8 +21,6 @@ def own_weight(item: int) -> int:
 
 
 class Handler:
-    """Keeps the batches, and holds up each until it is let go."""
-
     def __init__(self) -> None:
         self.batches: list[list[int]] = []
         self.gate = anyio.Event()

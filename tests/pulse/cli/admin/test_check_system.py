@@ -22,7 +22,6 @@ BROKEN = "UPDATE pulse.jobs SET uncharged = attempts, started_at = now() WHERE n
 
 @pytest.fixture
 def odd(own_database: str) -> str:
-    """A database with seven jobs whose counters do not fit."""
     execute(
         own_database,
         "SELECT count(*) FROM (SELECT pulse.submit('odd') FROM generate_series(1, 7)) AS made",
@@ -57,7 +56,7 @@ def test_a_sound_database(own_database: str) -> None:
 
 
 def test_a_stopped_system(own_database: str) -> None:
-    """What only a running system repairs is skipped, and said so; that alone is no failure."""
+    """Checks that need a running system are skipped, and named; that alone is no failure."""
     execute(own_database, "UPDATE pulse.sweep_mark SET swept_at = clock_timestamp() - interval '1 h'")
     done = check(own_database)
     assert done.code == 0
@@ -136,7 +135,7 @@ def test_a_database_without_pulse(server: Postgres) -> None:
 
 @pytest.mark.rest
 def test_the_embedded_database_is_found() -> None:
-    """Of the running server, whose state directory need not be known; and by the state directory alone."""
+    """Of the running server, without its state directory; and by the state directory alone."""
     with place(None) as whole:
         whole.start()
         told = {key: value for key, value in whole.env.items() if key != "PULSE_STATE_DIR"}

@@ -80,7 +80,7 @@ class TestStatus:
         assert "            and 1,995 more topics: pulse ctl dispatch status" in found
 
     def test_services(self) -> None:
-        """What serves metrics is a process as others are: it is shown, and told where it does not run."""
+        """The process that serves metrics is a process like others, and named where it does not run."""
         metrics = {"name": "metrics", "pid": 5, "state": "running", "restarts": 0, "uptime_s": 7199.0}
         found = texts(overview(status(services=[metrics]), NOW_S))
         assert "services    metrics  running   pid 5, up 119 min" in found
@@ -158,7 +158,6 @@ class TestMerge:
         assert (merged["workers"], merged["jobs"], merged["database"]) == (None, {"PENDING": 1}, {"ok": True})
 
     def test_counts_and_database_are_of_one_moment(self) -> None:
-        """When the dispatcher found the database away, no counts stand beside it."""
         supervisor: dict[str, object] = {"database": 1, "jobs": 1, "jobs_exact": True, "gate": {"paused": True}}
         merged = merge(supervisor, {"database": {"ok": False}, "jobs": None, "gate": None, "workers": []})
         assert (merged["database"], merged["jobs"], merged["jobs_exact"]) == ({"ok": False}, None, None)
@@ -244,7 +243,7 @@ class TestSchedules:
         assert [line.rstrip().rsplit("  ", 1)[1].strip() for line in lines[1:]] == ["in 3 s", "paused", "never again"]
 
     def test_declared(self) -> None:
-        """Where code declares any, there is a column for the keys; what it declares no more says so in any state."""
+        """Where code declares any, there is a column for the keys; a removed one says so in any state."""
         plain = ScheduleInfo(ID.bytes, "a", every_s=5.0, next_run_at=NOW_S + 3)
         assert "key" not in plain_table(schedules_table(SchedulePageAnswer([plain]), NOW_S), None)[0]
         words: dict[str, Any] = {"key": "k1", "declared_by": "app", "undeclared_at": NOW_S, "every_s": 5.0}

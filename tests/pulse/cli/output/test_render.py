@@ -29,7 +29,7 @@ SMALL = table(("a1", "resize", "1/5", ""), ("b2", "crunch numbers", "12/20", "Va
 
 
 def test_piped_text_is_aligned_and_whole() -> None:
-    """Without a width nothing is cut, columns are aligned, numbers to the right; else the longest gives way."""
+    """Without a width nothing is cut, columns are aligned, numbers to the right; else the longest is cut."""
     lines = [
         "id  name            tries  error",
         "a1  resize            1/5",

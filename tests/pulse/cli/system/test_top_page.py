@@ -1,4 +1,4 @@
-"""The screen of `pulse ctl top`: a pure function of what is known and of the window."""
+"""The screen of `pulse ctl top`: a pure function of the answers and the window."""
 
 from __future__ import annotations
 
@@ -83,7 +83,6 @@ def test_it_fits(width: int, height: int) -> None:
 
 
 def test_what_is_shown() -> None:
-    """Rates, latencies, the topics with the most work, the worker of the slowest job, the oldest that is due."""
     found = "\n".join(texts(shot()))
     assert "12.3 submitted, 0 started, 1,234 done, 0 failed" in found
     assert "wait p50 4 ms p99 0.5 s, run unknown" in found

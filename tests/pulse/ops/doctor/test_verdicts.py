@@ -1,4 +1,4 @@
-"""What the doctor thinks, at the edge of each limit: pure functions of rows and facts."""
+"""The doctor's verdicts, at the edge of each limit: pure functions of rows and facts."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_limits_of_a_row(
     ({**SLOT, "xids": 1, "state": "inactive"}, WARNING),
 ])  # fmt: skip
 def test_xmin(row: dict[str, Any], state: State) -> None:
-    """By age where that is known, and by distance; a slot that nobody reads is told at once."""
+    """By age where that is known, and by distance; a slot without a reader is a finding at once."""
     found = blockers.xmin([row], GRACE_S)
     assert found.state is state
     assert (row["name"] in found.text) == (state is not OK)
@@ -123,7 +123,7 @@ def test_what_ends_a_snapshot(kind: str, name: str, command: str) -> None:
 
 @pytest.mark.parametrize(("age_s", "state"), [(0.0, WARNING), (60.0, WRONG)])
 def test_locks(age_s: float, state: State) -> None:
-    """A lock that is young may be somebody's migration; an old one is in the way."""
+    """A young lock may be a migration; an old one is a fault."""
     row = {**HOLDER, "pid": 7, "age_s": age_s, "what": "holds X", "blockers": [8, 9]}
     found = blockers.locks([row], GRACE_S)
     assert (found.state, "behind pid 8, 9" in found.text) == (state, True)
@@ -141,7 +141,6 @@ def test_topics(changed: dict[str, Any], served: set[str] | None, state: State) 
 
 
 def test_jobs_that_nobody_handles() -> None:
-    """They are wrong, told with their number, and with handlers that have nearly that name."""
     row = {
         "topic": "mail",
         "name": "sned_mail",
@@ -244,7 +243,6 @@ def test_slips_of_the_pen() -> None:
      (DescriptorLimits("d", 950, 1024, 1), WRONG)],
 )  # fmt: skip
 def test_limits(facts: DescriptorLimits | None, state: State) -> None:
-    """Descriptors for twice the workers there are."""
     assert installation.limits(facts).state is state
 
 
@@ -281,7 +279,7 @@ def test_little_room(free_gib: float, state: State) -> None:
 
 
 def test_every_question_has_an_answer() -> None:
-    """Each is judged, each check has a statement; what could not be asked is skipped; warnings count where wanted."""
+    """Each has a verdict, each check a statement; failed questions are skipped; warnings count where wanted."""
     assert set(QUESTIONS.values()) == {*SERVER_CHECKS, *QUEUE_CHECKS, "identity", "schema", "pooler"}
     seen = DatabaseAnswers("dsn", failed=dict.fromkeys(QUESTIONS.values(), "no time"))
     found = list(judge(seen, grace_s=GRACE_S, expected=expected_indexes(), served=None))

@@ -1,4 +1,4 @@
-"""The Prometheus endpoint of a real system: scraped over TCP and a Unix socket, whoever is frozen, away or hostile."""
+"""The Prometheus endpoint of a real system: over TCP and a Unix socket, with frozen, absent and hostile peers."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_promtool_finds_nothing_wrong(whole: Whole) -> None:
 
 
 def test_a_scrape_is_answered_while_the_dispatcher_is_frozen(whole: Whole) -> None:
-    """It says so, each time within its own; what it tells of the others goes on, and it is back when they are."""
+    """It says so, in time; metrics of others go on, and it is back when they are."""
     pid = whole.pids()["dispatcher"]
     os.kill(pid, signal.SIGSTOP)
     try:

@@ -1,4 +1,4 @@
-"""Schedules whose earlier job is not finished: each occurrence goes as the policy says, whoever fires it."""
+"""Schedules whose earlier job is not finished: each occurrence follows the policy, for any scheduler."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ EVERY_S: Final = 60.0
 
 
 async def make(store: Store, overlap: str, **fields: Any) -> bytes:
-    """A schedule of once a minute, first at NOW; its id."""
     new = NewSchedule(uuid7().bytes, "n", "every", "{}", NOW, topic=TOPIC, every_s=EVERY_S, overlap=overlap, **fields)
     assert await store.schedules.create(new)
     return new.id
@@ -56,7 +55,6 @@ async def finish(store: Store, now_s: float) -> None:
 
 
 async def test_allow(store: Store, connection: Sql) -> None:
-    """Each occurrence becomes a job that may run, whatever the others do."""
     await make(store, "allow")
     assert await verdicts(store, 0, 1, 2) == ["fired"] * 3
     assert len(await claim(store, seconds=200)) == 3
@@ -79,7 +77,7 @@ async def test_skip(store: Store, connection: Sql, stage: str) -> None:
 
 
 async def test_skip_goes_on_when_it_is_finished(store: Store, connection: Sql) -> None:
-    """The next occurrence after the end of the last job fires; so it does when that job is gone altogether."""
+    """The next occurrence after the end of the last job fires; also when that job is gone."""
     await make(store, "skip")
     assert await verdicts(store, 0) == ["fired"]
     await finish(store, 1)
@@ -158,7 +156,7 @@ async def test_what_is_held_keeps_its_turn(store: Store, connection: Sql) -> Non
 
 
 async def test_a_held_job_that_was_canceled_is_passed_over(store: Store, connection: Sql) -> None:
-    """An operator may cancel what waits; its place is taken by the next, and an empty queue is none."""
+    """An operator may cancel a waiting one; the next takes its place, and an empty queue is none."""
     schedule = await make(store, "queue")
     await verdicts(store, 0, 1, 2)
     await store.cancel([await job_of(connection, schedule, 1)], now=at(120))
@@ -212,7 +210,7 @@ async def test_what_is_held_back_during_a_release_is_not_forgotten(store: Store,
 
 
 async def test_release_is_of_one_schedule(store: Store, connection: Sql) -> None:
-    """The end of one schedule's job lets nothing of another one go, and no more than one of its own."""
+    """The end of one schedule's job releases one of its own, and none of another's."""
     first, second = await make(store, "queue"), await make(store, "queue")
     for _ in range(3):
         due = await store.schedules.due(10, now=at(1000))
@@ -236,7 +234,7 @@ def _fields(due: Due) -> dict[str, Any]:
 
 
 async def test_deleting_cancels_what_is_held(store: Store, connection: Sql) -> None:
-    """What waits behind another job would wait for ever without its schedule; the others stay as they are."""
+    """Held jobs would wait for ever without their schedule; the others stay as they are."""
     schedule = await make(store, "queue")
     other = await make(store, "allow")
     await store.schedules.delete(other)
@@ -246,7 +244,7 @@ async def test_deleting_cancels_what_is_held(store: Store, connection: Sql) -> N
 
 
 async def test_a_queue_that_makes_up_for_all(store: Store, monkeypatch: Patch) -> None:
-    """Who wants each that was missed has as many wait as may be made up for."""
+    """With `all`, as many wait as the catch-up allows."""
     monkeypatch.setattr(scheduled, "MAX_HELD_OF_ALL", MAX_HELD + 2)
     await make(store, "queue", catch_up="all")
     assert await verdicts(store, *range(MAX_HELD + 4)) == ["fired", *["held"] * (MAX_HELD + 2), "full"]

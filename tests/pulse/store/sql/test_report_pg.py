@@ -1,4 +1,4 @@
-"""The one retry path: what becomes of a job whose attempt ended without success, and what is remembered of it."""
+"""The one retry path: what follows an attempt that ended without success, and what is remembered of it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CHARGED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """An attempt before its end, and what must come of it."""
+    """An attempt before its end, and the expected outcome."""
 
     kind: EndingKind
     attempts: int
@@ -84,7 +84,7 @@ def _ending(identity: bytes, kind: EndingKind, attempt: int = 1, **fields: Any) 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 async def test_what_becomes_of_it(store: Store, connection: Sql, case: Case) -> None:
-    """Status, delay and both budgets follow from the outcome and the tries that count; the lease is given up."""
+    """Status, delay and both budgets follow from the outcome and the charged tries; the lease ends."""
     identity = await forge(
         connection,
         "RUNNING",
@@ -143,7 +143,7 @@ async def test_no_history_of_what_nobody_saw(store: Store, connection: Sql) -> N
 
 
 async def test_last_progress(store: Store, connection: Sql) -> None:
-    """Progress that comes with the end is kept, in the row and in the history; none keeps what is there."""
+    """Progress that comes with the end is kept, in the row and in the history; without any the old one stays."""
     told, silent = [await forge(connection, "RUNNING", progress="0.1") for _ in range(2)]
     await store.end(
         [_ending(told, EndingKind.ERROR, error="why", progress="0.9"), _ending(silent, EndingKind.ERROR, error="why")]
@@ -182,7 +182,7 @@ async def test_the_database_clock_decides(store: Store, connection: Sql) -> None
 async def test_the_crash_budget_is_resolved(
     store: Store, connection: Sql, handler: int | None, topic: int | None, default: int, most: int
 ) -> None:
-    """max_crashes is the handler's, else the topic's, else the server's, as it stands when the worker dies."""
+    """max_crashes is the handler's, else the topic's, else the server's, when the worker dies."""
     await store.note_handlers({"n": HandlerInfo(max_crashes=handler), "m": HandlerInfo(max_crashes=1)})
     await connection.execute("INSERT INTO pulse.topics VALUES ($1, NULL, $2), ('other', NULL, 1)", TOPIC, topic)
     await store.set_server_defaults(5, default)

@@ -36,7 +36,7 @@ async def _submit(store: Store, way: str, jobs: list[SubmittedJob], now: datetim
 
 
 async def _set_policy(store: Store, connection: Sql, levels: tuple[str, ...]) -> dict[str, Any]:
-    """Say something different on each of *levels*; returns the fields of the job."""
+    """Set different values on each of *levels*; returns the fields of the job."""
     if "handler" in levels:
         await store.note_handlers({"n": HandlerInfo(**POLICY["handler"])})
     sql = """INSERT INTO pulse.topics VALUES ($1, $2, 3, $3)
@@ -48,7 +48,6 @@ async def _set_policy(store: Store, connection: Sql, levels: tuple[str, ...]) ->
 
 
 async def _made(store: Store, connection: Sql, way: str, **fields: Any) -> Row:
-    """The row of a job that came to be in one of the WAYS."""
     one = job(**fields)
     identity, wanted = one.id or b"", (one.name, one.topic, one.max_attempts, one.timeout_s)
     if way == "SQL":
@@ -81,7 +80,7 @@ async def test_policy_is_resolved(store: Store, connection: Sql, first: int, way
 
 @pytest.mark.parametrize("way", WAYS)
 async def test_topic_is_resolved(store: Store, connection: Sql, way: str) -> None:
-    """It is the job's, else the handler's, else `default`; the policy is that of the topic that was found."""
+    """The job's, else the handler's, else `default`; the policy is the resolved topic's."""
     await store.note_handlers({"known": HandlerInfo(topic="its own")})
     await connection.execute("INSERT INTO pulse.topics VALUES ('its own', 7, 3, 7.5), ('default', 8, 3, 8.5)")
     jobs: list[dict[str, Any]] = [

@@ -1,4 +1,4 @@
-"""Pages of the dashboard over answers from a table: what is odd, or too much, and what is changed behind a page."""
+"""Pages of the dashboard over answers from a table: odd ones, huge ones, and changes behind a page."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ async def test_a_page_that_fails_is_hardened() -> None:
 
 
 class Slow(Told):
-    """Tells a number that grows; the first answer comes when it may."""
+    """Counts up; the first answer waits for a signal."""
 
     def __init__(self) -> None:
         super().__init__(supervisor={}, stats={})
@@ -110,7 +110,6 @@ class Slow(Told):
 
 
 async def test_what_was_asked_before_a_change_is_not_shown_after_it() -> None:
-    """Neither before the newer answer has come nor behind it."""
     questions = Slow()
     poller = Poller(questions)
     before = asyncio.ensure_future(poller.latest(0.0))
@@ -134,7 +133,7 @@ async def test_what_was_asked_before_a_change_is_not_shown_after_it() -> None:
 
 
 async def test_a_round_that_fails_is_not_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever goes wrong in it, the next is asked: open pages would wait for ever."""
+    """After any error the next is asked: open pages would wait for ever."""
     monkeypatch.setattr("pulse.ui.data.poller.EVERY_S", 0.0)
     asked = 0
 

@@ -1,4 +1,4 @@
-"""A worker that loses the server: its handlers go on, and it comes back with all that it holds."""
+"""A worker that loses the server: its handlers go on, and it comes back with all its jobs."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_what_the_welcome_calls_lost_is_stopped(tmp_path: Path) -> None:
 
 
 def test_a_welcome_that_does_not_know_what_is_lost(tmp_path: Path) -> None:
-    """`lost` nil, the database being away, stops nothing; the next beat tells."""
+    """`lost` nil, the database being away, stops nothing; the next beat has them."""
     with FakeServer(heartbeat_s=0.2, lease_s=60.0) as server, worker(server):
         child = server.wait_child()
         one, _ = hold(child, tmp_path)
