@@ -273,8 +273,7 @@ async def test_policies_are_told_when_they_change(store: Store) -> None:
 
 async def test_status_shows_gate_and_database(store: Store) -> None:
     await store.gate.pause("t", "why")
-    status = await Pause(store).status()
-    assert status["gate"] == await store.gate.get()
+    assert (await Pause(store).status())["gate"] == await store.gate.get()
     for actor in (Pause(store), Scheduler(store), new_watchdog(store)):
         database = (await actor.status())["database"]
         assert isinstance(database, dict)

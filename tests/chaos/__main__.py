@@ -44,8 +44,7 @@ def main() -> int:
     words = parser.parse_args()
     seed = secrets.randbelow(10**9) if words.seed is None else words.seed
     show(f"seed {seed}: {len(words.faults)} kinds of faults, {words.duration:.0f} s")
-    nemesis = Nemesis(seed, words.faults, words.duration, words.keep, show)
-    summary = nemesis.run()
+    summary = Nemesis(seed, words.faults, words.duration, words.keep, show).run()
     show("")
     for line in summary.lines():
         show(line)

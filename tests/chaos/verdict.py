@@ -174,8 +174,7 @@ def _overlaps(book: _Book) -> Iterator[str]:
     for line in book.overlaps:
         yield f"{_name((line.job, line.attempt))} started in {line.pid} while {line.facts.get('other')} ran that job"
     for job, attempts in book.attempts.items():
-        ordered = sorted(attempts)
-        for earlier, later in pairwise(ordered):
+        for earlier, later in pairwise(sorted(attempts)):
             end, start = book.ends.get((job, earlier)), book.begun[job, later]
             if end is not None and end.at_s > start.at_s:
                 yield f"{_name((job, later))} started {end.at_s - start.at_s:.3f} s before attempt {earlier} ended"

@@ -153,8 +153,7 @@ class Frames:
         rng = self._rng
         kind = rng.choice(STRANGE_KINDS)
         number = rng.choice((None, self._next_number(), 0, 2**63 - 1))
-        parts = [kind, number, {"a": self._maker.value_of_any()}, *(["later"] * rng.randint(0, 3))]
-        data = framed(pack(parts))
+        data = framed(pack([kind, number, {"a": self._maker.value_of_any()}, *(["later"] * rng.randint(0, 3))]))
         return Sent(data, kind, number) if is_harmless(data) else self._strange()
 
     def _next_number(self) -> int:
@@ -186,8 +185,7 @@ def is_whole(data: bytes) -> bool:
 def fits(kind: type[Struct], payload: bytes) -> bool:
     """Whether it would be carried out: the spoiled field may be one that nobody reads."""
     try:
-        frames = FrameReader().feed(framed(payload))
-        decode_body(kind, frames[0])
+        decode_body(kind, FrameReader().feed(framed(payload))[0])
     except ProtocolError:
         return False
     return True

@@ -144,9 +144,5 @@ def test_page_tells_of_each_variant() -> None:
     """docs/model.md names the guards that are taken out, and what breaks."""
     rows = table(section(PAGE, "What breaks without"))
     told = {(row["model"], flag, row["breaks"]) for row in rows for flag in row["variant"].split(", ")}
-    assert told == {(one.model, _guard(one), one.breaks.replace(FOR_EVER, "(liveness)")) for one in BREAK}
-
-
-def _guard(variant: Variant) -> str:
-    """What is wrong in a broken variant: its last flag; those before it prepare it."""
-    return variant.flags[-1]
+    guards = {(one.model, one.flags[-1], one.breaks.replace(FOR_EVER, "(liveness)")) for one in BREAK}
+    assert told == guards  # the last flag breaks it, those before it prepare that

@@ -58,8 +58,7 @@ async def row_of(connection: Sql, identity: uuid.UUID) -> dict[str, Any]:
     ],
 )
 async def test_create(connection: Sql, rule: str, columns: dict[str, Any]) -> None:
-    identity = await made(connection, f"pulse.create_schedule('n', {rule})")
-    row = await row_of(connection, identity)
+    row = await row_of(connection, await made(connection, f"pulse.create_schedule('n', {rule})"))
     assert {name: row[name] for name in columns} == columns
     assert (row["name"], row["next_run_at"], row["reckon"]) == ("n", None, True)
 

@@ -99,8 +99,7 @@ def in_a_process(what: Callable[[Process, list[float]], Awaitable[None]]) -> lis
             await trio.sleep(1.0)
 
     async def main() -> None:
-        machine = cast("Any", Bystander())
-        process = Process(machine, "p", 1, 1, uid=0, pidns=0, parent=None, leads_group=False)
+        process = Process(cast("Any", Bystander()), "p", 1, 1, uid=0, pidns=0, parent=None, leads_group=False)
         async with trio.open_nursery() as nursery:
             token = PROCESS.set(process)
             nursery.start_soon(ticks)

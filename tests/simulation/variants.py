@@ -61,10 +61,6 @@ async def _nobody_holds(*_: Any) -> set[bytes]:
     return set()
 
 
-async def _gives_nothing_back(*_: Any) -> set[Any]:
-    return set()
-
-
 async def _start_before_telling(self: Any) -> None:
     startable = self._ledger.take_startable()
     if startable:
@@ -142,7 +138,7 @@ VARIANTS: Final[dict[str, Variant]] = {
         within=600,
     ),
     "nothing is given back": Variant(
-        ((doubts.InDoubtClaims, "_give_back", _gives_nothing_back),),
+        ((doubts.InDoubtClaims, "_give_back", _nobody_holds),),
         "although no worker was told of it",
         first=402,
         within=600,

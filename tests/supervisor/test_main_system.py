@@ -168,8 +168,7 @@ class TestServiceManager:
                 assert set(manager.kept) == {"pulse.sock", "supervisor.sock"}
                 first.process.terminate()
                 assert first.wait_exit() == 0
-            client = clients.enter_context(socket.socket(socket.AF_UNIX))
-            client.connect(str(place / "run" / "pulse.sock"))
+            clients.enter_context(socket.socket(socket.AF_UNIX)).connect(str(place / "run" / "pulse.sock"))
             operator = clients.enter_context(Peer(place / "run" / "supervisor.sock"))
             manager.told.clear()
             with supervisor(four(), directory=place / "run", env=env, handed=manager.kept) as second:

@@ -85,15 +85,13 @@ def test_a_frozen_actor_is_killed_and_replaced() -> None:
 
 def test_an_actor_with_a_stuck_turn_is_killed() -> None:
     with supervisor(four(scheduler=["--turn-age-s", "31"])) as rig:
-        faulty = rig.wait_log("child_faulty", name="scheduler")
-        assert faulty["reason"] == "stuck: its turn takes 31 s already"
+        assert rig.wait_log("child_faulty", name="scheduler")["reason"] == "stuck: its turn takes 31 s already"
 
 
 def test_an_actor_that_speaks_nonsense_is_killed_and_only_that_one() -> None:
     """A broken bus is that child's fault and its end."""
     with supervisor(four(pause=["--crash", "garbage"])) as rig:
-        faulty = rig.wait_log("child_faulty", name="pause")
-        assert str(faulty["reason"]).startswith("broken bus: ")
+        assert str(rig.wait_log("child_faulty", name="pause")["reason"]).startswith("broken bus: ")
         assert rig.log("child_faulty", name="watchdog") == []
 
 

@@ -54,8 +54,7 @@ class TestResults:
         assert (ended.topic, ended.result) == ("trio", "no asyncio")
 
     def test_a_result_of_two_megabytes(self, jobs: Jobs) -> None:
-        ended = jobs.wait(jobs.submit("return-text", {"size": 2_000_000}))
-        assert ended.result == "x" * 2_000_000
+        assert jobs.wait(jobs.submit("return-text", {"size": 2_000_000})).result == "x" * 2_000_000
 
     @both_backends
     def test_progress_is_visible_while_it_runs(self, whole: Whole, jobs: Jobs, topic: str) -> None:
@@ -91,8 +90,7 @@ class TestRouting:
         gate = whole.gate("paused")
         running = jobs.submit("hold", {"gate": str(gate)}, topic="solo")
         whole.wait_entry(running)
-        gate_state = jobs.client.pause("solo", "maintenance")
-        assert gate_state["topics"]
+        assert jobs.client.pause("solo", "maintenance")["topics"]
         job = jobs.submit("mark", topic="solo")
         gate.touch()
         assert jobs.wait(running).attempts == 1
@@ -100,8 +98,7 @@ class TestRouting:
         assert jobs.get(job).status is Status.PENDING
         resumed_s = time.monotonic()
         jobs.client.resume("solo")
-        started_s = whole.wait_entry(job).at_s
-        assert measured("resume to the start", started_s - resumed_s) <= BUSY_S
+        assert measured("resume to the start", whole.wait_entry(job).at_s - resumed_s) <= BUSY_S
         assert jobs.wait(job).attempts == 1
 
     @both_backends

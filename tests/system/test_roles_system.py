@@ -80,8 +80,7 @@ def database(newest_server: Postgres) -> Iterator[Database]:
         assert second.endswith(f"; new: {PREFIX}owner, {PREFIX}server, {PREFIX}submit, {PREFIX}read")
         assert third == f"members of {PREFIX}owner, who may upgrade: none but superusers"
         assert f"IN ROLE {PREFIX}server;" in fourth
-        again = run(words, environment(PULSE_DSN=dsn))
-        assert "; new:" not in again.out
+        assert "; new:" not in run(words, environment(PULSE_DSN=dsn)).out
         made.do(f"CREATE ROLE {PREFIX}app LOGIN IN ROLE {PREFIX}server")
         made.do(f"CREATE ROLE {PREFIX}shop LOGIN IN ROLE {PREFIX}submit")
         made.do(f"CREATE ROLE {PREFIX}nobody LOGIN")
@@ -105,8 +104,7 @@ def test_everything_works(site: Site, database: Database) -> None:
     dead = jobs.submit("discard")
     held = jobs.submit("hold", {"gate": str(whole.gate("roles"))})
     expired = jobs.submit("mark", topic=site.topic, expires_in_s=0.2)
-    sold = database.ask_as("shop", "SELECT pulse.submit('mark', '{\"n\": 51}')")
-    for job in (*done, sold):
+    for job in (*done, database.ask_as("shop", "SELECT pulse.submit('mark', '{\"n\": 51}')")):
         whole.wait_entry(job, "end")
     for job in again:
         whole.wait_entry(job, "end", attempt=2)
@@ -227,8 +225,7 @@ def _env_of(process: psutil.Process) -> object:
 def test_roles_that_cannot_run_a_server(database: Database) -> None:
     """A role that may not even read the schema gets one line that says what to do; no traceback."""
     with place(database.dsn_of("nobody")) as whole:
-        process = whole.spawn()
-        assert process.wait(END_S) == 1
+        assert whole.spawn().wait(END_S) == 1
         last = whole.errors.read_text("utf-8").splitlines()[-1]
         assert f'role "{PREFIX}nobody" may not use the schema pulse' in last.replace("\\", "")
         whole.process = None

@@ -56,8 +56,7 @@ class Collector:
 
 
 def _decode(data: bytes) -> Iterator[Seen]:
-    request = ExportTraceServiceRequest.FromString(data)
-    for resource in request.resource_spans:
+    for resource in ExportTraceServiceRequest.FromString(data).resource_spans:
         for scope in resource.scope_spans:
             for span in scope.spans:
                 attributes: dict[str, Any] = {
@@ -88,8 +87,7 @@ class Traced:
 def site(whole: Whole) -> Iterator[Traced]:
     """A supervisor and a worker with OpenTelemetry, which nothing but the environment configures."""
     collector = Collector()
-    thread = threading.Thread(target=collector.server.serve_forever, daemon=True)
-    thread.start()
+    threading.Thread(target=collector.server.serve_forever, daemon=True).start()
     env = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, "OTEL_BSP_SCHEDULE_DELAY": "50"}
     yield Traced(whole, whole.pool(app="tests.support.apps.trace_app:app", env=env), whole.jobs(), collector)
     collector.server.shutdown()

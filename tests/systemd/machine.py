@@ -116,8 +116,7 @@ def booted() -> Iterator[Machine]:
                 stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, start_new_session=True,
             )  # fmt: skip
         stack.callback(_end, container)
-        init = until(lambda: _init_of(container, log), "the container's process 1", BOOT_S)
-        machine = Machine(init, log)
+        machine = Machine(until(lambda: _init_of(container, log), "the container's process 1", BOOT_S), log)
         until(
             lambda: "basic.target" in machine.systemctl("list-units", "--state=active", check=False),
             "its basic target",
@@ -143,8 +142,7 @@ def _installation(below: Path, version: str) -> Mapping[str, Path]:
     for name, where in {**PACKAGES, "schema.sql": "schema.sql"}.items():
         (site / name).symlink_to(Path("/opt/src") / where)
     (place / "pyvenv.cfg").write_text(f"home = {home}/bin\ninclude-system-site-packages = false\n", "utf-8")
-    python = place / "bin" / "python"
-    python.symlink_to(home / "bin" / f"python{sysconfig.get_python_version()}")
+    (place / "bin" / "python").symlink_to(home / "bin" / f"python{sysconfig.get_python_version()}")
     for name in ("pulse", "pulse-supervisor"):
         body = (Path(sys.executable).parent / name).read_text("utf-8").partition("\n")[2]
         (place / "bin" / name).write_text(f"#!/opt/{version}/bin/python\n{body}", "utf-8")

@@ -100,8 +100,7 @@ def test_it_runs(machine: Machine) -> None:
     status = document(machine, "status")
     assert {actor["state"] for actor in status["actors"]} == {"running"}
     assert status["supervisor"]["pid"] == machine.main_pid(SERVER)
-    users = machine.run("ps", "-o", "user=", "--ppid", str(machine.main_pid(SERVER)))
-    assert set(users.split()) == {"pulse"}
+    assert set(machine.run("ps", "-o", "user=", "--ppid", str(machine.main_pid(SERVER))).split()) == {"pulse"}
     assert machine.run("stat", "-c", "%a %U", "/run/pulse", "/var/lib/pulse").splitlines() == ["700 pulse"] * 2
     exposed = machine.run("systemd-analyze", "security", SERVER, check=False)
     [level] = re.findall(r"exposure level for \S+: ([0-9.]+)", exposed)

@@ -132,8 +132,7 @@ def test_what_is_sent_is_what_is_received(event: HintEvent) -> None:
     sent = hint("dispatcher", event, data)
     assert (sent.event, sent.data) == (event.value, wire)
     frame = encode("hint", None, {"from": "pause", "event": sent.event, "data": sent.data})
-    body = msgspec.msgpack.decode(frame[4:])[2]
-    assert received_hint(body) == Hint("pause", event, wire)
+    assert received_hint(msgspec.msgpack.decode(frame[4:])[2]) == Hint("pause", event, wire)
 
 
 def test_an_event_with_the_words_of_another() -> None:

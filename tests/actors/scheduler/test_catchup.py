@@ -66,8 +66,7 @@ def test_an_every_knows_two_occurrences() -> None:
 
 def test_at_and_dense_ones() -> None:
     assert minutes(firing_of(due(7200.0, kind="at", at_us=NOON_US))) == (0, None)
-    found = firing_of(due(0.35, kind="every", every_s=0.1, catch_up="skip"))
-    assert found.occurrence_us == NOON_US + 300_000
+    assert firing_of(due(0.35, kind="every", every_s=0.1, catch_up="skip")).occurrence_us == NOON_US + 300_000
 
 
 @pytest.mark.parametrize("rule", [{}, {"kind": "every", "every_s": 60.0}])

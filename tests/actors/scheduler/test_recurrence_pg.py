@@ -34,8 +34,7 @@ async def reckon(store: Store) -> int:
 async def occurrences(connection: Sql, schedule: NewSchedule) -> tuple[Any, ...]:
     """The next one, the one after it, whether the scheduler must compute, and why it cannot."""
     sql = "SELECT next_run_at, following_run_at, reckon, error FROM pulse.schedules WHERE id = $1"
-    row = found_of(await connection.fetchrow(sql, schedule.id.hex()))
-    return tuple(row)
+    return tuple(found_of(await connection.fetchrow(sql, schedule.id.hex())))
 
 
 async def test_what_is_created_is_reckoned(store: Store, connection: Sql) -> None:

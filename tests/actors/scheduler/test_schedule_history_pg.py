@@ -264,8 +264,7 @@ class Schedulers(RuleBasedStateMachine):
         return sorted(self.known)[pick % len(self.known)]
 
     def _revision(self, identity: bytes) -> int:
-        found = found_of(self.do(self.store.schedules.get(identity)))
-        return int(str(found["revision"]))
+        return int(str(found_of(self.do(self.store.schedules.get(identity)))["revision"]))
 
     @invariant()
     def each_occurrence_is_one_job(self) -> None:

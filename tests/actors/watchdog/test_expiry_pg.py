@@ -86,8 +86,7 @@ async def test_what_expires_while_a_claim_works(store: Store, connection: Sql, a
            FROM generate_series(1, 500) AS n""",
         TOPIC,
     )
-    claims = await store.claim([TOPIC], [WORKER], [0] * 500, LEASE_S, ageing_s=ageing)
-    rows = await _claimed(connection, claims)
+    rows = await _claimed(connection, await store.claim([TOPIC], [WORKER], [0] * 500, LEASE_S, ageing_s=ageing))
     assert 0 < len(rows) < 500
     assert all(row["started_at"] < row["expires_at"] for row in rows)
 

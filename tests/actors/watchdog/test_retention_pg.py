@@ -94,8 +94,7 @@ async def test_the_history_goes_with_its_job(store: Store, connection: Sql) -> N
 
 async def test_a_window_of_the_table(store: Store, connection: Sql) -> None:
     made = sorted([await forge(connection, "COMPLETED", completed_at=at(-99)) for _ in range(6)])
-    found = await store.forget(made[1], 3, KEEP_S, KEEP_DEAD_S, now=NOW)
-    assert found == (True, 3, 3, made[3], None)
+    assert await store.forget(made[1], 3, KEEP_S, KEEP_DEAD_S, now=NOW) == (True, 3, 3, made[3], None)
     assert await ids(connection) == {made[0], made[4], made[5]}
     assert await store.forget(LAST, 3, KEEP_S, KEEP_DEAD_S, now=NOW) == (True, 0, 0, None, None)
 

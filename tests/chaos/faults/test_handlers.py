@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from uuid import UUID
 
 import pytest
 
 from tests.chaos.faults.handler_faults import FORKS, ForkAndDie, GripInterpreter, Poison, Wicked
 from tests.chaos.faults.peer_faults import ExhaustDescriptors, Malice, StopClient
 from tests.chaos.faults.trial import Trial, standing
-from tests.chaos.load.ledger import Line
 from tests.chaos.load.load import DEATHS
-from tests.chaos.site import LEASE_S, Site, site
+from tests.chaos.site import LEASE_S, site
 from tests.support.systems.system_kit import measured, since
 from tests.support.waiting import is_alive, until
 
@@ -54,8 +52,7 @@ def test_row_30_a_client_that_does_not_read(trial: Trial) -> None:
         dispatcher = site.whole.pids()["dispatcher"]
         before = resident_bytes(dispatcher)
         with trial.suffering(StopClient):
-            slowest_s = max(site.probe() for _ in range(20))
-            assert measured("slowest of 20 jobs beside it", slowest_s) < BUSY_S
+            assert measured("slowest of 20 jobs beside it", max(site.probe() for _ in range(20))) < BUSY_S
             assert resident_bytes(dispatcher) - before < GREEDY_BYTES
             assert site.whole.pids()["dispatcher"] == dispatcher
 
@@ -77,17 +74,14 @@ def test_row_41_handlers_that_fork(trial: Trial) -> None:
         with trial.suffering(ForkAndDie) as fault:
             for job in fault.jobs:
                 site.wait_started(job, 2)
-            children = {line.facts["how"]: line.pid for line in site.lines("child") if is_first(line, fault.jobs)}
+            first = [line for line in site.lines("child") if line.job in fault.jobs and line.attempt == 1]
+            children = {line.facts["how"]: line.pid for line in first}
             assert set(children) == set(FORKS)
             until(lambda: not any(map(is_alive, children.values())), f"they die: {children}", BUSY_S)
         for job in fault.jobs:
             found = site.wait(job, "COMPLETED")
             assert found.attempts > 1
             assert found.attempts - found.uncharged == 1
-
-
-def is_first(line: Line, jobs: Sequence[UUID]) -> bool:
-    return line.job in jobs and line.attempt == 1
 
 
 def test_row_42_handlers_that_end_their_process(trial: Trial) -> None:
@@ -121,8 +115,7 @@ def test_a_handler_that_hangs(trial: Trial) -> None:
         dead = site.wait(job, "DEAD_LETTERED")
         measured("start of a hung handler to its end", since(started_s))
         assert [entry.outcome for entry in dead.history] == ["timeout"], dead.history
-        stack = site.sql.value("SELECT stack FROM pulse.attempts WHERE job_id = $1", job)
-        assert "in hung" in str(stack)
+        assert "in hung" in str(site.sql.value("SELECT stack FROM pulse.attempts WHERE job_id = $1", job))
         assert all(found.attempts - found.uncharged == 1 for found in held.let_go().values())
 
 
@@ -148,7 +141,7 @@ def test_nothing_is_left_of_a_pool(trial: Trial) -> None:
     site = trial.site
     gate = site.gate()
     before = set(site.children())
-    own = own_workers(site)
+    own = set(site.workers()) - {pid for pool in site.pools for pid in pool.workers()}
     jobs = [site.submit("forks", {"how": how, "gate": str(gate)}) for how in ("plain", "setsid", "daemon") * 4]
     starts = [site.wait_started(job) for job in jobs]
     children = {line.job: line.pid for line in site.lines("child") if line.pid not in before}
@@ -158,11 +151,6 @@ def test_nothing_is_left_of_a_pool(trial: Trial) -> None:
     site.drain()
     assert site.whole.stop() == 0
     until(lambda: not any(map(is_alive, hidden)), "they end", BUSY_S)
-
-
-def own_workers(site: Site) -> set[int]:
-    foreign = {pid for pool in site.pools for pid in pool.workers()}
-    return set(site.workers()) - foreign
 
 
 def resident_bytes(pid: int) -> int:

@@ -39,8 +39,7 @@ def test_row_1_sigkill_of_a_worker(trial: Trial) -> None:
         os.kill(victim, signal.SIGKILL)
         again = [site.wait_started(job, 2) for job in held.of(victim)]
         assert measured("SIGKILL to the second start", max(line.at_s for line in again) - killed_s) < LEASE_S
-        ended = held.let_go()
-        for job, found in ended.items():
+        for job, found in held.let_go().items():
             was_hit = job in held.of(victim)
             assert (found.attempts, found.uncharged, found.crashes) == ((2, 1, 1) if was_hit else (1, 0, 0))
             assert [entry.error for entry in found.history] == ["worker process died: SIGKILL"] * was_hit

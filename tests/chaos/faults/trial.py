@@ -57,8 +57,7 @@ class Trial:
         self.site.drain()
         assert self.site.report().wrong == []
         assert self.load.gave_up == 0
-        innocents = self.site.sql.rows(_BURNED, since, sorted(self._blamed))
-        assert innocents == []
+        assert self.site.sql.rows(_BURNED, since, sorted(self._blamed)) == []
 
     def _work(self) -> None:
         target = self.load.acked + ENOUGH

@@ -250,8 +250,7 @@ def conversing(role: str, kinds: Mapping[str, type[Struct]], *, length: int, nam
     async def script(on: Conversation, rng: random.Random) -> None:
         await greet(on, hello(rng, role=role, worker=rng.choice(names)))
         on.held += [*on.notes.others[-50:], *((one, 1) for one in on.notes.own[-50:])]
-        frames = Frames(rng, kinds, on.notes.own, on.held)
-        await talk(on, frames, rng, rng.randint(length // 4, length * 2))
+        await talk(on, Frames(rng, kinds, on.notes.own, on.held), rng, rng.randint(length // 4, length * 2))
         if rng.random() < 0.05:
             on.notes.recorded.append(bytes(on.spoken))
 
@@ -260,8 +259,7 @@ def conversing(role: str, kinds: Mapping[str, type[Struct]], *, length: int, nam
 
 async def hostile_hello(on: Conversation, rng: random.Random) -> None:
     """A hello that is wrong somewhere; a request before it; one hello behind the other."""
-    role = rng.choice(("client", "worker"))
-    body = hello(rng, role=role, worker=rng.choice(("", "w", "healthy-1")))
+    body = hello(rng, role=rng.choice(("client", "worker")), worker=rng.choice(("", "w", "healthy-1")))
     choice = rng.random()
     if choice < 0.5:
         payload = pack(["hello", rng.choice((0, 1, None)), spoil(rng, body)])

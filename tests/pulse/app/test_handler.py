@@ -96,8 +96,7 @@ def decorated(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def test_the_function_stays_what_it_is() -> None:
     app = pulse.App()
-    again = app.handler("resize")(resize)
-    assert again is resize
+    assert app.handler("resize")(resize) is resize
     assert name_of(resize) == "resize"
     assert app.handlers["resize"].function is resize
 

@@ -84,8 +84,7 @@ def test_a_coroutine_is_not_a_result() -> None:
 
 @pytest.mark.parametrize("error", [Discard("why"), RetryAfter(3, "why"), ValueError("why")])
 def test_a_group_of_one_is_that_one(error: Exception) -> None:
-    wrapped = ExceptionGroup("a", [ExceptionGroup("b", [error])])
-    assert classify(wrapped) == classify(error)
+    assert classify(ExceptionGroup("a", [ExceptionGroup("b", [error])])) == classify(error)
 
 
 def test_a_group_of_several_names_them() -> None:

@@ -84,6 +84,5 @@ class TestCompletion:
     )
     def test_completions(self, words: str, expected: set[str]) -> None:
         count = len(words.split(" ")) - 1
-        env = environment(_PULSE_COMPLETE="bash_complete", COMP_WORDS=words, COMP_CWORD=str(count))
-        done = run([], env)
+        done = run([], environment(_PULSE_COMPLETE="bash_complete", COMP_WORDS=words, COMP_CWORD=str(count)))
         assert {line.partition(",")[2] for line in done.out.splitlines()} == expected

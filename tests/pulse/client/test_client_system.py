@@ -367,8 +367,7 @@ def test_who_reads_may_be_cancelled(backend: str) -> None:
 
             async def ask(name: str, scope: anyio.CancelScope) -> None:
                 with scope:
-                    answer = await client.request("ping", {"name": name})
-                    assert answer == {"name": name}
+                    assert await client.request("ping", {"name": name}) == {"name": name}
                     done.append(name)
 
             async with pulse.connect(server.path) as client, anyio.create_task_group() as group:

@@ -51,8 +51,7 @@ def _tables(text: str) -> list[list[dict[str, str]]]:
 
 
 def _frames(block: str) -> list[tuple[str, list[Any]]]:
-    lines = re.sub(r"\n +", " ", block).splitlines()
-    return [(line[0], _frame(line[2:])) for line in lines]
+    return [(line[0], _frame(line[2:])) for line in re.sub(r"\n +", " ", block).splitlines()]
 
 
 def _frame(text: str) -> list[Any]:
@@ -139,7 +138,8 @@ def test_outcomes_take_the_details_that_are_described() -> None:
         "[text, exit code or nil]": [("died", -9), ("died", None)],
     }
     outcomes = _tables(section(PAGE, SERVER))[2]
-    assert {row["outcome"] for row in outcomes} == set(dict(_parts("result"))["outcome"].split())
+    [kinds] = [kind for field, kind, _ in wiretypes.fields(PARTS["result"]) if field == "outcome"]
+    assert {row["outcome"] for row in outcomes} == set(kinds.split())
     for row in outcomes:
         for detail in examples[row["detail"]]:
             sent = encode("report", 1, {"results": [[bytes(16), 1, row["outcome"], detail]]})
@@ -147,10 +147,6 @@ def test_outcomes_take_the_details_that_are_described() -> None:
             (result,) = decode_body(protocol.Report, frame).results
             assert isinstance(result, Result)
             check_result(result)
-
-
-def _parts(name: str) -> list[tuple[str, str]]:
-    return [(field, kind) for field, kind, _ in wiretypes.fields(PARTS[name])]
 
 
 def test_hex_dumps_are_the_frames_that_they_claim_to_be() -> None:

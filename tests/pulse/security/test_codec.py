@@ -160,8 +160,7 @@ def test_what_a_client_sends() -> None:
         {"$pulse": "reversed", "data": "a:" + json.dumps({"card": SECRET}, separators=(",", ":"))[::-1]},
         {"$pulse": "reversed", "data": "b:}{"},
     ]
-    schedule = create_schedule("a", {"card": SECRET}, {"every_s": 5.0})
-    assert SECRET not in str(seal_request(codec, schedule))
+    assert SECRET not in str(seal_request(codec, create_schedule("a", {"card": SECRET}, {"every_s": 5.0})))
     identity = "0199a1b2-c3d4-7e5f-8a0b-1c2d3e4f5a6b"
     assert "args" not in seal_request(codec, update_schedule(identity, {"priority": 3})).body
     with pytest.raises(BadRequestError, match="give the name beside args"):
@@ -203,8 +202,7 @@ class Kept:
 
 def _attempt(args: str, app: App, **extra: object) -> Attempt:
     found = {key: msgspec.Raw(msgspec.msgpack.encode(value)) for key, value in extra.items()}
-    given = Assignment(bytes(16), 1, "n", "t", args, None, 30.0, found or None)
-    return Attempt(given, app.handlers["n"], 0.0)
+    return Attempt(Assignment(bytes(16), 1, "n", "t", args, None, 30.0, found or None), app.handlers["n"], 0.0)
 
 
 def _arguments(attempt: Attempt, link: Kept | None = None) -> dict[str, Any]:

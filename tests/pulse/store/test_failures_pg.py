@@ -134,8 +134,7 @@ async def test_extend_and_checkpoint(store: Store, connection: Sql, value: str) 
 async def test_what_looks_bad_and_is_not(store: Store, connection: Sql) -> None:
     """Numbers beyond a float, repeated keys, and text of any language are stored."""
     await store.submit([job(args='{"a": 1e400, "a": -1e400, "\\ud83d\\ude00": "\\u007f"}', name="é😀", topic="t\n")])
-    stored = (await connection.fetchval("SELECT args::text FROM pulse.jobs"))[:20]
-    assert stored.startswith('{"a": -1000')
+    assert (await connection.fetchval("SELECT args::text FROM pulse.jobs"))[:20].startswith('{"a": -1000')
 
 
 async def test_other_errors_are_not_bad_rows(store: Store, connection: Sql) -> None:

@@ -338,8 +338,7 @@ class StoreMachine(RuleBasedStateMachine):
     def retry(self, picks: list[int], fails: bool) -> None:
         chosen = self.some_jobs(picks, FINISHED)
         with self._operates("retry", fails=fails) as (act, model):
-            retried = act(lambda store: store.retry(chosen, now=self.now))
-            assert set(retried) == model.retry(chosen, self.now)
+            assert set(act(lambda store: store.retry(chosen, now=self.now))) == model.retry(chosen, self.now)
 
     @rule(picks=picks, fails=fails)
     def delete(self, picks: list[int], fails: bool) -> None:

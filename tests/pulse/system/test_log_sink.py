@@ -294,8 +294,7 @@ def test_a_terminal(make: Make) -> None:
     for _ in range(1000):
         stream.write("x" * 99 + "\n")  # nobody reads the other side
     assert not sink.drain(0)
-    reader = Reader(main)
-    reader.read(lambda text: text.count(b"x" * 99 + b"\r\n") == 1000)
+    Reader(main).read(lambda text: text.count(b"x" * 99 + b"\r\n") == 1000)
     os.close(main)
     os.close(terminal)
 

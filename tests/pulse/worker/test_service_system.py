@@ -91,8 +91,7 @@ def test_results_of_one_turn_share_a_report() -> None:
     with at_work("--concurrency", "400") as (child, _):
         jobs = [job("nothing") for _ in range(400)]
         child.assign(jobs)
-        results = child.take_results(400)
-        assert sorted(one[0] for one in results) == sorted(one[0] for one in jobs)
+        assert sorted(one[0] for one in child.take_results(400)) == sorted(one[0] for one in jobs)
         assert child.count("report") <= 10
         assert child.count("started") <= 10
 

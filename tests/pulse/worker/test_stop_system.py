@@ -160,6 +160,5 @@ def test_one_process_can_be_drained(tmp_path: Path) -> None:
         child.take("capacity")
         gate.touch()
         assert child.take_results(1) == [[*pair(running), "ok", '"through"']]
-        again = server.wait_child()
-        assert again.hello["running"] == []
+        assert server.wait_child().hello["running"] == []
         assert until(pool.children, "a child")[0].pid != process.pid

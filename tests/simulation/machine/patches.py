@@ -136,8 +136,7 @@ def _close(fd: int) -> None:
 
 
 async def _wait_readable(fd: int) -> None:
-    process = _machine().of_pidfd(fd)
-    await process.died.wait()
+    await _machine().of_pidfd(fd).died.wait()
 
 
 def _mark_of(pid: int) -> str | None:

@@ -149,7 +149,7 @@ class Gated:
                 return self._never()
             if self._can_be_cancelled():
                 self._trap = None
-                return WaitTaskRescheduled(_go)  # only the cancellation's own step
+                return WaitTaskRescheduled(lambda _: trio.lowlevel.Abort.SUCCEEDED)  # only the cancellation's own step
         self._started = True
         Gated.steps += 1
         if Gated.steps == MAX_STEPS:
@@ -183,10 +183,6 @@ class Gated:
 def _stay(_raise_cancel: Callable[[], outcome.Outcome[object]]) -> trio.lowlevel.Abort:
     """A cancellation does not open the gate; the task gets it when it goes on."""
     return trio.lowlevel.Abort.FAILED
-
-
-def _go(_raise_cancel: Callable[[], outcome.Outcome[object]]) -> trio.lowlevel.Abort:
-    return trio.lowlevel.Abort.SUCCEEDED
 
 
 class Gatekeeper(trio.abc.Instrument):

@@ -235,8 +235,7 @@ class FakeStore:
 
     async def retry(self, ids: Sequence[bytes]) -> dict[bytes, Wake]:
         def act() -> dict[bytes, Wake]:
-            retried = sorted(self._rows.retry(ids, self._now()))
-            rows = ((one, self._rows.jobs[one]) for one in retried)
+            rows = ((one, self._rows.jobs[one]) for one in sorted(self._rows.retry(ids, self._now())))
             return {one: Wake(row.topic, row.priority, row.next_run_at.timestamp()) for one, row in rows}
 
         return await self._do("retry", act, ids)

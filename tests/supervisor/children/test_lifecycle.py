@@ -144,8 +144,7 @@ class TestStart:
 
     def test_a_busy_import_is_not_silence(self) -> None:
         """Before hello only the boot deadline counts."""
-        state = play(ACTOR, [StartAsked(), SpawnOk(1)])
-        assert state.deadline_s == LivenessLimits().hello_s
+        assert play(ACTOR, [StartAsked(), SpawnOk(1)]).deadline_s == LivenessLimits().hello_s
 
     def test_waiting_for_settings_has_no_deadline(self) -> None:
         """A database that recovers for minutes costs no actor its life."""
@@ -230,8 +229,7 @@ class TestSilence:
         assert (state.phase, effects) == (ChildPhase.SPAWNING, (Spawn(),))
 
     def test_every_pong_buys_three_seconds(self) -> None:
-        state = play(ACTOR, [PongReceived(0.0)], running(), now_s=2.9)
-        assert state.deadline_s == pytest.approx(5.9)
+        assert play(ACTOR, [PongReceived(0.0)], running(), now_s=2.9).deadline_s == pytest.approx(5.9)
 
     def test_a_stuck_turn_is_as_bad_as_silence(self) -> None:
         state, effects = step(ACTOR, running(), PongReceived(turn_age_s=31.0), 1.0)
@@ -254,8 +252,7 @@ class TestSilence:
 
     def test_the_supervisors_own_sleep_is_nobodys_fault(self) -> None:
         """Time in which the supervisor did not run is added to every deadline."""
-        state = play(ACTOR, [Slept(100.0)], running(), now_s=102.0)
-        assert state.deadline_s == pytest.approx(103.0)
+        assert play(ACTOR, [Slept(100.0)], running(), now_s=102.0).deadline_s == pytest.approx(103.0)
 
     def test_sleep_moves_every_deadline_and_makes_none(self) -> None:
         """A start that lasts, a stop that lasts and a restart that is due: all wait for as much longer."""
@@ -382,8 +379,7 @@ class TestRestart:
         assert (state.phase, state.restarts, state.log.at_s) == (ChildPhase.RUNNING, 20, ())
 
     def test_stop_wins_over_restart(self) -> None:
-        state = play(ACTOR, [RestartAsked(), StopAsked(), Exited(code=0)], running())
-        assert state.phase is ChildPhase.STOPPED
+        assert play(ACTOR, [RestartAsked(), StopAsked(), Exited(code=0)], running()).phase is ChildPhase.STOPPED
 
     def test_a_stop_does_not_wipe_out_what_counts(self) -> None:
         state = play(
@@ -465,8 +461,7 @@ class TestStop:
 
     def test_stop_is_for_good(self) -> None:
         for before in (RestartAsked(), BusBroken("x")):
-            state = play(ACTOR, [before, StopNow(), Exited(signal=9)], running())
-            assert state.phase is ChildPhase.STOPPED
+            assert play(ACTOR, [before, StopNow(), Exited(signal=9)], running()).phase is ChildPhase.STOPPED
         assert play(ACTOR, [StopAsked(), Exited(code=0)], running()).phase is ChildPhase.STOPPED
 
     def test_who_is_told_again_is_not_asked_again(self) -> None:
@@ -514,8 +509,7 @@ class TestTree:
     def test_the_order_of_stopping_is_the_reverse_with_all_pools_first(self) -> None:
         """Pools at once and before the dispatcher, which their reports need; PostgreSQL last."""
         second = replace(POOL, name="pool2")
-        order = stop_order([POSTGRES, *actors(), POOL, second])
-        names = [[child.name for child in batch] for batch in order]
+        names = [[child.name for child in batch] for batch in stop_order([POSTGRES, *actors(), POOL, second])]
         assert names == [["pool", "pool2"], ["dispatcher"], ["scheduler"], ["pause"], ["watchdog"], ["postgres"]]
 
     def test_slots_become_options_with_their_numbers(self) -> None:

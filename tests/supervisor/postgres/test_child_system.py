@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from tests.support.servers.embedded_kit import needs_postgres, reachable_dir
-from tests.support.systems.supervisor_kit import Rig, four, script, supervisor
+from tests.support.systems.supervisor_kit import four, script, supervisor
 from tests.support.waiting import is_alive, until
 
 pytestmark = [pytest.mark.process, pytest.mark.postgres, needs_postgres, pytest.mark.system, pytest.mark.rest]
@@ -25,10 +25,6 @@ def state_dir() -> Iterator[Path]:
 
 def own_database(state_dir: Path) -> dict[str, str]:
     return {"PULSE_DSN": "", "PULSE_STATE_DIR": str(state_dir)}
-
-
-def postmaster(rig: Rig) -> int:
-    return int(str(rig.wait_log("child_running", name="postgres")["pid"]))
 
 
 def dsn(state_dir: Path) -> str:
@@ -57,7 +53,7 @@ def test_a_second_signal_stops_it_at_once_too(state_dir: Path) -> None:
     with supervisor(children, env=own_database(state_dir)) as rig:
         rig.wait_ready()
         rig.wait_act("pool starts")
-        pid = postmaster(rig)
+        pid = int(str(rig.wait_log("child_running", name="postgres")["pid"]))
         rig.process.terminate()
         rig.wait_act("pool SIGTERM")
         again_s = time.monotonic()

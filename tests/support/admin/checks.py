@@ -76,8 +76,7 @@ def _column(table: str, name: str, column: str, *, good: Iterable[str], bad: Ite
 
 def _text(table: str, name: str, column: str, least: int = 1) -> Check:
     good = [f"repeat('é', {length})" for length in (max(least, 1), 200)]
-    bad = ["repeat('é', 201)", *(["''"] if least else [])]
-    return _column(table, name, column, good=good, bad=bad)
+    return _column(table, name, column, good=good, bad=["repeat('é', 201)", *(["''"] if least else [])])
 
 
 def _budget(table: str, name: str, column: str) -> Check:

@@ -130,8 +130,7 @@ class Pair:
             with (one.data_dir / "pg_hba.conf").open("a") as file:
                 file.write("local replication all trust\n")
         primary.up()
-        backups = Backups(primary, directory)
-        backups.take()
+        Backups(primary, directory).take()
         copied(directory / "backup", standby.data_dir)
         (standby.data_dir / "postmaster.pid").unlink(missing_ok=True)
         query = parse_qs(urlsplit(primary.dsn).query)

@@ -270,8 +270,7 @@ def test_a_library(day: Day, names: tuple[str, ...]) -> None:
     """Whatever it does to its process, other jobs run, isolated ones, too, and no neighbour is a dead letter."""
     before = Counter(entry.event for entry in day.whole.entries())
     jobs = [job for name in names for job in day.submit(name, 2, max_attempts=2)]
-    apart = day.submit("apart", 2)
-    for job in (*jobs, *apart):
+    for job in (*jobs, *day.submit("apart", 2)):
         found = until(lambda one=job: _ended(day, one), f"{names} end", 20.0)  # type: ignore[misc]
         assert found == "COMPLETED" or job in jobs
     day.begun()
@@ -312,6 +311,5 @@ def test_nothing_was_lost(day: Day) -> None:
     """Each job that was acknowledged since the table was truncated has run, and ended."""
     before = len(day.load.acked)
     until(lambda: len(day.load.acked) > before + 20, "jobs are taken")
-    mine = day.load.acked[before : before + 20]
-    for job in mine:
+    for job in day.load.acked[before : before + 20]:
         day.whole.wait_entry(job, "end")

@@ -71,8 +71,7 @@ def test_a_restore_of_a_base_backup_under_running_workers() -> None:
         assert epoch["reopened"] is not None
         (line,) = whole.log("database_went_back")
         assert (line["reopened"], line["epoch"]) == (epoch["reopened"], 2)
-        said = whole.command("ctl", "status").stdout
-        assert "the database went back to" in said
+        assert "the database went back to" in whole.command("ctl", "status").stdout
         told = json.loads(whole.command("doctor", "--json").stdout)
         (found,) = [one for one in told["checks"] if one["name"] == "epochs"]
         assert found["state"] == "warning"

@@ -18,6 +18,7 @@ import psutil
 import pytest
 
 from pulse.client.requests import NewJob
+from tests.support.servers.bouncer import answers
 from tests.support.servers.postgres import Postgres
 from tests.support.systems.system_kit import APP, END_S, ROOT, SHORT_LEASE, Pool, Whole, measured, place
 from tests.support.waiting import is_alive, until
@@ -159,16 +160,11 @@ def test_a_pool_alone_goes_on(where: Whole, bad_log: Unread | Path) -> None:
         assert pool.stop() == 0
 
 
-def is_listening(path: Path) -> bool:
-    with socket.socket(socket.AF_UNIX) as sock:
-        return sock.connect_ex(str(path)) == 0
-
-
 def test_the_dashboard_goes_on(where: Whole, bad_log: Unread | Path) -> None:
     """It cannot log its address or its errors; its pages work."""
     path = where.directory / "ui.sock"
     with started(where, path_of(bad_log), "ui", "--listen", f"unix:{path}") as process:
-        until(lambda: process.poll() is not None or is_listening(path), "it listens", END_S)
+        until(lambda: process.poll() is not None or answers(path), "it listens", END_S)
         for _ in range(20):
             assert scraped(str(path)) in {200, 303, 502, 503}
         process.terminate()

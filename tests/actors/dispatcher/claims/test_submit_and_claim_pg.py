@@ -230,8 +230,7 @@ async def test_a_job_that_cannot_be_handed_out(bench: Bench, connection: Sql, sq
     submit = bench.store.submit
     bench.monkeypatch.setattr(bench.store, "submit", store_alone)
     async with refusing(connection, {one_id: sqlstate}, "RUNNING"):
-        woken = await bench.claims.submits.submit([one])
-        assert [(wake.topic, wake.jobs) for wake in woken] == [(TOPIC, 1)]
+        assert [(wake.topic, wake.jobs) for wake in (await bench.claims.submits.submit([one]))] == [(TOPIC, 1)]
         assert (await read(connection, one_id))["status"] == "PENDING"
         await bench.claims.loop.pass_once()
         assert [row["sqlstate"] for row in await connection.fetch("SELECT sqlstate FROM pulse.set_aside")] == [sqlstate]

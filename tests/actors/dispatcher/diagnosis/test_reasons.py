@@ -94,8 +94,7 @@ def test_it_has_ended(status: str, text: str) -> None:
 
 
 def test_it_runs() -> None:
-    known = replace(KNOWN, holder=Holder(2.0, started=True))
-    reason = only(RUNNING, known, paused_at=NOW)
+    reason = only(RUNNING, replace(KNOWN, holder=Holder(2.0, started=True)), paused_at=NOW)
     assert (reason.code, reason.advice) == ("running", f"Where it is now: pulse ctl jobs stack {ID}")
     assert reason.text == (
         'It runs: attempt 2 is at worker "w1", pid 7, claimed 2030-03-17T17:43:40Z (3 min ago), heard of 2 s ago. '
@@ -237,8 +236,7 @@ def test_nobody_serves_its_topic() -> None:
 
 
 def test_no_worker_has_its_handler() -> None:
-    known = served_by(replace(FREE, is_able=False), OTHER)
-    reason = only(name="rezise", known=known)
+    reason = only(name="rezise", known=served_by(replace(FREE, is_able=False), OTHER))
     assert (reason.code, reason.details["alike"]) == ("no_handler", ["resize"])
     assert reason.text == ('2 workers serve topic "images", but none has a handler named "rezise". Alike: resize.')
     seen = only(known=served_by(OTHER), handler_topic="pictures", handler_seen_at=NOW - 180)
@@ -246,8 +244,7 @@ def test_no_worker_has_its_handler() -> None:
 
 
 def test_who_could_run_it_gets_no_jobs() -> None:
-    known = served_by(replace(FREE, stopped="draining"), replace(FULL, stopped="silent"), OTHER)
-    reason = only(known=known)
+    reason = only(known=served_by(replace(FREE, stopped="draining"), replace(FULL, stopped="silent"), OTHER))
     assert (reason.code, reason.details["stopped"]) == ("held_back", [["draining", 1], ["silent", 1]])
     assert reason.text == "No worker that could run it gets jobs now: 1 draining, 1 silent."
 
@@ -263,8 +260,7 @@ def test_all_are_full() -> None:
     assert only(known=served_by(FULL)).text.startswith("The only worker that could run it is full: 2 places")
     assert codes(known=served_by(FULL, FREE)) == ["ready"]
     names = tuple(f"n{number}" for number in range(9))
-    full = only(known=served_by(replace(FREE, capacity=9, held=names)))
-    assert ", …" in full.text
+    assert ", …" in only(known=served_by(replace(FREE, capacity=9, held=names))).text
     assert ", …" in only(known=served_by(topics=names)).text
 
 
@@ -319,8 +315,7 @@ def test_the_order_of_what_is_due() -> None:
     for candidates, code in (((), "no_worker"), ((OTHER,), "no_handler"), ((FULL,), "full")):
         known = served_by(*candidates, is_stopping=True, is_unreadable=True, earlier="w")
         assert codes(known=known, **everything) == [*first, code, "earlier_attempt", *last]
-    reasons = why(known=KNOWN, **everything)
-    assert [reason.details.get("topic") for reason in reasons[:2]] == ["", "images"]
+    assert [reason.details.get("topic") for reason in why(known=KNOWN, **everything)[:2]] == ["", "images"]
 
 
 def test_the_order_of_what_is_not_due() -> None:

@@ -152,8 +152,7 @@ async def test_what_was_kept_is_put_back(host: Host, connection: Sql) -> None:
     assert await host.witness.step() == TICK_S
     assert sorted(await host.claim()) == sorted([(two, FLOOR + 1), (third, FLOOR + 1)])
     assert host.worker.held.keys() >= {(one, 1)}
-    rejected = await host.store.complete([Completion(one, 1, host.worker.identity, None)])
-    assert rejected == set()
+    assert await host.store.complete([Completion(one, 1, host.worker.identity, None)]) == set()
 
 
 async def away(*_given: object) -> None:

@@ -125,8 +125,7 @@ async def test_who_is_buried_is_not_away_any_more(at: Floor, living: Process) ->
 async def test_its_group_dies_with_it(at: Floor, *, leads: bool) -> None:
     """Also processes without its mark; but a shell's pipeline is one group, which dies only with its session leader."""
     with process(process_group=0) as dying, process(process_group=dying.pid) as other:
-        worker = at.working(dying.pid, leads_group=leads)
-        await dies(at, worker, dying)
+        await dies(at, at.working(dying.pid, leads_group=leads), dying)
         assert other.wait(DEADLINE_S) == -signal.SIGKILL if leads else is_alive(other.pid)
 
 
@@ -135,8 +134,7 @@ async def test_what_carries_its_mark_dies_with_it(at: Floor) -> None:
     mark = process_tree.new_mark()
     env = {**os.environ, process_tree.MARK: mark}
     with process(env=env) as dying, process(env=env, start_new_session=True) as daemon:
-        worker = at.working(dying.pid, mark=mark)
-        await dies(at, worker, dying)
+        await dies(at, at.working(dying.pid, mark=mark), dying)
         assert daemon.wait(DEADLINE_S) == -signal.SIGKILL
 
 

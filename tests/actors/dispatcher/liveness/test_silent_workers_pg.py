@@ -241,8 +241,7 @@ async def test_what_a_speaking_worker_does_not_list_lapses(at: Room, living: Pro
         held.unlisted = 2
     at.registry.reporting.add((reported, 1))
     await at.silence.lapsed([worker.identity])
-    row = await at.wait(lapsed, status="RETRYING")
-    assert row["last_error"] == "worker lease expired"
+    assert (await at.wait(lapsed, status="RETRYING"))["last_error"] == "worker lease expired"
     assert [(await at.read(job))["status"] for job in (lasting, reported)] == ["RUNNING"] * 2
 
 

@@ -142,8 +142,7 @@ class Lobby(Floor):
         peer_session, line = self.peer_session(number)
         await peer_session._greet_worker(hello(*running, **words), 0)
         (welcome,) = line.bodies("welcome")
-        worker = found_of(self.registry.get(IDENTITY))
-        return worker, dict(welcome)
+        return found_of(self.registry.get(IDENTITY)), dict(welcome)
 
 
 def hello(*running: tuple[bytes, int], **words: Any) -> Hello:
@@ -339,8 +338,7 @@ async def test_a_hello_while_the_database_is_away(lobby: Lobby, monkeypatch: Pat
     await peer_session._greet_worker(hello((bytes(16), 1)), 0)
     store.close()
     assert [welcome["lost"] for welcome in line.bodies("welcome")] == [None]
-    worker = found_of(lobby.registry.get(IDENTITY))
-    assert list(worker.held) == [(bytes(16), 1)]
+    assert list(found_of(lobby.registry.get(IDENTITY)).held) == [(bytes(16), 1)]
 
 
 async def behind_a_claim(lobby: Lobby, peer_session: PeerSession, words: Hello) -> ProtocolError | None:
@@ -370,8 +368,7 @@ async def test_a_hello_that_takes_too_long(lobby: Lobby, monkeypatch: Patch) -> 
     assert [welcome["lost"] for welcome in line.bodies("welcome")] == [None]
     assert lobby.claims.in_doubt._doubted == {IDENTITY}
     late, _ = lobby.peer_session(0)
-    refused = found_of(await behind_a_claim(lobby, late, hello()))
-    assert refused.code == "conflict"
+    assert found_of(await behind_a_claim(lobby, late, hello())).code == "conflict"
 
 
 async def test_who_connects_from_here_is_watched(lobby: Lobby) -> None:

@@ -215,8 +215,7 @@ async def test_what_an_operator_set_aside_stays_so(store: Store, connection: Sql
     await connection.execute("UPDATE pulse.set_aside SET next_try_at = 'infinity' WHERE job_id = $1", job.hex())
     await store.aside.add([(job, AGAIN)], 0.0)
     assert (await rows(connection))[job]["for_good"]
-    found = found_of(await store.aside.next(60.0))
-    assert found.id == other
+    assert found_of(await store.aside.next(60.0)).id == other
     await store.aside.add([(third, REFUSED)], 0.0)
     await store.aside.readmit([job, other])
     assert {*await rows(connection)} == {job, third}
@@ -245,8 +244,7 @@ async def test_what_has_expired(store: Store, connection: Sql) -> None:
     for job in (late, other):
         await store.aside.add([(job, REFUSED)], 0.0)
     assert await store.aside.next(60.0) == SetAside(late, None, "claim_jobs", "XX001", "PENDING")
-    found = found_of(await store.aside.next(60.0))
-    assert found.suspect is not None
+    assert found_of(await store.aside.next(60.0)).suspect is not None
 
 
 async def test_one_that_another_server_tries_is_passed_over(store: Store, connection: Sql, dsn: str) -> None:

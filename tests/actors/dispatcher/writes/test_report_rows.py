@@ -44,8 +44,7 @@ def reported(identity: str, *results: Result) -> PendingReport:
 def test_each_outcome_has_its_ending(
     outcome: str, detail: object, ending: tuple[EndingKind, str | None, float | None, int | None]
 ) -> None:
-    result = msgspec.convert((JOB, 3, outcome, detail), Result)
-    assert ending_of(result, "w") == Ending(JOB, 3, "w", *ending)
+    assert ending_of(msgspec.convert((JOB, 3, outcome, detail), Result), "w") == Ending(JOB, 3, "w", *ending)
 
 
 def test_each_result_keeps_the_identity_of_the_worker_that_sent_it() -> None:
@@ -95,7 +94,8 @@ details = st.one_of(
 @given(st.sampled_from(["ok", "error", "retry", "discard", "snooze", "release", "crash", "nonsense"]), details)
 def test_whatever_passes_the_check_can_be_written(outcome: str, detail: object) -> None:
     """A result off the wire is refused by a ProtocolError, or becomes a success or an ending with sound values."""
-    frame = protocol.FrameReader().feed(_frame(outcome, detail))[0]
+    data = protocol.encode("report", 1, {"results": [[JOB, 1, outcome, detail]]})
+    frame = protocol.FrameReader().feed(data)[0]
     try:
         report = protocol.decode_body(protocol.Report, frame)
         for result in report.results:
@@ -109,10 +109,6 @@ def test_whatever_passes_the_check_can_be_written(outcome: str, detail: object) 
         assert ending.error is None or ending.error
         assert ending.exit_code is None or -(2**31) <= ending.exit_code < 2**31
         assert ending.kind in {EndingKind.SNOOZED, EndingKind.RELEASED} or ending.error
-
-
-def _frame(outcome: str, detail: object) -> bytes:
-    return protocol.encode("report", 1, {"results": [[JOB, 1, outcome, detail]]})
 
 
 @given(st.text(st.characters(exclude_categories=()), max_size=200))

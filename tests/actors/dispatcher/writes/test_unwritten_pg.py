@@ -280,8 +280,7 @@ async def test_those_that_are_refused_stand_beside_each_other(store: Store) -> N
             raise refusal()
         written.extend(some)
 
-    left = await write_merged(store, rows, together, never)
-    assert sorted(one.row for one in left) == rows[:80]
+    assert sorted(one.row for one in (await write_merged(store, rows, together, never))) == rows[:80]
     assert sorted(written) == rows[80:]
 
 

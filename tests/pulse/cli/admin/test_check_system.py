@@ -111,8 +111,7 @@ def test_the_audit(own_database: str) -> None:
     assert check(own_database, "--install-audit").err == "pulse: an audit is installed already\n"
     execute(own_database, "SELECT pulse.submit('x')", "UPDATE pulse.jobs SET args = '{\"changed\": true}'")
     assert check(own_database).code == 0
-    done = check(own_database, "--audit")
-    assert done.err.endswith("do not hold: unchanged\n")
+    assert check(own_database, "--audit").err.endswith("do not hold: unchanged\n")
     assert check(own_database, "--remove-audit").out == "audit removed\n"
     assert check(own_database, "--remove-audit").out == "there was no audit\n"
 

@@ -56,8 +56,7 @@ def test_what_is_a_time(body: dict[str, object], shown: dict[str, object] | None
 @pytest.mark.parametrize("key", ["args", "result", "progress"])
 def test_json_text_is_put_in_as_it_is(key: str) -> None:
     text = '{"big": ' + "9" * 5000 + ', "pi": 3.14159265358979323846264338327950288, "at": {"started_at": 5}}'
-    line = encoded(document({key: text}), indented=False).decode()
-    assert line == f'{{"{key}":{text}}}\n'
+    assert encoded(document({key: text}), indented=False).decode() == f'{{"{key}":{text}}}\n'
 
 
 def test_an_indented_document_is_the_same_document() -> None:
@@ -157,8 +156,7 @@ def test_stacks_are_short_unless_asked_for() -> None:
     short = told(status="PENDING", attempts=1, history=hung)
     assert [line for line in short if line.startswith("line")] == [f"line {number}" for number in range(5, 9)]
     assert any("the 4 innermost of 9 lines; --stack shows all" in line for line in short)
-    whole = told(status="PENDING", history=hung, whole_stacks=True)
-    assert sum(line.startswith("line") for line in whole) == 9
+    assert sum(line.startswith("line") for line in told(status="PENDING", history=hung, whole_stacks=True)) == 9
 
 
 @pytest.mark.parametrize(("newest", "numbers"), [("last", range(5, 9)), ("first", range(4))])

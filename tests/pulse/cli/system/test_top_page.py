@@ -119,8 +119,7 @@ def test_orders_and_scrolling() -> None:
     def first(keys: str | list[str], title: str) -> str:
         view = functools.reduce(pressed, keys, TopView())
         lines = texts(shot(), view, 100, 40)
-        at = next(number for number, line in enumerate(lines) if line.startswith(title))
-        return lines[at + 1].split()[0]
+        return lines[next(number for number, line in enumerate(lines) if line.startswith(title)) + 1].split()[0]
 
     assert first("", "topic (most ready)") == "t39"
     assert first("t", "topic (oldest)") == "t00"

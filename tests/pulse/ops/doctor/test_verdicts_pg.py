@@ -66,10 +66,8 @@ async def test_who_keeps_a_snapshot(patient: Patient) -> None:
 
 
 async def test_an_open_transaction(patient: Patient) -> None:
-    session = await patient.session()
-    await session.execute("BEGIN; SELECT 1")
-    finding = (await patient.found(grace_s=1e-3))["transactions"]
-    assert "night report) is idle in transaction" in said(finding)
+    await (await patient.session()).execute("BEGIN; SELECT 1")
+    assert "night report) is idle in transaction" in said((await patient.found(grace_s=1e-3))["transactions"])
 
 
 async def test_locks(patient: Patient) -> None:

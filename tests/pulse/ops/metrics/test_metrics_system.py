@@ -158,8 +158,7 @@ def test_the_command_on_a_unix_socket(whole: Whole) -> None:
     command = [sys.executable, "-m", "pulse.cli.main", "metrics", "--listen", str(path), "--socket", str(whole.path)]
     with subprocess.Popen(command, env=whole.env, stderr=subprocess.DEVNULL) as process:
         try:
-            page = until(lambda: _over(path), "it answers", END_S)
-            assert _up(_samples(page), "dispatcher") == 1
+            assert _up(_samples(until(lambda: _over(path), "it answers", END_S)), "dispatcher") == 1
             assert stat.S_IMODE(path.stat().st_mode) == 0o600
             second = whole.command("metrics", "--listen", str(path))
             assert (second.returncode, second.stderr) == (

@@ -188,8 +188,7 @@ async def test_leases_by_worker(patient: Patient) -> None:
 
 async def test_hosts_of_today(patient: Patient) -> None:
     """Each once, by its newest boot, the longest away first; one of days ago only while it holds something."""
-    hosts = (("here", "a", 9000), ("there", "a", 600), ("old", "a", 90_000), ("holds", "a", 180_000))
-    for host in hosts:
+    for host in (("here", "a", 9000), ("there", "a", 600), ("old", "a", 90_000), ("holds", "a", 180_000)):
         await patient.sql.execute(HOST, *host)
     await patient.sql.execute(RUNS, await submitted(patient), "holds/a/w", 100)
     found = await patient.rows("queue_hosts")

@@ -235,7 +235,7 @@ async def _lacks(session: Sql, role: str, asked: dict[str, str]) -> str | None:
                 if is_call:
                     await session.execute(sql)
                 else:
-                    given = ", ".join(["NULL"] * _parameters(sql))
+                    given = ", ".join(["NULL"] * max(map(int, re.findall(r"\$(\d+)", sql)), default=0))
                     await session.execute(f"PREPARE asked AS {sql}")
                     await session.execute(f"EXPLAIN EXECUTE asked{'(' + given + ')' if given else ''}")
                     await session.execute("DEALLOCATE asked")
@@ -245,10 +245,6 @@ async def _lacks(session: Sql, role: str, asked: dict[str, str]) -> str | None:
             if await session.fetchval("SELECT count(*) FROM pg_prepared_statements WHERE name = 'asked'"):
                 await session.execute("DEALLOCATE asked")
     return None
-
-
-def _parameters(sql: str) -> int:
-    return max(map(int, re.findall(r"\$(\d+)", sql)), default=0)
 
 
 def _each_right(prefix: str) -> list[str]:

@@ -113,8 +113,7 @@ async def test_many_installs_at_once(empty_dsn: str) -> None:
     """Of eight that start at once one installs, the others wait for it, and all go on."""
     stores = [Store(Target(empty_dsn, "test")) for _ in range(8)]
     await asyncio.gather(*(store.query.open() for store in stores))
-    found = await asyncio.gather(*(store.prepare() for store in stores))
-    assert set(found) <= {0, SCHEMA_VERSION}
+    assert set(await asyncio.gather(*(store.prepare() for store in stores))) <= {0, SCHEMA_VERSION}
     assert await stores[0].prepare() == SCHEMA_VERSION
     for store in stores:
         store.close()

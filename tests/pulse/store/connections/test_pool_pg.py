@@ -67,10 +67,6 @@ async def ask(pool: Pool, sql: str, used: list[Sql]) -> None:
         await connection.fetch(sql)
 
 
-async def is_gone(connection: Sql, pid: int) -> bool:
-    return not await connection.fetchval("SELECT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1)", pid)
-
-
 async def is_running(connection: Sql, sql: str) -> bool:
     running = (
         "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE state = 'active' AND query = $1 AND pid <> pg_backend_pid())"
@@ -321,7 +317,8 @@ async def test_close(pool: Pool, connection: Sql) -> None:
         pool.close()
         assert not used.is_closed()
     assert used.is_closed()
-    await until_async(lambda: is_gone(connection, pid), "the backend to end")
+    gone = "SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1)"
+    await until_async(lambda: connection.fetchval(gone, pid), "the backend to end")
 
 
 @pytest.mark.parametrize(

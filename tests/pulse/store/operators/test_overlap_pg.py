@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from dataclasses import replace
 from typing import Any, Final
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from pulse.common.ids import uuid7
 from pulse.store.operators import schedules as scheduled
 from pulse.store.operators.schedules import MAX_HELD
-from pulse.store.rows import Completion, Due, Ending, EndingKind, Fired, Level, NewSchedule, from_us
+from pulse.store.rows import Completion, Ending, EndingKind, Fired, Level, NewSchedule, from_us
 from pulse.store.store import Store
 from pulse_actors.scheduler.catchup import firing_of
 from tests.support.store.helpers import NOW, OTHER, TOPIC, WORKER, Patch, Sql, at, claim, fence, found_of, history, read
@@ -213,10 +214,8 @@ async def test_release_is_of_one_schedule(store: Store, connection: Sql) -> None
     """The end of one schedule's job releases one of its own, and none of another's."""
     first, second = await make(store, "queue"), await make(store, "queue")
     for _ in range(3):
-        due = await store.schedules.due(10, now=at(1000))
-        await store.schedules.fire(
-            [firing_of(Due(**{**_fields(one), "now_us": one.cursor_us})) for one in due], now=NOW
-        )
+        due = [replace(one, now_us=one.cursor_us or 0) for one in await store.schedules.due(10, now=at(1000))]
+        await store.schedules.fire([firing_of(one) for one in due], now=NOW)
     await connection.execute("DELETE FROM pulse.jobs WHERE id = $1", (await job_of(connection, first, 0)).hex())
     older = "UPDATE pulse.jobs SET occurrence = occurrence - interval '1 day' WHERE schedule_id = $1::uuid"
     await connection.execute(older, second.hex())
@@ -227,10 +226,6 @@ async def test_release_is_of_one_schedule(store: Store, connection: Sql) -> None
     assert await connection.fetchval(version, idle.hex()) == before
     open_jobs = await connection.fetch("SELECT schedule_id FROM pulse.jobs WHERE next_run_at < '9999-01-01'")
     assert sorted(row["schedule_id"].bytes for row in open_jobs) == sorted([first, second])
-
-
-def _fields(due: Due) -> dict[str, Any]:
-    return {name: getattr(due, name) for name in Due.__slots__}
 
 
 async def test_deleting_cancels_what_is_held(store: Store, connection: Sql) -> None:

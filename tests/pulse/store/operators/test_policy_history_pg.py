@@ -211,8 +211,7 @@ class PolicyMachine(RuleBasedStateMachine):
 
     @invariant()
     def all_are_told_the_same(self) -> None:
-        pauses = self.policies.pauses
-        closed = {one for one, until in pauses.items() if until is None or until > self.now}
+        closed = {one for one, until in self.policies.pauses.items() if until is None or until > self.now}
         for store in self.stores:
             gate, _ = self.do(store.gate.look(now=self.now))
             listed = gate["topics"]

@@ -45,8 +45,7 @@ def firing(schedule: NewSchedule, seconds: float = 0.0, *, more: bool = True) ->
 
 async def cursor(connection: Sql, schedule: NewSchedule) -> tuple[Any, Any]:
     sql = "SELECT next_run_at, last_run_at FROM pulse.schedules WHERE id = $1"
-    row = found_of(await connection.fetchrow(sql, schedule.id.hex()))
-    return tuple(row)
+    return tuple(found_of(await connection.fetchrow(sql, schedule.id.hex())))
 
 
 async def only_job(connection: Sql) -> Row:
@@ -251,8 +250,7 @@ async def test_jitter_that_lies_ahead(store: Store, connection: Sql, catch_up: s
     assert await store.schedules.due(10, now=own - timedelta(microseconds=1)) == []
     [due] = await store.schedules.due(10, now=own)
     assert [one.verdict for one in await store.schedules.fire([firing_of(due)], now=own)] == ["fired"]
-    newest = await connection.fetchval("SELECT max(occurrence) FROM pulse.jobs")
-    assert newest == from_us(next_us)
+    assert await connection.fetchval("SELECT max(occurrence) FROM pulse.jobs") == from_us(next_us)
 
 
 async def test_update(store: Store, connection: Sql) -> None:

@@ -215,8 +215,7 @@ async def test_what_waits_and_what_runs_is_counted(store: Store, connection: Sql
 
 
 async def test_nothing_waits(store: Store) -> None:
-    found = await store.depths.read(10, [], now=NOW)
-    assert found == counts.Depths((), is_exact=True, now_s=NOW.timestamp())
+    assert await store.depths.read(10, [], now=NOW) == counts.Depths((), is_exact=True, now_s=NOW.timestamp())
     assert await store.depths.sample(10, [], now=NOW) == counts.Depths((), is_exact=False, now_s=NOW.timestamp())
 
 

@@ -169,8 +169,7 @@ async def test_held_behind_its_schedule(store: Store, connection: Sql) -> None:
     assert [one.held_before for one in found] == [0, 1, 2]
     other = await standing(store, free)
     assert (other.held, other.last_job_id, other.held_before) == (False, None, 0)
-    alike = await standing(store, await forge(connection, next_run_at=marked))
-    assert not alike.held
+    assert not (await standing(store, await forge(connection, next_run_at=marked))).held
 
 
 async def test_what_is_known_of_its_handler_and_of_hosts(store: Store, connection: Sql) -> None:

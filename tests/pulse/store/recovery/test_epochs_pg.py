@@ -182,8 +182,7 @@ async def test_two_hosts_raise_at_once(
     assert epochs == {*([first] if commit else []), second}
     if commit and made is not None and second < first:  # accepted an epoch that is not the newest any more
         await forge(connection)
-        mine = Witnessed(ME, 1, second, seen.started_at, seen.relation)
-        assert await taken(store, mine) == []
+        assert await taken(store, Witnessed(ME, 1, second, seen.started_at, seen.relation)) == []
 
 
 async def test_hosts_that_were_seen_lately_are_waited_for(connection: Sql, store: Store) -> None:

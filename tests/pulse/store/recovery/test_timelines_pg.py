@@ -102,6 +102,5 @@ async def test_other_hosts_are_tried(pools: Pools, connection: Sql, monkeypatch:
         return ServerTimeline("another", 1) if len(asked) == 3 else await admit(connection, shown, writable=writable)
 
     monkeypatch.setattr(timelines, "admit", second_is_newer)
-    pool = pools.of(timelines, several)
-    await pool.open()
+    await pools.of(timelines, several).open()
     assert ["," in one for one in asked] == [True, False, False]

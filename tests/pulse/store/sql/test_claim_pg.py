@@ -131,8 +131,7 @@ async def test_only_due_jobs_are_claimed(store: Store, connection: Sql, status: 
 async def test_the_database_clock_decides(store: Store, connection: Sql) -> None:
     await forge(connection, next_run_at=await connection.fetchval("SELECT now() + interval '1 minute'"))
     due = await forge(connection, next_run_at=await connection.fetchval("SELECT now()"))
-    claimed = await store.claim([TOPIC], [WORKER], [0, 0], LEASE_S)
-    assert [one.id for one in claimed] == [due]
+    assert [one.id for one in (await store.claim([TOPIC], [WORKER], [0, 0], LEASE_S))] == [due]
     left_s = "SELECT extract(epoch FROM lease_until - clock_timestamp()) FROM pulse.jobs WHERE status = 'RUNNING'"
     assert LEASE_S - 5 < float(await connection.fetchval(left_s)) <= LEASE_S
 
@@ -205,8 +204,7 @@ async def test_a_batch_is_what_comes_first(store: Store, connection: Sql) -> Non
     for priority in (3, 2, 1):
         for due_s in (-2, -1, 0):
             await forge(connection, priority=priority, next_run_at=at(due_s))
-    claimed = await claim(store, 5)
-    ranked = sorted((-one.priority, one.due_at) for one in claimed)
+    ranked = sorted((-one.priority, one.due_at) for one in (await claim(store, 5)))
     assert [(-rank, round(due_at - NOW.timestamp())) for rank, due_at in ranked] == [
         (3, -2),
         (3, -1),

@@ -81,8 +81,7 @@ async def test_a_stale_write_changes_nothing(store: Store, connection: Sql, writ
     """An unknown id, an older or newer attempt, or another holder: zero rows, and the row and its history stay."""
     identity = await forge(connection, "RUNNING", attempts=5)
     before = await read(connection, identity)
-    stale = [fence(new_id(), 5), fence(identity, 4), fence(identity, 6), fence(identity, 5, OTHER)]
-    for one in stale:
+    for one in [fence(new_id(), 5), fence(identity, 4), fence(identity, 6), fence(identity, 5, OTHER)]:
         assert await write.do(store, [one]) == set()
         assert await read(connection, identity) == before
     assert await connection.fetchval("SELECT count(*) FROM pulse.attempts") == 0

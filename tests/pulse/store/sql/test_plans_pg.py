@@ -292,8 +292,7 @@ async def test_claim_costs_the_same_behind_what_is_not_due(planned: Planned, alo
 async def test_a_claim_of_known_levels_looks_for_none(planned: Planned) -> None:
     known = await planned.plan("claim_jobs known", "generic", analyse=True)
     assert known["Actual Rows"] == BATCH
-    found = subplan(known, "found")
-    assert {node["Actual Loops"] for node in scans_of_jobs(found)} == {0}
+    assert {node["Actual Loops"] for node in scans_of_jobs(subplan(known, "found"))} == {0}
 
 
 @pytest.mark.parametrize("planned", LARGE, indirect=True)

@@ -55,8 +55,7 @@ async def test_dead_letters_take_no_longer_than_a_page(monkeypatch: pytest.Monke
 
     at = browser(Told(status={}, jobs_list=page))
     for look in ("5000", "9" * 5000, "0", "-1", ""):
-        got = await asyncio.wait_for(at.ask("GET", f"/dead?look={look}"), 2.0)
-        assert got.status == 200
+        assert (await asyncio.wait_for(at.ask("GET", f"/dead?look={look}"), 2.0)).status == 200
     assert len(asked) > 1
 
 
@@ -82,8 +81,7 @@ async def test_a_page_that_fails_is_hardened() -> None:
     def broken(_body: Mapping[str, Any]) -> dict[str, object]:
         raise RuntimeError("secret")
 
-    at = browser(Told(status={}, dispatch_status=broken))
-    got = await at.ask("GET", "/gate")
+    got = await browser(Told(status={}, dispatch_status=broken)).ask("GET", "/gate")
     assert (got.status, "secret" in got.text) == (500, False)
     assert "default-src 'none'" in got.headers["content-security-policy"]
     assert got.headers["cache-control"] == "no-store"

@@ -141,8 +141,7 @@ def sleeper() -> subprocess.Popen[bytes]:
 async def test_from_work_to_result() -> None:
     """The cell gets the job; its messages are passed on; its result counts when it has ended, with its usage."""
     async with play() as it:
-        work = await it.heard(CellJob)
-        assert work.job == it.attempt.job
+        assert (await it.heard(CellJob)).job == it.attempt.job
         it.say(Begun(), CellProgress("1"), CellCheckpoint("2"), CellResult("retry", (9.5, "later")))
         await until_async(lambda: len(it.office.said) == 3, "three words")
         assert it.office.said == ["begun", ("progress", "1"), ("checkpoint", "2")]

@@ -187,8 +187,7 @@ def test_an_app_that_starts_threads_is_warned_of() -> None:
             "def apart(): return [thread.name for thread in threading.enumerate()]\n"
         )
         with worker(server, app="threaded:app", cwd=server.directory) as pool:
-            child = server.wait_child()
-            assert run(child, job("apart"))[:2] == ["ok", '["MainThread"]']
+            assert run(server.wait_child(), job("apart"))[:2] == ["ok", '["MainThread"]']
             lines = [json.loads(line) for line in pool.stderr.splitlines() if "app_started_threads" in line]
             assert [line["threads"] for line in lines] == [["busybody"]]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import psutil
 import pytest
@@ -30,10 +30,6 @@ def careful(tmp_path: Path) -> Iterator[tuple[Peer, WorkerProcess]]:
         zygote_of(pool).kill()
         assert [one[2] for one in child.take_results(2)] == ["release"] * 2
         yield child, pool
-
-
-def again(one: list[Any]) -> list[Any]:
-    return [one[0], one[1] + 1, *one[2:]]
 
 
 def test_what_cells_had_started_ends_with_their_zygote(tmp_path: Path) -> None:
@@ -96,7 +92,7 @@ def test_jobs_that_kill_their_zygote_together_are_charged(tmp_path: Path) -> Non
         rounds = 0
         while len(charged) < 2:
             rounds += 1
-            open_ = [again(one) for one in open_ if one[0] not in charged]
+            open_ = [[one[0], one[1] + 1, *one[2:]] for one in open_ if one[0] not in charged]
             child.assign(open_)
             crashed = [one for one in child.take_results(len(open_)) if one[2] == "crash"]
             assert all(one[3] == [WITH_ZYGOTE, -9] for one in crashed)

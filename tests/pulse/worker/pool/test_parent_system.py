@@ -103,8 +103,7 @@ def test_a_second_signal_later(tmp_path: Path) -> None:
 
 
 def test_a_crash_loop_ends_the_pool(tmp_path: Path) -> None:
-    app = tmp_path / "dying.py"
-    app.write_text("import os, pulse\napp = pulse.App()\nos._exit(9)\n")
+    (tmp_path / "dying.py").write_text("import os, pulse\napp = pulse.App()\nos._exit(9)\n")
     with FakeServer() as server, worker(server, app="dying:app", cwd=tmp_path) as pool:
         assert pool.wait() == 70
         lines = pool.stderr.splitlines()

@@ -118,8 +118,7 @@ def test_spares_wait_until_all_are_connected(place: Path) -> None:
 def test_a_spare_that_dies_is_not_missed(place: Path) -> None:
     with FakeServer() as server, pool_of(server, cwd=place) as pool:
         first = server.wait_child()
-        spare = spare_of(pool, first, place=place)
-        spare.kill()
+        spare_of(pool, first, place=place).kill()
         until(lambda: '"event": "spare_died"' in pool.stderr, "the line")
         assert [one.pid for one in pool.children()] == [first.pid]
         first.assign([job("stdin")])

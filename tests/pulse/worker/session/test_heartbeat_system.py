@@ -125,8 +125,7 @@ def test_a_server_that_falls_silent_is_left() -> None:
     with FakeServer(heartbeat_s=0.1, lease_s=0.3, silent_on=["heartbeat", "ping"]) as server, worker(server) as pool:
         child = server.wait_child()
         child.wait_closed()
-        again = server.wait_child()
-        assert again.hello["session"] == child.session
+        assert server.wait_child().hello["session"] == child.session
         assert "nothing was heard for 3 heartbeats" in pool.stderr
 
 

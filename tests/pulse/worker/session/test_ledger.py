@@ -223,8 +223,7 @@ def test_a_heartbeat_is_bounded() -> None:
     for attempt in one.take_startable():
         attempt.progress = "x" * 16_000
     sheet = one.beat_sheet(0.0)
-    told = sum(text is not None for _, _, text in sheet.jobs)
-    assert 10 <= told < 40
+    assert 10 <= sum(text is not None for _, _, text in sheet.jobs) < 40
     assert not sheet.complete
     sheet.answered()
     assert sum(text is not None for _, _, text in one.beat_sheet(0.0).jobs) > 0
@@ -284,8 +283,7 @@ def test_a_refused_checkpoint() -> None:
 
 def test_checkpoints_fit_into_frames() -> None:
     one = desk(5)
-    attempts = running_of(one, *(job() for _ in range(5)))
-    for attempt in attempts:
+    for attempt in running_of(one, *(job() for _ in range(5))):
         one.checkpoints.save(attempt, "x" * 400)
     frames = [one.checkpoints.take(number, 1200) for number in range(1, 5)]
     assert [len(frame) for frame in frames] == [2, 2, 1, 0]
