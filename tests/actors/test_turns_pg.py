@@ -212,25 +212,16 @@ async def test_what_others_tell_of_work_is_passed_on(store: Store, monkeypatch: 
     turns = [
         await actor.turn(Turn(now_s, inbox))
         for now_s, inbox in (
-            (10.0, (told,)),
-            (10.25, (told, told)),
-            (10.5, (told, Hint("pause", "gate changed"))),
-            (10.75, ()),
-            (11.5, (told,)),
-            (11.75, (told,)),
-            (12.75, (told,)),
+            (10.0, (told,)), (10.25, (told, told)), (10.5, (told, Hint("pause", "gate changed"))), (10.75, ()),
+            (11.5, (told,)), (11.75, (told,)), (12.75, (told,)),
         )
-    ]
+    ]  # fmt: skip
     changed = Hint("dispatcher", "gate changed")
     assert turns == [
-        TurnResult(REFRESH_S, (passed, changed, POLICIES)),
-        TurnResult(0.75, (passed, passed)),
-        TurnResult(REFRESH_S, (passed,)),
-        TurnResult(REFRESH_S),
-        TurnResult(0.25, (passed,)),
-        TurnResult(REFRESH_S, (passed,)),
-        TurnResult(REFRESH_S, (passed,)),
-    ]
+        TurnResult(REFRESH_S, (passed, changed, POLICIES)), TurnResult(0.75, (passed, passed)),
+        TurnResult(REFRESH_S, (passed,)), TurnResult(REFRESH_S), TurnResult(0.25, (passed,)),
+        TurnResult(REFRESH_S, (passed,)), TurnResult(REFRESH_S, (passed,)),
+    ]  # fmt: skip
     assert len(reads) == 5
 
 

@@ -95,22 +95,13 @@ class Adapter:
 @contextmanager
 def adapter(dsn: str, **more: str) -> Iterator[Adapter]:
     asked = {
-        "DATABASE_URL": dsn,
-        "SCENARIO": "long_horizon",
-        "PRODUCER_MODE": "fixed",
-        "PRODUCER_RATE": str(RATE),
-        "WORKER_COUNT": "8",
-        "JOB_WORK_MS": "1",
-        "SAMPLE_EVERY_S": str(SAMPLE_S),
-    }
+        "DATABASE_URL": dsn, "SCENARIO": "long_horizon", "PRODUCER_MODE": "fixed", "PRODUCER_RATE": str(RATE),
+        "WORKER_COUNT": "8", "JOB_WORK_MS": "1", "SAMPLE_EVERY_S": str(SAMPLE_S),
+    }  # fmt: skip
     process = subprocess.Popen(
-        [sys.executable, "-m", "bench.adapter"],
-        cwd=ROOT,
-        env={**clean_environment(), **asked, **more},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+        [sys.executable, "-m", "bench.adapter"], cwd=ROOT, env={**clean_environment(), **asked, **more},
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
     made = Adapter(process)
     try:
         yield made

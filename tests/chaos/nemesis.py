@@ -35,13 +35,8 @@ TELL_S: Final = 5.0
 LEAVE_S: Final = 5.0
 _NOT_KEPT: Final = ("*.sock", ".s.*", "postgres", "postgres-copy", "run")
 _TABLES: Final = (
-    "pulse.jobs",
-    "pulse.attempts",
-    "pulse.schedules",
-    "pulse.topics",
-    "pulse_audit.changes",
-    "pulse_audit.gates",
-)
+    "pulse.jobs", "pulse.attempts", "pulse.schedules", "pulse.topics", "pulse_audit.changes", "pulse_audit.gates",
+)  # fmt: skip
 
 Tell = Callable[[str], None]
 

@@ -32,13 +32,9 @@ from tests.support.waiting import until
 APP: Final = "tests.chaos.load.app:app"
 # A lease is a tenth of the default, so that nobody has to wait for it.
 SETTINGS: Final = {
-    "PULSE_LEASE_S": "3",
-    "PULSE_HEARTBEAT_S": "1",
-    "PULSE_SWEEP_S": "1",
-    "PULSE_DRAIN_S": "3",
-    "PULSE_OBEY_S": "1",
+    "PULSE_LEASE_S": "3", "PULSE_HEARTBEAT_S": "1", "PULSE_SWEEP_S": "1", "PULSE_DRAIN_S": "3", "PULSE_OBEY_S": "1",
     "PULSE_LOG_LEVEL": "info",
-}
+}  # fmt: skip
 LEASE_S: Final = float(SETTINGS["PULSE_LEASE_S"])
 SWEEP_S: Final = float(SETTINGS["PULSE_SWEEP_S"])
 WAIT_S: Final = 30.0  # for what takes a second on a quiet machine

@@ -40,28 +40,18 @@ def submitted(*jobs: UUID) -> list[Line]:
 # A: simply completed. B: its worker died, then completed. C: failed, snoozed, completed. D: done, but its result was
 # lost, so it was done again. E: of a schedule, canceled while it ran.
 LINES = [
-    *submitted(A, B, C, D),
-    *run(A, 1, 1, 2),
-    *run(B, 1, 1, None),
-    *run(B, 2, 3, 4),
-    *run(C, 1, 1, 2, "ValueError"),
-    *run(C, 2, 3, 4),
-    *run(C, 3, 5, 6),
-    *run(D, 1, 1, 2),
-    *run(D, 2, 5, 6),
+    *submitted(A, B, C, D), *run(A, 1, 1, 2), *run(B, 1, 1, None), *run(B, 2, 3, 4), *run(C, 1, 1, 2, "ValueError"),
+    *run(C, 2, 3, 4), *run(C, 3, 5, 6), *run(D, 1, 1, 2), *run(D, 2, 5, 6),
     *run(E, 1, 1, 2, "CancelledError, cancelled"),
-]
+]  # fmt: skip
 DATABASE = Database(
     {
-        A: Row("COMPLETED", 1, "a", told_by=1),
-        B: Row("COMPLETED", 2, "b", told_by=2),
-        C: Row("COMPLETED", 3, "later"),
-        D: Row("COMPLETED", 2, "d"),
-        E: Row("CANCELED", 1, "e", is_scheduled=True),
+        A: Row("COMPLETED", 1, "a", told_by=1), B: Row("COMPLETED", 2, "b", told_by=2),
+        C: Row("COMPLETED", 3, "later"), D: Row("COMPLETED", 2, "d"), E: Row("CANCELED", 1, "e", is_scheduled=True),
     },
     {(B, 1): "crashed", (C, 1): "error", (C, 2): "snoozed", (D, 1): "lease_expired", (E, 1): "canceled"},
     frozenset({(A, 1), (B, 1), (B, 2), (C, 1), (C, 2), (C, 3), (D, 1), (D, 2), (E, 1)}),
-)
+)  # fmt: skip
 
 
 def test_all_went_well() -> None:

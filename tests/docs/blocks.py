@@ -70,14 +70,11 @@ def blocks(page: Path) -> list[Block]:
     document = Document(page.read_text("utf-8"), str(page))
     return [
         Block(
-            name_of(page),
-            document.text.count("\n", 0, region.start) + 1,
-            language,
-            str(region.lexemes["source"]),
+            name_of(page), document.text.count("\n", 0, region.start) + 1, language, str(region.lexemes["source"]),
             reason,
         )
         for region, language, reason in regions(document)
-    ]
+    ]  # fmt: skip
 
 
 def parsed(page: Path, evaluators: Mapping[str, Evaluator]) -> Document:

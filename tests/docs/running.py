@@ -40,13 +40,9 @@ class Page:
         self._known: Known = {}
         self._python = PythonEvaluator(["annotations"])
         self.evaluators = {
-            "console": self.console,
-            "json": self.json,
-            "python": self.python,
-            "sh": self.sh,
-            "sql": self.sql,
+            "console": self.console, "json": self.json, "python": self.python, "sh": self.sh, "sql": self.sql,
             "toml": self.toml,
-        }
+        }  # fmt: skip
 
     def close(self) -> None:
         self._terminal.close()

@@ -74,14 +74,8 @@ def _always(pattern: str) -> Callable[[str, Known, dict[str, str]], str]:
 
 
 _KINDS: Final[dict[str, Callable[[str, Known, dict[str, str]], str]]] = {
-    "uuid": _same(UUID),
-    "pid": _same(r"\d+"),
-    "time": _always(_TIME),
-    "ago": _always(rf"(?:{_DURATION} ago|just now|now)"),
-    "duration": _always(_DURATION),
-    "number": _always(r"\d+"),
-    "who": _always(r"uid \d+ \([\w-]+\)"),
-    "lines": _always(r"(?:[^\n]*\n)*?"),
-    "some": _always(r"[^\n]*?"),
+    "uuid": _same(UUID), "pid": _same(r"\d+"), "time": _always(_TIME),
+    "ago": _always(rf"(?:{_DURATION} ago|just now|now)"), "duration": _always(_DURATION), "number": _always(r"\d+"),
+    "who": _always(r"uid \d+ \([\w-]+\)"), "lines": _always(r"(?:[^\n]*\n)*?"), "some": _always(r"[^\n]*?"),
     "gap": _always(r"[ ]+"),
-}
+}  # fmt: skip

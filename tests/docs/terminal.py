@@ -32,16 +32,9 @@ class Terminal:
         self._told = told
         self._log = directory / "background.log"
         self._bash = subprocess.Popen(
-            ["bash", "--norc", "--noprofile"],
-            env=dict(env),
-            cwd=directory,
-            stdin=subprocess.PIPE,
-            stdout=slave,
-            stderr=slave,
-            pass_fds=[told],
-            text=True,
-            start_new_session=True,
-        )
+            ["bash", "--norc", "--noprofile"], env=dict(env), cwd=directory, stdin=subprocess.PIPE, stdout=slave,
+            stderr=slave, pass_fds=[told], text=True, start_new_session=True,
+        )  # fmt: skip
         self._slave = slave
 
     def run(self, command: str) -> tuple[int, str]:

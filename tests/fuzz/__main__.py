@@ -43,15 +43,9 @@ def main() -> int:
     seed = secrets.randbelow(10**6) if words.seed is None else words.seed
     show(f"seed {seed}: {words.frames:,} frames, {words.connections:,} connections")
     plan = Plan(
-        seed,
-        words.frames,
-        words.rate or None,
-        words.visits or None,
-        words.quiet_s,
-        words.attack_s,
-        words.connections,
-        max(3, words.slots),
-    )
+        seed, words.frames, words.rate or None, words.visits or None, words.quiet_s, words.attack_s,
+        words.connections, max(3, words.slots),
+    )  # fmt: skip
     with place(None, **SETTINGS) as whole:
         whole.dsn = Embedded(whole.directory / "state").dsn
         try:

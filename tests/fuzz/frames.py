@@ -31,13 +31,9 @@ LIMIT: Final = 8 * 1024 * 1024
 ACTORS: Final = frozenset({"dispatcher", "scheduler", "pause", "watchdog"})
 # Requests that are carried out on more than jobs: only on topics of the fuzzer's own, and on no process at all.
 GUARDED: Final[Mapping[str, type[Struct]]] = {
-    "dispatch.pause": DispatchGate,
-    "dispatch.resume": DispatchGate,
-    "topics.set": TopicSet,
-    "topics.unset": TopicUnset,
-    "actors.restart": ActorRequest,
-    "drain": DrainRequest,
-}
+    "dispatch.pause": DispatchGate, "dispatch.resume": DispatchGate, "topics.set": TopicSet,
+    "topics.unset": TopicUnset, "actors.restart": ActorRequest, "drain": DrainRequest,
+}  # fmt: skip
 KEEPS: Final = ("retention_s", "retention_dead_s")
 KEPT_S: Final = 3600.0
 OF_A_TOPIC: Final = frozenset({"dispatch.pause", "dispatch.resume", "topics.set", "topics.unset", "topics.get"})
@@ -55,20 +51,10 @@ RIGHT_SHARE: Final = 0.13  # the strange ones among them: what is right makes th
 STRANGE_KINDS: Final = (
     *("hello", "welcome", "error", "ok", "assign", "reported", "beat", "stop", "hint", "ready", "pong", "failed"),
     *(
-        "",
-        "x" * 64,
-        "submit ",
-        "SUBMIT",
-        "jobs",
-        "jobs.",
-        "__class__",
-        "\0",
-        "\N{SNOWMAN}",
-        "drain",
-        "started",
+        "", "x" * 64, "submit ", "SUBMIT", "jobs", "jobs.", "__class__", "\0", "\N{SNOWMAN}", "drain", "started",
         "report",
     ),
-)
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

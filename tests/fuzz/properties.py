@@ -42,20 +42,9 @@ OF_PEERS: Final[Mapping[str, Sequence[type[Struct]]]] = {
     for name in {*ALLOWED[Role.WORKER], *SUPERVISOR_KINDS, "hello"}
 }
 READERS: Final[Sequence[Callable[[Mapping[str, object]], object]]] = (
-    requests.submitted,
-    records.job,
-    records.job_page,
-    records.schedule,
-    records.schedule_page,
-    records.one_id,
-    records.times,
-    records.changed,
-    records.stack,
-    records.topic,
-    records.plain,
-    records.stats,
-    records.why,
-)
+    requests.submitted, records.job, records.job_page, records.schedule, records.schedule_page, records.one_id,
+    records.times, records.changed, records.stack, records.topic, records.plain, records.stats, records.why,
+)  # fmt: skip
 
 
 def delivered(data: bytes, cuts: Sequence[int], limit: int = LIMIT) -> tuple[list[Frame], str | None]:

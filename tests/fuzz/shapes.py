@@ -22,16 +22,10 @@ CRONS: Final = ("* * * * *", "*/5 * * * *", "0 3 * * 1-5", "@daily", "*/10 * * *
 BACKOFFS: Final = ("quadratic", "quadratic:2", "exponential:1:60", "fixed:5", "list:1,2,3")
 STATUSES: Final = ("PENDING", "RUNNING", "COMPLETED", "RETRYING", "DEAD_LETTERED", "CANCELED")
 POLICY: Final[Mapping[str, Sequence[object]]] = {
-    "max_attempts": (1, 5, 10_000, None),
-    "max_crashes": (1, 3, None),
-    "backoff": (*BACKOFFS, None),
-    "timeout_s": (1.0, 3600.0, None),
-    "stall_s": (60.0, None),
-    "lease_s": (60.0, None),
-    "retention_s": (86_400.0, None),
-    "retention_dead_s": (86_400.0, None),
-    "ageing_s": (60.0, None),
-}
+    "max_attempts": (1, 5, 10_000, None), "max_crashes": (1, 3, None), "backoff": (*BACKOFFS, None),
+    "timeout_s": (1.0, 3600.0, None), "stall_s": (60.0, None), "lease_s": (60.0, None),
+    "retention_s": (86_400.0, None), "retention_dead_s": (86_400.0, None), "ageing_s": (60.0, None),
+}  # fmt: skip
 LONG: Final = 40  # longest text and list that is made where the type sets no lower limit
 _HEX: Final = "0123456789abcdef"
 _WORKER: Final = "abcABC019._-"

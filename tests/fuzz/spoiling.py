@@ -208,15 +208,8 @@ def _promise(rng: random.Random, data: bytearray) -> None:
 
 
 MUTATIONS: Final[Sequence[Callable[[random.Random, bytearray], None]]] = (
-    _flip,
-    _set,
-    _insert,
-    _delete,
-    _truncate,
-    _repeat,
-    _nest,
-    _promise,
-)
+    _flip, _set, _insert, _delete, _truncate, _repeat, _nest, _promise,
+)  # fmt: skip
 
 
 def mutated(rng: random.Random, payload: bytes) -> bytes:

@@ -39,15 +39,10 @@ parties = st.sampled_from(properties.PARTIES)
 MIB: Final = 1024 * 1024
 CORPUS: Final = Path(__file__).with_name("corpus.txt")  # what a fuzzer guided by coverage had found, in base64
 BUS: Final[Mapping[str, Mapping[str, object]]] = {
-    "hello": {"name": "a", "pid": 0},
-    "ready": {},
-    "pong": {"turn_age_s": 0.5},
-    "hint": {"to": "b", "event": "work", "data": {"n": 1}},
-    "status": {},
-    "failed": {"message": "no"},
-    "ok": {"database": {"ok": True}},
-    "error": {"code": "internal", "message": "no"},
-}
+    "hello": {"name": "a", "pid": 0}, "ready": {}, "pong": {"turn_age_s": 0.5},
+    "hint": {"to": "b", "event": "work", "data": {"n": 1}}, "status": {}, "failed": {"message": "no"},
+    "ok": {"database": {"ok": True}}, "error": {"code": "internal", "message": "no"},
+}  # fmt: skip
 
 
 def name_of(kind: str) -> str:

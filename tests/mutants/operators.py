@@ -20,11 +20,8 @@ from typing import Final
 from tests.mutants.source import Mutant, Span, numbered, span_of, text_of, tree_of
 
 _BOUNDS: Final[dict[type[ast.cmpop], ast.cmpop]] = {
-    ast.Lt: ast.LtE(),
-    ast.LtE: ast.Lt(),
-    ast.Gt: ast.GtE(),
-    ast.GtE: ast.Gt(),
-}
+    ast.Lt: ast.LtE(), ast.LtE: ast.Lt(), ast.Gt: ast.GtE(), ast.GtE: ast.Gt(),
+}  # fmt: skip
 _ARITHMETIC: Final = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.BitOr, ast.BitAnd)
 _LEAVES: Final = (ast.Return, ast.Raise, ast.Break, ast.Continue)
 _KEPT: Final = (ast.Assert, ast.Import, ast.ImportFrom, ast.Raise, ast.Global, ast.Nonlocal)

@@ -19,12 +19,9 @@ ROOT = Path(__file__).resolve().parents[2]
 def run_suite(folder: Path, plugin: str, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
     """Run pytest on *folder* with one of our plugins, and no others but xdist: each would take a second."""
     env = {
-        **os.environ,
-        "PYTHONPATH": str(ROOT),
-        "PYTEST_PLUGINS": f"xdist.plugin,tests.plugins.{plugin}",
-        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-        **env,
-    }
+        **os.environ, "PYTHONPATH": str(ROOT), "PYTEST_PLUGINS": f"xdist.plugin,tests.plugins.{plugin}",
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", **env,
+    }  # fmt: skip
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--rootdir", str(folder), *arguments]
     return subprocess.run([*command, str(folder)], env=env, cwd=folder, capture_output=True, check=False, text=True)
 

@@ -146,21 +146,12 @@ REFUSED = {
     "listen": ("7070", ":7070", "h:65536", "h:port", "::1:7070"),
     "app": ("jobs", "jobs:", ":app", "jobs.py:app()"),
     "dsn": (
-        "mysql://h/db",
-        "postgresql:/h/db",
-        "postgresql://h:0/db",
-        "postgresql://h:65536/db",
-        "postgresql://[::1/db",
-        "postgresql://h/d b",
-        "postgresql://h/db?sslmode",
-        "just some words",
-        "dbname",
-        "dbname='open",
-        "colour=red",
+        "mysql://h/db", "postgresql:/h/db", "postgresql://h:0/db", "postgresql://h:65536/db", "postgresql://[::1/db",
+        "postgresql://h/d b", "postgresql://h/db?sslmode", "just some words", "dbname", "dbname='open", "colour=red",
         "host=h\x00",
     ),
     "runtime_dir": ("a\0b",),
-}
+}  # fmt: skip
 
 
 class TestValues:

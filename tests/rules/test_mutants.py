@@ -33,37 +33,19 @@ def f(self, a, b):
     return a - b
 """
 CHANGED: Final = {
-    "if True:",
-    "if False:",
-    "if (a):",
-    "if (not b):",
-    "if True and not b:",
-    "if a and not False:",
-    "pass",
-    "self.go(1)",
-    "while a <= b:",
-    "while False:",
-    "self.x += (a)",
-    "self.x += (b)",
-    "self.y = [c for c in (a) if c.d]",
-    "self.y = [c for c in (()) if c.d]",
-    "self.y = [c for c in a or () if False]",
+    "if True:", "if False:", "if (a):", "if (not b):", "if True and not b:", "if a and not False:", "pass",
+    "self.go(1)", "while a <= b:", "while False:", "self.x += (a)", "self.x += (b)",
+    "self.y = [c for c in (a) if c.d]", "self.y = [c for c in (()) if c.d]", "self.y = [c for c in a or () if False]",
     "return (a)",
-}
+}  # fmt: skip
 CUT: Final = "cut: width_of(text) <= width -> True"
 SELECT: Final = """
 UPDATE t SET a = $1, b = 2 WHERE t.x < coalesce($2, t.y) AND (t.z OR t.v BETWEEN 1 AND 2)
 """
 SELECTED: Final = {
-    "SET b = 2 WHERE",
-    "SET a = $1 WHERE",
-    "t.x <= coalesce",
-    "(t.x < coalesce($2, t.y) OR true) AND",
-    "coalesce(t.y)",
-    "coalesce($2)",
-    "(t.z AND false)",
-    "(t.v BETWEEN 1 AND 2 AND false)",
-}
+    "SET b = 2 WHERE", "SET a = $1 WHERE", "t.x <= coalesce", "(t.x < coalesce($2, t.y) OR true) AND",
+    "coalesce(t.y)", "coalesce($2)", "(t.z AND false)", "(t.v BETWEEN 1 AND 2 AND false)",
+}  # fmt: skip
 
 
 @pytest.fixture

@@ -43,20 +43,13 @@ async def row_of(connection: Sql, identity: uuid.UUID) -> dict[str, Any]:
                 "starts_at => '2030-01-01Z', ends_at => '2040-01-01Z'"
             ),
             {
-                "args": '{"a": 1}',
-                "topic": "t",
-                "priority": 3,
-                "max_attempts": 2,
-                "timeout_s": 1.5,
-                "catch_up": "all",
-                "overlap": "queue",
-                "starts_at": datetime(2030, 1, 1, tzinfo=UTC),
-                "ends_at": datetime(2040, 1, 1, tzinfo=UTC),
-                "id": uuid.UUID("0190163d-8694-739b-aea5-966c26f8ad92"),
+                "args": '{"a": 1}', "topic": "t", "priority": 3, "max_attempts": 2, "timeout_s": 1.5,
+                "catch_up": "all", "overlap": "queue", "starts_at": datetime(2030, 1, 1, tzinfo=UTC),
+                "ends_at": datetime(2040, 1, 1, tzinfo=UTC), "id": uuid.UUID("0190163d-8694-739b-aea5-966c26f8ad92"),
             },
         ),
     ],
-)
+)  # fmt: skip
 async def test_create(connection: Sql, rule: str, columns: dict[str, Any]) -> None:
     row = await row_of(connection, await made(connection, f"pulse.create_schedule('n', {rule})"))
     assert {name: row[name] for name in columns} == columns

@@ -49,17 +49,9 @@ async def test_only_a_name(store: Store, connection: Sql, many: bool) -> None:
     assert await connection.fetchval("SELECT clock_timestamp() - $1::timestamptz < interval '5 s'", min(due))
     assert uuid.UUID(bytes=identity).version == 7
     assert {name: value for name, value in found.items() if value is not None} == {
-        "id": uuid.UUID(bytes=identity),
-        "attempts": 0,
-        "uncharged": 0,
-        "crashes": 0,
-        "max_attempts": 5,
-        "status": "PENDING",
-        "priority": 0,
-        "topic": "default",
-        "name": "n",
-        "args": "{}",
-    }
+        "id": uuid.UUID(bytes=identity), "attempts": 0, "uncharged": 0, "crashes": 0, "max_attempts": 5,
+        "status": "PENDING", "priority": 0, "topic": "default", "name": "n", "args": "{}",
+    }  # fmt: skip
     assert [one.id for one in await store.claim(["default"], ["w"], [0, 0], 1.0)] == [identity]
 
 
@@ -67,15 +59,9 @@ async def test_only_a_name(store: Store, connection: Sql, many: bool) -> None:
 async def test_all_that_can_be_said(connection: Sql, many: bool) -> None:
     identity = new_id()
     fields = {
-        "name": "n",
-        "args": {"path": "a'b.png"},
-        "topic": "images",
-        "priority": -100,
-        "run_at": at(5.25).isoformat(),
-        "max_attempts": 2,
-        "timeout_s": 0.5,
-        "id": str(uuid.UUID(bytes=identity)),
-    }
+        "name": "n", "args": {"path": "a'b.png"}, "topic": "images", "priority": -100, "run_at": at(5.25).isoformat(),
+        "max_attempts": 2, "timeout_s": 0.5, "id": str(uuid.UUID(bytes=identity)),
+    }  # fmt: skip
     assert await submit(connection, many=many, **fields) == identity
     expected = {**fields, "args": '{"path": "a\'b.png"}', "run_at": at(5.25), "id": uuid.UUID(bytes=identity)}
     expected["next_run_at"] = expected.pop("run_at")
@@ -276,14 +262,9 @@ async def test_workers_are_woken_once_in_a_while(connection: Sql) -> None:
 
     off = "SET pulse.notify = off"
     assert await heard_of(
-        connection,
-        after("1"),
-        after(f"{now_ms} - 1000"),
-        after(f"{now_ms} + 1000"),
-        twice,
-        after("1", off),
+        connection, after("1"), after(f"{now_ms} - 1000"), after(f"{now_ms} + 1000"), twice, after("1", off),
         after("1", "SET pulse.notify = on"),
-    ) == [1, 1, 1, 1, 0, 1]
+    ) == [1, 1, 1, 1, 0, 1]  # fmt: skip
     async with connection.transaction():
         for last_ms, is_told in ((f"{now_ms} - 1000", True), (f"{now_ms} - 10", False)):
             last = await connection.fetchval(f"SELECT setval('pulse.work_notified', {last_ms})")

@@ -51,12 +51,9 @@ def main() -> int:
         "--processes", type=int, default=os.cpu_count() or 1, help="side by side (default: one per CPU)"
     )
     parser.add_argument(
-        "--variant",
-        choices=sorted(VARIANTS),
-        metavar="NAME",
-        action="append",
+        "--variant", choices=sorted(VARIANTS), metavar="NAME", action="append",
         help="a guard to be taken out; each alone",
-    )
+    )  # fmt: skip
     parser.add_argument("--only", type=chosen, default=(), metavar="NAMES", help="what goes wrong, with commas")
     words = parser.parse_args()
     variant = words.variant[0] if words.variant else None

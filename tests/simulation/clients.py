@@ -70,13 +70,9 @@ class Producer:
 
 def _body(job: Job) -> dict[str, object]:
     return {
-        "name": job.name,
-        "id": job.id,
-        "priority": job.priority,
-        "max_attempts": job.max_attempts,
-        "timeout_s": job.timeout_s,
-        "delay_s": job.delay_s,
-    }
+        "name": job.name, "id": job.id, "priority": job.priority, "max_attempts": job.max_attempts,
+        "timeout_s": job.timeout_s, "delay_s": job.delay_s,
+    }  # fmt: skip
 
 
 class Operator:

@@ -35,14 +35,9 @@ WRITES: Final = frozenset(
 NEW: Final = ("PENDING", 0, None)
 # The outcome of a report, and as what it may be stored.
 STORED: Final = {
-    "ok": {"completed"},
-    "error": {"error", "timeout", "stalled"},
-    "retry": {"retry"},
-    "discard": {"discarded"},
-    "snooze": {"snoozed"},
-    "release": {"released"},
-    "crash": {"crashed"},
-}
+    "ok": {"completed"}, "error": {"error", "timeout", "stalled"}, "retry": {"retry"}, "discard": {"discarded"},
+    "snooze": {"snoozed"}, "release": {"released"}, "crash": {"crashed"},
+}  # fmt: skip
 
 
 @dataclass(slots=True)

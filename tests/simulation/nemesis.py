@@ -17,40 +17,17 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 STATEMENTS: Final = (
-    "claim:before",
-    "claim:after",
-    "claim:after",
-    "end:before",
-    "end:after",
-    "complete:before",
-    "complete:after",
-    "extend:after",
-    "running_of:after",
-    "move:after",
-    "submit:after",
-    "submit_and_claim:before",
-    "submit_and_claim:after",
-    "submit_and_claim:after",
-    "lapsed:after",
-    "mark_sweep:after",
-    "tick:before",
-    "tick:after",
-    "begin:before",
-    "begin:after",
-)
+    "claim:before", "claim:after", "claim:after", "end:before", "end:after", "complete:before", "complete:after",
+    "extend:after", "running_of:after", "move:after", "submit:after", "submit_and_claim:before",
+    "submit_and_claim:after", "submit_and_claim:after", "lapsed:after", "mark_sweep:after", "tick:before",
+    "tick:after", "begin:before", "begin:after",
+)  # fmt: skip
 WORDS: Final = ("assign:after", "started:before", "started:after", "report:before", "report:after")
 OPERATIONS: Final[Sequence[tuple[str, *tuple[tuple[str, object], ...]]]] = (
-    ("jobs.cancel",),
-    ("jobs.cancel",),
-    ("jobs.cancel",),
-    ("jobs.retry",),
-    ("jobs.retry",),
-    ("jobs.delete",),
-    ("jobs.change", ("priority", 5)),
-    ("jobs.change", ("priority", -5)),
-    ("jobs.change", ("topic", "other"), ("priority", 0)),
-    ("jobs.change", ("topic", "default")),
-)
+    ("jobs.cancel",), ("jobs.cancel",), ("jobs.cancel",), ("jobs.retry",), ("jobs.retry",), ("jobs.delete",),
+    ("jobs.change", ("priority", 5)), ("jobs.change", ("priority", -5)),
+    ("jobs.change", ("topic", "other"), ("priority", 0)), ("jobs.change", ("topic", "default")),
+)  # fmt: skip
 TICKS_S: Final = 2.5  # a dump takes longer than a tick or two of each dispatcher
 MANY: Final = 9  # troubles in a row: no heartbeat can be relied on
 
@@ -314,22 +291,13 @@ class Nemesis:
 
 
 EVIL: Final[dict[str, Callable[[Nemesis], None]]] = {
-    "trap at a statement": Nemesis._trap_a_statement,
-    "trap at a word": Nemesis._trap_a_word,
-    "kill a worker": Nemesis._kill_worker,
-    "stop a worker": Nemesis._stop_worker,
-    "kill an actor": Nemesis._kill_actor,
-    "stop an actor": Nemesis._stop_actor,
-    "restart the dispatcher": Nemesis._restart_actor,
-    "cut a connection": Nemesis._cut_link,
-    "database away": Nemesis._database_away,
-    "database goes back": Nemesis._database_goes_back,
-    "database flaky": Nemesis._database_flaky,
-    "database clock set": Nemesis._clock_set,
-    "rows locked": Nemesis._lock_rows,
-    "table locked": Nemesis._lock_table,
-    "machine cut off": Nemesis._cut_machine_off,
-    "machine stopped": Nemesis._stop_machine,
-    "reboot": Nemesis._reboot,
+    "trap at a statement": Nemesis._trap_a_statement, "trap at a word": Nemesis._trap_a_word,
+    "kill a worker": Nemesis._kill_worker, "stop a worker": Nemesis._stop_worker,
+    "kill an actor": Nemesis._kill_actor, "stop an actor": Nemesis._stop_actor,
+    "restart the dispatcher": Nemesis._restart_actor, "cut a connection": Nemesis._cut_link,
+    "database away": Nemesis._database_away, "database goes back": Nemesis._database_goes_back,
+    "database flaky": Nemesis._database_flaky, "database clock set": Nemesis._clock_set,
+    "rows locked": Nemesis._lock_rows, "table locked": Nemesis._lock_table,
+    "machine cut off": Nemesis._cut_machine_off, "machine stopped": Nemesis._stop_machine, "reboot": Nemesis._reboot,
     "operator": Nemesis._operate,
-}
+}  # fmt: skip

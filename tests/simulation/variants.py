@@ -131,11 +131,8 @@ VARIANTS: Final[dict[str, Variant]] = {
         ((peers.PeerConnection, "hear_out", _nothing),), "was charged nothing", ("kill a worker", "trap at a word")
     ),
     "started is told after the call": Variant(
-        ((connection.Connection, "_turn", _start_before_telling),),
-        "and was charged nothing",
-        ("trap at a word",),
-        first=122,
-        within=600,
+        ((connection.Connection, "_turn", _start_before_telling),), "and was charged nothing", ("trap at a word",),
+        first=122, within=600,
     ),
     "nothing is given back": Variant(
         ((doubts.InDoubtClaims, "_give_back", _nobody_holds),),
@@ -190,11 +187,8 @@ VARIANTS: Final[dict[str, Variant]] = {
         ((ledger.Ledger, "disconnected", _forget_reports),), "it does not come to an end"
     ),
     "what is held may be deleted": Variant(
-        ((jobs, "_held_here", _nobody_holds),),
-        "was deleted while its handler runs",
-        ("operator", "stop a worker"),
-        first=67,
-        within=600,
+        ((jobs, "_held_here", _nobody_holds),), "was deleted while its handler runs", ("operator", "stop a worker"),
+        first=67, within=600,
     ),
     "hung handlers are left alone": Variant(
         ((deadlines.HandlerDeadlines, "started", lambda _self, _worker, _bounded, _now_s: None),),
@@ -221,7 +215,7 @@ VARIANTS: Final[dict[str, Variant]] = {
     "a tick is remembered before it is confirmed": Variant(
         ((witness.Witness, "_tick", _remember_before),), "raised the epoch", ("database flaky",)
     ),
-}
+}  # fmt: skip
 
 
 @contextlib.contextmanager

@@ -61,14 +61,9 @@ def command(
 ) -> subprocess.CompletedProcess[str]:
     inherited = {key: value for key, value in os.environ.items() if not key.startswith("PULSE_")}
     return subprocess.run(
-        [sys.executable, "-m", "pulse_supervisor.main", *words],
-        env={**inherited, **(env or {})},
-        cwd=cwd,
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=30,
-    )
+        [sys.executable, "-m", "pulse_supervisor.main", *words], env={**inherited, **(env or {})}, cwd=cwd,
+        check=False, capture_output=True, text=True, timeout=30,
+    )  # fmt: skip
 
 
 class TestRuntimeDirectory:
@@ -212,14 +207,10 @@ class TestCommand:
     @pytest.mark.parametrize(
         "words",
         [
-            ["--nonsense"],
-            ["--processes", "many"],
-            ["--processes", "2"],
-            ["--spares", "2"],
-            ["--log-level", "loud"],
+            ["--nonsense"], ["--processes", "many"], ["--processes", "2"], ["--spares", "2"], ["--log-level", "loud"],
             ["extra"],
         ],
-    )
+    )  # fmt: skip
     def test_bad_usage_is_one_line_and_exit_2(self, words: list[str]) -> None:
         with short_directory() as place:
             done = command(*words, cwd=place)

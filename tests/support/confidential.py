@@ -18,16 +18,9 @@ from urllib.parse import parse_qs, quote, urlsplit
 from pulse.security.grants import parse_roles
 
 __all__ = [
-    "confidential",
-    "longest",
-    "masked",
-    "new_key",
-    "note_settings",
-    "note_words",
-    "search",
-    "search_logs",
+    "confidential", "longest", "masked", "new_key", "note_settings", "note_words", "search", "search_logs",
     "take_found",
-]
+]  # fmt: skip
 
 LEAST: Final = 8  # a shorter one would be found by chance, as a part of a word
 MASK: Final = "***"

@@ -102,15 +102,10 @@ def test_a_trace_goes_from_the_submit_through_its_jobs(site: Traced) -> None:
     (outer,) = site.spans(job)
     assert (outer.name, outer.trace, outer.parent, outer.status) == ("process default", TRACE, SPAN, (0, ""))
     assert outer.attributes == {
-        "messaging.system": "pulse",
-        "messaging.operation.type": "process",
-        "messaging.operation.name": "process",
-        "messaging.destination.name": "default",
-        "messaging.message.id": str(job),
-        "pulse.job.name": "outer",
-        "pulse.attempt": 1,
-        "pulse.outcome": "ok",
-    }
+        "messaging.system": "pulse", "messaging.operation.type": "process", "messaging.operation.name": "process",
+        "messaging.destination.name": "default", "messaging.message.id": str(job), "pulse.job.name": "outer",
+        "pulse.attempt": 1, "pulse.outcome": "ok",
+    }  # fmt: skip
     inside = site.named("inside")
     assert (inside.trace, inside.parent) == (TRACE, outer.id)
     first, second = site.spans(inner, 2)

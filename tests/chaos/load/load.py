@@ -51,16 +51,8 @@ BRIEF: Final = {"short": 60, "medium": 6, "busy": 6, "flaky": 1, "doomed": 1, "l
 GOVERNED: Final = {"faulty": 3, "fatal": 0.1, "perishable": 4}
 # The same for longer, with jobs that take their process along or get in its way.
 WILD: Final = {
-    **BRIEF,
-    **GOVERNED,
-    "long": 5,
-    "shaky": 2,
-    "wicked": 2,
-    "deadly": 0.2,
-    "forks": 0.2,
-    "grip": 0.2,
-    "hung": 0.1,
-}
+    **BRIEF, **GOVERNED, "long": 5, "shaky": 2, "wicked": 2, "deadly": 0.2, "forks": 0.2, "grip": 0.2, "hung": 0.1,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

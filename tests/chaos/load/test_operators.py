@@ -19,13 +19,9 @@ from tests.chaos.site import Site, site
 from tests.support.waiting import until
 
 pytestmark = [
-    pytest.mark.chaos,
-    pytest.mark.process,
-    pytest.mark.postgres,
-    pytest.mark.system,
-    pytest.mark.rest,
+    pytest.mark.chaos, pytest.mark.process, pytest.mark.postgres, pytest.mark.system, pytest.mark.rest,
     pytest.mark.spare,
-]
+]  # fmt: skip
 
 POOL: Final = ("--processes", "1", "--concurrency", "8")
 BETWEEN_S: Final = 2.0  # two kills

@@ -72,11 +72,6 @@ def _hello(rng: random.Random) -> Sent:
 
 
 CROWD: Final[Sequence[tuple[float, Script]]] = (
-    (40.0, drop),
-    (30.0, drop_after_hello),
-    (20.0, drop_after_welcome),
-    (8.0, drop_in_hello),
-    (0.7, say_nothing),
-    (0.7, trickle),
-    (0.6, trickle_later),
-)
+    (40.0, drop), (30.0, drop_after_hello), (20.0, drop_after_welcome), (8.0, drop_in_hello), (0.7, say_nothing),
+    (0.7, trickle), (0.6, trickle_later),
+)  # fmt: skip

@@ -280,12 +280,9 @@ class Scene:
         words = [str(self._whole.path), str(self._whole.runtime_dir / "supervisor.sock"), str(self._directory)]
         with (self._directory / "client").open("wb") as errors:
             process = subprocess.Popen(
-                [sys.executable, "-m", "tests.fuzz.live.healthy", *words],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=errors,
-                cwd=ROOT,
-            )
+                [sys.executable, "-m", "tests.fuzz.live.healthy", *words], stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL, stderr=errors, cwd=ROOT,
+            )  # fmt: skip
         try:
             yield process
             assert process.stdin is not None

@@ -65,13 +65,8 @@ def test_an_attack_rests() -> None:
     """Every process computes the same rests from the same clock; only whole ones are quiet, from their settling on."""
     turns = Turns(begin_s=100.0, attack_s=30.0, rest_s=10.0, settle_s=4.0)
     assert [turns.left_s(at_s) for at_s in (100.0, 129.9, 130.0, 139.0, 140.0, 175.0)] == [
-        0.0,
-        0.0,
-        10.0,
-        1.0,
-        0.0,
-        5.0,
-    ]
+        0.0, 0.0, 10.0, 1.0, 0.0, 5.0,
+    ]  # fmt: skip
     first, second = Window(100.0, 130.0), Window(140.0, 170.0)
     assert turns.windows(120.0) == ([Window(100.0, 120.0)], [])
     assert turns.windows(139.9) == ([first], [])

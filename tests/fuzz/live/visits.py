@@ -310,20 +310,14 @@ async def deaf(on: Conversation, rng: random.Random) -> None:
 
 WORKERS_NAMES: Final = ("forged", "healthy-1", "a.b-c_d", *(f"w{number}" for number in range(40)))
 CLIENTS: Final[Sequence[tuple[float, Script]]] = (
-    (10.0, conversing("client", OF_CLIENTS, length=400)),
-    (3.0, hostile_hello),
-    (2.0, garbage),
-    (1.0, replay),
+    (10.0, conversing("client", OF_CLIENTS, length=400)), (3.0, hostile_hello), (2.0, garbage), (1.0, replay),
     (0.2, deaf),
-)
+)  # fmt: skip
 WORKERS: Final[Sequence[tuple[float, Script]]] = (
     (10.0, conversing("worker", OF_WORKERS, length=400, names=WORKERS_NAMES)),
     (1.0, hostile_hello),
     (1.0, replay),
 )
 OPERATORS: Final[Sequence[tuple[float, Script]]] = (
-    (5.0, conversing("client", OF_OPERATORS, length=100)),
-    (1.0, hostile_hello),
-    (1.0, garbage),
-    (1.0, replay),
-)
+    (5.0, conversing("client", OF_OPERATORS, length=100)), (1.0, hostile_hello), (1.0, garbage), (1.0, replay),
+)  # fmt: skip

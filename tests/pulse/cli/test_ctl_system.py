@@ -172,14 +172,11 @@ class TestOutput:
             {
                 "topic": "images",
                 "policy": {
-                    "max_attempts": 3,
-                    "backoff": "list:1,10",
-                    "retention_s": 0.0,
-                    "retention_dead_s": 5.0,
+                    "max_attempts": 3, "backoff": "list:1,10", "retention_s": 0.0, "retention_dead_s": 5.0,
                     "ageing_s": 60.0,
                 },
             }
-        ]
+        ]  # fmt: skip
         assert server.bodies("topics.unset") == [
             {"topic": "images", "options": ["backoff", "retention_dead_s"]},
             {"topic": "", "options": []},
@@ -199,11 +196,8 @@ class TestOutput:
         assert table.err == "more: repeat with --after $'\\x1b[31m'\n"
         assert isinstance(document, dict)
         assert [(row["topic"], row["ready"], row["paused"]) for row in document["topics"]] == [
-            ("", None, False),
-            ("images", None, False),
-            ("mail", 7, False),
-            ("night", None, True),
-        ]
+            ("", None, False), ("images", None, False), ("mail", 7, False), ("night", None, True),
+        ]  # fmt: skip
         assert len({frozenset(row) for row in document["topics"]}) == 1
 
     def test_a_list_that_is_watched(self, directory: Path) -> None:
@@ -240,14 +234,10 @@ class TestOutput:
         assert pulse(server.directory, f"ctl schedules update {SCHEDULE} {options}").code == 0
         assert server.bodies("schedules.update") == [
             {
-                "id": answers.SCHEDULE_ID.bytes,
-                "cron": "@daily",
-                "overlap": "skip",
-                "catch_up": "all",
-                "jitter_s": 5.0,
-                "starts_at": 1893456000.0,
+                "id": answers.SCHEDULE_ID.bytes, "cron": "@daily", "overlap": "skip", "catch_up": "all",
+                "jitter_s": 5.0, "starts_at": 1893456000.0,
             }
-        ]
+        ]  # fmt: skip
         for word in ("pause", "resume"):
             assert pulse(server.directory, f"ctl schedules {word} {SCHEDULE}").code == 0
             assert server.bodies(f"schedules.{word}") == [{"id": answers.SCHEDULE_ID.bytes}]
@@ -375,13 +365,9 @@ class TestExitCodes:
     def test_a_full_disk_is_one_line(self, server: FakeDispatcher, line: str) -> None:
         with Path("/dev/full").open("wb") as full:
             done = subprocess.run(
-                [*PULSE, *line.split()],
-                env=environment(server.directory),
-                stdout=full,
-                stderr=subprocess.PIPE,
-                check=False,
-                timeout=DEADLINE_S,
-            )
+                [*PULSE, *line.split()], env=environment(server.directory), stdout=full, stderr=subprocess.PIPE,
+                check=False, timeout=DEADLINE_S,
+            )  # fmt: skip
         assert done.returncode == 1
         assert b"pulse: cannot go on: No space left on device\n" in done.stderr
         assert b"Traceback" not in done.stderr

@@ -25,12 +25,9 @@ ERRORS: Final = "4. Requests, answers, errors"
 CLIENT: Final = "5. What a client asks"
 SERVER: Final = "7. What the server sends"
 TABLES: Final[Mapping[str, Mapping[str, type[Struct]]]] = {
-    HELLO: {"hello": protocol.Hello},
-    CLIENT: protocol.CLIENT_KINDS,
-    "6. What a worker sends": protocol.WORKER_KINDS,
-    SERVER: protocol.ANSWERS,
-    "9. The supervisor's socket": protocol.SUPERVISOR_KINDS,
-}
+    HELLO: {"hello": protocol.Hello}, CLIENT: protocol.CLIENT_KINDS, "6. What a worker sends": protocol.WORKER_KINDS,
+    SERVER: protocol.ANSWERS, "9. The supervisor's socket": protocol.SUPERVISOR_KINDS,
+}  # fmt: skip
 PARTS: Final = {name: getattr(protocol, struct) for struct, name in wiretypes.NAMES.items()}
 # A fenced block of section 12: what stands for 16 bytes, and nil.
 ID: Final = re.compile(r'\b(ID\d|SESSION)\b(?=[^"]*(?:"[^"]*"[^"]*)*$)')
@@ -130,13 +127,9 @@ def test_limits_have_the_values_of_the_code() -> None:
 
 def test_outcomes_take_the_details_that_are_described() -> None:
     examples: dict[str, Any] = {
-        "JSON text or nil": ["{}", None],
-        "text": ["no"],
-        "[seconds, text]": [(5.0, "later")],
-        "seconds": [5.0],
-        "nil": [None],
-        "[text, exit code or nil]": [("died", -9), ("died", None)],
-    }
+        "JSON text or nil": ["{}", None], "text": ["no"], "[seconds, text]": [(5.0, "later")], "seconds": [5.0],
+        "nil": [None], "[text, exit code or nil]": [("died", -9), ("died", None)],
+    }  # fmt: skip
     outcomes = _tables(section(PAGE, SERVER))[2]
     [kinds] = [kind for field, kind, _ in wiretypes.fields(PARTS["result"]) if field == "outcome"]
     assert {row["outcome"] for row in outcomes} == set(kinds.split())

@@ -48,13 +48,9 @@ def test_whose_it_is_counts_unless_nobody_says() -> None:
 
 def test_all_that_people_are_shown() -> None:
     row = {
-        "name": "n",
-        "id": b"1",
-        "args": '{"pin":1}',
-        "result": '{"pin":1,"b":2}',
-        "progress": None,
+        "name": "n", "id": b"1", "args": '{"pin":1}', "result": '{"pin":1,"b":2}', "progress": None,
         "last_error": "e",
-    }
+    }  # fmt: skip
     told = {
         "jobs": [{**row, "history": [{"attempt": 1, "progress": '{"pin": 1}'}]}, b"id"],
         "schedules": [row],

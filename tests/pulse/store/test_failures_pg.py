@@ -21,17 +21,10 @@ from tests.support.store.helpers import LEASE_S, WORKER, Sql, count, fence, forg
 
 DEEP: Final = "[" * 20_000 + "]" * 20_000
 BAD_JSON: Final = {
-    "NUL": '"\\u0000"',
-    "raw NUL": '"\0"',
-    "NaN": "NaN",
-    "Infinity": "-Infinity",
-    "lone surrogate": '"\\ud800"',
-    "raw lone surrogate": '"\ud800"',
-    "20 000 deep": DEEP,
-    "not JSON": "{",
-    "nothing": "",
+    "NUL": '"\\u0000"', "raw NUL": '"\0"', "NaN": "NaN", "Infinity": "-Infinity", "lone surrogate": '"\\ud800"',
+    "raw lone surrogate": '"\ud800"', "20 000 deep": DEEP, "not JSON": "{", "nothing": "",
     "too many digits": "1e400000",
-}
+}  # fmt: skip
 BAD_TEXT: Final = {"NUL": "a\0b", "lone surrogate": "a\udfffb"}
 BAD_JOBS: Final[dict[str, dict[str, Any]]] = {
     **{f"args: {name}": {"args": f'{{"a": {value}}}'} for name, value in BAD_JSON.items()},

@@ -246,12 +246,9 @@ class StoreMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.tokens)
     @rule(
-        picks=picks,
-        kind=st.sampled_from(KINDS),
-        delay_s=st.none() | halves,
-        progress=json_text,
+        picks=picks, kind=st.sampled_from(KINDS), delay_s=st.none() | halves, progress=json_text,
         exit_code=st.none() | st.integers(-15, 15),
-    )
+    )  # fmt: skip
     def end(
         self, picks: list[int], kind: EndingKind, delay_s: float | None, progress: str | None, exit_code: int | None
     ) -> None:

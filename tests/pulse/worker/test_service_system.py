@@ -132,14 +132,9 @@ def test_context_tells_and_is_told(app: str, name: str, backend: str, tmp_path: 
         (result,) = child.take_results(1)
     assert result[:3] == [*pair(told), "ok"]
     assert json.loads(result[3]) == {
-        "job_id": str(UUID(bytes=told[0])),
-        "attempt": 3,
-        "name": name,
-        "topic": "t",
-        "deadline": True,
-        "occurrence": "2023-11-14T22:13:20+00:00",
-        "previous": ["error", "boom", {"page": 2}],
-    }
+        "job_id": str(UUID(bytes=told[0])), "attempt": 3, "name": name, "topic": "t", "deadline": True,
+        "occurrence": "2023-11-14T22:13:20+00:00", "previous": ["error", "boom", {"page": 2}],
+    }  # fmt: skip
 
 
 def test_progress_that_was_not_kept_is_told_again(tmp_path: Path) -> None:

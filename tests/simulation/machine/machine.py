@@ -76,15 +76,9 @@ class Machine:
         if older is not None:
             start_time = max(start_time, older.start_time + 1)
         process = Process(
-            self,
-            f"{self.name}/{name}",
-            self._pid,
-            start_time,
-            uid=uid,
-            pidns=self.pidns if pidns is None else pidns,
-            parent=parent,
-            leads_group=leads_group,
-        )
+            self, f"{self.name}/{name}", self._pid, start_time, uid=uid, pidns=self.pidns if pidns is None else pidns,
+            parent=parent, leads_group=leads_group,
+        )  # fmt: skip
         process.on_end = on_end
         self.processes[self._pid] = process
         self._pid = FIRST_PID + (self._pid + 1 - FIRST_PID) % PIDS

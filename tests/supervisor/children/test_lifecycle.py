@@ -73,18 +73,11 @@ TO_RUNNING: tuple[Event, ...] = (StartAsked(), SpawnOk(1), HelloReceived(), Brie
 
 EXAMPLES: tuple[Event, ...] = (
     *(
-        StartAsked(),
-        SpawnOk(1),
-        SpawnFailed("x"),
-        HelloReceived(),
-        Briefed(),
-        ReadyReceived(),
-        PongReceived(0.0),
-        RefusalReceived("x"),
-        BusBroken("x"),
+        StartAsked(), SpawnOk(1), SpawnFailed("x"), HelloReceived(), Briefed(), ReadyReceived(), PongReceived(0.0),
+        RefusalReceived("x"), BusBroken("x"),
     ),
     *(Exited(code=0), StopAsked(), StopNow(), RestartAsked(), Deadline(), Slept(1.0)),
-)
+)  # fmt: skip
 _ALIVE = "Exited RefusalReceived BusBroken StopAsked StopNow RestartAsked Slept"
 POSSIBLE = {
     ChildPhase.STOPPED: "StartAsked RestartAsked StopAsked StopNow Slept",
@@ -124,12 +117,8 @@ class TestStart:
             phases.append(state.phase)
             effects += decided
         assert phases == [
-            ChildPhase.SPAWNING,
-            ChildPhase.SPAWNED,
-            ChildPhase.GREETED,
-            ChildPhase.PRIMING,
-            ChildPhase.RUNNING,
-        ]
+            ChildPhase.SPAWNING, ChildPhase.SPAWNED, ChildPhase.GREETED, ChildPhase.PRIMING, ChildPhase.RUNNING,
+        ]  # fmt: skip
         assert effects == [Spawn(), SendStart(boot=True)]
 
     def test_only_the_first_start_is_a_boot(self) -> None:

@@ -15,14 +15,9 @@ from tests.support.waiting import until_async
 
 # As an operator would have it, and able to keep prepared transactions and slots.
 SOUND: Final = {
-    "fsync": "on",
-    "full_page_writes": "on",
-    "synchronous_commit": "on",
-    "autovacuum": "on",
-    "wal_level": "logical",
-    "max_wal_senders": "4",
-    "max_prepared_transactions": "4",
-}
+    "fsync": "on", "full_page_writes": "on", "synchronous_commit": "on", "autovacuum": "on", "wal_level": "logical",
+    "max_wal_senders": "4", "max_prepared_transactions": "4",
+}  # fmt: skip
 WITHIN_S: Final = 10.0
 
 

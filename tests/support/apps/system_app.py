@@ -32,12 +32,8 @@ log = structlog.get_logger()
 def note(event: str, ctx: pulse.Context, **more: object) -> None:
     """One line of the ledger; short enough that the kernel never mixes two."""
     entry = {
-        "event": event,
-        "job": str(ctx.job_id),
-        "attempt": ctx.attempt,
-        "pid": os.getpid(),
-        "at_s": time.monotonic(),
-    }
+        "event": event, "job": str(ctx.job_id), "attempt": ctx.attempt, "pid": os.getpid(), "at_s": time.monotonic(),
+    }  # fmt: skip
     descriptor = os.open(os.environ[LEDGER], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
         os.write(descriptor, json.dumps(entry | more).encode() + b"\n")

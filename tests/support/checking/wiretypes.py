@@ -9,16 +9,9 @@ import msgspec
 from msgspec import Struct, inspect
 
 NAMES: Final = {
-    "JobRef": "ref",
-    "HandlerInfo": "handler",
-    "Assignment": "assignment",
-    "Result": "result",
-    "ResultExtra": "end",
-    "Beat": "held",
-    "StopOrder": "order",
-    "SubmittedJob": "job",
-    "ScheduleDeclared": "declared",
-}
+    "JobRef": "ref", "HandlerInfo": "handler", "Assignment": "assignment", "Result": "result", "ResultExtra": "end",
+    "Beat": "held", "StopOrder": "order", "SubmittedJob": "job", "ScheduleDeclared": "declared",
+}  # fmt: skip
 
 
 def fields(kind: type[Struct]) -> list[tuple[str, str, str]]:

@@ -85,14 +85,9 @@ def run(
         search(err, f"stderr of {args}")
         return Done(code, out.decode(), err.decode(), time.monotonic() - started_s)
     done = subprocess.run(
-        [*command, *args],
-        env=env,
-        input=stdin,
-        cwd=cwd or tempfile.gettempdir(),
-        capture_output=True,
-        timeout=DEADLINE_S,
-        check=False,
-    )
+        [*command, *args], env=env, input=stdin, cwd=cwd or tempfile.gettempdir(), capture_output=True,
+        timeout=DEADLINE_S, check=False,
+    )  # fmt: skip
     spent_s = time.monotonic() - started_s
     return Done(done.returncode, done.stdout.decode(), done.stderr.decode(), spent_s)
 
@@ -121,13 +116,9 @@ def run_on_terminal(
             out = _read_all(master)
             return Done(running.wait(DEADLINE_S), out.decode(), "", time.monotonic() - started_s)
         process = subprocess.Popen(
-            [*command, *args],
-            env=env,
-            cwd=tempfile.gettempdir(),
-            stdin=slave if stdin is None else subprocess.PIPE,
-            stdout=sink,
-            stderr=slave,
-        )
+            [*command, *args], env=env, cwd=tempfile.gettempdir(), stdin=slave if stdin is None else subprocess.PIPE,
+            stdout=sink, stderr=slave,
+        )  # fmt: skip
         os.close(slave)
         if process.stdin is not None:
             process.stdin.write(stdin or b"")

@@ -235,12 +235,9 @@ class FakeServer:
             peer.send("error", heard.request, {"code": code, "message": message})
             return
         body: Body = {
-            "protocol": 1,
-            "server": "fake",
-            "heartbeat_s": self.heartbeat_s,
-            "lease_s": self.lease_s,
+            "protocol": 1, "server": "fake", "heartbeat_s": self.heartbeat_s, "lease_s": self.lease_s,
             "max_frame_bytes": self.max_frame_bytes,
-        }
+        }  # fmt: skip
         if heard.body["role"] == "worker":
             peer.session = self.sessions.setdefault(heard.body["worker"], peer.session)
             body |= {"session": peer.session, "lost": self.lost}

@@ -172,12 +172,9 @@ def started(installation: Installation, **settings: str) -> Iterator[Postgres]:
     directory.chmod(0o711)  # as root: PostgreSQL runs as another user, who has to get through
     try:
         server = embedded.prepare(
-            directory,
-            embedded_user=os.environ.get("PULSE_EMBEDDED_USER"),
-            log=_ignore,
-            settings={**SETTINGS, **settings},
-            candidates=[installation.directory],
-        )
+            directory, embedded_user=os.environ.get("PULSE_EMBEDDED_USER"), log=_ignore,
+            settings={**SETTINGS, **settings}, candidates=[installation.directory],
+        )  # fmt: skip
         (server.data_dir / "pg_hba.conf").write_text(_HBA, "ascii")
         process = embedded.run(server, _ignore)
         try:

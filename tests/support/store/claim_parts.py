@@ -34,13 +34,8 @@ def claim_parts(
         store, registry, counters, host=host, deadlines=deadlines, lease_s=lease_s, poll_s=poll_s, batch=batch
     )
     submits = SubmitWriter(
-        store,
-        registry,
-        signal=claims.signal,
-        in_doubt=claims.in_doubt,
-        handout=claims.handout,
-        batch=batch,
+        store, registry, signal=claims.signal, in_doubt=claims.in_doubt, handout=claims.handout, batch=batch,
         counters=counters,
-    )
+    )  # fmt: skip
     made = {name: getattr(claims, name) for name in parts.ClaimParts.__slots__}
     return ClaimParts(**made, counters=counters, submits=submits)

@@ -80,20 +80,13 @@ def job(**fields: Any) -> SubmittedJob:
 async def forge(connection: Sql, status: str = "PENDING", **columns: Any) -> bytes:
     """Insert a row in *status*, attempt 1, held by WORKER where that applies; returns its id."""
     row: Row = {
-        "id": new_id(),
-        "name": "n",
-        "topic": TOPIC,
-        "max_attempts": 5,
-        "submitted_at": NOW,
-        "next_run_at": NOW,
-        "attempts": 0 if status == "PENDING" else 1,
-        "started_at": None if status == "PENDING" else NOW,
+        "id": new_id(), "name": "n", "topic": TOPIC, "max_attempts": 5, "submitted_at": NOW, "next_run_at": NOW,
+        "attempts": 0 if status == "PENDING" else 1, "started_at": None if status == "PENDING" else NOW,
         "locked_by": WORKER if status == "RUNNING" else None,
         "lease_until": at(LEASE_S) if status == "RUNNING" else None,
         "completed_at": NOW if status in TERMINAL else None,
-        "last_error": "boom" if status == "DEAD_LETTERED" else None,
-        **columns,
-    }
+        "last_error": "boom" if status == "DEAD_LETTERED" else None, **columns,
+    }  # fmt: skip
     names = ", ".join(row)
     places = ", ".join(f"${number}" for number in range(2, len(row) + 2))
     identity: bytes = row["id"]

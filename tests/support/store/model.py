@@ -225,12 +225,6 @@ class Model:
 
     def _remember(self, job: ModelJob, outcome: str, now: datetime, **more: Any) -> None:
         self.history[job.id, job.attempts] = {
-            "worker": job.locked_by,
-            "started_at": job.started_at,
-            "ended_at": now,
-            "outcome": outcome,
-            "error": None,
-            "exit_code": None,
-            "progress": job.progress,
-            **more,
-        }
+            "worker": job.locked_by, "started_at": job.started_at, "ended_at": now, "outcome": outcome, "error": None,
+            "exit_code": None, "progress": job.progress, **more,
+        }  # fmt: skip

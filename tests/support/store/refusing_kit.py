@@ -39,19 +39,8 @@ def sqlstates() -> list[str]:
     by_class = {state[:2]: state for state in known if state[:2] not in {"00", "01", "02"}}  # those are no errors
     # Those that pulse tells from others of their class.
     told_apart = {
-        "57014",
-        "57P01",
-        "57P03",
-        "55P03",
-        "53300",
-        "25006",
-        "40001",
-        "40P01",
-        "42501",
-        "54000",
-        "54001",
-        "23505",
-    }
+        "57014", "57P01", "57P03", "55P03", "53300", "25006", "40001", "40P01", "42501", "54000", "54001", "23505",
+    }  # fmt: skip
     return sorted({*by_class.values(), *told_apart, *UNKNOWN})
 
 

@@ -189,20 +189,10 @@ class Rows(Model):
     def _claimed(self, identity: bytes, seat: int, due_at: datetime) -> Claim:
         row, before = self.jobs[identity], self.before(identity)
         return Claim(
-            row.id,
-            row.attempts,
-            row.name,
-            row.topic,
-            row.args,
-            row.timeout_s,
-            row.priority,
-            due_at.timestamp(),
-            seat,
-            row.uncharged,
-            row.crashes,
-            checkpoint=row.checkpoint,
+            row.id, row.attempts, row.name, row.topic, row.args, row.timeout_s, row.priority, due_at.timestamp(),
+            seat, row.uncharged, row.crashes, checkpoint=row.checkpoint,
             previous=None if before is None else json.dumps(before),
-        )
+        )  # fmt: skip
 
     def moved(
         self, ids: Iterable[bytes], topic: str | None, priority: int | None, now: datetime

@@ -22,12 +22,9 @@ from tests.support.waiting import is_alive, until
 
 SETTINGS: Final = {"PULSE_LEASE_S": "6", "PULSE_HEARTBEAT_S": "2", "PULSE_SWEEP_S": "2"}
 SERVER: Final = {
-    "fsync": "off",
-    "max_wal_size": "256MB",
-    "autovacuum": "off",
-    "allow_system_table_mods": "on",
+    "fsync": "off", "max_wal_size": "256MB", "autovacuum": "off", "allow_system_table_mods": "on",
     **notify_queue.SETTINGS,
-}
+}  # fmt: skip
 HELD_S: Final = 8.0  # how long a fault lasts: longer than a lease
 SPEED_S: Final = 3.0  # until jobs run at full speed again
 RATE: Final = 20  # starts in a second that are full speed: the load is twice that on a quiet machine
@@ -95,14 +92,9 @@ class Trial:
         """A program of PostgreSQL, as the user that the server runs as."""
         owner = self.database.data_dir.stat()
         done = subprocess.run(
-            [next(iter(binaries.candidates())) / name, *words],
-            capture_output=True,
-            text=True,
-            check=False,
-            cwd=self.database.data_dir,
-            user=owner.st_uid,
-            group=owner.st_gid,
-        )
+            [next(iter(binaries.candidates())) / name, *words], capture_output=True, text=True, check=False,
+            cwd=self.database.data_dir, user=owner.st_uid, group=owner.st_gid,
+        )  # fmt: skip
         assert done.returncode == 0, done.stderr
         return done
 

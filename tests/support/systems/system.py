@@ -30,18 +30,9 @@ if TYPE_CHECKING:
     from asyncpg import Connection, Record
 
 __all__ = [
-    "DEADLINE_S",
-    "PROGRAM",
-    "Body",
-    "Pair",
-    "Peer",
-    "Refused",
-    "System",
-    "Worker",
-    "new_job",
-    "running",
+    "DEADLINE_S", "PROGRAM", "Body", "Pair", "Peer", "Refused", "System", "Worker", "new_job", "running",
     "short_directory",
-]
+]  # fmt: skip
 
 PROGRAM: Final = Path(sys.executable).with_name("pulse-supervisor")
 
@@ -95,13 +86,9 @@ class System:
         assert self.process is None
         with self.errors.open("ab") as sink:
             self.process = subprocess.Popen(
-                [*self._command, *options],
-                env=self._env,
-                stdin=subprocess.DEVNULL,
-                stdout=sink,
-                stderr=sink,
+                [*self._command, *options], env=self._env, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink,
                 cwd=self.directory,
-            )
+            )  # fmt: skip
         return self.process
 
     def stop(self) -> int:

@@ -223,15 +223,9 @@ def run(
     within_s: float = END_S,
 ) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", module, *words],
-        env=env,
-        input=stdin,
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        timeout=within_s,
-        check=False,
-    )
+        [sys.executable, "-m", module, *words], env=env, input=stdin, cwd=cwd, capture_output=True, text=True,
+        timeout=within_s, check=False,
+    )  # fmt: skip
 
 
 def rows_of(value: object) -> list[Body]:

@@ -66,11 +66,8 @@ def test_levels_are_served_by_priority_then_in_the_order_of_the_topics() -> None
     for level in (Level("a", 0), Level("b", 0), Level("c", 5), Level("b", 5)):
         one.learn(level)
     assert [(start.topic, start.priority) for start in one.starts(("b", "a", "c"))] == [
-        ("b", 5),
-        ("c", 5),
-        ("b", 0),
-        ("a", 0),
-    ]
+        ("b", 5), ("c", 5), ("b", 0), ("a", 0),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("took_s", "soonest_s"), [(0.001, 0.004), (0.05, 0.2)])
@@ -196,11 +193,8 @@ def test_a_window_looks_at_every_priority(monkeypatch: pytest.MonkeyPatch) -> No
     one.learn(Level("a", 2))
     at_s = 1000.0 - BACK_S
     assert one.window(("a", "b"), 0, 5000.0) == [
-        LevelStart("a", 3, None),
-        LevelStart("b", 3, None),
-        LevelStart("a", 2, None),
-        LevelStart("b", 2, at_s - 2.0),
-    ]
+        LevelStart("a", 3, None), LevelStart("b", 3, None), LevelStart("a", 2, None), LevelStart("b", 2, at_s - 2.0),
+    ]  # fmt: skip
     assert one.window(("a", "b"), 1, 5000.0) == [
         LevelStart("a", 3, 4980.0),
         LevelStart("b", 3, 4980.0),

@@ -255,12 +255,9 @@ async def test_levels_are_found_by_a_loose_scan(store: Store, connection: Sql) -
     at_s = now.timestamp()
     found = await store.find_levels(FIRST, 10, now=now)
     assert found == [
-        Head(Level("a", -3), at_s + 2, False),
-        Head(Level("b", 7), at_s + 9, False),
-        Head(Level("b", 0), at_s + 1, False),
-        Head(Level("c", 0), at_s - 1, True),
-        Head(Level("d", 0), at_s, True),
-    ]
+        Head(Level("a", -3), at_s + 2, False), Head(Level("b", 7), at_s + 9, False),
+        Head(Level("b", 0), at_s + 1, False), Head(Level("c", 0), at_s - 1, True), Head(Level("d", 0), at_s, True),
+    ]  # fmt: skip
     assert await store.find_levels(FIRST, 2, now=now) == found[:2]
     assert await store.find_levels(found[1].level, 10, now=now) == found[2:]
     assert await store.find_levels(found[-1].level, 10) == []

@@ -62,14 +62,10 @@ async def test_the_clock_is_the_databases(store: Store, connection: Sql) -> None
 @pytest.mark.parametrize(
     ("paused", "until", "runs"),
     [
-        (TOPIC, None, False),
-        ("", None, False),
-        ("other", None, True),
-        (TOPIC, at(1), False),
-        ("", NOW, True),
+        (TOPIC, None, False), ("", None, False), ("other", None, True), (TOPIC, at(1), False), ("", NOW, True),
         (None, None, True),
     ],
-)
+)  # fmt: skip
 async def test_a_pause(store: Store, connection: Sql, paused: str | None, until: datetime | None, runs: bool) -> None:
     """A paused job waits, and the answer lists it as work to claim; after the end of the pause (None) it does not."""
     one = job(priority=3)

@@ -30,19 +30,9 @@ HOST: Final = identities.this_host("here")
 ME: Final = f"{HOST.id}/{HOST.boot}/{HOST.pidns}/{os.getpid()}.{processes.start_time(os.getpid())}/w"
 NOTHING: Final = cast("Any", SimpleNamespace(aside=None))  # not asked
 BASE: Final = StoredFacts(
-    id=JOB,
-    topic="a",
-    name="red",
-    status="PENDING",
-    priority=0,
-    attempts=2,
-    uncharged=0,
-    max_attempts=5,
-    crashes=0,
-    submitted_at=0.0,
-    next_run_at=0.0,
-    now=9.0,
-)
+    id=JOB, topic="a", name="red", status="PENDING", priority=0, attempts=2, uncharged=0, max_attempts=5, crashes=0,
+    submitted_at=0.0, next_run_at=0.0, now=9.0,
+)  # fmt: skip
 RUNS: Final[dict[str, Any]] = {"status": "RUNNING", "locked_by": ME}
 
 

@@ -19,19 +19,9 @@ LAST: Final = UUID("0190163d-8694-739b-aea5-966c26f8ad92")
 NOW: Final = 1_900_000_000.0
 MINE: Final = "here/b/1/7.8/w1"
 JOB: Final = StoredFacts(
-    id=ID.bytes,
-    topic="images",
-    name="resize",
-    status="PENDING",
-    priority=0,
-    attempts=0,
-    uncharged=0,
-    max_attempts=5,
-    crashes=0,
-    submitted_at=NOW - 60,
-    next_run_at=NOW - 1,
-    now=NOW,
-)
+    id=ID.bytes, topic="images", name="resize", status="PENDING", priority=0, attempts=0, uncharged=0, max_attempts=5,
+    crashes=0, submitted_at=NOW - 60, next_run_at=NOW - 1, now=NOW,
+)  # fmt: skip
 FREE: Final = Candidate("w1", frozenset({"resize", "crop"}), is_able=True, capacity=2)
 FULL: Final = replace(FREE, held=("resize", "crop"))
 OTHER: Final = Candidate("w2", frozenset({"crop"}), is_able=False, capacity=9)
@@ -41,12 +31,9 @@ RUNNING: Final = structs.replace(
 )
 HELD: Final = structs.replace(JOB, held=True, next_run_at=253402128000.0, last_job_id=LAST.bytes)
 FAILED: Final[dict[str, Any]] = {
-    "status": "RETRYING",
-    "attempts": 2,
-    "outcome": "error",
-    "attempt_error": "ValueError: cannot open\nfile",
+    "status": "RETRYING", "attempts": 2, "outcome": "error", "attempt_error": "ValueError: cannot open\nfile",
     "next_run_at": NOW + 4,
-}
+}  # fmt: skip
 
 
 def why(job: StoredFacts = JOB, known: JobFacts = KNOWN, **columns: Any) -> list[Cause]:

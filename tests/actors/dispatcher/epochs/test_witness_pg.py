@@ -42,14 +42,9 @@ class Host:
         self.registry = WorkerRegistry()
         self.claims = claim_parts(self.store, self.registry, None, lease_s=LEASE_S, poll_s=60.0, batch=100)
         self.witness = Witness(
-            self.store,
-            self.registry,
-            in_doubt=self.claims.in_doubt,
-            signal=self.claims.signal,
-            host=HOST,
-            directory=directory,
-            lease_s=LEASE_S,
-        )
+            self.store, self.registry, in_doubt=self.claims.in_doubt, signal=self.claims.signal, host=HOST,
+            directory=directory, lease_s=LEASE_S,
+        )  # fmt: skip
         self.store.trust(self.witness)
         self.worker = new_worker(f"{HOST}/b/1/2.3/w", 2, capacity=9)
         self.registry.join(self.worker)

@@ -127,12 +127,9 @@ class Lobby(Floor):
     ) -> tuple[PeerSession, Line]:
         line = Line()
         made = PeerSession(
-            self.services(store),
-            cast("PeerConnection", line),
-            LocalPeerAuth(peer, EVERYTHING, HOST.id, lambda: None),
-            pidfd,
-            number,
-        )
+            self.services(store), cast("PeerConnection", line),
+            LocalPeerAuth(peer, EVERYTHING, HOST.id, lambda: None), pidfd, number,
+        )  # fmt: skip
         made._peer = AuthenticatedPeer(Operator(peer.uid), EVERYTHING, peer)
         return made, line
 

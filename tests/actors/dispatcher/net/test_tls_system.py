@@ -104,12 +104,9 @@ def edge(newest_server: Postgres) -> Iterator[Edge]:
         ca = Authority(directory)
         served = ca.issue("served", "localhost", "127.0.0.1")
         settings = {
-            **SHORT_LEASE,
-            "PULSE_LISTEN": "127.0.0.1:0",
-            "PULSE_TLS_CERT": str(served.cert),
-            "PULSE_TLS_KEY": str(served.key),
-            "PULSE_AUTH_USERS": USERS,
-        }
+            **SHORT_LEASE, "PULSE_LISTEN": "127.0.0.1:0", "PULSE_TLS_CERT": str(served.cert),
+            "PULSE_TLS_KEY": str(served.key), "PULSE_AUTH_USERS": USERS,
+        }  # fmt: skip
         with place(dsn, **settings) as whole:
             whole.start()
             yield Edge(whole, port_of(whole), ca, served, directory)

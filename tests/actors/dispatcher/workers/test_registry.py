@@ -284,14 +284,11 @@ def test_every_claim_is_placed_once_and_nobody_is_overfilled(
                     registry.leave(made[index])
         claims = [
             claim(
-                number,
-                name=data.draw(st.sampled_from(NAMES)),
-                topic=data.draw(st.sampled_from(plan.topics)),
-                seat=seat,
-                uncharged=data.draw(st.integers(0, 5)),
+                number, name=data.draw(st.sampled_from(NAMES)), topic=data.draw(st.sampled_from(plan.topics)),
+                seat=seat, uncharged=data.draw(st.integers(0, 5)),
             )
             for number, seat in enumerate(plan.seats)
-        ]
+        ]  # fmt: skip
         free = {one.identity: one.credit for one in registry.workers()}
         placement = place(registry, plan, claims)
         assert Counter(placed_ids(placement)) == Counter(one.id for one in claims)

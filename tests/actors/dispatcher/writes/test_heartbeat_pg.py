@@ -297,11 +297,8 @@ async def test_who_may_speak_for_whom() -> None:
     """The account of a local worker, and root; over TCP every peer that knows the session; neither for the other."""
     local, remote = "h/b/1/7.8/w", "tcp:ann/0/w"
     asked: list[tuple[int | None, str, int | None]] = [
-        (1000, local, 1000),
-        (0, local, 1000),
-        (1001, local, 1000),
-        (None, local, 1),
-    ]
+        (1000, local, 1000), (0, local, 1000), (1001, local, 1000), (None, local, 1),
+    ]  # fmt: skip
     assert [may_speak_for(*one) for one in asked] == [True, True, False, False]
     asked = [(None, remote, None), (0, remote, None), (1000, remote, None)]
     assert [may_speak_for(*one) for one in asked] == [True, False, False]

@@ -59,13 +59,9 @@ class Counter(Floor):
 
     def open(self) -> contextlib.AbstractAsyncContextManager[None]:
         return running(
-            self.claims.loop.run,
-            self.claims.refused_jobs.run,
-            self.results.run,
-            self.leases.batcher.run,
-            self.leases.checkpoints.run,
-            self.submits.batcher.run,
-        )
+            self.claims.loop.run, self.claims.refused_jobs.run, self.results.run, self.leases.batcher.run,
+            self.leases.checkpoints.run, self.submits.batcher.run,
+        )  # fmt: skip
 
     def assigned(self) -> set[bytes]:
         return {one[0] for body in wire_of(self.worker).bodies("assign") for one in body["jobs"]}

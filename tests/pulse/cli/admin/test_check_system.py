@@ -84,11 +84,8 @@ def test_json(odd: str) -> None:
     [counters] = bad
     assert set(counters) == {"name", "what", "state", "violations", "examples", "reason", "took_s"}
     assert (counters["name"], counters["state"], counters["violations"], counters["reason"]) == (
-        "counters",
-        "violated",
-        7,
-        None,
-    )
+        "counters", "violated", 7, None,
+    )  # fmt: skip
     [example] = counters["examples"]
     assert set(example) == {"id", "detail"}
     execute(odd, "DELETE FROM pulse.jobs")

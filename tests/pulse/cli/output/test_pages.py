@@ -64,13 +64,10 @@ def status(**parts: Any) -> StatusAnswer:
 class TestStatus:
     def test_a_sound_system(self) -> None:
         assert texts(overview(status(), NOW_S)) == [
-            "supervisor  pulse 0.1.0, pid 1, up 2 h",
-            "database    ok  PostgreSQL 18.0  postgresql:///pulse",
-            "gate        open",
-            "actors      watchdog  running   pid 2, up 119 min",
-            "workers     1 connected, 1 of 10 places taken",
-            "jobs        1 running, 12,345 completed",
-        ]
+            "supervisor  pulse 0.1.0, pid 1, up 2 h", "database    ok  PostgreSQL 18.0  postgresql:///pulse",
+            "gate        open", "actors      watchdog  running   pid 2, up 119 min",
+            "workers     1 connected, 1 of 10 places taken", "jobs        1 running, 12,345 completed",
+        ]  # fmt: skip
         assert list(problems(status(), {})) == []
 
     def test_many_paused_topics(self) -> None:
@@ -95,12 +92,9 @@ class TestStatus:
         shown = texts(overview(status(jobs_exact=False), NOW_S))
         assert shown[-1] == "jobs        1 running, 12,345 completed (ended ones estimated)"
         assert texts(overview(StatusAnswer(), NOW_S)) == [
-            "supervisor  unknown",
-            "database    unknown: no actor told in time",
-            "gate        unknown",
-            "workers     unknown",
-            "jobs        unknown",
-        ]
+            "supervisor  unknown", "database    unknown: no actor told in time", "gate        unknown",
+            "workers     unknown", "jobs        unknown",
+        ]  # fmt: skip
         silent = list(problems(status(), {"dispatcher": "no answer within 1 s"}))
         assert silent == ["the dispatcher does not answer: no answer within 1 s"]
 
@@ -200,14 +194,10 @@ class TestJobs:
     def test_facts_of_a_waiting_job(self) -> None:
         waiting = job(next_run_at=NOW_S + 5, submitted_at=NOW_S - 60.5, attempts=3, uncharged=1, crashes=1, priority=-5)
         assert {label: cell.text for label, cell in facts(waiting, NOW_S)} == {
-            "status": "PENDING",
-            "name": "resize",
-            "topic": "images",
-            "tries": "2 of 5 (3 attempts, 1 uncharged, 1 crash)",
-            "priority": "-5",
-            "submitted": "2030-03-17T17:45:39Z (60 s ago)",
-            "due": "2030-03-17T17:46:45Z (in 5 s)",
-        }
+            "status": "PENDING", "name": "resize", "topic": "images",
+            "tries": "2 of 5 (3 attempts, 1 uncharged, 1 crash)", "priority": "-5",
+            "submitted": "2030-03-17T17:45:39Z (60 s ago)", "due": "2030-03-17T17:46:45Z (in 5 s)",
+        }  # fmt: skip
 
     def test_facts_of_a_running_job(self) -> None:
         running = job(

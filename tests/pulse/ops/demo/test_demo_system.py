@@ -87,14 +87,9 @@ def started(directory: Path, env: Mapping[str, str], python: Sequence[str] = (sy
     before = sorted(directory.rglob("*"))
     with subreaper():
         process = subprocess.Popen(
-            [*python, "-m", "pulse.cli.main", "demo"],
-            env={**env, MARKER: marker, "TMPDIR": str(directory)},
-            cwd=directory,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+            [*python, "-m", "pulse.cli.main", "demo"], env={**env, MARKER: marker, "TMPDIR": str(directory)},
+            cwd=directory, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
         with process:
             try:
                 yield Demo(process, directory, marker, before, time.monotonic())

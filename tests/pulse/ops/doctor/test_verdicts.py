@@ -142,13 +142,9 @@ def test_topics(changed: dict[str, Any], served: set[str] | None, state: State) 
 
 def test_jobs_that_nobody_handles() -> None:
     row = {
-        "topic": "mail",
-        "name": "sned_mail",
-        "jobs": 500,
-        "age_s": 9.0,
-        "job": "0190",
+        "topic": "mail", "name": "sned_mail", "jobs": 500, "age_s": 9.0, "job": "0190",
         "handlers": ["send_mail", "x"],
-    }
+    }  # fmt: skip
     found = queue.unhandled([row], GRACE_S)
     assert found.state is WRONG
     for word in ("500 jobs", "'sned_mail'", "'mail'", "'send_mail'"):

@@ -371,11 +371,8 @@ async def test_what_others_have_added(patient: Patient) -> None:
     finding = (await patient.found())["additions"]
     assert finding.state is State.WARNING
     assert [line.split(" ", 2)[:2] for line in said(finding).splitlines()] == [
-        ["reference", "of"],
-        ["trigger", "swallow"],
-        ["rule", "aside"],
-        ["row", "security"],
-    ]
+        ["reference", "of"], ["trigger", "swallow"], ["rule", "aside"], ["row", "security"],
+    ]  # fmt: skip
     await patient.sql.execute("ALTER TABLE pulse.hosts SET UNLOGGED")
     finding = (await patient.found())["additions"]
     assert (finding.state, finding.text) == (State.WRONG, "pulse.hosts is unlogged: a crash of the server empties it")

@@ -113,13 +113,9 @@ def test_jobs_that_nobody_handles(whole: Whole) -> None:
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed (Debian: prometheus)")
 def test_promtool_finds_nothing_wrong(whole: Whole) -> None:
     done = subprocess.run(
-        ["promtool", "check", "metrics"],
-        input=_page(whole)[1],
-        capture_output=True,
-        text=True,
-        check=False,
+        ["promtool", "check", "metrics"], input=_page(whole)[1], capture_output=True, text=True, check=False,
         timeout=END_S,
-    )
+    )  # fmt: skip
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 

@@ -198,15 +198,9 @@ async def test_hosts_of_today(patient: Patient) -> None:
 async def test_due_jobs_by_topic(patient: Patient) -> None:
     """Of each topic how long its first due job waits, the longest first; whether it is paused, by itself or not."""
     due = (
-        ("b", 5, 10),
-        ("b", 3, 700),
-        ("b", 3, 60),
-        ("b", 1, 30),
-        ("a", 0, 100),
-        ("c", 0, 90),
-        ("d", 0, 80),
+        ("b", 5, 10), ("b", 3, 700), ("b", 3, 60), ("b", 1, 30), ("a", 0, 100), ("c", 0, 90), ("d", 0, 80),
         ("e", 0, -900),
-    )
+    )  # fmt: skip
     for topic, priority, due_s in due:
         await submitted(patient, topic=topic, priority=priority, due_s=due_s)
     for topic, left_s in (("a", 900), ("c", -1), ("nowhere", 900)):
@@ -216,11 +210,8 @@ async def test_due_jobs_by_topic(patient: Patient) -> None:
     await patient.sql.execute(HOST, "here", "a", 1)
     found = await patient.rows("queue_topics")
     assert [(row["topic"], round(row["due_s"], -1), row["is_paused"]) for row in found] == [
-        ("b", 700, False),
-        ("a", 100, True),
-        ("c", 90, False),
-        ("d", 80, False),
-    ]
+        ("b", 700, False), ("a", 100, True), ("c", 90, False), ("d", 80, False),
+    ]  # fmt: skip
     assert {row["hosts"] for row in found} == {1}
     assert [row["topic"] for row in await patient.rows("queue_gate")] == ["a", "nowhere"]
     await patient.sql.execute("UPDATE pulse.dispatch_control SET paused = true, paused_at = now() WHERE topic = ''")

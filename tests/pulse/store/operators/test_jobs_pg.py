@@ -110,15 +110,9 @@ async def test_a_note_is_there_with_what_was_done(store: Store, connection: Sql)
         await acting.note("jobs.cancel", topic="t", schedule=job, job=job, jobs=1, detail={"a": 1})
     (note,) = await notes(connection)
     assert {name: note[name] for name in ("action", "uid", "user_name", "behalf", "host", "pid", "topic", "jobs")} == {
-        "action": "jobs.cancel",
-        "uid": 1000,
-        "user_name": "anna",
-        "behalf": "bob",
-        "host": "host",
-        "pid": 77,
-        "topic": "t",
-        "jobs": 1,
-    }
+        "action": "jobs.cancel", "uid": 1000, "user_name": "anna", "behalf": "bob", "host": "host", "pid": 77,
+        "topic": "t", "jobs": 1,
+    }  # fmt: skip
     assert (note["job_id"].bytes, note["schedule_id"].bytes, json.loads(note["detail"])) == (job, job, {"a": 1})
 
 
@@ -195,11 +189,8 @@ async def test_nobody_forges_a_note(connection: Sql) -> None:
 
 async def test_pages_of_notes(store: Store, connection: Sql) -> None:
     made = (
-        (1, 0, "jobs.cancel", None),
-        (2, 1, "jobs.retry", "t"),
-        (3, 2, "jokes.told", "t"),
-        (4, 2, "topics.set", "t"),
-    )
+        (1, 0, "jobs.cancel", None), (2, 1, "jobs.retry", "t"), (3, 2, "jokes.told", "t"), (4, 2, "topics.set", "t"),
+    )  # fmt: skip
     for number, second, *what in made:
         await connection.execute(_NOTE, number, at(second), *what)
 

@@ -79,29 +79,15 @@ async def test_cancel_keeps_history(store: Store, connection: Sql) -> None:
 async def test_retry(store: Store, connection: Sql, status: str) -> None:
     """A finished job starts again with fresh budgets, due now; attempts goes on, and the traces of its end are gone."""
     identity = await forge(
-        connection,
-        status,
-        attempts=5,
-        uncharged=2,
-        crashes=3,
-        result='"x"',
-        progress='"half"',
-        checkpoint="7",
-        last_error="boom",
-        priority=4,
-    )
+        connection, status, attempts=5, uncharged=2, crashes=3, result='"x"', progress='"half"', checkpoint="7",
+        last_error="boom", priority=4,
+    )  # fmt: skip
     before = await read(connection, identity)
     assert await store.retry([identity], now=at(7)) == {identity: Wake(TOPIC, 4, at(7).timestamp())}
     assert changes(before, await read(connection, identity)) == {
-        "status": "PENDING",
-        "uncharged": 5,
-        "crashes": 0,
-        "next_run_at": at(7),
-        "completed_at": None,
-        "result": None,
-        "progress": None,
-        "checkpoint": None,
-    }
+        "status": "PENDING", "uncharged": 5, "crashes": 0, "next_run_at": at(7), "completed_at": None, "result": None,
+        "progress": None, "checkpoint": None,
+    }  # fmt: skip
     assert [one.attempt for one in await claim(store, seconds=7)] == [6]
 
 
@@ -168,17 +154,13 @@ async def test_handlers(store: Store, connection: Sql) -> None:
 @pytest.mark.parametrize(
     ("said", "age", "written"),
     [
-        (HandlerInfo(topic="x"), "0", False),
-        (HandlerInfo(topic="x"), "2 minutes", True),
-        (HandlerInfo(topic="y"), "0", True),
-        (HandlerInfo(topic="x", max_attempts=1), "0", True),
-        (HandlerInfo(topic="x", timeout_s=1.0), "0", True),
-        (HandlerInfo(topic="x", max_crashes=1), "0", True),
-        (HandlerInfo(topic="x", stall_s=1.0), "0", True),
-        (HandlerInfo(topic="x", backoff="fixed:1"), "0", True),
+        (HandlerInfo(topic="x"), "0", False), (HandlerInfo(topic="x"), "2 minutes", True),
+        (HandlerInfo(topic="y"), "0", True), (HandlerInfo(topic="x", max_attempts=1), "0", True),
+        (HandlerInfo(topic="x", timeout_s=1.0), "0", True), (HandlerInfo(topic="x", max_crashes=1), "0", True),
+        (HandlerInfo(topic="x", stall_s=1.0), "0", True), (HandlerInfo(topic="x", backoff="fixed:1"), "0", True),
     ],
     ids=["same", "same, old", "topic", "attempts", "timeout", "crashes", "stall", "backoff"],
-)
+)  # fmt: skip
 async def test_unchanged_handlers_are_rarely_written(
     store: Store, connection: Sql, said: HandlerInfo, age: str, written: bool
 ) -> None:

@@ -249,11 +249,8 @@ async def test_pages(store: Store) -> None:
     first, following = await store.topics.page(2, None)
     second, end = await store.topics.page(2, following)
     assert [(one["topic"], one["max_attempts"]) for one in (*first, *second)] == [
-        ("", 5),
-        ("a", 97),
-        ("b", 98),
-        ("c", 99),
-    ]
+        ("", 5), ("a", 97), ("b", 98), ("c", 99),
+    ]  # fmt: skip
     assert (following, end) == ("a", None)
 
 

@@ -36,11 +36,8 @@ LEASE_S: Final = 1e6
 TOPICS: Final = ("a", "b")
 NAMES: Final = ("n", "m")
 BACKOFFS: Final[dict[str, list[float]]] = {
-    "quadratic": [1, 4, 9, 16],
-    "fixed:3": [3, 3, 3, 3],
-    "list:1,5": [1, 5, 5, 5],
-    "quadratic:0.5": [0.5, 2, 4.5, 8],
-}
+    "quadratic": [1, 4, 9, 16], "fixed:3": [3, 3, 3, 3], "list:1,5": [1, 5, 5, 5], "quadratic:0.5": [0.5, 2, 4.5, 8],
+}  # fmt: skip
 _JOBS: Final = """
     SELECT uuid_send(id) AS id, status::text AS status, attempts, uncharged, max_attempts, next_run_at, expires_at,
         last_error FROM pulse.jobs"""

@@ -20,13 +20,8 @@ EVERY_S: Final = 60.0
 
 def new(**fields: Any) -> NewSchedule:
     base: dict[str, Any] = {
-        "id": new_id(),
-        "name": "n",
-        "kind": "every",
-        "args": '{"a": 1}',
-        "next_run_at": NOW,
-        "topic": TOPIC,
-    }
+        "id": new_id(), "name": "n", "kind": "every", "args": '{"a": 1}', "next_run_at": NOW, "topic": TOPIC,
+    }  # fmt: skip
     kind = {"every_s": EVERY_S} if fields.get("kind", "every") == "every" else {}
     return NewSchedule(**{**base, **kind, **fields})
 
@@ -61,18 +56,10 @@ async def test_fire(store: Store, connection: Sql) -> None:
     assert await connection.fetchval("SELECT following_run_at FROM pulse.schedules") == at(2 * EVERY_S)
     found = await only_job(connection)
     expected = {
-        "name": "n",
-        "topic": TOPIC,
-        "args": '{"a": 1}',
-        "priority": 4,
-        "max_attempts": 3,
-        "timeout_s": 2.5,
-        "submitted_at": at(0.25),
-        "next_run_at": at(0.25),
-        "schedule_id": uuid.UUID(bytes=schedule.id),
-        "occurrence": NOW,
-        "attempts": 0,
-    }
+        "name": "n", "topic": TOPIC, "args": '{"a": 1}', "priority": 4, "max_attempts": 3, "timeout_s": 2.5,
+        "submitted_at": at(0.25), "next_run_at": at(0.25), "schedule_id": uuid.UUID(bytes=schedule.id),
+        "occurrence": NOW, "attempts": 0,
+    }  # fmt: skip
     assert {name: found[name] for name in expected} == expected
     assert found["id"].version == 7
     assert await connection.fetchval("SELECT last_job_id FROM pulse.schedules") == found["id"]
@@ -176,13 +163,8 @@ async def test_create_get_delete(store: Store, connection: Sql) -> None:
     assert not await store.schedules.create(new(id=schedule.id, name="other"))
     found = found_of(await store.schedules.get(schedule.id))
     expected = {
-        "id": schedule.id,
-        "kind": "at",
-        "name": "n",
-        "run_at": at(5).timestamp(),
-        "topic": None,
-        "args": '{"a": 1}',
-    }
+        "id": schedule.id, "kind": "at", "name": "n", "run_at": at(5).timestamp(), "topic": None, "args": '{"a": 1}',
+    }  # fmt: skip
     assert {name: found[name] for name in expected} == expected
     await store.schedules.fire([firing(schedule, 5, more=False)])
     assert [await store.schedules.delete(schedule.id) for _ in range(2)] == [True, False]
@@ -265,11 +247,8 @@ async def test_update(store: Store, connection: Sql) -> None:
     assert not await store.schedules.update(words, 0, moved=False)
     found = found_of(await store.schedules.get(schedule.id))
     assert (found["name"], found["priority"], found["overlap"], found["ends_at"]) == (
-        "m",
-        9,
-        "skip",
-        at(99).timestamp(),
-    )
+        "m", 9, "skip", at(99).timestamp(),
+    )  # fmt: skip
     assert (found["next_run_at"], found["following_run_at"]) == (NOW.timestamp(), at(EVERY_S).timestamp())
     assert await store.schedules.update(words, 1, moved=True)
     assert (await cursor(connection, schedule))[0] == at(5)

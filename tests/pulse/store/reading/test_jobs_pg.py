@@ -48,12 +48,9 @@ async def test_one_job(store: Store, connection: Sql) -> None:
         "history"
     }  # those are for the next attempt
     expected = {
-        "id": identity,
-        "args": '{"a": [1]}',
-        "status": "RETRYING",
-        "next_run_at": at(5).timestamp(),
+        "id": identity, "args": '{"a": [1]}', "status": "RETRYING", "next_run_at": at(5).timestamp(),
         "progress": "0.5",
-    }
+    }  # fmt: skip
     assert {name: found[name] for name in expected} == expected
     told: Any = found["history"]
     assert [(row["attempt"], row["outcome"], row["worker"]) for row in told] == [

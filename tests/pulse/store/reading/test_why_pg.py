@@ -46,20 +46,10 @@ async def test_no_such_job(store: Store) -> None:
 async def test_a_job_that_waits(store: Store, connection: Sql) -> None:
     identity = await forge(connection, priority=3, expires_at=at(60), submitted_at=at(-5))
     assert await standing(store, identity) == StoredFacts(
-        id=identity,
-        topic=TOPIC,
-        name="n",
-        status="PENDING",
-        priority=3,
-        attempts=0,
-        uncharged=0,
-        max_attempts=5,
-        crashes=0,
-        submitted_at=at(-5).timestamp(),
-        next_run_at=NOW.timestamp(),
-        expires_at=at(60).timestamp(),
+        id=identity, topic=TOPIC, name="n", status="PENDING", priority=3, attempts=0, uncharged=0, max_attempts=5,
+        crashes=0, submitted_at=at(-5).timestamp(), next_run_at=NOW.timestamp(), expires_at=at(60).timestamp(),
         now=NOW.timestamp(),
-    )
+    )  # fmt: skip
 
 
 async def test_the_database_has_the_time(store: Store, connection: Sql) -> None:

@@ -49,41 +49,21 @@ SLOW_GATE: Final = f"""
 async def test_a_claim_opens_the_lease(store: Store, connection: Sql, status: str) -> None:
     """A claim sets status, lease and token at once, clears the last progress, and changes nothing else."""
     identity = await forge(
-        connection,
-        status,
-        attempts=3,
-        uncharged=1,
-        crashes=1,
-        progress='"half"',
-        last_error="boom",
-        priority=4,
+        connection, status, attempts=3, uncharged=1, crashes=1, progress='"half"', last_error="boom", priority=4,
         timeout_s=2.5,
-    )
+    )  # fmt: skip
     before = await read(connection, identity)
     claimed = await claim(store, seconds=5.0)
     assert claimed == [
         Claim(
-            id=identity,
-            attempt=4,
-            name="n",
-            topic=TOPIC,
-            args="{}",
-            timeout_s=2.5,
-            priority=4,
-            due_at=NOW.timestamp(),
-            worker=0,
-            uncharged=1,
-            crashes=1,
+            id=identity, attempt=4, name="n", topic=TOPIC, args="{}", timeout_s=2.5, priority=4,
+            due_at=NOW.timestamp(), worker=0, uncharged=1, crashes=1,
         )
-    ]
+    ]  # fmt: skip
     assert changes(before, await read(connection, identity)) == {
-        "status": "RUNNING",
-        "attempts": 4,
-        "locked_by": WORKER,
-        "started_at": at(5),
-        "lease_until": at(5 + LEASE_S),
+        "status": "RUNNING", "attempts": 4, "locked_by": WORKER, "started_at": at(5), "lease_until": at(5 + LEASE_S),
         "progress": None,
-    }
+    }  # fmt: skip
 
 
 async def test_a_claim_tells_the_occurrence(store: Store, connection: Sql) -> None:
@@ -169,15 +149,11 @@ async def test_known_levels(store: Store, connection: Sql) -> None:
     due = {
         name: await forge(connection, topic=topic, priority=priority, next_run_at=at(-ago_s), name=name)
         for name, topic, priority, ago_s in (
-            ("before", "a", 5, 100.001),
-            ("behind", "a", 5, 99.999),
-            ("old", "low", 0, 5.001),
-            ("new", "low", 0, 4.999),
-            ("other level", "a", 4, 1.0),
-            ("other topic", "b", 5, 1.0),
+            ("before", "a", 5, 100.001), ("behind", "a", 5, 99.999), ("old", "low", 0, 5.001),
+            ("new", "low", 0, 4.999), ("other level", "a", 4, 1.0), ("other topic", "b", 5, 1.0),
             ("not due", "a", 5, -0.001),
         )
-    }
+    }  # fmt: skip
     known = [("a", 5, at(-100).timestamp()), ("low", 0, None), ("nothing", 1, None)]
     claimed = await store.claim(["unused"], [WORKER], [0] * 9, LEASE_S, levels=known, now=NOW)
     assert sorted(one.name for one in claimed) == ["behind", "new"]
@@ -206,12 +182,8 @@ async def test_a_batch_is_what_comes_first(store: Store, connection: Sql) -> Non
             await forge(connection, priority=priority, next_run_at=at(due_s))
     ranked = sorted((-one.priority, one.due_at) for one in (await claim(store, 5)))
     assert [(-rank, round(due_at - NOW.timestamp())) for rank, due_at in ranked] == [
-        (3, -2),
-        (3, -1),
-        (3, 0),
-        (2, -2),
-        (2, -1),
-    ]
+        (3, -2), (3, -1), (3, 0), (2, -2), (2, -1),
+    ]  # fmt: skip
     assert len(await claim(store, 50)) == 4
 
 
@@ -222,13 +194,10 @@ _NOISE: Final = base64.b64encode(random.Random(1).randbytes(75_000)).decode()
 @pytest.mark.parametrize(
     ("column", "pad"),
     [
-        ("args", _LETTERS),
-        ("args", _NOISE),
-        ("checkpoint", _LETTERS),
-        ("last_error", "\n" * 50_000),
+        ("args", _LETTERS), ("args", _NOISE), ("checkpoint", _LETTERS), ("last_error", "\n" * 50_000),
         ("progress", _LETTERS),
     ],
-)
+)  # fmt: skip
 async def test_what_is_stored_otherwise_counts_as_it_is_printed(
     store: Store, connection: Sql, column: str, pad: str
 ) -> None:

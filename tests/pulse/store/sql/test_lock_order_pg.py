@@ -186,12 +186,9 @@ async def _rage(store: Store, chance: random.Random, ids: list[bytes]) -> None:
                 await store.complete([Completion(*one, None) for one in some], now=now)
             case 4:
                 kinds = [
-                    EndingKind.ERROR,
-                    EndingKind.RELEASED,
-                    EndingKind.SNOOZED,
-                    EndingKind.CRASHED,
+                    EndingKind.ERROR, EndingKind.RELEASED, EndingKind.SNOOZED, EndingKind.CRASHED,
                     EndingKind.DISCARDED,
-                ]
+                ]  # fmt: skip
                 await store.end([Ending(*one, chance.choice(kinds), "why", 1.0) for one in some], now=now)
             case 5:
                 await store.extend([Renewal(*one, None) for one in some], LEASE_S, now=now)

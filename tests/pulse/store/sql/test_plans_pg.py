@@ -51,13 +51,7 @@ ARGUMENTS: Final[dict[str, tuple[str | None, ...]]] = {
     "claim_jobs": (*_CLAIM, *[None] * 10, NOW.isoformat()),
     "claim_jobs ageing": (*_CLAIM, None, None, None, "{10,NULL}", *[None] * 6, NOW.isoformat()),
     "claim_jobs known": (
-        "{}",
-        *_CLAIM[1:],
-        f"{{{TOPIC},{TOPIC},u}}",
-        "{2,1,0}",
-        "{0,0,0}",
-        *[None] * 7,
-        NOW.isoformat(),
+        "{}", *_CLAIM[1:], f"{{{TOPIC},{TOPIC},u}}", "{2,1,0}", "{0,0,0}", *[None] * 7, NOW.isoformat(),
     ),
     "find_levels": ("", "0", str(BATCH), NOW.isoformat()),
     "complete_jobs": (*_FENCE, _NULLS, _NULLS, None),
@@ -68,7 +62,7 @@ ARGUMENTS: Final[dict[str, tuple[str | None, ...]]] = {
     "completed_at_attempt": (_IDS, _ONES),
     "complete_and_forget": _FENCE,
     "forget_jobs": ("{00000000-0000-0000-0000-000000000000}", str(BATCH), "1", "1", None),
-}
+}  # fmt: skip
 BY_ID: Final = re.compile(r"\(id >= (\w\.id)\) AND \(id <= \1\)")
 CLAIMS: Final = ("claim_jobs", "claim_jobs known", "claim_jobs ageing")
 WALK: Final = "forget_jobs"

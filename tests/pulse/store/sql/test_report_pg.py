@@ -13,13 +13,9 @@ from pulse.store.store import Store
 from tests.support.store.helpers import NOW, TOPIC, WORKER, Sql, at, changes, fence, forge, history, read, remember
 
 CHARGED: Final = (
-    EndingKind.ERROR,
-    EndingKind.RETRY,
-    EndingKind.TIMEOUT,
-    EndingKind.STALLED,
-    EndingKind.LEASE_EXPIRED,
+    EndingKind.ERROR, EndingKind.RETRY, EndingKind.TIMEOUT, EndingKind.STALLED, EndingKind.LEASE_EXPIRED,
     EndingKind.SILENT,
-)
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,15 +82,9 @@ def _ending(identity: bytes, kind: EndingKind, attempt: int = 1, **fields: Any) 
 async def test_what_becomes_of_it(store: Store, connection: Sql, case: Case) -> None:
     """Status, delay and both budgets follow from the outcome and the charged tries; the lease ends."""
     identity = await forge(
-        connection,
-        "RUNNING",
-        attempts=case.attempts,
-        uncharged=case.uncharged,
-        crashes=case.crashes,
-        lease_until=at(-1),
-        priority=3,
-        progress='"half"',
-    )
+        connection, "RUNNING", attempts=case.attempts, uncharged=case.uncharged, crashes=case.crashes,
+        lease_until=at(-1), priority=3, progress='"half"',
+    )  # fmt: skip
     before = await read(connection, identity)
     ended = await store.end(
         [_ending(identity, case.kind, case.attempts, error="why", delay_s=case.given_s)], now=at(10)
@@ -103,16 +93,10 @@ async def test_what_becomes_of_it(store: Store, connection: Sql, case: Case) -> 
     due_at = NOW if dead else at(10 + case.delay_s)
     assert ended == [Ended(identity, case.attempts, case.status, TOPIC, 3, case.delay_s, due_at.timestamp())]
     expected = {
-        **before,
-        "status": case.status,
-        "next_run_at": due_at,
-        "completed_at": at(10) if dead else None,
-        "uncharged": case.uncharged_after,
-        "crashes": case.crashes_after,
-        "last_error": "why",
-        "locked_by": None,
+        **before, "status": case.status, "next_run_at": due_at, "completed_at": at(10) if dead else None,
+        "uncharged": case.uncharged_after, "crashes": case.crashes_after, "last_error": "why", "locked_by": None,
         "lease_until": None,
-    }
+    }  # fmt: skip
     assert changes(expected, await read(connection, identity)) == {}
 
 

@@ -100,12 +100,9 @@ async def test_topic_is_resolved(store: Store, connection: Sql, way: str) -> Non
 async def test_when_it_is_due(store: Store, connection: Sql, again: bool) -> None:
     """run_at wins over delay_s, delay_s counts from now, and the n-th job of one call is due n microseconds later."""
     jobs = [
+        job(), job(delay_s=60.0), job(run_at=at(-5).timestamp()), job(run_at=at(7200).timestamp(), delay_s=1.0),
         job(),
-        job(delay_s=60.0),
-        job(run_at=at(-5).timestamp()),
-        job(run_at=at(7200).timestamp(), delay_s=1.0),
-        job(),
-    ]
+    ]  # fmt: skip
     await (store.submit_again if again else store.submit)(jobs, now=NOW)
     due = [(await read(connection, one.id or b""))["next_run_at"] for one in jobs]
     assert due == [NOW, at(60.000001), at(-4.999998), at(7200.000003), at(0.000004)]
@@ -115,21 +112,15 @@ async def test_when_it_is_due(store: Store, connection: Sql, again: bool) -> Non
 async def test_what_to_wake(store: Store, again: bool) -> None:
     """The answer names each level that got work, once, with how much, and when it is due; later work wakes nobody."""
     jobs = [
-        job(topic="a", priority=1),
-        job(topic="a", priority=9),
-        job(topic="a", priority=9),
-        job(topic="a", priority=50, delay_s=60.0),
-        job(topic="b", priority=-3, run_at=at(0.5).timestamp()),
+        job(topic="a", priority=1), job(topic="a", priority=9), job(topic="a", priority=9),
+        job(topic="a", priority=50, delay_s=60.0), job(topic="b", priority=-3, run_at=at(0.5).timestamp()),
         job(topic="c", delay_s=1.5),
-    ]
+    ]  # fmt: skip
     woken = await (store.submit_again if again else store.submit)(jobs, now=NOW)
     assert sorted(woken, key=lambda one: one[:2]) == [
-        Wake("a", 1, NOW.timestamp(), 1),
-        Wake("a", 9, at(0.000001).timestamp(), 2),
-        Wake("a", 50, None, 1),
-        Wake("b", -3, at(0.500004).timestamp(), 1),
-        Wake("c", 0, None, 1),
-    ]
+        Wake("a", 1, NOW.timestamp(), 1), Wake("a", 9, at(0.000001).timestamp(), 2), Wake("a", 50, None, 1),
+        Wake("b", -3, at(0.500004).timestamp(), 1), Wake("c", 0, None, 1),
+    ]  # fmt: skip
 
 
 async def test_an_id_that_exists_refuses_the_whole_submit(store: Store, connection: Sql) -> None:

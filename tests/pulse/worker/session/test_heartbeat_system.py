@@ -153,13 +153,9 @@ async def test_a_parent_whose_connection_was_good_is_back_soon(
     with FakeServer() as server:
         async with anyio.create_task_group() as group:
             group.start_soon(
-                proxy_heartbeat.mind,
-                proxy_heartbeat.ProxyHeartbeats(),
-                WakeupEvent(),
-                str(server.path),
-                "parent",
+                proxy_heartbeat.mind, proxy_heartbeat.ProxyHeartbeats(), WakeupEvent(), str(server.path), "parent",
                 structlog.get_logger(),
-            )
+            )  # fmt: skip
             for _ in range(3):
                 (await anyio.to_thread.run_sync(server.wait_parent)).close()
             await anyio.to_thread.run_sync(server.wait_parent)

@@ -40,15 +40,9 @@ _NUMBERS = itertools.count(1)  # ids in order, so that a machine's draws from wh
 
 def job(name: str = "n", attempt: int = 1, **more: Any) -> Assignment:
     return Assignment(
-        id=next(_NUMBERS).to_bytes(16, "big"),
-        attempt=attempt,
-        name=name,
-        topic="t",
-        args="{}",
-        timeout_s=more.get("timeout_s"),
-        lease_s=30.0,
-        extra=more.get("extra"),
-    )
+        id=next(_NUMBERS).to_bytes(16, "big"), attempt=attempt, name=name, topic="t", args="{}",
+        timeout_s=more.get("timeout_s"), lease_s=30.0, extra=more.get("extra"),
+    )  # fmt: skip
 
 
 def desk(concurrency: int = 2) -> Ledger:
