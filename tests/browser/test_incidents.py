@@ -98,7 +98,7 @@ ALERT: Final = re.compile(r'expr: pulse_finding\{severity="(\w+)"\}')
 
 
 class Setting:
-    """The system, and what is the matter with it: ids of jobs and pids of processes, by name."""
+    """The system, and what is wrong with it: ids of jobs and pids of processes, by name."""
 
     def __init__(self, whole: Whole) -> None:
         self.whole = whole
@@ -112,7 +112,6 @@ class Setting:
 
 
 def flat(text: str) -> str:
-    """On one line, so that nothing depends on where it is broken."""
     return " ".join(text.split())
 
 
@@ -142,8 +141,6 @@ def setting(newest_server: Postgres) -> Iterator[Setting]:
 
 
 def start_pools(alpha: Whole, beta: Whole) -> dict[str, Pool]:
-    """One for each thing that goes wrong, so that none disturbs another."""
-
     def pool(whole: Whole, processes: int, places: int, *topics: str) -> Pool:
         served = [word for topic in topics for word in ("--topic", topic)]
         return whole.pool("--processes", str(processes), "--concurrency", str(places), *served, wait=False)
@@ -206,7 +203,6 @@ def pin(stack: contextlib.ExitStack, dsn: str, made: Setting) -> None:
 
 
 def settle(made: Setting, client: pulse.Client) -> None:
-    """Until all of it has come to what is looked at."""
     for name, status in (("poison", "DEAD_LETTERED"), ("late", "RETRYING"), ("lapsed", "RETRYING")):
         wait_status(client, str(made.known[name]), status)
 

@@ -29,7 +29,7 @@ FOUND_BEFORE_ANY_IS_READ: Final = "config"
 COMPOSED: Final = {"child_*": [f"child_{phase.value}" for phase in lifecycle.ChildPhase]}
 IN_TROUBLE: Final = {"child_waiting", "child_failed"}  # of the composed ones: they say why
 _GATE: Final = ("paused", "reason", "paused_at", "paused_by", "paused_until", "topics", "changed")
-SPREAD: Final = {  # fields that stand in no call, since they come as a mapping
+SPREAD: Final = {  # fields that no call names, since they come as a mapping
     "dispatch_paused": _GATE,
     "gate_changed": _GATE,
     "handler_process_died": ("pid", "signal", "exit_code", "stack"),
@@ -47,7 +47,6 @@ def _settings() -> list[Row]:
 
 
 def _calls() -> list[LogCall]:
-    """What is logged; the demo tells its story on the terminal instead."""
     return [call for folder in PRODUCT for call in log_calls(folder) if "demo" not in call.path.parts]
 
 

@@ -33,7 +33,7 @@ def written(text: str | bytes, name: str = "pulse.toml") -> Path:
 
 class TestSources:
     def test_option_over_environment_over_file(self) -> None:
-        """What was not given, None or empty, leaves the next source; the file that was read is known."""
+        """An empty or missing value leaves the next source; the path of the file is kept."""
         path = written("batch = 7\n")
         settings = load({"PULSE_BATCH": ""}, overrides={"batch": None})
         assert (settings.batch, settings.config) == (7, path)
@@ -87,7 +87,7 @@ class TestFile:
         ['auth_users = ["ann:s3cret"]', 'auth_users = {ann = "s3cret"}', 'dsn = {host = "h", password = "s3cret"}'],
     )
     def test_a_secret_of_the_wrong_type_is_not_shown(self, line: str) -> None:
-        """A file has lists and tables; what is secret in one cannot be told apart."""
+        """A file has lists and tables, in which secrets cannot be recognized."""
         path = written(line + "\n")
         (said,) = refusal({})
         assert said.startswith(f"{line.partition(' ')[0]} in {path} is '***': ")
@@ -146,21 +146,12 @@ REFUSED = {
     "listen": ("7070", ":7070", "h:65536", "h:port", "::1:7070"),
     "app": ("jobs", "jobs:", ":app", "jobs.py:app()"),
     "dsn": (
-        "mysql://h/db",
-        "postgresql:/h/db",
-        "postgresql://h:0/db",
-        "postgresql://h:65536/db",
-        "postgresql://[::1/db",
-        "postgresql://h/d b",
-        "postgresql://h/db?sslmode",
-        "just some words",
-        "dbname",
-        "dbname='open",
-        "colour=red",
+        "mysql://h/db", "postgresql:/h/db", "postgresql://h:0/db", "postgresql://h:65536/db", "postgresql://[::1/db",
+        "postgresql://h/d b", "postgresql://h/db?sslmode", "just some words", "dbname", "dbname='open", "colour=red",
         "host=h\x00",
     ),
     "runtime_dir": ("a\0b",),
-}
+}  # fmt: skip
 
 
 class TestValues:
@@ -196,7 +187,6 @@ class TestValues:
 
 
 def test_relative_paths() -> None:
-    """In the environment from the current directory, in the file from its folder; an absolute one is kept."""
     assert load({"PULSE_STATE_DIR": "state"}).state_dir == Path.cwd() / "state"
     path = written("runtime_dir = 'run'\n", "etc/p.toml")
     assert load({"PULSE_CONFIG": "etc/p.toml"}).runtime_dir == path.parent / "run"

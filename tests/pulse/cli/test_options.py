@@ -1,4 +1,4 @@
-"""Values of options and arguments, and args as people write them: what is taken, and how the rest is refused."""
+"""Values of options and arguments, and args as people write them: what is accepted, and how the rest is refused."""
 
 from __future__ import annotations
 
@@ -181,7 +181,6 @@ def test_input_without_lines_is_not_read_for_ever() -> None:
 
 @given(st.lists(st.integers(), max_size=30), st.lists(st.integers(1, 9), max_size=40), st.integers(1, 5))
 def test_batches_do_not_depend_on_how_the_input_arrives(numbers: list[int], sizes: list[int], most: int) -> None:
-    data = b"".join(b'{"n":%d}\n' % number for number in numbers)
-    found = list(batches(cut_up(data, sizes), most_jobs=most))
+    found = list(batches(cut_up(b"".join(b'{"n":%d}\n' % number for number in numbers), sizes), most_jobs=most))
     assert [text for batch in found for text in batch.args] == [f'{{"n":{number}}}' for number in numbers]
     assert all(1 <= len(batch.args) <= most for batch in found)

@@ -1,4 +1,4 @@
-"""The pumps: whatever arrived whole is delivered, in order; only then it is told that the connection is broken."""
+"""The pumps: all whole frames are delivered, in order, before the error that the connection is broken."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
 async def test_whole_frames_before_a_break_arrive(
     ends: tuple[socket.socket, socket.socket], tail: bytes, error: type[Exception], said: str
 ) -> None:
-    """In one piece with what breaks it; who asks again is told the same, at once."""
+    """In one piece with the break; later requests get the same error, at once."""
     one, other = ends
     other.sendall(PAIR + tail)
     if tail != NONE:

@@ -1,4 +1,4 @@
-"""Words that say how long to wait after a failed try."""
+"""Back-offs in words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a real server answers is what ``pulse.protocol.answers`` declares: to the letter, in both directions."""
+"""A real server's answers are exactly those that ``pulse.protocol.answers`` declares, in both directions."""
 
 from __future__ import annotations
 
@@ -68,14 +68,14 @@ NOT_TOLD: Final = frozenset({"concealed", "omitted", "topics_omitted", "as_of", 
 
 
 class Heard:
-    """All answers so far: checks each, and remembers which of the declared fields were told."""
+    """All answers so far: checks each, and remembers which of the declared fields occurred."""
 
     def __init__(self) -> None:
         self.kinds: set[str] = set()
         self.told: dict[type[Struct], set[str]] = {}
 
     def take(self, kind: str, shape: type[Struct], body: object) -> Any:
-        """*body* as what is declared; nothing in it may be unknown there."""
+        """*body* as declared; it may have no unknown field."""
         read = answers.read(shape, body)
         self.kinds.add(kind)
         self._compare(f"${kind}", read, body)
@@ -188,7 +188,6 @@ def ask_about_the_system(whole: Whole, heard: Heard) -> None:
 
 
 def asking(whole: Whole, heard: Heard) -> Any:
-    """A function that asks the dispatcher, and has the answer checked."""
     client = whole.jobs().client
 
     def ask(kind: str, **body: object) -> Any:

@@ -30,7 +30,6 @@ def attempt(timeout_s: float | None = None, stall_s: float | None = None) -> Att
 
 
 def test_deadlines_come_in_order() -> None:
-    """Whenever one was added; the loop's timer is set anew only where one comes before all others."""
     deadlines = Deadlines()
     late, early, same = attempt(9.0), attempt(5.0), attempt(5.0)
     assert not deadlines.watch(attempt(), 0.0)
@@ -57,7 +56,7 @@ def test_deadlines_forget_what_has_ended() -> None:
 
 
 def test_a_stall_counts_from_the_last_word() -> None:
-    """One that told something meanwhile is looked at again when its new silence may have lasted long enough."""
+    """After progress it is checked again when its new silence may have lasted long enough."""
     deadlines = Deadlines()
     silent, lively = attempt(stall_s=2.0), attempt(stall_s=2.0)
     deadlines.watch(silent, 10.0)
@@ -190,7 +189,7 @@ def test_worker_names_fit_the_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_worker_names_in_containers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of one pod have one host name, and each a pid 1: their namespaces tell them apart."""
+    """Those of one pod have one host name, and each a pid 1: their namespaces distinguish them."""
     monkeypatch.setattr("socket.gethostname", lambda: "p" * 64)
     names = set[str]()
     for namespace in (0, 0xEFFFFFFC, 4026532201, 2**32 - 1):
@@ -209,7 +208,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_an_app_in_the_current_directory(here: Path) -> None:
-    """MODULE is found where the command was called, in packages too, and APP may be an attribute of something."""
+    """MODULE is found in the current directory, in packages too, and APP may be an attribute of something."""
     package = here / "package_of_test"
     package.mkdir()
     package.joinpath("jobs.py").write_text(

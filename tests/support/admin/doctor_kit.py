@@ -1,4 +1,4 @@
-"""What the tests of `pulse doctor` ask it, and whom they examine; the fixtures are in conftest.py."""
+"""What the tests of `pulse doctor` ask, and the databases that it examines."""
 
 from __future__ import annotations
 
@@ -15,21 +15,14 @@ from tests.support.waiting import until_async
 
 # As an operator would have it, and able to keep prepared transactions and slots.
 SOUND: Final = {
-    "fsync": "on",
-    "full_page_writes": "on",
-    "synchronous_commit": "on",
-    "autovacuum": "on",
-    "wal_level": "logical",
-    "max_wal_senders": "4",
-    "max_prepared_transactions": "4",
-}
+    "fsync": "on", "full_page_writes": "on", "synchronous_commit": "on", "autovacuum": "on", "wal_level": "logical",
+    "max_wal_senders": "4", "max_prepared_transactions": "4",
+}  # fmt: skip
 WITHIN_S: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Patient:
-    """A database, a session of it, and what the doctor thinks."""
-
     dsn: str
     sql: Sql
     sessions: list[Sql] = field(default_factory=list)

@@ -81,7 +81,7 @@ class TestStatus:
         assert "            and 1,995 more topics: pulse ctl dispatch status" in found
 
     def test_services(self) -> None:
-        """What serves metrics is a process as others are: it is shown, and told where it does not run."""
+        """The process that serves metrics is a process like others, and named where it does not run."""
         metrics = {"name": "metrics", "pid": 5, "state": "running", "restarts": 0, "uptime_s": 7199.0}
         found = texts(overview(status(services=[metrics]), NOW_S))
         assert "services    metrics  running   pid 5, up 119 min" in found
@@ -173,7 +173,6 @@ class TestMerge:
         assert (merged["workers"], merged["jobs"], merged["database"]) == (None, {"PENDING": 1}, {"ok": True})
 
     def test_counts_and_database_are_of_one_moment(self) -> None:
-        """When the dispatcher found the database away, no counts stand beside it."""
         supervisor: dict[str, object] = {"database": 1, "jobs": 1, "jobs_exact": True, "gate": {"paused": True}}
         merged = merge(supervisor, {"database": {"ok": False}, "jobs": None, "gate": None, "workers": []})
         assert (merged["database"], merged["jobs"], merged["jobs_exact"]) == ({"ok": False}, None, None)
@@ -216,14 +215,10 @@ class TestJobs:
     def test_facts_of_a_waiting_job(self) -> None:
         waiting = job(next_run_at=NOW_S + 5, submitted_at=NOW_S - 60.5, attempts=3, uncharged=1, crashes=1, priority=-5)
         assert {label: cell.text for label, cell in facts(waiting, NOW_S)} == {
-            "status": "PENDING",
-            "name": "resize",
-            "topic": "images",
-            "tries": "2 of 5 (3 attempts, 1 uncharged, 1 crash)",
-            "priority": "-5",
-            "submitted": "2030-03-17T17:45:39Z (60 s ago)",
-            "due": "2030-03-17T17:46:45Z (in 5 s)",
-        }
+            "status": "PENDING", "name": "resize", "topic": "images",
+            "tries": "2 of 5 (3 attempts, 1 uncharged, 1 crash)", "priority": "-5",
+            "submitted": "2030-03-17T17:45:39Z (60 s ago)", "due": "2030-03-17T17:46:45Z (in 5 s)",
+        }  # fmt: skip
 
     def test_facts_of_a_running_job(self) -> None:
         running = job(
@@ -259,7 +254,7 @@ class TestSchedules:
         assert [line.rstrip().rsplit("  ", 1)[1].strip() for line in lines[1:]] == ["in 3 s", "paused", "never again"]
 
     def test_declared(self) -> None:
-        """Where code declares any, there is a column for the keys; what it declares no more says so in any state."""
+        """Where code declares any, there is a column for the keys; a removed one says so in any state."""
         plain = ScheduleInfo(ID.bytes, "a", every_s=5.0, next_run_at=NOW_S + 3)
         assert "key" not in plain_table(schedules_table(SchedulePageAnswer([plain]), NOW_S), None)[0]
         words: dict[str, Any] = {"key": "k1", "declared_by": "app", "undeclared_at": NOW_S, "every_s": 5.0}

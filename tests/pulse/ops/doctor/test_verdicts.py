@@ -1,4 +1,4 @@
-"""What the doctor thinks, at the edge of each limit: pure functions of rows and facts."""
+"""The doctor's verdicts, at the edge of each limit: pure functions of rows and facts."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_limits_of_a_row(
     ({**SLOT, "xids": 1, "state": "inactive"}, WARNING),
 ])  # fmt: skip
 def test_xmin(row: dict[str, Any], state: State) -> None:
-    """By age where that is known, and by distance; a slot that nobody reads is told at once."""
+    """By age where that is known, and by distance; a slot without a reader is a finding at once."""
     found = blockers.xmin([row], GRACE_S)
     assert found.state is state
     assert (row["name"] in found.text) == (state is not OK)
@@ -124,7 +124,7 @@ def test_what_ends_a_snapshot(kind: str, name: str, command: str) -> None:
 
 @pytest.mark.parametrize(("age_s", "state"), [(0.0, WARNING), (60.0, WRONG)])
 def test_locks(age_s: float, state: State) -> None:
-    """A lock that is young may be somebody's migration; an old one is in the way."""
+    """A young lock may be a migration; an old one is a fault."""
     row = {**HOLDER, "pid": 7, "age_s": age_s, "what": "holds X", "blockers": [8, 9]}
     found = blockers.locks([row], GRACE_S)
     assert (found.state, "behind pid 8, 9" in found.text) == (state, True)
@@ -142,15 +142,10 @@ def test_topics(changed: dict[str, Any], served: set[str] | None, state: State) 
 
 
 def test_jobs_that_nobody_handles() -> None:
-    """They are wrong, told with their number, and with handlers that have nearly that name."""
     row = {
-        "topic": "mail",
-        "name": "sned_mail",
-        "jobs": 500,
-        "age_s": 9.0,
-        "job": "0190",
+        "topic": "mail", "name": "sned_mail", "jobs": 500, "age_s": 9.0, "job": "0190",
         "handlers": ["send_mail", "x"],
-    }
+    }  # fmt: skip
     found = queue.unhandled([row], GRACE_S)
     assert found.state is WRONG
     for word in ("500 jobs", "'sned_mail'", "'mail'", "'send_mail'"):
@@ -260,7 +255,6 @@ def test_slips_of_the_pen() -> None:
      (DescriptorLimits("d", 950, 1024, 1), WRONG)],
 )  # fmt: skip
 def test_limits(facts: DescriptorLimits | None, state: State) -> None:
-    """Descriptors for twice the workers there are."""
     assert installation.limits(facts).state is state
 
 

@@ -1,4 +1,4 @@
-"""What is exported: each metric documented, bounded and readable, however topics are called and whoever is down."""
+"""The exported metrics: each documented, bounded and readable, for any topic names and with any process down."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_values_are_those_of_the_server() -> None:
 
 
 def test_buckets_are_round_and_cumulative() -> None:
-    """Of the bounds that are counted, those with leading 1, 2 and 5 are exported, and all durations at the end."""
+    """Of the counted bounds, those with leading 1, 2 and 5 are exported, and all durations at the end."""
     samples = _samples(_exported(FULL))
     buckets = {
         dict(labels)["le"]: value for (name, labels), value in samples.items() if name == "pulse_wait_seconds_bucket"

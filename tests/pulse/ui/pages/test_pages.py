@@ -1,4 +1,4 @@
-"""Pages of the dashboard over answers from a table: what is odd, or too much, and what is changed behind a page."""
+"""Pages of the dashboard over answers from a table: odd ones, huge ones, and changes behind a page."""
 
 from __future__ import annotations
 
@@ -56,8 +56,7 @@ async def test_dead_letters_take_no_longer_than_a_page(monkeypatch: pytest.Monke
 
     at = browser(Told(status={}, jobs_list=page))
     for look in ("5000", "9" * 5000, "0", "-1", ""):
-        got = await asyncio.wait_for(at.ask("GET", f"/dead?look={look}"), 2.0)
-        assert got.status == 200
+        assert (await asyncio.wait_for(at.ask("GET", f"/dead?look={look}"), 2.0)).status == 200
     assert len(asked) > 1
 
 
@@ -83,8 +82,7 @@ async def test_a_page_that_fails_is_hardened() -> None:
     def broken(_body: Mapping[str, Any]) -> dict[str, object]:
         raise RuntimeError("secret")
 
-    at = browser(Told(status={}, dispatch_status=broken))
-    got = await at.ask("GET", "/gate")
+    got = await browser(Told(status={}, dispatch_status=broken)).ask("GET", "/gate")
     assert (got.status, "secret" in got.text) == (500, False)
     assert "default-src 'none'" in got.headers["content-security-policy"]
     assert got.headers["cache-control"] == "no-store"
@@ -120,7 +118,7 @@ async def test_what_becomes_of_a_schedule() -> None:
 
 
 class Slow(Told):
-    """Tells a number that grows; the first answer comes when it may."""
+    """Counts up; the first answer waits for a signal."""
 
     def __init__(self) -> None:
         super().__init__(supervisor={}, stats={})
@@ -140,7 +138,6 @@ class Slow(Told):
 
 
 async def test_what_was_asked_before_a_change_is_not_shown_after_it() -> None:
-    """Neither before the newer answer has come nor behind it."""
     questions = Slow()
     poller = Poller(questions)
     before = asyncio.ensure_future(poller.latest(0.0))
@@ -182,7 +179,7 @@ async def test_only_so_many_pages_wait_for_news(monkeypatch: pytest.MonkeyPatch)
 
 
 async def test_a_round_that_fails_is_not_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever goes wrong in it, the next is asked: open pages would wait for ever."""
+    """After any error the next is asked: open pages would wait for ever."""
     monkeypatch.setattr("pulse.ui.data.poller.EVERY_S", 0.0)
     asked = 0
 

@@ -35,7 +35,7 @@ def job(**more: object) -> answers.JobInfo:
 
 class TestFilters:
     def test_empty(self) -> None:
-        """Nothing typed is every job; each field has its key; an id's begin and a part of an error are told apart."""
+        """No input is every job; each field has its key; an id's beginning and a part of an error differ."""
         assert Filters.of({}).is_any
         assert Filters.of({"status": [""], "q": ["  "]}).page() == {"limit": 50}
         assert Filters.of({}).words() == "all jobs"
@@ -71,7 +71,7 @@ class TestFilters:
     def test_a_change_hits_no_more_than_was_asked_for(
         self, given: dict[str, str], fits: dict[str, object], misfit: dict[str, object]
     ) -> None:
-        """Also where an older server does not know the filter and tells of all jobs."""
+        """Also where an older server does not know the filter and returns all jobs."""
         filters = Filters.of({key: [value] for key, value in given.items()})
         assert filters.matches(job(**fits), NOW_S)
         assert not filters.matches(job(**misfit), NOW_S)
@@ -157,7 +157,7 @@ class TestScheduleForm:
 
 class TestShown:
     def test_foreign(self) -> None:
-        """Directions, what hides and what breaks lines become escapes; markup is the template's business."""
+        """Directions, hidden characters and line breaks become escapes; markup is the template's business."""
         assert formatting.foreign("a\u202eb\x00\nc\u200b") == "a\\u202eb\\x00 c\\u200b"
         assert len(formatting.foreign("x" * 10_000)) == 120
         assert formatting.block("a\n\tb\u2066").split("\n") == ["a", "    b\\u2066"]
@@ -167,14 +167,13 @@ class TestShown:
         assert len(formatting.json_block("[" * 5000)) == 5000
 
     def test_kin(self) -> None:
-        """Errors that differ in numbers, addresses and ids only are one."""
         assert formatting.kin(f"user 17 at 0x7fab of {ID}") == formatting.kin(
             "user 4 at 0x1 of 11111111-2222-3333-4444-555555555555"
         )
         assert formatting.kin("a") != formatting.kin("b")
 
     def test_times(self) -> None:
-        """PostgreSQL knows times that Python does not; where times are compared, they need no pointing at."""
+        """PostgreSQL has times that Python lacks; compared times are shown in full."""
         for moment in (float("inf"), 1e18, -1e18):
             assert formatting.stamp(moment, NOW_S) == formatting.exactly(moment, NOW_S) == "never"
         said = '<time datetime="2027-01-15T07:58:00Z">2027-01-15 07:58:00Z</time> (2 min ago)'
@@ -193,7 +192,7 @@ class TestCharts:
         assert nice_top(most) == pytest.approx(top)
 
     def test_gaps_and_words(self) -> None:
-        """Where nobody measured there is a gap; names are text; who does not see it is told the numbers."""
+        """Without a measurement there is a gap; names are text; a screen reader gets the numbers."""
         line = ChartLine("<b>", [1.0, None, 3.0, 2.0], "a")
         chart = draw("Rate", [0.0, 10.0, 20.0, 30.0], [line], lambda value: f"{value:g}/s")
         assert chart.svg.count("M") >= 2
