@@ -13,7 +13,7 @@ import click
 
 from pulse.cli.jobs.page import CONCEALED, moment
 from pulse.cli.lazy import CONTEXT, examples
-from pulse.cli.options import ARGS, ID, NAME, NOT_NEGATIVE_S, POSITIVE_S, PRIORITY, TIME, TOPIC, TRIES, TextParam
+from pulse.cli.options import ARGS, DURATION, DURATION_OR_ZERO, ID, NAME, PRIORITY, TIME, TOPIC, TRIES, TextParam
 from pulse.cli.output.render import Cell, Column, Line, Screen, Table, foreign, write_document
 from pulse.cli.server import current_server
 from pulse.common.text import ago, duration, iso, printable
@@ -85,14 +85,18 @@ def _rules(command: CommandT) -> CommandT:
     for option in (
         click.option("--overlap", type=click.Choice(OVERLAPS), help="While its earlier job is not finished."),
         click.option("--catch-up", type=click.Choice(CATCH_UPS), help="Which missed occurrences fire."),
-        click.option("--jitter", type=NOT_NEGATIVE_S, metavar="SECONDS", help="Fire later by up to that, 0 to 86400."),
+        click.option(
+            "--jitter", type=DURATION_OR_ZERO, metavar="DURATION", help="Fire later by up to that, at most 1d."
+        ),
         click.option("--ends", type=TIME, metavar="ISO-TIME", help="No occurrence after it."),
         click.option("--starts", type=TIME, metavar="ISO-TIME", help="No occurrence before it."),
-        click.option("--timeout", type=POSITIVE_S, metavar="SECONDS", help="Longest run of one attempt."),
+        click.option("--timeout", type=DURATION, metavar="DURATION", help="Longest run of one attempt."),
         click.option("--max-attempts", type=TRIES, metavar="N", help="Tries before the dead letter."),
         click.option("--topic", type=TOPIC, metavar="TOPIC", help="Queue of its jobs; the handler's by default."),
         click.option("--at", type=TIME, metavar="ISO-TIME", help="Fire once, then; without a zone it is UTC."),
-        click.option("--every", type=POSITIVE_S, metavar="SECONDS", help="Fire every so many seconds, at least 0.1."),
+        click.option(
+            "--every", type=DURATION, metavar="DURATION", help="Fire so often, as 90, 5m or 2h30m; at least 0.1."
+        ),
         click.option(
             "--timezone", type=TextParam("zone", 100), metavar="TZ", help="Time zone of --cron; UTC by default."
         ),

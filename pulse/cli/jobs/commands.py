@@ -16,7 +16,7 @@ from pulse.cli.jobs.change import cancel, change, delete, retry
 from pulse.cli.jobs.filters import filters_of, found_of, job_filters
 from pulse.cli.jobs.page import show_job
 from pulse.cli.lazy import CONTEXT, examples
-from pulse.cli.options import ID, POSITIVE_S
+from pulse.cli.options import DURATION, ID
 from pulse.cli.output.render import STATUS_STYLES, Cell, Column, Screen, Table, foreign, write_document
 from pulse.cli.server import current_server
 from pulse.common.text import cut, duration, iso, one_line, printable
@@ -57,11 +57,11 @@ def jobs() -> None:
 @click.option("--after", metavar="CURSOR", help="Go on behind a page: the cursor that it ended with.")
 @click.option(
     "--watch",
-    type=POSITIVE_S,
+    type=DURATION,
     is_flag=False,
     flag_value=2.0,
-    metavar="SECONDS",
-    help="List again every so many seconds (2), until interrupted.",
+    metavar="DURATION",
+    help="List again so often (every 2 s), until interrupted.",
 )
 @click.option("--json", "as_json", is_flag=True, help='Print {"jobs": [...], "next": cursor or null}.')
 def list_jobs(

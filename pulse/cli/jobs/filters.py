@@ -40,7 +40,7 @@ _OPTIONS: Final[tuple[Callable[[Any], Any], ...]] = (
     click.option("--error", type=_TEXT, metavar="TEXT", help="Only jobs whose last error has this in it, in any case."),
     click.option("--worker", type=_TEXT, metavar="TEXT", help="Only jobs held by a worker with this in its name."),
     click.option(
-        "--older", "older_s", type=DURATION, metavar="AGE", help="Only from longer ago than 90s, 10m, 2h, 1d."
+        "--older", "older_s", type=DURATION, metavar="AGE", help="Only from longer ago than that, as 90, 5m, 2h30m."
     ),
     click.option("--newer", "newer_s", type=DURATION, metavar="AGE", help="Only from no longer ago than that."),
     click.option("--prefix", type=_IdPrefixParam("prefix", 36), metavar="HEX", help="Only jobs whose ids begin so."),

@@ -34,7 +34,7 @@ _WHAT_CHARACTERS: Final = 200
     "--action", type=TextParam("action", 64), metavar="ACTION", help="Only this, as jobs.cancel; jobs. is all of jobs."
 )
 @click.option("--topic", type=TOPIC, metavar="TOPIC", help="Only about this topic.")
-@click.option("--since", type=DURATION, metavar="AGE", help="Only of the last 90s, 10m, 2h, 1d.")
+@click.option("--since", type=DURATION, metavar="AGE", help="Only of the last 90, 5m, 2h30m.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=50, metavar="N", help="Most to list, 1 to 1000.")
 @click.option("--after", metavar="CURSOR", help="Go on behind a page: the cursor that it ended with.")
 @click.option("--json", "as_json", is_flag=True, help='Print {"audit": [...], "next": cursor or null}.')

@@ -342,7 +342,7 @@ class TestExitCodes:
             ("ctl topics unset images tries", "'tries' is not one of 'max-attempts', 'max-crashes', 'backoff', "),
             ("ctl submit x - --id " + JOB, "--id names one job"),
             ("ctl schedules create x", "none of them given"),
-            ("ctl --timeout 0 status", "Invalid value for '--timeout': '0': a number of seconds, above 0"),
+            ("ctl --timeout 0 status", "Invalid value for '--timeout': '0': a length of time above 0 is allowed"),
             ("completion tcsh", "'tcsh' is not one of"),
             ("migrate", "no database is named: give --dsn or set PULSE_DSN"),
         ],

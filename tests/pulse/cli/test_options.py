@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from pulse.cli import options
 from pulse.cli.args_input import check_args
 from pulse.cli.jobs.jsonlines import BadLineError, LineBatch, batches
+from pulse.common.duration import ABOVE_ZERO, ZERO_OR_MORE
 from pulse.errors import BadRequestError
 from pulse.job import Status
 
@@ -50,12 +51,12 @@ def test_other_times_are_refused(text: str) -> None:
     assert "without a zone it is UTC" in message
 
 
-def test_seconds() -> None:
-    assert [options.POSITIVE_S.convert(text, None, None) for text in ("5", "0.25", "1e9")] == [5.0, 0.25, 1e9]
-    assert options.NOT_NEGATIVE_S.convert("0", None, None) == 0.0
-    for text in ("0", "-1", "nan", "inf", "1e10", "1 min", ""):
-        said = f"{text!r}: a number of seconds, above 0, at most 1e9, is allowed."
-        assert refusal(options.POSITIVE_S, text) == said
+def test_durations() -> None:
+    assert [options.DURATION.convert(text, None, None) for text in ("90", "2h30m")] == [90.0, 9000.0]
+    assert options.DURATION_OR_ZERO.convert("0", None, None) == 0.0
+    assert refusal(options.DURATION, "0") == f"'0': {ABOVE_ZERO}."
+    assert refusal(options.DURATION_OR_ZERO, "soon") == f"'soon': {ZERO_OR_MORE}."
+    assert options.BACKOFF.convert("exponential:1s:10m", None, None) == "exponential:1:600"
 
 
 def test_ids() -> None:
