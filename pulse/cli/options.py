@@ -10,6 +10,7 @@ from uuid import UUID
 import click
 
 from pulse.common.duration import seconds_of
+from pulse.common.ids import MIN_PREFIX, hex_digits
 from pulse.errors import BadRequestError
 
 if TYPE_CHECKING:
@@ -21,10 +22,12 @@ if TYPE_CHECKING:
     StrType = click.ParamType[str]
     FloatType = click.ParamType[float]
     BytesType = click.ParamType[bytes]
+    _WordType = click.ParamType[str | bytes]
 else:  # click before 8.3 has no type arguments
-    StrType = FloatType = BytesType = click.ParamType
+    StrType = FloatType = BytesType = _WordType = click.ParamType
 
 FunctionT = TypeVar("FunctionT", bound="Callable[..., Any]")
+_ID_DIGITS: Final = 32
 _MAX_SHOWN: Final = 60  # characters of a wrong value in a message
 ACTORS: Final = ("dispatcher", "scheduler", "watchdog", "pause", "pool", "metrics")  # the supervisor knows which exist
 STATUSES: Final = ("PENDING", "RUNNING", "RETRYING", "COMPLETED", "DEAD_LETTERED", "CANCELED")
@@ -77,6 +80,37 @@ class IdParam(BytesType):
         except ValueError:
             allowed = "a UUID is allowed, as in 0190163d-8694-739b-aea5-966c26f8ad91"
             raise _refused(value, allowed, param, ctx) from None
+
+
+class JobParam(_WordType):
+    """A job's id, 16 bytes inside; or the digits with which it begins, as text."""
+
+    name = "id"
+
+    def convert(self, value: str | bytes, param: Parameter | None, ctx: Context | None) -> str | bytes:
+        """The bytes of a whole id, else the hexadecimal digits."""
+        if isinstance(value, bytes):
+            return value
+        digits = hex_digits(value.strip())
+        if digits is None or len(digits) < MIN_PREFIX:
+            allowed = f"the id of a job is allowed, or its first characters, {MIN_PREFIX} or more, as in 0190163d-8694"
+            raise _refused(value, allowed, param, ctx)
+        return bytes.fromhex(digits) if len(digits) == _ID_DIGITS else digits
+
+
+class ScheduleParam(_WordType):
+    """A schedule's id, 16 bytes inside; or its key, or the characters with which its id begins, as text."""
+
+    name = "schedule"
+
+    def convert(self, value: str | bytes, param: Parameter | None, ctx: Context | None) -> str | bytes:
+        """The bytes of a whole id, else the text."""
+        if isinstance(value, bytes):
+            return value
+        try:
+            return UUID(value.strip()).bytes
+        except ValueError:
+            return TOPIC.convert(value, param, ctx)
 
 
 class StatusParam(StrType):
@@ -145,6 +179,8 @@ class ArgsParam(StrType):
 
 
 ID: Final = IdParam()
+JOB: Final = JobParam()
+SCHEDULE: Final = ScheduleParam()
 TIME: Final = TimeParam()
 DURATION: Final = DurationParam(zero=False)
 DURATION_OR_ZERO: Final = DurationParam(zero=True)
@@ -181,6 +217,8 @@ def with_dsn(otherwise: str) -> Callable[[FunctionT], FunctionT]:
         "--dsn", metavar="DSN", show_default=f"PULSE_DSN, else dsn in the config file{otherwise}", help="The database."
     )
 
+
+with_full: Final = click.option("--full", is_flag=True, help="Whole ids, also on a narrow terminal.")
 
 with_config: Final = click.option(
     "--config",

@@ -13,6 +13,7 @@ from pulse.protocol.stats import Stats
 CLIENT_ANSWERS: Final[Mapping[str, type[Struct]]] = {
     "submit": answers.Submitted,
     "jobs.list": answers.JobPageAnswer,
+    "jobs.find": answers.JobPageAnswer,
     "jobs.get": answers.OneJob,
     "jobs.why": answers.WhyAnswer,
     "jobs.cancel": answers.ChangedAnswer,
@@ -21,6 +22,7 @@ CLIENT_ANSWERS: Final[Mapping[str, type[Struct]]] = {
     "jobs.change": answers.ChangedAnswer,
     "jobs.stack": answers.Stack,
     "schedules.list": answers.SchedulePageAnswer,
+    "schedules.find": answers.SchedulePageAnswer,
     "schedules.get": answers.OneSchedule,
     "schedules.create": answers.OneSchedule,
     "schedules.update": answers.OneSchedule,

@@ -20,6 +20,7 @@ from uuid import UUID
 import click
 
 from pulse.cli.jobs.filters import chosen, in_words
+from pulse.cli.lookup import IdWord, jobs_of
 from pulse.cli.output.progress import ProgressLine
 from pulse.cli.output.render import Cell, Column, Screen, Table, foreign, write_document
 from pulse.cli.server import current_server
@@ -78,7 +79,7 @@ class _Found:
         return {"jobs": len(self.ids), "counts": groups, "examples": self.ids[:_EXAMPLES]}
 
 
-def check(action: BulkAction, job_ids: Sequence[bytes], filters: Mapping[str, object]) -> None:
+def check(action: BulkAction, job_ids: Sequence[IdWord], filters: Mapping[str, object]) -> None:
     """
     Whether it can be understood at all.
 
@@ -95,17 +96,18 @@ def check(action: BulkAction, job_ids: Sequence[bytes], filters: Mapping[str, ob
             raise click.UsageError(f"--status {status}: jobs can be {action.done} that are {allowed}.")
 
 
-def change(action: BulkAction, job_ids: Sequence[bytes], filters: Mapping[str, object], options: BulkOptions) -> None:
+def change(action: BulkAction, words: Sequence[IdWord], filters: Mapping[str, object], options: BulkOptions) -> None:
     """Change the jobs that are named, or all that the filters choose."""
-    check(action, job_ids, filters)
+    check(action, words, filters)
+    if words and options.dry_run:
+        raise click.UsageError("--dry-run counts what options choose; ids are what they are.")
+    job_ids = jobs_of(words)
     with current_server().client() as client:
-        if job_ids and not options.dry_run:
+        if job_ids:
             changed, failure = _apply(client, action, job_ids, options.more)
             _tell_each(action, changed, as_json=options.as_json)
             _conclude(changed, failure, asked=len(job_ids))
             return
-        if job_ids:
-            raise click.UsageError("--dry-run counts what options choose; ids are what they are.")
         wanted = {"status": list(action.by_default), **filters}
         found = _find(client, wanted)
         if options.dry_run:

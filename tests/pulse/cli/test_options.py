@@ -66,6 +66,21 @@ def test_ids() -> None:
         assert refusal(options.ID, text).startswith(f"{text!r}: a UUID is allowed, as in ")
 
 
+def test_words_for_jobs() -> None:
+    """A whole id, however it is written, is its bytes; the begin of one its digits."""
+    for text in (ID, ID.upper(), ID.replace("-", ""), f" {ID}"):
+        assert options.JOB.convert(text, None, None) == UUID(ID).bytes
+    assert options.JOB.convert("0190163D-86", None, None) == "0190163d86"
+    for text in ("", "0190163", "0190163x", f"{ID}0"):
+        assert "the id of a job is allowed, or its first characters, 8 or more" in refusal(options.JOB, text)
+
+
+def test_words_for_schedules() -> None:
+    assert options.SCHEDULE.convert(ID, None, None) == UUID(ID).bytes
+    assert options.SCHEDULE.convert("nightly report", None, None) == "nightly report"
+    assert "1 to 200 characters" in refusal(options.SCHEDULE, "")
+
+
 def test_statuses_are_those_of_jobs() -> None:
     assert set(options.STATUSES) == set(Status)
     assert options.STATUS.convert("dead_lettered", None, None) == "DEAD_LETTERED"
