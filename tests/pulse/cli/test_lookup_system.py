@@ -46,7 +46,7 @@ def test_a_prefix_of_no_job(server: FakeDispatcher) -> None:
 def test_a_prefix_of_several_jobs(server: FakeDispatcher) -> None:
     """Nothing is done; the jobs that may be meant are listed, and that there are more than are shown."""
     many = [answers.job(id=bytes([*OTHER.bytes[:15], number]), name="a\x1bb") for number in range(11)]
-    server._script["jobs.find"] = {"jobs": [answers.job(), *many[:1]]}
+    server._script = {**server._script, "jobs.find": {"jobs": [answers.job(), *many[:1]]}}
     done = pulse(server.directory, "ctl jobs cancel 0190163d")
     assert (done.code, done.out) == (1, "")
     assert done.err.splitlines() == [
@@ -55,7 +55,7 @@ def test_a_prefix_of_several_jobs(server: FakeDispatcher) -> None:
         f"pulse:   {UUID(bytes=many[0]['id'])}  DEAD_LETTERED  a\\x1bb",
     ]
     assert server.bodies("jobs.cancel") == []
-    server._script["jobs.find"] = {"jobs": many}
+    server._script = {**server._script, "jobs.find": {"jobs": many}}
     said = pulse(server.directory, "ctl jobs get 0190163d").err.splitlines()
     assert (len(said), said[-1]) == (12, "pulse:   and more")
 
@@ -75,7 +75,7 @@ def test_jobs_of_a_schedule_by_its_key(server: FakeDispatcher) -> None:
 
 def test_a_word_for_no_schedule(server: FakeDispatcher) -> None:
     rows = [{"id": SCHEDULE.bytes, "name": "report", "key": key} for key in ("nightly", "weekly", None)]
-    server._script["schedules.list"] = {"schedules": rows, "next": None}
+    server._script = {**server._script, "schedules.list": {"schedules": rows, "next": None}}
     done = pulse(server.directory, "ctl schedules delete nightyl")
     said = "pulse: no schedule has the key 'nightyl', or an id that begins so; similar keys: nightly\n"
     assert (done.code, done.err) == (1, said)

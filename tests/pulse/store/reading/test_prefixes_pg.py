@@ -23,7 +23,7 @@ async def test_jobs_are_found_by_the_begin_of_their_ids(store: Store, connection
         await forge(connection, "PENDING", id=one.bytes)
     whole = IDS[1].hex
 
-    async def found(*prefixes: str) -> list[bytes]:
+    async def found(*prefixes: str) -> list[object]:
         return [row["id"] for row in await store.prefixes.jobs(prefixes)]
 
     assert await found("abcd0001") == [IDS[1].bytes]
