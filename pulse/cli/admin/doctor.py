@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from pulse.cli.lazy import examples
-from pulse.cli.options import POSITIVE_S, with_config, with_dsn
+from pulse.cli.options import DURATION, with_config, with_dsn
 from pulse.cli.output.render import Cell, Screen, write_document
 from pulse.errors import ConfigError, PulseError
 
@@ -52,9 +52,9 @@ class RunningSystem:
 @click.option(
     "--grace",
     "grace_s",
-    type=POSITIVE_S,
+    type=DURATION,
     default=_GRACE_S,
-    metavar="SECONDS",
+    metavar="DURATION",
     help="From which age on a transaction, a lapsed lease or a due job is worth a word.",
 )
 @click.option("--strict", is_flag=True, help="Let a warning count as wrong.")

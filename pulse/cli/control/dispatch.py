@@ -33,7 +33,7 @@ def dispatch() -> None:
 )
 @click.option("--topic", type=TOPIC, metavar="TOPIC", show_default="all of them", help="Only this topic.")
 @click.option("--reason", type=REASON, metavar="TEXT", help="Why; shown wherever the pause is shown.")
-@click.option("--for", "for_s", type=DURATION, metavar="DURATION", help="End by itself after that, as 90, 10m, 2h, 1d.")
+@click.option("--for", "for_s", type=DURATION, metavar="DURATION", help="End by itself after that, as 90, 5m or 2h30m.")
 @click.option("--until", type=TIME, metavar="ISO-TIME", help="End by itself then; without a zone it is UTC.")
 @click.option("--json", "as_json", is_flag=True, help="Print the gate as JSON.")
 def pause(topic: str | None, reason: str | None, for_s: float | None, until: float | None, *, as_json: bool) -> None:

@@ -20,6 +20,7 @@ from uuid import UUID
 import click
 
 from pulse.cli.jobs.filters import chosen, in_words
+from pulse.cli.lookup import IdWord, jobs_of
 from pulse.cli.output.progress import ProgressLine
 from pulse.cli.output.render import Cell, Column, Screen, Table, foreign, write_document
 from pulse.cli.server import current_server
@@ -78,7 +79,7 @@ class _Found:
         return {"jobs": len(self.ids), "counts": groups, "examples": self.ids[:_EXAMPLES]}
 
 
-def check(action: BulkAction, job_ids: Sequence[bytes], filters: Mapping[str, object], *, dry_run: bool) -> None:
+def check(action: BulkAction, job_ids: Sequence[IdWord], filters: Mapping[str, object], *, dry_run: bool) -> None:
     """
     Whether it can be understood at all.
 
@@ -97,9 +98,10 @@ def check(action: BulkAction, job_ids: Sequence[bytes], filters: Mapping[str, ob
             raise click.UsageError(f"--status {status}: jobs can be {action.done} that are {allowed}.")
 
 
-def change(action: BulkAction, job_ids: Sequence[bytes], filters: Mapping[str, object], options: BulkOptions) -> None:
+def change(action: BulkAction, words: Sequence[IdWord], filters: Mapping[str, object], options: BulkOptions) -> None:
     """Change the jobs that are named, or all that the filters choose."""
-    check(action, job_ids, filters, dry_run=options.dry_run)
+    check(action, words, filters, dry_run=options.dry_run)
+    job_ids = jobs_of(words)
     with current_server().client() as client:
         if job_ids:
             changed, failure = _apply(client, action, job_ids, options.more)

@@ -26,6 +26,7 @@ pytestmark = [pytest.mark.process, pytest.mark.postgres]
 CLIENT_ANSWERS: Final[Mapping[str, type[Struct]]] = {
     "submit": answers.Submitted,
     "jobs.list": answers.JobPageAnswer,
+    "jobs.find": answers.JobPageAnswer,
     "jobs.get": answers.OneJob,
     "jobs.why": answers.WhyAnswer,
     "jobs.cancel": answers.ChangedAnswer,
@@ -33,6 +34,7 @@ CLIENT_ANSWERS: Final[Mapping[str, type[Struct]]] = {
     "jobs.delete": answers.ChangedAnswer,
     "jobs.change": answers.ChangedAnswer,
     "jobs.stack": answers.Stack,
+    "schedules.find": answers.SchedulePageAnswer,
     "schedules.list": answers.SchedulePageAnswer,
     "schedules.get": answers.OneSchedule,
     "schedules.create": answers.OneSchedule,
@@ -136,6 +138,7 @@ def ask_about_jobs(whole: Whole, heard: Heard) -> None:
     assert ask("jobs.get", id=failing)["job"]["history"]
     ask("jobs.list", limit=2)
     ask("jobs.list", brief=True)
+    assert [one["id"] for one in ask("jobs.find", prefixes=[waiting.hex()[:9]])["jobs"]] == [waiting]
     for job in (running, failing, waiting):
         assert ask("jobs.why", id=job)["reasons"]
     ask("jobs.stack", id=running)
@@ -159,6 +162,7 @@ def ask_about_schedules(whole: Whole, heard: Heard) -> None:
     declared = {"key": "k", "name": "mark", "every": 3600.0}
     assert ask("schedules.declare", by="tests", schedules=[declared])["changed"] == ["k"]
     assert ask("schedules.declare", by="tests", schedules=[])["not_declared"] == ["k"]
+    assert [one["key"] for one in ask("schedules.find", words=["k"])["schedules"]] == ["k"]
     assert len(ask("schedules.list", limit=2)["schedules"]) == 2
     ask("schedules.delete", id=schedule)
 

@@ -215,6 +215,7 @@ def _handler(function: Callable[[RequestContext, B], Awaitable[Answer]]) -> Hand
 # `submit` is not here: it goes through the group commit.
 REQUESTS: Final[Mapping[str, Handler]] = {
     "jobs.list": _handler(jobs.list_jobs),
+    "jobs.find": _handler(jobs.find_jobs),
     "jobs.get": _handler(jobs.get_job),
     "jobs.why": _handler(jobs.why_job),
     "jobs.cancel": _handler(jobs.cancel_jobs),
@@ -223,6 +224,7 @@ REQUESTS: Final[Mapping[str, Handler]] = {
     "jobs.change": _handler(jobs.change_jobs),
     "jobs.stack": _handler(jobs.take_stack),
     "schedules.list": _handler(schedules.list_schedules),
+    "schedules.find": _handler(schedules.find_schedules),
     "schedules.get": _handler(schedules.get_schedule),
     "schedules.create": _handler(schedules.create_schedule),
     "schedules.update": _handler(schedules.update_schedule),

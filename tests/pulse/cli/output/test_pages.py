@@ -209,8 +209,8 @@ class TestJobs:
 
     def test_an_error_is_seen_in_80_columns(self) -> None:
         dead = job(status="DEAD_LETTERED", last_error="ValueError: no", submitted_at=NOW_S - 600, attempts=5)
-        (_, line) = plain_table(jobs_table(JobPageAnswer([dead]), NOW_S), 80)
-        assert line == f"{ID}  DEAD_LETTERED  resize  10 min  ValueError…"
+        (_, line) = plain_table(jobs_table(JobPageAnswer([dead]), NOW_S, 80), 80)
+        assert line == f"{str(ID)[:13]}  DEAD_LETTERED  resize  images    5/5  10 min  ValueError: no"
 
     def test_facts_of_a_waiting_job(self) -> None:
         waiting = job(next_run_at=NOW_S + 5, submitted_at=NOW_S - 60.5, attempts=3, uncharged=1, crashes=1, priority=-5)
