@@ -205,6 +205,7 @@ class JobFilters(TypedDict, total=False):
         older_s: They were submitted longer ago than that.
         newer_s: They were submitted no longer ago than that.
         prefix: The first hexadecimal digits of their ids.
+        due: Whether their time has come; False: they are to run later.
         oldest: Oldest first.
     """
 
@@ -217,6 +218,7 @@ class JobFilters(TypedDict, total=False):
     older_s: float | None
     newer_s: float | None
     prefix: str | None
+    due: bool | None
     oldest: bool
     limit: int
     after: str | None

@@ -19,6 +19,7 @@ from msgspec import Struct
 
 from pulse.errors import ProtocolError
 from pulse.protocol.fields import Id
+from pulse.protocol.stats import WaitingJobs
 
 KindT = TypeVar("KindT", bound=Struct)
 
@@ -354,6 +355,7 @@ class StatusAnswer(Struct, frozen=True):
     workers: list[Worker] | None = None
     jobs: dict[str, int] | None = None
     jobs_exact: bool | None = None
+    waiting: WaitingJobs | None = None
     findings: list[FindingInfo] | None = None
 
 

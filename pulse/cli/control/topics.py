@@ -83,7 +83,7 @@ def topics() -> None:
 @click.option("--json", "as_json", is_flag=True, help='Print {"topics": [...], "others", "exact", "next"}.')
 def list_topics(limit: int, after: str | None, *, as_json: bool) -> None:
     """
-    List topics: what is ready, how long the oldest is due, what runs and is due later, who serves it, what is set.
+    List topics: how many jobs wait, for how long, run, are due later or have no handler; workers; what is set.
 
     Those with the most work, those that are paused and those with a policy. Pages behind the first one have policies
     alone. Workers are those of this server. A ~ before a number says that it is estimated.

@@ -47,11 +47,12 @@ def jobs() -> None:
     "list",
     epilog=examples(
         "pulse ctl jobs list --status RUNNING --status RETRYING",
-        "pulse ctl jobs list --status PENDING --older 1h --oldest",
+        "pulse ctl jobs list --status PENDING --status RETRYING --due --oldest",
         "pulse ctl jobs list --topic images --limit 200 --json | jq -r '.jobs[].last_error'",
     ),
 )
 @job_filters()
+@click.option("--due/--later", default=None, help="Only jobs whose time has come, or only those that are to run later.")
 @click.option("--oldest", is_flag=True, help="Oldest first.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=50, metavar="N", help="Most jobs to list, 1 to 1000.")
 @click.option("--after", metavar="CURSOR", help="Go on behind a page: the cursor that it ended with.")
@@ -66,10 +67,20 @@ def jobs() -> None:
 @with_full
 @click.option("--json", "as_json", is_flag=True, help='Print {"jobs": [...], "next": cursor or null}.')
 def list_jobs(
-    *, oldest: bool, limit: int, after: str | None, watch: float | None, full: bool, as_json: bool, **given: object
+    *,
+    due: bool | None,
+    oldest: bool,
+    limit: int,
+    after: str | None,
+    watch: float | None,
+    full: bool,
+    as_json: bool,
+    **given: object,
 ) -> None:
     """List jobs, newest first: by the time in their ids, else by when they were submitted."""
     body: dict[str, object] = {**filters_of(given), "limit": limit}
+    if due is not None:
+        body["due"] = due
     if oldest:
         body["oldest"] = True
     if after is not None:

@@ -42,6 +42,7 @@ _ANSWER_S: Final = 0.8  # with the interval, a silence shows within two seconds
 _STATUS_EVERY_S: Final = 5.0  # it counts jobs, which is no work for every second
 _KEY_S: Final = 0.1
 _TOPICS: Final = 200
+_WAITING: Final = ("PENDING", "RETRYING")
 _JOBS: Final = 50
 _ESCAPE_BYTES: Final = 3
 
@@ -110,9 +111,10 @@ class TopSource:
 
             found: dict[str, object] = {"stats": ask("stats", {"topics": _TOPICS, "history_s": 0})}
             found["workers"] = ask("workers.list")["workers"]
-            for name, statuses in (("running", ["RUNNING"]), ("waiting", ["PENDING", "RETRYING"])):
+            wanted: dict[str, Body] = {"running": {"status": ["RUNNING"]}, "waiting": {"status": _WAITING, "due": True}}
+            for name, filters in wanted.items():
                 with contextlib.suppress(PulseError):  # the database is away: the rest is worth seeing
-                    found[name] = ask("jobs.list", {**page, "status": statuses})["jobs"]
+                    found[name] = ask("jobs.list", {**page, **filters})["jobs"]
             return found
 
 

@@ -15,13 +15,13 @@ from pulse.ui.pages.common import ask, site_of, standing_of
 from pulse.ui.rendering import page
 
 _SHOWN: Final = 6
-_LOOKED: Final = 50  # of what runs: the longest running one is mostly among the oldest
+_LOOKED: Final = 50  # of what runs, or waits: what does so for longest is mostly among the oldest
 _WAITING: Final = ("PENDING", "RETRYING")
 
 
 async def show(request: Request) -> Response:
     """The overview; what is not known is left out, and the reason is on top."""
-    waits = {"status": list(_WAITING), "oldest": True, "limit": _SHOWN}
+    waits = {"status": list(_WAITING), "due": True, "oldest": True, "limit": _LOOKED}
     runs = {"status": ["RUNNING"], "oldest": True, "limit": _LOOKED}
     standing, failed, oldest, running = await asyncio.gather(
         standing_of(request),
@@ -29,18 +29,19 @@ async def show(request: Request) -> Response:
         _jobs(request, waits),
         _jobs(request, runs),
     )
-    slowest = [] if isinstance(running, PulseError) else sorted(running, key=lambda job: job.started_at or 0)[:_SHOWN]
+    slowest = [] if isinstance(running, PulseError) else sorted(running, key=lambda job: job.started_at or 0)
+    longest = [] if isinstance(oldest, PulseError) else sorted(oldest, key=lambda job: job.next_run_at or 0)
     jobs = standing.status.jobs
     workers = standing.status.workers
     context = {
         "failed": [] if isinstance(failed, PulseError) else failed,
         "counts": jobs,
-        "waiting": None if jobs is None else sum(jobs.get(name, 0) for name in _WAITING),
+        "waits": standing.status.waiting,
         "held": None if workers is None else sum(worker.held for worker in workers),
         "places": None if workers is None else sum(worker.capacity for worker in workers),
         "charts": standing.charts,
-        "slowest": slowest,
-        "oldest": [] if isinstance(oldest, PulseError) else oldest,
+        "slowest": slowest[:_SHOWN],
+        "oldest": longest[:_SHOWN],
     }
     return await page(request, "overview.html", context, error=failed if isinstance(failed, PulseError) else None)
 
