@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from pulse.errors import ProtocolError
 from pulse.protocol.fields import Id
-from pulse.protocol.stats import WaitingJobs
+from pulse.protocol.stats import JobCounts
 
 KindT = TypeVar("KindT", bound=Struct)
 
@@ -355,7 +355,7 @@ class StatusAnswer(Struct, frozen=True):
     workers: list[Worker] | None = None
     jobs: dict[str, int] | None = None
     jobs_exact: bool | None = None
-    waiting: WaitingJobs | None = None
+    waiting: JobCounts | None = None
     findings: list[FindingInfo] | None = None
 
 

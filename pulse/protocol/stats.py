@@ -54,7 +54,7 @@ class TopicStats(Struct, frozen=True):
     counts: Rates = Rates()
 
 
-class WaitingJobs(Struct, frozen=True):
+class JobCounts(Struct, frozen=True):
     """What waits in all topics together, as in ``TopicStats``; ``exact``: counted, not estimated."""
 
     ready: int = 0

@@ -282,9 +282,10 @@ GROUP BY u.topic, u.name ORDER BY 3 DESC, u.topic, u.name LIMIT 100;
 
 -- name: queue_gate :many
 -- What:    the topics that are paused.
--- Args:    none.   Guard: none: reads.   Returns: topic, reason, paused_by, age_s, left_s (NULL: until somebody resumes it).
+-- Args:    none.   Guard: none: reads.
+-- Returns: topic, reason, paused_by, age_s, left_s (NULL: until somebody resumes it), total: how many are paused, also unlisted.
 SELECT g.topic, g.reason, g.paused_by, extract(epoch FROM clock_timestamp() - g.paused_at)::float8 AS age_s,
-       extract(epoch FROM g.paused_until - clock_timestamp())::float8 AS left_s
+       extract(epoch FROM g.paused_until - clock_timestamp())::float8 AS left_s, count(*) OVER () AS total
 FROM pulse.dispatch_control g
 WHERE g.paused AND (g.paused_until IS NULL OR g.paused_until > clock_timestamp())
 ORDER BY g.topic LIMIT 1000;

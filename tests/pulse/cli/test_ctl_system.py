@@ -426,10 +426,10 @@ class TestNobodyAnswers:
             done = soonest(directory, "ctl status --json")
             words = pulse(directory, "ctl status")
         document: Any = done.document
-        assert (done.code, done.err) == (0, "")
-        assert set(document) == MINIMUM_KEYS
+        assert (done.code, done.err) == (1, "")
+        assert set(document) == {*MINIMUM_KEYS, "findings"}
         assert done.spent_s <= 2.0
-        assert f"! the {silent} does not answer: " in words.out
+        assert f"wrong    processes: the {silent} does not answer: " in words.out
         assert document["supervisor"]["pid"] == 1
         assert document["jobs"] == {"PENDING": 12, "RUNNING": 1, "COMPLETED": 12345}
         workers = document["workers"]

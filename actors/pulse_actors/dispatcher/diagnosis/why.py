@@ -239,7 +239,7 @@ def _not_due(job: StoredFacts, _facts: JobFacts) -> Cause | None:
         text = f"It was claimed, and given back since nobody could take it just then; it is looked at again {when}."
         return Cause("given_back", text, "", details=details)
     if job.outcome is None:
-        return Cause("not_due", f"It is not due yet: it was submitted to start {when}.", "", details=details)
+        return Cause("not_due", f"It is scheduled: it was submitted to start {when}.", "", details=details)
     details |= {"outcome": job.outcome, "error": job.attempt_error}
     if job.outcome == "snoozed":
         return Cause("snoozed", f"Its handler asked to be called again {when}.", "", details=details)

@@ -30,7 +30,7 @@ TOPIC = {"topic": "mail", "due_s": 10.0, "is_paused": False, "hosts": 1}
 ENDED = {"name": "x", "topic": "t", "age_s": 5.0, "error": "bad\nthing", "job": "0190", "worker": "h/b/1/2.3/w",
          "jobs_dead": 0, "killed": 0}  # fmt: skip
 RUNS = {"name": "x", "topic": "t", "jobs": 1, "age_s": 600.0, "job": "0190", "worker": "h/b/1/2.3/w"}
-PAUSE = {"topic": "t", "reason": "fire", "paused_by": "uid 0 (root)", "age_s": 5.0, "left_s": None}
+PAUSE = {"topic": "t", "reason": "fire", "paused_by": "uid 0 (root)", "age_s": 5.0, "left_s": None, "total": 1}
 ROOM = {"greatest": 100, "reserved": 3, "used": 10, "role_limit": -1, "role_used": 1,
         "database_limit": -1, "database_used": 1}  # fmt: skip
 
