@@ -208,8 +208,7 @@ class JobFilters(ListPage, total=False):
         topic, name, schedule: The topic, the handler, the schedule that fired them.
         error: A part of the last error, in upper or lower case.
         worker: A part of the identity of the worker that runs them.
-        older_s: They were submitted longer ago than that.
-        newer_s: They were submitted no longer ago than that.
+        older_s, newer_s: They were submitted longer ago than that, or no longer ago.
         prefix: The first hexadecimal digits of their ids.
         due: Whether their time has come; False: they are to run later.
     """

@@ -22,7 +22,7 @@ _NARROW: Final = 40
 _LEAST_ROWS: Final = 3
 _SHARES: Final = (("topics", 0.4), ("workers", 0.25), ("running", 0.2), ("waiting", 0.15))
 _TOPIC_COLUMNS: Final = (
-    Column("topic", least=6),
+    Column("topic", least=20),
     Column("waiting", right=True),
     Column("oldest", right=True),
     Column("running", right=True, leave_out=1),
