@@ -326,3 +326,14 @@ async def test_a_session_that_is_ended_in_the_middle(patient: Patient) -> None:
     assert set(seen.failed) >= set(QUEUE_CHECKS)
     (why,) = set(seen.failed.values())
     assert why.endswith("terminating connection due to administrator command")
+
+
+async def test_a_role_that_may_ask_nothing(patient: Patient) -> None:
+    role = "doctor_mute"
+    await patient.sql.execute(f"CREATE ROLE {role} LOGIN; REVOKE EXECUTE ON FUNCTION pg_control_system() FROM public")
+    try:
+        seen = await look(re.sub(r"user=[^&]*", f"user={role}", patient.dsn), WITHIN_S)
+    finally:
+        await patient.sql.execute(f"DROP ROLE {role}")
+    assert seen.away == "permission denied for function pg_control_system"
+    assert set(seen.failed.values()) == {seen.away, "the database is away"}
