@@ -27,7 +27,6 @@ LOGIN = ("ctl", "login", "tls://127.0.0.1:9", "--user", "alice", "--no-check")
             1,
             "--user is 'alice' and the address says 'bob'",
         ),
-        (("check", "--audit", "--install-audit"), 2, "exclude each other; one is allowed"),
     ],
     ids=lambda one: " ".join(one[:4]) if isinstance(one, tuple) else "",
 )
