@@ -60,6 +60,19 @@ def test_durations() -> None:
     assert options.BACKOFF.convert("exponential:1s:10m", None, None) == "exponential:1:600"
 
 
+def test_durations() -> None:
+    texts = ("90", "1.5s", "10m", "2h", " 1d ")
+    assert [options.DURATION.convert(text, None, None) for text in texts] == [90.0, 1.5, 600.0, 7200.0, 86400.0]
+    for text in ("0", "-1s", "1w", "m", "", "nan", "inf", "1e6d"):
+        said = f"{text!r}: a number above 0 with s, m, h or d behind it is allowed, as in 10m."
+        assert refusal(options.DURATION, text) == said
+
+
+def test_backoffs() -> None:
+    assert options.BACKOFF.convert("fixed:5", None, None) == "fixed:5"
+    assert refusal(options.BACKOFF, "fixed").startswith("'fixed': allowed are ")
+
+
 def test_ids() -> None:
     for text in (ID, ID.upper(), ID.replace("-", ""), f" {ID}"):
         assert options.ID.convert(text, None, None) == UUID(ID).bytes

@@ -197,6 +197,8 @@ class TestControl:
                 rig.wait_act("dispatcher stop grace=5")
                 rig.process.terminate()
                 rig.wait_log("supervisor_stopping")
+                told = caller.refusal("actors.restart", name="watchdog")
+                assert told == ("conflict", "watchdog is running, it cannot be restarted now")
                 rig.process.terminate()
                 with pytest.raises(Refused, match="conflict: dispatcher was stopped for good meanwhile"):
                     caller.answer(asked)

@@ -40,6 +40,18 @@ def test_own_page(origin: str | None, site: str | None, own: bool) -> None:
     assert is_own_page("localhost:8470", origin, site) is own
 
 
+@pytest.mark.parametrize(
+    ("listen", "url"),
+    [
+        ("127.0.0.1:8470", "http://127.0.0.1:8470"),
+        ("[::1]:8470", "http://[::1]:8470"),
+        ("unix:/run/ui.sock", "http://localhost"),
+    ],
+)
+def test_what_is_typed_into_a_browser(listen: str, url: str) -> None:
+    assert parse_listen(listen).url == url
+
+
 def test_tokens_and_paths() -> None:
     assert is_same("a", "a")
     assert not is_same("a", "b")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import socket
 from pathlib import Path
 from uuid import UUID
 
@@ -13,15 +14,16 @@ from markupsafe import escape
 import pulse.ui
 from pulse.errors import BadRequestError, NobodyAnswersError
 from pulse.protocol import answers
+from pulse.security.codec import shown_instead
 from pulse.ui.data.bulk_orders import ordered, undo_of
 from pulse.ui.data.filters import Filters, seconds
 from pulse.ui.data.poller import Poller, SystemSnapshot
-from pulse.ui.data.queries import Questions
+from pulse.ui.data.queries import SHARED_S, Questions
 from pulse.ui.pages.dead import group
 from pulse.ui.pages.job import timeline
 from pulse.ui.pages.schedule_form import body_of, values_from
 from pulse.ui.view import formatting
-from pulse.ui.view.charts import ChartLine, draw, nice_top
+from pulse.ui.view.charts import ChartLine, charts_of, draw, nice_top
 
 ID = UUID("0199a1b2-c3d4-7e5f-8a0b-1c2d3e4f5a6b")
 NOW_S = 1_800_000_000.0
@@ -165,6 +167,10 @@ class TestShown:
         assert formatting.json_block('{"a":1}') == '{"a": 1}'
         assert formatting.json_block("{broken") == "{broken"
         assert len(formatting.json_block("[" * 5000)) == 5000
+        sealed = '{"$pulse": "fernet", "data": "x"}'
+        assert formatting.json_block(sealed) == formatting.json_line(sealed) == shown_instead(sealed) != sealed
+        assert [formatting.json_line(text) for text in (None, "{}", '{"a": 1}')] == ["", "", '{"a": 1}']
+        assert formatting.uuid(ID.bytes) == formatting.uuid(str(ID)) == str(ID)
 
     def test_kin(self) -> None:
         assert formatting.kin(f"user 17 at 0x7fab of {ID}") == formatting.kin(
@@ -176,6 +182,7 @@ class TestShown:
         """PostgreSQL has times that Python lacks; compared times are shown in full."""
         for moment in (float("inf"), 1e18, -1e18):
             assert formatting.stamp(moment, NOW_S) == formatting.exactly(moment, NOW_S) == "never"
+        assert formatting.stamp(None, NOW_S) == formatting.exactly(None, NOW_S) == "–"
         said = '<time datetime="2027-01-15T07:58:00Z">2027-01-15 07:58:00Z</time> (2 min ago)'
         assert formatting.exactly(NOW_S - 120, NOW_S) == said
 
@@ -187,6 +194,9 @@ class TestShown:
 
 
 class TestCharts:
+    def test_without_a_history_there_is_no_chart(self) -> None:
+        assert charts_of(None) == []
+
     @pytest.mark.parametrize(("most", "top"), [(0, 1), (0.3, 0.4), (7, 10), (10, 10), (41, 50), (1e6, 1e6)])
     def test_scale(self, most: float, top: float) -> None:
         assert nice_top(most) == pytest.approx(top)
@@ -226,6 +236,9 @@ def test_timeline() -> None:
     assert told == ["submitted", "attempt 1: error", "due"]
     told = [moment.title for moment in timeline(job(status="COMPLETED", attempts=2, history=[failed]))]
     assert told[-2:] == ["attempt 2 was claimed", "completed"]
+    origins = ({"schedule_id": ID.bytes}, {"next_run_at": NOW_S}, {"next_run_at": NOW_S - 100})
+    notes = [next(iter(timeline(job(**origin)))).note for origin in origins]
+    assert notes == ["by its schedule", "to run later", ""]
 
 
 def test_what_is_vendored_is_what_was_published() -> None:
@@ -245,6 +258,40 @@ class Counting(Questions):
     async def ask_supervisor(self) -> dict[str, object]:
         self.asked.append("supervisor status")
         return {}
+
+
+class Link:
+    """A connection to a dispatcher; its answers are numbered."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def ask(self, *_: object, **__: object) -> dict[str, object]:
+        self.asked += 1
+        return {"number": self.asked}
+
+
+@pytest.mark.anyio
+async def test_a_question_is_asked_once_in_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another one, or the same after a second, is asked anew."""
+    questions, link, moment = Questions(None), Link(), [100.0]
+    questions._dispatcher = link  # type: ignore[assignment]
+    monkeypatch.setattr("pulse.ui.data.queries.time.monotonic", lambda: moment[0])
+    same = await asyncio.gather(*(questions.ask("jobs.list", {"limit": 5}) for _ in range(3)))
+    other = await questions.ask("jobs.list", {"limit": 6})
+    moment[0] += SHARED_S
+    later = await questions.ask("jobs.list", {"limit": 5})
+    assert [one["number"] for one in (*same, other, later)] == [1, 1, 1, 2, 3]
+
+
+@pytest.mark.anyio
+async def test_the_supervisor_is_beside_the_dispatcher(tmp_path: Path) -> None:
+    questions = Questions(tmp_path / "pulse.sock")
+    with pytest.raises(NobodyAnswersError, match=r"supervisor.sock \(no such file\)"):
+        await questions.ask_supervisor()
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(str(tmp_path / "supervisor.sock"))
+        assert questions._find_supervisor() == tmp_path / "supervisor.sock"
 
 
 async def _first(poller: Poller) -> SystemSnapshot:
