@@ -34,9 +34,7 @@ def test_smallest_form(tmp_path: Path) -> None:
     done = bench(*SCENES, "--size", "tiny", "--rounds", "1", "--json", str(path))
     assert done.returncode == 0, done.stderr
     found = json.loads(path.read_text("utf-8"))
-    assert found["format"] == 1
-    assert found["failures"] == []
-    assert found["size"]["drain_jobs"] == 3000
+    assert (found["format"], found["failures"], found["size"]["drain_jobs"]) == (1, [], 3000)
     assert [scene["name"] for scene in found["scenes"]] == list(SCENES)
     figures = {one["name"]: one for scene in found["scenes"] for one in scene["figures"]}
     for one in figures.values():

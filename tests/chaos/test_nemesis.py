@@ -74,8 +74,7 @@ def test_a_fault_that_gave_up_is_wrong() -> None:
     """It did not strike, so nothing recovered; unless another fault, at the same time, prevented it."""
     summary = Summary(7)
     summary.count([struck("kill-worker", "no worker is connected"), struck("kill-dispatcher")], 1.0)
-    assert summary.wrong == []
-    assert summary.left_out == {"kill-worker": "no worker is connected"}
+    assert (summary.wrong, summary.left_out) == ([], {"kill-worker": "no worker is connected"})
     assert summary.recoveries_s == {"kill-dispatcher": [1.0]}
     summary.count([struck("kill-worker", "no worker is connected")], 1.0)
     assert summary.wrong == ["kill-worker did not strike: no worker is connected"]

@@ -59,8 +59,7 @@ def test_all_went_well() -> None:
     found = judge(LINES, DATABASE)
     assert found.wrong == {}
     assert found.is_good
-    assert found.duplicates == {(D, 1): "lease_expired"}
-    assert found.counts["acked"] == 4
+    assert (found.duplicates, found.counts["acked"]) == ({(D, 1): "lease_expired"}, 4)
     assert (found.counts["duplicates"], found.counts["reaped: crashed"]) == (1, 1)
 
 

@@ -115,9 +115,6 @@ def test_many_times_that_exist_twice() -> None:
     assert len(day_of("* 2 * * *", AUTUMN)) == 120
 
 
-# The oracle.
-
-
 def numbers(field: str, low: int, high: int) -> set[int]:
     found: set[int] = set()
     for part in field.split(","):

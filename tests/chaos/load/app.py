@@ -44,9 +44,6 @@ def noted(ctx: pulse.Context) -> Iterator[Answer]:
         ledger.write("end", ctx.job_id, ctx.attempt, how=how)
 
 
-# What most jobs are.
-
-
 @app.handler("short")
 async def short(ctx: pulse.Context, seconds: float = 0.0) -> Answer:
     """Wait for something else, as most jobs do."""
@@ -90,9 +87,6 @@ async def hold(ctx: pulse.Context, gate: str) -> Answer:
 async def tick(ctx: pulse.Context) -> Answer:
     with noted(ctx) as result:
         return result
-
-
-# What goes wrong by itself.
 
 
 @app.handler("flaky", max_attempts=4)

@@ -82,9 +82,7 @@ def test_values_that_occur_in_several_places_are_described_once() -> None:
     _, arrays, maps = _tables(section(PAGE, "2. Values"))
     documented = _documented(arrays, "array") | _documented(maps, "map")
     assert documented == {name: wiretypes.fields(struct) for name, struct in PARTS.items()}
-    assert {row["array"] for row in arrays} == {
-        name for name, struct in PARTS.items() if struct.__struct_config__.array_like
-    }
+    assert {row["array"] for row in arrays} == {n for n, s in PARTS.items() if s.__struct_config__.array_like}
 
 
 def test_every_client_request_has_its_answer_described() -> None:

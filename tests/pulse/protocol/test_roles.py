@@ -96,9 +96,7 @@ class TestGrants:
 
 def test_a_refusal_is_told_once_in_a_while_with_the_number_of_those_between() -> None:
     refused = Refused(again_s=60.0)
-    assert [refused.count(("1", "drain"), now_s) for now_s in (0.0, 1.0, 59.0, 60.0, 61.0)] == [
-        *(1, None, None, 3, None)
-    ]
+    assert [refused.count(("1", "drain"), t) for t in (0.0, 1.0, 59.0, 60.0, 61.0)] == [*(1, None, None, 3, None)]
     assert refused.count(("1", "logs"), 1.0) == 1
     assert refused.count(("2", "drain"), 1.0) == 1
 

@@ -25,8 +25,7 @@ def cluster(place: Path) -> Cluster:
 def test_a_dsn_survives_any_directory(directory: str) -> None:
     """A client reads the very directory from the DSN, with user, port and database."""
     parts = urlsplit(embedded.dsn(Path(directory), "data base"))
-    assert parts.scheme == "postgresql"
-    assert parts.path == "/data%20base"
+    assert (parts.scheme, parts.path) == ("postgresql", "/data%20base")
     assert parse_qs(parts.query) == {"host": [directory], "port": ["5432"], "user": ["pulse"]}
 
 

@@ -92,9 +92,6 @@ def bench(store: Store, connection: Sql, monkeypatch: Patch) -> Bench:
     return Bench(store, connection, monkeypatch)
 
 
-# When.
-
-
 async def test_a_wake(bench: Bench) -> None:
     """Now: a claim is made; a full one where no level is named. Later: when it is due. Much later: by the poll."""
     signal = bench.claims.signal
@@ -193,9 +190,6 @@ async def test_an_outage_is_logged_now_and_then(monkeypatch: Patch) -> None:
     assert [entry["event"] for entry in logs].count("database_away") == 1
 
 
-# From where.
-
-
 def break_topic(bench: Bench) -> None:
     """From now on nothing of TOPIC can be read: neither claimed, nor read one by one."""
     claim, claimable = bench.store.claim, bench.store.aside.claimable
@@ -227,9 +221,7 @@ async def test_topics_that_are_claimed_together_go_on(bench: Bench) -> None:
         bench.claims.signal.cursors._full_s = float("-inf")
         await bench.claims.loop.pass_once()
     assert sorted(jobs_of(worker)) == sorted(others)
-    assert [
-        topic for topic in worker.facts.topics if bench.claims.quarantine.is_quarantined(topic, time.monotonic())
-    ] == [TOPIC]
+    assert [t for t in worker.facts.topics if bench.claims.quarantine.is_quarantined(t, time.monotonic())] == [TOPIC]
 
 
 async def test_nothing_is_looked_for_until_a_topic_can_be_read_again(bench: Bench) -> None:
@@ -397,9 +389,6 @@ async def test_dispatch_that_closes_while_a_claim_waits_for_its_turn(bench: Benc
     assert bench.registry.closed
     assert bench.levels == []
     assert (await read(bench.connection, job))["attempts"] == 0
-
-
-# What is handed out.
 
 
 async def test_a_job_that_is_taken_away_while_it_is_passed_on_is_not_handed_out(bench: Bench) -> None:

@@ -101,9 +101,6 @@ async def test_what_has_expired(store: Store, connection: Sql) -> None:
     assert expiries == [NOW, at(1), at(0.5)]
 
 
-# The dispatcher.
-
-
 @pytest.fixture
 def bench(store: Store, connection: Sql, monkeypatch: Patch) -> Bench:
     made = Bench(store, connection, monkeypatch, batch=50)

@@ -92,9 +92,6 @@ async def tasks() -> AsyncIterator[TaskGroup]:
         made.cancel_scope.cancel()
 
 
-# What is watched.
-
-
 async def test_what_has_a_limit_is_watched(at: Hall, living: Process) -> None:
     """Of another host's worker only the lease is known, and it cannot be killed."""
     worker = at.working(living.pid, stalls={"promised": 5.0})
@@ -146,9 +143,6 @@ async def test_what_a_worker_came_with_has_a_limit_once_it_is_known(at: Hall, li
     claims.in_doubt.doubt(worker.identity)
     await claims.in_doubt.settle()
     assert [(due.pair, due.held.timeout_s) for due in at.deadlines._heap] == [((job, 1), LONG_S)]
-
-
-# When a limit passes.
 
 
 async def test_a_handler_that_has_ended_is_nobodys_guilt(at: Hall, tasks: TaskGroup, living: Process) -> None:
@@ -298,9 +292,6 @@ async def test_nothing_is_recalled_where_nothing_waits(at: Hall, tasks: TaskGrou
     assert [kind for kind, _, _ in wire_of(worker).sent] == ["stack"]
 
 
-# The loop.
-
-
 async def test_limits_pass_by_themselves(at: Hall, tasks: TaskGroup, living: Process) -> None:
     tasks.start_soon(at.hung_handlers.run)
     await anyio.wait_all_tasks_blocked()
@@ -314,9 +305,6 @@ async def test_limits_pass_by_themselves(at: Hall, tasks: TaskGroup, living: Pro
         with anyio.fail_after(DEADLINE_S):
             await at.deaths.wait_buried(hung)
         assert is_alive(living.pid)
-
-
-# Progress, and stacks.
 
 
 def test_what_counts_as_progress() -> None:

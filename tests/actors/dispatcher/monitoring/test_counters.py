@@ -38,8 +38,7 @@ def test_extremes_have_buckets() -> None:
     for value_s, place in [(-5.0, 0), (1e-4, 0), (1.01e-4, 1), (1e5, -2), (1e9, -1)]:
         histogram = Histogram()
         histogram.add(value_s, 2.5)
-        assert histogram.counts[place] == 2.5
-        assert histogram.total == 2.5
+        assert (histogram.counts[place], histogram.total) == (2.5, 2.5)
     assert Histogram().percentile(0.5) is None
     assert Histogram().told()["counts"] == [0.0] * (len(BOUNDS) + 1)
 

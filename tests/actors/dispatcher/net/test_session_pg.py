@@ -432,8 +432,7 @@ async def test_what_a_heartbeat_does_not_list(lobby: Lobby) -> None:
         lobby.hears(worker, "heartbeat", body)
 
     beat(b"session")
-    assert worker.contact.beaten_s == 0.0
-    assert worker.held[unlisted].unlisted == 1
+    assert (worker.contact.beaten_s, worker.held[unlisted].unlisted) == (0.0, 1)
     for _ in range(2):
         beat(None, listed)
     assert (worker.held[listed].unlisted, worker.held[unlisted].unlisted) == (0, 3)
@@ -587,9 +586,6 @@ async def test_all_connections_of_a_process_have_one_room(lobby: Lobby) -> None:
     assert len({*limits}) == 4
     assert rooms[:3] == [None] * 3, "they go on with what is their account's or address's"
     assert rooms[3] is not rooms[4]
-
-
-# The dispatcher as a whole.
 
 
 def dispatcher(lobby: Lobby, **more: Any) -> Dispatcher:

@@ -58,8 +58,7 @@ def plan_for(*workers: RegisteredWorker) -> ClaimPlan:
 
 
 def returned(placement: Placement) -> Ending:
-    assert placement.assigned == {}
-    assert placement.moved == []
+    assert (placement.assigned, placement.moved) == ({}, [])
     (ending,) = placement.returned
     return ending
 

@@ -14,9 +14,6 @@ pytestmark = [pytest.mark.postgres, pytest.mark.process, pytest.mark.system]
 SETTINGS: Final = {"PULSE_POLL_S": "60"}
 
 
-# Hello.
-
-
 def test_a_welcome(system: System, client: Peer, topic: str) -> None:
     """All get the times and the longest frame; a worker also its session, and its lost attempts."""
     terms = {"protocol": 1, "heartbeat_s": 10.0, "lease_s": 30.0, "max_frame_bytes": 8 * 1024 * 1024}
@@ -58,17 +55,11 @@ def test_no_hello_in_time_ends_the_connection(system: System, client: Peer) -> N
     assert client.call("ping") == {}
 
 
-# Assignment.
-
-
 def test_an_assignment_has_all_that_a_handler_needs(system: System, client: Peer, topic: str) -> None:
     with system.worker("whole", topics=[topic]) as worker:
         (identity,) = client.submit(new_job(topic=topic, args='{"b":1,"a":"\u00e9"}', timeout_s=2.5))
         assert worker.jobs(1) == [[identity, 1, "n", topic, '{"a": "\u00e9", "b": 1}', 2.5, 30.0, None]]
         worker.done((identity, 1))
-
-
-# Heartbeats.
 
 
 def test_workers_come_and_go(system: System, topic: str) -> None:

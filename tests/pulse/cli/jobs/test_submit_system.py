@@ -68,8 +68,7 @@ class TestSubmit:
             server.directory, f"ctl submit x - --topic t {'--json' if as_json else ''}", stdin=b"\n".join(lines)
         )
         sent: list[Any] = [body["jobs"] for body in server.bodies("submit")]
-        assert done.code == 0
-        assert done.err == ""
+        assert (done.code, done.err) == (0, "")
         assert [one["args"].encode() for jobs in sent for one in jobs] == lines
         assert all(len(jobs) <= 1000 for jobs in sent)
         assert {one["topic"] for jobs in sent for one in jobs} == {"t"}

@@ -222,9 +222,7 @@ async def test_away_of_one_statement_alone(pool: Pool) -> None:
         except UnavailableError as error:
             told.append(type(error))
     assert told == [UnavailableError] * (STUBBORN - 1) + [StatementError]
-    assert [(one.statement[:8], one.sqlstate, one.times) for one in pool.failing.now()] == [
-        ("DO $$ BE", "57P03", STUBBORN)
-    ]
+    assert [(x.statement[:8], x.sqlstate, x.times) for x in pool.failing.now()] == [("DO $$ BE", "57P03", STUBBORN)]
 
 
 async def test_a_connection_that_breaks_each_time(pool: Pool) -> None:
@@ -397,9 +395,7 @@ async def test_settings_of_each_kind(store: Store) -> None:
     """Each kind of connection has the limits and planner settings that belong to it, in UTC."""
     for pool, own in ((store.hot, HOT_SETTINGS), (store.beats, BEAT_SETTINGS), (store.query, {})):
         async with pool.connection() as connection:
-            found = {
-                name: await connection.fetchval("SELECT current_setting($1)", name) for name in (*SERVER_SETTINGS, *own)
-            }
+            found = {x: await connection.fetchval("SELECT current_setting($1)", x) for x in (*SERVER_SETTINGS, *own)}
         assert found == {name: SHOWN.get(value, value) for name, value in {**SERVER_SETTINGS, **own}.items()}
         assert {found["timezone"], found["statement_timeout"]} == {"UTC", "5s"}
     async with store.hot.connection() as connection:

@@ -337,9 +337,7 @@ async def test_the_pause_actor_clears_and_tells(store: Store, connection: Sql) -
     await store.gate.pause("", "why", who="me", for_s=0.5)
     told = await actor.turn(Turn(time.monotonic()))
     assert 0 < told.next_s <= 0.5 < REFRESH_S
-    await connection.execute(
-        "UPDATE pulse.dispatch_control SET paused_until = now() - interval '1 second' WHERE paused"
-    )
+    await connection.execute("UPDATE pulse.dispatch_control SET paused_until = now() - interval '1 s' WHERE paused")
     with structlog.testing.capture_logs() as logs:
         told = await actor.turn(Turn(time.monotonic()))
     assert Hint("dispatcher", "gate changed") in told.hints

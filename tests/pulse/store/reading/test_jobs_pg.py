@@ -53,10 +53,7 @@ async def test_one_job(store: Store, connection: Sql) -> None:
     }  # fmt: skip
     assert {name: found[name] for name in expected} == expected
     told: Any = found["history"]
-    assert [(row["attempt"], row["outcome"], row["worker"]) for row in told] == [
-        (1, "error", None),
-        (2, "timeout", WORKER),
-    ]
+    assert [(x["attempt"], x["outcome"], x["worker"]) for x in told] == [(1, "error", None), (2, "timeout", WORKER)]
     assert (told[1]["job_id"], told[1]["ended_at"], told[1]["progress"]) == (identity, NOW.timestamp(), "0.5")
 
 

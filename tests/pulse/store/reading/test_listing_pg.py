@@ -168,9 +168,7 @@ async def test_each_part_that_is_small(connection: Sql, jobs: list[Row], part: s
         row = found_of(await connection.fetchrow(STATEMENTS["collect_jobs"].sql, part, 10 * JOBS, *wanted.columns()))
         found = [job for job in jobs if PARTS[part](job, wanted) and fits(job, wanted)]
         timed = [job["id"] for job in found if is_timed(job["id"])]
-        others = [
-            job["id"] + to_us(job["submitted_at"]).to_bytes(8, signed=True) for job in found if not is_timed(job["id"])
-        ]
+        others = [x["id"] + to_us(x["submitted_at"]).to_bytes(8, signed=True) for x in found if not is_timed(x["id"])]
         assert sorted(listing._pieces(row["timed"], 16)) == sorted(timed)
         assert sorted(listing._pieces(row["others"], 24)) == sorted(others)
 

@@ -295,9 +295,7 @@ async def test_from_a_submit_to_the_claim(store: Store, connection: Sql, way: st
         for one in jobs:
             await connection.execute("SELECT pulse.submit('n', topic => 't', traceparent => $1)", one.traceparent)
     elif way == "SQL, many":
-        many = [
-            {"name": "n", "topic": "t", **({"traceparent": t} if t else {})} for t in (one.traceparent for one in jobs)
-        ]
+        many = [{"name": "n", "topic": "t", **({"traceparent": t} if t else {})} for t in (j.traceparent for j in jobs)]
         await connection.execute("SELECT pulse.submit_many($1::jsonb)", json.dumps(many))
     else:
         await (store.submit_again if way == "again" else store.submit)(jobs)

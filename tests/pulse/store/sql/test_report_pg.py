@@ -172,7 +172,5 @@ async def test_the_crash_budget_is_resolved(
     await store.set_server_defaults(5, default)
     survivor = await forge(connection, "RUNNING", crashes=most - 2)
     culprit = await forge(connection, "RUNNING", crashes=most - 1)
-    ended = await store.end(
-        [_ending(one, EndingKind.CRASHED, error="worker process died") for one in (survivor, culprit)]
-    )
+    ended = await store.end([_ending(one, EndingKind.CRASHED, error="died") for one in (survivor, culprit)])
     assert {one.id: one.status for one in ended} == {survivor: "RETRYING", culprit: "DEAD_LETTERED"}

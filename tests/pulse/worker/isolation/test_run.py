@@ -348,8 +348,7 @@ async def test_a_zygote_that_is_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
         await until_async(lambda: bool(it.stuck), "it is stuck")
         it.cell.close()
         it.run.orphaned(crashed("SIGKILL", -9))
-    assert it.office.ending == RELEASED
-    assert it.log.events == ["cell_stuck"]
+    assert (it.office.ending, it.log.events) == (RELEASED, ["cell_stuck"])
 
 
 async def test_one_that_stays_after_its_result(monkeypatch: pytest.MonkeyPatch) -> None:
