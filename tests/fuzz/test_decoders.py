@@ -225,22 +225,19 @@ def test_no_frame_of_the_fuzzer_reaches_beyond_its_own(rng: random.Random) -> No
     assert is_harmless(encode("hello", 0, hello(rng, role="worker", worker="w")))
 
 
-@pytest.mark.parametrize(
-    ("kind", "body", "harmless"),
-    [
-        ("dispatch.pause", {}, False),
-        ("dispatch.pause", {"topic": "healthy"}, False),
-        ("dispatch.pause", {"topic": f"{OWN}1"}, True),
-        ("dispatch.pause", {"topic": 1}, True),
-        ("topics.set", {"topic": f"{OWN}1", "policy": {"retention_s": 1}}, False),
-        ("topics.set", {"topic": f"{OWN}1", "policy": {"retention_s": 1e9}}, True),
-        ("topics.unset", {"topic": ""}, False),
-        ("drain", {}, False),
-        ("drain", {"all": 7}, True),
-        ("actors.restart", {"name": "pause"}, False),
-        ("actors.restart", {"name": "nobody"}, True),
-        ("ping", {}, True),
-    ],
-)
+@pytest.mark.parametrize(("kind", "body", "harmless"), [
+    ("dispatch.pause", {}, False),
+    ("dispatch.pause", {"topic": "healthy"}, False),
+    ("dispatch.pause", {"topic": f"{OWN}1"}, True),
+    ("dispatch.pause", {"topic": 1}, True),
+    ("topics.set", {"topic": f"{OWN}1", "policy": {"retention_s": 1}}, False),
+    ("topics.set", {"topic": f"{OWN}1", "policy": {"retention_s": 1e9}}, True),
+    ("topics.unset", {"topic": ""}, False),
+    ("drain", {}, False),
+    ("drain", {"all": 7}, True),
+    ("actors.restart", {"name": "pause"}, False),
+    ("actors.restart", {"name": "nobody"}, True),
+    ("ping", {}, True),
+])  # fmt: skip
 def test_what_is_harmless(kind: str, body: dict[str, object], harmless: bool) -> None:
     assert is_harmless(encode("ping", 1, {}) + encode(kind, 1, body) + b"\0\0\0\0") is harmless

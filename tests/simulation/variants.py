@@ -135,9 +135,7 @@ VARIANTS: Final[dict[str, Variant]] = {
         first=122, within=600,
     ),
     "nothing is given back": Variant(
-        ((doubts.InDoubtClaims, "_give_back", _nobody_holds),),
-        "although no worker was told of it",
-        first=402,
+        ((doubts.InDoubtClaims, "_give_back", _nobody_holds),), "although no worker was told of it", first=402,
         within=600,
     ),
     "watchdog reaps the living beside it": Variant(

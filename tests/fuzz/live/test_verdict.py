@@ -34,23 +34,20 @@ def test_all_is_well() -> None:
     assert all(rule.line().startswith("ok") for rule in judge(GOOD))
 
 
-@pytest.mark.parametrize(
-    ("rule", "changes"),
-    [
-        ("frames that were read", {"frames": 999}),
-        ("deaths of supervisor and actors", {"restarts": 1}),
-        ("deaths of supervisor and actors", {"pids": ({"supervisor": 1, "pause": 2}, {"supervisor": 1, "pause": 3})}),
-        ("deaths of supervisor and actors", {"pids": ({"supervisor": 1, "pause": 2}, {"supervisor": 1})}),
-        ("memory of dispatcher", {"after": {"dispatcher": Use(71 * MIB, 30)}}),
-        ("descriptors of dispatcher", {"after": {"dispatcher": Use(50 * MIB, 39)}}),
-        ("p99 of get, attacked", {"attacked": {"attacked": {**QUIET, "get": [0.002] * 98 + [0.0081] * 2}}}),
-        ("p99 of job, attacked", {"attacked": {"attacked": {"submit": [0.001], "get": [0.001]}}}),
-        ("jobs lost or changed", {"jobs": ["gone"]}),
-        ("violations found by pulse check", {"checked": ["leases: wrong"]}),
-        ("answers `internal`", {"complaints": [{"message": "no"}]}),
-        ("exceptions in the log", {"unforeseen": ["visit_failed"]}),
-    ],
-)
+@pytest.mark.parametrize(("rule", "changes"), [
+    ("frames that were read", {"frames": 999}),
+    ("deaths of supervisor and actors", {"restarts": 1}),
+    ("deaths of supervisor and actors", {"pids": ({"supervisor": 1, "pause": 2}, {"supervisor": 1, "pause": 3})}),
+    ("deaths of supervisor and actors", {"pids": ({"supervisor": 1, "pause": 2}, {"supervisor": 1})}),
+    ("memory of dispatcher", {"after": {"dispatcher": Use(71 * MIB, 30)}}),
+    ("descriptors of dispatcher", {"after": {"dispatcher": Use(50 * MIB, 39)}}),
+    ("p99 of get, attacked", {"attacked": {"attacked": {**QUIET, "get": [0.002] * 98 + [0.0081] * 2}}}),
+    ("p99 of job, attacked", {"attacked": {"attacked": {"submit": [0.001], "get": [0.001]}}}),
+    ("jobs lost or changed", {"jobs": ["gone"]}),
+    ("violations found by pulse check", {"checked": ["leases: wrong"]}),
+    ("answers `internal`", {"complaints": [{"message": "no"}]}),
+    ("exceptions in the log", {"unforeseen": ["visit_failed"]}),
+])  # fmt: skip
 def test_each_rule_can_be_broken(rule: str, changes: dict[str, Any]) -> None:
     assert broken(dataclasses.replace(GOOD, **changes)) == [rule]
 

@@ -180,14 +180,11 @@ def test_wait_ends_in_time(flavor: str, directory: Path) -> None:
         assert 0.2 <= time.monotonic() - started_s < 2
 
 
-@pytest.mark.parametrize(
-    ("error", "step"),
-    [
-        (NotFoundError("no such job"), lambda client: client.get(JOB)),
-        (ConflictError("other args"), lambda client: client.submit("a", id=JOB)),
-        (BadRequestError("no"), lambda client: client.schedules_create("a", every_s=1)),
-    ],
-)
+@pytest.mark.parametrize(("error", "step"), [
+    (NotFoundError("no such job"), lambda client: client.get(JOB)),
+    (ConflictError("other args"), lambda client: client.submit("a", id=JOB)),
+    (BadRequestError("no"), lambda client: client.schedules_create("a", every_s=1)),
+])  # fmt: skip
 def test_refusals_are_errors(flavor: str, directory: Path, error: Any, step: Callable[[Any], Any]) -> None:
     script: dict[str, Any] = {"jobs.get": error, "submit": error, "schedules.create": error, "ping": {}}
     with FakeDispatcher(directory, script) as server:

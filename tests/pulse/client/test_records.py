@@ -82,14 +82,11 @@ def test_what_is_too_long_for_a_frame() -> None:
     assert records.schedule({"schedule": schedule}).args is None
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        *({}, {"job": None}, {"job": []}, {"job": {"id": JOB.bytes}}),
-        *({"job": {**COLUMNS, "status": "LOST"}}, {"job": {**COLUMNS, "id": b"short"}}),
-        *({"job": {**COLUMNS, "args": "{"}}, {"job": {**COLUMNS, "submitted_at": "now"}}),
-    ],
-)
+@pytest.mark.parametrize("body", [
+    *({}, {"job": None}, {"job": []}, {"job": {"id": JOB.bytes}}),
+    *({"job": {**COLUMNS, "status": "LOST"}}, {"job": {**COLUMNS, "id": b"short"}}),
+    *({"job": {**COLUMNS, "args": "{"}}, {"job": {**COLUMNS, "submitted_at": "now"}}),
+])  # fmt: skip
 def test_an_answer_that_is_none(body: dict[str, object]) -> None:
     with pytest.raises(ProtocolError, match=r"^(the answer is not understood|job): "):
         records.job(body)
@@ -115,15 +112,10 @@ def test_schedules_and_plain_answers() -> None:
     assert records.plain(body) == {"workers": [{"running": [[str(JOB), 1]], "raw": "01"}], "ok": True}
 
 
-@pytest.mark.parametrize(
-    ("code", "kind"),
-    [
-        ("not_found", NotFoundError),
-        ("invalid_transition", InvalidTransitionError),
-        ("unavailable", UnavailableError),
-        ("something new", InternalError),
-    ],
-)
+@pytest.mark.parametrize(("code", "kind"), [
+    ("not_found", NotFoundError), ("invalid_transition", InvalidTransitionError), ("unavailable", UnavailableError),
+    ("something new", InternalError),
+])  # fmt: skip
 def test_refusals_keep_their_code(code: str, kind: type[RefusedError]) -> None:
     with pytest.raises(kind, match="the words"):
         requests.body_of(only(encode_error(1, code, "the words")))

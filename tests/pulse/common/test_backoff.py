@@ -24,15 +24,10 @@ def test_bad_words(word: object) -> None:
         backoff_s(word, 1)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
-@pytest.mark.parametrize(
-    ("word", "waits"),
-    [
-        ("quadratic", [1, 4, 9, 16]),
-        ("quadratic:0.5", [0.5, 2, 4.5, 8]),
-        ("fixed:2.5", [2.5, 2.5, 2.5, 2.5]),
-        ("list:1,5", [1, 5, 5, 5]),
-    ],
-)
+@pytest.mark.parametrize(("word", "waits"), [
+    ("quadratic", [1, 4, 9, 16]), ("quadratic:0.5", [0.5, 2, 4.5, 8]), ("fixed:2.5", [2.5, 2.5, 2.5, 2.5]),
+    ("list:1,5", [1, 5, 5, 5]),
+])  # fmt: skip
 def test_waits(word: str, waits: list[float]) -> None:
     assert [backoff_s(word, tries) for tries in (1, 2, 3, 4)] == waits
 

@@ -98,14 +98,11 @@ def _columns(statement: str) -> set[str]:
     return {re.split(r"[ .]", column.strip())[-1] for column in selected}
 
 
-@pytest.mark.parametrize(
-    ("columns", "start", "end"),
-    [
-        (_columns("get_job") - {"history"}, "A **row** is", "`history` is"),
-        (set(ATTEMPT), "`history` is", "A **schedule row**"),
-        (_columns("get_schedule"), "A **schedule row**", "A **worker row**"),
-    ],
-)
+@pytest.mark.parametrize(("columns", "start", "end"), [
+    (_columns("get_job") - {"history"}, "A **row** is", "`history` is"),
+    (set(ATTEMPT), "`history` is", "A **schedule row**"),
+    (_columns("get_schedule"), "A **schedule row**", "A **worker row**"),
+])  # fmt: skip
 def test_rows_are_described_with_their_columns(columns: set[str], start: str, end: str) -> None:
     text = " ".join(section(PAGE, CLIENT).split())
     assert set(re.findall(r"`(\w+)`", text[text.index(start) : text.index(end)])) - {"history"} == columns

@@ -74,14 +74,11 @@ class TestGrants:
         assert grants.shared
         assert not read_grants(None, None).shared
 
-    @pytest.mark.parametrize(
-        ("users", "groups", "message"),
-        [
-            ("no-such-one:viewer", None, "allow_users: there is no user 'no-such-one' on this machine"),
-            (None, "no-such-one:viewer", "allow_groups: there is no group 'no-such-one' on this machine"),
-            ("root:viewer,0:client", None, "allow_users: user '0' is there twice: each once is allowed"),
-        ],
-    )
+    @pytest.mark.parametrize(("users", "groups", "message"), [
+        ("no-such-one:viewer", None, "allow_users: there is no user 'no-such-one' on this machine"),
+        (None, "no-such-one:viewer", "allow_groups: there is no group 'no-such-one' on this machine"),
+        ("root:viewer,0:client", None, "allow_users: user '0' is there twice: each once is allowed"),
+    ])  # fmt: skip
     def test_mistakes(self, users: str | None, groups: str | None, message: str) -> None:
         with pytest.raises(ConfigError) as caught:
             read_grants(users, groups)

@@ -142,14 +142,11 @@ async def test_other_errors_are_not_bad_rows(store: Store, connection: Sql) -> N
             await hot.execute("SET statement_timeout = 10; SELECT pg_sleep(5)")
 
 
-@pytest.mark.parametrize(
-    ("change", "told"),
-    [
-        ("starts_at = '0001-01-01 00:00+00'", "starts_at must lie in the years 1 to 9999"),
-        ("overlap = 'never'", 'new row for relation "schedules" violates check constraint "schedules_overlap"'),
-        ("name = NULL", 'null value in column "name" of relation "schedules" violates not-null constraint'),
-    ],
-)
+@pytest.mark.parametrize(("change", "told"), [
+    ("starts_at = '0001-01-01 00:00+00'", "starts_at must lie in the years 1 to 9999"),
+    ("overlap = 'never'", 'new row for relation "schedules" violates check constraint "schedules_overlap"'),
+    ("name = NULL", 'null value in column "name" of relation "schedules" violates not-null constraint'),
+])  # fmt: skip
 async def test_no_row_is_told(connection: Sql, change: str, told: str) -> None:
     """PostgreSQL's error has the row, with args that may be hidden; that part is left out."""
     await connection.execute("SELECT pulse.create_schedule('n', every_s => 5, args => '{\"pin\": 1234}')")

@@ -314,17 +314,14 @@ class TestRestart:
             state, effects = step(ACTOR, before, RestartAsked(), 0.0)
             assert (state.phase, effects) == (ChildPhase.SPAWNING, (Spawn(),))
 
-    @pytest.mark.parametrize(
-        ("said", "how", "code", "told"),
-        [
-            ([RefusalReceived("schema 9 is too new")], Exited(code=78), EXIT_REFUSED, "schema 9 is too new"),
-            ([], Exited(code=78), EXIT_REFUSED, "dispatcher refuses to run (exit code 78)"),
-            # A pooler in the place of the database is there at the next start, too.
-            ([RefusalReceived("a pooler")], Exited(code=76), EXIT_CONFIG, "a pooler"),
-            # PostgreSQL has no exit code for it, so who knows its log says that another start is in vain.
-            ([], Exited(code=1, hopeless="no room"), EXIT_REFUSED, "no room"),
-        ],
-    )
+    @pytest.mark.parametrize(("said", "how", "code", "told"), [
+        ([RefusalReceived("schema 9 is too new")], Exited(code=78), EXIT_REFUSED, "schema 9 is too new"),
+        ([], Exited(code=78), EXIT_REFUSED, "dispatcher refuses to run (exit code 78)"),
+        # A pooler in the place of the database is there at the next start, too.
+        ([RefusalReceived("a pooler")], Exited(code=76), EXIT_CONFIG, "a pooler"),
+        # PostgreSQL has no exit code for it, so who knows its log says that another start is in vain.
+        ([], Exited(code=1, hopeless="no room"), EXIT_REFUSED, "no room"),
+    ])  # fmt: skip
     def test_a_child_that_refuses_stops_everything_and_says_why(
         self, said: list[Event], how: Exited, code: int, told: str
     ) -> None:
@@ -383,23 +380,18 @@ class TestRestart:
 
 
 class TestStop:
-    @pytest.mark.parametrize(
-        ("child", "state", "first", "tried"),
-        [
-            (ACTOR, running(), StopAsked(), [SendStop(5.0), Signal(signal.SIGTERM), Signal(signal.SIGKILL)]),
-            # An actor that is not ready holds nothing, and may not listen.
-            (ACTOR, PRIMING, StopAsked(), [Signal(signal.SIGTERM), Signal(signal.SIGKILL)]),
-            (ACTOR, running(), StopNow(), [Signal(signal.SIGKILL)]),
-            (POSTGRES, SERVING, StopAsked(), [*map(Signal, (signal.SIGINT, signal.SIGQUIT, signal.SIGKILL))]),
-            # At once goes on where the patient ladder stands.
-            (
-                POSTGRES,
-                play(POSTGRES, [StopAsked()], SERVING),
-                StopNow(),
-                [*map(Signal, (signal.SIGQUIT, signal.SIGKILL))],
-            ),
-        ],
-    )
+    @pytest.mark.parametrize(("child", "state", "first", "tried"), [
+        (ACTOR, running(), StopAsked(), [SendStop(5.0), Signal(signal.SIGTERM), Signal(signal.SIGKILL)]),
+        # An actor that is not ready holds nothing, and may not listen.
+        (ACTOR, PRIMING, StopAsked(), [Signal(signal.SIGTERM), Signal(signal.SIGKILL)]),
+        (ACTOR, running(), StopNow(), [Signal(signal.SIGKILL)]),
+        (POSTGRES, SERVING, StopAsked(), [*map(Signal, (signal.SIGINT, signal.SIGQUIT, signal.SIGKILL))]),
+        # At once goes on where the patient ladder stands.
+        (
+            POSTGRES, play(POSTGRES, [StopAsked()], SERVING), StopNow(),
+            [*map(Signal, (signal.SIGQUIT, signal.SIGKILL))],
+        ),
+    ])  # fmt: skip
     def test_the_ladder(self, child: ChildSpec, state: ChildState, first: Event, tried: list[Effect]) -> None:
         """All rungs for a child that does not end."""
         state, effects = step(child, state, first, 0.0)

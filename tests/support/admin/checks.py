@@ -29,9 +29,7 @@ BASE: Final[dict[str, Columns]] = {
     "sweep_mark": {"one": "true"},
     "retention_mark": {"one": "true"},
     "set_aside": {
-        "job_id": "'00000000-0000-0000-0000-000000000007'",
-        "sqlstate": "'XX001'",
-        "statement": "'claim_jobs'",
+        "job_id": "'00000000-0000-0000-0000-000000000007'", "sqlstate": "'XX001'", "statement": "'claim_jobs'",
         "error": "'e'",
     },
     "audit": {"action": "'jobs.cancel'"},
@@ -208,9 +206,7 @@ CHECKS: Final = [
         "schedules",
         "schedules_jitter",
         [
-            {"jitter_s": "0"},
-            {"jitter_s": "60"},
-            {**_CRON, "jitter_s": "86400"},
+            {"jitter_s": "0"}, {"jitter_s": "60"}, {**_CRON, "jitter_s": "86400"},
             {"every_s": "1e6", "jitter_s": "86400"},
         ],
         [
@@ -227,9 +223,7 @@ CHECKS: Final = [
     _text("schedules", "schedules_key", "key"),
     _text("dispatch_control", "dispatch_control_topic_check", "topic", least=0),
     Check(
-        "dispatch_control",
-        "dispatch_control_paused",
-        [{"paused": "true", "paused_at": "now()"}, {}],
+        "dispatch_control", "dispatch_control_paused", [{"paused": "true", "paused_at": "now()"}, {}],
         [{"paused": "true"}, {"paused_at": "now()"}],
     ),
     Check(

@@ -510,26 +510,23 @@ def test_a_frame_holds_one_job_at_least(monkeypatch: Patch) -> None:
     assert list(_parts([long, long, short, short, short])) == [[long], [long], [short, short], [short]]
 
 
-@pytest.mark.parametrize(
-    ("fields", "extra"),
-    [
-        ({}, None),
-        ({"occurrence_at": 0.0}, {"occurrence": 0.0}),
-        ({"attempt": 2}, None),
-        ({"attempt": 2, "occurrence_at": 0.0}, {"occurrence": 0.0}),
-        ({"attempt": 2, "crashes": 1}, None),
-        ({"attempt": 3, "crashes": 2}, {"isolate": True}),
-        (
-            {"attempt": 2, "checkpoint": "{}"},
-            {"previous": {"outcome": None, "reason": None, "worker": None, "progress": None, "checkpoint": "{}"}},
-        ),
-        (
-            {"attempt": 2, "previous": '["error", "why", "w", 1]'},
-            {"previous": {"outcome": "error", "reason": "why", "worker": "w", "progress": 1, "checkpoint": None}},
-        ),
-        ({"attempt": 5, "uncharged": 2}, {"tries": 3}),
-    ],
-)
+@pytest.mark.parametrize(("fields", "extra"), [
+    ({}, None),
+    ({"occurrence_at": 0.0}, {"occurrence": 0.0}),
+    ({"attempt": 2}, None),
+    ({"attempt": 2, "occurrence_at": 0.0}, {"occurrence": 0.0}),
+    ({"attempt": 2, "crashes": 1}, None),
+    ({"attempt": 3, "crashes": 2}, {"isolate": True}),
+    (
+        {"attempt": 2, "checkpoint": "{}"},
+        {"previous": {"outcome": None, "reason": None, "worker": None, "progress": None, "checkpoint": "{}"}},
+    ),
+    (
+        {"attempt": 2, "previous": '["error", "why", "w", 1]'},
+        {"previous": {"outcome": "error", "reason": "why", "worker": "w", "progress": 1, "checkpoint": None}},
+    ),
+    ({"attempt": 5, "uncharged": 2}, {"tries": 3}),
+])  # fmt: skip
 def test_what_a_job_is_told_beside_its_args(fields: dict[str, Any], extra: object) -> None:
     assert _extra(CLAIM._replace(**fields)) == extra
 

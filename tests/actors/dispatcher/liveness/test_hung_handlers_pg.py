@@ -176,13 +176,10 @@ async def test_a_worker_that_came_back_is_watched_anew(at: Hall, tasks: TaskGrou
     assert not at.due(tasks)
 
 
-@pytest.mark.parametrize(
-    ("timeout_s", "ended"),
-    [
-        (None, ("stalled", f"stalled: no progress for 5 s; {KILLED}")),
-        (0.1, ("timeout", f"timed out after 0.1 s; {KILLED}")),
-    ],
-)
+@pytest.mark.parametrize(("timeout_s", "ended"), [
+    (None, ("stalled", f"stalled: no progress for 5 s; {KILLED}")),
+    (0.1, ("timeout", f"timed out after 0.1 s; {KILLED}")),
+])  # fmt: skip
 async def test_progress_moves_the_stall_and_not_the_time_limit(
     at: Hall, tasks: TaskGroup, living: Process, timeout_s: float | None, ended: tuple[str, str]
 ) -> None:

@@ -186,16 +186,12 @@ def test_what_is_put_back_at_once() -> None:
     assert returned(place(closed, plan_for(one), [claim(1)])) == at_once
 
 
-@pytest.mark.parametrize(
-    ("texts", "error"),
-    [
-        ({"args": '{"a": "ééééééé"}'}, "args have 23 bytes as the database prints them; at most 20 can be sent"),
-        ({"checkpoint": '"0123456789abcdefgh"'}, "args and checkpoint have 22 bytes as the database prints them"),
-        ({"previous": "[" + 18 * "1" + "]"}, ""),
-        ({"args": '{"a": "éééééx"}'}, None),
-    ],
-    ids=["args", "checkpoint", "the attempt before", "just fits"],
-)
+@pytest.mark.parametrize(("texts", "error"), [
+    ({"args": '{"a": "ééééééé"}'}, "args have 23 bytes as the database prints them; at most 20 can be sent"),
+    ({"checkpoint": '"0123456789abcdefgh"'}, "args and checkpoint have 22 bytes as the database prints them"),
+    ({"previous": "[" + 18 * "1" + "]"}, ""),
+    ({"args": '{"a": "éééééx"}'}, None),
+], ids=["args", "checkpoint", "the attempt before", "just fits"])  # fmt: skip
 def test_what_no_frame_can_carry_is_a_dead_letter(
     monkeypatch: pytest.MonkeyPatch, texts: dict[str, str], error: str | None
 ) -> None:

@@ -26,16 +26,13 @@ def test_a_welcome(system: System, client: Peer, topic: str) -> None:
         assert (row["name"], row["names"], row["capacity"], row["running"]) == ("w", ["a", "b"], 3, [])
 
 
-@pytest.mark.parametrize(
-    ("kind", "body", "code"),
-    [
-        ("ping", {}, "bad_request"),
-        ("hello", {"protocol": 2, "role": "client"}, "unsupported_version"),
-        ("hello", {"protocol": 1, "role": "worker"}, "bad_request"),
-        ("hello", {"protocol": 1, "role": "worker", "worker": "w", "topics": ["a\0b"]}, "bad_request"),
-        ("hello", {"protocol": 1, "role": "worker", "worker": "w", "handlers": {"n": {"topic": "\0"}}}, "bad_request"),
-    ],
-)
+@pytest.mark.parametrize(("kind", "body", "code"), [
+    ("ping", {}, "bad_request"),
+    ("hello", {"protocol": 2, "role": "client"}, "unsupported_version"),
+    ("hello", {"protocol": 1, "role": "worker"}, "bad_request"),
+    ("hello", {"protocol": 1, "role": "worker", "worker": "w", "topics": ["a\0b"]}, "bad_request"),
+    ("hello", {"protocol": 1, "role": "worker", "worker": "w", "handlers": {"n": {"topic": "\0"}}}, "bad_request"),
+])  # fmt: skip
 def test_a_wrong_hello_ends_the_connection(system: System, client: Peer, kind: str, body: Body, code: str) -> None:
     with system.peer() as peer:
         peer.send(kind, 0, **body)

@@ -98,37 +98,34 @@ class TestStatus:
         silent = list(problems(status(), {"dispatcher": "no answer within 1 s"}))
         assert silent == ["the dispatcher does not answer: no answer within 1 s"]
 
-    @pytest.mark.parametrize(
-        ("parts", "told"),
-        [
-            ({"workers": [], "jobs": {"PENDING": 0}}, []),  # no jobs and no workers are no problem
-            (
-                {"database": {"ok": False, "dsn": "postgresql://db/x", "error": "connection\nrefused"}, "jobs": None},
-                ["the database is away: connection refused"],
-            ),
-            (
-                {"gate": {"paused": False, "topics": {}, "as_of": NOW_S + 0.25}},
-                ["the gate is shown as it was at 2030-03-17T17:46:40Z"],
-            ),
-            (
-                {
-                    "actors": [
-                        {"name": "dispatcher", "pid": None, "state": "starting", "restarts": 3, "uptime_s": None},
-                        {"name": "pause", "pid": 9, "state": "running", "restarts": 1, "uptime_s": 5.0},
-                        {"name": "watchdog", "pid": 8, "state": "running", "restarts": 1, "uptime_s": 500.0},
-                    ]
-                },
-                ["dispatcher is starting (3 restarts so far)", "pause was restarted 5 s ago (1 restart so far)"],
-            ),
-            (
-                {"workers": [], "jobs": {"PENDING": 2, "RETRYING": 1}, "gate": {"paused": True, "topics": {}}},
-                [
-                    "dispatch is paused: 3 jobs will not start before `pulse ctl dispatch resume`",
-                    "no workers are connected: 3 jobs wait",
-                ],
-            ),
-        ],
-    )
+    @pytest.mark.parametrize(("parts", "told"), [
+        ({"workers": [], "jobs": {"PENDING": 0}}, []),  # no jobs and no workers are no problem
+        (
+            {"database": {"ok": False, "dsn": "postgresql://db/x", "error": "connection\nrefused"}, "jobs": None},
+            ["the database is away: connection refused"],
+        ),
+        (
+            {"gate": {"paused": False, "topics": {}, "as_of": NOW_S + 0.25}},
+            ["the gate is shown as it was at 2030-03-17T17:46:40Z"],
+        ),
+        (
+            {
+                "actors": [
+                    {"name": "dispatcher", "pid": None, "state": "starting", "restarts": 3, "uptime_s": None},
+                    {"name": "pause", "pid": 9, "state": "running", "restarts": 1, "uptime_s": 5.0},
+                    {"name": "watchdog", "pid": 8, "state": "running", "restarts": 1, "uptime_s": 500.0},
+                ]
+            },
+            ["dispatcher is starting (3 restarts so far)", "pause was restarted 5 s ago (1 restart so far)"],
+        ),
+        (
+            {"workers": [], "jobs": {"PENDING": 2, "RETRYING": 1}, "gate": {"paused": True, "topics": {}}},
+            [
+                "dispatch is paused: 3 jobs will not start before `pulse ctl dispatch resume`",
+                "no workers are connected: 3 jobs wait",
+            ],
+        ),
+    ])  # fmt: skip
     def test_problems(self, parts: dict[str, Any], told: list[str]) -> None:
         assert list(problems(status(**parts), {})) == told
 
@@ -158,20 +155,17 @@ class TestMerge:
         assert merged["gate"] == {"paused": True}
 
 
-@pytest.mark.parametrize(
-    ("gate", "lines"),
-    [
-        (Gate(), ["open"]),
-        (Gate(paused=True, paused_at=NOW_S - 300), ["all topics paused since 5 min"]),
-        (Gate(paused=True, paused_at=NOW_S), ["all topics paused just now"]),
-        (Gate(paused=True, reason="upgrade"), ["all topics paused: upgrade"]),
-        (
-            Gate(topics={"b\x1b": PauseInfo(reason="x\ny", paused_at=NOW_S - 30), "a": PauseInfo()}),
-            ["open, except:", "topic a paused", "topic b\\x1b paused since 30 s: x\\ny"],
-        ),
-        (Gate(paused=True, topics={"a": PauseInfo()}), ["all topics paused", "topic a paused"]),
-    ],
-)
+@pytest.mark.parametrize(("gate", "lines"), [
+    (Gate(), ["open"]),
+    (Gate(paused=True, paused_at=NOW_S - 300), ["all topics paused since 5 min"]),
+    (Gate(paused=True, paused_at=NOW_S), ["all topics paused just now"]),
+    (Gate(paused=True, reason="upgrade"), ["all topics paused: upgrade"]),
+    (
+        Gate(topics={"b\x1b": PauseInfo(reason="x\ny", paused_at=NOW_S - 30), "a": PauseInfo()}),
+        ["open, except:", "topic a paused", "topic b\\x1b paused since 30 s: x\\ny"],
+    ),
+    (Gate(paused=True, topics={"a": PauseInfo()}), ["all topics paused", "topic a paused"]),
+])  # fmt: skip
 def test_the_gate_in_words(gate: Gate, lines: list[str]) -> None:
     assert texts(gate_lines(gate, NOW_S)) == lines
 
@@ -251,15 +245,12 @@ class TestSchedules:
         assert (shown["topic"], shown["next"]) == ("the handler's", "never again")
         assert shown["args"] == "too long to be shown"
 
-    @pytest.mark.parametrize(
-        ("given", "message"),
-        [
-            ({}, "none of them given"),
-            ({"cron": "* * * * *", "every": 5.0}, "--cron and --every given"),
-            ({"every": 5.0, "at": NOW_S}, "--every and --at given"),
-            ({"every": 5.0, "timezone": "UTC"}, "--timezone goes with --cron"),
-        ],
-    )
+    @pytest.mark.parametrize(("given", "message"), [
+        ({}, "none of them given"),
+        ({"cron": "* * * * *", "every": 5.0}, "--cron and --every given"),
+        ({"every": 5.0, "at": NOW_S}, "--every and --at given"),
+        ({"every": 5.0, "timezone": "UTC"}, "--timezone goes with --cron"),
+    ])  # fmt: skip
     def test_exactly_one_kind(self, given: dict[str, Any], message: str) -> None:
         when: TimingOptions = {"cron": None, "timezone": None, "every": None, "at": None, **given}  # type: ignore[typeddict-item]
         with pytest.raises(click.UsageError, match=message):

@@ -131,16 +131,13 @@ def test_buckets_are_round_and_cumulative() -> None:
     assert samples["pulse_wait_seconds_sum", ()] == 5
 
 
-@pytest.mark.parametrize(
-    ("snapshot", "up"),
-    [
-        (MetricsSnapshot(None, None), (0, 0, 0)),
-        (MetricsSnapshot(None, STATUS), (0, 1, 1)),
-        (MetricsSnapshot(FULL.stats, None), (1, 0, 1)),
-        (MetricsSnapshot(None, {**STATUS, "database": None}), (0, 1, 0)),
-        (MetricsSnapshot(FULL.stats, {**STATUS, "database": {"ok": False}}), (1, 1, 0)),
-    ],
-)
+@pytest.mark.parametrize(("snapshot", "up"), [
+    (MetricsSnapshot(None, None), (0, 0, 0)),
+    (MetricsSnapshot(None, STATUS), (0, 1, 1)),
+    (MetricsSnapshot(FULL.stats, None), (1, 0, 1)),
+    (MetricsSnapshot(None, {**STATUS, "database": None}), (0, 1, 0)),
+    (MetricsSnapshot(FULL.stats, {**STATUS, "database": {"ok": False}}), (1, 1, 0)),
+])  # fmt: skip
 def test_who_is_down_is_told(snapshot: MetricsSnapshot, up: tuple[int, int, int]) -> None:
     samples = _samples(_exported(snapshot))
     assert tuple(samples["pulse_up", (("part", part),)] for part in ("dispatcher", "supervisor", "database")) == up
@@ -157,15 +154,10 @@ def test_topics_with_hostile_names_are_harmless() -> None:
     assert clean("é") == "é"
 
 
-@pytest.mark.parametrize(
-    ("text", "host", "port"),
-    [
-        ("9187", "127.0.0.1", 9187),
-        ("0.0.0.0:1", "0.0.0.0", 1),
-        ("[::1]:80", "::1", 80),
-        ("db.example:8", "db.example", 8),
-    ],
-)
+@pytest.mark.parametrize(("text", "host", "port"), [
+    ("9187", "127.0.0.1", 9187), ("0.0.0.0:1", "0.0.0.0", 1), ("[::1]:80", "::1", 80),
+    ("db.example:8", "db.example", 8),
+])  # fmt: skip
 def test_addresses(text: str, host: str, port: int) -> None:
     """A bare port is loopback's."""
     settings = load({"PULSE_METRICS": text})

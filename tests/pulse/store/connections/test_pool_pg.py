@@ -319,16 +319,12 @@ async def test_close(pool: Pool, connection: Sql) -> None:
     await until_async(lambda: connection.fetchval(gone, pid), "the backend to end")
 
 
-@pytest.mark.parametrize(
-    ("change", "error", "reason"),
-    [
-        ({"user": PASSWORD_ROLE, "password": f"{SECRET}-not"}, ConfigError, "password authentication failed"),
-        ({"user": "nobody", "password": SECRET}, ConfigError, 'role "nobody" does not exist'),
-        ({"database": "nowhere", "password": SECRET}, ConfigError, 'database "nowhere" does not exist'),
-        ({"host": "/nowhere", "password": SECRET}, UnavailableError, "No such file"),
-    ],
-    ids=["password", "user", "database", "socket"],
-)
+@pytest.mark.parametrize(("change", "error", "reason"), [
+    ({"user": PASSWORD_ROLE, "password": f"{SECRET}-not"}, ConfigError, "password authentication failed"),
+    ({"user": "nobody", "password": SECRET}, ConfigError, 'role "nobody" does not exist'),
+    ({"database": "nowhere", "password": SECRET}, ConfigError, 'database "nowhere" does not exist'),
+    ({"host": "/nowhere", "password": SECRET}, UnavailableError, "No such file"),
+], ids=["password", "user", "database", "socket"])  # fmt: skip
 async def test_who_is_let_in(
     dsn: str, connection: Sql, change: dict[str, str], error: type[Exception], reason: str
 ) -> None:
@@ -347,16 +343,12 @@ async def test_who_is_let_in(
     assert "password=***" in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("bad", "error"),
-    [
-        (f"postgresql://u:{SECRET}@127.0.0.1:1/d", UnavailableError),
-        (f"postgresql://u:{SECRET}@nowhere.invalid/d", UnavailableError),
-        (f"postgresql://u:{SECRET}@127.0.0.1:notaport/d", ConfigError),
-        (f"postgresql://u:{SECRET}@127.0.0.1/d?sslmode=never", ConfigError),
-    ],
-    ids=["nobody listens", "unknown host", "no port", "no sslmode"],
-)
+@pytest.mark.parametrize(("bad", "error"), [
+    (f"postgresql://u:{SECRET}@127.0.0.1:1/d", UnavailableError),
+    (f"postgresql://u:{SECRET}@nowhere.invalid/d", UnavailableError),
+    (f"postgresql://u:{SECRET}@127.0.0.1:notaport/d", ConfigError),
+    (f"postgresql://u:{SECRET}@127.0.0.1/d?sslmode=never", ConfigError),
+], ids=["nobody listens", "unknown host", "no port", "no sslmode"])  # fmt: skip
 async def test_where_nobody_is(bad: str, error: type[Exception]) -> None:
     """A missing server is away; an invalid DSN is a wrong setting; neither shows a password."""
     with pytest.raises(error) as caught:

@@ -151,16 +151,12 @@ async def test_handlers(store: Store, connection: Sql) -> None:
     assert [tuple(row) for row in found] == [("a", None, 2, 1.5, 4, 0.5), ("b", "y", 3, None, None, None)]
 
 
-@pytest.mark.parametrize(
-    ("said", "age", "written"),
-    [
-        (HandlerInfo(topic="x"), "0", False), (HandlerInfo(topic="x"), "2 minutes", True),
-        (HandlerInfo(topic="y"), "0", True), (HandlerInfo(topic="x", max_attempts=1), "0", True),
-        (HandlerInfo(topic="x", timeout_s=1.0), "0", True), (HandlerInfo(topic="x", max_crashes=1), "0", True),
-        (HandlerInfo(topic="x", stall_s=1.0), "0", True), (HandlerInfo(topic="x", backoff="fixed:1"), "0", True),
-    ],
-    ids=["same", "same, old", "topic", "attempts", "timeout", "crashes", "stall", "backoff"],
-)  # fmt: skip
+@pytest.mark.parametrize(("said", "age", "written"), [
+    (HandlerInfo(topic="x"), "0", False), (HandlerInfo(topic="x"), "2 minutes", True),
+    (HandlerInfo(topic="y"), "0", True), (HandlerInfo(topic="x", max_attempts=1), "0", True),
+    (HandlerInfo(topic="x", timeout_s=1.0), "0", True), (HandlerInfo(topic="x", max_crashes=1), "0", True),
+    (HandlerInfo(topic="x", stall_s=1.0), "0", True), (HandlerInfo(topic="x", backoff="fixed:1"), "0", True),
+], ids=["same", "same, old", "topic", "attempts", "timeout", "crashes", "stall", "backoff"])  # fmt: skip
 async def test_unchanged_handlers_are_rarely_written(
     store: Store, connection: Sql, said: HandlerInfo, age: str, written: bool
 ) -> None:

@@ -364,24 +364,21 @@ def test_a_stack_is_left_out_before_a_result_is() -> None:
     assert str(detail).startswith("too large: error of about 4")
 
 
-@pytest.mark.parametrize(
-    ("stopped", "value", "ending"),
-    [
-        (None, None, Outcome("ok", None)),
-        (None, ValueError("x"), Outcome("error", "ValueError: x")),
-        ("canceled", KeyboardInterrupt(), RELEASED),
-        ("lost", ValueError("closed under me"), RELEASED),
-        ("drain", ValueError("closed under me"), RELEASED),
-        ("drain", pulse.Discard("hopeless"), Outcome("discard", "hopeless")),
-        ("drain", {"done": 1}, Outcome("ok", '{"done":1}')),
-        ("timeout", BaseException(), Outcome("error", "timed out after 2.5 s")),
-        ("timeout", ValueError("late"), Outcome("error", "timed out after 2.5 s\nValueError: late")),
-        ("timeout", 7, Outcome("ok", "7")),
-        ("stalled", BaseException(), Outcome("error", "stalled: no progress for 1.5 s")),
-        ("stalled", ValueError("late"), Outcome("error", "stalled: no progress for 1.5 s\nValueError: late")),
-        ("stalled", pulse.RetryAfter(3, "why"), Outcome("retry", (3.0, "why"))),
-    ],
-)
+@pytest.mark.parametrize(("stopped", "value", "ending"), [
+    (None, None, Outcome("ok", None)),
+    (None, ValueError("x"), Outcome("error", "ValueError: x")),
+    ("canceled", KeyboardInterrupt(), RELEASED),
+    ("lost", ValueError("closed under me"), RELEASED),
+    ("drain", ValueError("closed under me"), RELEASED),
+    ("drain", pulse.Discard("hopeless"), Outcome("discard", "hopeless")),
+    ("drain", {"done": 1}, Outcome("ok", '{"done":1}')),
+    ("timeout", BaseException(), Outcome("error", "timed out after 2.5 s")),
+    ("timeout", ValueError("late"), Outcome("error", "timed out after 2.5 s\nValueError: late")),
+    ("timeout", 7, Outcome("ok", "7")),
+    ("stalled", BaseException(), Outcome("error", "stalled: no progress for 1.5 s")),
+    ("stalled", ValueError("late"), Outcome("error", "stalled: no progress for 1.5 s\nValueError: late")),
+    ("stalled", pulse.RetryAfter(3, "why"), Outcome("retry", (3.0, "why"))),
+])  # fmt: skip
 def test_how_a_stopped_attempt_ended(stopped: Any, value: object, ending: Outcome) -> None:
     """The handler's own end counts; how it took its interruption does not."""
     attempt = Attempt(job(timeout_s=2.5), app.handlers["restless"], 0.0)
