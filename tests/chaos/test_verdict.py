@@ -139,9 +139,7 @@ CRASHED = dead_of("short", "crashed")
     # An operator's retry of a completed job.
     (
         [*LINES, *run(A, 2, 5, 6)],
-        replace(
-            changed(A=Row("COMPLETED", 2, "a")), claims=DATABASE.claims | {(A, 2)}, revived=frozenset({(A, 1)})
-        ),
+        replace(changed(A=Row("COMPLETED", 2, "a")), claims=DATABASE.claims | {(A, 2)}, revived=frozenset({(A, 1)})),
     ),
 ])  # fmt: skip
 def test_what_may_happen(lines: list[Line], database: Database) -> None:

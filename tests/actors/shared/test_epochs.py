@@ -200,10 +200,7 @@ def test_timelines_of_other_processes(tmp_path: Path) -> None:
     ("postgresql://u@a,b/d@e", ["postgresql://u@a/d@e", "postgresql://u@b/d@e"]),
     ("postgresql:///d?host=a,b&user=u", ["postgresql:///d?host=a&user=u", "postgresql:///d?host=b&user=u"]),
     ("postgresql:///?host=/a,/b&port=1,2", ["postgresql:///?host=%2Fa&port=1", "postgresql:///?host=%2Fb&port=2"]),
-    (
-        "host=a,b port=1 dbname=d",
-        ["postgresql:///?host=a&port=1&dbname=d", "postgresql:///?host=b&port=1&dbname=d"],
-    ),
+    ("host=a,b port=1 dbname=d", ["postgresql:///?host=a&port=1&dbname=d", "postgresql:///?host=b&port=1&dbname=d"]),
     ("postgresql:///d?user=u", ["postgresql:///d?user=u"]),
 ])  # fmt: skip
 def test_each_host_by_itself(dsn: str, hosts: list[str]) -> None:

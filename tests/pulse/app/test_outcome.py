@@ -249,10 +249,7 @@ def test_what_was_stopped() -> None:
     ({"retry_on": {"ValueError": 1}}, r"handler 'n': retry_on has 'ValueError'; exception classes are allowed"),
     ({"retry_on": {int: 1}}, r"handler 'n': retry_on has <class 'int'>; exception classes are allowed"),
     ({"retry_on": 5}, r"handler 'n': retry_on must be a mapping of exception classes or a function, not 5"),
-    (
-        {"retry_on": ValueError},
-        r"handler 'n': retry_on must be a mapping of exception classes or a function, not .*",
-    ),
+    ({"retry_on": ValueError}, r"handler 'n': retry_on must be a mapping of exception classes or a function, not .*"),
 ])  # fmt: skip
 def test_what_a_handler_may_not_declare(given: dict[str, Any], message: str) -> None:
     with pytest.raises(HandlerError, match=message):

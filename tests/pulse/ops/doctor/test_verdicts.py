@@ -303,11 +303,7 @@ def test_words() -> None:
         "is frozen: its process is stopped, by SIGSTOP, Ctrl-Z or a debugger, and has said nothing for 9 s",
     ),
     (
-        [
-            Worker(
-                name="w", pid=7, capacity=2, condition="blocked", quiet_s=9.0, running=[bytes(16)], calls={"a": 1}
-            )
-        ],
+        [Worker(name="w", pid=7, capacity=2, condition="blocked", quiet_s=9.0, running=[bytes(16)], calls={"a": 1})],
         WRONG,
         "it has not answered for 9 s. Called there: 1 a",
     ),

@@ -95,11 +95,7 @@ _OPTIONS: Final = (
     ("t", {"retention_dead_s": True}, f'retention_dead_s of topic "t" is true; {_SECONDS_OR_ZERO}'),
     ("t", {"ageing_s": []}, f'ageing_s of topic "t" is []; {_SECONDS_OR_ZERO}'),
     ("", {"max_attempts": 3}, "max_attempts of the server is a setting of it; here timeout_s, stall_s are allowed"),
-    (
-        "x" * 201,
-        {"max_attempts": 3},
-        f"topic is '{'x' * 50}'; up to 200 characters are allowed (\"\" for the server)",
-    ),
+    ("x" * 201, {"max_attempts": 3}, f"topic is '{'x' * 50}'; up to 200 characters are allowed (\"\" for the server)"),
     *(
         ("t", {"backoff": word}, f'backoff of topic "t" is {json.dumps(word)[:80]}; allowed are {ALLOWED}')
         for word in NO_BACKOFFS
