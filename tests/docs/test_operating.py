@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from pulse.config import Settings
+from pulse.ops.doctor.checks import CHECKS
 from pulse.worker import service
 from pulse.worker.pool import parent
 from pulse_actors.dispatcher.diagnosis import why, why_running
@@ -143,3 +144,13 @@ def test_reasons_why_a_job_does_not_run_are_all_there() -> None:
 
 def _place_of(code: str) -> int:
     return PAGE.index(f"| `{code}` |")
+
+
+def test_the_list_of_findings() -> None:
+    """Each check is in the table of docs/operating.md, with its severity and what to do."""
+    page = (DOCS / "operating.md").read_text("utf-8")
+    rows = [
+        f"| `{name}`{'' if one.everywhere else ' *'} | {one.title} | {one.worst.value} | {one.do} |"
+        for name, one in CHECKS.items()
+    ]
+    assert [row for row in rows if row not in page.splitlines()] == []

@@ -29,6 +29,7 @@ from typing import Any, Final, NamedTuple
 import asyncpg
 import pytest
 
+from tests.mutants import judges
 from tests.mutants.force import force, functions
 from tests.mutants.source import SCHEMA, Mutant, statement_of, statements
 from tests.support.servers.postgres import GIVEN_DSN, GIVEN_TEMPLATE, Postgres
@@ -41,6 +42,7 @@ _PR_SET_PDEATHSIG: Final = 1
 _FILE_LIMIT_S: Final = 300.0  # for all tests of a file
 _FILE_LEAST_S: Final = 10.0
 _LIMIT_S: Final = 6.0  # for one test, beside ten times what it takes
+_START_LIMIT_S: Final = 30.0  # the same for one that starts processes: as the first it starts those of its session, too
 _ALL_LIMIT_S: Final = 120.0  # for the tests of one mutant: those beyond are not run
 _SLOT: Final = struct.Struct("di")  # until when it must have got on; the test that failed
 
@@ -171,7 +173,7 @@ class Judges:
         by_name = {item.nodeid: item for item in self.items}
 
         def one(mutant: Mutant, names: list[str]) -> None:
-            chosen = self._in_order(names)
+            chosen = self._in_order(names, judges.begin_of(mutant.where) if mutant.is_code else "")
 
             def ended(status: int, failed: int, _: int) -> None:
                 killer = chosen[failed] if status in {KILLED, HUNG} and failed >= 0 else ""
@@ -186,10 +188,16 @@ class Judges:
             one(mutant, names)
         self._drain()
 
-    def _in_order(self, names: list[str]) -> list[str]:
-        """Those that find most in their time, then the fastest; those of a file together: they share a database."""
+    def _in_order(self, names: list[str], own: str) -> list[str]:
+        """
+        Those that find most in their time, then those that begin with *own*, then the fastest.
+
+        Those of a file are together: they share a database.
+        """
         took_s = {name: max(self.reached[name].took_s, 1e-3) for name in names}
-        best = sorted(names, key=lambda name: (-self.kills[name] / took_s[name], took_s[name]))
+        best = sorted(
+            names, key=lambda name: (-self.kills[name] / took_s[name], not name.startswith(own), took_s[name])
+        )
         places: dict[str, int] = {}
         for name in best:
             places.setdefault(name.partition("::")[0], len(places))
@@ -216,7 +224,8 @@ class Judges:
             print(error)  # noqa: T201
             return UNFIT
         for number, (item, following) in enumerate(zip(items, [*items[1:], None], strict=True)):
-            self._get_on(slot, _LIMIT_S + 10 * self.reached[item.nodeid].took_s, number)
+            limit_s = _START_LIMIT_S if item.path.name.endswith("_system.py") else _LIMIT_S
+            self._get_on(slot, limit_s + 10 * self.reached[item.nodeid].took_s, number)
             if not self._run(item, following):
                 return KILLED
         return SURVIVED

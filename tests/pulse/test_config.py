@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from pulse.common.duration import ABOVE_ZERO
 from pulse.config import Settings, dump, load, restore
 from pulse.errors import ConfigError
 
@@ -46,6 +47,14 @@ class TestSources:
         assert load({"PULSE_DSN": "postgresql:///jobs\n"}).dsn == "postgresql:///jobs"
         assert load({"PULSE_CI_FULL": "1", "PULSE_SERVER": "unix:/x", "PULSE_LEASE": "9"}) == Settings()
 
+    def test_durations(self) -> None:
+        """With units or without, in the environment and the file; what is wrong is shown as it was typed."""
+        path = written('retention_s = "30d"\nbackoff = "fixed:5m"\ndrain_s = 60\n')
+        settings = load({"PULSE_LEASE_S": "1m30s", "PULSE_CONFIG": str(path)}, overrides={"drain_s": "2m"})
+        assert (settings.lease_s, settings.retention_s, settings.backoff) == (90.0, 30 * 86400.0, "fixed:300")
+        assert settings.drain_s == 120.0
+        assert refusal({"PULSE_SWEEP_S": "0m"}) == [f"PULSE_SWEEP_S is '0m': {ABOVE_ZERO}"]
+
     def test_unknown_option_is_a_mistake_of_the_caller(self) -> None:
         with pytest.raises(TypeError, match="no such setting: leas_s"):
             load({}, overrides={"leas_s": 1})
@@ -64,16 +73,19 @@ class TestFile:
         with pytest.raises(ConfigError, match=r"^--config is 'no\.toml'"):
             load({}, Path("no.toml"))
 
-    @pytest.mark.parametrize(("text", "said"), [
-        ("batch = 7\nlease_s =\n", r"{file}.* line 2"),
-        (b"dsn = '\xff'\n", r"{file} is not TOML"),
-        ("heartbeats = 3\n", r"^heartbeats in {file} is no setting; the nearest that is: heartbeat_s$"),
-        ("PULSE_LEASE_S = 3\n", r"the nearest that is: lease_s$"),
-        ("config = 'x.toml'\n", r"^config in "),  # no further file
-        ("lease_s = true\n", r"^lease_s in {file} is True: a number of seconds above 0 is allowed"),
-        ("batch = [1]\n", r"^batch in {file} is \[1\]: a whole number"),
-        ("state_dir = ''\n", r"is '': a path is allowed$"),
-    ])  # fmt: skip
+    @pytest.mark.parametrize(
+        ("text", "said"),
+        [
+            ("batch = 7\nlease_s =\n", r"{file}.* line 2"),
+            (b"dsn = '\xff'\n", r"{file} is not TOML"),
+            ("heartbeats = 3\n", r"^heartbeats in {file} is no setting; the nearest that is: heartbeat_s$"),
+            ("PULSE_LEASE_S = 3\n", r"the nearest that is: lease_s$"),
+            ("config = 'x.toml'\n", r"^config in "),  # no further file
+            ("lease_s = true\n", r"^lease_s in {file} is True: a length of time above 0 is allowed"),
+            ("batch = [1]\n", r"^batch in {file} is \[1\]: a whole number"),
+            ("state_dir = ''\n", r"is '': a path is allowed$"),
+        ],
+    )
     def test_what_is_wrong_in_it(self, text: str | bytes, said: str) -> None:
         path = written(text)
         (line,) = refusal({})
@@ -122,7 +134,7 @@ ACCEPTED = [
 
 REFUSED = {
     "redact": ("password,", "card..number", "card number", ":card"),
-    "lease_s": ("abc", "0", "-1", "nan", "inf", "1e10", "30s"),
+    "lease_s": ("abc", "0", "-1", "nan", "inf", "1e10", "30x"),
     "heartbeat_s": ("0",),
     "sweep_s": ("0",),
     "poll_s": ("0",),
@@ -169,7 +181,7 @@ class TestValues:
         wrong = {"PULSE_LEASE_S": "abc", "PULSE_LOG_FORMAT": "xml", "PULSE_HOST_ID": "x" * 5000, "PULSE_BATCH": "0"}
         told = {line.partition(" ")[0]: line for line in refusal(wrong, embedded_user="a b")}
         assert told.keys() == {*wrong, "--embedded-user"}
-        assert told["PULSE_LEASE_S"].startswith("PULSE_LEASE_S is 'abc': a number of seconds above 0 is allowed")
+        assert told["PULSE_LEASE_S"].startswith("PULSE_LEASE_S is 'abc': a length of time above 0 is allowed")
         assert told["PULSE_LOG_FORMAT"] == "PULSE_LOG_FORMAT is 'xml': json or console is allowed"
         assert told["--embedded-user"].startswith("--embedded-user is 'a b': ")
         assert max(map(len, told.values())) < 200

@@ -221,7 +221,7 @@ def test_a_mistake_stays(machine: Machine) -> None:
     machine.systemctl("start", SERVER, check=False)
     until(lambda: machine.shows(SERVER, "ActiveState") == "failed", "it has failed", SOON_S)
     assert machine.shows(SERVER, "NRestarts") == "10"
-    assert "pulse-supervisor: PULSE_LEASE_S is 'soon': a number of seconds" in machine.journal(SERVER)
+    assert "pulse-supervisor: PULSE_LEASE_S is 'soon': a length of time" in machine.journal(SERVER)
     machine.write("/etc/pulse/pulse.env", "", 0o600)
     machine.systemctl("reset-failed", SERVER)
 

@@ -146,6 +146,8 @@ def test_top(site: Site) -> None:
     with screen() as terminal:
         _start(terminal, site, "ctl top --interval 0.2", columns=200, lines=40)
         terminal.see("topic (most ready)", "lost", "worker (most running)", "waiting", "nobody")
+        site.pipe("ctl submit nobody '{}' --topic found")
+        terminal.see("found")  # nobody has pressed a key
         terminal.type("t", "w")
         terminal.see("topic (oldest)", "worker (longest)")
         terminal.resize(60, 20)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulse.client.login import Login, Saved, _quoted, file_of, forget, logged_in, save
+from pulse.client.login import Login, Saved, _quoted, forget, logged_in, save
 from pulse.errors import ConfigError
 from tests.support.servers.accounts import needs_root
 
@@ -21,10 +21,15 @@ SAVED: Final = Saved("tls://host:1", Login("ann", "pass", Path("/ca.pem")))
 
 
 def test_what_is_saved_comes_back(tmp_path: Path) -> None:
-    for env in ({"HOME": str(tmp_path / "home")}, {"XDG_CONFIG_HOME": str(tmp_path / "xdg"), "HOME": "/nonexistent"}):
+    home, config = tmp_path / "home", tmp_path / "config"
+    for env, base in (
+        ({"HOME": str(home)}, home / ".config"),
+        ({"HOME": str(home), "XDG_CONFIG_HOME": "relative"}, home / ".config"),
+        ({"HOME": str(home), "XDG_CONFIG_HOME": str(config)}, config),
+    ):
         assert logged_in(env) is None
         path = save(env, SAVED)
-        assert (path, logged_in(env)) == (file_of(env), SAVED)
+        assert (path, logged_in(env)) == (base / "pulse" / "login.toml", SAVED)
         assert [stat.S_IMODE(one.stat().st_mode) for one in (path, path.parent)] == [0o600, 0o700]
         assert (forget(env), forget(env), logged_in(env)) == (path, None, None)
 

@@ -37,7 +37,7 @@ def test_the_page_has_the_table() -> None:
 
 
 def test_what_changes_something_takes_more_than_a_viewer() -> None:
-    reading = {kind for kind in ACCESS_OF if kind.endswith((".list", ".get", ".why", ".preview", "status"))}
+    reading = {kind for kind in ACCESS_OF if kind.endswith((".list", ".find", ".get", ".why", ".preview", "status"))}
     allowed = {kind for kind, needed in ACCESS_OF.items() if needed is Access.VIEWER}
     assert allowed == reading - {"audit.list"} | {"stats", "ping"}
 
@@ -101,9 +101,15 @@ def test_a_refusal_is_told_once_in_a_while_with_the_number_of_those_between() ->
 class TestConceal:
     def test_contents_go_and_that_is_said(self) -> None:
         job = {
-            "id": b"1", "args": "{}", "result": None, "last_error": "e", "history": [{"attempt": 1, "progress": "1"}],
-        }  # fmt: skip
-        rest = {"id": b"1", "last_error": "e", "history": [{"attempt": 1, "concealed": True}], "concealed": True}
+            "id": b"1",
+            "schedule": b"2",
+            "args": "{}",
+            "result": None,
+            "last_error": "e",
+            "history": [{"attempt": 1, "progress": "1"}],
+        }
+        history = [{"attempt": 1, "concealed": True}]
+        rest = {"id": b"1", "schedule": b"2", "last_error": "e", "history": history, "concealed": True}
         assert conceal({"job": job}) == {"job": rest}
         assert conceal({"jobs": [{"id": b"1"}], "next": "args"}) == {"jobs": [{"id": b"1"}], "next": "args"}
         assert conceal({"schedule": {"args": "{}"}}) == {"schedule": {"concealed": True}}

@@ -48,7 +48,9 @@ def test_a_daemon_is_found_by_its_mark() -> None:
         process_tree.kill_tree(other)
 
 
-def test_a_tree_is_not_over_while_nobody_can_look() -> None:
+@pytest.mark.parametrize("free", [0, 1])
+def test_a_tree_is_not_over_while_nobody_can_look(free: int) -> None:
+    """It needs a descriptor for the list of processes, and two for a process that it will kill."""
     mark = process_tree.new_mark()
 
     async def run() -> int:
@@ -59,7 +61,7 @@ def test_a_tree_is_not_over_while_nobody_can_look() -> None:
             ended.append(await process_tree.end_tree(mark))
 
         async with anyio.create_task_group() as tasks:
-            with free_descriptors(0):
+            with free_descriptors(free):
                 tasks.start_soon(end)
                 while next(turns) < 100:
                     await checkpoint()

@@ -19,7 +19,7 @@ from pulse.worker.options import worker_name
 from pulse.worker.pool.proxy_heartbeat import ProxyHeartbeats
 from pulse.worker.pool.restart import Next, decide, next_delay_s
 from pulse.worker.session.reconnect import FIRST_PAUSE_S, LAST_PAUSE_S, ReconnectBackoff
-from pulse.worker.status_pipe import Kind, Note, NoteReader, NoteWriter
+from pulse.worker.status_pipe import TEXT_MAX_BYTES, Kind, Note, NoteReader, NoteWriter
 
 
 def attempt(timeout_s: float | None = None, stall_s: float | None = None) -> Attempt:
@@ -149,6 +149,16 @@ def test_notes_arrive_however_they_are_cut(sent: list[tuple[Kind, bytes]], data:
     cut = data.draw(st.integers(0, len(stream)))
     reader = NoteReader()
     assert reader.feed(stream[:cut]) + reader.feed(stream[cut:]) == [Note(kind, text) for kind, text in sent]
+
+
+@pytest.mark.parametrize("junk", [b"?\0\0\0\0", b"B" + (TEXT_MAX_BYTES + 1).to_bytes(4, "big")])
+def test_what_is_no_note_is_the_last_that_is_read(junk: bytes) -> None:
+    """A handler can write into the pipe: nothing behind it can be believed."""
+    reader = NoteReader()
+    good = b"B\0\0\0\1x"
+    assert reader.feed(good + junk + good) == [Note(Kind.BEAT, b"x")]
+    assert reader.is_lost()
+    assert reader.feed(good + b"y" * TEXT_MAX_BYTES) == []
 
 
 def test_notes_never_stop_the_writer() -> None:

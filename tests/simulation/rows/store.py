@@ -58,7 +58,7 @@ class FakeStore:
         self.topics = self  # of policies, what is kept in memory
         self.depths = self
         self.gate = self  # never asked: nobody pauses here
-        self.incidents = self
+        self.findings = self
         self.epochs = FakeEpochs(database)
         self.timelines = Timelines()
         self.failing = Failing()

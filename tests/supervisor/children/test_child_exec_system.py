@@ -51,6 +51,12 @@ def test_the_program_dies_with_its_parent(death: str) -> None:
         until(lambda: not is_alive(child), "the program is dead", 5)
 
 
+def test_without_a_death_signal_there_is_no_program() -> None:
+    """It would outlive its parent."""
+    with pytest.raises(OSError, match="PDEATHSIG"):
+        child_exec._die_with(os.getppid(), 65)  # type: ignore[arg-type]  # no such signal: the kernel refuses
+
+
 def test_a_parent_that_is_gone_already() -> None:
     """Before the death signal was set: the program never starts."""
     done = subprocess.run(wrapped("/bin/echo", "started", parent=1), capture_output=True, check=False, timeout=10)

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from pulse_supervisor.control.server import MAX_CONNECTIONS, MAX_FRAME_BYTES
-from tests.support.systems.peers import Body, Peer
+from tests.support.systems.peers import Body, Peer, Refused
 from tests.support.systems.supervisor_kit import Rig, four, script, supervisor
 from tests.support.waiting import until
 
@@ -181,6 +181,20 @@ class TestControl:
                 until(lambda: rig.actor("pause")["state"] == "running", "it runs again")
             assert rig.acts().count("pause stop grace=5") == 7
             assert rig.actor("pause")["restarts"] == 7
+
+    def test_a_restart_that_a_stop_overtakes(self) -> None:
+        """The answer says that there will be no new process."""
+        with supervisor(four(dispatcher=["--stubborn"])) as rig:
+            rig.wait_ready()
+            with rig.connect().hello() as caller:
+                asked = caller.ask("actors.restart", name="dispatcher")
+                rig.wait_act("dispatcher stop grace=5")
+                rig.process.terminate()
+                rig.wait_log("supervisor_stopping")
+                rig.process.terminate()
+                with pytest.raises(Refused, match="conflict: dispatcher was stopped for good meanwhile"):
+                    caller.answer(asked)
+            assert rig.wait_exit() == 0
 
     def test_drain_stops_the_pools_and_nothing_else(self) -> None:
         """A drained pool finishes and stays away until it is started again by name."""

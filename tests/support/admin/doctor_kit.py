@@ -8,7 +8,7 @@ from typing import Any, Final
 import asyncpg
 
 from pulse.ops.doctor.finding import Finding
-from pulse.ops.doctor.verdicts import judge
+from pulse.ops.doctor.verdicts import CheckContext, judge
 from pulse.store.admin.doctor import expected_indexes, look
 from tests.support.store.helpers import Sql
 from tests.support.waiting import until_async
@@ -31,7 +31,10 @@ class Patient:
         self, *, grace_s: float = 60.0, served: set[str] | None = None, dsn: str = ""
     ) -> dict[str, Finding]:
         seen = await look(dsn or self.dsn, WITHIN_S)
-        return {one.check: one for one in judge(seen, grace_s=grace_s, expected=expected_indexes(), served=served)}
+        return {
+            one.check: one
+            for one in judge(seen, CheckContext(expected=expected_indexes(), served=served), grace_s=grace_s)
+        }
 
     async def rows(self, name: str, *, dsn: str = "") -> list[dict[str, Any]]:
         seen = await look(dsn or self.dsn, WITHIN_S)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, cast
 from uuid import UUID
 
 from pulse.system.directories import SUPERVISOR_SOCKET
@@ -72,12 +72,16 @@ def job(**columns: Any) -> dict[str, Any]:
 def dispatcher() -> dict[str, Answer]:
     return {
         "jobs.list": {"jobs": [job(), job(status="COMPLETED", last_error=None, result='{"ok": true}')], "next": "abc"},
+        "jobs.find": lambda body: {
+            "jobs": [job() for one in cast("list[str]", body["prefixes"]) if JOB_ID.hex.startswith(one)]
+        },
         "jobs.get": {"job": {**_JOB, "history": [_ATTEMPT]}},
         "jobs.stack": {"worker": "h/b/1/7.8/w", "pid": 7, "attempt": 2, "stack": 'File "a.py", line 3 in crunch\n'},
         "jobs.why": {"id": JOB_ID.bytes, "name": "resize", "topic": "images", "status": "PENDING", "reasons": _REASONS},
         "jobs.cancel": lambda body: {"done": body["ids"], "refused": []},
         "jobs.retry": lambda body: {"done": body["ids"], "refused": []},
         "schedules.list": {"schedules": [_SCHEDULE], "next": None},
+        "schedules.find": lambda body: {"schedules": [_SCHEDULE] if body["words"] == ["nightly"] else []},
         "schedules.get": {"schedule": _SCHEDULE},
         "schedules.create": {"schedule": _SCHEDULE},
         "schedules.update": {"schedule": _SCHEDULE},

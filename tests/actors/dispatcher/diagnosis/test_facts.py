@@ -49,7 +49,7 @@ def site(*workers: RegisteredWorker) -> RequestContext:
         registry.join(one)
     claims = claim_parts(NOTHING, registry, HOST, lease_s=30.0, poll_s=0.25, batch=1)
     parts: dict[str, Any] = {"signal": claims.signal, "handout": claims.handout, "quarantine": claims.quarantine}
-    others: dict[str, Any] = dict.fromkeys(("store", "bus", "stacks", "stats", "incidents", "redaction"), NOTHING)
+    others: dict[str, Any] = dict.fromkeys(("store", "bus", "stacks", "stats", "findings", "redaction"), NOTHING)
     server = ServerInfo("here", 10.0, 30.0)
     return RequestContext(Services(registry=registry, host=HOST, server=server, **parts, **others))
 

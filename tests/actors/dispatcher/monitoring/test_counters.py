@@ -152,6 +152,7 @@ def test_runs_are_measured_where_their_start_is_known() -> None:
     who.held[pairs[0]] = HeldJob("n", "a", started=True, since_s=1e-9)
     who.held[pairs[1]] = HeldJob("n", "a", started=True)
     observe.count_runs(one, who, pairs)
+    observe.count_runs(one, who, [])
     assert one.timed["run_s"].total == 1
 
 

@@ -32,7 +32,7 @@ from pulse_actors.dispatcher.context import PeerServices, RequestContext, Server
 from pulse_actors.dispatcher.liveness.stack_requests import StackRequests
 from pulse_actors.dispatcher.main import Dispatcher
 from pulse_actors.dispatcher.monitoring.answer import StatsReporter
-from pulse_actors.dispatcher.monitoring.incidents import Incidents
+from pulse_actors.dispatcher.monitoring.findings import Findings
 from pulse_actors.dispatcher.net import session as visiting
 from pulse_actors.dispatcher.net.connection import PeerConnection
 from pulse_actors.dispatcher.net.listener import Listener
@@ -104,7 +104,7 @@ class Lobby(Floor):
             host=HOST,
             stacks=StackRequests(self.registry),
             stats=StatsReporter(self.store, self.registry, self.claims.counters),
-            incidents=Incidents(store.incidents),
+            findings=Findings(store.findings),
             redaction=Redaction(None),
             server=ServerInfo("here", 10.0, LEASE_S),
             in_doubt=claims.in_doubt,

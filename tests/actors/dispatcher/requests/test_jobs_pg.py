@@ -112,3 +112,4 @@ async def test_ids_that_are_unknown_repeated_or_ended(context: RequestContext, c
     refused = [[unknown, "not_found"], *([one, "invalid_transition"] for one in ended)]
     assert answer == {"done": [waiting], "refused": refused}
     assert await code(context, unknown, delete_jobs) == "not_found"
+    assert [one[0].bytes for one in await connection.fetch("SELECT job_id FROM pulse.audit")] == [waiting]

@@ -15,10 +15,11 @@ from pulse.cli.control.schedules import facts as schedule_facts
 from pulse.cli.jobs.commands import jobs_table
 from pulse.cli.jobs.page import facts
 from pulse.cli.output.render import Line, plain_table
-from pulse.cli.system.status_page import overview
+from pulse.cli.system.status_page import finding_lines, overview
 from pulse.cli.system.workers import workers_table
+from pulse.ops.doctor.finding import document_of
+from pulse.ops.doctor.running import findings
 from pulse.ops.job_text import outcome_of
-from pulse.ops.problems import problems
 from pulse.ops.status import merge
 from pulse.protocol.answers import (
     AttemptInfo,
@@ -64,11 +65,14 @@ def status(**parts: Any) -> StatusAnswer:
 class TestStatus:
     def test_a_sound_system(self) -> None:
         assert texts(overview(status(), NOW_S)) == [
-            "supervisor  pulse 0.1.0, pid 1, up 2 h", "database    ok  PostgreSQL 18.0  postgresql:///pulse",
-            "gate        open", "actors      watchdog  running   pid 2, up 119 min",
-            "workers     1 connected, 1 of 10 places taken", "jobs        1 running, 12,345 completed",
-        ]  # fmt: skip
-        assert list(problems(status(), {})) == []
+            "supervisor  pulse 0.1.0, pid 1, up 2 h",
+            "database    ok  PostgreSQL 18.0  postgresql:///pulse",
+            "gate        open",
+            "actors      watchdog  running   pid 2, up 119 min",
+            "workers     1 connected, 1 of 10 places taken",
+            "jobs        1 running, 12,345 completed",
+        ]
+        assert findings(status(), {}) == []
 
     def test_many_paused_topics(self) -> None:
         many = status(gate={"paused": False, "topics": {f"t{number:04}": {} for number in range(2000)}})
@@ -82,7 +86,7 @@ class TestStatus:
         found = texts(overview(status(services=[metrics]), NOW_S))
         assert "services    metrics  running   pid 5, up 119 min" in found
         ended = status(services=[{**metrics, "state": "starting"}])
-        assert list(problems(ended, {})) == ["metrics is starting"]
+        assert [one.text for one in findings(ended, {})] == ["metrics is starting"]
 
     def test_what_is_not_there(self) -> None:
         away = status(database={"ok": False, "dsn": "postgresql://db/x"}, workers=[], jobs={"PENDING": 0})
@@ -92,42 +96,62 @@ class TestStatus:
         shown = texts(overview(status(jobs_exact=False), NOW_S))
         assert shown[-1] == "jobs        1 running, 12,345 completed (ended ones estimated)"
         assert texts(overview(StatusAnswer(), NOW_S)) == [
-            "supervisor  unknown", "database    unknown: no actor told in time", "gate        unknown",
-            "workers     unknown", "jobs        unknown",
-        ]  # fmt: skip
-        silent = list(problems(status(), {"dispatcher": "no answer within 1 s"}))
-        assert silent == ["the dispatcher does not answer: no answer within 1 s"]
+            "supervisor  unknown",
+            "database    unknown: no actor told in time",
+            "gate        unknown",
+            "workers     unknown",
+            "jobs        unknown",
+        ]
+        (silent,) = findings(status(), {"dispatcher": "no answer within 1 s"})
+        assert silent.text == "the dispatcher does not answer: no answer within 1 s"
 
-    @pytest.mark.parametrize(("parts", "told"), [
-        ({"workers": [], "jobs": {"PENDING": 0}}, []),  # no jobs and no workers are no problem
-        (
-            {"database": {"ok": False, "dsn": "postgresql://db/x", "error": "connection\nrefused"}, "jobs": None},
-            ["the database is away: connection refused"],
-        ),
-        (
-            {"gate": {"paused": False, "topics": {}, "as_of": NOW_S + 0.25}},
-            ["the gate is shown as it was at 2030-03-17T17:46:40Z"],
-        ),
-        (
-            {
-                "actors": [
-                    {"name": "dispatcher", "pid": None, "state": "starting", "restarts": 3, "uptime_s": None},
-                    {"name": "pause", "pid": 9, "state": "running", "restarts": 1, "uptime_s": 5.0},
-                    {"name": "watchdog", "pid": 8, "state": "running", "restarts": 1, "uptime_s": 500.0},
-                ]
-            },
-            ["dispatcher is starting (3 restarts so far)", "pause was restarted 5 s ago (1 restart so far)"],
-        ),
-        (
-            {"workers": [], "jobs": {"PENDING": 2, "RETRYING": 1}, "gate": {"paused": True, "topics": {}}},
-            [
-                "dispatch is paused: 3 jobs will not start before `pulse ctl dispatch resume`",
-                "no workers are connected: 3 jobs wait",
-            ],
-        ),
-    ])  # fmt: skip
-    def test_problems(self, parts: dict[str, Any], told: list[str]) -> None:
-        assert list(problems(status(**parts), {})) == told
+    @pytest.mark.parametrize(
+        ("parts", "told"),
+        [
+            (
+                {"database": {"ok": False, "dsn": "postgresql://db/x", "error": "connection\nrefused"}, "jobs": None},
+                ["wrong database: the database is away: connection refused"],
+            ),
+            (
+                {
+                    "actors": [
+                        {"name": "dispatcher", "pid": None, "state": "starting", "restarts": 3, "uptime_s": None},
+                        {"name": "pause", "pid": 9, "state": "running", "restarts": 1, "uptime_s": 5.0},
+                        {"name": "watchdog", "pid": 8, "state": "running", "restarts": 1, "uptime_s": 500.0},
+                    ]
+                },
+                [
+                    "warning processes: dispatcher is starting (3 restarts so far)",
+                    "pause was restarted 5 s ago (1 restart so far)",
+                ],
+            ),
+            (
+                {
+                    "actors": [{"name": "pause", "pid": None, "state": "failed", "restarts": 9, "uptime_s": None}],
+                    "findings": [
+                        {"id": "gate", "severity": "warning", "text": "paused"},
+                        {"id": "hosts", "severity": "wrong", "text": "gone", "details": ["h"], "do": "look\nthere"},
+                    ],
+                },
+                [
+                    "wrong processes: pause is failed (9 restarts so far)",
+                    "wrong hosts: gone",
+                    "h",
+                    "warning gate: paused",
+                ],
+            ),
+        ],
+    )
+    def test_what_is_wrong(self, parts: dict[str, Any], told: list[str]) -> None:
+        """The worst first, as the doctor tells it, with what to do."""
+        found = findings(status(**parts), {})
+        shown = [" ".join(line.split()) for one in found for line in texts(finding_lines(one))]
+        assert [line for line in shown if not line.startswith("-> ")] == told
+
+    def test_what_to_do(self) -> None:
+        told = {"id": "hosts", "severity": "wrong", "text": "gone", "do": "look\nthere"}
+        (found,) = findings(status(findings=[told]), {})
+        assert document_of(found) == {**told, "details": []}
 
 
 class TestMerge:
@@ -155,17 +179,20 @@ class TestMerge:
         assert merged["gate"] == {"paused": True}
 
 
-@pytest.mark.parametrize(("gate", "lines"), [
-    (Gate(), ["open"]),
-    (Gate(paused=True, paused_at=NOW_S - 300), ["all topics paused since 5 min"]),
-    (Gate(paused=True, paused_at=NOW_S), ["all topics paused just now"]),
-    (Gate(paused=True, reason="upgrade"), ["all topics paused: upgrade"]),
-    (
-        Gate(topics={"b\x1b": PauseInfo(reason="x\ny", paused_at=NOW_S - 30), "a": PauseInfo()}),
-        ["open, except:", "topic a paused", "topic b\\x1b paused since 30 s: x\\ny"],
-    ),
-    (Gate(paused=True, topics={"a": PauseInfo()}), ["all topics paused", "topic a paused"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("gate", "lines"),
+    [
+        (Gate(), ["open"]),
+        (Gate(paused=True, paused_at=NOW_S - 300), ["all topics paused since 5 min"]),
+        (Gate(paused=True, paused_at=NOW_S), ["all topics paused just now"]),
+        (Gate(paused=True, reason="upgrade"), ["all topics paused: upgrade"]),
+        (
+            Gate(topics={"b\x1b": PauseInfo(reason="x\ny", paused_at=NOW_S - 30), "a": PauseInfo()}),
+            ["open, except:", "topic a paused", "topic b\\x1b paused since 30 s: x\\ny"],
+        ),
+        (Gate(paused=True, topics={"a": PauseInfo()}), ["all topics paused", "topic a paused"]),
+    ],
+)
 def test_the_gate_in_words(gate: Gate, lines: list[str]) -> None:
     assert texts(gate_lines(gate, NOW_S)) == lines
 
@@ -182,8 +209,8 @@ class TestJobs:
 
     def test_an_error_is_seen_in_80_columns(self) -> None:
         dead = job(status="DEAD_LETTERED", last_error="ValueError: no", submitted_at=NOW_S - 600, attempts=5)
-        (_, line) = plain_table(jobs_table(JobPageAnswer([dead]), NOW_S), 80)
-        assert line == f"{ID}  DEAD_LETTERED  resize  10 min  ValueError…"
+        (_, line) = plain_table(jobs_table(JobPageAnswer([dead]), NOW_S, 80), 80)
+        assert line == f"{str(ID)[:13]}  DEAD_LETTERED  resize  images    5/5  10 min  ValueError: no"
 
     def test_facts_of_a_waiting_job(self) -> None:
         waiting = job(next_run_at=NOW_S + 5, submitted_at=NOW_S - 60.5, attempts=3, uncharged=1, crashes=1, priority=-5)
@@ -245,12 +272,15 @@ class TestSchedules:
         assert (shown["topic"], shown["next"]) == ("the handler's", "never again")
         assert shown["args"] == "too long to be shown"
 
-    @pytest.mark.parametrize(("given", "message"), [
-        ({}, "none of them given"),
-        ({"cron": "* * * * *", "every": 5.0}, "--cron and --every given"),
-        ({"every": 5.0, "at": NOW_S}, "--every and --at given"),
-        ({"every": 5.0, "timezone": "UTC"}, "--timezone goes with --cron"),
-    ])  # fmt: skip
+    @pytest.mark.parametrize(
+        ("given", "message"),
+        [
+            ({}, "none of them given"),
+            ({"cron": "* * * * *", "every": 5.0}, "--cron and --every given"),
+            ({"every": 5.0, "at": NOW_S}, "--every and --at given"),
+            ({"every": 5.0, "timezone": "UTC"}, "--timezone goes with --cron"),
+        ],
+    )
     def test_exactly_one_kind(self, given: dict[str, Any], message: str) -> None:
         when: TimingOptions = {"cron": None, "timezone": None, "every": None, "at": None, **given}  # type: ignore[typeddict-item]
         with pytest.raises(click.UsageError, match=message):

@@ -150,7 +150,7 @@ def test_lines() -> None:
 
 @pytest.mark.parametrize(("text", "width", "shown"), [
     ("short", 5, "short"), ("longer", 5, "long…"), ("日本語", 6, "日本語"), ("日本語", 5, "日本…"),
-    ("日本語", 4, "日…"),
+    ("日本語", 4, "日…"), ("e\u0301e\u0301", 2, "e\u0301e\u0301"),
     ("abc", 1, "…"), ("abc", 0, ""), ("", 0, ""),
 ])  # fmt: skip
 def test_cut(text: str, width: int, shown: str) -> None:
@@ -173,3 +173,4 @@ def test_a_word_of_a_command_line(text: str) -> None:
     assert word.isprintable()
     done = subprocess.run(["bash", "-c", f"printf %s {word}"], capture_output=True, check=True)
     assert done.stdout == text.encode()
+    assert shell_word("two words") == "'two words'", "nothing is escaped where nothing acts"

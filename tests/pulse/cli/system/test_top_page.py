@@ -106,13 +106,13 @@ def test_every_table_has_room() -> None:
     assert 3 <= sum(line.startswith("t") and line[1:3].isdigit() for line in found) < 20
 
 
-def test_problems_stand_above_all_tables() -> None:
+def test_what_is_wrong_stands_above_all_tables() -> None:
     silent = texts(shot(silent={"dispatcher": "no answer in time"}, stats=None, workers=None, running=(), waiting=()))
-    assert "! the dispatcher does not answer: no answer in time" in silent
+    assert "wrong processes: the dispatcher does not answer: no answer in time" in silent
     away = texts(shot(stats=known([], database=DatabaseUsage(12.0, {}))))
-    assert "! the database has not answered the dispatcher for 12 s" in away
+    assert "wrong database: the database has not answered the dispatcher for 12 s" in away
     failed = StatusAnswer(actors=[Process(name="pause", state="failed")])
-    assert "! pause is failed" in texts(shot(status=failed))
+    assert "wrong processes: pause is failed" in texts(shot(status=failed))
 
 
 def test_orders_and_scrolling() -> None:

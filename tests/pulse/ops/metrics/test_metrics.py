@@ -49,7 +49,7 @@ def _stats(topics: Sequence[str], **more: object) -> Mapping[str, object]:
         "dispatcher": {"pid": 1, "cpu_s": 1.5, "rss_bytes": 1000},
         "depth_age_s": 0.5,
         "paused": False,
-        "incidents": {"xmin": "wrong"},
+        "findings": {"xmin": "wrong"},
         **more,
     }
 
@@ -115,7 +115,7 @@ def test_values_are_those_of_the_server() -> None:
     assert samples["pulse_topic_jobs_submitted_total", (("topic", "b"),)] == 5
     assert samples["pulse_attempts_ended_total", (("outcome", "completed"),)] == 4
     assert samples["pulse_actor_restarts_total", (("actor", "dispatcher"),)] == 2
-    assert samples["pulse_incident", (("check", "xmin"), ("state", "wrong"))] == 1
+    assert samples["pulse_finding", (("check", "xmin"), ("severity", "wrong"))] == 1
     assert samples["pulse_pool_up", (("pool", "pool"),)] == 0
     assert [samples["pulse_up", (("part", part),)] for part in ("dispatcher", "supervisor", "database")] == [1, 1, 1]
 

@@ -98,7 +98,7 @@ def test_jobs_that_nobody_handles(whole: Whole) -> None:
     """Metrics, status, doctor and log tell of them within seconds, until they are gone."""
     with pytest.warns(pulse.UnhandledNameWarning, match="named shuot; similar: shout"):
         job = whole.jobs().client.submit("shuot", topic="default")
-    key = ("pulse_incident", frozenset({("check", "unhandled"), ("state", "wrong")}))
+    key = ("pulse_finding", frozenset({("check", "unhandled"), ("severity", "wrong")}))
     until(lambda: key in _scrape(whole), "it is exported", 30.0)
     assert "topic 'default': 1 job named 'shuot'" in whole.command("ctl", "status").stdout
     told = json.loads(whole.command("doctor", "--json", "--dsn", whole.dsn).stdout)["checks"]

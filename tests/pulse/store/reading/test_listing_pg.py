@@ -209,6 +209,19 @@ async def test_age(store: Store, connection: Sql) -> None:
     assert await pages(store, JobFilter(older_s=7000), 5) == [[]]
 
 
+@pytest.mark.parametrize("oldest", [False, True])
+async def test_a_prefix_of_many_jobs(store: Store, connection: Sql, monkeypatch: Patch, oldest: bool) -> None:
+    """Only ids that begin so are walked through: what lies before and behind them does not use up the time."""
+    monkeypatch.setattr(listing, "FIRST_WINDOW", 1)
+    monkeypatch.setattr(listing, "SMALL", 1)
+    first = MADE_MS.to_bytes(6) + b"\x70"
+    wanted = [await forge(connection, id=first + bytes([number]) * 9) for number in range(2)]
+    for moment in (MADE_MS - 1, MADE_MS + 1):
+        await forge(connection, id=moment.to_bytes(6) + b"\x70" + bytes(9))
+    page = await store.listing.page(JobFilter(prefix=first.hex()), 1, oldest=oldest, budget_s=0)
+    assert [row["id"] for row in page.jobs] == [wanted[0 if oldest else 1]]
+
+
 async def test_how_far_it_came(store: Store, connection: Sql, monkeypatch: Patch) -> None:
     monkeypatch.setattr(listing, "FIRST_WINDOW", 1)
     made = [await forge(connection) for _ in range(3)]

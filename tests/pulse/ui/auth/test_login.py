@@ -185,6 +185,9 @@ async def test_time_does_not_tell_who_exists(monkeypatch: pytest.MonkeyPatch) ->
         False
     ]
     assert not users.verify("nobody", "\0")
+    compared.clear()
+    assert users.verify("dearer", RIGHT)
+    assert not compared, "what was right once costs no hash again"
 
 
 async def test_guesses_from_elsewhere_keep_nobody_out_who_is_known_there(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
-from typing import Any
+import uuid
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any, cast
 
 import pytest
 
@@ -87,6 +88,35 @@ async def test_a_page_that_fails_is_hardened() -> None:
     assert got.headers["cache-control"] == "no-store"
 
 
+async def test_a_form_that_changes_nothing_is_not_sent() -> None:
+    policy = {"max_attempts": {"value": 3, "source": "topic"}, "max_crashes": {"value": 9, "source": "server"}}
+    at = browser(Told(topics_get={"topic": {"topic": "t", "policy": policy}}, topics_set={}))
+    questions = cast("Told", at.site.questions)
+    for given, sent in (("3", []), ("4", [{"max_attempts": 4}])):
+        got = await at.ask("POST", "/topics/save", {"topic": "t", "max_attempts": given})
+        assert (got.status, got.headers["location"]) == (303, "/topics/view?topic=t")
+        assert [body["policy"] for _, body, _ in questions.changed] == sent
+
+
+async def test_an_action_that_no_schedule_has_is_not_sent() -> None:
+    at = browser(Told(schedules_explode={}))
+    assert (await at.ask("POST", f"/schedules/{uuid.UUID(int=7)}/explode")).status == 404
+    assert cast("Told", at.site.questions).changed == []
+
+
+async def test_what_becomes_of_a_schedule() -> None:
+    """A job that it fires is shown; what is deleted has no page to go back to, and no undo."""
+    schedule, job = uuid.UUID(int=7), uuid.UUID(int=8)
+    at = browser(Told(schedules_trigger={"id": job.bytes}, schedules_delete={"id": schedule.bytes}))
+    assert at.session is not None
+    got = await at.ask("POST", f"/schedules/{schedule}/trigger")
+    assert got.headers["location"] == f"/schedules/{schedule}"
+    assert [flash.link for flash in at.session.told()] == [f"/jobs/{job}"]
+    got = await at.ask("POST", f"/schedules/{schedule}/delete")
+    assert got.headers["location"] == "/schedules"
+    assert not at.session.undos
+
+
 class Slow(Told):
     """Counts up; the first answer waits for a signal."""
 
@@ -128,6 +158,24 @@ async def test_what_was_asked_before_a_change_is_not_shown_after_it() -> None:
     questions.may.set()
     await waiting
     assert poller.newest is None
+
+
+async def test_a_fresh_answer_is_not_asked_for_again() -> None:
+    poller = Poller(Told(status={}))
+    first = await poller.latest(0.0)
+    assert await poller.latest(time.monotonic() + 5) is first
+
+
+async def test_only_so_many_pages_wait_for_news(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One more gets none, until another has closed."""
+    monkeypatch.setattr("pulse.ui.data.poller.MOST_WATCHERS", 1)
+    poller = Poller(Told(status={}))
+    await poller.latest(0.0)
+    watching = poller.watch()
+    assert (await anext(watching)).number == 1
+    assert await anext(poller.watch(), None) is None
+    await cast("AsyncGenerator[Any]", watching).aclose()
+    assert await anext(poller.watch(), None) is not None
 
 
 async def test_a_round_that_fails_is_not_the_last(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,13 +12,10 @@ from markupsafe import escape
 
 import pulse.ui
 from pulse.errors import BadRequestError, NobodyAnswersError
-from pulse.ops.problems import Problem
 from pulse.protocol import answers
-from pulse.protocol.stats import TopicStats
 from pulse.ui.data.bulk_orders import ordered, undo_of
 from pulse.ui.data.filters import Filters, seconds
 from pulse.ui.data.poller import Poller, SystemSnapshot
-from pulse.ui.data.problems import wrongs
 from pulse.ui.data.queries import Questions
 from pulse.ui.pages.dead import group
 from pulse.ui.pages.job import timeline
@@ -199,37 +196,15 @@ class TestCharts:
         assert draw("Empty", [0.0, 1.0], [ChartLine("a", [None, None], "a")], str).legend == [("a", "a", "–")]
 
 
-def test_what_is_wrong_is_told_of_topics_and_workers() -> None:
-    pause = answers.PauseInfo(reason="fire", paused_at=1_900_000_000.0, paused_by="uid 0 (root)")
-    gate = answers.Gate(topics={"a": pause})
-    status = answers.StatusAnswer(workers=[answers.Worker(name="w", pid=7, silent=True)], gate=gate)
-    topics = [
-        TopicStats("a", ready=3, oldest_s=60.0, paused=True, workers=1),
-        TopicStats("b", ready=1, workers=0),
-        TopicStats("c", ready=9, workers=1),
-        TopicStats("d", ready=0, paused=True, workers=0),
-    ]
-    assert [one.text for one in wrongs(status, {}, topics)] == [
-        "worker w (pid 7) has let a lease pass without a word: it is stopped or hangs; it holds 0 jobs",
-        "topic “a” is paused since 2030-03-17T17:46:40Z by uid 0 (root) (fire): 3 jobs wait, the first for 60 s",
-        "no worker serves topic “b”: 1 job waits",
-    ]
-    assert wrongs(answers.StatusAnswer(), {}, ()) == []
-
-
-def test_what_is_wrong_says_what_to_do_and_where_more_stands() -> None:
-    """Commands are quoted for a shell; an incident of several sentences has its advice below the last, and a page."""
-    incident = answers.Incident("hosts", "wrong", "host a is gone", ["host b is gone"], ["start it"])
-    told = wrongs(answers.StatusAnswer(workers=[], incidents=[incident]), {}, [TopicStats("a b", ready=1, paused=True)])
-    resume = ("pulse ctl dispatch resume --topic 'a b'",)
-    paused = "topic “a b” is paused: 1 job waits"
-    assert told == [
-        Problem("host a is gone", "A host is gone", ("host b is gone",), ("start it",), "/workers"),
-        Problem(paused, "A topic is paused", (), resume, "/topics/view?topic=a+b"),
-    ]
-    assert [*map(formatting.is_command, (*resume, "start it"))] == [True, False]
-    many = answers.StatusAnswer(workers=[answers.Worker(name="w", silent=True)] * 30)
-    assert [one.text for one in wrongs(many, {}, ())][10:] == ["and 20 more: see Workers"]
+def test_what_is_wrong_stands_where_it_belongs() -> None:
+    told = answers.FindingInfo("hosts", "warning", "host a is gone", ["host b is gone"], "start it")
+    newer = answers.FindingInfo("of a newer server", "wrong", "so")
+    snapshot = SystemSnapshot(answers.StatusAnswer(findings=[told, newer]), {}, None, 0.0, 1)
+    assert [one.check for one in snapshot.findings] == ["of a newer server", "hosts"]
+    assert [one.advice for one in snapshot.about("/workers")] == [("start it",)]
+    assert snapshot.about("/actors") == []
+    assert (snapshot.health, snapshot.summary) == ("wrong", "1 wrong, 1 warning")
+    assert [*map(formatting.is_command, ("pulse ctl dispatch resume --topic 'a b'", "start it"))] == [True, False]
 
 
 def test_dead_letters_are_grouped() -> None:

@@ -142,8 +142,9 @@ async def items() -> AsyncIterator[int]:
 
 
 async def outer() -> None:
+    others = (number for number in range(3))  # what it holds is not what it waits for
     async for _ in items():
-        pass
+        next(others)
 
 
 async def endless(depth: int) -> None:
