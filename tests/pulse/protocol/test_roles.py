@@ -101,13 +101,9 @@ def test_a_refusal_is_told_once_in_a_while_with_the_number_of_those_between() ->
 class TestConceal:
     def test_contents_go_and_that_is_said(self) -> None:
         job = {
-            "id": b"1",
-            "schedule": b"2",
-            "args": "{}",
-            "result": None,
-            "last_error": "e",
+            "id": b"1", "schedule": b"2", "args": "{}", "result": None, "last_error": "e",
             "history": [{"attempt": 1, "progress": "1"}],
-        }
+        }  # fmt: skip
         history = [{"attempt": 1, "concealed": True}]
         rest = {"id": b"1", "schedule": b"2", "last_error": "e", "history": history, "concealed": True}
         assert conceal({"job": job}) == {"job": rest}

@@ -106,15 +106,12 @@ def test_xmin(row: dict[str, Any], state: State) -> None:
     assert (row["name"] in found.text) == (state is not OK)
 
 
-@pytest.mark.parametrize(
-    ("kind", "name", "command"),
-    [
-        ("session", "7", "SELECT pg_terminate_backend(7);"),
-        ("prepared transaction", "it's", "ROLLBACK PREPARED 'it''s';"),
-        ("replication slot", "gone", "SELECT pg_drop_replication_slot('gone');"),
-        ("standby", "8", "hot_standby_feedback = off at that standby"),
-    ],
-)
+@pytest.mark.parametrize(("kind", "name", "command"), [
+    ("session", "7", "SELECT pg_terminate_backend(7);"),
+    ("prepared transaction", "it's", "ROLLBACK PREPARED 'it''s';"),
+    ("replication slot", "gone", "SELECT pg_drop_replication_slot('gone');"),
+    ("standby", "8", "hot_standby_feedback = off at that standby"),
+])  # fmt: skip
 def test_what_ends_a_snapshot(kind: str, name: str, command: str) -> None:
     row = {**HOLDER, "kind": kind, "name": name, "age_s": 61.0, "xids": 1}
     assert blockers.xmin([row, row], GRACE_S).advice[-1] == command
@@ -312,30 +309,23 @@ def test_words() -> None:
     assert list_some(list("abcdefg")) == ("a", "b", "c", "d", "e", "and 2 more")
 
 
-@pytest.mark.parametrize(
-    ("workers", "state", "words"),
-    [
-        (None, SKIPPED, "did not say"),
-        ([], WARNING, "no worker is connected"),
-        ([Worker(name="w", capacity=2, running=[b"x"])], OK, "1 connected, 1 of 2 places"),
-        ([Worker(name="w", capacity=1, draining=True)], WARNING, "all workers drain"),
-        ([Worker(name="w", pid=7, capacity=1, silent=True)], WRONG, "worker w (pid 7) has let a lease pass"),
-        (
-            [Worker(name="w", pid=7, capacity=1, condition="stopped", quiet_s=9.0)],
-            WRONG,
-            "is frozen: its process is stopped, by SIGSTOP, Ctrl-Z or a debugger, and has said nothing for 9 s",
-        ),
-        (
-            [
-                Worker(
-                    name="w", pid=7, capacity=2, condition="blocked", quiet_s=9.0, running=[bytes(16)], calls={"a": 1}
-                )
-            ],
-            WRONG,
-            "it has not answered for 9 s. Called there: 1 a",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("workers", "state", "words"), [
+    (None, SKIPPED, "did not say"),
+    ([], WARNING, "no worker is connected"),
+    ([Worker(name="w", capacity=2, running=[b"x"])], OK, "1 connected, 1 of 2 places"),
+    ([Worker(name="w", capacity=1, draining=True)], WARNING, "all workers drain"),
+    ([Worker(name="w", pid=7, capacity=1, silent=True)], WRONG, "worker w (pid 7) has let a lease pass"),
+    (
+        [Worker(name="w", pid=7, capacity=1, condition="stopped", quiet_s=9.0)],
+        WRONG,
+        "is frozen: its process is stopped, by SIGSTOP, Ctrl-Z or a debugger, and has said nothing for 9 s",
+    ),
+    (
+        [Worker(name="w", pid=7, capacity=2, condition="blocked", quiet_s=9.0, running=[bytes(16)], calls={"a": 1})],
+        WRONG,
+        "it has not answered for 9 s. Called there: 1 a",
+    ),
+])  # fmt: skip
 def test_workers(workers: list[Worker] | None, state: State, words: str) -> None:
     found = judge_workers(RunningSystem(StatusAnswer(workers=workers), {}))
     assert (found.state, words in found.text) == (state, True)
