@@ -88,13 +88,8 @@ def test_a_short_run(tmp_path: Path) -> None:
     """It ends by itself, prints its seed and what it did, keeps what it should, and finds nothing wrong."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.chaos", "--seed", "3", "--duration", "3s", "--faults", "1,6", "--keep", tmp_path],
-        cwd=ROOT,
-        env=clean_environment(PYTHONPATH=PATHS),
-        capture_output=True,
-        text=True,
-        timeout=RUN_S,
-        check=False,
-    )
+        cwd=ROOT, env=clean_environment(PYTHONPATH=PATHS), capture_output=True, text=True, timeout=RUN_S, check=False,
+    )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.startswith("seed 3: 3 kinds of faults, 3 s\n")
     assert "whole again after" in done.stdout

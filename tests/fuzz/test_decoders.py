@@ -150,19 +150,12 @@ def hardest() -> Iterator[tuple[str, bytes]]:
     """For each kind the frames of a mebibyte that are the most work: very many of the smallest valid things."""
     ref = b"\x92\xc4\x10" + b"x" * 16 + b"\x01"
     fillings = {
-        "submit jobs": b"\x81\xa4name\xa1n",
-        "jobs.list status": b"\xa0",
-        "report results": b"\x93" + ref[1:] + b"\xa2ok",
-        "heartbeat jobs": ref,
-        "started jobs": ref,
-        "checkpoint jobs": ref,
-        "hello topics": b"\xa1t",
-        "hello names": b"\xa1n",
-        "hello running": ref,
-        "schedules.declare schedules": b"\x82\xa4name\xa1n\xa3key\xa1k",
-        "jobs.cancel ids": b"\xc4\x10" + b"x" * 16,
+        "submit jobs": b"\x81\xa4name\xa1n", "jobs.list status": b"\xa0",
+        "report results": b"\x93" + ref[1:] + b"\xa2ok", "heartbeat jobs": ref, "started jobs": ref,
+        "checkpoint jobs": ref, "hello topics": b"\xa1t", "hello names": b"\xa1n", "hello running": ref,
+        "schedules.declare schedules": b"\x82\xa4name\xa1n\xa3key\xa1k", "jobs.cancel ids": b"\xc4\x10" + b"x" * 16,
         "topics.unset options": b"\xa0",
-    }
+    }  # fmt: skip
     for what, filling in fillings.items():
         kind, key = what.split()
         more = {

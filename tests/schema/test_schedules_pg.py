@@ -87,18 +87,11 @@ async def changed(connection: Sql, identity: uuid.UUID, changes: Any) -> dict[st
 
 
 EACH: Final[list[tuple[str, Any, Any]]] = [
-    ("args", '{"a": 1}', "{}"),
-    ("topic", "t", None),
-    ("priority", 3, 0),
-    ("max_attempts", 2, None),
-    ("timeout_s", 1.5, None),
-    ("starts_at", datetime(2030, 1, 1, tzinfo=UTC), None),
-    ("ends_at", datetime(2040, 1, 1, 0, 0, 0, 1, tzinfo=UTC), None),
-    ("jitter_s", 0.25, 0.0),
-    ("catch_up", "all", "latest"),
-    ("overlap", "queue", "allow"),
-    ("timezone", "Europe/Berlin", "UTC"),
-]
+    ("args", '{"a": 1}', "{}"), ("topic", "t", None), ("priority", 3, 0), ("max_attempts", 2, None),
+    ("timeout_s", 1.5, None), ("starts_at", datetime(2030, 1, 1, tzinfo=UTC), None),
+    ("ends_at", datetime(2040, 1, 1, 0, 0, 0, 1, tzinfo=UTC), None), ("jitter_s", 0.25, 0.0),
+    ("catch_up", "all", "latest"), ("overlap", "queue", "allow"), ("timezone", "Europe/Berlin", "UTC"),
+]  # fmt: skip
 MOVED: Final = {"next_run_at", "following_run_at", "due_at", "reckon"}  # where when it occurs is another
 ALSO: Final = {"timezone": MOVED, "starts_at": MOVED, "ends_at": MOVED, "jitter_s": {"due_at", "reckon"}}
 

@@ -13,16 +13,11 @@ from tests.fuzz.live.verdict import Measured, judge
 MIB = 1024 * 1024
 QUIET = {what: [0.002] * 99 + [0.004] for what in ("submit", "get", "job")}
 GOOD = Measured(
-    before={"dispatcher": Use(50 * MIB, 30)},
-    after={"dispatcher": Use(69 * MIB, 37)},
-    peak_bytes=80 * MIB,
-    quiet=QUIET,
-    attacked={"attacked": {what: [0.003] * 98 + [0.008] * 2 for what in QUIET}},
-    pids=({"supervisor": 1, "dispatcher": 2}, {"supervisor": 1, "dispatcher": 2}),
-    frames=1000,
-    wanted=1000,
+    before={"dispatcher": Use(50 * MIB, 30)}, after={"dispatcher": Use(69 * MIB, 37)}, peak_bytes=80 * MIB,
+    quiet=QUIET, attacked={"attacked": {what: [0.003] * 98 + [0.008] * 2 for what in QUIET}},
+    pids=({"supervisor": 1, "dispatcher": 2}, {"supervisor": 1, "dispatcher": 2}), frames=1000, wanted=1000,
     connections=10,
-)
+)  # fmt: skip
 
 
 def broken(found: Measured) -> list[str]:

@@ -154,11 +154,9 @@ def cut_up(data: bytes, sizes: Iterable[int]) -> Iterator[bytes]:
 def test_lines_become_batches() -> None:
     data = b"".join(b'{"n": %d}\n' % number for number in range(5)) + b"\n  \n" + b'{"n": 5}'
     assert list(batches([data], most_jobs=2)) == [
-        LineBatch(1, 2, ['{"n": 0}', '{"n": 1}']),
-        LineBatch(3, 4, ['{"n": 2}', '{"n": 3}']),
-        LineBatch(5, 7, ['{"n": 4}']),
-        LineBatch(8, 8, ['{"n": 5}']),
-    ]
+        LineBatch(1, 2, ['{"n": 0}', '{"n": 1}']), LineBatch(3, 4, ['{"n": 2}', '{"n": 3}']),
+        LineBatch(5, 7, ['{"n": 4}']), LineBatch(8, 8, ['{"n": 5}']),
+    ]  # fmt: skip
 
 
 def test_a_large_line_goes_alone() -> None:

@@ -22,22 +22,11 @@ from pulse.protocol import Frame, FrameReader, answers, encode, encode_error
 
 JOB = uuid.UUID(int=1)
 COLUMNS: dict[str, object] = {
-    "id": JOB.bytes,
-    "name": "resize",
-    "topic": "images",
-    "status": "RETRYING",
-    "args": '{"path": "a.png"}',
-    "result": None,
-    "progress": '{"value": 0.5}',
-    "last_error": "boom",
-    "attempts": 3,
-    "uncharged": 1,
-    "max_attempts": 5,
-    "submitted_at": 1_700_000_000.25,
-    "schedule_id": None,
-    "a_column_of_tomorrow": 1,
+    "id": JOB.bytes, "name": "resize", "topic": "images", "status": "RETRYING", "args": '{"path": "a.png"}',
+    "result": None, "progress": '{"value": 0.5}', "last_error": "boom", "attempts": 3, "uncharged": 1,
+    "max_attempts": 5, "submitted_at": 1_700_000_000.25, "schedule_id": None, "a_column_of_tomorrow": 1,
     "history": [{"attempt": 1, "outcome": "error", "error": "boom", "ended_at": 1_700_000_001.0, "more": 1}],
-}
+}  # fmt: skip
 
 
 def only(data: bytes) -> Frame:

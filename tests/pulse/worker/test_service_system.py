@@ -98,9 +98,7 @@ def test_results_of_one_turn_share_a_report() -> None:
 def test_what_a_handler_may_come_to(backend: str) -> None:
     with at_work("--backend", backend) as (child, _):
         check_endings(child, {
-            "nothing": ("ok", None),
-            "echo-plain": ("ok", "{}"),
-            "nan": ("error", "result is not JSON: "),
+            "nothing": ("ok", None), "echo-plain": ("ok", "{}"), "nan": ("error", "result is not JSON: "),
             "big": ("error", "TypeError: big() missing 1 required positional argument: 'size'"),
             "unknown": ("error", 'this worker has no handler named "unknown"'),
         })  # fmt: skip

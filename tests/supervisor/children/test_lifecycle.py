@@ -466,11 +466,9 @@ class TestTree:
         """Options of the supervisor's own command line hold for its pool too, without the DSN."""
         settings = Settings(dsn="postgresql://u:secret@h/d", drain_s=3.5, log_level="debug", config=Path("/etc/p.toml"))
         assert dict(pool("shop:app", settings, Path("/run/x/pulse.sock")).env) == {
-            "PULSE_RUNTIME_DIR": "/run/x",
-            "PULSE_DRAIN_S": "3.5",
-            "PULSE_LOG_LEVEL": "debug",
+            "PULSE_RUNTIME_DIR": "/run/x", "PULSE_DRAIN_S": "3.5", "PULSE_LOG_LEVEL": "debug",
             "PULSE_CONFIG": "/etc/p.toml",
-        }
+        }  # fmt: skip
 
 
 class World(RuleBasedStateMachine):

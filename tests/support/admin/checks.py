@@ -158,9 +158,7 @@ CHECKS: Final = [
     _object("jobs", "jobs_args"),
     _column("attempts", "attempts_attempt_check", "attempt", good=("0", "9"), bad=("-1",)),
     _column(
-        "attempts",
-        "attempts_outcome_check",
-        "outcome",
+        "attempts", "attempts_outcome_check", "outcome",
         good=[f"'{outcome}'" for outcome in (*OUTCOMES, "canceled", "expired")],
         bad=("''", "'ERROR'", "'ok'", "'unassigned'"),
     ),
@@ -185,8 +183,7 @@ CHECKS: Final = [
     _text("schedules", "schedules_name", "name"),
     _object("schedules", "schedules_args"),
     Check(
-        "schedules",
-        "schedules_cron",
+        "schedules", "schedules_cron",
         [{**_CRON, "cron": f"'{cron}'"} for cron in ("0 * * * *", " 0  0 * * * * ", "@daily", "a b c d e")],
         [{**_CRON, "cron": f"'{cron}'"} for cron in ("", "* * * *", "* * * * * * *", "@", "@daily *")],
     ),
@@ -227,8 +224,7 @@ CHECKS: Final = [
         [{"paused": "true"}, {"paused_at": "now()"}],
     ),
     Check(
-        "dispatch_control",
-        "dispatch_control_open",
+        "dispatch_control", "dispatch_control_open",
         [{"paused": "true", "paused_at": "now()", "paused_by": "'me'", "paused_until": "now()"}, {}],
         [{"paused_by": "'me'"}, {"paused_until": "now()"}],
     ),
@@ -263,9 +259,7 @@ CHECKS: Final = [
     *(_seconds_or_zero("topics", name) for name in ("retention_s", "retention_dead_s", "ageing_s")),
     _backoff("topics"),
     Check(
-        "topics",
-        "topics_server",
-        [{"topic": "''", "max_attempts": "1", "max_crashes": "1"}, {"topic": "'x'"}],
+        "topics", "topics_server", [{"topic": "''", "max_attempts": "1", "max_crashes": "1"}, {"topic": "'x'"}],
         [{"topic": "''", "max_attempts": "1"}, {"topic": "''", "max_crashes": "1"}],
     ),
 ]  # fmt: skip

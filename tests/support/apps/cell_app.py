@@ -32,12 +32,9 @@ def whoami() -> dict[str, Any]:
     return {
         "oom_score": int(Path("/proc/self/oom_score_adj").read_text()),
         "inherited": [link.name for link in links if int(link.name) > 2 and os.get_inheritable(int(link.name))],
-        "pid": os.getpid(),
-        "parent": os.getppid(),
-        "group": os.getpgid(0),
-        "threads": threading.active_count(),
+        "pid": os.getpid(), "parent": os.getppid(), "group": os.getpgid(0), "threads": threading.active_count(),
         "sockets": sorted(name for name in sockets if name.startswith("socket:")),
-    }
+    }  # fmt: skip
 
 
 async def who(**given: Any) -> dict[str, Any]:

@@ -163,14 +163,10 @@ async def tell(gate: str, ctx: pulse.Context) -> dict[str, object]:
 def known(ctx: pulse.Context) -> dict[str, object]:
     previous = ctx.previous
     return {
-        "job_id": str(ctx.job_id),
-        "attempt": ctx.attempt,
-        "name": ctx.name,
-        "topic": ctx.topic,
-        "deadline": ctx.deadline is not None,
-        "occurrence": ctx.occurrence.isoformat() if ctx.occurrence else None,
+        "job_id": str(ctx.job_id), "attempt": ctx.attempt, "name": ctx.name, "topic": ctx.topic,
+        "deadline": ctx.deadline is not None, "occurrence": ctx.occurrence.isoformat() if ctx.occurrence else None,
         "previous": None if previous is None else [previous.outcome, previous.reason, previous.checkpoint],
-    }
+    }  # fmt: skip
 
 
 @app.handler("tell-plain")

@@ -189,10 +189,8 @@ def test_an_earlier_attempt_in_the_book() -> None:
 
 
 @pytest.mark.parametrize(("columns", "earlier"), [
-    ({"outcome": "canceled", "worker": ME}, "w"),
-    ({"outcome": "lease_expired", "worker": ME}, "w"),
-    ({"outcome": "error", "worker": ME}, None),
-    ({"outcome": "canceled", "worker": "there/b/1/7.8/w"}, None),
+    ({"outcome": "canceled", "worker": ME}, "w"), ({"outcome": "lease_expired", "worker": ME}, "w"),
+    ({"outcome": "error", "worker": ME}, None), ({"outcome": "canceled", "worker": "there/b/1/7.8/w"}, None),
     ({"outcome": "canceled", "worker": None}, None),
 ])  # fmt: skip
 def test_an_earlier_attempt_of_a_process_that_lives(columns: dict[str, Any], earlier: str | None) -> None:

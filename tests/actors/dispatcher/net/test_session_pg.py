@@ -95,27 +95,15 @@ class Lobby(Floor):
         )
         store = store or self.store
         return PeerServices(
-            store=store,
-            registry=self.registry,
-            signal=claims.signal,
-            handout=claims.handout,
-            quarantine=claims.quarantine,
-            bus=cast("Any", None),
-            host=HOST,
-            stacks=StackRequests(self.registry),
-            stats=StatsReporter(self.store, self.registry, self.claims.counters),
-            findings=Findings(store.findings),
-            redaction=Redaction(None),
-            server=ServerInfo("here", 10.0, LEASE_S),
-            in_doubt=claims.in_doubt,
+            store=store, registry=self.registry, signal=claims.signal, handout=claims.handout,
+            quarantine=claims.quarantine, bus=cast("Any", None), host=HOST, stacks=StackRequests(self.registry),
+            stats=StatsReporter(self.store, self.registry, self.claims.counters), findings=Findings(store.findings),
+            redaction=Redaction(None), server=ServerInfo("here", 10.0, LEASE_S), in_doubt=claims.in_doubt,
             reports=self.results,
             heartbeats=HeartbeatWriter(store, self.registry, HOST, self.claims.counters, lease_s=LEASE_S),
-            submits=claims.submits,
-            process_watch=self.deaths,
-            deadlines=None,
-            counters=claims.counters,
+            submits=claims.submits, process_watch=self.deaths, deadlines=None, counters=claims.counters,
             refusal_log=RefusalLog(store),
-        )
+        )  # fmt: skip
 
     def hears(self, worker: RegisteredWorker, kind: str, *bodies: msgspec.Struct) -> None:
         session, _ = self.peer_session()

@@ -352,11 +352,9 @@ def test_client_certificates(newest_server: Postgres) -> None:
         ca, clients = Authority(directory), Authority(directory, "clients")
         served, mine = ca.issue("served", "localhost"), clients.issue("mine", "client.example")
         settings = {
-            "PULSE_LISTEN": "localhost:0",
-            "PULSE_TLS_CERT": str(served.cert),
-            "PULSE_TLS_KEY": str(served.key),
+            "PULSE_LISTEN": "localhost:0", "PULSE_TLS_CERT": str(served.cert), "PULSE_TLS_KEY": str(served.key),
             "PULSE_TLS_CLIENT_CA": str(clients.file),
-        }
+        }  # fmt: skip
         with place(dsn, **settings) as whole:
             whole.start()
             with pytest.raises(NobodyAnswersError):

@@ -248,11 +248,9 @@ workers_strategy = st.lists(
 
 
 @given(
-    workers_strategy,
-    st.integers(1, 12),
-    st.data(),
+    workers_strategy, st.integers(1, 12), st.data(),
     st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3)), max_size=3),
-)
+)  # fmt: skip
 def test_every_claim_is_placed_once_and_nobody_is_overfilled(
     shapes: list[tuple[int, int, set[str], list[str], bool]],
     batch: int,

@@ -103,11 +103,9 @@ class TestSubmit:
 
     def test_a_slow_producer_does_not_wait(self, server: FakeDispatcher) -> None:
         process = subprocess.Popen(
-            [*PULSE, "ctl", "submit", "x", "-"],
-            env=environment(server.directory),
-            stdin=subprocess.PIPE,
+            [*PULSE, "ctl", "submit", "x", "-"], env=environment(server.directory), stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-        )
+        )  # fmt: skip
         assert process.stdin is not None
         assert process.stdout is not None
         for _ in range(2):

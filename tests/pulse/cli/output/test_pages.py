@@ -52,13 +52,11 @@ def status(**parts: Any) -> StatusAnswer:
     sound: dict[str, Any] = {
         "supervisor": {"pid": 1, "uptime_s": 7200.0, "version": "0.1.0"},
         "actors": [{"name": "watchdog", "pid": 2, "state": "running", "restarts": 0, "uptime_s": 7199.0}],
-        "pools": [],
-        "database": {"ok": True, "dsn": "postgresql:///pulse", "server_version": "18.0"},
+        "pools": [], "database": {"ok": True, "dsn": "postgresql:///pulse", "server_version": "18.0"},
         "gate": {"paused": False, "reason": None, "topics": {}},
         "workers": [{"name": "w", "capacity": 10, "running": [ID.bytes]}],
-        "jobs": {"PENDING": 0, "RUNNING": 1, "COMPLETED": 12345},
-        "jobs_exact": True,
-    }
+        "jobs": {"PENDING": 0, "RUNNING": 1, "COMPLETED": 12345}, "jobs_exact": True,
+    }  # fmt: skip
     return read(StatusAnswer, {**sound, **parts})
 
 

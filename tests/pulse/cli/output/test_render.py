@@ -14,11 +14,9 @@ from pulse.common.text import ago, count, cut, duration, iso, one_line, printabl
 
 ID = "0190163d-8694-739b-aea5-966c26f8ad91"
 COLUMNS = (
-    Column("id"),
-    Column("name", least=4),
-    Column("tries", right=True, leave_out=2),
+    Column("id"), Column("name", least=4), Column("tries", right=True, leave_out=2),
     Column("error", least=6, leave_out=1),
-)
+)  # fmt: skip
 
 
 def table(*rows: tuple[str, ...]) -> Table:

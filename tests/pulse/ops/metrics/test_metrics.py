@@ -34,24 +34,15 @@ TOPIC: Final = {"ready": 2, "oldest_s": 7.0, "counts": {"submitted": 5}}
 
 def _stats(topics: Sequence[str], **more: object) -> Mapping[str, object]:
     return {
-        "at": 2.0,
-        "since": 1.0,
-        "topics": [{"topic": name, **TOPIC} for name in topics],
-        "others": {"topics": 3, "ready": 10, "oldest_s": 99.0},
-        "rates": {},
-        "exact": True,
-        "wait_s": {},
-        "run_s": {},
+        "at": 2.0, "since": 1.0, "topics": [{"topic": name, **TOPIC} for name in topics],
+        "others": {"topics": 3, "ready": 10, "oldest_s": 99.0}, "rates": {}, "exact": True, "wait_s": {}, "run_s": {},
         "series": {"step_s": 5.0, "times": []},
         "counters": {"submitted": 9, "outcomes": {"completed": 4}, "reaped": {"crashed": 1}},
         "histograms": dict.fromkeys(("wait_s", "start_s", "run_s", "recovery_s", "lease_margin_s"), BUCKETS),
         "database": {"away_s": 0.0, "pools": {"hot": {"size": 4, "in_use": 1, "failures": 0, "took_s": BUCKETS}}},
-        "dispatcher": {"pid": 1, "cpu_s": 1.5, "rss_bytes": 1000},
-        "depth_age_s": 0.5,
-        "paused": False,
-        "findings": {"xmin": "wrong"},
-        **more,
-    }
+        "dispatcher": {"pid": 1, "cpu_s": 1.5, "rss_bytes": 1000}, "depth_age_s": 0.5, "paused": False,
+        "findings": {"xmin": "wrong"}, **more,
+    }  # fmt: skip
 
 
 STATUS: Final[Mapping[str, object]] = {

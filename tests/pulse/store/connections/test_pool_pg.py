@@ -331,11 +331,9 @@ async def test_who_is_let_in(
     """A fault of the settings is a ConfigError, an absent server is not; neither shows a password."""
     await _make_role(connection)
     parts = {
-        "user": "pulse",
-        "host": str(socket_of(dsn).parent),
-        "database": dsn.partition("?")[0].rpartition("/")[2],
+        "user": "pulse", "host": str(socket_of(dsn).parent), "database": dsn.partition("?")[0].rpartition("/")[2],
         **change,
-    }
+    }  # fmt: skip
     bad = f"postgresql:///{parts['database']}?host={parts['host']}&user={parts['user']}&password={parts['password']}"
     with pytest.raises(error, match=reason) as caught:
         await connect(Target(bad, "test"), {})

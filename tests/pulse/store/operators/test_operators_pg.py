@@ -109,13 +109,9 @@ async def test_pause_and_resume(store: Store) -> None:
     await store.gate.pause("", "deploy", now=NOW)
     await store.gate.pause("a", None, now=at(1))
     assert await store.gate.get() == {
-        "paused": True,
-        "reason": "deploy",
-        "paused_at": NOW.timestamp(),
-        "paused_by": None,
-        "paused_until": None,
+        "paused": True, "reason": "deploy", "paused_at": NOW.timestamp(), "paused_by": None, "paused_until": None,
         "topics": {"a": {"reason": None, "paused_at": at(1).timestamp(), "paused_by": None, "paused_until": None}},
-    }
+    }  # fmt: skip
     assert [await store.gate.resume(topic) for topic in ("", "", "a", "b")] == [True, False, True, False]
     assert await store.gate.get() == {"paused": False, **OPEN, "topics": {}}
 

@@ -61,10 +61,8 @@ async def test_history_has_the_columns_of_an_attempt(store: Store, connection: S
     identity = await forge(connection, "RETRYING", attempts=1)
     await connection.execute(
         "INSERT INTO pulse.attempts VALUES ($1, $2, $3, 7, -9, 'stalled', 'w:1', 'slow', '0.25', 1.5, 4096, 'at x')",
-        identity.hex(),
-        at(-2),
-        at(-1),
-    )
+        identity.hex(), at(-2), at(-1),
+    )  # fmt: skip
     found = await store.reads.job(identity)
     row = await connection.fetchrow("SELECT * FROM pulse.attempts WHERE job_id = $1", identity.hex())
     assert found is not None

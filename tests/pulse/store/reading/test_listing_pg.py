@@ -44,15 +44,11 @@ def drawn(dice: random.Random) -> Row:
     error = dice.choice(ERRORS) or ("dead" if status == "DEAD_LETTERED" else None)
     worker = dice.choice(("host/1/w_1", "host/2/W%2"))
     return {
-        "id": made_id(dice),
-        "status": status,
-        "submitted_at": at(dice.randrange(5) / 1000 + dice.choice((0, 0.000001))),
-        "topic": dice.choice(TOPICS),
-        "name": dice.choice(NAMES),
-        "last_error": error,
-        "schedule_id": SCHEDULE if dice.random() < 0.3 else None,
+        "id": made_id(dice), "status": status,
+        "submitted_at": at(dice.randrange(5) / 1000 + dice.choice((0, 0.000001))), "topic": dice.choice(TOPICS),
+        "name": dice.choice(NAMES), "last_error": error, "schedule_id": SCHEDULE if dice.random() < 0.3 else None,
         **({"locked_by": worker} if status == "RUNNING" else {}),
-    }
+    }  # fmt: skip
 
 
 def maybe(dice: random.Random, draw: Callable[[], Any]) -> Any:

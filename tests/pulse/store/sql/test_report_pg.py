@@ -108,16 +108,10 @@ async def test_history(store: Store, connection: Sql, kind: EndingKind) -> None:
     [row] = await history(connection, identity)
     row.pop("job_id")
     assert row == {
-        "attempt": 2,
-        "started_at": NOW,
-        "ended_at": at(10),
-        "outcome": "lease_expired" if kind is EndingKind.SILENT else kind.value,
-        "worker": WORKER,
-        "error": "why",
-        "exit_code": -9,
-        "progress": '{"done": 1}',
-        **used,
-    }
+        "attempt": 2, "started_at": NOW, "ended_at": at(10),
+        "outcome": "lease_expired" if kind is EndingKind.SILENT else kind.value, "worker": WORKER, "error": "why",
+        "exit_code": -9, "progress": '{"done": 1}', **used,
+    }  # fmt: skip
 
 
 async def test_no_history_of_what_nobody_saw(store: Store, connection: Sql) -> None:

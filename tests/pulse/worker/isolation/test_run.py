@@ -204,9 +204,7 @@ async def test_death_by_want_of_memory(kills: str, how: str, tmp_path: Any) -> N
 
 
 @pytest.mark.parametrize(("reason", "ending"), [
-    ("canceled", RELEASED),
-    ("drain", RELEASED),
-    ("timeout", Outcome("error", "timed out after 2.5 s")),
+    ("canceled", RELEASED), ("drain", RELEASED), ("timeout", Outcome("error", "timed out after 2.5 s")),
     ("stalled", Outcome("error", "stalled: no progress for 1.5 s")),
 ])  # fmt: skip
 async def test_one_that_does_not_obey_ends_as_what_stopped_it(reason: Any, ending: Outcome) -> None:
