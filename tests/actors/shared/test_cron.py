@@ -57,19 +57,11 @@ def day_of(cron: str, day: date, zone: str = BERLIN) -> list[str]:
     ("0 0 L * *", "2024-02-29 00:00:00"), ("0 0 29 2 1#5", "2044-02-29 00:00:00"),
     ("@yearly", "2025-01-01 00:00:00"), ("@annually", "2025-01-01 00:00:00"), ("@monthly", "2024-03-01 00:00:00"),
     ("@weekly", "2024-03-03 00:00:00"), ("@daily", "2024-02-29 00:00:00"), ("@midnight", "2024-02-29 00:00:00"),
-    (" @Hourly ", "2024-02-28 13:00:00"),
+    (" @Hourly ", "2024-02-28 13:00:00"), ("*/10 * * * * *", "2024-02-28 12:00:10"),
+    ("30 0 0 * * *", "2024-02-29 00:00:30"), ("59 59 23 31 12 *", "2024-12-31 23:59:59"),
 ])  # fmt: skip
-def test_five_fields(cron: str, expected: str) -> None:
-    """Minute, hour, day, month, weekday; a day OR a weekday where both are given; names, lists, last days, aliases."""
-    assert f"{next_of(cron, NOW):%Y-%m-%d %H:%M:%S}" == expected
-
-
-@pytest.mark.parametrize(("cron", "expected"), [
-    ("*/10 * * * * *", "2024-02-28 12:00:10"),
-    ("30 0 0 * * *", "2024-02-29 00:00:30"),
-    ("59 59 23 31 12 *", "2024-12-31 23:59:59"),
-])  # fmt: skip
-def test_six_fields_begin_with_seconds(cron: str, expected: str) -> None:
+def test_when_it_is_next(cron: str, expected: str) -> None:
+    """A day OR a weekday where both are given; names, lists, last days, aliases; six fields begin with seconds."""
     assert f"{next_of(cron, NOW):%Y-%m-%d %H:%M:%S}" == expected
 
 
