@@ -28,12 +28,9 @@ pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system, pyt
 PREFIX: Final = f"w{os.getpid()}_"
 MARK: Final = "mark-of-a-secret"  # in every password and key here; nothing that anybody sees may have it
 SETTINGS: Final = {
-    **SHORT_LEASE,
-    "PULSE_RETENTION_S": "1",
-    "PULSE_LOG_LEVEL": "debug",
-    "PULSE_LISTEN": "127.0.0.1:0",
+    **SHORT_LEASE, "PULSE_RETENTION_S": "1", "PULSE_LOG_LEVEL": "debug", "PULSE_LISTEN": "127.0.0.1:0",
     "PULSE_AUTH_USERS": f"ann:{MARK}-of-ann,bob:{MARK}-of-bob:viewer",
-}
+}  # fmt: skip
 END_S: Final = 30.0
 
 

@@ -312,31 +312,28 @@ class TestExitCodes:
             document: Any = done.document
             assert (len(document["done"]), document["refused"]) == (1000, [])
 
-    @pytest.mark.parametrize(
-        ("line", "message"),
-        [
-            ("nonsense", "No such command 'nonsense'"),
-            ("ctl jobs get", "Missing argument 'ID'"),
-            ("ctl jobs get 42", "Invalid value for 'ID': '42': the id of a job is allowed, or its first"),
-            ("ctl jobs cancel", "which jobs?"),
-            ("ctl jobs list --status DONE", "Invalid value for '--status': 'DONE': PENDING, RUNNING, "),
-            ("ctl jobs list --limit 0", "Invalid value for '--limit': 0 is not in the range 1<=x<=1000"),
-            ("ctl submit x --priority 101", "Invalid value for '--priority': 101 is not in the range -100<=x<=100"),
-            ("ctl submit x --delay 1 --at 2030-01-01", "--delay and --at cannot be given together"),
-            ("ctl submit x --expires-in 1 --expires-at 2030-01-01", "--expires-in and --expires-at cannot be given"),
-            ("ctl dispatch pause --for soon", "Invalid value for '--for': 'soon': a length of time above 0 is allowed"),
-            ("ctl dispatch pause --for 5m --until 2030-01-01", "--for and --until cannot be given together"),
-            ("ctl topics set images", "nothing to set: one or more of --max-attempts, --max-crashes, --backoff, "),
-            ("ctl topics set images --backoff fixed:-5", "'fixed:-5': allowed are quadratic[:UNIT], exponential"),
-            ("ctl topics set images --tries 3", "No such option"),
-            ("ctl topics unset images tries", "'tries' is not one of 'max-attempts', 'max-crashes', 'backoff', "),
-            ("ctl submit x - --id " + JOB, "--id names one job"),
-            ("ctl schedules create x", "none of them given"),
-            ("ctl --timeout 0 status", "Invalid value for '--timeout': '0': a length of time above 0 is allowed"),
-            ("completion tcsh", "'tcsh' is not one of"),
-            ("migrate", "no database is named: give --dsn or set PULSE_DSN"),
-        ],
-    )
+    @pytest.mark.parametrize(("line", "message"), [
+        ("nonsense", "No such command 'nonsense'"),
+        ("ctl jobs get", "Missing argument 'ID'"),
+        ("ctl jobs get 42", "Invalid value for 'ID': '42': the id of a job is allowed, or its first"),
+        ("ctl jobs cancel", "which jobs?"),
+        ("ctl jobs list --status DONE", "Invalid value for '--status': 'DONE': PENDING, RUNNING, "),
+        ("ctl jobs list --limit 0", "Invalid value for '--limit': 0 is not in the range 1<=x<=1000"),
+        ("ctl submit x --priority 101", "Invalid value for '--priority': 101 is not in the range -100<=x<=100"),
+        ("ctl submit x --delay 1 --at 2030-01-01", "--delay and --at cannot be given together"),
+        ("ctl submit x --expires-in 1 --expires-at 2030-01-01", "--expires-in and --expires-at cannot be given"),
+        ("ctl dispatch pause --for soon", "Invalid value for '--for': 'soon': a length of time above 0 is allowed"),
+        ("ctl dispatch pause --for 5m --until 2030-01-01", "--for and --until cannot be given together"),
+        ("ctl topics set images", "nothing to set: one or more of --max-attempts, --max-crashes, --backoff, "),
+        ("ctl topics set images --backoff fixed:-5", "'fixed:-5': allowed are quadratic[:UNIT], exponential"),
+        ("ctl topics set images --tries 3", "No such option"),
+        ("ctl topics unset images tries", "'tries' is not one of 'max-attempts', 'max-crashes', 'backoff', "),
+        ("ctl submit x - --id " + JOB, "--id names one job"),
+        ("ctl schedules create x", "none of them given"),
+        ("ctl --timeout 0 status", "Invalid value for '--timeout': '0': a length of time above 0 is allowed"),
+        ("completion tcsh", "'tcsh' is not one of"),
+        ("migrate", "no database is named: give --dsn or set PULSE_DSN"),
+    ])  # fmt: skip
     def test_bad_usage_is_one_line(self, directory: Path, line: str, message: str) -> None:
         done = pulse(directory, line)
         assert (done.code, done.out) == (2, "")

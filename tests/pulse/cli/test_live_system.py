@@ -107,9 +107,7 @@ def test_logs_are_of_whom_one_asks(site: Site) -> None:
     assert {"supervisor", "dispatcher"} <= {json.loads(line)["actor"] for line in lines}
     assert "supervisor_ready" in {json.loads(line)["event"] for line in lines}
     chosen = site.pipe("ctl logs --actor dispatcher --level info --json").out.splitlines()
-    assert {(json.loads(line)["actor"], json.loads(line)["level"] == "debug") for line in chosen} == {
-        ("dispatcher", False)
-    }
+    assert {(json.loads(x)["actor"], json.loads(x)["level"] == "debug") for x in chosen} == {("dispatcher", False)}
     assert len(site.pipe("ctl logs -n 2").out.splitlines()) == 2
 
 

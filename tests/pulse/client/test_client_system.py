@@ -94,11 +94,9 @@ def row(status: str, **more: object) -> Body:
 def test_submit(flavor: str, directory: Path) -> None:
     with FakeDispatcher(directory, {"submit": ids_of}) as server:
         first, many = using(
-            flavor,
-            server.path,
-            lambda client: client.submit(resize, {"path": "ä.png"}, priority=5, delay_s=10),
+            flavor, server.path, lambda client: client.submit(resize, {"path": "ä.png"}, priority=5, delay_s=10),
             lambda client: client.submit_many([{"name": "a", "id": JOB}, {"name": "b", "topic": "t"}]),
-        )
+        )  # fmt: skip
         bodies: Any = server.bodies("submit")
         (one,), (two, three) = (body["jobs"] for body in bodies)
         assert one == {
@@ -180,14 +178,11 @@ def test_wait_ends_in_time(flavor: str, directory: Path) -> None:
         assert 0.2 <= time.monotonic() - started_s < 2
 
 
-@pytest.mark.parametrize(
-    ("error", "step"),
-    [
-        (NotFoundError("no such job"), lambda client: client.get(JOB)),
-        (ConflictError("other args"), lambda client: client.submit("a", id=JOB)),
-        (BadRequestError("no"), lambda client: client.schedules_create("a", every_s=1)),
-    ],
-)
+@pytest.mark.parametrize(("error", "step"), [
+    (NotFoundError("no such job"), lambda client: client.get(JOB)),
+    (ConflictError("other args"), lambda client: client.submit("a", id=JOB)),
+    (BadRequestError("no"), lambda client: client.schedules_create("a", every_s=1)),
+])  # fmt: skip
 def test_refusals_are_errors(flavor: str, directory: Path, error: Any, step: Callable[[Any], Any]) -> None:
     script: dict[str, Any] = {"jobs.get": error, "submit": error, "schedules.create": error, "ping": {}}
     with FakeDispatcher(directory, script) as server:
@@ -198,10 +193,8 @@ def test_refusals_are_errors(flavor: str, directory: Path, error: Any, step: Cal
 TOPIC = {"topic": "t", "policy": {}, "handlers": []}
 CALLS: dict[str, Callable[[Any], Any]] = {
     "jobs.list": lambda client: client.jobs(status="PENDING", limit=5),
-    "jobs.get": lambda client: client.get(str(JOB)),
-    "jobs.cancel": lambda client: client.cancel(JOB),
-    "jobs.retry": lambda client: client.retry(JOB),
-    "jobs.why": lambda client: client.why(JOB),
+    "jobs.get": lambda client: client.get(str(JOB)), "jobs.cancel": lambda client: client.cancel(JOB),
+    "jobs.retry": lambda client: client.retry(JOB), "jobs.why": lambda client: client.why(JOB),
     "jobs.stack": lambda client: client.stack(JOB),
     "schedules.create": lambda client: client.schedules_create(resize, {"path": "a"}, every_s=5),
     "schedules.get": lambda client: client.schedules_get(JOB),
@@ -213,28 +206,23 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "schedules.preview": lambda client: client.schedules_preview(JOB, 1),
     "schedules.delete": lambda client: client.schedules_delete(JOB),
     "dispatch.pause": lambda client: client.pause("t", "x", for_s=5.0),
-    "dispatch.resume": lambda client: client.resume("t"),
-    "dispatch.status": lambda client: client.dispatch_status(),
-    "topics.list": lambda client: client.topics_list(),
-    "topics.get": lambda client: client.topics_get("t"),
+    "dispatch.resume": lambda client: client.resume("t"), "dispatch.status": lambda client: client.dispatch_status(),
+    "topics.list": lambda client: client.topics_list(), "topics.get": lambda client: client.topics_get("t"),
     "topics.set": lambda client: client.topics_set("t", backoff="fixed:1", timeout_s=None),
     "topics.unset": lambda client: client.topics_unset("t", "backoff"),
-    "workers.list": lambda client: client.workers(),
-    "status": lambda client: client.status(),
+    "workers.list": lambda client: client.workers(), "status": lambda client: client.status(),
     "ping": lambda client: client.request("ping", {}),
-}
+}  # fmt: skip
 
 
 def test_everything_that_can_be_asked(flavor: str, directory: Path) -> None:
     paused = {"code": "paused", "text": "It is paused.", "advice": "resume", "details": {"last_job_id": JOB.bytes}}
     script: dict[str, Any] = {
-        **answers.dispatcher(),
-        "jobs.retry": {"done": [], "refused": [[JOB.bytes, "conflict"]]},
+        **answers.dispatcher(), "jobs.retry": {"done": [], "refused": [[JOB.bytes, "conflict"]]},
         "jobs.why": {"id": JOB.bytes, "name": "a", "topic": "t", "status": "PENDING", "reasons": [paused]},
         "schedules.pause": {"schedule": {"id": JOB.bytes, "name": "a", "kind": "every", "args": "{}", "paused": True}},
-        **{f"topics.{verb}": {"topic": TOPIC} for verb in ("get", "set", "unset")},
-        "ping": {},
-    }
+        **{f"topics.{verb}": {"topic": TOPIC} for verb in ("get", "set", "unset")}, "ping": {},
+    }  # fmt: skip
     with FakeDispatcher(directory, script) as server:
         found: dict[str, Any] = dict(zip(CALLS, using(flavor, server.path, *CALLS.values()), strict=True))
         assert [asked.kind for asked in server.asked] == [*CALLS]
@@ -308,11 +296,9 @@ def test_too_large_is_not_sent(flavor: str) -> None:
     with FakeServer(max_frame_bytes=10_000) as server:
         with pytest.raises(TooLargeError, match=r"submit: the request has \d+ bytes; the server accepts 10000"):
             using(
-                flavor,
-                server.path,
-                lambda client: client.ping(),
+                flavor, server.path, lambda client: client.ping(),
                 lambda client: client.submit("a", {"x": "y" * 20_000}),
-            )
+            )  # fmt: skip
         assert [heard.kind for heard in server.wait_peer().log] == ["hello", "ping"]
 
 

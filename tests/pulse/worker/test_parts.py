@@ -217,23 +217,20 @@ def test_an_app_in_the_current_directory(here: Path) -> None:
     assert list(load_app("package_of_test.jobs:box.app").handlers) == ["x"]
 
 
-@pytest.mark.parametrize(
-    ("name", "source", "text"),
-    [
-        ("loading_a", "", "write MODULE:APP"),
-        (":app", "", "write MODULE:APP"),
-        ("loading_b:", "", "write MODULE:APP"),
-        ("no_such_module_here:app", "", "no module 'no_such_module_here' here"),
-        ("no_such_package.jobs:app", "", "no module 'no_such_package' here"),
-        ("loading_c:app", "x = 1", "loading_c has no 'app'"),
-        ("loading_d:app", "app = 1", "it is of type int, not a pulse.App"),
-        ("loading_e:app", "import pulse\napp = pulse.App()", "the app has no handlers"),
-        ("loading_f:app", "import no_such_dependency", "ModuleNotFoundError: No module named 'no_such_dependency'"),
-        ("loading_g:app", "import sys; sys.exit(3)", "SystemExit: 3"),
-        ("loading_h:app", "def", "SyntaxError"),
-        ("loading_i:app", "import pulse\npulse.App().handler('x')(1)", "handler 'x': 1 is not callable"),
-    ],
-)
+@pytest.mark.parametrize(("name", "source", "text"), [
+    ("loading_a", "", "write MODULE:APP"),
+    (":app", "", "write MODULE:APP"),
+    ("loading_b:", "", "write MODULE:APP"),
+    ("no_such_module_here:app", "", "no module 'no_such_module_here' here"),
+    ("no_such_package.jobs:app", "", "no module 'no_such_package' here"),
+    ("loading_c:app", "x = 1", "loading_c has no 'app'"),
+    ("loading_d:app", "app = 1", "it is of type int, not a pulse.App"),
+    ("loading_e:app", "import pulse\napp = pulse.App()", "the app has no handlers"),
+    ("loading_f:app", "import no_such_dependency", "ModuleNotFoundError: No module named 'no_such_dependency'"),
+    ("loading_g:app", "import sys; sys.exit(3)", "SystemExit: 3"),
+    ("loading_h:app", "def", "SyntaxError"),
+    ("loading_i:app", "import pulse\npulse.App().handler('x')(1)", "handler 'x': 1 is not callable"),
+])  # fmt: skip
 def test_an_app_that_cannot_be_loaded(here: Path, name: str, source: str, text: str) -> None:
     if source:
         here.joinpath(name.split(":", maxsplit=1)[0] + ".py").write_text(source + "\n")

@@ -38,20 +38,15 @@ _WORKER: Final = {
     "names": ["resize"], "capacity": 10, "running": [JOB_ID.bytes],
 }  # fmt: skip
 _GATE: Final = {
-    "paused": True,
-    "reason": "maintenance",
-    "paused_at": NOW_S - 3.5 * 86400,
+    "paused": True, "reason": "maintenance", "paused_at": NOW_S - 3.5 * 86400,
     "topics": {"images": {"reason": None, "paused_at": NOW_S - 30}},
-}
+}  # fmt: skip
 _OVERALL: Final = {
     "supervisor": {"pid": 1, "uptime_s": 7300.2, "version": "0.1.0"},
-    "actors": [{"name": "dispatcher", "pid": 13, "state": "running", "restarts": 0, "uptime_s": 7299.0}],
-    "pools": [],
-    "database": {"ok": True, "dsn": "postgresql:///pulse", "server_version": "18.0"},
-    "gate": _GATE,
-    "jobs": {"PENDING": 12, "RUNNING": 1, "COMPLETED": 12345},
-    "jobs_exact": True,
-}
+    "actors": [{"name": "dispatcher", "pid": 13, "state": "running", "restarts": 0, "uptime_s": 7299.0}], "pools": [],
+    "database": {"ok": True, "dsn": "postgresql:///pulse", "server_version": "18.0"}, "gate": _GATE,
+    "jobs": {"PENDING": 12, "RUNNING": 1, "COMPLETED": 12345}, "jobs_exact": True,
+}  # fmt: skip
 
 
 _REASONS: Final = [

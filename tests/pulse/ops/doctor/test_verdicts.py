@@ -325,30 +325,23 @@ def test_words() -> None:
     assert list_some(list("abcdefg")) == ("a", "b", "c", "d", "e", "and 2 more")
 
 
-@pytest.mark.parametrize(
-    ("workers", "state", "words"),
-    [
-        (None, SKIPPED, "did not say"),
-        ([], WARNING, "no worker is connected"),
-        ([Worker(name="w", capacity=2, running=[b"x"])], OK, "1 connected, 1 of 2 places"),
-        ([Worker(name="w", capacity=1, draining=True)], WARNING, "all workers drain"),
-        ([Worker(name="w", pid=7, capacity=1, silent=True)], WRONG, "worker w (pid 7) has let a lease pass"),
-        (
-            [Worker(name="w", pid=7, capacity=1, condition="stopped", quiet_s=9.0)],
-            WRONG,
-            "is frozen: its process is stopped, by SIGSTOP, Ctrl-Z or a debugger, and has said nothing for 9 s",
-        ),
-        (
-            [
-                Worker(
-                    name="w", pid=7, capacity=2, condition="blocked", quiet_s=9.0, running=[bytes(16)], calls={"a": 1}
-                )
-            ],
-            WRONG,
-            "it has not answered for 9 s. Called there: 1 a",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("workers", "state", "words"), [
+    (None, SKIPPED, "did not say"),
+    ([], WARNING, "no worker is connected"),
+    ([Worker(name="w", capacity=2, running=[b"x"])], OK, "1 connected, 1 of 2 places"),
+    ([Worker(name="w", capacity=1, draining=True)], WARNING, "all workers drain"),
+    ([Worker(name="w", pid=7, capacity=1, silent=True)], WRONG, "worker w (pid 7) has let a lease pass"),
+    (
+        [Worker(name="w", pid=7, capacity=1, condition="stopped", quiet_s=9.0)],
+        WRONG,
+        "is frozen: its process is stopped, by SIGSTOP, Ctrl-Z or a debugger, and has said nothing for 9 s",
+    ),
+    (
+        [Worker(name="w", pid=7, capacity=2, condition="blocked", quiet_s=9.0, running=[bytes(16)], calls={"a": 1})],
+        WRONG,
+        "it has not answered for 9 s. Called there: 1 a",
+    ),
+])  # fmt: skip
 def test_workers(workers: list[Worker] | None, state: State, words: str) -> None:
     found = judge_workers(RunningSystem(StatusAnswer(workers=workers), {}))
     assert (found.state, words in found.text) == (state, True)

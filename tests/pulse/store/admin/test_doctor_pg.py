@@ -265,12 +265,10 @@ async def test_endings_of_the_last_hour(patient: Patient) -> None:
 
 async def test_dead_letters_of_the_last_hour(patient: Patient) -> None:
     ends = (
-        ("burn", "DEAD_LETTERED", "older", 1800),
-        ("burn", "DEAD_LETTERED", "newer", 600),
-        ("burn", "DEAD_LETTERED", "long ago", 4000),
-        ("burn", "CANCELED", "canceled", 0),
+        ("burn", "DEAD_LETTERED", "older", 1800), ("burn", "DEAD_LETTERED", "newer", 600),
+        ("burn", "DEAD_LETTERED", "long ago", 4000), ("burn", "CANCELED", "canceled", 0),
         ("boil", "DEAD_LETTERED", "once", 0),
-    )
+    )  # fmt: skip
     for name, *how in ends:
         await patient.sql.execute(ENDS, await submitted(patient, name=name), *how)
     own = await patient.sql.fetchval("SELECT pulse.submit('boil', id => gen_random_uuid())")

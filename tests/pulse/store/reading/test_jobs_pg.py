@@ -53,10 +53,7 @@ async def test_one_job(store: Store, connection: Sql) -> None:
     }  # fmt: skip
     assert {name: found[name] for name in expected} == expected
     told: Any = found["history"]
-    assert [(row["attempt"], row["outcome"], row["worker"]) for row in told] == [
-        (1, "error", None),
-        (2, "timeout", WORKER),
-    ]
+    assert [(x["attempt"], x["outcome"], x["worker"]) for x in told] == [(1, "error", None), (2, "timeout", WORKER)]
     assert (told[1]["job_id"], told[1]["ended_at"], told[1]["progress"]) == (identity, NOW.timestamp(), "0.5")
 
 
@@ -64,10 +61,8 @@ async def test_history_has_the_columns_of_an_attempt(store: Store, connection: S
     identity = await forge(connection, "RETRYING", attempts=1)
     await connection.execute(
         "INSERT INTO pulse.attempts VALUES ($1, $2, $3, 7, -9, 'stalled', 'w:1', 'slow', '0.25', 1.5, 4096, 'at x')",
-        identity.hex(),
-        at(-2),
-        at(-1),
-    )
+        identity.hex(), at(-2), at(-1),
+    )  # fmt: skip
     found = await store.reads.job(identity)
     row = await connection.fetchrow("SELECT * FROM pulse.attempts WHERE job_id = $1", identity.hex())
     assert found is not None

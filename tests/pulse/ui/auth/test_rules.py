@@ -182,15 +182,12 @@ class TestCredentials:
             assert "a password has 1 to 72 bytes" in refused.err
 
 
-@pytest.mark.parametrize(
-    ("words", "env", "said"),
-    [
-        (["--listen", "0.0.0.0:0"], {}, "other machines can reach it"),
-        (["--listen", "0.0.0.0:0", "--force-remote"], {}, "needs users that log in; set PULSE_AUTH_USERS"),
-        (["--listen", "here"], {}, "HOST:PORT or unix:/path is allowed"),
-        ([], {"PULSE_AUTH_USERS": "alice"}, "has no user and password"),
-    ],
-)
+@pytest.mark.parametrize(("words", "env", "said"), [
+    (["--listen", "0.0.0.0:0"], {}, "other machines can reach it"),
+    (["--listen", "0.0.0.0:0", "--force-remote"], {}, "needs users that log in; set PULSE_AUTH_USERS"),
+    (["--listen", "here"], {}, "HOST:PORT or unix:/path is allowed"),
+    ([], {"PULSE_AUTH_USERS": "alice"}, "has no user and password"),
+])  # fmt: skip
 def test_refusals_at_the_start(words: list[str], env: dict[str, str], said: str) -> None:
     done = run(["ui", *words], {**environment(), **env})
     assert (done.code, done.out) == (1, "")
