@@ -34,7 +34,14 @@ def claim_parts(
     """New ones; *host* and *batch* as for ``Handout`` and ``ClaimLoop``."""
     counters = DispatchCounters()
     claims = parts.claim_parts(
-        store, registry, counters, host=host, deadlines=deadlines, lease_s=lease_s, poll_s=poll_s, batch=batch
+        store,
+        registry,
+        counters,
+        host=host,
+        deadlines=deadlines,
+        lease_s=lease_s,
+        poll_s=poll_s,
+        batch=batch,
     )
     submits = SubmitWriter(
         store,

@@ -101,7 +101,7 @@ async def test_what_becomes_of_it(store: Store, connection: Sql, case: Case) -> 
     )
     dead = case.status == "DEAD_LETTERED"
     due_at = NOW if dead else at(10 + case.delay_s)
-    assert ended == [Ended(identity, case.attempts, case.status, TOPIC, 3, case.delay_s, due_at.timestamp())]
+    assert ended == [Ended(identity, case.attempts, case.status, TOPIC, 3, case.delay_s, due_at.timestamp(), "n")]
     expected = {
         **before,
         "status": case.status,
