@@ -52,7 +52,9 @@ SPARE_S: Final = 3.0  # more jobs than can be done in time
 SHORT_LEASE: Final = {"PULSE_LEASE_S": "1.5", "PULSE_HEARTBEAT_S": "0.5", "PULSE_SWEEP_S": "0.2"}
 # By primary key: where dead rows are pinned, the index of RUNNING rows is slow to walk, and that is not pulse's time.
 LEFT: Final = """
-    SELECT EXISTS (SELECT FROM pulse.jobs WHERE id = ANY ($1::uuid[]) AND status::text = 'RUNNING' AND attempts = 1)::int
+    SELECT count(*) FROM (SELECT FROM pulse.jobs
+                          WHERE id = ANY ($1::uuid[]) AND status::text = 'RUNNING' AND attempts = 1
+                          LIMIT 1) AS j
 """
 DONE: Final = (
     "SELECT count(*) FROM pulse.jobs WHERE name = 'work' AND completed_at BETWEEN to_timestamp($1) AND to_timestamp($2)"

@@ -12,6 +12,7 @@ import os
 import signal
 
 import pytest
+import structlog
 from hypothesis import Phase, settings
 
 from tests.support.whole import WHOLE
@@ -29,6 +30,13 @@ settings.register_profile(
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "pulse"))
 # A shell starts what runs in its background with SIGINT ignored, and programs inherit that: no Ctrl-C would end them.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+# Tracebacks in the colours of rich take a second each.
+structlog.configure(
+    processors=[
+        *structlog.get_config()["processors"][:-1],
+        structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback),
+    ]
+)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -19,7 +19,6 @@ with nil and ends the connection: after it, the start of the next frame is unkno
 
 Who may send what, and when, is the table ``ALLOWED`` in ``kinds``: role -> kinds. A missing key is the error.
 
-- answer_kinds: the type of the answer to each kind of request
 - answers: the server's answers as typed records
 - bus: the frames and hints between the supervisor and its actors, and their limits
 - fields: types of fields, with their lengths and ranges
@@ -83,6 +82,7 @@ from pulse.protocol.requests import (
     DispatchGate,
     DrainRequest,
     JobsChange,
+    JobsFind,
     JobsList,
     LogsRequest,
     NoBody,
@@ -90,6 +90,7 @@ from pulse.protocol.requests import (
     ScheduleDeclared,
     SchedulePreview,
     SchedulesDeclare,
+    SchedulesFind,
     SchedulesList,
     ScheduleTrigger,
     ScheduleUpdate,
@@ -137,6 +138,7 @@ __all__ = [
     "Hello",
     "JobRef",
     "JobsChange",
+    "JobsFind",
     "JobsList",
     "LogsRequest",
     "NoBody",
@@ -151,6 +153,7 @@ __all__ = [
     "ScheduleTrigger",
     "ScheduleUpdate",
     "SchedulesDeclare",
+    "SchedulesFind",
     "SchedulesList",
     "StackAnswer",
     "Started",

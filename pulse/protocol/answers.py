@@ -1,5 +1,5 @@
 """
-The body of each ``ok`` frame. ``answer_kinds`` maps kinds to bodies; the longest one is in ``stats``.
+The body of each ``ok`` frame; the longest one is in ``stats``.
 
 The dispatcher and the supervisor answer with dicts, which a test compares with these Structs; the SDK's records, the
 command line and the dashboard read answers as these. Ids are 16 bytes, times Unix seconds; args, results, progress and
@@ -332,14 +332,14 @@ class Database(Struct, frozen=True):
     error: str | None = None
 
 
-class Incident(Struct, frozen=True):
-    """Something that is wrong now, in the doctor's words."""
+class FindingInfo(Struct, frozen=True):
+    """Something wrong: the check of the doctor, ``wrong`` or ``warning``, its words, and what to do, a line each."""
 
-    check: str = ""
-    state: str = ""
+    id: str = ""
+    severity: str = "warning"
     text: str = ""
     details: list[str] = []
-    advice: list[str] = []
+    do: str = ""
 
 
 class StatusAnswer(Struct, frozen=True):
@@ -354,7 +354,7 @@ class StatusAnswer(Struct, frozen=True):
     workers: list[Worker] | None = None
     jobs: dict[str, int] | None = None
     jobs_exact: bool | None = None
-    incidents: list[Incident] | None = None
+    findings: list[FindingInfo] | None = None
 
 
 class UnhandledName(NamedTuple):

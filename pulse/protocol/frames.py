@@ -167,17 +167,10 @@ class FrameReader:
         return frames
 
     def take(self, data: bytes) -> list[Frame]:
-        """
-        As ``feed``, but first returns the frames before a break; then ``check`` raises its error.
-
-        Raises:
-            ProtocolError: The break is at the start.
-        """
+        """As ``feed``, but where the stream breaks it returns the frames before; then ``check`` raises the error."""
         try:
             return self.feed(data)
         except BrokenStreamError as error:
-            if not error.frames:
-                raise
             self._held = error
             return list(error.frames)
 
@@ -186,7 +179,7 @@ class FrameReader:
         Call it before waiting for more.
 
         Raises:
-            ProtocolError: ``take`` found a break after the frames that it returned.
+            ProtocolError: ``take`` found a break, after the frames that it returned.
         """
         if self._held is not None:
             raise self._held

@@ -50,6 +50,12 @@ class JobsList(Struct, frozen=True):
     brief: bool = False
 
 
+class JobsFind(Struct, frozen=True):
+    """The jobs whose ids begin with one of these, in hexadecimal digits."""
+
+    prefixes: Annotated[list[Annotated[str, Meta(min_length=1, max_length=36)]], Meta(min_length=1, max_length=100)]
+
+
 class ById(Struct, frozen=True):
     """A request about one thing."""
 
@@ -158,6 +164,12 @@ class SchedulesList(Struct, frozen=True):
 
     limit: Annotated[int, Meta(ge=1, le=1000)] = 100
     after: str | None = None
+
+
+class SchedulesFind(Struct, frozen=True):
+    """The schedules with one of these keys, or with ids that begin so."""
+
+    words: Annotated[list[Name], Meta(min_length=1, max_length=100)]
 
 
 class DispatchGate(Struct, frozen=True):

@@ -157,7 +157,7 @@ class Stats(Struct, frozen=True):
         run_s: From the call of the handler to its result.
         histograms: Of durations since ``since``, by name.
         paused: Whether everything is paused; None: not known.
-        incidents: What is wrong now: check of the doctor -> ``wrong`` or ``warning``.
+        findings: What is wrong now: check of the doctor -> ``wrong`` or ``warning``.
     """
 
     at: float
@@ -176,4 +176,4 @@ class Stats(Struct, frozen=True):
     workers: Connected = Connected()
     depth_age_s: float | None = None
     paused: bool | None = None
-    incidents: dict[str, str] = {}
+    findings: dict[str, str] = {}

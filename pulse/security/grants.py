@@ -67,7 +67,7 @@ class Grants(msgspec.Struct, frozen=True):
 
 def read_grants(users: str | None, groups: str | None) -> Grants:
     """
-    The grants in the two settings.
+    The grants in the two settings, which match ``PATTERN``.
 
     Raises:
         ConfigError: An account or group does not exist.
@@ -91,14 +91,11 @@ def _resolved(setting: str, what: str, text: str | None, number_of: Callable[[st
     found: dict[int, Rights] = {}
     for entry in _ENTRY.findall(text or ""):
         name, _, roles = entry.strip().partition(":")
-        rights = parse_roles(roles)
-        if rights is None:
-            raise ConfigError(f"{setting}: {entry.strip()!r:.80} is not understood: {ALLOWED}")
         try:
             number = int(name) if name.isdecimal() else number_of(name)
         except KeyError:
             raise ConfigError(f"{setting}: there is no {what} {name!r:.40} on this machine") from None
         if number in found:
             raise ConfigError(f"{setting}: {what} {name!r:.40} is there twice: each once is allowed")
-        found[number] = rights
+        found[number] = rights_of({Access(role) for role in roles.split("+")})
     return found

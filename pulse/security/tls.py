@@ -92,7 +92,7 @@ def reason_of(error: ssl.SSLError) -> str:
     """Why the handshake failed, in a few words."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not accepted: {error.verify_message}"
-    if error.reason in {"WRONG_VERSION_NUMBER", "HTTP_REQUEST"}:
+    if error.reason == "WRONG_VERSION_NUMBER":
         return "it does not speak TLS"
     return f"TLS failed: {(error.reason or str(error)).lower().replace('_', ' ')}"
 

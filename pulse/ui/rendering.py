@@ -14,6 +14,7 @@ from starlette.responses import HTMLResponse, Response
 
 from pulse.common.version import VERSION
 from pulse.errors import PulseError
+from pulse.ops.doctor.checks import CHECKS
 from pulse.protocol.roles import Access
 from pulse.ui.auth.rules import HEADERS, own_path
 from pulse.ui.site import BEGAN, SESSION, Site
@@ -71,6 +72,7 @@ def _environment() -> Environment:
     made.filters.update(filters)  # pyright: ignore[reportUnknownMemberType] -- jinja2 leaves it open
     made.tests["command"] = formatting.is_command  # pyright: ignore[reportUnknownMemberType]
     words: dict[str, Any] = {
+        "checks": CHECKS,
         "navigation": NAVIGATION,
         "statuses": STATUSES,
         "verbs": ("cancel", "retry", "change", "delete"),

@@ -53,7 +53,7 @@ _UNITS: Final = ("server", "worker", "sysusers", "tmpfiles")
 @click.option("--concurrency", metavar="M", type=int, help="Jobs that each of them holds at once. Default: 10.")
 @click.option("--spares", metavar="K", type=int, help="Processes that wait to replace one that dies. Default: 1.")
 @click.option(
-    "--drain-s", metavar="SECONDS", type=float, help="How long running jobs may go on when stopping. Default: 30."
+    "--drain-s", metavar="DURATION", help="How long running jobs may go on when stopping, as 90 or 5m. Default: 30."
 )
 @click.option("--log-level", type=click.Choice(LEVELS), help="Lowest level that is logged. Default: info.")
 @click.option(

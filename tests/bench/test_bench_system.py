@@ -29,7 +29,7 @@ def bench(*words: str) -> subprocess.CompletedProcess[str]:
 
 @needs_postgres
 def test_smallest_form(tmp_path: Path) -> None:
-    """Every scene that was asked for is there, each figure with all its runs, compared with the yardstick."""
+    """Every requested scene is there, each figure with all its runs, compared with the yardstick."""
     path = tmp_path / "result.json"
     done = bench(*SCENES, "--size", "tiny", "--rounds", "1", "--json", str(path))
     assert done.returncode == 0, done.stderr
@@ -47,7 +47,6 @@ def test_smallest_form(tmp_path: Path) -> None:
 
 
 def check_figure(one: dict[str, Any]) -> None:
-    """One run, its median, and its ratio where there is something to compare."""
     (run,) = one["runs"]
     assert one["median"] == one["min"] == one["max"] == run["value"] >= 0
     if one["against"] is None:
@@ -70,7 +69,7 @@ def check_figure(one: dict[str, Any]) -> None:
     ],
 )
 def test_wrong_words(words: list[str], said: str) -> None:
-    """What cannot be measured is refused before anything is started, in one line that says what is allowed."""
+    """Before anything starts, in one line that says what is allowed."""
     done = bench(*words)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith(f"bench: {said}")

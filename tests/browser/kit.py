@@ -37,7 +37,6 @@ class Answer:
 
     @property
     def cookie(self) -> str:
-        """The cookie that it set, as a browser sends it back."""
         return self.headers.get("set-cookie", "").partition(";")[0]
 
 
@@ -81,7 +80,6 @@ class Dashboard:
             return Answer(got.status, text, {key.lower(): value for key, value in got.getheaders()})
 
     def log_in(self) -> str:
-        """Log in without a browser; the token that forms must carry."""
         self.cookie = ""
         self.cookie = self.ask("POST", "/login", {"user": USER, "password": PASSWORD}).cookie
         confidential(self.cookie.partition("=")[2], "session of a browser")

@@ -46,7 +46,6 @@ class Pool:
 
     @property
     def sizes(self) -> tuple[str, ...]:
-        """It, as options of the supervisor or of `pulse worker`."""
         return ("--processes", str(self.processes), "--concurrency", str(self.concurrency))
 
     @property

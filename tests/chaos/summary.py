@@ -16,10 +16,9 @@ _WIDTH: Final = 24
 @dataclass(slots=True)
 class Summary:
     """
-    Everything that is told in the end.
+    What a run found.
 
     Attributes:
-        seed: Of the plan.
         counts: What the ledgers say, of all epochs together.
         duplicates: Reap -> how many jobs were done again because of it.
         recoveries_s: Fault -> seconds until the system was whole and completed a job.

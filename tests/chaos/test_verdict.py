@@ -40,32 +40,22 @@ def submitted(*jobs: UUID) -> list[Line]:
 # A: simply completed. B: its worker died, then completed. C: failed, snoozed, completed. D: done, but its result was
 # lost, so it was done again. E: of a schedule, canceled while it ran.
 LINES = [
-    *submitted(A, B, C, D),
-    *run(A, 1, 1, 2),
-    *run(B, 1, 1, None),
-    *run(B, 2, 3, 4),
-    *run(C, 1, 1, 2, "ValueError"),
-    *run(C, 2, 3, 4),
-    *run(C, 3, 5, 6),
-    *run(D, 1, 1, 2),
-    *run(D, 2, 5, 6),
+    *submitted(A, B, C, D), *run(A, 1, 1, 2), *run(B, 1, 1, None), *run(B, 2, 3, 4), *run(C, 1, 1, 2, "ValueError"),
+    *run(C, 2, 3, 4), *run(C, 3, 5, 6), *run(D, 1, 1, 2), *run(D, 2, 5, 6),
     *run(E, 1, 1, 2, "CancelledError, cancelled"),
-]
+]  # fmt: skip
 DATABASE = Database(
     {
-        A: Row("COMPLETED", 1, "a", told_by=1),
-        B: Row("COMPLETED", 2, "b", told_by=2),
-        C: Row("COMPLETED", 3, "later"),
-        D: Row("COMPLETED", 2, "d"),
-        E: Row("CANCELED", 1, "e", is_scheduled=True),
+        A: Row("COMPLETED", 1, "a", told_by=1), B: Row("COMPLETED", 2, "b", told_by=2),
+        C: Row("COMPLETED", 3, "later"), D: Row("COMPLETED", 2, "d"), E: Row("CANCELED", 1, "e", is_scheduled=True),
     },
     {(B, 1): "crashed", (C, 1): "error", (C, 2): "snoozed", (D, 1): "lease_expired", (E, 1): "canceled"},
     frozenset({(A, 1), (B, 1), (B, 2), (C, 1), (C, 2), (C, 3), (D, 1), (D, 2), (E, 1)}),
-)
+)  # fmt: skip
 
 
 def test_all_went_well() -> None:
-    """What may happen violates nothing; the one duplicate is told with the reap that explains it."""
+    """What may happen violates nothing; the one duplicate has the reap that explains it."""
     found = judge(LINES, DATABASE)
     assert found.wrong == {}
     assert found.is_good
@@ -156,9 +146,7 @@ CRASHED = dead_of("short", "crashed")
         (
             [*LINES, *run(A, 2, 5, 6)],
             replace(
-                changed(A=Row("COMPLETED", 2, "a")),
-                claims=DATABASE.claims | {(A, 2)},
-                revived=frozenset({(A, 1)}),
+                changed(A=Row("COMPLETED", 2, "a")), claims=DATABASE.claims | {(A, 2)}, revived=frozenset({(A, 1)})
             ),
         ),
     ],
@@ -168,7 +156,6 @@ def test_what_may_happen(lines: list[Line], database: Database) -> None:
 
 
 def test_who_died_beside_a_deadly_job() -> None:
-    """However often it was struck: the crash of the other one ended it."""
     beside = replace(CRASHED, strikes=3, processes={(E, 1): (100 * B.int + 1, 0)})
     beside = replace(beside, jobs={**beside.jobs, B: Row("COMPLETED", 2, "deadly", told_by=2)})
     (found,) = judge(UNFINISHED, beside).wrong["no neighbour's death is the end of a job"]
@@ -186,7 +173,7 @@ def hold(directory: Path, job: UUID) -> None:
 
 @pytest.mark.process
 def test_the_ledger_sees_overlaps(tmp_path: Path) -> None:
-    """A job that another process runs cannot be entered, until that process is dead; nor twice in one process."""
+    """A job that another process runs cannot be entered until that process is dead; nor twice in one process."""
     other = SPAWN.Process(target=hold, args=(tmp_path, A), daemon=True)
     other.start()
     ledger = Ledger(tmp_path)

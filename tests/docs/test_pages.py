@@ -51,7 +51,6 @@ def test_blocks_run(page: Path, whole: Whole, monkeypatch: pytest.MonkeyPatch) -
 
 
 def _tidy(whole: Whole) -> None:
-    """What a page leaves behind is not there for the next one."""
     with pulse.Client(whole.path) as client:
         for schedule in client.schedules_list().schedules:
             client.schedules_delete(schedule.id)
@@ -75,7 +74,6 @@ def _environment(whole: Whole, directory: Path, runtime_dir: Path) -> dict[str, 
 
 
 def _programs() -> Path:
-    """Where psql and pg_dump are, of the version that the server has."""
     return postgres.installations()[0].directory
 
 

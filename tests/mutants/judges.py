@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 from collections.abc import Iterable
+from pathlib import Path, PurePath
 from typing import Final
 
 from pulse.store.statements import STATEMENTS
@@ -15,10 +16,13 @@ _MIRRORS: Final = {"pulse": "tests/pulse", "pulse_supervisor": "tests/supervisor
 FOLDERS: Final = (*_MIRRORS.values(), "tests/schema")
 # Code that runs in processes of its own is judged by the system tests of its folder and of the one above, and by these.
 PROCESSES: Final[dict[str, tuple[str, ...]]] = {
+    "pulse": ("tests/packaging/test_pulse.py",),
     "pulse.client.login": ("tests/actors/dispatcher/net/test_tls_system.py",),
     "pulse.logs": ("tests/system/faults/test_logs_system.py",),
+    "pulse.security.credentials": ("tests/pulse/ui/auth/test_rules.py",),
     "pulse.security.grants": ("tests/actors/dispatcher/net/test_access_system.py",),
     "pulse.security.tls": ("tests/actors/dispatcher/net/test_tls_system.py",),
+    "pulse.worker.__main__": ("tests/system/test_bad_input_system.py",),
     "pulse.worker.pool.proxy_heartbeat": ("tests/pulse/worker/session/test_heartbeat_system.py",),
     "pulse_actors.dispatcher.main": (
         "tests/actors/dispatcher/liveness/test_startup_system.py",
@@ -30,6 +34,10 @@ PROCESSES: Final[dict[str, tuple[str, ...]]] = {
     "pulse_actors.runtime.actor": ("tests/pulse/store/connections/test_pooler_system.py",),
     "pulse_supervisor.control.server": ("tests/actors/dispatcher/net/test_access_system.py",),
     "pulse_supervisor.preflight": ("tests/actors/dispatcher/net/test_tls_system.py",),
+    "pulse_supervisor.supervisor": (
+        "tests/supervisor/control/test_server_system.py",
+        "tests/supervisor/postgres/test_child_system.py",
+    ),
     "pulse_supervisor.sockets": ("tests/actors/dispatcher/net/test_access_system.py",),
 }
 _FAR: Final = 4  # steps, from one module to what it imports
@@ -37,13 +45,18 @@ _FAR: Final = 4  # steps, from one module to what it imports
 
 @functools.cache
 def files() -> tuple[str, ...]:
-    """All files of tests that run in one process, from the root."""
     found = (path.relative_to(ROOT) for one in FOLDERS for path in (ROOT / one).glob("**/test_*.py"))
     return tuple(sorted(str(path) for path in found if not path.name.endswith("_system.py")))
 
 
 def files_for(wanted: Iterable[str]) -> list[str]:
-    """Those that import one of the modules *wanted*, or have the shortest way to it; nearest first."""
+    """
+    Those that import one of the modules *wanted*, or have the shortest way to it.
+
+    Nearest first, and of those the ones in the folder of such a module: where time is short, the others are left out.
+    """
+    wanted = set(wanted)
+    homes = {str(path.relative_to(ROOT)) for module in wanted for path in _folders(module)[:1]}
     ways = {file: _ways(file) for file in files()}
     near: dict[str, int] = {}
     for module in wanted:
@@ -52,18 +65,30 @@ def files_for(wanted: Iterable[str]) -> list[str]:
             if module in way and way[module] <= max(1, steps):
                 near[file] = min(way[module], near.get(file, _FAR))
     started = {file for module in wanted for file in processes_for(module)}
-    return [*sorted(near, key=lambda file: (near[file], file)), *sorted(started)]
+    order = {file: (steps, str(PurePath(file).parent) not in homes, file) for file, steps in near.items()}
+    return [*sorted(near, key=order.__getitem__), *sorted(started)]
 
 
 @functools.cache
 def processes_for(module: str) -> tuple[str, ...]:
     """Those that see a mutant of it in a process that they start."""
+    found = [str(path.relative_to(ROOT)) for one in _folders(module) for path in sorted(one.glob("test_*_system.py"))]
+    return (*found, *PROCESSES.get(module, ()))
+
+
+@functools.cache
+def begin_of(module: str) -> str:
+    """How the paths of its own tests begin."""
     package, *inner = module.split(".")
-    folders = [
+    return "/".join([_MIRRORS[package], *inner[:-1], f"test_{inner[-1] if inner else package}"])
+
+
+def _folders(module: str) -> list[Path]:
+    """Where its tests are, and the folder above."""
+    package, *inner = module.split(".")
+    return [
         ROOT.joinpath(_MIRRORS[package], *inner[:depth]) for depth in (len(inner) - 1, len(inner) - 2) if depth >= 0
     ]
-    found = [str(path.relative_to(ROOT)) for one in folders for path in sorted(one.glob("test_*_system.py"))]
-    return (*found, *PROCESSES.get(module, ()))
 
 
 def names(file: str, function: str) -> bool:
@@ -77,7 +102,6 @@ def names(file: str, function: str) -> bool:
 
 @functools.cache
 def _callers(function: str) -> frozenset[str]:
-    """A function of the schema, and those that call it, directly or not."""
     bodies = {match[1]: match[0] for match in FUNCTION.finditer(text_of(SCHEMA))}
     found, new = set[str](), {function}
     while new:

@@ -29,6 +29,7 @@ from typing import Any, Final, NamedTuple
 import asyncpg
 import pytest
 
+from tests.mutants import judges
 from tests.mutants.force import force, functions
 from tests.mutants.source import SCHEMA, Mutant, statement_of, statements
 from tests.support.servers.postgres import GIVEN_DSN, GIVEN_TEMPLATE, Postgres
@@ -41,19 +42,13 @@ _PR_SET_PDEATHSIG: Final = 1
 _FILE_LIMIT_S: Final = 300.0  # for all tests of a file
 _FILE_LEAST_S: Final = 10.0
 _LIMIT_S: Final = 6.0  # for one test, beside ten times what it takes
+_START_LIMIT_S: Final = 30.0  # the same for one that starts processes: as the first it starts those of its session, too
 _ALL_LIMIT_S: Final = 120.0  # for the tests of one mutant: those beyond are not run
 _SLOT: Final = struct.Struct("di")  # until when it must have got on; the test that failed
 
 
 class Reached(NamedTuple):
-    """
-    What one test did without any mutant.
-
-    Attributes:
-        took_s: Its time.
-        passed: Whether it passed, and was not skipped.
-        lines: Path -> bits, one for each line that it reached; the names of the statements that it sent, as well.
-    """
+    """What one test did without any mutant; *lines*: path -> bits, one for each line, and names of statements sent."""
 
     took_s: float
     passed: bool
@@ -62,8 +57,6 @@ class Reached(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Fork:
-    """A process at work, and what to do with its end."""
-
     pid: int
     pidfd: int
     slot: int
@@ -73,7 +66,7 @@ class Fork:
 @dataclass(slots=True, eq=False)
 class Judges:
     """
-    The tests, as a plugin of pytest, and what they have to judge.
+    The tests, as a plugin of pytest, and what they judge.
 
     Args:
         work: Called when all is collected.
@@ -101,18 +94,12 @@ class Judges:
         return True
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """One phase of a test is over."""
         self._failed = self._failed or report.failed or report.skipped
 
     # What the tests reach.
 
     def record(self, paths: Sequence[str], until_s: float) -> list[str]:
-        """
-        Note what each test reaches of the files *paths*.
-
-        Returns:
-            What did not go well: the tests that judge nothing because they fail by themselves, or for want of time.
-        """
+        """Note what each test reaches of the files *paths*; returns the tests that fail by themselves or lack time."""
         files: defaultdict[str, list[pytest.Item]] = defaultdict(list)
         for item in self.items:
             files[item.nodeid.partition("::")[0]].append(item)
@@ -179,14 +166,14 @@ class Judges:
 
         Args:
             mutants: With the names of their tests.
-            tell: Called with a mutant, what became of it, and the test that failed.
+            tell: Called with a mutant, its result, and the test that failed.
             until_s: When to begin no more of them (time.monotonic).
             oldest_dsn: Of the server for those that show only on the oldest PostgreSQL.
         """
         by_name = {item.nodeid: item for item in self.items}
 
         def one(mutant: Mutant, names: list[str]) -> None:
-            chosen = self._in_order(names)
+            chosen = self._in_order(names, judges.begin_of(mutant.where) if mutant.is_code else "")
 
             def ended(status: int, failed: int, _: int) -> None:
                 killer = chosen[failed] if status in {KILLED, HUNG} and failed >= 0 else ""
@@ -201,10 +188,16 @@ class Judges:
             one(mutant, names)
         self._drain()
 
-    def _in_order(self, names: list[str]) -> list[str]:
-        """Those that find most in their time, then the fastest; those of a file together: they share a database."""
+    def _in_order(self, names: list[str], own: str) -> list[str]:
+        """
+        Those that find most in their time, then those that begin with *own*, then the fastest.
+
+        Those of a file are together: they share a database.
+        """
         took_s = {name: max(self.reached[name].took_s, 1e-3) for name in names}
-        best = sorted(names, key=lambda name: (-self.kills[name] / took_s[name], took_s[name]))
+        best = sorted(
+            names, key=lambda name: (-self.kills[name] / took_s[name], not name.startswith(own), took_s[name])
+        )
         places: dict[str, int] = {}
         for name in best:
             places.setdefault(name.partition("::")[0], len(places))
@@ -231,13 +224,13 @@ class Judges:
             print(error)  # noqa: T201
             return UNFIT
         for number, (item, following) in enumerate(zip(items, [*items[1:], None], strict=True)):
-            self._get_on(slot, _LIMIT_S + 10 * self.reached[item.nodeid].took_s, number)
+            limit_s = _START_LIMIT_S if item.path.name.endswith("_system.py") else _LIMIT_S
+            self._get_on(slot, limit_s + 10 * self.reached[item.nodeid].took_s, number)
             if not self._run(item, following):
                 return KILLED
         return SURVIVED
 
     def _run(self, item: pytest.Item, following: pytest.Item | None) -> bool:
-        """Whether it passed."""
         self._failed = False
         item.ihook.pytest_runtest_protocol(item=item, nextitem=following)
         return not self._failed
@@ -304,12 +297,7 @@ def _child(run: Callable[[], int], output: Path) -> None:
 
 
 def _prepare(mutant: Mutant) -> None:
-    """
-    Make the databases of this process copies of one with the schema of a mutant.
-
-    Raises:
-        asyncpg.PostgresError: It is no SQL.
-    """
+    """Make the databases of this process copies of one with a mutant's schema, which may be no SQL (PostgresError)."""
     if mutant.where == SCHEMA:
         os.environ.pop(GIVEN_TEMPLATE, None)
         os.environ[GIVEN_TEMPLATE] = Postgres(os.environ[GIVEN_DSN]).template()
@@ -325,7 +313,7 @@ async def _look_at(dsn: str, sql: str) -> None:
 
 
 def _watch_statements() -> set[str]:
-    """Where the names of the statements come that are sent from now on."""
+    """Record the names of statements that are sent from now on."""
     names = {statement_of(name).sql: name for name in statements() if name != SCHEMA}
     sent: set[str] = set()
     connection: Any = asyncpg.Connection

@@ -32,12 +32,10 @@ def test_a_package_lists_its_modules_and_folders() -> None:
     ],
 )
 def test_list_and_folder_are_compared(old: str, new: str, says: str) -> None:
-    """What is missing, what is too much, what is out of order, and what says nothing."""
     offences = said(packages.check, {**TREE, "pulse/__init__.py": GOOD.replace(old, new)})
     assert any(says in offence for offence in offences)
 
 
 def test_a_package_needs_an_init() -> None:
-    """Without one nobody can find his way in it."""
     without = {path: text for path, text in TREE.items() if path != "pulse/__init__.py"}
     assert said(packages.check, without)[0].startswith("pulse: a package needs an __init__.py")

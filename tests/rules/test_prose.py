@@ -59,6 +59,5 @@ def test_code_is_no_prose(path: str, text: str) -> None:
     ],
 )
 def test_the_list_knows_what_made_a_newcomer_stumble(sentence: str) -> None:
-    """Sentences of the kind that the list was made for."""
     files = {prose.RIDDLES: RIDDLES.read_text("utf-8"), "docs/a.md": sentence}
     assert said(prose.check, files)

@@ -11,7 +11,6 @@ from tests.rules.kit import said
 
 
 def tree(releases: str, upgrades: Iterable[int] = (), frozen: Iterable[int] = ()) -> dict[str, str]:
-    """A store with these releases, upgrades and frozen schemas."""
     return {
         schema.HOME: f"RELEASES: Final = {releases}\n",
         **{f"pulse/store/upgrades/{version}.sql": "" for version in upgrades},
@@ -54,5 +53,4 @@ def test_versions_that_fit_their_releases(files: dict[str, str], tags: list[str]
     ],
 )
 def test_versions_that_do_not(files: dict[str, str], tags: Sequence[str], says: str) -> None:
-    """Each way in which versions, upgrades and frozen schemas can differ from the releases is said."""
     assert any(says in offence for offence in said(schema.check, files, tags=tags))

@@ -19,16 +19,7 @@ STALLS: Final = -1.0  # in the place of a timeout: it is the silence that is bou
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """
-    Where a worker runs, again and again.
-
-    Attributes:
-        machine: Number of the machine.
-        foreign: ``uid`` or ``pidns``: of another user, or in another pid namespace; ``''``: neither.
-        pooled: It has a pool parent.
-        leads_group: It leads a process group.
-        leaks: It has a child that holds its socket open after its death.
-    """
+    """Where a worker runs, again and again; *foreign*: ``uid`` or ``pidns``, of another user or in another pidns."""
 
     name: str
     machine: int
@@ -42,13 +33,7 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """
-    One job.
-
-    Attributes:
-        acts: What its handler does the first, second ... time; then as the last time.
-        at_s: When it is submitted.
-    """
+    """One job; *acts*: what its handler does the first, second ... time, then as the last time."""
 
     id: bytes
     label: str
@@ -63,8 +48,6 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One seed's world, before anything goes wrong in it."""
-
     machines: int
     slots: tuple[Slot, ...]
     jobs: tuple[Job, ...]

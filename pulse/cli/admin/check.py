@@ -13,7 +13,7 @@ from urllib.parse import quote
 import click
 
 from pulse.cli.lazy import examples
-from pulse.cli.options import POSITIVE_S, with_config, with_dsn
+from pulse.cli.options import DURATION, with_config, with_dsn
 from pulse.cli.output.progress import ProgressLine
 from pulse.cli.output.render import Cell, Line, Screen, foreign, write_document
 from pulse.common.text import count, duration, one_line
@@ -54,17 +54,17 @@ class CheckLimits(TypedDict):
 @click.option(
     "--grace",
     "grace_s",
-    type=POSITIVE_S,
+    type=DURATION,
     default=_GRACE_S,
-    metavar="SECONDS",
+    metavar="DURATION",
     help="How long a lapsed lease or a due schedule may stand; a watchdog silent for so long is not there.",
 )
 @click.option(
     "--timeout",
     "timeout_s",
-    type=POSITIVE_S,
+    type=DURATION,
     default=_TIMEOUT_S,
-    metavar="SECONDS",
+    metavar="DURATION",
     help="Longest time for one invariant; what is not done by then counts as bad.",
 )
 @click.option(

@@ -13,7 +13,7 @@ from pulse.cli.lazy import CONTEXT, examples
 from pulse.cli.options import DURATION, REASON, TIME, TOPIC
 from pulse.cli.output.render import Cell, Line, Screen, foreign, write_document
 from pulse.cli.server import current_server
-from pulse.common.text import ago, count, duration, printable, shell_word
+from pulse.common.text import ago, count, duration, iso, printable, shell_word
 from pulse.errors import PulseError
 from pulse.protocol.answers import Gate, PauseInfo, read
 
@@ -33,7 +33,7 @@ def dispatch() -> None:
 )
 @click.option("--topic", type=TOPIC, metavar="TOPIC", show_default="all of them", help="Only this topic.")
 @click.option("--reason", type=REASON, metavar="TEXT", help="Why; shown wherever the pause is shown.")
-@click.option("--for", "for_s", type=DURATION, metavar="DURATION", help="End by itself after that, as 90, 10m, 2h, 1d.")
+@click.option("--for", "for_s", type=DURATION, metavar="DURATION", help="End by itself after that, as 90, 5m or 2h30m.")
 @click.option("--until", type=TIME, metavar="ISO-TIME", help="End by itself then; without a zone it is UTC.")
 @click.option("--json", "as_json", is_flag=True, help="Print the gate as JSON.")
 def pause(topic: str | None, reason: str | None, for_s: float | None, until: float | None, *, as_json: bool) -> None:
@@ -89,6 +89,8 @@ def _warn_of_open(topic: str) -> None:
 
 def gate_lines(gate: Gate, now_s: float, *, most: int | None = None) -> Iterator[Line]:
     """The gate in words: a line for the whole, one for each paused topic or the first *most*, and how many more."""
+    if gate.as_of is not None:
+        yield [Cell(f"as it was at {iso(int(gate.as_of))}:", "yellow")]
     if gate.paused:
         whole = PauseInfo(gate.reason, gate.paused_at, gate.paused_by, paused_until=gate.paused_until)
         yield _pause_line("all topics paused", whole, now_s)

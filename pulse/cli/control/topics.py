@@ -19,7 +19,7 @@ from pulse.cli.control.topics_page import (
     topics_table,
 )
 from pulse.cli.lazy import CONTEXT, examples
-from pulse.cli.options import BACKOFF, NOT_NEGATIVE_S, POSITIVE_S, TRIES, TextParam
+from pulse.cli.options import BACKOFF, DURATION, DURATION_OR_ZERO, TRIES, TextParam
 from pulse.cli.output.render import Cell, Line, Screen, foreign, write_document
 from pulse.cli.server import current_server
 from pulse.common.text import count, iso, shell_word
@@ -134,14 +134,18 @@ def get_topic(topic: str, *, as_json: bool) -> None:
     "--backoff",
     type=BACKOFF,
     metavar="POLICY",
-    help="quadratic[:UNIT], exponential[:FIRST[:LONGEST]], fixed:SECONDS or list:SECONDS,SECONDS,...",
+    help="quadratic[:UNIT], exponential[:FIRST[:LONGEST]], fixed:DURATION or list:DURATION,DURATION,...",
 )
-@click.option("--timeout", type=POSITIVE_S, metavar="SECONDS", help="Longest run of one attempt.")
-@click.option("--stall", type=POSITIVE_S, metavar="SECONDS", help="Longest time without progress.")
-@click.option("--lease", type=POSITIVE_S, metavar="SECONDS", help="How long a worker may be silent.")
-@click.option("--retention", type=NOT_NEGATIVE_S, metavar="SECONDS", help="Keep completed and canceled jobs so long.")
-@click.option("--retention-dead", type=NOT_NEGATIVE_S, metavar="SECONDS", help="Keep dead letters so long.")
-@click.option("--ageing", type=NOT_NEGATIVE_S, metavar="SECONDS", help="Of waiting are worth one priority; 0: strict.")
+@click.option("--timeout", type=DURATION, metavar="DURATION", help="Longest run of one attempt.")
+@click.option("--stall", type=DURATION, metavar="DURATION", help="Longest time without progress.")
+@click.option("--lease", type=DURATION, metavar="DURATION", help="How long a worker may be silent.")
+@click.option(
+    "--retention", type=DURATION_OR_ZERO, metavar="DURATION", help="Keep completed and canceled jobs so long."
+)
+@click.option("--retention-dead", type=DURATION_OR_ZERO, metavar="DURATION", help="Keep dead letters so long.")
+@click.option(
+    "--ageing", type=DURATION_OR_ZERO, metavar="DURATION", help="Of waiting are worth one priority; 0: strict."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the policy as JSON.")
 def set_topic(topic: str, *, as_json: bool, **options: Unpack[_PolicyOptions]) -> None:
     """Set options of TOPIC; those that are not given stay as they are."""

@@ -20,6 +20,7 @@ from uuid import UUID
 import click
 
 from pulse.cli.jobs.filters import chosen, in_words
+from pulse.cli.lookup import IdWord, jobs_of
 from pulse.cli.output.progress import ProgressLine
 from pulse.cli.output.render import Cell, Column, Screen, Table, foreign, write_document
 from pulse.cli.server import current_server
@@ -78,15 +79,17 @@ class _Found:
         return {"jobs": len(self.ids), "counts": groups, "examples": self.ids[:_EXAMPLES]}
 
 
-def check(action: BulkAction, job_ids: Sequence[bytes], filters: Mapping[str, object]) -> None:
+def check(action: BulkAction, job_ids: Sequence[IdWord], filters: Mapping[str, object], *, dry_run: bool) -> None:
     """
     Whether it can be understood at all.
 
     Raises:
-        UsageError: Both ids and filters are given, or neither, or a status that it is not done to.
+        UsageError: Both ids and filters are given, or neither, or a status that it is not done to, or ids to count.
     """
     if job_ids and filters:
         raise click.UsageError("ids and options that choose jobs cannot be given together; one of them is allowed.")
+    if job_ids and dry_run:
+        raise click.UsageError("--dry-run counts what options choose; ids are what they are.")
     if not job_ids and not filters:
         raise click.UsageError("which jobs? ids are allowed, or options that choose them, as for `jobs list`.")
     for status in cast("list[str]", filters.get("status", [])):
@@ -95,17 +98,16 @@ def check(action: BulkAction, job_ids: Sequence[bytes], filters: Mapping[str, ob
             raise click.UsageError(f"--status {status}: jobs can be {action.done} that are {allowed}.")
 
 
-def change(action: BulkAction, job_ids: Sequence[bytes], filters: Mapping[str, object], options: BulkOptions) -> None:
+def change(action: BulkAction, words: Sequence[IdWord], filters: Mapping[str, object], options: BulkOptions) -> None:
     """Change the jobs that are named, or all that the filters choose."""
-    check(action, job_ids, filters)
+    check(action, words, filters, dry_run=options.dry_run)
+    job_ids = jobs_of(words)
     with current_server().client() as client:
-        if job_ids and not options.dry_run:
+        if job_ids:
             changed, failure = _apply(client, action, job_ids, options.more)
             _tell_each(action, changed, as_json=options.as_json)
             _conclude(changed, failure, asked=len(job_ids))
             return
-        if job_ids:
-            raise click.UsageError("--dry-run counts what options choose; ids are what they are.")
         wanted = {"status": list(action.by_default), **filters}
         found = _find(client, wanted)
         if options.dry_run:

@@ -2,39 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from pulse.cli.control.dispatch import gate_lines
 from pulse.cli.output.render import ACTOR_STYLES, STATUS_STYLES, Cell, Line, Screen, foreign
 from pulse.common.text import count, duration
-from pulse.ops.problems import Problem, live_problems, problems
+from pulse.ops.doctor.finding import Finding
 from pulse.protocol.answers import Database, Process, StatusAnswer, SupervisorInfo, Worker
 
 _LABEL_WIDTH: Final = 12
 _PAUSED_SHOWN: Final = 5  # topics; there may be thousands
+_STATE_STYLES: Final = {"ok": "green", "warning": "yellow", "wrong": "bold red", "skipped": "dim"}
+_STATE_WIDTH: Final = 9
 _UNKNOWN: Final = Cell("unknown", "dim")
 
 
-def show_status(status: StatusAnswer, silent: Mapping[str, str], screen: Screen, now_s: float) -> None:
+def show_status(status: StatusAnswer, found: Sequence[Finding], screen: Screen, now_s: float) -> None:
     """
     Show *status* on *screen*.
 
     Args:
         status: The answers so far.
-        silent: Who did not answer, and why: ``supervisor``, ``dispatcher``.
+        found: What is wrong, and the warnings.
         screen: Where.
         now_s: Unix seconds.
     """
     screen.lines(overview(status, now_s))
-    found = [*map(Problem, problems(status, silent)), *live_problems(status)]
     if found:
         screen.lines([[]])
-    for problem in found:
-        title = f"{problem.title}: " if problem.title else ""
-        screen.lines([[Cell("! ", "yellow"), foreign(title, "bold yellow"), foreign(problem.text, "yellow")]])
-        screen.lines([Cell("  "), foreign(text, "yellow")] for text in problem.more)
-        screen.lines([Cell("  -> ", "dim"), foreign(line, "cyan")] for line in problem.advice)
+    for one in found:
+        screen.lines(finding_lines(one))
+
+
+def finding_lines(finding: Finding) -> Iterator[Line]:
+    """A finding of the doctor: a line, and below it what is the matter and what helps."""
+    yield [
+        Cell(f"{finding.state.value:<{_STATE_WIDTH}}", _STATE_STYLES[finding.state.value]),
+        Cell(f"{finding.check}: ", "bold"),
+        foreign(finding.text),
+    ]
+    if finding.state.value in {"ok", "skipped"} and not finding.details:
+        return
+    margin = Cell(" " * _STATE_WIDTH)
+    yield from ([margin, foreign(text)] for text in finding.details)
+    yield from ([margin, Cell("-> ", "dim"), foreign(text, "cyan")] for text in finding.advice)
 
 
 def overview(status: StatusAnswer, now_s: float) -> Iterator[Line]:

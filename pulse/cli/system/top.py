@@ -21,7 +21,7 @@ import click
 import msgspec
 
 from pulse.cli.lazy import examples
-from pulse.cli.options import POSITIVE_S
+from pulse.cli.options import DURATION
 from pulse.cli.output.render import Line, Screen, write_document
 from pulse.cli.server import ServerHandle, current_server
 from pulse.cli.system.top_page import TopSnapshot, TopView, page, pressed
@@ -125,9 +125,9 @@ def _jobs(rows: object) -> tuple[JobInfo, ...]:
 @click.option(
     "--interval",
     "interval_s",
-    type=POSITIVE_S,
+    type=DURATION,
     default=_INTERVAL_S,
-    metavar="SECONDS",
+    metavar="DURATION",
     help="Pause between two looks.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document of all that is known, and end.")

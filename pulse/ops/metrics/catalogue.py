@@ -127,9 +127,9 @@ def _is_running(row: Mapping[str, object]) -> bool:
     return row.get("state") == "running"
 
 
-def _incidents(snapshot: MetricsSnapshot) -> Iterator[Value]:
-    for check, state in sorted(snapshot.stats.incidents.items()) if snapshot.stats is not None else ():
-        yield (clean(check), clean(state)), 1.0
+def _findings(snapshot: MetricsSnapshot) -> Iterator[Value]:
+    for check, severity in sorted(snapshot.findings.items()):
+        yield (clean(check), clean(severity)), 1.0
 
 
 METRICS: Final = (
@@ -140,10 +140,10 @@ METRICS: Final = (
     Metric("pulse_depth_exact", "Whether jobs that wait are counted (1) or estimated.", _of(lambda s: s.exact)),
     Metric("pulse_depth_age_seconds", "How old the figures of what waits are.", _of(lambda s: s.depth_age_s)),
     Metric(
-        "pulse_incident",
-        "What the doctor finds wrong now, while the server runs: 1 for each of its checks.",
-        _incidents,
-        labels=("check", "state"),
+        "pulse_finding",
+        "What is wrong now, as the doctor says it: 1 for each of its checks that is not well.",
+        _findings,
+        labels=("check", "severity"),
     ),
     Metric("pulse_paused", "Whether everything is paused.", _of(lambda s: s.paused)),
     Metric(

@@ -210,6 +210,15 @@ SELECT uuid_send(j.id) AS id, j.topic, j.name, j.status::text AS status, j.prior
 FROM pulse.jobs j WHERE j.id = ANY ($1::uuid[]);
 
 
+-- name: find_jobs :many
+-- What:    ids of jobs between each two ids: those that begin with the digits that a person typed.
+-- Args:    $1 first ids uuid[], $2 last ids uuid[], $3 limit int: most for each.
+-- Guard:   none: reads.   Returns: id, in the order of the ranges and of the ids; each range is read in the index alone.
+SELECT f.id FROM unnest($1::uuid[], $2::uuid[]) WITH ORDINALITY AS r(first_id, last_id, place)
+CROSS JOIN LATERAL (SELECT j.id FROM pulse.jobs j WHERE j.id BETWEEN r.first_id AND r.last_id ORDER BY j.id LIMIT $3) AS f
+ORDER BY r.place, f.id;
+
+
 -- name: count_jobs :many
 -- What:    jobs per status among at most $1 rows: exact if the table has no more.
 -- Args:    $1 limit bigint.   Guard: none: reads.   Returns: status, count.

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
+from pulse.common.duration import seconds_of
 from pulse.errors import BadRequestError
 from pulse.job import Status
 from pulse.protocol import answers
@@ -22,7 +23,6 @@ LIMIT: Final = 50
 MOST: Final = 1000
 _TEXTS: Final = ("q", "topic", "name", "worker", "older", "newer", "schedule")
 _NAMES: Final = ("topic", "name")  # taken as they are: one may begin with a space, and without it is another
-_UNITS_S: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _ID: Final = re.compile(r"[0-9a-fA-F][0-9a-fA-F-]{5,35}")
 _MAX_LIMIT_DIGITS: Final = 4
 _CLOCKS_S: Final = 5.0  # by so much the clocks of two machines, and the moments of two looks, may differ
@@ -159,16 +159,12 @@ class Filters:
 
 def seconds(label: str, text: str) -> float:
     """
-    A length of time as a person types it: 90, 10m, 2h, 1d.
+    A length of time as a person types it: 90, 10m, 2h30m.
 
     Raises:
         BadRequestError: It is none; the message calls it *label*.
     """
-    unit = _UNITS_S.get(text[-1:].lower())
     try:
-        value = float(text if unit is None else text[:-1]) * (unit or 1.0)
-    except ValueError:
-        value = -1.0
-    if not 0 < value <= 1e9:  # noqa: PLR2004 - as on the wire
-        raise BadRequestError(f"{label} is {text!r:.40}: a length of time is allowed, as 90, 10m, 2h or 1d")
-    return value
+        return seconds_of(text)
+    except ValueError as error:
+        raise BadRequestError(f"{label} is {text!r:.40}: {error}") from None

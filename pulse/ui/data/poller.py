@@ -17,11 +17,12 @@ import msgspec
 import structlog
 
 from pulse.errors import PulseError
-from pulse.ops.problems import Problem
+from pulse.ops.doctor.checks import CHECKS
+from pulse.ops.doctor.finding import Finding, counts
+from pulse.ops.doctor.running import findings
 from pulse.ops.status import DISPATCHER_S, StatusAnswers
 from pulse.protocol import answers as views
 from pulse.protocol.stats import Stats
-from pulse.ui.data.problems import wrongs
 from pulse.ui.data.queries import Questions
 from pulse.ui.view.charts import Chart, charts_of
 
@@ -59,14 +60,13 @@ class SystemSnapshot:
         return charts_of(self.stats)
 
     @cached_property
-    def problems(self) -> list[Problem]:
-        """What is wrong."""
-        return wrongs(self.status, self.silent, self.stats.topics if self.stats else ())
+    def findings(self) -> list[Finding]:
+        """What is wrong, and the warnings, as `pulse ctl status` says it."""
+        return findings(self.status, self.silent)
 
-    def about(self, page: str) -> list[Problem]:
-        """What of that is shown in full on *page*."""
-        also = "/jobs/" if page == "/workers" else None  # a worker that hangs leads to the job that it hangs in
-        return [one for one in self.problems if one.page == page or (also is not None and one.page.startswith(also))]
+    def about(self, page: str) -> list[Finding]:
+        """What of that is shown on *page* as well."""
+        return [one for one in self.findings if one.check in CHECKS and CHECKS[one.check].page == page]
 
     @property
     def is_paused(self) -> bool:
@@ -76,11 +76,16 @@ class SystemSnapshot:
 
     @property
     def health(self) -> str:
-        """In one word: ``down``, ``trouble`` or ``good``."""
+        """In one word: ``down``, ``wrong``, ``warning`` or ``good``."""
         database = self.status.database
         if "dispatcher" in self.silent or (database is not None and not database.ok):
             return "down"
-        return "trouble" if self.problems else "good"
+        return self.findings[0].state.value if self.findings else "good"
+
+    @property
+    def summary(self) -> str:
+        """The same for people."""
+        return {"good": "all well", "down": "not working"}.get(self.health) or counts(self.findings)
 
 
 @dataclass(slots=True)
@@ -125,8 +130,8 @@ class Poller:
 
     async def latest(self, until_s: float) -> SystemSnapshot:
         """The newest standing; an old one where the new one is not there until then, on the monotonic clock."""
-        if self._standing is not None and self._is_fresh():
-            return self._standing
+        if (newest := self.newest) is not None:
+            return newest
         asked = self._begin()
         if self._standing is not None:
             await asyncio.wait({asked}, timeout=max(0.0, until_s - time.monotonic()))

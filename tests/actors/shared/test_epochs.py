@@ -1,4 +1,4 @@
-"""Whether a database has gone back, and what is remembered of it beside it."""
+"""Whether a database has gone back, and the notes beside it."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_bounds(attempt: int, bound: int) -> None:
 
 
 def test_a_notebook_keeps_what_it_is_given(tmp_path: Path) -> None:
-    """It is there again for the next process; of another database there is nothing."""
+    """The next process finds it again; of another database there is nothing."""
     book = MemoryFile(tmp_path / "state")
     first = book.open(LINEAGE)
     assert (first.lineage, first.counter, first.highest) == (LINEAGE, 0, 1000)

@@ -98,7 +98,7 @@ def occurrences(cron: str) -> list[int]:
 )
 @pytest.mark.parametrize("limit", [1, 3, 100])
 def test_the_newest_of_many(cron: str, limit: int) -> None:
-    """What was missed is found from the new end, as if all of it had been gone through."""
+    """Missed ones are found from the new end, with the same result."""
     every = occurrences(cron)
     end = every[0] + 2 * DAY_US + 7
     assert checked(cron=cron).newest(every[0], end, limit) == every[-limit:]
@@ -137,10 +137,7 @@ def test_jitter_spreads() -> None:
         ({"every_s": 60.0, "jitter_s": 61.0}, "jitter_s is 61; at most the interval, 60 s, is allowed"),
         ({"cron": "0 9,10 * * *", "jitter_s": 4e3}, "jitter_s is 4000; at most the interval, 3600 s, is allowed"),
         ({"at_s": -1e11}, "at is -1e+11; Unix seconds of the years 1 to 9999 are allowed"),
-        (
-            {"every_s": 1.0, "starts_s": 1e12},
-            "starts_at is 1e+12; Unix seconds of the years 1 to 9999 are allowed",
-        ),
+        ({"every_s": 1.0, "starts_s": 1e12}, "starts_at is 1e+12; Unix seconds of the years 1 to 9999 are allowed"),
         (
             {"every_s": 1.0, "starts_s": 60.0, "ends_s": 59.0},
             (

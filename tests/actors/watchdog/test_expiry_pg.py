@@ -62,7 +62,7 @@ async def test_what_expires_while_a_claim_waits(
     levels: list[tuple[str, int, float | None]] | None,
     ageing: dict[str, float] | None,
 ) -> None:
-    """A claim that waited for a lock on the table starts nothing whose time ran out meanwhile, and all else."""
+    """A claim that waited for a lock on the table leaves out jobs that expired meanwhile, and takes all others."""
     await connection.execute(
         "SELECT pulse.submit(name => 'n', topic => $1, expires_in_s => s) FROM unnest('{0.3,1e6}'::float8[]) AS s",
         TOPIC,
@@ -87,8 +87,7 @@ async def test_what_expires_while_a_claim_works(store: Store, connection: Sql, a
            FROM generate_series(1, 500) AS n""",
         TOPIC,
     )
-    claims = await store.claim([TOPIC], [WORKER], [0] * 500, LEASE_S, ageing_s=ageing)
-    rows = await _claimed(connection, claims)
+    rows = await _claimed(connection, await store.claim([TOPIC], [WORKER], [0] * 500, LEASE_S, ageing_s=ageing))
     assert 0 < len(rows) < 500
     assert all(row["started_at"] < row["expires_at"] for row in rows)
 
@@ -117,7 +116,6 @@ async def test_who_expires(store: Store, connection: Sql) -> None:
 
 
 async def test_what_an_expired_job_says(store: Store, connection: Sql) -> None:
-    """Its last error names the time, and what it failed of before; its history has an attempt 0: there was none."""
     fresh = await forge(connection, expires_at=at(5.25))
     failed = await forge(connection, "RETRYING", expires_at=at(5.25), last_error="boom", progress="1")
     assert len(await store.expire(100, now=at(6))) == 2
@@ -149,7 +147,7 @@ async def test_a_row_that_is_locked_waits_for_the_next_look(store: Store, connec
 
 @pytest.mark.parametrize("kind", [EndingKind.ERROR, EndingKind.RELEASED, EndingKind.SNOOZED])
 async def test_what_runs_may_finish_but_not_start_again(store: Store, connection: Sql, kind: EndingKind) -> None:
-    """A handler that was started in time goes on; when it fails, or is given back, after that time, that was it."""
+    """A handler that started in time goes on; if it fails, or is given back, after that time, the job ends."""
     identity = await forge(connection, "RUNNING", expires_at=at(1))
     assert len(await store.expire(10, now=at(2))) == 0
     await store.end([Ending(identity, 1, WORKER, kind, "boom", 0.0)], now=at(2))

@@ -28,7 +28,7 @@ ledger = Ledger(Path(os.environ.get(VARIABLE, "ledger")))
 
 @contextmanager
 def noted(ctx: pulse.Context) -> Iterator[Answer]:
-    """Write down the start and the end, and whether somebody else runs the same job at this moment; yields a result."""
+    """Write down the start and the end, and whether another process runs the same job now; yields a result."""
     ledger.write("start", ctx.job_id, ctx.attempt, name=ctx.name)
     other = ledger.enter(ctx.job_id)
     if other is not None:
@@ -57,7 +57,7 @@ async def short(ctx: pulse.Context, seconds: float = 0.0) -> Answer:
 
 @app.handler("long")
 async def long(ctx: pulse.Context, seconds: float) -> Answer:
-    """The same for so long that it needs its heartbeats; tells its progress, and resumes where it was."""
+    """Long enough to need its heartbeats; reports its progress, and resumes where it was."""
     with noted(ctx) as result:
         saved = ctx.previous.checkpoint if ctx.previous is not None else None
         done_s = float(saved) if isinstance(saved, (int, float)) else 0.0
@@ -71,7 +71,6 @@ async def long(ctx: pulse.Context, seconds: float) -> Answer:
 
 @app.handler("busy")
 def busy(ctx: pulse.Context, seconds: float) -> Answer:
-    """Use the processor, in a thread."""
     with noted(ctx) as result:
         until_s, digest = time.monotonic() + seconds, b""
         while time.monotonic() < until_s:
@@ -81,7 +80,6 @@ def busy(ctx: pulse.Context, seconds: float) -> Answer:
 
 @app.handler("hold")
 async def hold(ctx: pulse.Context, gate: str) -> Answer:
-    """Run until a file is there."""
     with noted(ctx) as result:
         while not Path(gate).exists():  # noqa: ASYNC110 - another process makes it
             await anyio.sleep(LOOK_S)
@@ -90,7 +88,6 @@ async def hold(ctx: pulse.Context, gate: str) -> Answer:
 
 @app.handler("tick", topic="ticks")
 async def tick(ctx: pulse.Context) -> Answer:
-    """An occurrence of a schedule."""
     with noted(ctx) as result:
         return result
 
@@ -100,7 +97,6 @@ async def tick(ctx: pulse.Context) -> Answer:
 
 @app.handler("flaky", max_attempts=4)
 async def flaky(ctx: pulse.Context, fails: int) -> Answer:
-    """Fail so many times."""
     with noted(ctx) as result:
         if ctx.attempt <= fails:
             raise ValueError(f"attempt {ctx.attempt}")
@@ -109,7 +105,6 @@ async def flaky(ctx: pulse.Context, fails: int) -> Answer:
 
 @app.handler("doomed", max_attempts=2)
 def doomed(ctx: pulse.Context) -> None:
-    """Fail each time."""
     with noted(ctx):
         raise RuntimeError("always")
 
@@ -125,7 +120,6 @@ async def faulty(ctx: pulse.Context, fails: int) -> Answer:
 
 @app.handler("perishable", topic=GOVERNED_TOPIC)
 async def perishable(ctx: pulse.Context, seconds: float) -> Answer:
-    """What is not worth starting late."""
     with noted(ctx) as result:
         await anyio.sleep(seconds)
         return result
@@ -133,7 +127,6 @@ async def perishable(ctx: pulse.Context, seconds: float) -> Answer:
 
 @app.handler("later")
 async def later(ctx: pulse.Context, seconds: float, how: str) -> Answer | pulse.Snooze:
-    """Ask for another try at another time, the first time."""
     with noted(ctx) as result:
         if ctx.attempt > 1:
             return result
@@ -144,14 +137,12 @@ async def later(ctx: pulse.Context, seconds: float, how: str) -> Answer | pulse.
 
 @app.handler("discarded")
 async def discarded(ctx: pulse.Context) -> None:
-    """Give up for good."""
     with noted(ctx):
         raise pulse.Discard("no use")
 
 
 @app.handler("wicked", max_attempts=1)
 def wicked(ctx: pulse.Context, how: str) -> object:
-    """Return, or raise, what PostgreSQL cannot hold."""
     with noted(ctx):
         match how:
             case "nul":
@@ -209,7 +200,7 @@ def grip(ctx: pulse.Context, seconds: float) -> Answer:
 
 @app.handler("hung", max_attempts=2, timeout_s=1.0)
 def hung(ctx: pulse.Context) -> Answer:
-    """Go on and on, whoever asks it to end."""
+    """Go on and on, ignoring all cancels."""
     with noted(ctx) as result:
         until_s = time.monotonic() + CHILD_S
         while time.monotonic() < until_s:

@@ -1,4 +1,4 @@
-"""The verdict on an attack: each rule has been seen to fail."""
+"""The verdict on an attack: each rule can fail."""
 
 from __future__ import annotations
 
@@ -30,7 +30,6 @@ def broken(found: Measured) -> list[str]:
 
 
 def test_all_is_well() -> None:
-    """What stays within every bar is good, up to the bars themselves."""
     assert broken(GOOD) == []
     assert all(rule.line().startswith("ok") for rule in judge(GOOD))
 
@@ -57,22 +56,17 @@ def test_each_rule_can_be_broken(rule: str, changes: dict[str, Any]) -> None:
 
 
 def test_without_a_bar_latencies_are_told_only() -> None:
-    """The short form measures them, and holds them against nothing."""
+    """The short form measures them, and requires nothing."""
     slow = {"attacked": {what: [9.0] for what in QUIET}}
     assert broken(dataclasses.replace(GOOD, attacked=slow, times=None)) == []
 
 
 def test_an_attack_rests() -> None:
-    """Every process reckons the same rests from the same clock; only whole ones are quiet, without their beginnings."""
+    """Every process computes the same rests from the same clock; only whole ones are quiet, from their settling on."""
     turns = Turns(begin_s=100.0, attack_s=30.0, rest_s=10.0, settle_s=4.0)
     assert [turns.left_s(at_s) for at_s in (100.0, 129.9, 130.0, 139.0, 140.0, 175.0)] == [
-        0.0,
-        0.0,
-        10.0,
-        1.0,
-        0.0,
-        5.0,
-    ]
+        0.0, 0.0, 10.0, 1.0, 0.0, 5.0,
+    ]  # fmt: skip
     first, second = Window(100.0, 130.0), Window(140.0, 170.0)
     assert turns.windows(120.0) == ([Window(100.0, 120.0)], [])
     assert turns.windows(139.9) == ([first], [])

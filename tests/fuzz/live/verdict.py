@@ -39,11 +39,11 @@ class Measured:
         quiet: Latencies before and after, by operation; sorted.
         attacked: Latencies during the attack.
         pids: Of the supervisor and its actors, before and after.
-        complaints: What attackers were told that must not be.
+        complaints: Answers that attackers must not get.
         unforeseen: Lines of the log.
-        jobs: What is wrong with the healthy ones' jobs, and with those that were acknowledged to attackers.
+        jobs: Faults in the healthy ones' jobs, and in those that were acknowledged to attackers.
         checked: What `pulse check` found wrong.
-        times: How much longer than in quiet it may take; None: as long as it likes.
+        times: Allowed slowdown against quiet; None: any.
     """
 
     before: Mapping[str, Use]

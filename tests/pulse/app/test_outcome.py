@@ -1,4 +1,4 @@
-"""What a handler returned or raised, as the wire says it, and what its exceptions mean for the next try."""
+"""A handler's return value or exception, on the wire, and what its exceptions mean for the next try."""
 
 from __future__ import annotations
 
@@ -19,16 +19,7 @@ from hypothesis import strategies as st
 import pulse
 from pulse import Discard, RetryAfter, Snooze
 from pulse.app.handler import make_handler
-from pulse.app.outcome import (
-    ERROR_MAX_BYTES,
-    Outcome,
-    classify,
-    clean_text,
-    crashed,
-    describe,
-    stalled,
-    timed_out,
-)
+from pulse.app.outcome import ERROR_MAX_BYTES, Outcome, classify, clean_text, crashed, describe, stalled, timed_out
 from pulse.errors import HandlerError
 from pulse.protocol import Assignment
 from pulse.worker.execution.attempt import Attempt
@@ -86,7 +77,7 @@ def test_classify(value: object, ending: Outcome) -> None:
 
 
 def test_a_coroutine_is_not_a_result() -> None:
-    """A plain def that returns a coroutine is told to be an async def, and the coroutine is put away."""
+    """The error says that it must be an async def, and the coroutine is closed."""
 
     async def work() -> None: ...
 
@@ -97,8 +88,7 @@ def test_a_coroutine_is_not_a_result() -> None:
 
 @pytest.mark.parametrize("error", [Discard("why"), RetryAfter(3, "why"), ValueError("why")])
 def test_a_group_of_one_is_that_one(error: Exception) -> None:
-    wrapped = ExceptionGroup("a", [ExceptionGroup("b", [error])])
-    assert classify(wrapped) == classify(error)
+    assert classify(ExceptionGroup("a", [ExceptionGroup("b", [error])])) == classify(error)
 
 
 def test_a_group_of_several_shows_them() -> None:
@@ -205,12 +195,7 @@ def ends(retry_on: Any, value: object, *, attempt: int = 1, tries: int | None = 
     return Attempt(job, make_handler("n", lambda: None, retry_on=retry_on), 0.0).ending(value)
 
 
-RULES: Any = {
-    ValueError: 30,
-    ConnectionError: "list:1,2,3",
-    TeapotError: pulse.Discard,
-    OSError: None,
-}
+RULES: Any = {ValueError: 30, ConnectionError: "list:1,2,3", TeapotError: pulse.Discard, OSError: None}
 
 
 @pytest.mark.parametrize(("error", "outcome", "delay_s"), [
@@ -230,12 +215,12 @@ def test_a_mapping(error: Exception, outcome: str, delay_s: float | None) -> Non
 
 @pytest.mark.parametrize(("attempt", "tries", "delay_s"), [(1, None, 1.0), (2, None, 2.0), (9, 2, 2.0), (9, None, 3.0)])
 def test_back_off_by_charged_tries(attempt: int, tries: int | None, delay_s: float) -> None:
-    """A back-off counts what was charged, which the server tells where that is not the attempt's number."""
+    """A back-off counts charged tries, which the server sends where they differ from the attempt's number."""
     assert ends(RULES, ConnectionError("x"), attempt=attempt, tries=tries)[1][0] == delay_s
 
 
 def test_a_function() -> None:
-    """It hears the exception itself, and the tries."""
+    """It gets the exception itself, and the tries."""
     said: list[tuple[type, int]] = []
 
     def policy(error: BaseException, tries: int) -> float | None:
@@ -263,14 +248,14 @@ def test_a_function_that_is_wrong(wrong: Any) -> None:
     (None, "ok"), (Snooze(5), "snooze"), (Discard("x"), "discard"), (RetryAfter(5, "x"), "retry"), (object(), "error"),
 ])  # fmt: skip
 def test_what_it_is_not_asked_about(value: object, outcome: str) -> None:
-    """Results, and what already says how to go on."""
+    """Results, and exceptions that already say how to go on."""
     assert ends({Exception: 99.0}, value)[0] == outcome
     if outcome == "retry":
         assert ends({Exception: 99.0}, value)[1][0] == 5
 
 
 def test_what_was_stopped() -> None:
-    """An attempt that outlasted its time waits as usual, however it took that."""
+    """An attempt that outlasted its time has the usual back-off."""
     job = Assignment(bytes(16), 1, "n", "t", "{}", 1.0, 30.0)
     attempt = Attempt(job, make_handler("n", lambda: None, retry_on={Exception: 99.0}), 0.0)
     attempt.stopped = "timeout"
@@ -302,7 +287,7 @@ def test_what_a_handler_may_not_declare(given: dict[str, Any], message: str) -> 
 
 
 def test_the_stall_of_a_topic() -> None:
-    """What the handler promised counts; else what the server says of its topic."""
+    """The handler's promise counts; else its topic's."""
     extra = {"stall_s": msgspec.Raw(msgpack.packb(2.5))}
     job = Assignment(bytes(16), 1, "n", "t", "{}", None, 30.0, extra)
     assert Attempt(job, make_handler("n", lambda: None), 0.0).stall_s == 2.5

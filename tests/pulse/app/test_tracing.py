@@ -41,7 +41,7 @@ def spans(exporter: InMemorySpanExporter) -> Spans:
 
 @pytest.fixture
 def clean_context() -> Iterator[None]:
-    """What a test makes current is not, for others."""
+    """No test leaves a current span behind."""
     token = context.attach(context.Context())
     yield
     context.detach(token)
@@ -67,7 +67,7 @@ def _job(**extra: object) -> Assignment:
 def test_a_span_ends_as_its_attempt(
     exporter: InMemorySpanExporter, spans: Spans, ending: Outcome, error: str | None, words: str | None
 ) -> None:
-    """Its status is an error where the attempt is one, with the first line of it; args and results are not in it."""
+    """Its status is an error where the attempt failed, with the first line of it; args and results are not in it."""
     spans.end(spans.detached(_job(traceparent=PARENT)), ending)
     (span,) = exporter.get_finished_spans()
     assert (span.name, span.kind, span.status.description) == ("process images", trace.SpanKind.CONSUMER, words)
@@ -112,7 +112,7 @@ def test_another_process_is_told_of_the_span(spans: Spans) -> None:
 
 
 def test_nobody_wants_spans(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where OpenTelemetry is not imported nothing is made, and nothing is imported."""
+    """Without an import of OpenTelemetry nothing is made, and nothing is imported."""
     for name in [name for name in sys.modules if name.startswith("opentelemetry")]:
         monkeypatch.delitem(sys.modules, name)
     assert (tracing.for_attempts(), tracing.for_cell(), current_traceparent()) == (None, None, None)

@@ -30,7 +30,7 @@ ISO = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{6})?Z")
 
 
 class Told(NamedTuple):
-    """What a command asks for, and what it tells of the answer: keys of its JSON document, words for people."""
+    """What a command asks for, and what it shows of the answer: keys of its JSON document, words for people."""
 
     asked: str
     keys: tuple[str, ...]
@@ -138,7 +138,7 @@ class TestOutput:
         assert server.bodies("dispatch.resume") == [{"topic": ""}]
 
     def test_a_topic_that_may_be_misspelled(self, server: FakeDispatcher) -> None:
-        """Of a pause of what nobody knows, and of the end of none, is said that it is so; it is done all the same."""
+        """A pause of an unknown topic, and the end of none, are done, with a note."""
         assert pulse(server.directory, "ctl dispatch pause --topic images").err == ""
         done = pulse(server.directory, "ctl dispatch pause --topic imagse")
         assert done.err == "pulse: no job waits or runs in topic imagse, and no worker here serves it\n"
@@ -172,14 +172,11 @@ class TestOutput:
             {
                 "topic": "images",
                 "policy": {
-                    "max_attempts": 3,
-                    "backoff": "list:1,10",
-                    "retention_s": 0.0,
-                    "retention_dead_s": 5.0,
+                    "max_attempts": 3, "backoff": "list:1,10", "retention_s": 0.0, "retention_dead_s": 5.0,
                     "ageing_s": 60.0,
                 },
             }
-        ]
+        ]  # fmt: skip
         assert server.bodies("topics.unset") == [
             {"topic": "images", "options": ["backoff", "retention_dead_s"]},
             {"topic": "", "options": []},
@@ -199,11 +196,8 @@ class TestOutput:
         assert table.err == "more: repeat with --after $'\\x1b[31m'\n"
         assert isinstance(document, dict)
         assert [(row["topic"], row["ready"], row["paused"]) for row in document["topics"]] == [
-            ("", None, False),
-            ("images", None, False),
-            ("mail", 7, False),
-            ("night", None, True),
-        ]
+            ("", None, False), ("images", None, False), ("mail", 7, False), ("night", None, True),
+        ]  # fmt: skip
         assert len({frozenset(row) for row in document["topics"]}) == 1
 
     def test_a_list_that_is_watched(self, directory: Path) -> None:
@@ -240,14 +234,10 @@ class TestOutput:
         assert pulse(server.directory, f"ctl schedules update {SCHEDULE} {options}").code == 0
         assert server.bodies("schedules.update") == [
             {
-                "id": answers.SCHEDULE_ID.bytes,
-                "cron": "@daily",
-                "overlap": "skip",
-                "catch_up": "all",
-                "jitter_s": 5.0,
-                "starts_at": 1893456000.0,
+                "id": answers.SCHEDULE_ID.bytes, "cron": "@daily", "overlap": "skip", "catch_up": "all",
+                "jitter_s": 5.0, "starts_at": 1893456000.0,
             }
-        ]
+        ]  # fmt: skip
         for word in ("pause", "resume"):
             assert pulse(server.directory, f"ctl schedules {word} {SCHEDULE}").code == 0
             assert server.bodies(f"schedules.{word}") == [{"id": answers.SCHEDULE_ID.bytes}]
@@ -304,7 +294,7 @@ class TestExitCodes:
 
     @pytest.mark.parametrize(("options", "out"), [("", "1,000 jobs canceled\n"), ("--json", None)])
     def test_a_failure_in_the_middle(self, directory: Path, options: str, out: str | None) -> None:
-        """What was done before is told, and how much is left; the error is that of the server."""
+        """Finished batches are reported, and how much is left; the error is the server's."""
         jobs = [answers.job(id=number.to_bytes(16), status="PENDING") for number in range(1500)]
 
         def cancel(body: Mapping[str, Any]) -> Body | RefusedError:
@@ -327,14 +317,14 @@ class TestExitCodes:
         [
             ("nonsense", "No such command 'nonsense'"),
             ("ctl jobs get", "Missing argument 'ID'"),
-            ("ctl jobs get 42", "Invalid value for 'ID': '42': a UUID is allowed"),
+            ("ctl jobs get 42", "Invalid value for 'ID': '42': the id of a job is allowed, or its first"),
             ("ctl jobs cancel", "which jobs?"),
             ("ctl jobs list --status DONE", "Invalid value for '--status': 'DONE': PENDING, RUNNING, "),
             ("ctl jobs list --limit 0", "Invalid value for '--limit': 0 is not in the range 1<=x<=1000"),
             ("ctl submit x --priority 101", "Invalid value for '--priority': 101 is not in the range -100<=x<=100"),
             ("ctl submit x --delay 1 --at 2030-01-01", "--delay and --at cannot be given together"),
             ("ctl submit x --expires-in 1 --expires-at 2030-01-01", "--expires-in and --expires-at cannot be given"),
-            ("ctl dispatch pause --for soon", "Invalid value for '--for': 'soon': a number above 0 with s, m, h or d"),
+            ("ctl dispatch pause --for soon", "Invalid value for '--for': 'soon': a length of time above 0 is allowed"),
             ("ctl dispatch pause --for 5m --until 2030-01-01", "--for and --until cannot be given together"),
             ("ctl topics set images", "nothing to set: one or more of --max-attempts, --max-crashes, --backoff, "),
             ("ctl topics set images --backoff fixed:-5", "'fixed:-5': allowed are quadratic[:UNIT], exponential"),
@@ -342,7 +332,7 @@ class TestExitCodes:
             ("ctl topics unset images tries", "'tries' is not one of 'max-attempts', 'max-crashes', 'backoff', "),
             ("ctl submit x - --id " + JOB, "--id names one job"),
             ("ctl schedules create x", "none of them given"),
-            ("ctl --timeout 0 status", "Invalid value for '--timeout': '0': a number of seconds, above 0"),
+            ("ctl --timeout 0 status", "Invalid value for '--timeout': '0': a length of time above 0 is allowed"),
             ("completion tcsh", "'tcsh' is not one of"),
             ("migrate", "no database is named: give --dsn or set PULSE_DSN"),
         ],
@@ -375,13 +365,9 @@ class TestExitCodes:
     def test_a_full_disk_is_one_line(self, server: FakeDispatcher, line: str) -> None:
         with Path("/dev/full").open("wb") as full:
             done = subprocess.run(
-                [*PULSE, *line.split()],
-                env=environment(server.directory),
-                stdout=full,
-                stderr=subprocess.PIPE,
-                check=False,
-                timeout=DEADLINE_S,
-            )
+                [*PULSE, *line.split()], env=environment(server.directory), stdout=full, stderr=subprocess.PIPE,
+                check=False, timeout=DEADLINE_S,
+            )  # fmt: skip
         assert done.returncode == 1
         assert b"pulse: cannot go on: No space left on device\n" in done.stderr
         assert b"Traceback" not in done.stderr
@@ -405,7 +391,7 @@ class TestExitCodes:
 
 
 def soonest(directory: Path, line: str, within_s: float = 2.0) -> Done:
-    """The quickest of a few runs: that a busy machine starts a program late is no fault of the program."""
+    """The quickest of a few runs: on a busy machine any program may start late."""
     runs: list[Done] = []
     while len(runs) < 5 and (not runs or runs[-1].spent_s > within_s):
         runs.append(pulse(directory, line))
@@ -431,7 +417,6 @@ class TestNobodyAnswers:
     @pytest.mark.parametrize("frozen", [True, False])
     @pytest.mark.parametrize("silent", ["dispatcher", "supervisor"])
     def test_status_without_one_of_them(self, directory: Path, silent: str, frozen: bool) -> None:
-        """The command shows the answer of the other one, within 2 s."""
         scripts = {"dispatcher": answers.dispatcher(), "supervisor": answers.supervisor(), silent: {}}
         supervisor, dispatcher = (
             FakeDispatcher(directory, scripts[who], name=name, frozen=frozen and silent == who)

@@ -1,6 +1,6 @@
 """
-Every command on a real system, in a real terminal and through pipes; and what an operator meets at night: a frozen
-dispatcher, a database that is down, a window of 40 columns, Ctrl-C, `| head -1`.
+Every command on a real system, in a real terminal and through pipes; and at night: a frozen dispatcher, a database
+that is down, a window of 40 columns, Ctrl-C, `| head -1`.
 
 One system serves all of it, in this order: what breaks it for a moment comes last.
 """
@@ -51,7 +51,7 @@ class Site:
     def __init__(self, whole: Whole) -> None:
         self.whole = whole
         self.env = {**whole.env, "TERM": "xterm-256color"}
-        for name in ("NO_COLOR", "COLUMNS", "LINES"):  # pytest -n sets the width for whom it starts
+        for name in ("NO_COLOR", "COLUMNS", "LINES"):  # pytest -n sets the width for its processes
             self.env.pop(name, None)
         self.names: dict[str, str] = {}
 
@@ -68,7 +68,6 @@ class Site:
 
 @pytest.fixture(scope="module")
 def site(newest_server: Postgres) -> Iterator[Site]:
-    """A supervisor, two workers, some jobs of every kind, one with a hostile name."""
     with newest_server.database() as dsn, place(dsn, **{**SHORT_LEASE, "PULSE_DSN": dsn}) as whole:
         whole.start()
         whole.pool("--processes", "2")
@@ -90,7 +89,7 @@ def _handler_processes(site: Site) -> int:
 
 @pytest.mark.parametrize("line", READING)
 def test_reading(site: Site, line: str) -> None:
-    """Through a pipe plain text, in 40 columns the same in colours; nothing that others wrote acts on a terminal."""
+    """Through a pipe plain text, in 40 columns the same in colours; no foreign text acts on a terminal."""
     piped, shown = site.pipe(line), site.terminal(line, columns=40)
     assert (piped.code, piped.err, shown.code) == (0, "", 0)
     assert piped.out.strip()
@@ -131,7 +130,7 @@ def test_following(site: Site) -> None:
 
 @pytest.mark.parametrize("line", ENDLESS)
 def test_ctrl_c(site: Site, line: str) -> None:
-    """It ends what goes on and on, with 130; the terminal is usable again, and what stood on it is back."""
+    """It ends commands that would run for ever, with 130; the terminal is usable again, with its old content."""
     with screen() as terminal:
         _start(terminal, site, line)
         if line.endswith("-"):
@@ -149,6 +148,8 @@ def test_top(site: Site) -> None:
     with screen() as terminal:
         _start(terminal, site, "ctl top --interval 0.2", columns=200, lines=40)
         terminal.see("topic (most ready)", "lost", "worker (most running)", "waiting", "nobody")
+        site.pipe("ctl submit nobody '{}' --topic found")
+        terminal.see("found")  # nobody has pressed a key
         terminal.type("t", "w")
         terminal.see("topic (oldest)", "worker (longest)")
         terminal.resize(60, 20)
@@ -179,7 +180,7 @@ def test_what_runs(site: Site) -> None:
 
 
 def test_nothing_is_wrong(site: Site) -> None:
-    """The doctor knows this system: what the tests' database lacks is told, and every process is well."""
+    """The doctor knows this system: it names what the tests' database lacks, and every process is well."""
     done = site.pipe("doctor --json")
     states = {check["name"]: check["state"] for check in json.loads(done.out)["checks"]}
     for name in ("sockets", "runtime-dir", "database", "schema", "indexes", "watchdog", "leases", "limits"):
@@ -191,7 +192,7 @@ def test_nothing_is_wrong(site: Site) -> None:
 
 
 def test_thousands_of_paused_topics(site: Site) -> None:
-    """The status stays a page, and nobody is killed for an answer that is longer than a frame of the bus."""
+    """The status stays a page, and no actor dies for an answer longer than a frame of the bus."""
     pids = site.whole.pids()
     site.whole.rows(
         "INSERT INTO pulse.dispatch_control (topic, paused, paused_at, reason)"
@@ -216,7 +217,7 @@ def test_a_frozen_dispatcher(site: Site) -> None:
         pid, frozen_s = 0, 0.0
 
         def is_told() -> bool:
-            """On a busy machine it may be started again before anybody has looked."""
+            """On a busy machine it may run again before a command has looked."""
             nonlocal pid, frozen_s
             if (found := site.whole.pids()["dispatcher"]) != pid:
                 pid, frozen_s = found, time.monotonic()
@@ -239,7 +240,7 @@ def test_a_frozen_dispatcher(site: Site) -> None:
 
 
 def test_a_database_that_is_down(site: Site) -> None:
-    """`status` says so in time, lists say so in a line, and the doctor says what to do and looks at the rest."""
+    """`status` says so in time, lists say so in a line, and the doctor says what to do and checks the rest."""
     whole = site.whole
     whole.rows(ALLOW, False)
     try:
@@ -268,7 +269,7 @@ def _start(terminal: Screen, site: Site, line: str, columns: int = 100, lines: i
 
 
 def _reads(line: str) -> bool:
-    """Whether the command sleeps, with the wire loaded: all that it waits for then is the keyboard."""
+    """Whether the command sleeps, with the wire loaded: then it waits only for the keyboard."""
     for process in psutil.process_iter(["cmdline", "status"]):
         if " ".join(process.info["cmdline"] or ()).endswith(f"pulse.cli.main {line}"):
             with contextlib.suppress(psutil.Error):

@@ -1,4 +1,4 @@
-"""Values of options and arguments, and args as people write them: what is taken, and how the rest is refused."""
+"""Values of options and arguments, and args as people write them: what is accepted, and how the rest is refused."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 
 from pulse.cli import options
 from pulse.cli.args_input import check_args
+from pulse.cli.jobs import filters
 from pulse.cli.jobs.jsonlines import BadLineError, LineBatch, batches
+from pulse.common.duration import ABOVE_ZERO, ZERO_OR_MORE
 from pulse.errors import BadRequestError
 from pulse.job import Status
 
@@ -50,12 +52,12 @@ def test_other_times_are_refused(text: str) -> None:
     assert "without a zone it is UTC" in message
 
 
-def test_seconds() -> None:
-    assert [options.POSITIVE_S.convert(text, None, None) for text in ("5", "0.25", "1e9")] == [5.0, 0.25, 1e9]
-    assert options.NOT_NEGATIVE_S.convert("0", None, None) == 0.0
-    for text in ("0", "-1", "nan", "inf", "1e10", "1 min", ""):
-        said = f"{text!r}: a number of seconds, above 0, at most 1e9, is allowed."
-        assert refusal(options.POSITIVE_S, text) == said
+def test_durations() -> None:
+    assert [options.DURATION.convert(text, None, None) for text in ("90", "2h30m")] == [90.0, 9000.0]
+    assert options.DURATION_OR_ZERO.convert("0", None, None) == 0.0
+    assert refusal(options.DURATION, "0") == f"'0': {ABOVE_ZERO}."
+    assert refusal(options.DURATION_OR_ZERO, "soon") == f"'soon': {ZERO_OR_MORE}."
+    assert options.BACKOFF.convert("exponential:1s:10m", None, None) == "exponential:1:600"
 
 
 def test_ids() -> None:
@@ -63,6 +65,30 @@ def test_ids() -> None:
         assert options.ID.convert(text, None, None) == UUID(ID).bytes
     for text in ("", "42", f"{ID}0", "zzzz163d-8694-739b-aea5-966c26f8ad91"):
         assert refusal(options.ID, text).startswith(f"{text!r}: a UUID is allowed, as in ")
+
+
+def test_prefixes_of_ids() -> None:
+    """A wrong one would choose nothing, or, as an empty one, all."""
+    kind = filters.PREFIX
+    for text in ("0", ID[:10], ID, ID.upper()):
+        assert kind.convert(text, None, None) == text
+    for text in ("", "-", "0g", f"{ID}0", " 0"):
+        assert refusal(kind, text) == f"{text!r}: 1 to 32 hexadecimal digits are allowed."
+
+
+def test_words_for_jobs() -> None:
+    """A whole id, however it is written, is its bytes; the begin of one its digits."""
+    for text in (ID, ID.upper(), ID.replace("-", ""), f" {ID}"):
+        assert options.JOB.convert(text, None, None) == UUID(ID).bytes
+    assert options.JOB.convert("0190163D-86", None, None) == "0190163d86"
+    for text in ("", "0190163", "0190163x", f"{ID}0"):
+        assert "the id of a job is allowed, or its first characters, 8 or more" in refusal(options.JOB, text)
+
+
+def test_words_for_schedules() -> None:
+    assert options.SCHEDULE.convert(ID, None, None) == UUID(ID).bytes
+    assert options.SCHEDULE.convert("nightly report", None, None) == "nightly report"
+    assert "1 to 200 characters" in refusal(options.SCHEDULE, "")
 
 
 def test_statuses_are_those_of_jobs() -> None:
@@ -171,7 +197,6 @@ def test_input_without_lines_is_not_read_for_ever() -> None:
 
 @given(st.lists(st.integers(), max_size=30), st.lists(st.integers(1, 9), max_size=40), st.integers(1, 5))
 def test_batches_do_not_depend_on_how_the_input_arrives(numbers: list[int], sizes: list[int], most: int) -> None:
-    data = b"".join(b'{"n":%d}\n' % number for number in numbers)
-    found = list(batches(cut_up(data, sizes), most_jobs=most))
+    found = list(batches(cut_up(b"".join(b'{"n":%d}\n' % number for number in numbers), sizes), most_jobs=most))
     assert [text for batch in found for text in batch.args] == [f'{{"n":{number}}}' for number in numbers]
     assert all(1 <= len(batch.args) <= most for batch in found)

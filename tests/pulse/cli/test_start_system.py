@@ -40,7 +40,7 @@ class TestStart:
         assert not imported & unwanted
 
     def test_help_is_fast(self) -> None:
-        """The whole process takes less than 150 ms of the processor; the best of several, since others use it too."""
+        """The whole process takes less than 150 ms of the processor; the best of several, on a shared machine."""
 
         def cpu_s() -> float:
             before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -84,6 +84,5 @@ class TestCompletion:
     )
     def test_completions(self, words: str, expected: set[str]) -> None:
         count = len(words.split(" ")) - 1
-        env = environment(_PULSE_COMPLETE="bash_complete", COMP_WORDS=words, COMP_CWORD=str(count))
-        done = run([], env)
+        done = run([], environment(_PULSE_COMPLETE="bash_complete", COMP_WORDS=words, COMP_CWORD=str(count)))
         assert {line.partition(",")[2] for line in done.out.splitlines()} == expected

@@ -32,7 +32,6 @@ def test_a_change_by_hand_is_found(
 
 
 def test_a_replacement_that_does_nothing_is_an_error() -> None:
-    """What is replaced must be in the source: a stale rule would hide that its words have changed."""
     source = SOURCE.read_text().replace("anyio.sleep", "anyio.lowlevel.sleep")
     with pytest.raises(ValueError, match=r"anyio\\.sleep"):
         blocking(source)

@@ -55,7 +55,6 @@ def flavor(request: pytest.FixtureRequest) -> str:
 def using(
     flavor: str, path: Path, *steps: Callable[[Any], Any], timeout_s: float = 10.0, **options: Any
 ) -> list[object]:
-    """What the steps come to, one after the other, on one client of that flavor."""
     if flavor == "blocking":
         with pulse.Client(path, timeout_s=timeout_s, **options) as client:
             return [step(client) for step in steps]
@@ -72,8 +71,6 @@ def using(
 
 
 def failing(flavor: str, error: type[Exception], said: str, step: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """The step, which must fail so."""
-
     async def ask(client: Any) -> None:
         with pytest.raises(error, match=said):
             await step(client)
@@ -362,7 +359,7 @@ def test_errors_in_the_body_stay_as_they_are(flavor: str, directory: Path) -> No
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_who_reads_may_be_cancelled(backend: str) -> None:
-    """When the task that reads for all is cancelled, another one reads on; each answer reaches who asked."""
+    """When the task that reads for all is cancelled, another one reads on; each answer reaches its caller."""
     with FakeServer(silent_on=["ping"]) as server:
 
         async def run() -> list[str]:
@@ -370,8 +367,7 @@ def test_who_reads_may_be_cancelled(backend: str) -> None:
 
             async def ask(name: str, scope: anyio.CancelScope) -> None:
                 with scope:
-                    answer = await client.request("ping", {"name": name})
-                    assert answer == {"name": name}
+                    assert await client.request("ping", {"name": name}) == {"name": name}
                     done.append(name)
 
             async with pulse.connect(server.path) as client, anyio.create_task_group() as group:

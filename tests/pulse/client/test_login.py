@@ -1,4 +1,4 @@
-"""What ``pulse ctl login`` saves: for its owner alone, and believed only where nobody else can have written it."""
+"""What ``pulse ctl login`` saves: for its owner alone, and trusted only where nobody else can have written it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulse.client.login import Login, Saved, _quoted, file_of, forget, logged_in, save
+from pulse.client.login import Login, Saved, _quoted, forget, logged_in, save
 from pulse.errors import ConfigError
 from tests.support.servers.accounts import needs_root
 
@@ -21,10 +21,15 @@ SAVED: Final = Saved("tls://host:1", Login("ann", "pass", Path("/ca.pem")))
 
 
 def test_what_is_saved_comes_back(tmp_path: Path) -> None:
-    for env in ({"HOME": str(tmp_path / "home")}, {"XDG_CONFIG_HOME": str(tmp_path / "xdg"), "HOME": "/nonexistent"}):
+    home, config = tmp_path / "home", tmp_path / "config"
+    for env, base in (
+        ({"HOME": str(home)}, home / ".config"),
+        ({"HOME": str(home), "XDG_CONFIG_HOME": "relative"}, home / ".config"),
+        ({"HOME": str(home), "XDG_CONFIG_HOME": str(config)}, config),
+    ):
         assert logged_in(env) is None
         path = save(env, SAVED)
-        assert (path, logged_in(env)) == (file_of(env), SAVED)
+        assert (path, logged_in(env)) == (base / "pulse" / "login.toml", SAVED)
         assert [stat.S_IMODE(one.stat().st_mode) for one in (path, path.parent)] == [0o600, 0o700]
         assert (forget(env), forget(env), logged_in(env)) == (path, None, None)
 
@@ -49,7 +54,7 @@ def test_what_is_no_saved_login(text: str, tmp_path: Path) -> None:
 
 @needs_root
 def test_a_file_of_another_account_is_not_believed(tmp_path: Path) -> None:
-    """It could lead whoever reads it, root too, to a server of its writer."""
+    """It could lead its readers, root too, to a server of its writer."""
     env = {"HOME": str(tmp_path)}
     path = save(env, SAVED)
     os.chown(path, SOMEBODY, -1)
@@ -58,7 +63,7 @@ def test_a_file_of_another_account_is_not_believed(tmp_path: Path) -> None:
 
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
-    """Another file takes its place: who reads meanwhile has the old one, whole, and no mode of an old one stays."""
+    """A new file replaces the old one: readers see either, whole, and no old mode stays."""
     env = {"HOME": str(tmp_path)}
     path = save(env, SAVED)
     path.chmod(0o644)

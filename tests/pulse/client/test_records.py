@@ -74,7 +74,7 @@ def test_results_are_what_their_json_says(text: str, value: object) -> None:
 
 
 def test_what_is_too_long_for_a_frame() -> None:
-    """The server tells that it is left out; the record has None, and the command line reads the row, too."""
+    """The server says that it is left out; the record has None, and the command line reads the row, too."""
     row = {**COLUMNS, "args": None, "omitted": ["args"]}
     assert records.job({"job": row}).args is None
     assert answers.read(answers.JobInfo, row).omitted == ["args"]
@@ -106,7 +106,7 @@ def test_pages_and_changes() -> None:
 
 
 def test_schedules_and_plain_answers() -> None:
-    """A schedule is read like a job; ids in answers that are shown as they are become text."""
+    """A schedule is read like a job; ids in plain answers become text."""
     columns = {"id": JOB.bytes, "name": "a", "kind": "every", "every_s": 5, "args": "{}", "paused": True, "topic": None}
     schedule = records.schedule({"schedule": columns})
     assert (schedule.kind, schedule.every_s, schedule.paused, schedule.topic) == ("every", 5.0, True, None)

@@ -48,7 +48,7 @@ SECRET = st.text(st.sampled_from("Zq/?#@:&=' \\%,[]"), min_size=1, max_size=12).
 
 @given(secret=SECRET, tail=st.sampled_from(["@h/db", "@h:5432/db?sslmode=require", "@h1,h2/db"]))
 def test_no_password_leaks(secret: str, tail: str) -> None:
-    """Whatever was pasted between the colon and the host of a URL, or in quotes, is hidden; the rest stays."""
+    """Whatever is between the colon and the host of a URL, or in quotes, is hidden; the rest stays."""
     assert "Zq9" not in redact_dsn(f"postgresql://ann:{secret}{tail}")
     quoted = secret.replace("\\", "\\\\").replace("'", "\\'")
     assert redact_dsn(f"host=h password='{quoted}' dbname=db") == "host=h password=*** dbname=db"
@@ -89,7 +89,7 @@ def test_which_database_it_is(dsn: str, database: str) -> None:
     ("h1:1/db", "h1:1/staging", False), ("/run/pg:1/db", "/run/pg:1/db", True), ("", "", False),
 ])  # fmt: skip
 def test_whether_it_may_be_the_same(one: str, other: str, is_same: bool) -> None:
-    """One host in common is enough: of several that were named, one may be asked for alone."""
+    """One host in common is enough: a client may use any one of several."""
     assert may_be_same(one, other) is may_be_same(other, one) is is_same
 
 
@@ -122,7 +122,6 @@ def test_any_time_fits(now_ns: int) -> None:
 
 
 def test_they_are_random() -> None:
-    """62 bits of each, of one call or of many: every bit is set in some and clear in others."""
     made = [
         int.from_bytes(one, "big") & 2**62 - 1 for one in [*ids.uuid7s(300), *(ids.uuid7().bytes for _ in range(300))]
     ]

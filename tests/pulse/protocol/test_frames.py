@@ -1,4 +1,4 @@
-"""The wire: what is sent is what arrives, however it is cut; what is not the protocol is one error, early and cheap."""
+"""The wire: frames arrive as sent, however they are cut; anything else is one error, early and cheap."""
 
 from __future__ import annotations
 
@@ -43,7 +43,6 @@ requests = st.none() | st.integers(0, 2**63 - 1)
 
 
 def framed(payload: bytes) -> bytes:
-    """A frame of any payload, right or wrong."""
     return struct.pack(">I", len(payload)) + payload
 
 
@@ -127,7 +126,7 @@ def _keys(count: int) -> bytes:
     "payload", [_array(b"\x80" * 10**6), _array(b"\x90" * 10**6), _keys(500_000)], ids=["maps", "arrays", "keys"]
 )
 def test_what_is_unknown_costs_little(payload: bytes) -> None:
-    """Empty maps under a key that nobody knows, and very many such keys, are skipped: no object is made for each."""
+    """Empty maps under an unknown key, and very many such keys, are skipped: no object is made for each."""
     tracemalloc.start()
     try:
         decode_body(protocol.NoBody, only(framed(payload)))
@@ -137,7 +136,7 @@ def test_what_is_unknown_costs_little(payload: bytes) -> None:
 
 
 def test_what_is_unknown_is_ignored() -> None:
-    """Keys that are not known and elements behind the known ones change nothing: that is how the protocol grows."""
+    """Unknown keys and additional elements change nothing: so the protocol can grow."""
     frame = only(
         encode(
             "assign",

@@ -48,13 +48,9 @@ def test_whose_it_is_counts_unless_nobody_says() -> None:
 
 def test_all_that_people_are_shown() -> None:
     row = {
-        "name": "n",
-        "id": b"1",
-        "args": '{"pin":1}',
-        "result": '{"pin":1,"b":2}',
-        "progress": None,
+        "name": "n", "id": b"1", "args": '{"pin":1}', "result": '{"pin":1,"b":2}', "progress": None,
         "last_error": "e",
-    }
+    }  # fmt: skip
     told = {
         "jobs": [{**row, "history": [{"attempt": 1, "progress": '{"pin": 1}'}]}, b"id"],
         "schedules": [row],
@@ -81,7 +77,7 @@ def test_what_cannot_be_looked_at_is_hidden(text: str) -> None:
 
 @pytest.mark.parametrize("args", ['{"pin":"***"}', '{"a":[{"PIN":"***","b":1}]}'])
 def test_a_mask_is_never_stored(args: str) -> None:
-    """Who changes what he was shown would put it in place of the value."""
+    """A client that changes what it was shown would store it instead of the value."""
     with pytest.raises(BadRequestError, match=r"args have '\*\*\*' where a value is hidden"):
         Redaction("charge:pin").check(args)
     for right in ('{"pin":"1234","stars":"***"}', "{***", None, "[" * 100_000 + "***"):

@@ -1,5 +1,5 @@
 """
-Values that PostgreSQL cannot store: each is told as the row's fault, so that the others of a statement can go on.
+Values that PostgreSQL cannot store: each is reported as the row's fault, so that the others of a statement can go on.
 
 A statement that fails for a bad row changes nothing, leaves its connection usable, and succeeds without that row.
 """
@@ -21,17 +21,10 @@ from tests.support.store.helpers import LEASE_S, WORKER, Sql, count, fence, forg
 
 DEEP: Final = "[" * 20_000 + "]" * 20_000
 BAD_JSON: Final = {
-    "NUL": '"\\u0000"',
-    "raw NUL": '"\0"',
-    "NaN": "NaN",
-    "Infinity": "-Infinity",
-    "lone surrogate": '"\\ud800"',
-    "raw lone surrogate": '"\ud800"',
-    "20 000 deep": DEEP,
-    "not JSON": "{",
-    "nothing": "",
+    "NUL": '"\\u0000"', "raw NUL": '"\0"', "NaN": "NaN", "Infinity": "-Infinity", "lone surrogate": '"\\ud800"',
+    "raw lone surrogate": '"\ud800"', "20 000 deep": DEEP, "not JSON": "{", "nothing": "",
     "too many digits": "1e400000",
-}
+}  # fmt: skip
 BAD_TEXT: Final = {"NUL": "a\0b", "lone surrogate": "a\udfffb"}
 BAD_JOBS: Final[dict[str, dict[str, Any]]] = {
     **{f"args: {name}": {"args": f'{{"a": {value}}}'} for name, value in BAD_JSON.items()},
@@ -78,7 +71,7 @@ async def refused(doing: Awaitable[object]) -> None:
 
 
 async def alone(store: Store, connection: Sql, ids: list[bytes], doing: Callable[[], Awaitable[object]]) -> None:
-    """*doing* is refused, nothing of it was done, and the hot connection is still the same one."""
+    """*doing* is refused, changes nothing, and the hot connection is still the same one."""
     before = [await read(connection, identity) for identity in ids]
     pids = [await _pid(store), await _pid(store)]
     await refused(doing())
@@ -93,7 +86,7 @@ async def _pid(store: Store) -> int:
 
 @pytest.mark.parametrize("fields", BAD_JOBS.values(), ids=BAD_JOBS)
 async def test_submit(store: Store, connection: Sql, fields: dict[str, Any]) -> None:
-    """A job that cannot be stored refuses its submit, first or repeated, and its neighbours go in without it."""
+    """A job that cannot be stored refuses its submit, first or repeated; its neighbours go in without it."""
     good, bad = [job() for _ in range(3)], job(**fields)
     await alone(store, connection, [], lambda: store.submit([good[0], bad, *good[1:]]))
     await refused(store.submit_again([good[0], bad, *good[1:]]))
@@ -132,10 +125,9 @@ async def test_extend_and_checkpoint(store: Store, connection: Sql, value: str) 
 
 
 async def test_what_looks_bad_and_is_not(store: Store, connection: Sql) -> None:
-    """Numbers beyond a float, keys that stand twice, and text of any language are stored."""
+    """Numbers beyond a float, repeated keys, and text of any language are stored."""
     await store.submit([job(args='{"a": 1e400, "a": -1e400, "\\ud83d\\ude00": "\\u007f"}', name="é😀", topic="t\n")])
-    stored = (await connection.fetchval("SELECT args::text FROM pulse.jobs"))[:20]
-    assert stored.startswith('{"a": -1000')
+    assert (await connection.fetchval("SELECT args::text FROM pulse.jobs"))[:20].startswith('{"a": -1000')
 
 
 async def test_other_errors_are_not_bad_rows(store: Store, connection: Sql) -> None:
@@ -159,7 +151,7 @@ async def test_other_errors_are_not_bad_rows(store: Store, connection: Sql) -> N
     ],
 )
 async def test_no_row_is_told(connection: Sql, change: str, told: str) -> None:
-    """What PostgreSQL says of a row that it refuses is the row, with args that may be hidden; that is left out."""
+    """PostgreSQL's error has the row, with args that may be hidden; that part is left out."""
     await connection.execute("SELECT pulse.create_schedule('n', every_s => 5, args => '{\"pin\": 1234}')")
     with pytest.raises(asyncpg.PostgresError) as caught:
         await connection.execute(f"UPDATE pulse.schedules SET {change}")

@@ -1,4 +1,4 @@
-"""The statements held against its own headers, the state machine, and the code that uses it."""
+"""The statements held against their own headers, the state machine, and the code that uses them."""
 
 from __future__ import annotations
 
@@ -92,7 +92,6 @@ def test_the_fenced_statements_are_these() -> None:
 
 
 def test_every_statement_is_used() -> None:
-    """No statement is left in the file that no code asks for: as an index of STATEMENTS, or in a call."""
     trees = [ast.parse(path.read_text("utf-8")) for path in STORE.rglob("*.py")]
     asked = {name for tree in trees for node in ast.walk(tree) for name in _asked_for(node)}
     assert sorted(STATEMENTS.keys() - asked) == []
@@ -173,6 +172,6 @@ def test_parse_takes_one_set_of_names() -> None:
     ],
 )
 def test_parse_refuses(text: str, reason: str) -> None:
-    """A statement or fragment that is malformed, has a name that is taken, or is not alone in its block is refused."""
+    """A statement or fragment that is malformed, has a taken name, or is not alone in its block is refused."""
     with pytest.raises(ValueError, match=reason):
         parse(text)

@@ -1,4 +1,4 @@
-"""What is asked of the kernel about processes, and about memory that ran out."""
+"""The kernel's facts about processes, and about memory that ran out."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_a_count_that_grew(tmp_path: Path) -> None:
 
 
 def test_every_process_has_a_count() -> None:
-    """That of its memory cgroup, where it has one that counts, else that of the machine."""
+    """Its memory cgroup's, where there is one that counts, else the machine's."""
     found = processes.oom_kills(os.getpid())
     assert found is not None
     assert found.path.name in {"memory.events", "memory.oom_control", "vmstat"}
@@ -41,7 +41,7 @@ def test_a_group_seen_through_a_mount() -> None:
 
 
 def test_threads_of_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They have no program; whoever has their parent's number in a pid namespace of its own is none of them."""
+    """They have no program; a process with their parent's number in a pid namespace of its own is none."""
     for pid in processes.kernel_threads():
         assert not Path(f"/proc/{pid}/cmdline").read_bytes()
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as child:

@@ -19,7 +19,7 @@ from pulse.worker.options import worker_name
 from pulse.worker.pool.proxy_heartbeat import ProxyHeartbeats
 from pulse.worker.pool.restart import Next, decide, next_delay_s
 from pulse.worker.session.reconnect import FIRST_PAUSE_S, LAST_PAUSE_S, ReconnectBackoff
-from pulse.worker.status_pipe import Kind, Note, NoteReader, NoteWriter
+from pulse.worker.status_pipe import TEXT_MAX_BYTES, Kind, Note, NoteReader, NoteWriter
 
 
 def attempt(timeout_s: float | None = None, stall_s: float | None = None) -> Attempt:
@@ -30,7 +30,6 @@ def attempt(timeout_s: float | None = None, stall_s: float | None = None) -> Att
 
 
 def test_deadlines_come_in_order() -> None:
-    """Whenever one was added; the loop's timer is set anew only where one comes before all others."""
     deadlines = Deadlines()
     late, early, same = attempt(9.0), attempt(5.0), attempt(5.0)
     assert not deadlines.watch(attempt(), 0.0)
@@ -57,7 +56,7 @@ def test_deadlines_forget_what_has_ended() -> None:
 
 
 def test_a_stall_counts_from_the_last_word() -> None:
-    """One that told something meanwhile is looked at again when its new silence may have lasted long enough."""
+    """After progress it is checked again when its new silence may have lasted long enough."""
     deadlines = Deadlines()
     silent, lively = attempt(stall_s=2.0), attempt(stall_s=2.0)
     deadlines.watch(silent, 10.0)
@@ -152,6 +151,16 @@ def test_notes_arrive_however_they_are_cut(sent: list[tuple[Kind, bytes]], data:
     assert reader.feed(stream[:cut]) + reader.feed(stream[cut:]) == [Note(kind, text) for kind, text in sent]
 
 
+@pytest.mark.parametrize("junk", [b"?\0\0\0\0", b"B" + (TEXT_MAX_BYTES + 1).to_bytes(4, "big")])
+def test_what_is_no_note_is_the_last_that_is_read(junk: bytes) -> None:
+    """A handler can write into the pipe: nothing behind it can be believed."""
+    reader = NoteReader()
+    good = b"B\0\0\0\1x"
+    assert reader.feed(good + junk + good) == [Note(Kind.BEAT, b"x")]
+    assert reader.is_lost()
+    assert reader.feed(good + b"y" * TEXT_MAX_BYTES) == []
+
+
 def test_notes_never_stop_the_writer() -> None:
     reader, writer = os.pipe()
     notes = NoteWriter(writer)
@@ -180,7 +189,7 @@ def test_worker_names_fit_the_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_worker_names_in_containers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of one pod have one host name, and each a pid 1: their namespaces tell them apart."""
+    """Those of one pod have one host name, and each a pid 1: their namespaces distinguish them."""
     monkeypatch.setattr("socket.gethostname", lambda: "p" * 64)
     names = set[str]()
     for namespace in (0, 0xEFFFFFFC, 4026532201, 2**32 - 1):
@@ -199,7 +208,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_an_app_in_the_current_directory(here: Path) -> None:
-    """MODULE is found where the command was called, in packages too, and APP may be an attribute of something."""
+    """MODULE is found in the current directory, in packages too, and APP may be an attribute of something."""
     package = here / "package_of_test"
     package.mkdir()
     package.joinpath("jobs.py").write_text(

@@ -1,4 +1,4 @@
-"""A worker pool at work: what it says of itself, how it starts jobs, what it reports."""
+"""A worker pool at work: its words, how it starts jobs, its reports."""
 
 from __future__ import annotations
 
@@ -91,8 +91,7 @@ def test_results_of_one_turn_share_a_report() -> None:
     with at_work("--concurrency", "400") as (child, _):
         jobs = [job("nothing") for _ in range(400)]
         child.assign(jobs)
-        results = child.take_results(400)
-        assert sorted(one[0] for one in results) == sorted(one[0] for one in jobs)
+        assert sorted(one[0] for one in child.take_results(400)) == sorted(one[0] for one in jobs)
         assert child.count("report") <= 10
         assert child.count("started") <= 10
 
@@ -133,18 +132,13 @@ def test_context_tells_and_is_told(app: str, name: str, backend: str, tmp_path: 
         (result,) = child.take_results(1)
     assert result[:3] == [*pair(told), "ok"]
     assert json.loads(result[3]) == {
-        "job_id": str(UUID(bytes=told[0])),
-        "attempt": 3,
-        "name": name,
-        "topic": "t",
-        "deadline": True,
-        "occurrence": "2023-11-14T22:13:20+00:00",
-        "previous": ["error", "boom", {"page": 2}],
-    }
+        "job_id": str(UUID(bytes=told[0])), "attempt": 3, "name": name, "topic": "t", "deadline": True,
+        "occurrence": "2023-11-14T22:13:20+00:00", "previous": ["error", "boom", {"page": 2}],
+    }  # fmt: skip
 
 
 def test_progress_that_was_not_kept_is_told_again(tmp_path: Path) -> None:
-    """The server had no room for it; that it extended the leases all the same is an answer like any other."""
+    """The server had no room for it; it extended the leases all the same, so the answer is like any other."""
     gate = tmp_path / "gate"
     with FakeServer(heartbeat_s=0.2, silent_on=["heartbeat"]) as server, worker(server):
         child = server.wait_child()
@@ -262,7 +256,7 @@ def test_a_report_is_sent_again_while_the_database_is_away() -> None:
 
 @both_backends
 def test_a_quick_worker_asks_for_more_than_it_runs(backend: str, tmp_path: Path) -> None:
-    """While many handlers end it holds some ahead; behind one that takes long they go back, and it asks for no more."""
+    """While many handlers end it holds some ahead; behind a slow one they go back, and it asks for no more."""
     gate = tmp_path / "gate"
     with FakeServer() as server, worker(server, "--backend", backend, "--concurrency", "2") as _:
         child = server.wait_child()

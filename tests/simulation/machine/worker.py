@@ -1,7 +1,7 @@
 """
-A simulated handler process: the real desk and the real connection, and handlers that do what their jobs' plans say.
+A simulated handler process: the real desk and the real connection, and handlers that follow their jobs' plans.
 
-What surrounds them in a real one (event loops to choose from, threads, cells, pipes to the parent) is not here.
+The rest of a real one (a choice of event loops, threads, cells, pipes to the parent) is not here.
 """
 
 from __future__ import annotations
@@ -60,17 +60,7 @@ class Act:
 
 
 class Worker:
-    """
-    One handler process.
-
-    Args:
-        world: Where the plans are.
-        process: That it runs in.
-        name: Its own name.
-        names: Of the handlers that it has.
-        concurrency: How many run at once.
-        parent: Its pool parent.
-    """
+    """One handler process, which serves the handlers *names*."""
 
     def __init__(
         self, world: World, process: Process, name: str, names: Sequence[str], concurrency: int, parent: Parent | None
@@ -125,7 +115,7 @@ class Worker:
             self._empty.set()
 
     def assigned(self) -> None:
-        """There is no pace here, and no cells: what wants one is played as if it had one."""
+        """There is no pace here, and no cells: a job that needs one is played as if it had one."""
 
     def beat_answered(self, sent_s: float) -> None:
         del sent_s
@@ -263,8 +253,6 @@ class _CancelledError(BaseException):
 
 
 class _Task:
-    """What runs a handler, for who wants to interrupt it."""
-
     def __init__(self, scope: trio.CancelScope) -> None:
         self._scope = scope
 

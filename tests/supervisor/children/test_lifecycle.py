@@ -1,4 +1,4 @@
-"""The machine by histories: a list of events, and what must have been decided after it."""
+"""The machine by histories: a list of events, and the decisions after it."""
 
 from __future__ import annotations
 
@@ -73,18 +73,11 @@ TO_RUNNING: tuple[Event, ...] = (StartAsked(), SpawnOk(1), HelloReceived(), Brie
 
 EXAMPLES: tuple[Event, ...] = (
     *(
-        StartAsked(),
-        SpawnOk(1),
-        SpawnFailed("x"),
-        HelloReceived(),
-        Briefed(),
-        ReadyReceived(),
-        PongReceived(0.0),
-        RefusalReceived("x"),
-        BusBroken("x"),
+        StartAsked(), SpawnOk(1), SpawnFailed("x"), HelloReceived(), Briefed(), ReadyReceived(), PongReceived(0.0),
+        RefusalReceived("x"), BusBroken("x"),
     ),
     *(Exited(code=0), StopAsked(), StopNow(), RestartAsked(), Deadline(), Slept(1.0)),
-)
+)  # fmt: skip
 _ALIVE = "Exited RefusalReceived BusBroken StopAsked StopNow RestartAsked Slept"
 POSSIBLE = {
     ChildPhase.STOPPED: "StartAsked RestartAsked StopAsked StopNow Slept",
@@ -124,12 +117,8 @@ class TestStart:
             phases.append(state.phase)
             effects += decided
         assert phases == [
-            ChildPhase.SPAWNING,
-            ChildPhase.SPAWNED,
-            ChildPhase.GREETED,
-            ChildPhase.PRIMING,
-            ChildPhase.RUNNING,
-        ]
+            ChildPhase.SPAWNING, ChildPhase.SPAWNED, ChildPhase.GREETED, ChildPhase.PRIMING, ChildPhase.RUNNING,
+        ]  # fmt: skip
         assert effects == [Spawn(), SendStart(boot=True)]
 
     def test_only_the_first_start_is_a_boot(self) -> None:
@@ -139,27 +128,24 @@ class TestStart:
         assert effects == (SendStart(boot=False),)
 
     def test_a_pool_runs_as_soon_as_it_is_spawned(self) -> None:
-        """A child without a bus has nobody to wait for."""
         assert play(POOL, [StartAsked(), SpawnOk(1)]).phase is ChildPhase.RUNNING
         assert play(replace(POOL, kind=ChildKind.SERVICE), [StartAsked(), SpawnOk(1)]).phase is ChildPhase.RUNNING
 
     def test_a_busy_import_is_not_silence(self) -> None:
         """Before hello only the boot deadline counts."""
-        state = play(ACTOR, [StartAsked(), SpawnOk(1)])
-        assert state.deadline_s == LivenessLimits().hello_s
+        assert play(ACTOR, [StartAsked(), SpawnOk(1)]).deadline_s == LivenessLimits().hello_s
 
     def test_waiting_for_settings_has_no_deadline(self) -> None:
         """A database that recovers for minutes costs no actor its life."""
         assert play(ACTOR, [StartAsked(), SpawnOk(1), HelloReceived()]).deadline_s is None
 
     def test_no_hello_at_boot_stops_everything_with_a_reason(self) -> None:
-        """Somebody waits for the start, so its failure is told and not retried."""
+        """A user waits for the start, so its failure is reported and not retried."""
         state, effects = step(ACTOR, play(ACTOR, [StartAsked(), SpawnOk(1)], now_s=7.0), Deadline(), 37.0)
         assert state.phase is ChildPhase.STOPPING
         assert effects[-1] == StopAll(EXIT_REFUSED, "dispatcher does not start: no hello 30 s after its start")
 
     def test_every_deadline_counts_from_now(self) -> None:
-        """The same history a thousand seconds later has the same deadlines, a thousand seconds later."""
         again: list[Event] = [*TO_RUNNING, Exited(signal=9), SpawnOk(2), Exited(signal=9)]
         stopped: list[Event] = [*TO_RUNNING, StopAsked()]
         for history in (TO_RUNNING[:2], TO_RUNNING[:4], TO_RUNNING, again, stopped, [*stopped, Deadline()]):
@@ -171,7 +157,6 @@ class TestStart:
         assert (play(ACTOR, stopped).due_s, play(ACTOR, [*stopped, Deadline()]).due_s) == (first.wait_s, second.wait_s)
 
     def test_not_ready_at_boot_stops_everything_with_a_reason(self) -> None:
-        """An actor that answers pings and never gets ready is a failed start."""
         state = play(ACTOR, [StartAsked(), SpawnOk(1), HelloReceived(), Briefed()])
         state = play(ACTOR, [PongReceived(0.0)], state, now_s=29.0)
         assert state.deadline_s == LivenessLimits().ready_s
@@ -186,7 +171,6 @@ class TestStart:
             assert state.deadline_s == now_s + LivenessLimits().priming_pong_s
 
     def test_a_program_that_cannot_be_executed_is_a_death(self) -> None:
-        """A failed spawn is retried under the same intensity as any other end."""
         state = play(ACTOR, [StartAsked(), SpawnFailed("no such file")])
         assert state.phase is ChildPhase.SPAWNING
         for _ in range(5):
@@ -196,7 +180,7 @@ class TestStart:
         assert state.phase is ChildPhase.FAILED
 
     def test_a_want_of_descriptors_is_waited_for(self) -> None:
-        """However often no process could be spawned for want of anything: that passes, and is not counted."""
+        """A spawn that fails for want of anything does not count: that passes."""
         state = play(ACTOR, [StartAsked(), SpawnFailed("too many", passes=True)])
         for _ in range(20):
             state = play(ACTOR, [Deadline(), SpawnFailed("too many", passes=True)], state)
@@ -217,13 +201,12 @@ class TestStart:
         assert signals(effects) == [signal.SIGKILL]
 
     def test_a_database_that_is_ready_may_be_silent(self) -> None:
-        """It says nothing by itself, and nothing is expected of it."""
         state = play(POSTGRES, [StartAsked(), SpawnOk(1), ReadyReceived()])
         assert (state.phase, state.deadline_s) == (ChildPhase.RUNNING, None)
 
 
 class TestSilence:
-    """Who does not answer is dead, however alive its process is."""
+    """A child that does not answer is dead, though its process lives."""
 
     def test_a_silent_actor_is_killed_and_started_again(self) -> None:
         """Three seconds without a pong: SIGKILL at once, and a new process after its end."""
@@ -235,12 +218,9 @@ class TestSilence:
         assert (state.phase, effects) == (ChildPhase.SPAWNING, (Spawn(),))
 
     def test_every_pong_buys_three_seconds(self) -> None:
-        """The deadline is counted from the last sign of life."""
-        state = play(ACTOR, [PongReceived(0.0)], running(), now_s=2.9)
-        assert state.deadline_s == pytest.approx(5.9)
+        assert play(ACTOR, [PongReceived(0.0)], running(), now_s=2.9).deadline_s == pytest.approx(5.9)
 
     def test_a_stuck_turn_is_as_bad_as_silence(self) -> None:
-        """A loop that answers pings while its turn hangs is killed."""
         state, effects = step(ACTOR, running(), PongReceived(turn_age_s=31.0), 1.0)
         assert signals(effects) == [signal.SIGKILL]
         assert state.fault == "stuck: its turn takes 31 s already"
@@ -250,7 +230,7 @@ class TestSilence:
         assert (state.phase, effects) == (ChildPhase.RUNNING, ())
 
     def test_a_database_that_misbehaves_is_killed_at_once(self) -> None:
-        """Whoever is at fault gets the last rung alone: to ask it would be vain."""
+        """A faulty child gets only the last rung: to ask it would be vain."""
         state = play(POSTGRES, [StartAsked(), SpawnOk(1), ReadyReceived()])
         _, effects = step(POSTGRES, state, BusBroken("x"), 1.0)
         assert signals(effects) == [signal.SIGKILL]
@@ -261,8 +241,7 @@ class TestSilence:
 
     def test_the_supervisors_own_sleep_is_nobodys_fault(self) -> None:
         """Time in which the supervisor did not run is added to every deadline."""
-        state = play(ACTOR, [Slept(100.0)], running(), now_s=102.0)
-        assert state.deadline_s == pytest.approx(103.0)
+        assert play(ACTOR, [Slept(100.0)], running(), now_s=102.0).deadline_s == pytest.approx(103.0)
 
     def test_sleep_moves_every_deadline_and_makes_none(self) -> None:
         """A start that lasts, a stop that lasts and a restart that is due: all wait for as much longer."""
@@ -276,7 +255,6 @@ class TestSilence:
         assert (priming.due_s, priming.silent_by_s) == (130.0, 110.0)
 
     def test_a_kill_for_silence_counts_against_the_intensity(self) -> None:
-        """An actor that hangs again and again is a loop like one that crashes."""
         state = running()
         for _ in range(5):
             state = play(ACTOR, [BusBroken("x"), Exited(signal=9)], state)
@@ -293,7 +271,7 @@ SERVING = play(POSTGRES, [StartAsked(), SpawnOk(1), ReadyReceived()])
 
 class TestRestart:
     def test_six_deaths_in_a_minute_stop_everything_with_70(self) -> None:
-        """The intensity is a property of the child, and its end is everyone's."""
+        """The intensity is per child, and ends everything."""
         state = running()
         effects: tuple[Effect, ...] = ()
         for death in range(6):
@@ -354,7 +332,7 @@ class TestRestart:
         assert effects == (StopAll(code, told),)
 
     def test_the_database_is_no_reason_to_give_up(self) -> None:
-        """However often an actor ends for its sake: it is started again after a pause, and no budget is spent."""
+        """An end for its sake costs no budget: the actor starts again after a pause."""
         state, now_s = running(), 0.0
         for _ in range(3 * Intensity().max_restarts):
             state, effects = step(ACTOR, state, Exited(code=CHILD_LACKS_DATABASE), now_s)
@@ -366,13 +344,11 @@ class TestRestart:
             state = running()
 
     def test_a_transient_child_that_ends_well_stays_away(self) -> None:
-        """The restart kind is asked before the intensity."""
         child = replace(POOL, restart=Restart.TRANSIENT)
         state, effects = step(child, play(child, [StartAsked(), SpawnOk(1)]), Exited(code=0), 0.0)
         assert (state.phase, effects) == (ChildPhase.STOPPED, ())
 
     def test_a_transient_child_that_fails_comes_back(self) -> None:
-        """Only exit code 0 is a normal end."""
         child = replace(POOL, restart=Restart.TRANSIENT)
         for how in (Exited(code=1), Exited(signal=15)):
             state, effects = step(child, play(child, [StartAsked(), SpawnOk(1)]), how, 0.0)
@@ -392,8 +368,7 @@ class TestRestart:
         assert (state.phase, state.restarts, state.log.at_s) == (ChildPhase.RUNNING, 20, ())
 
     def test_stop_wins_over_restart(self) -> None:
-        state = play(ACTOR, [RestartAsked(), StopAsked(), Exited(code=0)], running())
-        assert state.phase is ChildPhase.STOPPED
+        assert play(ACTOR, [RestartAsked(), StopAsked(), Exited(code=0)], running()).phase is ChildPhase.STOPPED
 
     def test_a_stop_does_not_wipe_out_what_counts(self) -> None:
         state = play(
@@ -426,7 +401,7 @@ class TestStop:
         ],
     )
     def test_the_ladder(self, child: ChildSpec, state: ChildState, first: Event, tried: list[Effect]) -> None:
-        """All that is tried on a child that does not end."""
+        """All rungs for a child that does not end."""
         state, effects = step(child, state, first, 0.0)
         found = list(effects)
         while state.phase is ChildPhase.STOPPING:
@@ -442,7 +417,7 @@ class TestStop:
 
     @pytest.mark.parametrize("asked", [[], [StopAsked()]])
     def test_at_once_may_have_to_wait(self, asked: list[Event]) -> None:
-        """Who is needed until then is killed then and no earlier, however often it is told, and whatever was asked."""
+        """A child that others still need is killed when they are done, no earlier, after any orders."""
         state = play(ACTOR, asked, running())
         for now_s in (1.0, 1.2):
             state, effects = step(ACTOR, state, StopNow(not_before_s=1.5), now_s)
@@ -468,16 +443,14 @@ class TestStop:
         assert (state.phase, state.pid) == (ChildPhase.FAILED, None)
 
     def test_who_stops_may_be_silent(self) -> None:
-        """Its ladder alone has bounds: nobody is killed for silence who was asked to end."""
+        """Only its ladder is bounded: silence during a stop kills nobody."""
         for asked in (StopAsked(), RestartAsked(), StopNow(not_before_s=50.0)):
             state = play(ACTOR, [asked], running(), now_s=1.0)
             assert (state.phase, state.silent_by_s) == (ChildPhase.STOPPING, None)
 
     def test_stop_is_for_good(self) -> None:
-        """Who was being killed for a fault, or restarted, does not come back once everything stops."""
         for before in (RestartAsked(), BusBroken("x")):
-            state = play(ACTOR, [before, StopNow(), Exited(signal=9)], running())
-            assert state.phase is ChildPhase.STOPPED
+            assert play(ACTOR, [before, StopNow(), Exited(signal=9)], running()).phase is ChildPhase.STOPPED
         assert play(ACTOR, [StopAsked(), Exited(code=0)], running()).phase is ChildPhase.STOPPED
 
     def test_who_is_told_again_is_not_asked_again(self) -> None:
@@ -523,10 +496,9 @@ class TestTable:
 
 class TestTree:
     def test_the_order_of_stopping_is_the_reverse_with_all_pools_first(self) -> None:
-        """Pools at once and before the dispatcher, whom their reports need; PostgreSQL last."""
+        """Pools at once and before the dispatcher, which their reports need; PostgreSQL last."""
         second = replace(POOL, name="pool2")
-        order = stop_order([POSTGRES, *actors(), POOL, second])
-        names = [[child.name for child in batch] for batch in order]
+        names = [[child.name for child in batch] for batch in stop_order([POSTGRES, *actors(), POOL, second])]
         assert names == [["pool", "pool2"], ["dispatcher"], ["scheduler"], ["pause"], ["watchdog"], ["postgres"]]
 
     def test_slots_become_options_with_their_numbers(self) -> None:
@@ -543,7 +515,7 @@ class TestTree:
         assert child.stop[0] == StopStep(signal.SIGTERM, 35.0)
 
     def test_a_pool_knows_the_settings_of_its_supervisor_and_no_secret(self) -> None:
-        """Options of the supervisor's own command line hold for its pool too, and the DSN is not its business."""
+        """Options of the supervisor's own command line hold for its pool too, without the DSN."""
         settings = Settings(dsn="postgresql://u:secret@h/d", drain_s=3.5, log_level="debug", config=Path("/etc/p.toml"))
         assert dict(pool("shop:app", settings, Path("/run/x/pulse.sock")).env) == {
             "PULSE_RUNTIME_DIR": "/run/x",
@@ -571,7 +543,7 @@ class World(RuleBasedStateMachine):
         self.forever = False
 
     def feed(self, event: Event) -> None:
-        """Feed an event, and let the world carry out what is decided."""
+        """Feed an event, and let the world carry out the decisions."""
         if not accepts(self.state, event):
             before = self.state
             with pytest.raises(IllegalEventError, match=" while "):
@@ -606,7 +578,6 @@ class World(RuleBasedStateMachine):
     @precondition(lambda self: self.state.phase in {ChildPhase.STOPPED, ChildPhase.FAILED} and not self.alive)
     @rule()
     def start(self) -> None:
-        """Its turn to start, also after it was stopped for good; one that failed is born anew."""
         if self.state.phase is ChildPhase.FAILED:
             self.state, self.unasked_s = ChildState(), []
         self.forever = self.gave_up = False
@@ -698,18 +669,18 @@ class World(RuleBasedStateMachine):
 
     @invariant()
     def pid_is_that_of_the_living(self) -> None:
-        """What the state calls alive is alive, and nothing else is."""
+        """Exactly the states that are alive have a pid."""
         assert {self.state.pid} - {None} == self.alive
 
     @invariant()
     def who_is_stopping_or_waiting_has_a_deadline(self) -> None:
-        """Nothing hangs: what is not at rest or at work is looked at again."""
+        """Nothing hangs: every other state has a deadline."""
         if self.state.phase in {ChildPhase.STOPPING, ChildPhase.WAITING, ChildPhase.PRIMING}:
             assert self.state.deadline_s is not None
 
     @invariant()
     def giving_up_is_told(self) -> None:
-        """A child that failed has said so to all, unless everything was to stop anyway."""
+        """A child that failed has said so to all, unless everything stopped anyway."""
         if self.state.phase is ChildPhase.FAILED and not self.forever:
             assert self.gave_up
 

@@ -23,7 +23,7 @@ def cluster(place: Path) -> Cluster:
 
 @pytest.mark.parametrize("directory", ["/plain", "/with space", "/100%25&x=1", "/a?b#c", "/ünï"])
 def test_a_dsn_survives_any_directory(directory: str) -> None:
-    """What a client reads out of the DSN is the very directory, with user, port and database."""
+    """A client reads the very directory from the DSN, with user, port and database."""
     parts = urlsplit(embedded.dsn(Path(directory), "data base"))
     assert parts.scheme == "postgresql"
     assert parts.path == "/data%20base"
@@ -109,7 +109,6 @@ def test_one_lock_at_a_time(tmp_path: Path) -> None:
 
 
 def test_a_private_directory_is_kept(tmp_path: Path) -> None:
-    """A private directory that is there already is used as it is, and nothing is left beside it."""
     made = directories.make_private_dir(tmp_path / "p", None)
     (made / "kept").write_text("")
     assert directories.make_private_dir(tmp_path / "p", None) == made

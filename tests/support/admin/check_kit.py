@@ -46,7 +46,6 @@ def ending(held: Fence, kind: EndingKind) -> Ending:
 
 
 async def live(store: Store, name: str) -> bytes:
-    """Let a job on a topic of its own have that life; its id."""
     submitted_s = STEP_S * next(_clock)
     new = job(topic=name, max_attempts=2)
     await store.submit([new], now=at(submitted_s))
@@ -86,7 +85,7 @@ async def live_all(store: Store) -> dict[str, str]:
 
 
 async def _set_back(store: Store, earlier: datetime, later: datetime, *, fires_again: bool) -> None:
-    """Let one that occurs once fire; then it is changed to an earlier time, and perhaps fires again."""
+    """Let one that occurs once fire; then set it to an earlier time, and perhaps let it fire again."""
     schedule = uuid7().bytes
     await store.schedules.create(NewSchedule(schedule, "n", "at", "{}", later, run_at=later))
     await store.schedules.fire([Firing(schedule, to_us(later), None, to_us(later))], now=later)
@@ -99,15 +98,7 @@ async def _set_back(store: Store, earlier: datetime, later: datetime, *, fires_a
 
 @dataclass(frozen=True, slots=True)
 class Wrong:
-    """
-    Something that must not be.
-
-    Attributes:
-        check: Who notices.
-        sql: How it comes to be; ids stand in it by name.
-        who: Of which job or other thing it is told.
-        says: What is told of it, a part.
-    """
+    """Something that must not be, made by *sql*, in which ids have names: *check* says *says* of *who*."""
 
     check: str
     sql: str
@@ -119,7 +110,7 @@ class Wrong:
 
 
 def _wrongs(table: str) -> list[Wrong]:
-    """One of each line: check, who, what is told, and the SQL, which goes on in indented lines."""
+    """One of each line: check, who, message, and the SQL, which goes on in indented lines."""
     wrongs: list[Wrong] = []
     for line in re.sub(r"\n {4}", " ", table).strip().splitlines():
         check, who, says, sql = (word.strip() for word in line.split("|"))

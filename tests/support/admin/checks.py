@@ -1,7 +1,7 @@
 """
 For every CHECK of schema.sql: rows that it allows and rows that it refuses, on both sides of each boundary.
 
-A row is what differs from the base row of its table; values are SQL expressions.
+A row is its difference from the base row of its table; values are SQL expressions.
 """
 
 from __future__ import annotations
@@ -37,21 +37,13 @@ BASE: Final[dict[str, Columns]] = {
     "audit": {"action": "'jobs.cancel'"},
     "epochs": {"epoch": "77"},
     "witnesses": {
-        "instance": "'00000000-0000-0000-0000-000000000007'",
-        "counter": "1",
-        "epoch": "1",
-        "highest": "1000",
-        "place": "'p'",
-        "host": "'h'",
+        "instance": "'00000000-0000-0000-0000-000000000007'", "counter": "1", "epoch": "1", "highest": "1000",
+        "place": "'p'", "host": "'h'",
     },
-}
+}  # fmt: skip
 _RUNNING: Final = {
-    "status": "'RUNNING'",
-    "locked_by": "'w'",
-    "lease_until": "now()",
-    "started_at": "now()",
-    "attempts": "1",
-}
+    "status": "'RUNNING'", "locked_by": "'w'", "lease_until": "now()", "started_at": "now()", "attempts": "1",
+}  # fmt: skip
 _DEAD: Final = {"status": "'DEAD_LETTERED'", "completed_at": "now()", "last_error": "'boom'"}
 _CRON: Final = {"kind": "'cron'", "cron": "'* * * * *'", "timezone": "'UTC'", "every_s": "NULL"}
 _AT: Final = {"kind": "'at'", "run_at": "now()", "every_s": "NULL"}
@@ -59,7 +51,7 @@ _AT: Final = {"kind": "'at'", "run_at": "now()", "every_s": "NULL"}
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A constraint with rows that keep it and rows that break it, and it alone."""
+    """A constraint with rows that keep it and rows that break only it."""
 
     table: str
     name: str
@@ -76,8 +68,7 @@ def _column(table: str, name: str, column: str, *, good: Iterable[str], bad: Ite
 
 def _text(table: str, name: str, column: str, least: int = 1) -> Check:
     good = [f"repeat('é', {length})" for length in (max(least, 1), 200)]
-    bad = ["repeat('é', 201)", *(["''"] if least else [])]
-    return _column(table, name, column, good=good, bad=bad)
+    return _column(table, name, column, good=good, bad=["repeat('é', 201)", *(["''"] if least else [])])
 
 
 def _budget(table: str, name: str, column: str) -> Check:
@@ -96,12 +87,9 @@ def _seconds_or_zero(table: str, column: str) -> Check:
 
 def _backoff(table: str) -> Check:
     return _column(
-        table,
-        f"{table}_backoff",
-        "backoff",
-        good=[f"'{word}'" for word in BACKOFFS],
+        table, f"{table}_backoff", "backoff", good=[f"'{word}'" for word in BACKOFFS],
         bad=[f"'{word}'" for word in NO_BACKOFFS],
-    )
+    )  # fmt: skip
 
 
 def _priority(table: str, name: str) -> Check:
@@ -127,12 +115,8 @@ CHECKS: Final = [
         "jobs_lease",
         [_RUNNING, {"status": "'PENDING'"}, {"status": "'RETRYING'", "attempts": "1", "started_at": "now()"}],
         [
-            {**_RUNNING, "locked_by": "NULL"},
-            {**_RUNNING, "lease_until": "NULL"},
-            {"locked_by": "'w'"},
-            {"lease_until": "now()"},
-            {**_DEAD, "locked_by": "'w'"},
-            {**_DEAD, "lease_until": "now()"},
+            {**_RUNNING, "locked_by": "NULL"}, {**_RUNNING, "lease_until": "NULL"}, {"locked_by": "'w'"},
+            {"lease_until": "now()"}, {**_DEAD, "locked_by": "'w'"}, {**_DEAD, "lease_until": "now()"},
         ],
     ),
     Check("jobs", "jobs_claimed", [_RUNNING, {}], [{**_RUNNING, "started_at": "NULL"}, {**_RUNNING, "attempts": "0"}]),
@@ -187,19 +171,10 @@ CHECKS: Final = [
         "schedules_kind",
         [_CRON, _AT, {}],
         [
-            {"kind": "'never'"},
-            {"every_s": "NULL"},
-            {"run_at": "now()"},
-            {"cron": "'* * * * *'"},
-            {"timezone": "'UTC'"},
-            {**_CRON, "cron": "NULL"},
-            {**_CRON, "timezone": "NULL"},
-            {**_CRON, "run_at": "now()"},
-            {**_CRON, "every_s": "1"},
-            {**_AT, "run_at": "NULL"},
-            {**_AT, "every_s": "1"},
-            {**_AT, "cron": "'* * * * *'"},
-            {**_AT, "timezone": "'UTC'"},
+            {"kind": "'never'"}, {"every_s": "NULL"}, {"run_at": "now()"}, {"cron": "'* * * * *'"},
+            {"timezone": "'UTC'"}, {**_CRON, "cron": "NULL"}, {**_CRON, "timezone": "NULL"},
+            {**_CRON, "run_at": "now()"}, {**_CRON, "every_s": "1"}, {**_AT, "run_at": "NULL"},
+            {**_AT, "every_s": "1"}, {**_AT, "cron": "'* * * * *'"}, {**_AT, "timezone": "'UTC'"},
         ],
     ),
     _time("schedules", "schedules_next_run_at", "next_run_at"),
@@ -239,19 +214,13 @@ CHECKS: Final = [
             {"every_s": "1e6", "jitter_s": "86400"},
         ],
         [
-            {"jitter_s": "-0.1"},
-            {"jitter_s": "60.1"},
-            {**_CRON, "jitter_s": "86400.1"},
-            {"every_s": "1e6", "jitter_s": "86400.1"},
-            {**_CRON, "jitter_s": "'NaN'"},
+            {"jitter_s": "-0.1"}, {"jitter_s": "60.1"}, {**_CRON, "jitter_s": "86400.1"},
+            {"every_s": "1e6", "jitter_s": "86400.1"}, {**_CRON, "jitter_s": "'NaN'"},
         ],
     ),
     _column("schedules", "schedules_catch_up", "catch_up", good=("'skip'", "'latest'", "'all'"), bad=("''", "'none'")),
     _column(
-        "schedules",
-        "schedules_overlap",
-        "overlap",
-        good=("'allow'", "'skip'", "'queue'", "'cancel'"),
+        "schedules", "schedules_overlap", "overlap", good=("'allow'", "'skip'", "'queue'", "'cancel'"),
         bad=("''", "'none'"),
     ),
     _column("schedules", "schedules_waiting", "waiting", good=("0", "1"), bad=("-1",)),
@@ -305,4 +274,4 @@ CHECKS: Final = [
         [{"topic": "''", "max_attempts": "1", "max_crashes": "1"}, {"topic": "'x'"}],
         [{"topic": "''", "max_attempts": "1"}, {"topic": "''", "max_crashes": "1"}],
     ),
-]
+]  # fmt: skip

@@ -1,4 +1,4 @@
-"""The handlers of the tests that run each in a process of their own; most of them in two kinds: async and plain."""
+"""The handlers of the tests of isolated jobs; most of them in two kinds: async and plain."""
 # ruff: noqa: ASYNC110 - handlers poll small local files
 
 from __future__ import annotations
@@ -85,7 +85,6 @@ async def echo(text: str) -> str:
 
 @app.handler("deaf", isolate=True)
 async def deaf(started: str) -> None:
-    """Take no notice of anything, holding the interpreter."""
     tell_pid(started)
     sum(itertools.repeat(0))
 
@@ -124,7 +123,6 @@ async def silent(ctx: pulse.Context) -> None:
 
 @app.handler("silent-plain", isolate=True, stall_s=0.5)
 def silent_plain(ctx: pulse.Context) -> None:
-    """The same, and deaf."""
     for number in range(10):
         ctx.progress(number)
         time.sleep(0.1)
@@ -209,18 +207,16 @@ def eat_all() -> None:
 
 @app.handler("diet", isolate=True, max_memory_bytes=4096)
 def diet() -> None:
-    """Be allowed less than there is already."""
+    """Have a lower memory limit than is in use already."""
 
 
 @app.handler("compute", isolate=True, max_cpu_s=1)
 async def compute() -> None:
-    """Use the processor, in C code that holds the interpreter."""
     sum(itertools.repeat(0))
 
 
 @app.handler("compute-plain", isolate=True, max_cpu_s=0.2)
 def compute_plain() -> None:
-    """The same, after a look at the signal."""
     signal.signal(signal.SIGXCPU, signal.SIG_IGN)
     sum(itertools.repeat(0))
 

@@ -33,12 +33,8 @@ log = structlog.get_logger()
 def note(event: str, ctx: pulse.Context, **more: object) -> None:
     """One line of the ledger; short enough that the kernel never mixes two."""
     entry = {
-        "event": event,
-        "job": str(ctx.job_id),
-        "attempt": ctx.attempt,
-        "pid": os.getpid(),
-        "at_s": time.monotonic(),
-    }
+        "event": event, "job": str(ctx.job_id), "attempt": ctx.attempt, "pid": os.getpid(), "at_s": time.monotonic(),
+    }  # fmt: skip
     descriptor = os.open(os.environ[LEDGER], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
         os.write(descriptor, json.dumps(entry | more).encode() + b"\n")
@@ -58,7 +54,6 @@ def noted(ctx: pulse.Context) -> Iterator[None]:
 
 
 def is_open(gate: str, ctx: pulse.Context) -> bool:
-    """Whether the gate is open, for everybody or for this attempt."""
     return Path(gate).exists() or Path(f"{gate}.{ctx.attempt}").exists()
 
 
@@ -72,7 +67,6 @@ async def hold(gate: str, ctx: pulse.Context) -> str:
 
 @app.handler("hold-plain")
 def hold_plain(gate: str, ctx: pulse.Context) -> str:
-    """The same in a thread, which can only be asked to end."""
     with noted(ctx):
         while not is_open(gate, ctx):
             if ctx.cancelled:
@@ -84,7 +78,6 @@ def hold_plain(gate: str, ctx: pulse.Context) -> str:
 
 @app.handler("deaf")
 def deaf(gate: str, ctx: pulse.Context) -> None:
-    """The same, without listening to anybody."""
     with noted(ctx):
         while not is_open(gate, ctx):
             time.sleep(LOOK_S)
@@ -92,7 +85,7 @@ def deaf(gate: str, ctx: pulse.Context) -> None:
 
 @app.handler("clog")
 async def clog(gate: str, ctx: pulse.Context) -> None:
-    """The same in a coroutine: nothing else runs on its event loop meanwhile."""
+    """The same in a coroutine: it blocks its event loop."""
     with noted(ctx):
         while not is_open(gate, ctx):
             time.sleep(LOOK_S)  # noqa: ASYNC251 - that is the mistake
@@ -169,7 +162,7 @@ async def return_text(size: int = 0, code_point: int = 0x78) -> str:
 
 @app.handler("die", max_crashes=3)
 async def die(how: int, ctx: pulse.Context) -> None:
-    """Take the process along: by that signal, or 0: by leaving without a word, exit code 7."""
+    """Kill the process by that signal, or 0: exit without a word, exit code 7."""
     with noted(ctx):
         if how == 0:
             os._exit(7)

@@ -87,7 +87,7 @@ async def wait(gate: str, started: str | None = None) -> str:
 
 @app.handler("wait-plain")
 def wait_plain(gate: str, started: str, ctx: pulse.Context) -> str:
-    """The same in a thread, which nobody can interrupt; it ends when it is asked to, as well."""
+    """The same in a thread, which nobody can interrupt; a cancel ends it, too."""
     Path(started).touch()
     while not Path(gate).exists():
         if ctx.cancelled:
@@ -121,7 +121,6 @@ async def crowd(gate: str, counts: str) -> None:
 
 @app.handler("hold-interpreter")
 def hold_interpreter(seconds: float, started: str, ctx: pulse.Context) -> str:
-    """Keep the interpreter to itself, as a C extension may."""
     Path(started).touch()
     ctypes.PyDLL(None).usleep(int(seconds * 1_000_000))  # PyDLL does not let the interpreter go
     return f"held, lease lost: {ctx.lease_lost}"
@@ -136,7 +135,6 @@ async def watch_lease(ctx: pulse.Context) -> str:
 
 @app.handler("block-loop")
 async def block_loop(gate: str, started: str, ctx: pulse.Context) -> str:
-    """Block the event loop of this process, not the interpreter."""
     Path(started).touch()
     while not Path(gate).exists():
         os.sched_yield()
@@ -199,7 +197,6 @@ async def die() -> None:
 
 @app.handler("restless", stall_s=0.5)
 async def restless(word: str, started: str, gate: str, ctx: pulse.Context) -> str:
-    """Tell progress, or checkpoints, for more than a second, then nothing any more until the gate is there."""
     for number in range(12):
         await (ctx.progress(number) if word == "progress" else ctx.checkpoint(number))
         await anyio.sleep(0.1)
@@ -235,14 +232,13 @@ async def wait_deeply(gate: str) -> int:
 
 @app.handler("hog")
 def hog(started: str) -> None:
-    """Keep the interpreter for ever, in C code that no signal interrupts."""
     Path(started).touch()
     sum(itertools.repeat(0))
 
 
 @app.handler("hog-mute")
 async def hog_mute(started: str) -> None:
-    """The same, where the signal that asks for stacks is answered by something that never ends, in many threads."""
+    """The same, with a hanging signal handler for stacks, in many threads."""
     for _ in range(8):
         threading.Thread(target=threading.Event().wait, daemon=True).start()
     libc = ctypes.CDLL(None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, cast
 from uuid import UUID
 
 from pulse.system.directories import SUPERVISOR_SOCKET
@@ -16,68 +16,27 @@ JOB_ID: Final = UUID("0190163d-8694-739b-aea5-966c26f8ad91")
 SCHEDULE_ID: Final = UUID("0190163d-8694-739b-aea5-966c26f8ad92")
 
 _JOB: Final[Mapping[str, Any]] = {
-    "id": JOB_ID.bytes,
-    "topic": "images",
-    "name": "resize",
-    "args": '{"path": "a.png", "width": 1.10}',
-    "status": "DEAD_LETTERED",
-    "priority": 0,
-    "attempts": 5,
-    "uncharged": 0,
-    "max_attempts": 5,
-    "crashes": 0,
-    "submitted_at": NOW_S - 300,
-    "next_run_at": NOW_S - 200,
-    "started_at": NOW_S - 100,
-    "completed_at": NOW_S - 99,
-    "occurrence": None,
-    "timeout_s": 60.0,
-    "locked_by": None,
-    "lease_until": None,
-    "progress": '{"fraction": 0.5}',
-    "result": None,
-    "last_error": "ValueError: \x1b[31mcannot open\nfile",
-    "schedule_id": SCHEDULE_ID.bytes,
-}
+    "id": JOB_ID.bytes, "topic": "images", "name": "resize", "args": '{"path": "a.png", "width": 1.10}',
+    "status": "DEAD_LETTERED", "priority": 0, "attempts": 5, "uncharged": 0, "max_attempts": 5, "crashes": 0,
+    "submitted_at": NOW_S - 300, "next_run_at": NOW_S - 200, "started_at": NOW_S - 100, "completed_at": NOW_S - 99,
+    "occurrence": None, "timeout_s": 60.0, "locked_by": None, "lease_until": None, "progress": '{"fraction": 0.5}',
+    "result": None, "last_error": "ValueError: \x1b[31mcannot open\nfile", "schedule_id": SCHEDULE_ID.bytes,
+}  # fmt: skip
 _ATTEMPT: Final = {
-    "job_id": JOB_ID.bytes,
-    "attempt": 5,
-    "worker": "host/boot/1/w1",
-    "started_at": NOW_S - 100,
-    "ended_at": NOW_S - 99,
-    "outcome": "crashed",
-    "error": "worker process died: SIGKILL",
-    "exit_code": -9,
+    "job_id": JOB_ID.bytes, "attempt": 5, "worker": "host/boot/1/w1", "started_at": NOW_S - 100,
+    "ended_at": NOW_S - 99, "outcome": "crashed", "error": "worker process died: SIGKILL", "exit_code": -9,
     "progress": None,
-}
+}  # fmt: skip
 _SCHEDULE: Final = {
-    "id": SCHEDULE_ID.bytes,
-    "name": "report",
-    "topic": None,
-    "args": '{"a": 1}',
-    "kind": "cron",
-    "cron": "30 6 * * 1-5",
-    "timezone": "Europe/Berlin",
-    "every_s": None,
-    "run_at": None,
-    "next_run_at": NOW_S + 4000,
-    "last_run_at": None,
-    "paused": False,
-    "priority": 0,
-    "max_attempts": None,
-    "timeout_s": None,
+    "id": SCHEDULE_ID.bytes, "name": "report", "topic": None, "args": '{"a": 1}', "kind": "cron",
+    "cron": "30 6 * * 1-5", "timezone": "Europe/Berlin", "every_s": None, "run_at": None, "next_run_at": NOW_S + 4000,
+    "last_run_at": None, "paused": False, "priority": 0, "max_attempts": None, "timeout_s": None,
     "created_at": NOW_S - 9,
-}
+}  # fmt: skip
 _WORKER: Final = {
-    "identity": "host/boot/1/w1",
-    "name": "w1",
-    "pid": 12,
-    "host": "host",
-    "topics": ["images", "default"],
-    "names": ["resize"],
-    "capacity": 10,
-    "running": [JOB_ID.bytes],
-}
+    "identity": "host/boot/1/w1", "name": "w1", "pid": 12, "host": "host", "topics": ["images", "default"],
+    "names": ["resize"], "capacity": 10, "running": [JOB_ID.bytes],
+}  # fmt: skip
 _GATE: Final = {
     "paused": True,
     "reason": "maintenance",
@@ -113,12 +72,16 @@ def job(**columns: Any) -> dict[str, Any]:
 def dispatcher() -> dict[str, Answer]:
     return {
         "jobs.list": {"jobs": [job(), job(status="COMPLETED", last_error=None, result='{"ok": true}')], "next": "abc"},
+        "jobs.find": lambda body: {
+            "jobs": [job() for one in cast("list[str]", body["prefixes"]) if JOB_ID.hex.startswith(one)]
+        },
         "jobs.get": {"job": {**_JOB, "history": [_ATTEMPT]}},
         "jobs.stack": {"worker": "h/b/1/7.8/w", "pid": 7, "attempt": 2, "stack": 'File "a.py", line 3 in crunch\n'},
         "jobs.why": {"id": JOB_ID.bytes, "name": "resize", "topic": "images", "status": "PENDING", "reasons": _REASONS},
         "jobs.cancel": lambda body: {"done": body["ids"], "refused": []},
         "jobs.retry": lambda body: {"done": body["ids"], "refused": []},
         "schedules.list": {"schedules": [_SCHEDULE], "next": None},
+        "schedules.find": lambda body: {"schedules": [_SCHEDULE] if body["words"] == ["nightly"] else []},
         "schedules.get": {"schedule": _SCHEDULE},
         "schedules.create": {"schedule": _SCHEDULE},
         "schedules.update": {"schedule": _SCHEDULE},
@@ -161,7 +124,6 @@ def submitted(body: Mapping[str, Any]) -> dict[str, object]:
 
 @contextlib.contextmanager
 def system() -> Iterator[FakeDispatcher]:
-    """A runtime directory with a supervisor and a dispatcher that answer everything; the dispatcher."""
     with RuntimeDir() as directory:
         supervisor_ = FakeDispatcher(directory.path, supervisor(), name=SUPERVISOR_SOCKET)
         with supervisor_, FakeDispatcher(directory.path, dispatcher()) as dispatcher_:

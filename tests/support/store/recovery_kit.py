@@ -80,7 +80,6 @@ def process(*command: str, **how: Any) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def identity_of(pid: int, name: str = "w") -> str:
-    """What a worker in the process *pid* is called."""
     return compose(HOST, Peer(pid, 0, 0, processes.start_time(pid), HOST.pidns), name)
 
 
@@ -89,13 +88,7 @@ async def dead(pid: int) -> None:
 
 
 class Floor:
-    """
-    Registry, claims, reports and the watch over processes, put together as the dispatcher does.
-
-    Args:
-        store: The database.
-        connection: Another way to it.
-    """
+    """Registry, claims, reports and the watch over processes, put together as the dispatcher does."""
 
     def __init__(self, store: Store, connection: Sql) -> None:
         self.store = store
@@ -115,7 +108,6 @@ class Floor:
         return worker
 
     def working(self, pid: int, **facts: Any) -> RegisteredWorker:
-        """A watched worker in a process."""
         worker = new_worker(identity_of(pid), pid)
         worker.facts = replace(worker.facts, **facts)
         return self.watch(worker)

@@ -12,11 +12,15 @@ import msgspec
 
 from pulse import protocol
 from pulse.errors import BadRequestError
-from pulse.ops.doctor.finding import Finding
+from pulse.ops.doctor import running
+from pulse.ops.doctor.finding import Finding, State, bad_of, document_of
+from pulse.protocol.answers import Worker, read
 from pulse.protocol.bus import HintEvent, TopicGate, hint
+from pulse.store.connections.usage import away_s
 from pulse.store.operators.policies import OPTIONS, SERVER_OPTIONS, effective
 from pulse.store.operators.transaction import Operator
 from pulse_actors.dispatcher.context import Answer, RequestContext
+from pulse_actors.dispatcher.monitoring.findings import WAIT_S
 from pulse_actors.dispatcher.requests import jobs, schedules
 from pulse_actors.dispatcher.workers.health import condition_of, quiet_s
 from pulse_actors.dispatcher.workers.records import RegisteredWorker
@@ -160,19 +164,22 @@ def _worker(worker: RegisteredWorker, now_s: float, heartbeat_s: float) -> Answe
 
 async def stats(on: RequestContext, body: protocol.StatsRequest) -> Answer:
     """Depths, rates and latencies; also while the database is away."""
-    found = await on.services.incidents.current(wait_s=0.0)
-    return {**await on.services.stats.answer(body), "incidents": {one.check: one.state.value for one in found}}
+    answer = await on.services.stats.answer(body)
+    found = {one.check: one.state.value for one in await _findings(on, wait_s=0.0)}
+    usages = (pool.usage for pool in on.services.store.pools.values())
+    is_away = away_s(usages, time.monotonic()) > 0
+    return {**answer, "findings": found | ({"database": State.WRONG.value} if is_away else {})}
 
 
 async def status(on: RequestContext, _body: protocol.NoBody) -> Answer:
     """Everything at a glance; the supervisor's part comes over the bus."""
     of_supervisor = await on.services.bus.ask_status(SUPERVISOR_ANSWER_S) or {}
     database = await database_status(on.services.store)
-    counts, exact, gate, wrong = None, None, None, None
+    counts, exact, gate = None, None, None
     if database["ok"]:
         counts, exact = await on.services.store.reads.counts()
         gate = await on.services.store.gate.get()
-        wrong = [_incident(one) for one in await on.services.incidents.current()]
+    found = await _findings(on, wait_s=WAIT_S if database["ok"] else 0.0)
     return {
         "supervisor": of_supervisor.get("supervisor"),
         "actors": of_supervisor.get("actors"),
@@ -183,13 +190,14 @@ async def status(on: RequestContext, _body: protocol.NoBody) -> Answer:
         "workers": workers(on),
         "jobs": counts,
         "jobs_exact": exact,
-        "incidents": wrong,
+        "findings": list(map(document_of, found)),
     }
 
 
-def _incident(found: Finding) -> Answer:
-    row = {"check": found.check, "state": found.state.value, "text": found.text}
-    return {**row, "details": list(found.details), "advice": list(found.advice)}
+async def _findings(on: RequestContext, wait_s: float) -> list[Finding]:
+    """What is wrong, and the warnings; the supervisor's part is left to those who ask."""
+    of_workers = running.workers([read(Worker, row) for row in workers(on)])
+    return bad_of([of_workers, *await on.services.findings.current(wait_s)])
 
 
 async def ping(_on: RequestContext, _body: protocol.NoBody) -> Answer:
@@ -207,6 +215,7 @@ def _handler(function: Callable[[RequestContext, B], Awaitable[Answer]]) -> Hand
 # `submit` is not here: it goes through the group commit.
 REQUESTS: Final[Mapping[str, Handler]] = {
     "jobs.list": _handler(jobs.list_jobs),
+    "jobs.find": _handler(jobs.find_jobs),
     "jobs.get": _handler(jobs.get_job),
     "jobs.why": _handler(jobs.why_job),
     "jobs.cancel": _handler(jobs.cancel_jobs),
@@ -215,6 +224,7 @@ REQUESTS: Final[Mapping[str, Handler]] = {
     "jobs.change": _handler(jobs.change_jobs),
     "jobs.stack": _handler(jobs.take_stack),
     "schedules.list": _handler(schedules.list_schedules),
+    "schedules.find": _handler(schedules.find_schedules),
     "schedules.get": _handler(schedules.get_schedule),
     "schedules.create": _handler(schedules.create_schedule),
     "schedules.update": _handler(schedules.update_schedule),

@@ -30,19 +30,9 @@ HOST: Final = identities.this_host("here")
 ME: Final = f"{HOST.id}/{HOST.boot}/{HOST.pidns}/{os.getpid()}.{processes.start_time(os.getpid())}/w"
 NOTHING: Final = cast("Any", SimpleNamespace(aside=None))  # not asked
 BASE: Final = StoredFacts(
-    id=JOB,
-    topic="a",
-    name="red",
-    status="PENDING",
-    priority=0,
-    attempts=2,
-    uncharged=0,
-    max_attempts=5,
-    crashes=0,
-    submitted_at=0.0,
-    next_run_at=0.0,
-    now=9.0,
-)
+    id=JOB, topic="a", name="red", status="PENDING", priority=0, attempts=2, uncharged=0, max_attempts=5, crashes=0,
+    submitted_at=0.0, next_run_at=0.0, now=9.0,
+)  # fmt: skip
 RUNS: Final[dict[str, Any]] = {"status": "RUNNING", "locked_by": ME}
 
 
@@ -59,7 +49,7 @@ def site(*workers: RegisteredWorker) -> RequestContext:
         registry.join(one)
     claims = claim_parts(NOTHING, registry, HOST, lease_s=30.0, poll_s=0.25, batch=1)
     parts: dict[str, Any] = {"signal": claims.signal, "handout": claims.handout, "quarantine": claims.quarantine}
-    others: dict[str, Any] = dict.fromkeys(("store", "bus", "stacks", "stats", "incidents", "redaction"), NOTHING)
+    others: dict[str, Any] = dict.fromkeys(("store", "bus", "stacks", "stats", "findings", "redaction"), NOTHING)
     server = ServerInfo("here", 10.0, 30.0)
     return RequestContext(Services(registry=registry, host=HOST, server=server, **parts, **others))
 
@@ -128,7 +118,7 @@ def test_who_has_it_and_is_not_connected() -> None:
 
 @pytest.mark.parametrize(("progress_s", "ago_s"), [(0.0, None), (6.0, None), (7.0, 2.0)])
 def test_what_would_end_it(progress_s: float, ago_s: float | None) -> None:
-    """Its limits, and when it last told progress: that its time began to run is none."""
+    """Its limits, and its last progress; the beginning of its time is none."""
     one = worker()
     held = HeldJob("red", "a", started=True, timeout_s=60.0, stall_s=5.0, since_s=5.95, progress_s=progress_s)
     one.jobs.held = {(JOB, 2): held}
@@ -151,7 +141,7 @@ def test_what_would_end_it(progress_s: float, ago_s: float | None) -> None:
 def test_why_it_says_nothing(
     said_s: float, heard_s: float, *, silent: bool, state: str, condition: Condition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Stopped by a signal, blocked while its parent speaks for it, or nobody knows; one that is idle need not speak."""
+    """Stopped by a signal, blocked while its parent speaks for it, or unknown; an idle one need not speak."""
     monkeypatch.setattr(processes, "state", lambda _pid: state)
     one = worker()
     one.watched, one.contact.said_s, one.contact.heard_s, one.contact.silent = True, said_s, heard_s, silent
@@ -192,7 +182,7 @@ def test_this_dispatcher() -> None:
 
 
 def test_an_earlier_attempt_in_the_book() -> None:
-    """What a process holds that can be killed may run yet; a job that runs has no earlier attempt that counts."""
+    """A process that can be killed may still run it; a running job has no earlier attempt that counts."""
     one = worker()
     one.watched, one.jobs.held = True, {(JOB, 1): HeldJob("red", "a", started=True)}
     assert known(site(one)).earlier == "w"
@@ -212,6 +202,5 @@ def test_an_earlier_attempt_in_the_book() -> None:
     ],
 )
 def test_an_earlier_attempt_of_a_process_that_lives(columns: dict[str, Any], earlier: str | None) -> None:
-    """One that did not end of itself, in a process of this host that is not connected."""
     assert known(site(), **columns).earlier == earlier
     assert known(site(worker()), **columns).earlier is None

@@ -1,4 +1,4 @@
-"""What is decided about workers that let their leases run out."""
+"""Decisions about workers that let their leases run out."""
 
 from __future__ import annotations
 

@@ -21,7 +21,6 @@ def _counts(**kinds: int) -> list[int]:
 
 
 def test_percentiles_are_those_of_the_durations() -> None:
-    """A percentile is at most a bucket away from the real one; a histogram knows number and sum."""
     rng = random.Random(7)
     durations = sorted(10 ** rng.uniform(-3.5, 2) for _ in range(5000))
     histogram = Histogram()
@@ -103,7 +102,7 @@ def test_topics_and_history_are_bounded() -> None:
     ],
 )
 def test_ends_are_counted_by_outcome(kind: EndingKind, status: str, failed: int, retried: int, dead: int) -> None:
-    """What was charged has failed, what is tried again is retried; what was given back is neither."""
+    """A charged one has failed, one with another try is retried; one that was given back is neither."""
     one = DispatchCounters()
     observe.count_ended(one, [Ending(bytes(16), 1, "w", kind)], [Ended(bytes(16), 1, status, "a", 0, 0.0, 0.0)])
     assert one.grand_total() == _counts(failed=failed, retried=retried)
@@ -130,7 +129,7 @@ def test_a_batch_is_measured_by_a_sample_and_counted_whole(topics: Sequence[str]
 
 
 def test_a_start_is_measured_from_the_submit() -> None:
-    """Only of first attempts that were due at once, when their handlers are called, each once; few are waited for."""
+    """Only of first attempts that were due at once, when their handlers are called, each once."""
     one, who = DispatchCounters(), worker()
     due = _claim(due_at=_now())
     for claim in (due, _claim(attempt=2, due_at=_now()), _claim(due_at=_now() + 60), _claim(identity=bytes(16))):
@@ -159,6 +158,7 @@ def test_runs_are_measured_where_their_start_is_known() -> None:
     who.held[pairs[0]] = HeldJob("n", "a", started=True, since_s=1e-9)
     who.held[pairs[1]] = HeldJob("n", "a", started=True)
     observe.count_runs(one, who, pairs)
+    observe.count_runs(one, who, [])
     assert one.timed["run_s"].total == 1
 
 

@@ -1,4 +1,4 @@
-"""What a handshake takes is found out with the certificate that is used."""
+"""The cost of a handshake is measured with the certificate in use."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def listener(tmp_path: Path) -> Listener:
 
 
 def test_a_handshake_is_tried(tmp_path: Path) -> None:
-    """With a client that says hello, up to the answer; whether clients need certificates of their own or not."""
+    """With a client's hello, up to the answer; with client certificates or without."""
     ca = Authority(tmp_path)
     mine = ca.issue("server", "localhost")
     for client_ca in (None, ca.file):
@@ -76,7 +76,7 @@ async def test_none_begins_before_its_turn(listener: Listener) -> None:
 
 @pytest.mark.anyio
 async def test_who_waited_has_time_left(listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next one of a long line has waited for nearly as long as it may: its handshake has a time of its own."""
+    """The end of a long line has waited for nearly as long as it may: its handshake has a time of its own."""
     until_s: list[float] = []
     secured: Any = object()
 

@@ -1,4 +1,4 @@
-"""Whose requests they are: bounds of one who asks hold on all of its connections."""
+"""Which peer a request belongs to: its limits hold on all of its connections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hellos, and what a worker says of itself and of others: whom the dispatcher believes, and what."""
+"""Hellos, and what a worker says of itself and of others: what the dispatcher believes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from pulse_actors.dispatcher.context import PeerServices, RequestContext, Server
 from pulse_actors.dispatcher.liveness.stack_requests import StackRequests
 from pulse_actors.dispatcher.main import Dispatcher
 from pulse_actors.dispatcher.monitoring.answer import StatsReporter
-from pulse_actors.dispatcher.monitoring.incidents import Incidents
+from pulse_actors.dispatcher.monitoring.findings import Findings
 from pulse_actors.dispatcher.net import session as visiting
 from pulse_actors.dispatcher.net.connection import PeerConnection
 from pulse_actors.dispatcher.net.listener import Listener
@@ -87,8 +87,6 @@ class Line(Wire):
 
 
 class Lobby(Floor):
-    """A floor with a door."""
-
     def services(self, store: Store | None = None) -> PeerServices:
         claims = (
             self.claims
@@ -106,7 +104,7 @@ class Lobby(Floor):
             host=HOST,
             stacks=StackRequests(self.registry),
             stats=StatsReporter(self.store, self.registry, self.claims.counters),
-            incidents=Incidents(store.incidents),
+            findings=Findings(store.findings),
             redaction=Redaction(None),
             server=ServerInfo("here", 10.0, LEASE_S),
             in_doubt=claims.in_doubt,
@@ -129,12 +127,9 @@ class Lobby(Floor):
     ) -> tuple[PeerSession, Line]:
         line = Line()
         made = PeerSession(
-            self.services(store),
-            cast("PeerConnection", line),
-            LocalPeerAuth(peer, EVERYTHING, HOST.id, lambda: None),
-            pidfd,
-            number,
-        )
+            self.services(store), cast("PeerConnection", line),
+            LocalPeerAuth(peer, EVERYTHING, HOST.id, lambda: None), pidfd, number,
+        )  # fmt: skip
         made._peer = AuthenticatedPeer(Operator(peer.uid), EVERYTHING, peer)
         return made, line
 
@@ -144,8 +139,7 @@ class Lobby(Floor):
         peer_session, line = self.peer_session(number)
         await peer_session._greet_worker(hello(*running, **words), 0)
         (welcome,) = line.bodies("welcome")
-        worker = found_of(self.registry.get(IDENTITY))
-        return worker, dict(welcome)
+        return found_of(self.registry.get(IDENTITY)), dict(welcome)
 
 
 def hello(*running: tuple[bytes, int], **words: Any) -> Hello:
@@ -159,7 +153,7 @@ def lobby(store: Store, connection: Sql) -> Lobby:
 
 
 async def test_a_hello_is_held_against_the_database(lobby: Lobby) -> None:
-    """What is listed and held goes on; what is not held any more is lost; what is not listed is given back."""
+    """Listed and held attempts go on; those no longer held are lost; unlisted ones are given back."""
     held, unlisted, canceled = [
         await forge(lobby.connection, status, locked_by=IDENTITY if status == "RUNNING" else None, timeout_s=5.0)
         for status in ("RUNNING", "RUNNING", "CANCELED")
@@ -178,7 +172,7 @@ async def test_a_hello_is_held_against_the_database(lobby: Lobby) -> None:
 
 @pytest.mark.parametrize("is_away", [False, True])
 async def test_what_had_started_has_started_when_its_worker_comes_back(lobby: Lobby, *, is_away: bool) -> None:
-    """It may die before it has told that again: the crash is that of what it ran."""
+    """It may die before it names its started attempts again: they have crashed."""
     job, apart, waiting, unknown = [await forge(lobby.connection, "RUNNING", locked_by=IDENTITY) for _ in range(4)]
     older, _ = await lobby.greet((job, 1), (apart, 1), (waiting, 1))
     lobby.registry.started(older, [(job, 1), (apart, 1)], {(apart, 1)})
@@ -226,7 +220,7 @@ async def test_nobody_looks_for_who_is_gone(lobby: Lobby, monkeypatch: Patch, ki
 
 
 async def test_of_all_peers_one_long_page_is_worked_out_at_once(lobby: Lobby, monkeypatch: Patch) -> None:
-    """Others have their turn in between; what is short waits for nobody's page."""
+    """Others have their turn in between; a short answer waits for no page."""
     under_way, most = list[str](), list[list[str]]()
 
     async def answer(_context: RequestContext, body: msgspec.Struct) -> dict[str, object]:
@@ -249,7 +243,7 @@ async def test_of_all_peers_one_long_page_is_worked_out_at_once(lobby: Lobby, mo
 
 
 async def test_who_submits_more_than_is_stored_has_to_wait(lobby: Lobby) -> None:
-    """Nothing more is read of a peer while many jobs of anybody wait: else they would fill the memory."""
+    """The dispatcher stops reading such peers while many jobs wait: else they would fill the memory."""
     peer_session, _ = lobby.peer_session()
     submits = peer_session._services.submits
     frame, body = Frame("submit", 1, msgspec.Raw()), protocol.Submit([protocol.SubmittedJob("n")])
@@ -270,7 +264,7 @@ async def test_who_submits_more_than_is_stored_has_to_wait(lobby: Lobby) -> None
 
 @pytest.mark.parametrize(("kind", "body"), [("submit", {"jobs": [{"name": "n"}]}), ("ping", {})])
 async def test_what_a_dead_worker_asked_holds_up_nothing(lobby: Lobby, kind: str, body: dict[str, Any]) -> None:
-    """The report behind it is heard although the request has no place yet; it is done when it has one."""
+    """The report behind it is read although the request has no place yet; it is done when it has one."""
     peer_session, _ = lobby.peer_session()
     other, own = socket.socketpair()
     words = {"protocol": 1, "role": "worker", "worker": NAME, "topics": [TOPIC]}
@@ -315,7 +309,7 @@ async def test_a_newer_hello_takes_the_place_of_an_older_one(lobby: Lobby) -> No
 
 
 async def test_a_hello_that_came_too_late_is_refused(lobby: Lobby) -> None:
-    """A worker that gave up on it, and came again, would lose what it was given since."""
+    """A worker that gave up on it, and came again, would lose its new jobs."""
     job = await forge(lobby.connection, "RUNNING", locked_by=IDENTITY)
     worker, _ = await lobby.greet((job, 1), number=2)
     peer_session, line = lobby.peer_session(1)
@@ -328,22 +322,20 @@ async def test_a_hello_that_came_too_late_is_refused(lobby: Lobby) -> None:
 
 
 def away() -> Store:
-    """A database that nobody serves."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return Store(Target(f"postgresql://pulse@127.0.0.1:{probe.getsockname()[1]}/pulse", "pulse-tests"))
 
 
 async def test_a_hello_while_the_database_is_away(lobby: Lobby, monkeypatch: Patch) -> None:
-    """It is welcome with all that it lists; what the database says is looked at before the next claim."""
+    """All that it lists is accepted; the database is asked before the next claim."""
     monkeypatch.setattr(visiting, "RECONCILE_S", 0.1)
     store = away()
     peer_session, line = lobby.peer_session(store=store)
     await peer_session._greet_worker(hello((bytes(16), 1)), 0)
     store.close()
     assert [welcome["lost"] for welcome in line.bodies("welcome")] == [None]
-    worker = found_of(lobby.registry.get(IDENTITY))
-    assert list(worker.held) == [(bytes(16), 1)]
+    assert list(found_of(lobby.registry.get(IDENTITY)).held) == [(bytes(16), 1)]
 
 
 async def behind_a_claim(lobby: Lobby, peer_session: PeerSession, words: Hello) -> ProtocolError | None:
@@ -373,8 +365,7 @@ async def test_a_hello_that_takes_too_long(lobby: Lobby, monkeypatch: Patch) -> 
     assert [welcome["lost"] for welcome in line.bodies("welcome")] == [None]
     assert lobby.claims.in_doubt._doubted == {IDENTITY}
     late, _ = lobby.peer_session(0)
-    refused = found_of(await behind_a_claim(lobby, late, hello()))
-    assert refused.code == "conflict"
+    assert found_of(await behind_a_claim(lobby, late, hello())).code == "conflict"
 
 
 async def test_who_connects_from_here_is_watched(lobby: Lobby) -> None:
@@ -390,7 +381,7 @@ async def test_who_connects_from_here_is_watched(lobby: Lobby) -> None:
 
 
 async def test_a_pool_parent_takes_nobody_with_it(lobby: Lobby) -> None:
-    """Its children end by themselves, and drain first: neither its group nor its mark is for killing."""
+    """Its children end by themselves, and drain first: their group and mark protect them."""
     with process(start_new_session=True, env={**os.environ, "PULSE_TREE": "m" * 32}) as leader:
         until(lambda: process_tree.mark_of(leader.pid), "its environment")  # exec may not be through with that
         found = []
@@ -408,7 +399,7 @@ async def test_a_pool_parent_takes_nobody_with_it(lobby: Lobby) -> None:
 
 
 async def test_whose_capacity_may_be_told(lobby: Lobby) -> None:
-    """One's own; another session's by its own user or by root, of whom 0 says that it is about to leave."""
+    """One's own; another session's by its own user or by root; 0 says that it is about to leave."""
     parent, child = new_worker("parent", uid=USER), new_worker("child", uid=USER)
     for one in (parent, child):
         lobby.registry.join(one)
@@ -491,9 +482,9 @@ async def test_the_first_heartbeats_are_doubted(lobby: Lobby) -> None:
 
 async def test_a_process_brings_no_more_than_has_room(lobby: Lobby) -> None:
     """
-    What it brings is kept until a statement takes it, and the next that is too much is refused, on any connection.
+    Its words wait for a statement, and beyond the limit the next is refused, on any connection.
 
-    It is to be sent again. A result that is refused came in time, and a heartbeat says at least that its worker lives.
+    It sends them again. A refused result came in time, and a heartbeat at least proves that its worker lives.
     """
     services, worker, budget = lobby.services(), new_worker(IDENTITY), MemoryBudget(1500)
     lobby.registry.join(worker)
@@ -534,7 +525,7 @@ async def test_a_process_brings_no_more_than_has_room(lobby: Lobby) -> None:
     row = await read(lobby.connection, told[0])
     assert row["progress"] is None
     assert row["lease_until"] != before
-    assert line.bodies("beat") == [{"lost": [], "kept": False}]  # what it told is to be told again
+    assert line.bodies("beat") == [{"lost": [], "kept": False}]  # it must send that again
     hear("heartbeat", heartbeat)
     for session in (b"a" * 16, b"b" * 16):  # of its children, of which it tells nothing else
         hear("heartbeat", protocol.Heartbeat(jobs=None, session=session))
@@ -607,7 +598,7 @@ def dispatcher(lobby: Lobby, **more: Any) -> Dispatcher:
 
 @pytest.mark.parametrize("reconnect", [True, False])
 async def test_a_drain(lobby: Lobby, reconnect: bool) -> None:
-    """Towards a successor nothing more is claimed; else each worker is about to leave. Nobody is told twice."""
+    """Before a successor nothing more is claimed; else each worker hears once that it must leave."""
     workers = [new_worker(name) for name in "ab"]
     for worker in workers:
         lobby.registry.join(worker)
@@ -622,7 +613,7 @@ async def test_a_drain(lobby: Lobby, reconnect: bool) -> None:
 
 
 async def test_policies_are_read_once_in_a_turn(lobby: Lobby) -> None:
-    """However many hints there are: a turn that read them for each would last too long while the database is slow."""
+    """For any number of hints: with a slow database one read for each would make a turn too long."""
     reads: list[None] = []
 
     async def read() -> None:

@@ -40,7 +40,7 @@ def test_leases() -> None:
 
 
 def test_ageing() -> None:
-    """Of topics that have it; 0 is strict order, and what is next to it no number that breaks a claim."""
+    """Of topics that have it; 0 is strict order, and tiny values do not break a claim."""
     live = {**LIVE, "d": LivePolicy(ageing_s=0.0), "e": LivePolicy(ageing_s=1e-307)}
     assert TopicPolicies(live).ageing_s == {"c": 1.0, "e": 0.001}
 

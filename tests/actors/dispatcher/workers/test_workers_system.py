@@ -18,7 +18,7 @@ SETTINGS: Final = {"PULSE_POLL_S": "60"}
 
 
 def test_a_welcome(system: System, client: Peer, topic: str) -> None:
-    """All learn the times and the longest frame; a worker also its session, and what it has lost."""
+    """All get the times and the longest frame; a worker also its session, and its lost attempts."""
     terms = {"protocol": 1, "heartbeat_s": 10.0, "lease_s": 30.0, "max_frame_bytes": 8 * 1024 * 1024}
     assert client.welcome == {**terms, "server": client.welcome["server"]}
     assert client.welcome["server"].startswith("pulse ")
@@ -80,7 +80,7 @@ def test_workers_come_and_go(system: System, topic: str) -> None:
 
 
 def test_a_submit_that_no_handler_is_there_for(client: Peer, topic: str, system: System) -> None:
-    """It is stored, and the answer says which names have no handler, and which handlers have a similar name."""
+    """It is stored, and the answer names the missing handlers, and similar names."""
     with system.worker("w", topics=[topic], names=["send_mail"]):
         good, bad = [new_job(topic=topic, name=name) for name in ("send_mail", "sned_mail")]
         answer = client.call("submit", jobs=[good, bad])

@@ -1,4 +1,4 @@
-"""Reports and obituaries on their way to the database: what is stale, what is locked, what is kept till its answer."""
+"""Reports and obituaries on their way to the database: stale, locked, and kept until their answers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ LOCK_TIMEOUT_S: Final = float(SERVER_SETTINGS["lock_timeout"]) / 1000
 
 
 class Tray(Floor):
-    """A floor with a worker, and without loops: a test writes what it has gathered."""
+    """A floor with a worker, and without loops: a test writes what has come."""
 
     def __init__(self, store: Store, connection: Sql, dsn: str) -> None:
         super().__init__(store, connection)
@@ -62,12 +62,11 @@ class Tray(Floor):
         await self.results._write(self.results.batcher._take())
 
     async def write_again(self) -> None:
-        """Write what was locked, and is not any more."""
         await self.results._bring_back()
         await self.write()
 
     def answers(self, worker: RegisteredWorker | None = None) -> list[tuple[int | None, list[Any]]]:
-        """Which reports were answered, with what was stale of them."""
+        """The answered reports, with their stale attempts."""
         return [(number, body["stale"]) for _, number, body in wire_of(worker or self.worker).sent]
 
     def locked(self, job: bytes) -> contextlib.AbstractAsyncContextManager[None]:
@@ -76,7 +75,6 @@ class Tray(Floor):
 
 @pytest.fixture
 def tray(store: Store, connection: Sql, dsn: str, monkeypatch: Patch) -> Tray:
-    """One whose locked rows are tried again at once."""
     monkeypatch.setattr(writing, "LOCKED_PAUSE_S", 0.0)
     return Tray(store, connection, dsn)
 
@@ -90,7 +88,7 @@ def error(job: bytes, attempt: int = 1) -> Result:
 
 
 async def test_what_is_stale_is_told(tray: Tray) -> None:
-    """Exactly those attempts that are not written; all of them are no longer held, nor on their way."""
+    """Exactly the unwritten attempts; the registry keeps none of them."""
     done, failed, foreign = await tray.held(), await tray.held(), await forge(tray.connection, "RUNNING")
     tray.worker.held[foreign, 1] = HeldJob("n", TOPIC)
     with capture_logs() as logs:
@@ -115,7 +113,7 @@ async def test_a_success_that_comes_again_is_not_stale(tray: Tray) -> None:
 
 
 async def test_a_locked_row_holds_up_its_own_report_alone(tray: Tray) -> None:
-    """The others are answered; it is answered when it is written, with what was written before."""
+    """Others are answered; it is answered when it is written, with what was written before."""
     first, locked, other = await tray.held(), await tray.held(), await tray.held()
     async with tray.locked(locked):
         tray.report(1, error(first), ok(locked))
@@ -135,7 +133,7 @@ async def test_a_locked_row_holds_up_its_own_report_alone(tray: Tray) -> None:
 
 
 async def test_a_lock_is_waited_for_once(tray: Tray) -> None:
-    """While a row is known to be locked, nothing waits for it, nor for another one that is locked as well."""
+    """While a row is known to be locked, no report waits for it, nor for another locked row."""
     first, second, third = await tray.held(), await tray.held(), await tray.held()
     done, failed = await tray.held(), await tray.held()
     async with tray.locked(first), tray.locked(second), tray.locked(third):
@@ -155,7 +153,7 @@ async def test_a_lock_is_waited_for_once(tray: Tray) -> None:
 
 
 async def test_what_is_locked_is_looked_at_again(tray: Tray) -> None:
-    """Until nobody has it locked, whether the database answers each time or not."""
+    """Until it is free, also after a failed look."""
     job = await tray.held()
     lockable, asked = tray.store.lockable, list[bool]()
 
@@ -205,7 +203,7 @@ async def test_an_obituary_of_a_locked_row_is_written_later(tray: Tray) -> None:
 
 
 async def test_a_worker_that_said_how_it_ended_did_not_crash(tray: Tray) -> None:
-    """An attempt whose result has arrived ends by it, not by the obituary behind it."""
+    """A result that has arrived counts, not the obituary behind it."""
     job, other = await tray.held(), await tray.held()
     tray.report(1, error(job))
     await tray.results._write([Obituary([Ending(one, 1, "w", EndingKind.CRASHED, "why") for one in (job, other)])])
@@ -283,7 +281,7 @@ async def test_a_result_that_cannot_be_stored_is_an_error(tray: Tray) -> None:
 
 
 async def test_progress_and_the_rest_cannot_be_stored(tray: Tray, monkeypatch: Patch) -> None:
-    """Neither progress nor text of an end: it is kept without both; what is refused otherwise is kept back."""
+    """Neither progress nor text of an end: it is kept without both; a refusal for other reasons is kept back."""
     job = await tray.held()
     bad = Ending(job, 1, tray.worker.identity, EndingKind.ERROR, "boom\0", progress='"\\u0000"')
     tray.die(bad)

@@ -1,4 +1,4 @@
-"""What of a submit can be told without the database."""
+"""Submits that are refused without the database."""
 
 from __future__ import annotations
 
@@ -14,12 +14,10 @@ from tests.support.store.helpers import job
 
 
 def problem(size_bytes: int, words: str = " as PostgreSQL prints them, with all digits of numbers like 1e999") -> str:
-    """What is said of so many."""
     return f"args have {size_bytes} bytes{words}; at most {MAX_ARGS_BYTES} are allowed"
 
 
 def wrapped(number: str, count: int) -> str:
-    """So many of one number, as compact JSON."""
     return f'{{"a":[{",".join([number] * count)}]}}'
 
 
@@ -49,7 +47,7 @@ def wrapped(number: str, count: int) -> str:
     ids=itertools.count(),
 )
 def test_numbers_that_print_as_megabytes(args: str, expected: str | None) -> None:
-    """Bytes are counted as they are printed: each number with all of its digits; strings say anything."""
+    """Bytes count as PostgreSQL prints them: each number with all of its digits; not so in strings."""
     assert args_problem(args) == expected
 
 

@@ -1,4 +1,4 @@
-"""What operators do to many jobs, by the command line on a real supervisor, and what is written down of it."""
+"""Operators change many jobs, by the command line on a real supervisor, and the audit notes it."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_all_that_operators_do_is_noted(site: Site) -> None:
 
 
 def test_for_whom_somebody_asks(site: Site) -> None:
-    """It is noted beside what the kernel tells, never instead of it, by the dispatcher and by the supervisor."""
+    """The note has it beside the kernel's account, never instead, by the dispatcher and by the supervisor."""
     user = pwd.getpwuid(os.getuid()).pw_name
     with pulse.Client(site.whole.path, behalf="ann") as client:
         client.pause(site.topic)
@@ -94,7 +94,7 @@ def test_for_whom_somebody_asks(site: Site) -> None:
 
 
 def test_what_the_supervisor_was_asked(site: Site) -> None:
-    """Restarts and drains are noted by an actor, which hears of them over the bus; also that of this very actor."""
+    """Restarts and drains are noted by an actor, over the bus; also its own restart."""
     for name in ("scheduler", "watchdog"):
         site.ctl("actors", "restart", name)
     site.ctl("drain")  # the watchdog has just begun to start, and hears nothing yet
@@ -126,7 +126,7 @@ def test_a_person_is_asked_first(site: Site) -> None:
 
 
 def test_ctrl_c_ends_it_between_two_batches(site: Site) -> None:
-    """What is done stays done, and it says what was not touched; the list can be watched until then."""
+    """Finished batches stay done, and it says how many jobs it did not touch; the list can be watched until then."""
     columns = "id, topic, name, max_attempts"
     rows = "SELECT pulse.uuid7(), $1::text, 'n', 5 FROM generate_series(1, $2::int)"
     site.whole.rows(f"INSERT INTO pulse.jobs ({columns}) {rows}", site.topic, LOTS)

@@ -1,4 +1,4 @@
-"""Answers of the wire as JSON documents; what became of a job, as people read it."""
+"""Answers of the wire as JSON documents; and the story of a job, as people read it."""
 
 from __future__ import annotations
 
@@ -49,16 +49,14 @@ def test_times_are_iso(key: str) -> None:
     ],
 )
 def test_what_is_a_time(body: dict[str, object], shown: dict[str, object] | None) -> None:
-    """A list has the meaning of its key; what cannot be a date, and what is none, stays as it is."""
+    """By the keys; values that cannot be a date stay as they are."""
     assert as_json(body) == (body if shown is None else shown)
 
 
 @pytest.mark.parametrize("key", ["args", "result", "progress"])
 def test_json_text_is_put_in_as_it_is(key: str) -> None:
-    """No digit is lost, however long the number: the text is never decoded."""
     text = '{"big": ' + "9" * 5000 + ', "pi": 3.14159265358979323846264338327950288, "at": {"started_at": 5}}'
-    line = encoded(document({key: text}), indented=False).decode()
-    assert line == f'{{"{key}":{text}}}\n'
+    assert encoded(document({key: text}), indented=False).decode() == f'{{"{key}":{text}}}\n'
 
 
 def test_an_indented_document_is_the_same_document() -> None:
@@ -139,7 +137,7 @@ def test_a_traceback_is_shown_once() -> None:
 
 
 def test_a_claim_that_began_before_the_submit() -> None:
-    """Its transaction may be the older one: the story says all the same when the job was first claimed."""
+    """Its transaction may be the older one: the story still has the job's first claim."""
     assert told(status="RUNNING", started_at=NOW_S - 100.5, attempts=1)[0] == "submitted; first claimed after 0 s"
 
 
@@ -170,13 +168,12 @@ def test_stacks_are_short_unless_asked_for() -> None:
     short = told(status="PENDING", attempts=1, history=hung)
     assert [line for line in short if line.startswith("line")] == [f"line {number}" for number in range(5, 9)]
     assert any("the 4 innermost of 9 lines; --stack shows all" in line for line in short)
-    whole = told(status="PENDING", history=hung, whole_stacks=True)
-    assert sum(line.startswith("line") for line in whole) == 9
+    assert sum(line.startswith("line") for line in told(status="PENDING", history=hung, whole_stacks=True)) == 9
 
 
 @pytest.mark.parametrize(("newest", "numbers"), [("last", range(5, 9)), ("first", range(4))])
 def test_a_short_stack_is_of_the_handler(newest: str, numbers: range) -> None:
-    """Of several parts the first is shown, which is the handler's, at the end at which it hangs."""
+    """Of several parts the first is shown, the handler's, with its innermost frames."""
     handler = [f"Here (most recent call {newest}):", *(f"line {number}" for number in range(9))]
     stack = "\n".join([*handler, "Current thread 0x1 (most recent call first):", "  File host.py"])
     short = told(status="PENDING", attempts=1, history=[attempt(1, "timeout", stack=stack)])

@@ -15,10 +15,11 @@ from pulse.cli.control.schedules import facts as schedule_facts
 from pulse.cli.jobs.commands import jobs_table
 from pulse.cli.jobs.page import facts
 from pulse.cli.output.render import Line, plain_table
-from pulse.cli.system.status_page import overview
+from pulse.cli.system.status_page import finding_lines, overview
 from pulse.cli.system.workers import workers_table
+from pulse.ops.doctor.finding import document_of
+from pulse.ops.doctor.running import findings
 from pulse.ops.job_text import outcome_of
-from pulse.ops.problems import problems
 from pulse.ops.status import merge
 from pulse.protocol.answers import (
     AttemptInfo,
@@ -71,7 +72,7 @@ class TestStatus:
             "workers     1 connected, 1 of 10 places taken",
             "jobs        1 running, 12,345 completed",
         ]
-        assert list(problems(status(), {})) == []
+        assert findings(status(), {}) == []
 
     def test_many_paused_topics(self) -> None:
         many = status(gate={"paused": False, "topics": {f"t{number:04}": {} for number in range(2000)}})
@@ -80,12 +81,12 @@ class TestStatus:
         assert "            and 1,995 more topics: pulse ctl dispatch status" in found
 
     def test_services(self) -> None:
-        """What serves metrics is a process as others are: it is shown, and told where it does not run."""
+        """The process that serves metrics is a process like others, and named where it does not run."""
         metrics = {"name": "metrics", "pid": 5, "state": "running", "restarts": 0, "uptime_s": 7199.0}
         found = texts(overview(status(services=[metrics]), NOW_S))
         assert "services    metrics  running   pid 5, up 119 min" in found
         ended = status(services=[{**metrics, "state": "starting"}])
-        assert list(problems(ended, {})) == ["metrics is starting"]
+        assert [one.text for one in findings(ended, {})] == ["metrics is starting"]
 
     def test_what_is_not_there(self) -> None:
         away = status(database={"ok": False, "dsn": "postgresql://db/x"}, workers=[], jobs={"PENDING": 0})
@@ -101,20 +102,15 @@ class TestStatus:
             "workers     unknown",
             "jobs        unknown",
         ]
-        silent = list(problems(status(), {"dispatcher": "no answer within 1 s"}))
-        assert silent == ["the dispatcher does not answer: no answer within 1 s"]
+        (silent,) = findings(status(), {"dispatcher": "no answer within 1 s"})
+        assert silent.text == "the dispatcher does not answer: no answer within 1 s"
 
     @pytest.mark.parametrize(
         ("parts", "told"),
         [
-            ({"workers": [], "jobs": {"PENDING": 0}}, []),  # no jobs and no workers are no problem
             (
                 {"database": {"ok": False, "dsn": "postgresql://db/x", "error": "connection\nrefused"}, "jobs": None},
-                ["the database is away: connection refused"],
-            ),
-            (
-                {"gate": {"paused": False, "topics": {}, "as_of": NOW_S + 0.25}},
-                ["the gate is shown as it was at 2030-03-17T17:46:40Z"],
+                ["wrong database: the database is away: connection refused"],
             ),
             (
                 {
@@ -124,19 +120,38 @@ class TestStatus:
                         {"name": "watchdog", "pid": 8, "state": "running", "restarts": 1, "uptime_s": 500.0},
                     ]
                 },
-                ["dispatcher is starting (3 restarts so far)", "pause was restarted 5 s ago (1 restart so far)"],
+                [
+                    "warning processes: dispatcher is starting (3 restarts so far)",
+                    "pause was restarted 5 s ago (1 restart so far)",
+                ],
             ),
             (
-                {"workers": [], "jobs": {"PENDING": 2, "RETRYING": 1}, "gate": {"paused": True, "topics": {}}},
+                {
+                    "actors": [{"name": "pause", "pid": None, "state": "failed", "restarts": 9, "uptime_s": None}],
+                    "findings": [
+                        {"id": "gate", "severity": "warning", "text": "paused"},
+                        {"id": "hosts", "severity": "wrong", "text": "gone", "details": ["h"], "do": "look\nthere"},
+                    ],
+                },
                 [
-                    "dispatch is paused: 3 jobs will not start before `pulse ctl dispatch resume`",
-                    "no workers are connected: 3 jobs wait",
+                    "wrong processes: pause is failed (9 restarts so far)",
+                    "wrong hosts: gone",
+                    "h",
+                    "warning gate: paused",
                 ],
             ),
         ],
     )
-    def test_problems(self, parts: dict[str, Any], told: list[str]) -> None:
-        assert list(problems(status(**parts), {})) == told
+    def test_what_is_wrong(self, parts: dict[str, Any], told: list[str]) -> None:
+        """The worst first, as the doctor tells it, with what to do."""
+        found = findings(status(**parts), {})
+        shown = [" ".join(line.split()) for one in found for line in texts(finding_lines(one))]
+        assert [line for line in shown if not line.startswith("-> ")] == told
+
+    def test_what_to_do(self) -> None:
+        told = {"id": "hosts", "severity": "wrong", "text": "gone", "do": "look\nthere"}
+        (found,) = findings(status(findings=[told]), {})
+        assert document_of(found) == {**told, "details": []}
 
 
 class TestMerge:
@@ -158,7 +173,6 @@ class TestMerge:
         assert (merged["workers"], merged["jobs"], merged["database"]) == (None, {"PENDING": 1}, {"ok": True})
 
     def test_counts_and_database_are_of_one_moment(self) -> None:
-        """When the dispatcher found the database away, no counts stand beside it."""
         supervisor: dict[str, object] = {"database": 1, "jobs": 1, "jobs_exact": True, "gate": {"paused": True}}
         merged = merge(supervisor, {"database": {"ok": False}, "jobs": None, "gate": None, "workers": []})
         assert (merged["database"], merged["jobs"], merged["jobs_exact"]) == ({"ok": False}, None, None)
@@ -201,20 +215,16 @@ class TestJobs:
 
     def test_an_error_is_seen_in_80_columns(self) -> None:
         dead = job(status="DEAD_LETTERED", last_error="ValueError: no", submitted_at=NOW_S - 600, attempts=5)
-        (_, line) = plain_table(jobs_table(JobPageAnswer([dead]), NOW_S), 80)
-        assert line == f"{ID}  DEAD_LETTERED  resize  10 min  ValueError…"
+        (_, line) = plain_table(jobs_table(JobPageAnswer([dead]), NOW_S, 80), 80)
+        assert line == f"{str(ID)[:13]}  DEAD_LETTERED  resize  images    5/5  10 min  ValueError: no"
 
     def test_facts_of_a_waiting_job(self) -> None:
         waiting = job(next_run_at=NOW_S + 5, submitted_at=NOW_S - 60.5, attempts=3, uncharged=1, crashes=1, priority=-5)
         assert {label: cell.text for label, cell in facts(waiting, NOW_S)} == {
-            "status": "PENDING",
-            "name": "resize",
-            "topic": "images",
-            "tries": "2 of 5 (3 attempts, 1 uncharged, 1 crash)",
-            "priority": "-5",
-            "submitted": "2030-03-17T17:45:39Z (60 s ago)",
-            "due": "2030-03-17T17:46:45Z (in 5 s)",
-        }
+            "status": "PENDING", "name": "resize", "topic": "images",
+            "tries": "2 of 5 (3 attempts, 1 uncharged, 1 crash)", "priority": "-5",
+            "submitted": "2030-03-17T17:45:39Z (60 s ago)", "due": "2030-03-17T17:46:45Z (in 5 s)",
+        }  # fmt: skip
 
     def test_facts_of_a_running_job(self) -> None:
         running = job(
@@ -250,7 +260,7 @@ class TestSchedules:
         assert [line.rstrip().rsplit("  ", 1)[1].strip() for line in lines[1:]] == ["in 3 s", "paused", "never again"]
 
     def test_declared(self) -> None:
-        """Where code declares any, there is a column for the keys; what it declares no more says so in any state."""
+        """Where code declares any, there is a column for the keys; a removed one says so in any state."""
         plain = ScheduleInfo(ID.bytes, "a", every_s=5.0, next_run_at=NOW_S + 3)
         assert "key" not in plain_table(schedules_table(SchedulePageAnswer([plain]), NOW_S), None)[0]
         words: dict[str, Any] = {"key": "k1", "declared_by": "app", "undeclared_at": NOW_S, "every_s": 5.0}

@@ -1,4 +1,4 @@
-"""What the doctor thinks, at the edge of each limit: pure functions of rows and facts."""
+"""The doctor's verdicts, at the edge of each limit: pure functions of rows and facts."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ import pytest
 
 from pulse.cli.admin.doctor import RunningSystem, judge_workers
 from pulse.ops.doctor import blockers, database, directories, installation, queue
+from pulse.ops.doctor.checks import CHECKS
 from pulse.ops.doctor.directories import Directory, Socket
 from pulse.ops.doctor.finding import Finding, State, is_well, list_some, shown_bytes, shown_s
 from pulse.ops.doctor.installation import Abilities, DescriptorLimits, Requirement
-from pulse.ops.doctor.verdicts import QUESTIONS, judge
+from pulse.ops.doctor.verdicts import CheckContext, judge, verdicts
 from pulse.protocol.answers import StatusAnswer, Worker
 from pulse.store.admin.doctor import QUEUE_CHECKS, SERVER_CHECKS, DatabaseAnswers, expected_indexes
 
@@ -99,7 +100,7 @@ def test_limits_of_a_row(
     ({**SLOT, "xids": 1, "state": "inactive"}, WARNING),
 ])  # fmt: skip
 def test_xmin(row: dict[str, Any], state: State) -> None:
-    """By age where that is known, and by distance; a slot that nobody reads is told at once."""
+    """By age where that is known, and by distance; a slot without a reader is a finding at once."""
     found = blockers.xmin([row], GRACE_S)
     assert found.state is state
     assert (row["name"] in found.text) == (state is not OK)
@@ -123,7 +124,7 @@ def test_what_ends_a_snapshot(kind: str, name: str, command: str) -> None:
 
 @pytest.mark.parametrize(("age_s", "state"), [(0.0, WARNING), (60.0, WRONG)])
 def test_locks(age_s: float, state: State) -> None:
-    """A lock that is young may be somebody's migration; an old one is in the way."""
+    """A young lock may be a migration; an old one is a fault."""
     row = {**HOLDER, "pid": 7, "age_s": age_s, "what": "holds X", "blockers": [8, 9]}
     found = blockers.locks([row], GRACE_S)
     assert (found.state, "behind pid 8, 9" in found.text) == (state, True)
@@ -141,15 +142,10 @@ def test_topics(changed: dict[str, Any], served: set[str] | None, state: State) 
 
 
 def test_jobs_that_nobody_handles() -> None:
-    """They are wrong, told with their number, and with handlers that have nearly that name."""
     row = {
-        "topic": "mail",
-        "name": "sned_mail",
-        "jobs": 500,
-        "age_s": 9.0,
-        "job": "0190",
+        "topic": "mail", "name": "sned_mail", "jobs": 500, "age_s": 9.0, "job": "0190",
         "handlers": ["send_mail", "x"],
-    }
+    }  # fmt: skip
     found = queue.unhandled([row], GRACE_S)
     assert found.state is WRONG
     for word in ("500 jobs", "'sned_mail'", "'mail'", "'send_mail'"):
@@ -176,12 +172,24 @@ def test_endings(number: int, crashes: State, dead: State) -> None:
 )
 def test_hung(outcome: str, words: str) -> None:
     """What a handler did not end itself, and no death explains."""
-    rows = [{**ENDED, "outcome": outcome, "attempts": 1}]
+    rows = [{**ENDED, "outcome": outcome, "attempts": 1, "killed": 1}]
     found = queue.hung(rows, GRACE_S)
     assert (found.state, f": {words} within" in found.text) == (WARNING, True)
     assert found.text.endswith(" (worker w of host h)") == (outcome == "lease_expired")
     assert any("frozen" in line for line in found.advice) == (outcome == "lease_expired")
     assert queue.crashes(rows, GRACE_S).state is OK
+
+
+@pytest.mark.parametrize(("number", "state"), [(2, OK), (3, WARNING)])
+def test_a_limit_that_does_its_work_is_no_news(number: int, state: State) -> None:
+    rows = [{**ENDED, "outcome": "timeout", "attempts": number}]
+    assert queue.hung(rows, GRACE_S).state is state
+
+
+@pytest.mark.parametrize(("age_s", "state"), [(900.0, WRONG), (901.0, WARNING)])
+def test_older_crashes_are_history(age_s: float, state: State) -> None:
+    died = {**ENDED, "outcome": "crashed", "attempts": 3, "age_s": age_s}
+    assert queue.crashes([died], GRACE_S).state is state
 
 
 @pytest.mark.parametrize(("age_s", "state"), [(599.0, OK), (600.0, WARNING)])
@@ -192,19 +200,22 @@ def test_what_nothing_would_end(age_s: float, state: State) -> None:
 
 
 def test_the_gate() -> None:
-    young, old = queue.gate([PAUSE], GRACE_S), queue.gate([{**PAUSE, "age_s": 60.0}], GRACE_S)
-    what = "topic 't' is paused since {} s by uid 0 (root), until somebody resumes it; reason: fire"
-    assert (young.state, young.details, young.advice) == (OK, (what.format(5),), old.advice)
-    assert (old.state, old.text) == (WARNING, what.format(60))
+    found, whole = queue.gate([PAUSE], GRACE_S), queue.gate([{**PAUSE, "topic": ""}], GRACE_S)
+    what = "topic 't' is paused since 5 s by uid 0 (root), until somebody resumes it; reason: fire"
+    assert (found.state, found.text) == (WARNING, what)
+    assert (found.advice, whole.advice) == (("pulse ctl dispatch resume --topic t",), ("pulse ctl dispatch resume",))
     assert queue.gate([], GRACE_S).text == "nothing is paused"
 
 
-@pytest.mark.parametrize(("running", "age_s", "state"), [(0, 59.0, OK), (0, 60.0, WARNING), (1, 60.0, WRONG)])
-def test_hosts(running: int, age_s: float, state: State) -> None:
-    for lapsed in (0, 1, 2):
-        found = queue.hosts([{"host": "h", "age_s": age_s, "running": running, "lapsed": lapsed}], GRACE_S)
-        assert found.state is state
-        assert ("taken back" in found.text) == (lapsed > 0 and state is not OK)
+@pytest.mark.parametrize(
+    ("running", "lapsed", "age_s", "state"),
+    [(1, 1, 59.0, OK), (0, 0, 60.0, OK), (0, 2, 60.0, WARNING), (1, 0, 60.0, WRONG), (1, 1, 60.0, WRONG)],
+)
+def test_hosts(running: int, lapsed: int, age_s: float, state: State) -> None:
+    """One that held nothing when it went may be gone for good."""
+    found = queue.hosts([{"host": "h", "age_s": age_s, "running": running, "lapsed": lapsed}], GRACE_S)
+    assert found.state is state
+    assert ("taken back" in found.text) == (lapsed > 0 and state is not OK)
 
 
 def test_installation() -> None:
@@ -244,7 +255,6 @@ def test_slips_of_the_pen() -> None:
      (DescriptorLimits("d", 950, 1024, 1), WRONG)],
 )  # fmt: skip
 def test_limits(facts: DescriptorLimits | None, state: State) -> None:
-    """Descriptors for twice the workers there are."""
     assert installation.limits(facts).state is state
 
 
@@ -282,9 +292,12 @@ def test_little_room(free_gib: float, state: State) -> None:
 
 def test_every_question_has_an_answer() -> None:
     """Each is judged, each check has a statement; what could not be asked is skipped; warnings count where wanted."""
-    assert set(QUESTIONS.values()) == {*SERVER_CHECKS, *QUEUE_CHECKS, "identity", "schema", "pooler"}
-    seen = DatabaseAnswers("dsn", failed=dict.fromkeys(QUESTIONS.values(), "no time"))
-    found = list(judge(seen, grace_s=GRACE_S, expected=expected_indexes(), served=None))
+    questions = {one.question for one in CHECKS.values() if one.question}
+    assert questions == {*SERVER_CHECKS, *QUEUE_CHECKS, "identity", "schema", "pooler"}
+    assert list(verdicts(CheckContext())) == [check for check, one in CHECKS.items() if one.question]
+    found = list(
+        judge(DatabaseAnswers("dsn", failed=dict.fromkeys(questions, "no time")), CheckContext(), grace_s=GRACE_S)
+    )
     assert {(one.state, one.text) for one in found} == {(SKIPPED, "no time")}
     assert "idx_jobs_claim" in expected_indexes()
     warned, wrong = Finding("a", WARNING, "x"), Finding("b", WRONG, "x")
@@ -305,7 +318,6 @@ def test_words() -> None:
         (None, SKIPPED, "did not say"),
         ([], WARNING, "no worker is connected"),
         ([Worker(name="w", capacity=2, running=[b"x"])], OK, "1 connected, 1 of 2 places"),
-        ([Worker(name="w", capacity=1, running=[b"x"])], WARNING, "all workers are full"),
         ([Worker(name="w", capacity=1, draining=True)], WARNING, "all workers drain"),
         ([Worker(name="w", pid=7, capacity=1, silent=True)], WRONG, "worker w (pid 7) has let a lease pass"),
         (

@@ -1,4 +1,4 @@
-"""What is exported: each metric documented, bounded and readable, however topics are called and whoever is down."""
+"""The exported metrics: each documented, bounded and readable, for any topic names and with any process down."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _stats(topics: Sequence[str], **more: object) -> Mapping[str, object]:
         "dispatcher": {"pid": 1, "cpu_s": 1.5, "rss_bytes": 1000},
         "depth_age_s": 0.5,
         "paused": False,
-        "incidents": {"xmin": "wrong"},
+        "findings": {"xmin": "wrong"},
         **more,
     }
 
@@ -116,13 +116,13 @@ def test_values_are_those_of_the_server() -> None:
     assert samples["pulse_topic_jobs_submitted_total", (("topic", "b"),)] == 5
     assert samples["pulse_attempts_ended_total", (("outcome", "completed"),)] == 4
     assert samples["pulse_actor_restarts_total", (("actor", "dispatcher"),)] == 2
-    assert samples["pulse_incident", (("check", "xmin"), ("state", "wrong"))] == 1
+    assert samples["pulse_finding", (("check", "xmin"), ("severity", "wrong"))] == 1
     assert samples["pulse_pool_up", (("pool", "pool"),)] == 0
     assert [samples["pulse_up", (("part", part),)] for part in ("dispatcher", "supervisor", "database")] == [1, 1, 1]
 
 
 def test_buckets_are_round_and_cumulative() -> None:
-    """Of the bounds that are counted, those with leading 1, 2 and 5 are exported, and all durations at the end."""
+    """Of the counted bounds, those with leading 1, 2 and 5 are exported, and all durations at the end."""
     samples = _samples(_exported(FULL))
     buckets = {
         dict(labels)["le"]: value for (name, labels), value in samples.items() if name == "pulse_wait_seconds_bucket"

@@ -1,4 +1,4 @@
-"""Which parts of the table hold all that a filter wants."""
+"""Which parts of the table hold all jobs of a filter."""
 
 from __future__ import annotations
 

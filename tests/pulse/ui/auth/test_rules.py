@@ -37,7 +37,6 @@ def test_host_name(host: str, name: str | None) -> None:
     ("file://localhost:8470", None, False),
 ])  # fmt: skip
 def test_own_page(origin: str | None, site: str | None, own: bool) -> None:
-    """Both headers must agree where they are there."""
     assert is_own_page("localhost:8470", origin, site) is own
 
 

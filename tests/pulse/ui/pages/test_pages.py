@@ -1,13 +1,13 @@
-"""Pages of the dashboard over answers from a table: what is odd, or too much, and what is changed behind a page."""
+"""Pages of the dashboard over answers from a table: odd ones, huge ones, and changes behind a page."""
 
 from __future__ import annotations
 
 import asyncio
 import re
 import time
-from collections.abc import Mapping
-from typing import Any
-from uuid import UUID
+import uuid
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any, cast
 
 import pytest
 from markupsafe import escape
@@ -58,8 +58,7 @@ async def test_dead_letters_take_no_longer_than_a_page(monkeypatch: pytest.Monke
 
     at = browser(Told(status={}, jobs_list=page))
     for look in ("5000", "9" * 5000, "0", "-1", ""):
-        got = await asyncio.wait_for(at.ask("GET", f"/dead?look={look}"), 2.0)
-        assert got.status == 200
+        assert (await asyncio.wait_for(at.ask("GET", f"/dead?look={look}"), 2.0)).status == 200
     assert len(asked) > 1
 
 
@@ -71,7 +70,7 @@ async def test_a_traceback_is_shown_as_it_is() -> None:
     row = job(status="DEAD_LETTERED", last_error=error, history=history)
     at = browser(Told(status={}, jobs_list={"jobs": [row], "next": None}, jobs_get={"job": row}, jobs_why={}))
     shown = str(escape(error))
-    for path, times in (("/dead", 1), (f"/jobs/{UUID(bytes=row['id'])}", 2)):
+    for path, times in (("/dead", 1), (f"/jobs/{uuid.UUID(bytes=row['id'])}", 2)):
         got = await at.ask("GET", path)
         assert len(re.findall(f"<pre[^>]*>{re.escape(shown)}</pre>", got.text)) == times
     got = await at.ask("GET", "/jobs")
@@ -100,15 +99,43 @@ async def test_a_page_that_fails_is_hardened() -> None:
     def broken(_body: Mapping[str, Any]) -> dict[str, object]:
         raise RuntimeError("secret")
 
-    at = browser(Told(status={}, dispatch_status=broken))
-    got = await at.ask("GET", "/gate")
+    got = await browser(Told(status={}, dispatch_status=broken)).ask("GET", "/gate")
     assert (got.status, "secret" in got.text) == (500, False)
     assert "default-src 'none'" in got.headers["content-security-policy"]
     assert got.headers["cache-control"] == "no-store"
 
 
+async def test_a_form_that_changes_nothing_is_not_sent() -> None:
+    policy = {"max_attempts": {"value": 3, "source": "topic"}, "max_crashes": {"value": 9, "source": "server"}}
+    at = browser(Told(topics_get={"topic": {"topic": "t", "policy": policy}}, topics_set={}))
+    questions = cast("Told", at.site.questions)
+    for given, sent in (("3", []), ("4", [{"max_attempts": 4}])):
+        got = await at.ask("POST", "/topics/save", {"topic": "t", "max_attempts": given})
+        assert (got.status, got.headers["location"]) == (303, "/topics/view?topic=t")
+        assert [body["policy"] for _, body, _ in questions.changed] == sent
+
+
+async def test_an_action_that_no_schedule_has_is_not_sent() -> None:
+    at = browser(Told(schedules_explode={}))
+    assert (await at.ask("POST", f"/schedules/{uuid.UUID(int=7)}/explode")).status == 404
+    assert cast("Told", at.site.questions).changed == []
+
+
+async def test_what_becomes_of_a_schedule() -> None:
+    """A job that it fires is shown; what is deleted has no page to go back to, and no undo."""
+    schedule, job = uuid.UUID(int=7), uuid.UUID(int=8)
+    at = browser(Told(schedules_trigger={"id": job.bytes}, schedules_delete={"id": schedule.bytes}))
+    assert at.session is not None
+    got = await at.ask("POST", f"/schedules/{schedule}/trigger")
+    assert got.headers["location"] == f"/schedules/{schedule}"
+    assert [flash.link for flash in at.session.told()] == [f"/jobs/{job}"]
+    got = await at.ask("POST", f"/schedules/{schedule}/delete")
+    assert got.headers["location"] == "/schedules"
+    assert not at.session.undos
+
+
 class Slow(Told):
-    """Tells a number that grows; the first answer comes when it may."""
+    """Counts up; the first answer waits for a signal."""
 
     def __init__(self) -> None:
         super().__init__(supervisor={}, stats={})
@@ -128,7 +155,6 @@ class Slow(Told):
 
 
 async def test_what_was_asked_before_a_change_is_not_shown_after_it() -> None:
-    """Neither before the newer answer has come nor behind it."""
     questions = Slow()
     poller = Poller(questions)
     before = asyncio.ensure_future(poller.latest(0.0))
@@ -151,8 +177,26 @@ async def test_what_was_asked_before_a_change_is_not_shown_after_it() -> None:
     assert poller.newest is None
 
 
+async def test_a_fresh_answer_is_not_asked_for_again() -> None:
+    poller = Poller(Told(status={}))
+    first = await poller.latest(0.0)
+    assert await poller.latest(time.monotonic() + 5) is first
+
+
+async def test_only_so_many_pages_wait_for_news(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One more gets none, until another has closed."""
+    monkeypatch.setattr("pulse.ui.data.poller.MOST_WATCHERS", 1)
+    poller = Poller(Told(status={}))
+    await poller.latest(0.0)
+    watching = poller.watch()
+    assert (await anext(watching)).number == 1
+    assert await anext(poller.watch(), None) is None
+    await cast("AsyncGenerator[Any]", watching).aclose()
+    assert await anext(poller.watch(), None) is not None
+
+
 async def test_a_round_that_fails_is_not_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever goes wrong in it, the next is asked: open pages would wait for ever."""
+    """After any error the next is asked: open pages would wait for ever."""
     monkeypatch.setattr("pulse.ui.data.poller.EVERY_S", 0.0)
     asked = 0
 

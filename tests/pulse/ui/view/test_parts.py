@@ -12,13 +12,10 @@ from markupsafe import escape
 
 import pulse.ui
 from pulse.errors import BadRequestError, NobodyAnswersError
-from pulse.ops.problems import Problem
 from pulse.protocol import answers
-from pulse.protocol.stats import TopicStats
 from pulse.ui.data.bulk_orders import ordered, undo_of
 from pulse.ui.data.filters import Filters, seconds
 from pulse.ui.data.poller import Poller, SystemSnapshot
-from pulse.ui.data.problems import wrongs
 from pulse.ui.data.queries import Questions
 from pulse.ui.pages.dead import group
 from pulse.ui.pages.job import timeline
@@ -38,7 +35,7 @@ def job(**more: object) -> answers.JobInfo:
 
 class TestFilters:
     def test_empty(self) -> None:
-        """Nothing typed is every job; each field has its key; an id's begin and a part of an error are told apart."""
+        """No input is every job; each field has its key; an id's beginning and a part of an error differ."""
         assert Filters.of({}).is_any
         assert Filters.of({"status": [""], "q": ["  "]}).page() == {"limit": 50}
         assert Filters.of({}).words() == "all jobs"
@@ -74,7 +71,7 @@ class TestFilters:
     def test_a_change_hits_no_more_than_was_asked_for(
         self, given: dict[str, str], fits: dict[str, object], misfit: dict[str, object]
     ) -> None:
-        """Also where an older server does not know the filter and tells of all jobs."""
+        """Also where an older server does not know the filter and returns all jobs."""
         filters = Filters.of({key: [value] for key, value in given.items()})
         assert filters.matches(job(**fits), NOW_S)
         assert not filters.matches(job(**misfit), NOW_S)
@@ -160,7 +157,7 @@ class TestScheduleForm:
 
 class TestShown:
     def test_foreign(self) -> None:
-        """Directions, what hides and what breaks lines become escapes; markup is the template's business."""
+        """Directions, hidden characters and line breaks become escapes; markup is the template's business."""
         assert formatting.foreign("a\u202eb\x00\nc\u200b") == "a\\u202eb\\x00 c\\u200b"
         assert len(formatting.foreign("x" * 10_000)) == 120
         assert formatting.block("a\n\tb\u2066").split("\n") == ["a", "    b\\u2066"]
@@ -177,14 +174,13 @@ class TestShown:
         assert (set(first), note.partition(" bytes")[2], set(last)) == ({"a"}, " left out …", {"b"})
 
     def test_kin(self) -> None:
-        """Errors that differ in numbers, addresses and ids only are one."""
         assert formatting.kin(f"user 17 at 0x7fab of {ID}") == formatting.kin(
             "user 4 at 0x1 of 11111111-2222-3333-4444-555555555555"
         )
         assert formatting.kin("a") != formatting.kin("b")
 
     def test_times(self) -> None:
-        """PostgreSQL knows times that Python does not; where times are compared, they need no pointing at."""
+        """PostgreSQL has times that Python lacks; compared times are shown in full."""
         for moment in (float("inf"), 1e18, -1e18):
             assert formatting.stamp(moment, NOW_S) == formatting.exactly(moment, NOW_S) == "never"
         said = '<time datetime="2027-01-15T07:58:00Z">2027-01-15 07:58:00Z</time> (2 min ago)'
@@ -203,7 +199,7 @@ class TestCharts:
         assert nice_top(most) == pytest.approx(top)
 
     def test_gaps_and_words(self) -> None:
-        """Where nobody measured there is a gap; names are text; who does not see it is told the numbers."""
+        """Without a measurement there is a gap; names are text; a screen reader gets the numbers."""
         line = ChartLine("<b>", [1.0, None, 3.0, 2.0], "a")
         chart = draw("Rate", [0.0, 10.0, 20.0, 30.0], [line], lambda value: f"{value:g}/s")
         assert chart.svg.count("M") >= 2
@@ -213,37 +209,15 @@ class TestCharts:
         assert draw("Empty", [0.0, 1.0], [ChartLine("a", [None, None], "a")], str).legend == [("a", "a", "–")]
 
 
-def test_what_is_wrong_is_told_of_topics_and_workers() -> None:
-    pause = answers.PauseInfo(reason="fire", paused_at=1_900_000_000.0, paused_by="uid 0 (root)")
-    gate = answers.Gate(topics={"a": pause})
-    status = answers.StatusAnswer(workers=[answers.Worker(name="w", pid=7, silent=True)], gate=gate)
-    topics = [
-        TopicStats("a", ready=3, oldest_s=60.0, paused=True, workers=1),
-        TopicStats("b", ready=1, workers=0),
-        TopicStats("c", ready=9, workers=1),
-        TopicStats("d", ready=0, paused=True, workers=0),
-    ]
-    assert [one.text for one in wrongs(status, {}, topics)] == [
-        "worker w (pid 7) has let a lease pass without a word: it is stopped or hangs; it holds 0 jobs",
-        "topic “a” is paused since 2030-03-17T17:46:40Z by uid 0 (root) (fire): 3 jobs wait, the first for 60 s",
-        "no worker serves topic “b”: 1 job waits",
-    ]
-    assert wrongs(answers.StatusAnswer(), {}, ()) == []
-
-
-def test_what_is_wrong_says_what_to_do_and_where_more_stands() -> None:
-    """Commands are quoted for a shell; an incident of several sentences has its advice below the last, and a page."""
-    incident = answers.Incident("hosts", "wrong", "host a is gone", ["host b is gone"], ["start it"])
-    told = wrongs(answers.StatusAnswer(workers=[], incidents=[incident]), {}, [TopicStats("a b", ready=1, paused=True)])
-    resume = ("pulse ctl dispatch resume --topic 'a b'",)
-    paused = "topic “a b” is paused: 1 job waits"
-    assert told == [
-        Problem("host a is gone", "A host is gone", ("host b is gone",), ("start it",), "/workers"),
-        Problem(paused, "A topic is paused", (), resume, "/topics/view?topic=a+b"),
-    ]
-    assert [*map(formatting.is_command, (*resume, "start it"))] == [True, False]
-    many = answers.StatusAnswer(workers=[answers.Worker(name="w", silent=True)] * 30)
-    assert [one.text for one in wrongs(many, {}, ())][10:] == ["and 20 more: see Workers"]
+def test_what_is_wrong_stands_where_it_belongs() -> None:
+    told = answers.FindingInfo("hosts", "warning", "host a is gone", ["host b is gone"], "start it")
+    newer = answers.FindingInfo("of a newer server", "wrong", "so")
+    snapshot = SystemSnapshot(answers.StatusAnswer(findings=[told, newer]), {}, None, 0.0, 1)
+    assert [one.check for one in snapshot.findings] == ["of a newer server", "hosts"]
+    assert [one.advice for one in snapshot.about("/workers")] == [("start it",)]
+    assert snapshot.about("/actors") == []
+    assert (snapshot.health, snapshot.summary) == ("wrong", "1 wrong, 1 warning")
+    assert [*map(formatting.is_command, ("pulse ctl dispatch resume --topic 'a b'", "start it"))] == [True, False]
 
 
 def test_dead_letters_are_grouped() -> None:

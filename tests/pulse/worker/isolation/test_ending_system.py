@@ -80,7 +80,7 @@ def test_a_memory_limit_below_what_the_app_needs() -> None:
     ],
 )
 def test_processor_time_beyond_the_limit(name: str, backend: str, text: str, has_stack: bool) -> None:
-    """The process ends, though C code holds its interpreter; that is the job's error, with the place, and no crash."""
+    """The process ends, though C code holds its interpreter; it is the job's error, with the place, and no crash."""
     with at_work("--backend", backend, app=APP) as (child, _):
         outcome, detail, extra = run(child, job(name))
         assert (outcome, detail) == ("error", text)
@@ -118,7 +118,7 @@ def small_group() -> Iterator[Path]:
 
 
 def test_killed_by_the_kernel_for_memory(small_group: Path) -> None:
-    """It is told from another SIGKILL: somebody has to give it more memory, or ask it to take less. Others live."""
+    """It differs from another SIGKILL: an operator must give it more memory, or the handler take less. Others live."""
     with at_work(app=APP) as (child, pool):
         (host,) = pool.children()
         (small_group / "cgroup.procs").write_text(str(host.pid))
@@ -235,7 +235,7 @@ def test_cells_die_with_their_worker(victim: str, tmp_path: Path) -> None:
 
 
 def test_a_zygote_that_dies_is_replaced(tmp_path: Path) -> None:
-    """Its cells die with it; what they had begun is given back, since nobody knows that one of them did it."""
+    """Its cells die with it; started jobs are given back, since none is known to be the cause."""
     with at_work(app=APP) as (child, pool):
         jobs = [job("wait", args(gate=tmp_path / "gate", started=tmp_path / f"started-{n}")) for n in range(2)]
         child.assign(jobs)

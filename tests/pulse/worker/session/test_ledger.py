@@ -1,4 +1,4 @@
-"""The desk: what a worker holds, and what it still has to tell."""
+"""The desk: a worker's attempts, and its unsent words."""
 
 from __future__ import annotations
 
@@ -40,15 +40,9 @@ _NUMBERS = itertools.count(1)  # ids in order, so that a machine's draws from wh
 
 def job(name: str = "n", attempt: int = 1, **more: Any) -> Assignment:
     return Assignment(
-        id=next(_NUMBERS).to_bytes(16, "big"),
-        attempt=attempt,
-        name=name,
-        topic="t",
-        args="{}",
-        timeout_s=more.get("timeout_s"),
-        lease_s=30.0,
-        extra=more.get("extra"),
-    )
+        id=next(_NUMBERS).to_bytes(16, "big"), attempt=attempt, name=name, topic="t", args="{}",
+        timeout_s=more.get("timeout_s"), lease_s=30.0, extra=more.get("extra"),
+    )  # fmt: skip
 
 
 def desk(concurrency: int = 2) -> Ledger:
@@ -61,7 +55,6 @@ def running_of(one: Ledger, *jobs: Assignment) -> list[Attempt]:
 
 
 def reported(one: Ledger, number: int = 1) -> list[tuple[bytes, int, str]]:
-    """The results of the next report, without details."""
     return [result[:3] for result in one.take_report(number, ROOM)]
 
 
@@ -119,7 +112,7 @@ def test_what_was_stopped_while_it_was_named_does_not_go_back() -> None:
 
 
 def test_stopping() -> None:
-    """Queued: given back at once. Running: to be interrupted, once. Ended or unknown: nothing."""
+    """Queued: given back at once. Running: interrupted, once. Ended or unknown: nothing."""
     one = desk(1)
     running, queued = job(), job()
     (attempt,) = running_of(one, running, queued)
@@ -146,7 +139,7 @@ def test_recall_takes_only_what_waits() -> None:
 
 
 def test_draining() -> None:
-    """What waits is given back, for cells too, and what still comes; what runs goes on."""
+    """Waiting jobs are given back, for cells too, and later ones; running ones go on."""
     one = desk(1)
     running, recalled, queued, apart, late = job(), job(), job(), job("apart"), job()
     (attempt,) = running_of(one, running, recalled, queued, apart)
@@ -224,8 +217,7 @@ def test_a_heartbeat_is_bounded() -> None:
     for attempt in one.take_startable():
         attempt.progress = "x" * 16_000
     sheet = one.beat_sheet(0.0)
-    told = sum(text is not None for _, _, text in sheet.jobs)
-    assert 10 <= told < 40
+    assert 10 <= sum(text is not None for _, _, text in sheet.jobs) < 40
     assert not sheet.complete
     sheet.answered()
     assert sum(text is not None for _, _, text in one.beat_sheet(0.0).jobs) > 0
@@ -285,8 +277,7 @@ def test_a_refused_checkpoint() -> None:
 
 def test_checkpoints_fit_into_frames() -> None:
     one = desk(5)
-    attempts = running_of(one, *(job() for _ in range(5)))
-    for attempt in attempts:
+    for attempt in running_of(one, *(job() for _ in range(5))):
         one.checkpoints.save(attempt, "x" * 400)
     frames = [one.checkpoints.take(number, 1200) for number in range(1, 5)]
     assert [len(frame) for frame in frames] == [2, 2, 1, 0]
@@ -315,7 +306,6 @@ def test_isolated_ones_wait_until_cells_can_be_made() -> None:
 
 @pytest.mark.parametrize("word", [False, None, 1, "true"])
 def test_only_true_isolates(word: object) -> None:
-    """What a newer server may put there does not."""
     one = desk()
     one.assign([job(extra={"isolate": msgspec.Raw(msgspec.msgpack.encode(word))})], 0.0)
     assert not one.take_startable()[0].isolated
@@ -361,7 +351,7 @@ def test_what_an_isolated_one_used_goes_with_its_result() -> None:
 
 
 def test_a_stack_is_left_out_before_a_result_is() -> None:
-    """A frame that has no room for a stack has room for what it belongs to; one that has not, not even for that."""
+    """A frame without room for a stack may have room for the rest; else not even for that."""
     one = desk(2)
     attempts = running_of(one, job(), job())
     for attempt, text in zip(attempts, ["late", "x" * 2000], strict=True):
@@ -393,7 +383,7 @@ def test_a_stack_is_left_out_before_a_result_is() -> None:
     ],
 )
 def test_how_a_stopped_attempt_ended(stopped: Any, value: object, ending: Outcome) -> None:
-    """What the handler did counts; how it took its interruption does not."""
+    """The handler's own end counts; how it took its interruption does not."""
     attempt = Attempt(job(timeout_s=2.5), app.handlers["restless"], 0.0)
     attempt.stopped = stopped
     assert attempt.ending(value) == ending
@@ -513,7 +503,7 @@ TestDesk = DeskMachine.TestCase
 
 
 def test_what_waits_behind_long_ones_goes_back() -> None:
-    """Only while every slot is taken; what has a result, or none yet because it runs, is not touched."""
+    """Only while every slot is taken; attempts with a result, or running, are not touched."""
     one = desk(2)
     jobs = [job() for _ in range(5)]
     running = running_of(one, *jobs)

@@ -1,4 +1,4 @@
-"""A worker that loses the server: its handlers go on, and it comes back with all that it holds."""
+"""A worker that loses the server: its handlers go on, and it comes back with all its jobs."""
 
 from __future__ import annotations
 
@@ -56,8 +56,7 @@ def test_nothing_is_started_that_the_server_does_not_know_of(tmp_path: Path) -> 
     late.touch()
     env = {"PULSE_DRAIN_S": "0.3"}
     with FakeServer() as server, worker(server, "--concurrency", "1", env=env) as pool:
-        child = server.wait_child()
-        _, gate = hold(child, tmp_path, job("append", args(path=late, line="called")))
+        _, gate = hold(server.wait_child(), tmp_path, job("append", args(path=late, line="called")))
         server.stop()
         until(lambda: "waiting_for_server" in pool.stderr, "the loss")
         gate.touch()
@@ -82,10 +81,9 @@ def test_what_the_welcome_calls_lost_is_stopped(tmp_path: Path) -> None:
 
 
 def test_a_welcome_that_does_not_know_what_is_lost(tmp_path: Path) -> None:
-    """`lost` nil, the database being away, stops nothing; the next beat tells."""
+    """`lost` nil, the database being away, stops nothing; the next beat has them."""
     with FakeServer(heartbeat_s=0.2, lease_s=60.0) as server, worker(server):
-        child = server.wait_child()
-        one, _ = hold(child, tmp_path)
+        one, _ = hold(server.wait_child(), tmp_path)
         server.stop()
         server.lost = None
         server.listen()

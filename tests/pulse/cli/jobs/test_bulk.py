@@ -1,0 +1,85 @@
+"""Changes of many jobs, before and after the server is asked: what is refused, and how it is undone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+from uuid import UUID
+
+import click
+import pytest
+
+from pulse.cli.jobs import bulk
+from pulse.client.client import Client
+from pulse.errors import ForbiddenError
+from pulse.ops.bulk import ACTIONS
+from pulse.protocol.answers import ChangedAnswer
+
+IDS = [UUID(int=number).bytes for number in range(30)]
+FEW = IDS[:2]
+MANY = [UUID(int=number).bytes for number in range(bulk.MOST_PER_REQUEST + 1)]
+CANCEL = ACTIONS["cancel"]
+
+
+@pytest.mark.parametrize(
+    ("ids", "filters", "dry_run", "said"),
+    [
+        (FEW, {"topic": "t"}, False, "ids and options that choose jobs cannot be given together"),
+        ([], {}, False, "which jobs?"),
+        (FEW, {}, True, "--dry-run counts what options choose"),
+        ([], {"status": ["PENDING", "COMPLETED"]}, True, "--status COMPLETED: jobs can be canceled that are PENDING"),
+    ],
+)
+def test_what_is_not_understood(ids: list[bytes], filters: Mapping[str, object], dry_run: bool, said: str) -> None:
+    """No server is asked: what was meant as a look must not become a change."""
+    with pytest.raises(click.UsageError, match=said):
+        bulk.change(CANCEL, ids, filters, bulk.BulkOptions(dry_run, yes=True, as_json=False))
+
+
+@dataclass(slots=True)
+class Wearying:
+    """A server that changes all that it is asked to, so many times; then it refuses."""
+
+    answers: int
+
+    def request(self, _kind: str, body: Mapping[str, Any], *, repeatable: bool) -> Mapping[str, object]:
+        assert not repeatable
+        if not self.answers:
+            raise ForbiddenError("no more")
+        self.answers -= 1
+        return {"done": body["ids"], "refused": []}
+
+
+def test_a_refusal_in_the_middle_is_told_with_what_was_done() -> None:
+    """The first one is an error like that of any request: nothing was done, and nothing is left in doubt."""
+    changed, failure = bulk._apply(cast("Client", Wearying(1)), CANCEL, MANY, {})
+    assert (len(changed.done), str(failure)) == (bulk.MOST_PER_REQUEST, "no more")
+    with pytest.raises(ForbiddenError, match=r"^no more$"):
+        bulk._apply(cast("Client", Wearying(0)), CANCEL, MANY, {})
+
+
+def undo(verb: str, ids: list[bytes], before: list[Any], **filters: object) -> list[str]:
+    return list(bulk._undo(ACTIONS[verb], ChangedAnswer(ids, [], before), filters))
+
+
+def test_few_are_undone_by_their_ids() -> None:
+    named = " ".join(str(UUID(bytes=one)) for one in FEW)
+    assert undo("cancel", FEW, []) == [f"to undo: pulse ctl jobs retry {named}"]
+    assert undo("change", FEW, [(one, "a b", 5) for one in FEW]) == [
+        f"to undo: pulse ctl jobs change --to-topic 'a b' --priority 5 {named}"
+    ]
+    assert undo("delete", FEW, []) == []
+
+
+def test_many_are_undone_by_what_chose_them() -> None:
+    """Unless that no longer does, such as a status; it is said what else it chooses now."""
+    chosen = {"topic": "t", "status": ["PENDING"], "worker": "w"}
+    retry = "to undo: pulse ctl jobs retry --status CANCELED --topic t  (also those that were canceled before)"
+    assert undo("cancel", IDS, [], **chosen) == [retry]
+    cancel = "to undo: pulse ctl jobs cancel --topic t  (also others that wait or run; --dry-run counts them)"
+    assert undo("retry", IDS, [], **chosen) == [cancel]
+    assert undo("cancel", IDS, [], worker="w") == []
+    groups = [(one, f"t{number}", number) for number, one in enumerate(IDS)]
+    assert undo("change", IDS, groups)[-1] == "and 10 more topics and priorities before"
+    assert undo("change", IDS, [(one, "t", 5) for one in IDS]) == ["before, 30 jobs had: --to-topic t --priority 5"]

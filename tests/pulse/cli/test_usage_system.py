@@ -1,0 +1,42 @@
+"""Commands that ask for more before they do anything."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from tests.support.commandline.cli import PULSE, environment, run
+from tests.support.commandline.tmux import screen
+from tests.support.confidential import confidential
+
+pytestmark = [pytest.mark.process]
+ID = "0190163d-8694-739b-aea5-966c26f8ad91"
+LOGIN = ("ctl", "login", "tls://127.0.0.1:9", "--user", "alice", "--no-check")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("metrics",), 2, "no address is given: use --listen or set PULSE_METRICS"),
+        (("ctl", "jobs", "change", ID), 2, "neither --priority nor --to-topic is given"),
+        (LOGIN, 1, "no password came on standard input"),
+    ],
+    ids=lambda one: " ".join(one[:3]) if isinstance(one, tuple) else "",
+)
+def test_what_is_missing_is_said(words: tuple[str, ...], code: int, said: str, tmp_path: Path) -> None:
+    done = run(words, environment(tmp_path, HOME=str(tmp_path)))
+    assert (done.code, done.out) == (code, "")
+    assert said in done.err
+    assert not [*tmp_path.iterdir()]
+
+
+def test_a_password_is_typed_unseen(tmp_path: Path) -> None:
+    password = confidential("typ3d-word", "password of alice")
+    with screen() as terminal:
+        terminal.start(shlex.join([*PULSE, *LOGIN]), environment(tmp_path, HOME=str(tmp_path)), 120, 20)
+        terminal.see("Password of alice:")
+        terminal.type(password, "Enter")
+        assert password not in terminal.see("saved in")
+    assert password in (tmp_path / ".config" / "pulse" / "login.toml").read_text("utf-8")

@@ -1,0 +1,42 @@
+"""The first frame of an actor on the bus: it names the actor, or the link is broken."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from pulse.protocol import encode
+from pulse_supervisor.bus.hub import Hub
+from pulse_supervisor.bus.link import BusLink
+from pulse_supervisor.children.events import BusBroken, Event, HelloReceived, ReadyReceived
+
+READY = encode("ready", None, {})
+
+
+def hello(name: str, pid: int) -> bytes:
+    return encode("hello", None, {"name": name, "pid": pid})
+
+
+@pytest.mark.parametrize(
+    ("said", "events"),
+    [
+        (hello("pause", 7) + READY, [HelloReceived(), ReadyReceived()]),
+        (hello("watchdog", 7), [BusBroken("hello of watchdog (pid 7), not of pause (pid 7)")]),
+        (hello("pause", 8), [BusBroken("hello of pause (pid 8), not of pause (pid 7)")]),
+        (READY, [BusBroken("ready before hello")]),
+    ],
+    ids=["its own", "another's", "another process's", "none"],
+)
+@pytest.mark.parametrize("anyio_backend", ["trio"])
+@pytest.mark.anyio
+async def test_who_says_hello(said: bytes, events: list[Event]) -> None:
+    ours, theirs = socket.socketpair()
+    reported: list[Event] = []
+    hub = Hub(lambda _name, event: reported.append(event), dict, lambda *_, **__: None)
+    link = BusLink("pause", 7, ours)
+    hub.attach(link)
+    with theirs:
+        theirs.sendall(said)
+    hub.hang_up(link)
+    assert reported == events
