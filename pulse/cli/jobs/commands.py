@@ -19,7 +19,7 @@ from pulse.cli.lookup import IdWord, job_of
 from pulse.cli.options import DURATION, JOB, with_full
 from pulse.cli.output.render import STATUS_STYLES, Cell, Column, Screen, Table, foreign, id_cells, write_document
 from pulse.cli.server import current_server
-from pulse.common.text import cut, duration, iso, one_line, printable
+from pulse.common.text import cut, duration, headline, iso, one_line, printable
 from pulse.errors import PulseError
 from pulse.protocol.answers import JobInfo, JobPageAnswer, Stack, WhyAnswer, part, read
 
@@ -215,7 +215,7 @@ def jobs_table(page: JobPageAnswer, now_s: float, width: int | None = None) -> T
 
 
 def _row(job: JobInfo, now_s: float) -> list[Cell]:
-    error = cut(one_line(job.last_error or ""), _ERROR_CHARACTERS)
+    error = cut(one_line(headline(job.last_error or "")), _ERROR_CHARACTERS)
     return [
         Cell(job.status, STATUS_STYLES.get(job.status, "")),
         foreign(job.name),

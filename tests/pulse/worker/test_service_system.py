@@ -211,6 +211,33 @@ def test_a_report_that_is_refused_is_taken_apart() -> None:
         assert pool.wait() == 0
 
 
+def test_what_the_server_confirms_is_logged() -> None:
+    """A dead letter as one, any other failure as a failure, a stale result not at all; older servers name no dead."""
+    with FakeServer(silent_on=["report"]) as server, worker(server, "--concurrency", "3") as pool:
+        child = server.wait_child()
+        dead, again, stale, old = [job("discard"), *(job("retry-after") for _ in range(3))]
+        for jobs in ([dead, again, stale, job("nothing")], [old]):
+            child.assign(jobs)
+            left = len(jobs)
+            while left:
+                report = child.take("report")
+                named = [one[:2] for one in report.body["results"]]
+                left -= len(named)
+                body = {"stale": [one for one in named if one[0] == stale[0]]}
+                if jobs[0] is dead:
+                    body["dead"] = [one for one in named if one[0] == dead[0]]
+                child.send("reported", report.request, body)
+        pool.terminate()
+        assert pool.wait() == 0
+        entries = [json.loads(line) for line in pool.stderr.splitlines() if '"event": "job_' in line]
+    said = {UUID(one["id"]).bytes: (one["event"], one["level"], one["outcome"], one["error"]) for one in entries}
+    failed = ("job_failed", "info", "retry", "rate limited")
+    assert said == {
+        dead[0]: ("job_dead_lettered", "warning", "discarded", "no such customer"), again[0]: failed, old[0]: failed
+    }  # fmt: skip
+    assert len(entries) == len(said)
+
+
 def test_a_report_is_sent_again_while_the_database_is_away() -> None:
     with FakeServer(silent_on=["report"]) as server, worker(server):
         child = server.wait_child()

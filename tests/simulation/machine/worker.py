@@ -15,6 +15,7 @@ import trio
 
 from pulse.app.handler import make_handler
 from pulse.app.outcome import RELEASED, Discard, Outcome, RetryAfter, Snooze, crashed
+from pulse.system.failure_log import FailedAttempt
 from pulse.worker.execution.attempt import Attempt, Pair, Phase, StopReason
 from pulse.worker.session.connection import Connection
 from pulse.worker.session.ledger import Ledger
@@ -105,6 +106,9 @@ class Worker:
         if attempt is not None and attempt.begun and attempt.task is not None:
             attempt.task.cancel()
         self._wake()
+
+    def failed(self, attempts: list[FailedAttempt]) -> None:
+        """Nobody reads logs here."""
 
     def changed(self) -> None:
         if self.desk.draining and not self.desk.held:

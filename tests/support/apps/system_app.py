@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -189,3 +190,18 @@ def shout_plain(lines: int) -> int:
 @app.handler("shout-apart", isolate=True)
 async def shout(lines: int) -> int:
     return shout_plain(lines)
+
+
+@app.handler("give-up", retry_on={ValueError: pulse.Discard})
+async def give_up(text: str) -> None:
+    raise ValueError(text)
+
+
+@app.handler("die-once", max_crashes=1)
+async def die_once() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@app.handler("die-apart", isolate=True, max_crashes=1)
+async def die_apart() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)

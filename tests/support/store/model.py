@@ -175,7 +175,8 @@ class Model:
         else:
             job.let_go("PENDING" if untried else "RETRYING")
             job.next_run_at = now + timedelta(seconds=delay_s)
-        return Ended(job.id, job.attempts, job.status, job.topic, job.priority, delay_s, job.next_run_at.timestamp())
+        due_s = job.next_run_at.timestamp()
+        return Ended(job.id, job.attempts, job.status, job.topic, job.priority, delay_s, due_s, job.name)
 
     def cancel(self, ids: Iterable[bytes], now: datetime) -> list[Canceled]:
         canceled = []

@@ -13,6 +13,7 @@ from uuid import UUID
 import anyio
 import asyncpg
 import pytest
+import structlog
 from structlog.testing import capture_logs
 
 from pulse.errors import StatementError, UnavailableError
@@ -20,6 +21,7 @@ from pulse.protocol import Beat, Result
 from pulse.store import failures
 from pulse.store.failures import CONSTRAINTS, IN_VAIN, STUBBORN, UNIQUE_VIOLATION
 from pulse.store.store import Store
+from pulse.system.failure_log import FailureLog
 from pulse_actors.dispatcher.claims import refused_jobs
 from pulse_actors.dispatcher.writes import report as results
 from pulse_actors.dispatcher.writes.heartbeat import HeartbeatWriter, PendingHeartbeat
@@ -414,7 +416,7 @@ async def late(connection: Sql, number: int) -> list[bytes]:
 
 @contextlib.asynccontextmanager
 async def expiring(counter: Counter) -> AsyncIterator[None]:
-    async with counter.open(), running(partial(expiry.expire, counter.store)):
+    async with counter.open(), running(partial(expiry.expire, counter.store, FailureLog(structlog.get_logger()))):
         yield
 
 
@@ -449,14 +451,15 @@ async def test_each_late_job_is_refused(store: Store, connection: Sql, monkeypat
     tries = 0
     expire = store.expire
 
-    async def counted(limit: int) -> int:
+    async def counted(limit: int) -> list[Any]:
         nonlocal tries
         tries += 1
         return await expire(limit)
 
     monkeypatch.setattr(store, "expire", counted)
     with capture_logs() as logs:
-        async with refusing(connection, "P0001", "DEAD_LETTERED"), running(partial(expiry.expire, store)):
+        expiring = partial(expiry.expire, store, FailureLog(structlog.get_logger()))
+        async with refusing(connection, "P0001", "DEAD_LETTERED"), running(expiring):
             await until(lambda: tries > 5 * IN_VAIN, "many tries")
             assert len(await aside(connection)) == 2 * IN_VAIN
             await connection.execute("DROP TRIGGER mine ON pulse.jobs")

@@ -123,8 +123,10 @@ def test_cleaned_text_can_be_stored(text: str) -> None:
 def test_cleaned_text_is_cut_to_64_kib(char: str) -> None:
     """In bytes, never within a character."""
     cleaned = clean(char * 100_000)
-    assert MAX_ERROR_BYTES - 4 < len(cleaned.encode()) <= MAX_ERROR_BYTES
-    assert set(cleaned) == {"\N{REPLACEMENT CHARACTER}" if char == "\0" else char}
+    assert MAX_ERROR_BYTES - 9 < len(cleaned.encode()) <= MAX_ERROR_BYTES
+    first, note, last = cleaned.split("\n")
+    assert set(first) == set(last) == {"\N{REPLACEMENT CHARACTER}" if char == "\0" else char}
+    assert note.endswith(" bytes left out …")
 
 
 def test_what_was_told_beside_a_failure() -> None:

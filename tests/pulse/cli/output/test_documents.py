@@ -99,7 +99,7 @@ def attempt(number: int, outcome: str, **more: Any) -> AttemptInfo:
 def test_all_attempts_in_their_order() -> None:
     """The story has each attempt with its claim, place, end and reason; one line counts those that left no row."""
     history = [
-        attempt(1, "error", error="ValueError: no\nTraceback ..."),
+        attempt(1, "error", error="ValueError: no\nTraceback ...\n  File ..."),
         attempt(2, "crashed", exit_code=-9, cpu_s=1.5, peak_rss_bytes=3 * 2**20),
         attempt(4, "snoozed", progress='{"a":1}'),
     ]
@@ -108,7 +108,9 @@ def test_all_attempts_in_their_order() -> None:
         "submitted; first claimed after 11 s",
         "attempt 1 claimed by pool/1 on h0st, pid 1234",
         "attempt 1 error after 2 s, charged",
-        "why: ValueError: no Traceback ...",
+        "why: ValueError: no",
+        "Traceback ...",
+        "File ...",
         "attempt 2 claimed by pool/1 on h0st, pid 1234",
         "attempt 2 crashed (SIGKILL) after 2 s, uncharged",
         "used: 1.50 s of CPU, 3 MiB of memory",
@@ -119,6 +121,16 @@ def test_all_attempts_in_their_order() -> None:
         "attempt 5 claimed",
         "COMPLETED, 3 s after its claim",
     ]
+
+
+def test_a_traceback_is_shown_once() -> None:
+    """An attempt that failed as an earlier one, or as the last error above says, has only the line of the exception."""
+    errors = ["KeyError: 1\nTraceback of it", "KeyError: 1\nTraceback of it", "KeyError: 2\nTraceback of that"]
+    history = [attempt(number, "error", error=error) for number, error in enumerate(errors, 1)]
+    found = told(status="RETRYING", attempts=3, history=history, last_error=errors[2])
+    assert [line for line in found if "KeyError" in line or "Traceback" in line] == [
+        "why: KeyError: 1", "Traceback of it", "why: KeyError: 1", "why: KeyError: 2"
+    ]  # fmt: skip
 
 
 def test_a_claim_that_began_before_the_submit() -> None:

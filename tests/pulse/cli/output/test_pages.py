@@ -181,10 +181,16 @@ def test_the_gate_in_words(gate: Gate, lines: list[str]) -> None:
 class TestJobs:
     def test_table(self) -> None:
         """A line for each job; tries that count, of those allowed; a long error is cut even where the text is piped."""
-        dead = job(status="DEAD_LETTERED", attempts=7, uncharged=2, last_error="Value\nError", submitted_at=NOW_S - 60)
+        dead = job(
+            status="DEAD_LETTERED",
+            attempts=7,
+            uncharged=2,
+            last_error="ValueError: no\nTraceback ...",
+            submitted_at=NOW_S - 60,
+        )
         lines = plain_table(jobs_table(JobPageAnswer([dead]), NOW_S), None)
         assert lines[0].split() == ["id", "status", "name", "topic", "tries", "age", "error"]
-        assert lines[1].split() == [str(ID), "DEAD_LETTERED", "resize", "images", "5/5", "60", "s", "Value", "Error"]
+        assert lines[1].split() == [str(ID), "DEAD_LETTERED", "resize", "images", "5/5", "60", "s", "ValueError:", "no"]
         (_, line) = plain_table(jobs_table(JobPageAnswer([job(last_error="x" * 65536)]), NOW_S), None)
         assert len(line) < 400
 

@@ -91,7 +91,7 @@ async def test_what_becomes_of_it(store: Store, connection: Sql, case: Case) -> 
     )
     dead = case.status == "DEAD_LETTERED"
     due_at = NOW if dead else at(10 + case.delay_s)
-    assert ended == [Ended(identity, case.attempts, case.status, TOPIC, 3, case.delay_s, due_at.timestamp())]
+    assert ended == [Ended(identity, case.attempts, case.status, TOPIC, 3, case.delay_s, due_at.timestamp(), "n")]
     expected = {
         **before, "status": case.status, "next_run_at": due_at, "completed_at": at(10) if dead else None,
         "uncharged": case.uncharged_after, "crashes": case.crashes_after, "last_error": "why", "locked_by": None,

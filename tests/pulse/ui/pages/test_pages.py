@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 import uuid
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any, cast
 
 import pytest
+from markupsafe import escape
 
 from pulse.errors import BadRequestError, NobodyAnswersError
 from pulse.ui.app import make_app
 from pulse.ui.data.poller import Poller
 from pulse.ui.pages import dead, topics
-from tests.support.commandline.cli_answers import stats
+from tests.support.commandline.cli_answers import job, stats
 from tests.support.servers.dashboard import Browser, Told, site_of
 
 pytestmark = pytest.mark.anyio
@@ -59,6 +61,21 @@ async def test_dead_letters_take_no_longer_than_a_page(monkeypatch: pytest.Monke
     for look in ("5000", "9" * 5000, "0", "-1", ""):
         assert (await asyncio.wait_for(at.ask("GET", f"/dead?look={look}"), 2.0)).status == 200
     assert len(asked) > 1
+
+
+async def test_a_traceback_is_shown_as_it_is() -> None:
+    """In a list its last line, and the whole of it below; on the page of its job whole, and in its history."""
+    trace = 'Traceback (most recent call last):\n  File "a.py", line 1, in n\n    raise <it>'
+    error = f"ValueError: no\n{trace}"
+    history = [{"attempt": 1, "outcome": "error", "error": error}]
+    row = job(status="DEAD_LETTERED", last_error=error, history=history)
+    at = browser(Told(status={}, jobs_list={"jobs": [row], "next": None}, jobs_get={"job": row}, jobs_why={}))
+    shown = str(escape(error))
+    for path, times in (("/dead", 1), (f"/jobs/{uuid.UUID(bytes=row['id'])}", 2)):
+        got = await at.ask("GET", path)
+        assert len(re.findall(f"<pre[^>]*>{re.escape(shown)}</pre>", got.text)) == times
+    got = await at.ask("GET", "/jobs")
+    assert '<span class="err">ValueError: no</span>' in got.text
 
 
 async def test_odd_urls() -> None:

@@ -166,6 +166,13 @@ class TestShown:
         assert [formatting.json_line(text) for text in (None, "{}", '{"a": 1}')] == ["", "", '{"a": 1}']
         assert formatting.uuid(ID.bytes) == formatting.uuid(str(ID)) == str(ID)
 
+    def test_an_error(self) -> None:
+        """In a list the line that says what happened, of a bare traceback too; whole, its lines, without the middle."""
+        bare = 'Traceback (most recent call last):\n  File "a", line 1\nValueError: no\n'
+        assert formatting.first_line(f"ValueError: no\n{bare}") == formatting.first_line(bare) == "ValueError: no"
+        first, note, last = formatting.trace("a" * 1000 + "\n" + "b" * 1000, 100).split("\n")
+        assert (set(first), note.partition(" bytes")[2], set(last)) == ({"a"}, " left out …", {"b"})
+
     def test_kin(self) -> None:
         assert formatting.kin(f"user 17 at 0x7fab of {ID}") == formatting.kin(
             "user 4 at 0x1 of 11111111-2222-3333-4444-555555555555"
