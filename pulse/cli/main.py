@@ -14,6 +14,7 @@ from typing import Final, TextIO
 
 import click
 
+from pulse.cli.ctl import COMMANDS as CTL_COMMANDS
 from pulse.cli.lazy import Lazy, LazyGroup, examples
 from pulse.common.version import VERSION
 from pulse.errors import NobodyAnswersError, PulseError
@@ -62,6 +63,7 @@ cli: Final = LazyGroup(
         "pulse ctl status",
         """pulse ctl submit resize '{"path": "a.png", "width": 64}'""",
     ),
+    elsewhere=[f"ctl {name}" for name in CTL_COMMANDS],
     params=[
         click.Option(
             ["--version"],

@@ -141,7 +141,9 @@ class TestOutput:
         """Of a pause of what nobody knows, and of the end of none, is said that it is so; it is done all the same."""
         assert pulse(server.directory, "ctl dispatch pause --topic images").err == ""
         done = pulse(server.directory, "ctl dispatch pause --topic imagse")
-        assert done.err == "pulse: no job waits or runs in topic imagse, and no worker here serves it\n"
+        assert done.err == (
+            "pulse: no job waits or runs in topic imagse, and no worker here serves it; similar topics: images\n"
+        )
         done = pulse(server.directory, "ctl dispatch resume --topic imagse")
         assert (done.code, done.err) == (0, "pulse: topic imagse was not paused\n")
         assert pulse(server.directory, "ctl dispatch resume --topic images").err == ""
@@ -325,7 +327,11 @@ class TestExitCodes:
     @pytest.mark.parametrize(
         ("line", "message"),
         [
-            ("nonsense", "No such command 'nonsense'"),
+            ("nonsense", "No such command 'nonsense' (see: "),
+            ("wroker", "No such command 'wroker'. Did you mean 'worker'? (see: pulse --help)"),
+            ("status", "No such command 'status'. Did you mean 'ctl status'?"),
+            ("ctl statsu", "No such command 'statsu'. Did you mean 'status'?"),
+            ("ctl topics lst", "No such command 'lst'. Did you mean 'list' or 'set'?"),
             ("ctl jobs get", "Missing argument 'ID'"),
             ("ctl jobs get 42", "Invalid value for 'ID': '42': the id of a job is allowed, or its first"),
             ("ctl jobs cancel", "which jobs?"),
