@@ -10,6 +10,7 @@ import click
 
 from pulse.common.text import similar_names
 
+DOCUMENT_WRITTEN: Final = "pulse.document"  # in the meta of contexts: stdout has its one JSON document
 CONTEXT: Final[Mapping[str, Any]] = {
     "help_option_names": ["-h", "--help"],
     "max_content_width": 100,  # an example with its options fits on a line

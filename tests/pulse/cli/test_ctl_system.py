@@ -286,10 +286,30 @@ class TestOutput:
 
 class TestExitCodes:
     def test_a_refusal_is_one_line(self, directory: Path) -> None:
+        """With --json it is a document, too."""
         refusal = NotFoundError("there is no job x")
         with FakeDispatcher(directory, {"jobs.get": refusal}):
-            done = pulse(directory, f"ctl jobs get {JOB} --json")
+            done, told = (pulse(directory, f"ctl jobs get {JOB}{option}") for option in ("", " --json"))
         assert (done.code, done.out, done.err) == (1, "", "pulse: there is no job x\n")
+        assert (told.code, told.err) == (1, done.err)
+        assert told.document == {"error": {"code": "not_found", "message": "there is no job x"}}
+
+    @pytest.mark.parametrize(
+        ("line", "exit_code", "code"),
+        [
+            ("ctl jobs list --json --limit 0", 2, "bad_usage"),
+            ("ctl statsu --json", 2, "bad_usage"),
+            ("ctl status --json", 3, "nobody_answers"),
+            ("ctl --connect nowhere://x jobs list --json", 1, "failed"),
+        ],
+    )
+    def test_a_failure_is_a_document_where_one_is_wanted(
+        self, directory: Path, line: str, exit_code: int, code: str
+    ) -> None:
+        done = pulse(directory, line)
+        document: Any = done.document
+        assert (done.code, set(document), document["error"]["code"]) == (exit_code, {"error"}, code)
+        assert document["error"]["message"] in done.err
 
     @pytest.mark.parametrize("as_json", [False, True])
     @pytest.mark.parametrize("verb", ["cancel", "retry"])
@@ -430,7 +450,8 @@ class TestNobodyAnswers:
         done = pulse(directory, f"ctl --socket {socket_path} status")
         reason = "no such file or directory"
         expected = (
-            f"pulse: nobody answers; looked at {socket_path} ({reason}); {directory}/supervisor.sock ({reason})\n"
+            f"pulse: nobody answers; looked at {socket_path} ({reason}); {directory}/supervisor.sock ({reason}); "
+            "pulse-supervisor starts a server\n"
         )
         assert (done.code, done.err) == (3, expected)
 
