@@ -54,9 +54,9 @@ def test_settings_that_hurt(name: str, value: str, state: State) -> None:
 
 
 @pytest.mark.parametrize(("check", "usual", "verdicts"), [
-    (partial(database.server, shown="dsn"), {"version": "x", "version_num": 180006, "in_recovery": False}, [
+    (partial(database.server, shown="dsn"), {"version": "x", "version_num": 180006, "in_recovery": False, "encoding": "UTF8"}, [
         ({}, OK), ({"version_num": 149999}, WRONG), ({"version_num": 150000}, OK), ({"version_num": 190000}, WARNING),
-        ({"in_recovery": True}, WRONG),
+        ({"in_recovery": True}, WRONG), ({"encoding": "LATIN1"}, WRONG), ({"encoding": "SQL_ASCII"}, WRONG),
     ]),
     (database.clock, {"skew_s": 0.9, "trip_s": 0.0}, [  # a skew counts beyond what the question itself took
         ({}, OK), ({"skew_s": -1.0}, WARNING), ({"skew_s": 1.4, "trip_s": 1.0}, OK), ({"skew_s": 60.0}, WRONG),

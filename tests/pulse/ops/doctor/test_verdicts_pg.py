@@ -7,6 +7,7 @@ import contextlib
 import re
 import socket
 import time
+from collections.abc import Iterator
 from typing import Final
 
 import asyncpg
@@ -42,6 +43,24 @@ async def test_every_question_is_understood(module_database: str) -> None:
     assert (seen.away, seen.failed) == (None, {})
     found = {one.check: one for one in judge(seen, grace_s=60.0, expected=expected_indexes(), served=set())}
     assert "fsync is off" in said(found["settings"])
+
+
+@pytest.fixture(params=["LATIN1", "SQL_ASCII"])
+def encoding(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def encoded_otherwise(server: Postgres, encoding: str) -> Iterator[str]:
+    with server.database(encoding=encoding) as dsn:
+        yield dsn
+
+
+async def test_a_database_that_is_not_utf8(encoded_otherwise: str, encoding: str) -> None:
+    seen = await look(encoded_otherwise, WITHIN_S)
+    found = {one.check: one for one in judge(seen, grace_s=60.0, expected=expected_indexes(), served=set())}
+    assert found["database"].state is State.WRONG
+    assert f" stores text as {encoding}, not UTF8: " in found["database"].text
 
 
 async def test_who_keeps_a_snapshot(patient: Patient) -> None:
