@@ -14,8 +14,8 @@ import click
 from pulse.cli.jobs.change import cancel, change, delete, retry
 from pulse.cli.jobs.filters import filters_of, found_of, job_filters
 from pulse.cli.jobs.page import show_job
-from pulse.cli.lazy import CONTEXT, examples
-from pulse.cli.lookup import IdWord, job_of
+from pulse.cli.lazy import CONTEXT, CommandGroup, examples
+from pulse.cli.lookup import IdWord, job_of, warn_of_handler, warn_of_topic
 from pulse.cli.options import DURATION, JOB, with_full
 from pulse.cli.output.render import STATUS_STYLES, Cell, Column, Screen, Table, foreign, id_cells, write_document
 from pulse.cli.server import current_server
@@ -38,7 +38,7 @@ _COLUMNS: Final = (
 )
 
 
-@click.group(context_settings=dict(CONTEXT))
+@click.group(cls=CommandGroup, context_settings=dict(CONTEXT))
 def jobs() -> None:
     """List, show, cancel, retry, move and delete jobs; tell why one does not run, and where one hangs."""
 
@@ -105,6 +105,10 @@ def _list_once(client: Client, body: Mapping[str, object], *, full: bool, as_jso
         screen.table(jobs_table(page, time.time(), None if full else screen.width))
     else:
         screen.lines([[Cell("no jobs", "dim")]])
+        if (topic := body.get("topic")) is not None:
+            warn_of_topic(str(topic))
+        if (name := body.get("name")) is not None:
+            warn_of_handler(str(name))
     if page.next is not None:
         click.echo(f"more: repeat with --after {page.next}", err=True)
 

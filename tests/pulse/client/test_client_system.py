@@ -27,6 +27,7 @@ from pulse.errors import (
 )
 from pulse.protocol import encode
 from tests.support.commandline import cli_answers as answers
+from tests.support.servers.client_flavors import failing, using
 from tests.support.servers.fake_dispatcher import Body, FakeDispatcher, RuntimeDir
 from tests.support.servers.fake_server import FakeServer
 
@@ -50,36 +51,6 @@ def directory() -> Iterator[Path]:
 @pytest.fixture(params=["blocking", "asyncio", "trio"])
 def flavor(request: pytest.FixtureRequest) -> str:
     return str(request.param)
-
-
-def using(
-    flavor: str, path: Path, *steps: Callable[[Any], Any], timeout_s: float = 10.0, **options: Any
-) -> list[object]:
-    if flavor == "blocking":
-        with pulse.Client(path, timeout_s=timeout_s, **options) as client:
-            return [step(client) for step in steps]
-
-    async def run() -> list[object]:
-        async with pulse.connect(path, timeout_s=timeout_s, **options) as client:
-            results: list[object] = []
-            for step in steps:
-                value = step(client)
-                results.append(await value if inspect.isawaitable(value) else value)
-            return results
-
-    return anyio.run(run, backend=flavor)
-
-
-def failing(flavor: str, error: type[Exception], said: str, step: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    async def ask(client: Any) -> None:
-        with pytest.raises(error, match=said):
-            await step(client)
-
-    def call(client: Any) -> None:
-        with pytest.raises(error, match=said):
-            step(client)
-
-    return call if flavor == "blocking" else ask
 
 
 def ids_of(body: Body) -> Body:
@@ -120,7 +91,8 @@ def test_a_name_that_nobody_handles(flavor: str, directory: Path) -> None:
     first, second = [str(one.message) for one in warned]
     assert first.startswith("no worker that serves topic mail has a handler named sned_mail; similar: send_mail. ")
     assert second.startswith("no worker that serves topic mail has a handler named x. ")
-    assert {one.filename for one in warned} == {__file__}
+    caller = __file__ if flavor == "blocking" else inspect.getfile(using)  # who awaits it
+    assert {one.filename for one in warned} == {caller}
 
 
 def test_a_submit_whose_answer_was_lost_is_repeated(flavor: str, directory: Path) -> None:
@@ -243,7 +215,8 @@ def test_everything_that_can_be_asked(flavor: str, directory: Path) -> None:
 def test_nobody_is_there(flavor: str, directory: Path) -> None:
     with pytest.raises(NobodyAnswersError) as caught:
         using(flavor, directory / "pulse.sock", lambda client: client.ping())
-    assert caught.value.message == f"nobody answers; looked at {directory / 'pulse.sock'} (no such file or directory)"
+    looked = f"nobody answers; looked at {directory / 'pulse.sock'} (no such file or directory)"
+    assert caught.value.message == f"{looked}; pulse-supervisor starts a server"
 
 
 def test_where_clients_look(flavor: str, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,6 +31,7 @@ ENDED = {"name": "x", "topic": "t", "age_s": 5.0, "error": "bad\nthing", "job": 
          "jobs_dead": 0, "killed": 0}  # fmt: skip
 RUNS = {"name": "x", "topic": "t", "jobs": 1, "age_s": 600.0, "job": "0190", "worker": "h/b/1/2.3/w"}
 PAUSE = {"topic": "t", "reason": "fire", "paused_by": "uid 0 (root)", "age_s": 5.0, "left_s": None, "total": 1}
+SERVER = {"version": "x", "version_num": 180006, "in_recovery": False, "encoding": "UTF8"}
 ROOM = {"greatest": 100, "reserved": 3, "used": 10, "role_limit": -1, "role_used": 1,
         "database_limit": -1, "database_used": 1}  # fmt: skip
 
@@ -55,9 +56,9 @@ def test_settings_that_hurt(name: str, value: str, state: State) -> None:
 
 
 @pytest.mark.parametrize(("check", "usual", "verdicts"), [
-    (partial(database.server, shown="dsn"), {"version": "x", "version_num": 180006, "in_recovery": False}, [
+    (partial(database.server, shown="dsn"), SERVER, [
         ({}, OK), ({"version_num": 149999}, WRONG), ({"version_num": 150000}, OK), ({"version_num": 190000}, WARNING),
-        ({"in_recovery": True}, WRONG),
+        ({"in_recovery": True}, WRONG), ({"encoding": "LATIN1"}, WRONG), ({"encoding": "SQL_ASCII"}, WRONG),
     ]),
     (database.clock, {"skew_s": 0.9, "trip_s": 0.0}, [  # a skew counts beyond what the question itself took
         ({}, OK), ({"skew_s": -1.0}, WARNING), ({"skew_s": 1.4, "trip_s": 1.0}, OK), ({"skew_s": 60.0}, WRONG),
