@@ -274,7 +274,7 @@ class Worker(Struct, frozen=True):
     A handler process.
 
     ``running``: ids of the jobs that it holds; ``started``: how many of them have started, ``calls``: of which
-    handlers; ``recovery``: how its death is noticed.
+    handlers; ``concurrency``: how many it runs at once; ``recovery``: how its death is noticed.
     """
 
     identity: str = ""
@@ -284,6 +284,7 @@ class Worker(Struct, frozen=True):
     topics: list[str] = []
     names: list[str] = []
     capacity: int = 0
+    concurrency: int = 0
     running: list[Id] = []
     started: int = 0
     draining: bool = False
@@ -292,6 +293,9 @@ class Worker(Struct, frozen=True):
     condition: str = ""
     quiet_s: float | None = None
     calls: dict[str, int] = {}
+    cpu_s: float | None = None
+    rss_bytes: int | None = None
+    uptime_s: float | None = None
 
     @property
     def held(self) -> int:

@@ -14,6 +14,7 @@ from starlette.responses import HTMLResponse, Response
 
 from pulse.common.version import VERSION
 from pulse.errors import PulseError
+from pulse.ops import worker_text
 from pulse.ops.doctor.checks import CHECKS
 from pulse.protocol.roles import Access
 from pulse.ui.auth.rules import HEADERS, own_path
@@ -57,13 +58,16 @@ def _environment() -> Environment:
         "isotime": formatting.iso,
         "json_block": formatting.json_block,
         "json_line": formatting.json_line,
+        "load": worker_text.load_of,
         "kin": formatting.kin,
         "localtime": formatting.local_time,
         "num": formatting.number,
         "pill": formatting.pill,
+        "room": worker_text.room_of,
         "ownpath": own_path,
         "size": formatting.size,
         "stamp": formatting.stamp,
+        "state": worker_text.state_of,
         "uuid": formatting.uuid,
         "whole": formatting.whole,
         "zone": formatting.zone_of,

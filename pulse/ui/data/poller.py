@@ -1,5 +1,5 @@
 """
-The state of the whole system, asked by one poller for all pages: every two seconds while a page is open, else never.
+The state of the whole system, asked by one poller for all pages: every second while a page is open, else never.
 
 ``SystemSnapshot`` is the result of one round. Pages show the newest; open ones are refreshed by the next.
 """
@@ -29,8 +29,8 @@ from pulse.ui.view.charts import Chart, charts_of
 _log = structlog.get_logger()
 KindT = TypeVar("KindT", bound=msgspec.Struct)
 
-EVERY_S: Final = 2.0
-FRESH_S: Final = 2 * EVERY_S  # an older one is asked for again before a page shows it
+EVERY_S: Final = 1.0  # a worker that is stopped is seen within it
+FRESH_S: Final = 1.0  # an older one is asked for again before a page shows it
 WATCHED_S: Final = 30.0  # after the last page: the next click is likely
 MOST_WATCHERS: Final = 500
 

@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from pulse.errors import PulseError
+from pulse.ops.worker_text import places_of
 from pulse.protocol import answers
 from pulse.ui.pages.common import ask, site_of, standing_of
 from pulse.ui.rendering import page
@@ -36,8 +37,7 @@ async def show(request: Request) -> Response:
         "failed": [] if isinstance(failed, PulseError) else failed,
         "counts": jobs,
         "waiting": None if jobs is None else sum(jobs.get(name, 0) for name in _WAITING),
-        "held": None if workers is None else sum(worker.held for worker in workers),
-        "places": None if workers is None else sum(worker.capacity for worker in workers),
+        "load": None if workers is None else places_of(workers),
         "charts": standing.charts,
         "slowest": slowest,
         "oldest": [] if isinstance(oldest, PulseError) else oldest,
