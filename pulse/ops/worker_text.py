@@ -48,15 +48,20 @@ def places_of(workers: Iterable[Worker]) -> WorkerLoad:
     taking = [one for one in known if not one.draining]
     return WorkerLoad(
         places=sum(room_of(one) for one in taking),
-        taken=sum(one.started for one in taking),
+        taken=sum(taken_of(one) for one in taking),
         ahead=sum(ahead_of(one) for one in known),
-        finishing=sum(one.started for one in known if one.draining),
+        finishing=sum(taken_of(one) for one in known if one.draining),
     )
 
 
 def room_of(worker: Worker) -> int:
     """The places of *worker*; an older one did not say how many of its jobs it runs at once."""
     return worker.concurrency or worker.capacity
+
+
+def taken_of(worker: Worker) -> int:
+    """How many of its places are taken: more jobs may have started, whose ends are still to be written."""
+    return min(worker.started, room_of(worker))
 
 
 def ahead_of(worker: Worker) -> int:
@@ -72,4 +77,4 @@ def state_of(worker: Worker) -> str:
 def load_of(worker: Worker) -> str:
     """What *worker* does: `3/10`, with what was sent ahead; of one that drains, only what it still runs."""
     ahead = f" +{ahead_of(worker)}" if ahead_of(worker) else ""
-    return f"{worker.started}{ahead}" if worker.draining else f"{worker.started}/{room_of(worker)}{ahead}"
+    return f"{taken_of(worker)}{ahead}" if worker.draining else f"{taken_of(worker)}/{room_of(worker)}{ahead}"

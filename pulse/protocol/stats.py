@@ -129,8 +129,8 @@ class Connected(Struct, frozen=True):
     """
     Handler processes that are connected here.
 
-    ``capacity``: how many jobs they can hold, ``held``: how many they do; ``places``: how many those that do not drain
-    can run at once, ``started``: how many run.
+    ``capacity``: how many jobs they can hold, ``held``: how many they do, ``ahead``: how many of those have not started;
+    ``places``: how many those that do not drain can run at once, ``started``: how many run.
     """
 
     connected: int = 0
@@ -138,6 +138,7 @@ class Connected(Struct, frozen=True):
     held: int = 0
     places: int = 0
     started: int = 0
+    ahead: int = 0
 
 
 class ProcessUsage(Struct, frozen=True):

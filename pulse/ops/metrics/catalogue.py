@@ -246,7 +246,7 @@ METRICS: Final = (
     Metric(
         "pulse_worker_jobs_ahead",
         "Jobs that were sent to them ahead, and have not started.",
-        _of(lambda s: max(0, s.workers.held - s.workers.started)),
+        _of(lambda s: s.workers.ahead),
     ),
     Metric("pulse_actor_up", "Whether an actor runs.", _rows("actors", _is_running), labels=("actor",)),
     Metric(

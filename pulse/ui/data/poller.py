@@ -46,6 +46,7 @@ class SystemSnapshot:
         stats: The dispatcher's answer; None: it does not answer.
         at_s: When, Unix seconds.
         number: Number of the round.
+        last: The newest one in which the jobs were counted, where they are not in this.
     """
 
     status: views.StatusAnswer
@@ -53,11 +54,26 @@ class SystemSnapshot:
     stats: Stats | None
     at_s: float
     number: int
+    last: SystemSnapshot | None = None
+
+    @property
+    def counted(self) -> SystemSnapshot | None:
+        """This one, or the newest in which the jobs were counted; None: never yet."""
+        return self.last if self.status.jobs is None else self
+
+    @property
+    def cause(self) -> str | None:
+        """Why little is known, as ``pulse ctl status`` names it; None: all is."""
+        database = self.status.database
+        if database is not None and not database.ok:
+            return "the database is away"
+        return "the dispatcher does not answer" if "dispatcher" in self.silent else None
 
     @cached_property
     def charts(self) -> list[Chart]:
-        """The last hour, drawn."""
-        return charts_of(self.stats)
+        """The last hour, drawn; the last one that is known."""
+        older = None if self.last is None else self.last.stats
+        return charts_of(self.stats or older)
 
     @cached_property
     def findings(self) -> list[Finding]:
@@ -77,15 +93,14 @@ class SystemSnapshot:
     @property
     def health(self) -> str:
         """In one word: ``down``, ``wrong``, ``warning`` or ``good``."""
-        database = self.status.database
-        if "dispatcher" in self.silent or (database is not None and not database.ok):
+        if self.cause is not None:
             return "down"
         return self.findings[0].state.value if self.findings else "good"
 
     @property
     def summary(self) -> str:
         """The same for people."""
-        return {"good": "all well", "down": "not working"}.get(self.health) or counts(self.findings)
+        return self.cause or ("all well" if self.health == "good" else counts(self.findings))
 
 
 @dataclass(slots=True)
@@ -193,6 +208,7 @@ class Poller:
             stats=None if isinstance(counted, PulseError) else counted,
             at_s=time.time(),
             number=self._number + 1,
+            last=None if self._standing is None else self._standing.counted,
         )
         if asked_s < self._asked_s:
             return standing  # a younger round was faster

@@ -166,8 +166,9 @@ class StatsReporter:
             "connected": len(workers),
             "capacity": sum(one.capacity for one in workers),
             "held": sum(len(one.held) for one in workers),
+            "ahead": sum(not held.started for one in workers for held in one.held.values()),
             "places": sum(one.places for one in taking),
-            "started": sum(held.started for one in workers for held in one.held.values()),
+            "started": sum(one.taken for one in workers),
         }
 
     def _totals(self) -> dict[str, object]:

@@ -221,6 +221,11 @@ class RegisteredWorker:
         return self.facts.concurrency or self.capacity
 
     @property
+    def taken(self) -> int:
+        """How many of them are taken: more jobs may have started, whose ends are still to be written."""
+        return min(self.places, sum(held.started for held in self.jobs.held.values()))
+
+    @property
     def is_draining(self) -> bool:
         """Whether it gets no more jobs, by order or by its own word."""
         return self.draining or not self.capacity
