@@ -19,6 +19,7 @@ from msgspec import Struct
 
 from pulse.errors import ProtocolError
 from pulse.protocol.fields import Id
+from pulse.protocol.stats import JobCounts
 
 KindT = TypeVar("KindT", bound=Struct)
 
@@ -270,12 +271,7 @@ class TopicPage(Struct, frozen=True):
 
 
 class Worker(Struct, frozen=True):
-    """
-    A handler process.
-
-    ``running``: ids of the jobs that it holds; ``started``: how many of them have started, ``calls``: of which
-    handlers; ``concurrency``: how many it runs at once; ``recovery``: how its death is noticed.
-    """
+    """A handler process; ``running``: jobs that it holds, ``started``: how many have, ``calls``: by handler."""
 
     identity: str = ""
     name: str = ""
@@ -358,6 +354,7 @@ class StatusAnswer(Struct, frozen=True):
     workers: list[Worker] | None = None
     jobs: dict[str, int] | None = None
     jobs_exact: bool | None = None
+    waiting: JobCounts | None = None
     findings: list[FindingInfo] | None = None
 
 

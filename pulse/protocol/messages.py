@@ -161,9 +161,10 @@ class Report(Struct, frozen=True):
 
 
 class Reported(Struct, frozen=True):
-    """Sent after the commit; ``stale``: these changed nothing."""
+    """Sent after the commit; ``stale``: these changed nothing; ``dead``: the jobs of these are dead letters now."""
 
     stale: list[JobRef]
+    dead: list[JobRef] = []
 
 
 class Beat(Struct, frozen=True, array_like=True, gc=False):

@@ -46,6 +46,7 @@ class JobsList(Struct, frozen=True):
     older_s: Seconds | None = None
     newer_s: Seconds | None = None
     prefix: Annotated[str, Meta(min_length=1, max_length=36)] | None = None
+    due: bool | None = None
     oldest: bool = False
     brief: bool = False
 

@@ -56,6 +56,7 @@ from pulse.store.rows import (
     Renewal,
     Running,
     Wake,
+    readable,
 )
 from pulse.store.statements import STATEMENTS
 
@@ -379,7 +380,7 @@ class Store(Operations, Defaults, Sweeps):
                     commit.sent.set()  # set before any task that waits for `sent` continues
                     rows = await connection.fetch(_END, *fence_columns(ordered), *columns, now)
                     await commit.may_commit.wait()
-        return [Ended(*row.values()) for row in rows]
+        return [Ended._make((*rest, readable(name))) for *rest, name in rows]
 
     async def lockable(self, ids: Sequence[bytes]) -> set[bytes]:
         """Which of these jobs no other transaction has locked."""
@@ -442,5 +443,4 @@ class Store(Operations, Defaults, Sweeps):
 
 
 def _running(name: bytes, topic: bytes, timeout_s: float | None) -> Running:
-    """Decoded with replacement characters, so that a job with corrupt text is given back all the same."""
-    return Running(name.decode(errors="replace"), topic.decode(errors="replace"), timeout_s)
+    return Running(readable(name), readable(topic), timeout_s)

@@ -55,6 +55,7 @@ def _environment() -> Environment:
         "dur": formatting.duration,
         "exactly": formatting.exactly,
         "first_line": formatting.first_line,
+        "trace": formatting.trace,
         "foreign": formatting.foreign,
         "isotime": formatting.iso,
         "json_block": formatting.json_block,

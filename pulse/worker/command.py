@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import signal
 from typing import Final
@@ -11,10 +10,12 @@ import click
 
 from pulse import config
 from pulse.client.discovery import find_servers
+from pulse.common.extras import require
 from pulse.errors import ConfigError
 from pulse.logs import configure_logging
 from pulse.system import directories
 from pulse.system import processes as procs
+from pulse.worker.app_name import check_app_name
 from pulse.worker.options import Backend, PoolOptions, absolute_socket
 
 __all__ = ["worker"]
@@ -63,10 +64,11 @@ def worker(  # noqa: PLR0913, PLR0917 - one parameter per option, as click wants
     MODULE is looked for in the current directory too. SIGTERM lets running handlers finish, for PULSE_DRAIN_S seconds;
     a second one ends the pool at once.
     """
+    check_app_name(app)
     if parent_pid is not None:
         procs.die_with_parent(parent_pid, signal.SIGTERM)
-    if backend == "trio" and importlib.util.find_spec("trio") is None:
-        raise ConfigError("--backend trio needs trio: pip install 'pulse-supervisor[trio]'")
+    if backend == "trio":
+        require("--backend trio", ["trio"], "trio")
     if any(not 1 <= len(topic) <= 200 for topic in topics):  # noqa: PLR2004 - as in the database
         raise ConfigError("--topic: a topic has 1 to 200 characters")
     sizes = {"processes": processes, "concurrency": concurrency, "spares": spares}

@@ -15,6 +15,7 @@ from pulse.app.app import App
 from pulse.app.outcome import Outcome
 from pulse.app.tracing import for_attempts
 from pulse.system import log_sink, processes
+from pulse.system.failure_log import FailedAttempt, FailureLog, Log
 from pulse.worker.execution import stacks
 from pulse.worker.execution.attempt import HUNG, Attempt, Pair, StopReason
 from pulse.worker.execution.deadlines import Deadlines
@@ -26,7 +27,7 @@ from pulse.worker.options import HostOptions
 from pulse.worker.session.connection import Connection
 from pulse.worker.session.ledger import Ledger
 from pulse.worker.session.prefetch import PERIOD_S, Prefetch
-from pulse.worker.session.reconnect import Dialer, Log, WorkerRefusedError
+from pulse.worker.session.reconnect import Dialer, WorkerRefusedError
 from pulse.worker.status_pipe import Kind, NoteWriter
 
 __all__ = ["REFUSED", "Service"]
@@ -54,6 +55,7 @@ class Service:
         }
         self._notes = notes
         self._log = log
+        self._failures = FailureLog(log)
         self._ledger = Ledger(app.handlers, options.pool.concurrency)
         self._prefetch = Prefetch(options.pool.concurrency)
         self._tracing = for_attempts()
@@ -88,10 +90,12 @@ class Service:
                 self._watch_leases,
                 self._watch_waker,
                 self._keep_pace,
+                self._failures.run,
             ):
                 group.start_soon(work)
             await self._over.wait()
             if self._ledger.running:
+                self._failures.settle()
                 log_sink.last_words()
                 os._exit(self._exit_code)  # threads cannot be stopped; what they hold is given back after their end
             group.cancel_scope.cancel()
@@ -186,6 +190,10 @@ class Service:
         """Attempts are no longer held."""
         if self._ledger.draining and not self._ledger.held:
             self._empty.set()
+
+    def failed(self, attempts: list[FailedAttempt]) -> None:
+        """The server has written that these failed, and which jobs are dead letters now."""
+        self._failures.note(attempts)
 
     def beat_answered(self, sent_s: float) -> None:
         """The server extended the leases as of *sent_s*, monotonic."""

@@ -12,6 +12,7 @@ from unittest.mock import AsyncMock
 
 import anyio
 import pytest
+import structlog
 from anyio.abc import SocketStream
 
 from pulse.common.ids import uuid7
@@ -22,6 +23,7 @@ from pulse.store.connections.pool import Target
 from pulse.store.failures import IN_VAIN
 from pulse.store.rows import NewSchedule
 from pulse.store.store import Store
+from pulse.system.failure_log import FailureLog
 from pulse_actors.pause import REFRESH_S, Pause
 from pulse_actors.runtime.actor import Actor, Runtime, Turn, TurnResult
 from pulse_actors.runtime.bus import Bus, Hint
@@ -50,7 +52,9 @@ async def turn(actor: Actor) -> TurnResult:
 
 def new_watchdog(store: Store) -> Watchdog:
     guard = SweepGuard(lease_s=30.0, heartbeat_s=10.0, sweep_s=10.0)
-    return Watchdog(store, Host("here", "boot", 1), 10.0, guard, sees_deaths=True)
+    return Watchdog(
+        store, Host("here", "boot", 1), 10.0, guard, failures=FailureLog(structlog.get_logger()), sees_deaths=True
+    )
 
 
 async def schedule(store: Store, **fields: Any) -> bytes:

@@ -146,11 +146,9 @@ def start_pools(alpha: Whole, beta: Whole) -> dict[str, Pool]:
         return whole.pool("--processes", str(processes), "--concurrency", str(places), *served, wait=False)
 
     pools = {
-        "well": pool(alpha, 1, 2, "poison", "letters"),
-        "ice": pool(alpha, 1, 1, "ice"),
-        "slow": pool(alpha, 3, 1, "slow"),
-        "beta": pool(beta, 1, 2, "far", "near"),
-    }
+        "well": pool(alpha, 1, 2, "poison", "letters"), "ice": pool(alpha, 1, 1, "ice"),
+        "slow": pool(alpha, 3, 1, "slow"), "beta": pool(beta, 1, 2, "far", "near"),
+    }  # fmt: skip
     sizes = {alpha: 5, beta: 1}
     for whole, size in sizes.items():
         until(lambda whole=whole, size=size: len(whole.connected()) == size, "the pools connect", 30.0)  # type: ignore[misc]

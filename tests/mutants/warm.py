@@ -343,6 +343,8 @@ def _tracer(paths: frozenset[str], lines: defaultdict[CodeType, set[int]]) -> An
         code = frame.f_code
         if event != "call" or code.co_filename not in paths:
             return None
+        if frame.f_trace is not None:  # a coroutine goes on: that is no other call
+            return frame.f_trace
         calls[code] += 1
         if calls[code] > _OFTEN:
             return None

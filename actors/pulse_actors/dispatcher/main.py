@@ -77,7 +77,9 @@ class Dispatcher:
             lease_s=settings.lease_s,
         )
         store.trust(self.witness)
-        self.reports = ReportWriter(store, registry, claims.signal, counters=counters, keep=settings.retention_s != 0)
+        self.reports = ReportWriter(
+            store, registry, claims.signal, counters=counters, failures=claims.failures, keep=settings.retention_s != 0
+        )
         self.heartbeats = HeartbeatWriter(store, registry, self.host, counters=counters, lease_s=settings.lease_s)
         self.submits = SubmitWriter(
             store,
@@ -268,6 +270,7 @@ def dispatcher(listen_fd: int, tcp_fd: int | None = None) -> ActorMain:
                 actor.heartbeats.checkpoints.run,
                 actor.heartbeats.unwritten.run,
                 actor.submits.batcher.run,
+                actor.claims.failures.run,
                 actor.services.stats.run,
                 actor.services.findings.run,
                 actor.claims.cross_host.run,

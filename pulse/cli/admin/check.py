@@ -160,10 +160,8 @@ def _target(dsn: str | None, config: Path | None) -> Target:
     from pulse.config import load
 
     chosen = find_dsn(load(os.environ, config, {"dsn": dsn}), os.environ)
-    try:
-        from pulse.store.connections.pool import Target
-    except ModuleNotFoundError as error:
-        raise PulseError(f"{error.name} is missing: pip install 'pulse-supervisor[server]'") from None
+    from pulse.store.connections.pool import Target
+
     return Target(chosen, "pulse check")
 
 

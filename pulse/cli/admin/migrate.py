@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -73,7 +72,6 @@ def migrate(dsn: str | None, config: Path | None, prefix: str, *, roles: bool, o
 
 
 def _checked(prefix: str) -> str:
-    _needed()
     from pulse.store.admin.roles import checked_prefix
 
     try:
@@ -107,15 +105,7 @@ def _what_became(made: Made, prefix: str) -> list[str]:
     ]
 
 
-def _needed() -> None:
-    try:
-        import_module("pulse.store.store")
-    except ModuleNotFoundError as error:
-        raise PulseError(f"{error.name} is missing: pip install 'pulse-supervisor[server]'") from None
-
-
 async def _migrate(dsn: str, prefix: str | None) -> list[str]:
-    _needed()
     from pulse.store.admin.schema import SCHEMA_VERSION
     from pulse.store.connections.pool import Target
     from pulse.store.store import Store

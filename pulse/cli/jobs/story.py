@@ -7,12 +7,13 @@ from typing import Final
 from uuid import UUID
 
 from pulse.cli.output.render import Cell, Line, foreign
-from pulse.common.text import count, cut, duration, iso, one_line, printable
+from pulse.common.text import count, cut, cut_middle, duration, headline, iso, one_line, printable
 from pulse.ops.job_text import outcome_of, pretty
 from pulse.protocol.answers import AttemptInfo, JobInfo
 
 _MARGIN: Final = " " * 22  # the width of a time, and two
 _SHORT_STACK_LINES: Final = 4
+_MOST_COLUMNS: Final = 400  # of the reason of an attempt, on its line
 _HELD_S: Final = 253402128000.0  # 9999-12-30: due when an earlier job of its schedule is finished
 _UNCHARGED: Final = frozenset({"released", "snoozed", "crashed"})
 _NOT_TRIED: Final = frozenset({"expired", "canceled"})  # neither charged nor not: the end
@@ -28,12 +29,16 @@ def story(job: JobInfo, now_s: float, *, whole_stacks: bool = False, most: int |
         job: With its history.
         now_s: For what is still going on.
         whole_stacks: All lines of stacks, not only the last.
-        most: Characters of an error; None: all.
+        most: Bytes of an error; None: all.
     """
     if job.submitted_at is not None:
         yield [*_at(job.submitted_at), Cell(_submitted(job))]
+    seen = {(job.last_error or "").rstrip()}  # shown above
     for attempt in job.history:
-        yield from _attempt(attempt, whole_stacks=whole_stacks, most=most)
+        error = (attempt.error or "").rstrip()
+        trace = "" if error in seen else error if most is None else cut_middle(error, most)
+        seen.add(error)
+        yield from _attempt(attempt, trace, whole_stacks=whole_stacks)
     missing = _unrecorded(job)
     if missing:
         yield [
@@ -78,7 +83,7 @@ def _submitted(job: JobInfo) -> str:
     return words
 
 
-def _attempt(attempt: AttemptInfo, *, whole_stacks: bool, most: int | None) -> Iterator[Line]:
+def _attempt(attempt: AttemptInfo, trace: str, *, whole_stacks: bool) -> Iterator[Line]:
     if attempt.attempt == 0:
         yield [*_at(attempt.ended_at), Cell("expired", "red"), Cell(": not started in time")]
         return
@@ -87,10 +92,13 @@ def _attempt(attempt: AttemptInfo, *, whole_stacks: bool, most: int | None) -> I
         by = f" by {where(attempt.worker)}" if attempt.worker else ""
         yield [*_at(attempt.started_at), Cell(f"{name} claimed{by}")]
     yield [*_at(attempt.ended_at), Cell(f"{name} "), Cell(outcome_of(attempt), "red"), Cell(_how(attempt), "dim")]
-    error = one_line(attempt.error or "")
-    for label, text in (("why", error if most is None else cut(error, most)), ("used", used(attempt))):
-        if text:
-            yield [Cell(f"{_MARGIN}  {label}: ", "dim"), foreign(text)]
+    why = cut(one_line(headline(attempt.error or "")), _MOST_COLUMNS)
+    if why:
+        yield [Cell(f"{_MARGIN}  why: ", "dim"), foreign(why)]
+    for line in _below(trace, why):
+        yield [Cell(f"{_MARGIN}    {line}")]
+    if text := used(attempt):
+        yield [Cell(f"{_MARGIN}  used: ", "dim"), foreign(text)]
     if attempt.progress is not None:
         yield [Cell(f"{_MARGIN}  progress: ", "dim"), Cell(one_line(pretty(attempt.progress, None)))]
     if attempt.stack:
@@ -104,6 +112,12 @@ def _how(attempt: AttemptInfo) -> str:
     if attempt.outcome in _NOT_TRIED:
         return words
     return f"{words}, {'uncharged' if attempt.outcome in _UNCHARGED else 'charged'}"
+
+
+def _below(error: str, first: str) -> list[str]:
+    """The lines of an error that come below its headline *first*."""
+    lines = printable(error, keep_lines=True).split("\n")
+    return lines[1:] if lines[0] == first else lines if error else []
 
 
 def _stack(text: str, *, whole: bool) -> Iterator[Line]:

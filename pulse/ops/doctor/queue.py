@@ -107,7 +107,8 @@ def gate(rows: Sequence[Row], _grace_s: float) -> Finding:
     """Pauses."""
     topic = rows[0]["topic"] if rows else ""
     resume = f"pulse ctl dispatch resume --topic {shell_word(topic)}" if topic else "pulse ctl dispatch resume"
-    return verdict_of("gate", [], list(list_some([_pause(row) for row in rows])), "nothing is paused", resume)
+    shown = list_some([_pause(row) for row in rows], rows[0]["total"] if rows else 0)
+    return verdict_of("gate", [], list(shown), "nothing is paused", resume)
 
 
 def schedules(rows: Sequence[Row], grace_s: float) -> Finding:

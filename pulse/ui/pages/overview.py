@@ -16,13 +16,13 @@ from pulse.ui.pages.common import ask, site_of, standing_of
 from pulse.ui.rendering import page
 
 _SHOWN: Final = 6
-_LOOKED: Final = 50  # of what runs: the longest running one is mostly among the oldest
+_LOOKED: Final = 50  # of what runs, or waits: what does so for longest is mostly among the oldest
 _WAITING: Final = ("PENDING", "RETRYING")
 
 
 async def show(request: Request) -> Response:
     """The overview; what is not known is said to be so, and counts are the last known ones, with their age."""
-    waits = {"status": list(_WAITING), "oldest": True, "limit": _SHOWN}
+    waits = {"status": list(_WAITING), "due": True, "oldest": True, "limit": _LOOKED}
     runs = {"status": ["RUNNING"], "oldest": True, "limit": _LOOKED}
     standing, failed, oldest, running = await asyncio.gather(
         standing_of(request),
@@ -37,11 +37,11 @@ async def show(request: Request) -> Response:
         "failed": failed,
         "counts": jobs,
         "counted_s": None if counted is None or counted is standing else counted.at_s,
-        "waiting": None if jobs is None else sum(jobs.get(name, 0) for name in _WAITING),
+        "waits": None if counted is None else counted.status.waiting,
         "load": None if workers is None else places_of(workers),
         "charts": standing.charts,
         "slowest": None if running is None else sorted(running, key=lambda job: job.started_at or 0)[:_SHOWN],
-        "oldest": oldest,
+        "oldest": None if oldest is None else sorted(oldest, key=lambda job: job.next_run_at or 0)[:_SHOWN],
     }
     return await page(request, "overview.html", context)
 

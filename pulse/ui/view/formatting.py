@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import msgspec
 from markupsafe import Markup, escape
 
-from pulse.common.text import ago, count, cut, duration, iso, one_line, printable
+from pulse.common.text import ago, count, cut, cut_middle, duration, headline, iso, one_line, printable
 from pulse.ops.job_text import pretty
 from pulse.security.codec import shown_instead
 
@@ -36,6 +36,7 @@ __all__ = [
     "pill",
     "size",
     "stamp",
+    "trace",
     "uuid",
     "whole",
     "zone_of",
@@ -92,13 +93,13 @@ def json_line(text: str | None, width: int = _LINE_CHARACTERS) -> str:
 
 
 def first_line(text: str | None, width: int = _LINE_CHARACTERS) -> str:
-    """The line of an error that says what happened: the last of a traceback, else the first."""
-    lines = (
-        [line for line in (text or "")[-20_000:].splitlines() if line.strip()]
-        if (text or "").startswith("Traceback")
-        else []
-    )
-    return foreign(lines[-1] if lines else (text or "").lstrip().split("\n", 1)[0], width)
+    """The line of an error that says what happened."""
+    return foreign(headline(text or ""), width)
+
+
+def trace(text: str, limit: int = BLOCK_CHARACTERS) -> str:
+    """An error with its traceback; of a long one the middle is left out, and that is said."""
+    return printable(cut_middle(text.rstrip("\n"), limit), keep_lines=True)
 
 
 def kin(text: str | None) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
-from typing import Final, NoReturn, Protocol
+from typing import Final, NoReturn
 
 import anyio
 
@@ -19,6 +19,7 @@ from pulse.errors import (
     UnsupportedVersionError,
 )
 from pulse.protocol import Welcome
+from pulse.system.failure_log import Log
 
 __all__ = ["Dialer", "ReconnectBackoff", "WorkerRefusedError"]
 
@@ -29,16 +30,6 @@ _FOR_GOOD: Final = (BadRequestError, ForbiddenError, TooLargeError, Unauthorized
 
 class WorkerRefusedError(PulseError):
     """The server will never accept this worker."""
-
-
-class Log(Protocol):
-    """A logger; structlog's fit."""
-
-    def info(self, event: str, /, **facts: object) -> object:
-        """Log an event."""
-
-    def warning(self, event: str, /, **facts: object) -> object:
-        """Log a problem."""
 
 
 class ReconnectBackoff:

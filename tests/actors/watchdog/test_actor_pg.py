@@ -9,11 +9,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import pytest
+import structlog
 from structlog.testing import capture_logs
 
 from pulse.errors import StatementTimeoutError
 from pulse.store.store import Store
 from pulse.system import processes
+from pulse.system.failure_log import FailureLog
 from pulse_actors.runtime.actor import Turn, TurnResult
 from pulse_actors.runtime.bus import Hint
 from pulse_actors.shared.identity import Peer, compose, this_host
@@ -36,7 +38,7 @@ def ready_in_1_s(reaped: int) -> tuple[Hint, ...]:
 async def ready(store: Store, *, sees_deaths: bool = True) -> Watchdog:
     await store.mark_sweep(15.0, 30.0)
     guard = SweepGuard(lease_s=30.0, heartbeat_s=10.0, sweep_s=SWEEP_S)
-    made = Watchdog(store, HOST, SWEEP_S, guard, sees_deaths=sees_deaths)
+    made = Watchdog(store, HOST, SWEEP_S, guard, failures=FailureLog(structlog.get_logger()), sees_deaths=sees_deaths)
     await made.prime(boot=True)
     return made
 

@@ -148,7 +148,7 @@ async def test_a_success_that_nothing_is_kept_of(store: Store, connection: Sql) 
 async def test_a_success_of_what_had_expired(store: Store, connection: Sql) -> None:
     """Its attempt 0, from its expiry before an operator's retry, goes with it."""
     late = await forge(connection, "PENDING", expires_at=at(-1))
-    assert await store.expire(10, now=NOW) == 1
+    assert len(await store.expire(10, now=NOW)) == 1
     assert [entry["attempt"] for entry in await history(connection, late)] == [0]
     await store.retry([late], now=NOW)
     assert [(one.id, one.attempt) for one in await claim(store, seconds=1)] == [(late, 1)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import os
+import traceback
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -22,6 +23,9 @@ from pulse.app.outcome import ERROR_MAX_BYTES, Outcome, classify, clean_text, cr
 from pulse.errors import HandlerError
 from pulse.protocol import Assignment
 from pulse.worker.execution.attempt import Attempt
+from pulse.worker.execution.runner import _call_plain
+
+ASSIGNMENT = Assignment(bytes(16), 1, "n", "t", "{}", None, 30.0)
 
 
 class UnprintableError(Exception):
@@ -40,30 +44,27 @@ def raised(error: BaseException) -> BaseException:
     return caught.value
 
 
-@pytest.mark.parametrize(
-    ("value", "ending"),
-    [
-        (None, Outcome("ok", None)),
-        ({"ok": True}, Outcome("ok", '{"ok":true}')),
-        (0, Outcome("ok", "0")),
-        ("", Outcome("ok", '""')),
-        (Snooze(5), Outcome("snooze", 5.0)),
-        (Discard("no such customer"), Outcome("discard", "no such customer")),
-        (Discard(""), Outcome("discard", "discarded by the handler")),
-        (RetryAfter(30, "rate limited"), Outcome("retry", (30.0, "rate limited"))),
-        (ValueError("boom"), Outcome("error", "ValueError: boom")),
-        (SecretlyEmptyError(), Outcome("error", "SecretlyEmptyError")),
-        (SystemExit(), Outcome("error", "SystemExit: the handler called sys.exit(None)")),
-        (SystemExit("bye"), Outcome("error", "SystemExit: the handler called sys.exit('bye')")),
-        (KeyboardInterrupt(), Outcome("error", "KeyboardInterrupt: raised by the handler")),
-        (asyncio.CancelledError(), Outcome("error", "CancelledError")),
-        (UnprintableError(), Outcome("error", "UnprintableError: <unprintable: its str() raises SystemExit>")),
-        (math.nan, Outcome("error", "result is not JSON: Out of range float values are not JSON compliant")),
-        (uuid.UUID(int=1), Outcome("error", "result is not JSON: Object of type UUID is not JSON serializable")),
-        ("a\0b", Outcome("error", "result is not storable: it contains a NUL character")),
-        ("\ud800", Outcome("error", "result is not storable: it contains a lone surrogate")),
-    ],
-)
+@pytest.mark.parametrize(("value", "ending"), [
+    (None, Outcome("ok", None)),
+    ({"ok": True}, Outcome("ok", '{"ok":true}')),
+    (0, Outcome("ok", "0")),
+    ("", Outcome("ok", '""')),
+    (Snooze(5), Outcome("snooze", 5.0)),
+    (Discard("no such customer"), Outcome("discard", "no such customer")),
+    (Discard(""), Outcome("discard", "discarded by the handler")),
+    (RetryAfter(30, "rate limited"), Outcome("retry", (30.0, "rate limited"))),
+    (ValueError("boom"), Outcome("error", "ValueError: boom")),
+    (SecretlyEmptyError(), Outcome("error", "SecretlyEmptyError")),
+    (SystemExit(), Outcome("error", "SystemExit: the handler called sys.exit(None)")),
+    (SystemExit("bye"), Outcome("error", "SystemExit: the handler called sys.exit('bye')")),
+    (KeyboardInterrupt(), Outcome("error", "KeyboardInterrupt: raised by the handler")),
+    (asyncio.CancelledError(), Outcome("error", "CancelledError")),
+    (UnprintableError(), Outcome("error", "UnprintableError: <unprintable: its str() raises SystemExit>")),
+    (math.nan, Outcome("error", "result is not JSON: Out of range float values are not JSON compliant")),
+    (uuid.UUID(int=1), Outcome("error", "result is not JSON: Object of type UUID is not JSON serializable")),
+    ("a\0b", Outcome("error", "result is not storable: it contains a NUL character")),
+    ("\ud800", Outcome("error", "result is not storable: it contains a lone surrogate")),
+])  # fmt: skip
 def test_classify(value: object, ending: Outcome) -> None:
     found = classify(value)
     if ending.outcome == "error" and "JSON" in str(ending.detail):
@@ -87,16 +88,16 @@ def test_a_group_of_one_is_that_one(error: Exception) -> None:
     assert classify(ExceptionGroup("a", [ExceptionGroup("b", [error])])) == classify(error)
 
 
-def test_a_group_of_several_names_them() -> None:
-    text = describe(ExceptionGroup("two", [ValueError("first"), Discard("second")]))
-    assert text.splitlines() == [
-        "ExceptionGroup: two (2 sub-exceptions)",
-        "  from ValueError: first",
-        "  from Discard: second",
-    ]
+def test_a_group_of_several_shows_them() -> None:
+    lines = describe(BaseExceptionGroup("two", [raised(ValueError("first")), Discard("second")])).splitlines()
+    assert lines[0] == "ExceptionGroup: two (2 sub-exceptions)"
+    assert "    | ValueError: first" in lines
+    assert "    | pulse.app.outcome.Discard: second" in lines
 
 
-def test_describe_tells_cause_and_calls() -> None:
+def test_describe_is_a_line_and_the_whole_traceback() -> None:
+    """As Python prints it, with its causes, but without the calls of the worker itself."""
+
     def fail() -> None:
         try:
             os.environ[""]
@@ -105,26 +106,43 @@ def test_describe_tells_cause_and_calls() -> None:
 
     with pytest.raises(ValueError, match="boom") as caught:
         fail()
-    lines = describe(caught.value).splitlines()
-    assert lines[:2] == ["ValueError: boom", "  from KeyError: ''"]
-    assert "test_outcome.py" in lines[-2]
-    assert 'raise ValueError("boom") from error' in lines[-1]
+    first, _, rest = describe(caught.value).partition("\n")
+    assert first == "ValueError: boom"
+    printed = "".join(traceback.format_exception(caught.value)).splitlines()
+    assert rest.splitlines() == [line for line in printed if not set(line) <= set(" ~^") or not line]
+    inside = classify(_call_plain(Attempt(ASSIGNMENT, None, 0.0), make_handler("n", fail), {}))
+    assert "_call_plain" not in str(inside.detail)
+    assert "in fail" in str(inside.detail)
+
+
+def test_an_error_without_calls_is_a_line() -> None:
+    """Also one that the worker itself has raised; and causes that go round in a circle end."""
+    inside = classify(_call_plain(Attempt(ASSIGNMENT, None, 0.0), make_handler("n", lambda: None), {"no": 1}))
+    assert "\n" not in str(inside.detail)
     first, second = ValueError("first"), ValueError("second")
     first.__cause__, second.__cause__ = second, first
-    assert len(describe(first).splitlines()) <= 6
+    assert describe(first).splitlines()[0] == "ValueError: first"
+    assert describe(first).count("direct cause") == 1
 
 
-def test_describe_is_bounded() -> None:
+def test_a_long_traceback_is_cut_in_the_middle() -> None:
     def deeper(levels: int) -> None:
         if levels == 0:
-            raise ValueError("ä" * 100_000)
-        deeper(levels - 1)
+            raise ValueError("ä" * 100)
+        deepest(levels - 1)
+
+    def deepest(levels: int) -> None:  # of two functions in turn each call is printed
+        deeper(levels)
 
     with pytest.raises(ValueError, match="ä") as caught:
-        deeper(200)
+        deeper(400)
     text = describe(caught.value)
-    assert len(text.encode()) <= ERROR_MAX_BYTES
-    assert text.startswith("ValueError: ää")
+    assert ERROR_MAX_BYTES - 1000 < len(text.encode()) <= ERROR_MAX_BYTES
+    lines = text.splitlines()
+    assert lines[0] == lines[-1] == "ValueError: " + "ä" * 100
+    (note,) = [line for line in lines if line.startswith("… ")]
+    left_out = "\n".join(traceback.format_exception(caught.value)).encode()
+    assert 0 < int(note.split()[1].replace(",", "")) < len(left_out)
 
 
 @given(st.text(), st.integers(0, 50))
@@ -241,25 +259,19 @@ def test_what_was_stopped() -> None:
     assert attempt.ending(ValueError("x")).outcome == "error"
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"backoff": "soon"}, r"handler 'n': backoff must be one of quadratic\[:UNIT\], .*, not 'soon'"),
-        (
-            {"retry_on": {ValueError: -1}},
-            r"handler 'n': retry_on of ValueError is -1; allowed are seconds from 0 to 1e\+09, .*",
-        ),
-        ({"retry_on": {ValueError: "fixed:-5"}}, r"handler 'n': retry_on of ValueError is 'fixed:-5'; allowed are .*"),
-        ({"retry_on": {ValueError: True}}, r"handler 'n': retry_on of ValueError is True; allowed are .*"),
-        ({"retry_on": {"ValueError": 1}}, r"handler 'n': retry_on has 'ValueError'; exception classes are allowed"),
-        ({"retry_on": {int: 1}}, r"handler 'n': retry_on has <class 'int'>; exception classes are allowed"),
-        ({"retry_on": 5}, r"handler 'n': retry_on must be a mapping of exception classes or a function, not 5"),
-        (
-            {"retry_on": ValueError},
-            r"handler 'n': retry_on must be a mapping of exception classes or a function, not .*",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("given", "message"), [
+    ({"backoff": "soon"}, r"handler 'n': backoff must be one of quadratic\[:UNIT\], .*, not 'soon'"),
+    (
+        {"retry_on": {ValueError: -1}},
+        r"handler 'n': retry_on of ValueError is -1; allowed are seconds from 0 to 1e\+09, .*",
+    ),
+    ({"retry_on": {ValueError: "fixed:-5"}}, r"handler 'n': retry_on of ValueError is 'fixed:-5'; allowed are .*"),
+    ({"retry_on": {ValueError: True}}, r"handler 'n': retry_on of ValueError is True; allowed are .*"),
+    ({"retry_on": {"ValueError": 1}}, r"handler 'n': retry_on has 'ValueError'; exception classes are allowed"),
+    ({"retry_on": {int: 1}}, r"handler 'n': retry_on has <class 'int'>; exception classes are allowed"),
+    ({"retry_on": 5}, r"handler 'n': retry_on must be a mapping of exception classes or a function, not 5"),
+    ({"retry_on": ValueError}, r"handler 'n': retry_on must be a mapping of exception classes or a function, not .*"),
+])  # fmt: skip
 def test_what_a_handler_may_not_declare(given: dict[str, Any], message: str) -> None:
     with pytest.raises(HandlerError, match=message):
         make_handler("n", lambda: None, **given)

@@ -52,18 +52,15 @@ def _job(**extra: object) -> Assignment:
     return Assignment(bytes(16), 3, "n", "images", '{"secret": 1}', None, 30.0, raw or None)
 
 
-@pytest.mark.parametrize(
-    ("ending", "error", "words"),
-    [
-        (Outcome("ok", '{"secret": 1}'), None, None),
-        (Outcome("snooze", 5.0), None, None),
-        (RELEASED, None, None),
-        (Outcome("error", "KeyError: 'x'\nTraceback ..."), "error", "KeyError: 'x'"),
-        (Outcome("retry", (5.0, "busy")), "retry", "busy"),
-        (Outcome("discard", "x" * 1000), "discard", "x" * tracing.MAX_STATUS),
-        (Outcome("crash", ("SIGKILL", -9)), "crash", "SIGKILL"),
-    ],
-)
+@pytest.mark.parametrize(("ending", "error", "words"), [
+    (Outcome("ok", '{"secret": 1}'), None, None),
+    (Outcome("snooze", 5.0), None, None),
+    (RELEASED, None, None),
+    (Outcome("error", "KeyError: 'x'\nTraceback ..."), "error", "KeyError: 'x'"),
+    (Outcome("retry", (5.0, "busy")), "retry", "busy"),
+    (Outcome("discard", "x" * 1000), "discard", "x" * tracing.MAX_STATUS),
+    (Outcome("crash", ("SIGKILL", -9)), "crash", "SIGKILL"),
+])  # fmt: skip
 def test_a_span_ends_as_its_attempt(
     exporter: InMemorySpanExporter, spans: Spans, ending: Outcome, error: str | None, words: str | None
 ) -> None:

@@ -141,7 +141,9 @@ class TestOutput:
         """A pause of an unknown topic, and the end of none, are done, with a note."""
         assert pulse(server.directory, "ctl dispatch pause --topic images").err == ""
         done = pulse(server.directory, "ctl dispatch pause --topic imagse")
-        assert done.err == "pulse: no job waits or runs in topic imagse, and no worker here serves it\n"
+        assert done.err == (
+            "pulse: no job waits or runs in topic imagse, and no worker here serves it; similar topics: images\n"
+        )
         done = pulse(server.directory, "ctl dispatch resume --topic imagse")
         assert (done.code, done.err) == (0, "pulse: topic imagse was not paused\n")
         assert pulse(server.directory, "ctl dispatch resume --topic images").err == ""
@@ -274,10 +276,30 @@ class TestOutput:
 
 class TestExitCodes:
     def test_a_refusal_is_one_line(self, directory: Path) -> None:
+        """With --json it is a document, too."""
         refusal = NotFoundError("there is no job x")
         with FakeDispatcher(directory, {"jobs.get": refusal}):
-            done = pulse(directory, f"ctl jobs get {JOB} --json")
+            done, told = (pulse(directory, f"ctl jobs get {JOB}{option}") for option in ("", " --json"))
         assert (done.code, done.out, done.err) == (1, "", "pulse: there is no job x\n")
+        assert (told.code, told.err) == (1, done.err)
+        assert told.document == {"error": {"code": "not_found", "message": "there is no job x"}}
+
+    @pytest.mark.parametrize(
+        ("line", "exit_code", "code"),
+        [
+            ("ctl jobs list --json --limit 0", 2, "bad_usage"),
+            ("ctl statsu --json", 2, "bad_usage"),
+            ("ctl status --json", 3, "nobody_answers"),
+            ("ctl --connect nowhere://x jobs list --json", 1, "failed"),
+        ],
+    )
+    def test_a_failure_is_a_document_where_one_is_wanted(
+        self, directory: Path, line: str, exit_code: int, code: str
+    ) -> None:
+        done = pulse(directory, line)
+        document: Any = done.document
+        assert (done.code, set(document), document["error"]["code"]) == (exit_code, {"error"}, code)
+        assert document["error"]["message"] in done.err
 
     @pytest.mark.parametrize("as_json", [False, True])
     @pytest.mark.parametrize("verb", ["cancel", "retry"])
@@ -315,7 +337,11 @@ class TestExitCodes:
     @pytest.mark.parametrize(
         ("line", "message"),
         [
-            ("nonsense", "No such command 'nonsense'"),
+            ("nonsense", "No such command 'nonsense' (see: "),
+            ("wroker", "No such command 'wroker'. Did you mean 'worker'? (see: pulse --help)"),
+            ("status", "No such command 'status'. Did you mean 'ctl status'?"),
+            ("ctl statsu", "No such command 'statsu'. Did you mean 'status'?"),
+            ("ctl topics lst", "No such command 'lst'. Did you mean 'list' or 'set'?"),
             ("ctl jobs get", "Missing argument 'ID'"),
             ("ctl jobs get 42", "Invalid value for 'ID': '42': the id of a job is allowed, or its first"),
             ("ctl jobs cancel", "which jobs?"),
@@ -410,7 +436,8 @@ class TestNobodyAnswers:
         done = pulse(directory, f"ctl --socket {socket_path} status")
         reason = "no such file or directory"
         expected = (
-            f"pulse: nobody answers; looked at {socket_path} ({reason}); {directory}/supervisor.sock ({reason})\n"
+            f"pulse: nobody answers; looked at {socket_path} ({reason}); {directory}/supervisor.sock ({reason}); "
+            "pulse-supervisor starts a server\n"
         )
         assert (done.code, done.err) == (3, expected)
 
@@ -426,10 +453,10 @@ class TestNobodyAnswers:
             done = soonest(directory, "ctl status --json")
             words = pulse(directory, "ctl status")
         document: Any = done.document
-        assert (done.code, done.err) == (0, "")
-        assert set(document) == MINIMUM_KEYS
+        assert (done.code, done.err) == (1, "")
+        assert set(document) == {*MINIMUM_KEYS, "findings"}
         assert done.spent_s <= 2.0
-        assert f"! the {silent} does not answer: " in words.out
+        assert f"wrong    processes: the {silent} does not answer: " in words.out
         assert document["supervisor"]["pid"] == 1
         assert document["jobs"] == {"PENDING": 12, "RUNNING": 1, "COMPLETED": 12345}
         workers = document["workers"]

@@ -34,19 +34,16 @@ def sent(request: Request[Any]) -> Any:
     return decode_body(CLIENT_KINDS[frame.kind], frame)
 
 
-@pytest.mark.parametrize(
-    ("request_", "body"),
-    [
-        (requests.submit([{"name": "a"}]), {"ids": ["no id"]}),
-        (requests.get(JOB), {"job": {"id": JOB.bytes, "submitted_at": 1e300}}),
-        (requests.get(JOB), {"job": {"id": JOB.bytes, "attempts": float("inf")}}),
-        (requests.get(JOB), {"job": {"id": JOB.bytes, "args": "[" * 100_000}}),
-        (requests.get(JOB), {"job": {"id": JOB.bytes, "history": [7]}}),
-        (requests.cancel([JOB]), {"done": [], "refused": [7]}),
-        (requests.cancel([JOB]), {"done": [], "refused": [[JOB.bytes]]}),
-        (schedule_requests.preview_schedule(JOB), {"times": ["noon"]}),
-    ],
-)
+@pytest.mark.parametrize(("request_", "body"), [
+    (requests.submit([{"name": "a"}]), {"ids": ["no id"]}),
+    (requests.get(JOB), {"job": {"id": JOB.bytes, "submitted_at": 1e300}}),
+    (requests.get(JOB), {"job": {"id": JOB.bytes, "attempts": float("inf")}}),
+    (requests.get(JOB), {"job": {"id": JOB.bytes, "args": "[" * 100_000}}),
+    (requests.get(JOB), {"job": {"id": JOB.bytes, "history": [7]}}),
+    (requests.cancel([JOB]), {"done": [], "refused": [7]}),
+    (requests.cancel([JOB]), {"done": [], "refused": [[JOB.bytes]]}),
+    (schedule_requests.preview_schedule(JOB), {"times": ["noon"]}),
+])  # fmt: skip
 def test_an_answer_that_cannot_be_read(request_: Request[Any], body: dict[str, object]) -> None:
     with pytest.raises(ProtocolError) as refused:
         request_.understood(body)
@@ -82,26 +79,23 @@ def test_who_has_no_id_gets_one() -> None:
     assert len(first) == len(third) == 16
 
 
-@pytest.mark.parametrize(
-    ("job", "text"),
-    [
-        ({"name": "a", "args": [1]}, "args must be an object of keyword arguments, not list"),
-        ({"name": "a", "args": "{}"}, "args must be an object of keyword arguments, not str"),
-        ({"name": "a", "args": {"x": float("nan")}}, "args are not JSON: "),
-        ({"name": "a", "args": {"x": {1}}}, "args are not JSON: Object of type set"),
-        ({"name": "a", "args": {"x": "\0"}}, "args are not storable: it contains a NUL character"),
-        ({"name": "a", "args": {"x": "\ud800"}}, "args are not storable: it contains a lone surrogate"),
-        ({"name": "a", "id": "not a uuid"}, "not a UUID: 'not a uuid'"),
-        ({"name": "a", "id": 7}, "not a UUID: 7"),
-        ({"name": "a", "run_at": datetime(2030, 1, 1)}, "run_at has no time zone"),  # noqa: DTZ001 - what is tested
-        ({"name": "a", "run_at": "tomorrow"}, "run_at must be an aware datetime or Unix seconds, not 'tomorrow'"),
-        ({"name": "a", "run_at": float("nan")}, "run_at must be"),
-        ({"name": "a", "run_at": 1.0, "delay_s": 1.0}, "give run_at or delay_s, not both"),
-        ({"name": "a", "prioritty": 1}, "unknown key 'prioritty'"),
-        ({"args": {}}, "a job has no name"),
-        ("a", "a job is a mapping with name and args, not str"),
-    ],
-)
+@pytest.mark.parametrize(("job", "text"), [
+    ({"name": "a", "args": [1]}, "args must be an object of keyword arguments, not list"),
+    ({"name": "a", "args": "{}"}, "args must be an object of keyword arguments, not str"),
+    ({"name": "a", "args": {"x": float("nan")}}, "args are not JSON: "),
+    ({"name": "a", "args": {"x": {1}}}, "args are not JSON: Object of type set"),
+    ({"name": "a", "args": {"x": "\0"}}, "args are not storable: it contains a NUL character"),
+    ({"name": "a", "args": {"x": "\ud800"}}, "args are not storable: it contains a lone surrogate"),
+    ({"name": "a", "id": "not a uuid"}, "not a UUID: 'not a uuid'"),
+    ({"name": "a", "id": 7}, "not a UUID: 7"),
+    ({"name": "a", "run_at": datetime(2030, 1, 1)}, "run_at has no time zone"),  # noqa: DTZ001 - what is tested
+    ({"name": "a", "run_at": "tomorrow"}, "run_at must be an aware datetime or Unix seconds, not 'tomorrow'"),
+    ({"name": "a", "run_at": float("nan")}, "run_at must be"),
+    ({"name": "a", "run_at": 1.0, "delay_s": 1.0}, "give run_at or delay_s, not both"),
+    ({"name": "a", "prioritty": 1}, "unknown key 'prioritty'"),
+    ({"args": {}}, "a job has no name"),
+    ("a", "a job is a mapping with name and args, not str"),
+])  # fmt: skip
 def test_refused_jobs(job: Any, text: str) -> None:
     for jobs, said in (([{"name": "good"}, job], text), ([], "no jobs")):
         with pytest.raises(BadRequestError, match=re.escape(said)) as caught:

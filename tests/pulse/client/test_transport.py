@@ -33,14 +33,10 @@ def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
-@pytest.mark.parametrize(
-    ("tail", "error", "said"),
-    [
-        (NONE, ProtocolError, "a frame of length 0"),
-        (PAIR[:5], ConnectionLostError, "the other side closed the connection"),
-    ],
-    ids=["no protocol", "half a frame"],
-)
+@pytest.mark.parametrize(("tail", "error", "said"), [
+    (NONE, ProtocolError, "a frame of length 0"),
+    (PAIR[:5], ConnectionLostError, "the other side closed the connection"),
+], ids=["no protocol", "half a frame"])  # fmt: skip
 async def test_whole_frames_before_a_break_arrive(
     ends: tuple[socket.socket, socket.socket], tail: bytes, error: type[Exception], said: str
 ) -> None:

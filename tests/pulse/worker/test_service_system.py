@@ -22,14 +22,12 @@ both_backends = pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_hello_tells_what_it_serves() -> None:
     with at_work("--concurrency", "3") as (child, pool):
         hello = child.hello
-        assert hello["protocol"] == 1
-        assert hello["role"] == "worker"
+        assert (hello["protocol"], hello["role"]) == (1, "worker")
         assert hello["worker"].endswith(f"-{pool.process.pid}-0")
         assert hello["topics"] == ["default", "images"]
         assert {"echo", "echo-plain", "wait"} <= set(hello["names"])
         assert hello["handlers"]["echo"] == {"topic": "images", "max_attempts": 7, "timeout_s": 50.0, "max_crashes": 4}
-        assert hello["handlers"]["restless"] == {"stall_s": 0.5}
-        assert hello["handlers"]["wait"] == {}
+        assert (hello["handlers"]["restless"], hello["handlers"]["wait"]) == ({"stall_s": 0.5}, {})
         assert (hello["capacity"], hello["running"]) == (3, [])
         assert "session" not in hello
 
@@ -100,9 +98,7 @@ def test_results_of_one_turn_share_a_report() -> None:
 def test_what_a_handler_may_come_to(backend: str) -> None:
     with at_work("--backend", backend) as (child, _):
         check_endings(child, {
-            "nothing": ("ok", None),
-            "echo-plain": ("ok", "{}"),
-            "nan": ("error", "result is not JSON: "),
+            "nothing": ("ok", None), "echo-plain": ("ok", "{}"), "nan": ("error", "result is not JSON: "),
             "big": ("error", "TypeError: big() missing 1 required positional argument: 'size'"),
             "unknown": ("error", 'this worker has no handler named "unknown"'),
         })  # fmt: skip
@@ -213,6 +209,33 @@ def test_a_report_that_is_refused_is_taken_apart() -> None:
         until(lambda: "this one" in pool.stderr, "a log line")
         pool.terminate()
         assert pool.wait() == 0
+
+
+def test_what_the_server_confirms_is_logged() -> None:
+    """A dead letter as one, any other failure as a failure, a stale result not at all; older servers name no dead."""
+    with FakeServer(silent_on=["report"]) as server, worker(server, "--concurrency", "3") as pool:
+        child = server.wait_child()
+        dead, again, stale, old = [job("discard"), *(job("retry-after") for _ in range(3))]
+        for jobs in ([dead, again, stale, job("nothing")], [old]):
+            child.assign(jobs)
+            left = len(jobs)
+            while left:
+                report = child.take("report")
+                named = [one[:2] for one in report.body["results"]]
+                left -= len(named)
+                body = {"stale": [one for one in named if one[0] == stale[0]]}
+                if jobs[0] is dead:
+                    body["dead"] = [one for one in named if one[0] == dead[0]]
+                child.send("reported", report.request, body)
+        pool.terminate()
+        assert pool.wait() == 0
+        entries = [json.loads(line) for line in pool.stderr.splitlines() if '"event": "job_' in line]
+    said = {UUID(one["id"]).bytes: (one["event"], one["level"], one["outcome"], one["error"]) for one in entries}
+    failed = ("job_failed", "info", "retry", "rate limited")
+    assert said == {
+        dead[0]: ("job_dead_lettered", "warning", "discarded", "no such customer"), again[0]: failed, old[0]: failed
+    }  # fmt: skip
+    assert len(entries) == len(said)
 
 
 def test_a_report_is_sent_again_while_the_database_is_away() -> None:

@@ -15,6 +15,7 @@ import trio
 
 from pulse.app.handler import make_handler
 from pulse.app.outcome import RELEASED, Discard, Outcome, RetryAfter, Snooze, crashed
+from pulse.system.failure_log import FailedAttempt
 from pulse.worker.execution.attempt import Attempt, Pair, Phase, StopReason
 from pulse.worker.session.connection import Connection
 from pulse.worker.session.ledger import Ledger
@@ -105,6 +106,9 @@ class Worker:
         if attempt is not None and attempt.begun and attempt.task is not None:
             attempt.task.cancel()
         self._wake()
+
+    def failed(self, attempts: list[FailedAttempt]) -> None:
+        """Nobody reads logs here."""
 
     def changed(self) -> None:
         if self.desk.draining and not self.desk.held:
@@ -230,15 +234,11 @@ class Worker:
 
     def _hello(self) -> Mapping[str, object]:
         body: dict[str, object] = {
-            "protocol": 1,
-            "role": "worker",
-            "worker": self.name,
-            "topics": ["default", "other"],
+            "protocol": 1, "role": "worker", "worker": self.name, "topics": ["default", "other"],
             "names": sorted(self._handlers),
             "handlers": {name: handler.declared() for name, handler in self._handlers.items()},
-            "capacity": 0 if self.desk.draining else self._capacity,
-            "running": self.desk.running_list(),
-        }
+            "capacity": 0 if self.desk.draining else self._capacity, "running": self.desk.running_list(),
+        }  # fmt: skip
         if self._session is not None:
             body["session"] = self._session
         return body

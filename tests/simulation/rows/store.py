@@ -21,6 +21,7 @@ from pulse.store.rows import (
     Completion,
     Ended,
     Ending,
+    ExpiredJob,
     Fence,
     Forgotten,
     Head,
@@ -267,9 +268,9 @@ class FakeStore:
         """No topic has a policy, and no random number is used."""
         return {}
 
-    async def expire(self, _limit: int) -> int:
+    async def expire(self, _limit: int) -> list[ExpiredJob]:
         """No job may expire."""
-        return 0
+        return []
 
     async def host_boots(self, host: str) -> dict[str, float]:
         return await self._do("host_boots", lambda: self._rows.host_boots(host, self._now()))

@@ -66,9 +66,7 @@ class Model:
         return job is not None and job.is_held(fence)
 
     def held(self) -> list[Fence]:
-        return sorted(
-            Fence(job.id, job.attempts, job.locked_by or "") for job in self.jobs.values() if job.status == "RUNNING"
-        )
+        return sorted(Fence(x.id, x.attempts, x.locked_by or "") for x in self.jobs.values() if x.status == "RUNNING")
 
     def claimable(self, topics: Sequence[str], now: datetime) -> list[tuple[Key, bytes]]:
         """The jobs that a claim may take, in the order in which it takes them; equal keys in any order."""
@@ -177,7 +175,8 @@ class Model:
         else:
             job.let_go("PENDING" if untried else "RETRYING")
             job.next_run_at = now + timedelta(seconds=delay_s)
-        return Ended(job.id, job.attempts, job.status, job.topic, job.priority, delay_s, job.next_run_at.timestamp())
+        due_s = job.next_run_at.timestamp()
+        return Ended(job.id, job.attempts, job.status, job.topic, job.priority, delay_s, due_s, job.name)
 
     def cancel(self, ids: Iterable[bytes], now: datetime) -> list[Canceled]:
         canceled = []

@@ -45,6 +45,10 @@ class Wire:
     closed: bool = False
     backlog_bytes: int = 0
 
+    @property
+    def is_over(self) -> bool:
+        return self.closed
+
     def send(self, kind: str, request: int | None, body: Mapping[str, object]) -> None:
         self.sent.append((kind, request, body))
 
@@ -91,7 +95,9 @@ class Floor:
         self.connection = connection
         self.registry = WorkerRegistry()
         self.claims = claim_parts(store, self.registry, HOST, lease_s=LEASE_S, poll_s=60.0, batch=500)
-        self.results = ReportWriter(store, self.registry, self.claims.signal, self.claims.counters)
+        self.results = ReportWriter(
+            store, self.registry, self.claims.signal, self.claims.counters, failures=self.claims.failures
+        )
         self.deaths = ProcessWatch(store, self.registry, self.claims.in_doubt, self.results, self.claims.counters)
         self.host: Host = HOST
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
 
-from pulse.common.text import ago, cut, iso, one_line
+from pulse.common.text import ago, cut, headline, iso, one_line
 from pulse_actors.dispatcher.workers.health import Condition
 
 _ERROR_COLUMNS: Final = 200
@@ -125,6 +125,11 @@ def moment(moment_s: float, now_s: float) -> str:
 def short(text: str | None) -> str:
     """Foreign text, on one line of bounded length."""
     return cut(one_line(text or ""), _ERROR_COLUMNS)
+
+
+def short_error(error: str | None) -> str:
+    """The line of an error that says what happened, of bounded length."""
+    return short(headline(error or ""))
 
 
 def job_id(identity: bytes) -> str:

@@ -17,7 +17,7 @@ from pulse.common.text import ago, count, cut, duration, similar_names
 from pulse.store.reading.jobs import BEFORE_MAX, StoredFacts
 from pulse_actors.dispatcher.claims.handout import ISOLATE_AT_CRASHES
 from pulse_actors.dispatcher.claims.quarantine import LONGEST_S
-from pulse_actors.dispatcher.diagnosis.reasons import Cause, JobFacts, job_id, moment, short
+from pulse_actors.dispatcher.diagnosis.reasons import Cause, JobFacts, job_id, moment, short, short_error
 from pulse_actors.dispatcher.diagnosis.why_running import running
 from pulse_actors.shared import identity as identities
 
@@ -48,7 +48,7 @@ def explain(job: StoredFacts, facts: JobFacts) -> list[Cause]:
 
 def _ended(job: StoredFacts) -> Cause:
     at = "" if job.completed_at is None else f" since {moment(job.completed_at, job.now)}"
-    error = f": {short(job.last_error)}" if job.last_error and job.status == "DEAD_LETTERED" else "."
+    error = f": {short_error(job.last_error)}" if job.last_error and job.status == "DEAD_LETTERED" else "."
     details = {"completed_at": job.completed_at, "last_error": job.last_error, "crashes": job.crashes}
     text = f"It does not run any more: it is {ENDED[job.status]}{at}{error}"
     if job.outcome == "crashed" and job.status == "DEAD_LETTERED":
@@ -248,12 +248,12 @@ def _not_due(job: StoredFacts, _facts: JobFacts) -> Cause | None:
         text = f"It was claimed, and given back since nobody could take it just then; it is looked at again {when}."
         return Cause("given_back", text, "", details=details)
     if job.outcome is None:
-        return Cause("not_due", f"It is not due yet: it was submitted to start {when}.", "", details=details)
+        return Cause("not_due", f"It is scheduled: it was submitted to start {when}.", "", details=details)
     details |= {"outcome": job.outcome, "error": job.attempt_error}
     if job.outcome == "snoozed":
         return Cause("snoozed", f"Its handler asked to be called again {when}.", "", details=details)
     tries = f"{job.attempts - job.uncharged} of {job.max_attempts} tries are used"
-    error = f" with: {short(job.attempt_error)}" if job.attempt_error else ""
+    error = f" with: {short_error(job.attempt_error)}" if job.attempt_error else ""
     text = f"Attempt {job.attempts} ended ({job.outcome}){_where(job)}{error}. It is tried again {when}; {tries}."
     if job.outcome == "crashed":
         alone = ", and runs alone, in a process of its own" if job.crashes >= ISOLATE_AT_CRASHES else ""

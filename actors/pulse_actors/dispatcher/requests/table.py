@@ -181,8 +181,9 @@ async def status(on: RequestContext, _body: protocol.NoBody) -> Answer:
     """Everything at a glance; the supervisor's part comes over the bus."""
     of_supervisor = await on.services.bus.ask_status(SUPERVISOR_ANSWER_S) or {}
     database = await database_status(on.services.store)
-    counts, exact, gate = None, None, None
+    counts, exact, gate, waiting = None, None, None, None
     if database["ok"]:
+        waiting = await on.services.stats.waiting()
         counts, exact = await on.services.store.reads.counts()
         gate = await on.services.store.gate.get()
     found = await _findings(on, wait_s=WAIT_S if database["ok"] else 0.0)
@@ -196,6 +197,7 @@ async def status(on: RequestContext, _body: protocol.NoBody) -> Answer:
         "workers": workers(on),
         "jobs": counts,
         "jobs_exact": exact,
+        "waiting": waiting,
         "findings": list(map(document_of, found)),
     }
 

@@ -25,6 +25,11 @@ class WorkerLink(Protocol):
         """What is queued and not yet taken by the socket."""
         ...
 
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more is sent: nobody will read it."""
+        ...
+
     def close(self) -> None:
         """Close after what is queued."""
 

@@ -130,17 +130,14 @@ def test_what_would_end_it(progress_s: float, ago_s: float | None) -> None:
     assert (holder.timeout_s, holder.stall_s, holder.progress_ago_s) == (60.0, 5.0, ago_s)
 
 
-@pytest.mark.parametrize(
-    ("said_s", "heard_s", "silent", "state", "condition"),
-    [
-        (9.0, 9.0, False, "T", Condition.STOPPED),  # the kernel says so before it is missed
-        (0.0, 8.0, False, "S", Condition.WELL),  # less than two heartbeats ago
-        (-11.0, 8.0, False, "t", Condition.STOPPED),
-        (-11.0, 8.0, False, "S", Condition.BLOCKED),
-        (-11.0, -11.0, False, "S", Condition.WELL),
-        (-11.0, -11.0, True, "S", Condition.SILENT),
-    ],
-)
+@pytest.mark.parametrize(("said_s", "heard_s", "silent", "state", "condition"), [
+    (9.0, 9.0, False, "T", Condition.STOPPED),  # the kernel says so before it is missed
+    (0.0, 8.0, False, "S", Condition.WELL),  # less than two heartbeats ago
+    (-11.0, 8.0, False, "t", Condition.STOPPED),
+    (-11.0, 8.0, False, "S", Condition.BLOCKED),
+    (-11.0, -11.0, False, "S", Condition.WELL),
+    (-11.0, -11.0, True, "S", Condition.SILENT),
+])  # fmt: skip
 def test_why_it_says_nothing(
     said_s: float, heard_s: float, *, silent: bool, state: str, condition: Condition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -220,16 +217,11 @@ def test_an_earlier_attempt_in_the_book() -> None:
     assert known(site(one)).earlier is None
 
 
-@pytest.mark.parametrize(
-    ("columns", "earlier"),
-    [
-        ({"outcome": "canceled", "worker": ME}, "w"),
-        ({"outcome": "lease_expired", "worker": ME}, "w"),
-        ({"outcome": "error", "worker": ME}, None),
-        ({"outcome": "canceled", "worker": "there/b/1/7.8/w"}, None),
-        ({"outcome": "canceled", "worker": None}, None),
-    ],
-)
+@pytest.mark.parametrize(("columns", "earlier"), [
+    ({"outcome": "canceled", "worker": ME}, "w"), ({"outcome": "lease_expired", "worker": ME}, "w"),
+    ({"outcome": "error", "worker": ME}, None), ({"outcome": "canceled", "worker": "there/b/1/7.8/w"}, None),
+    ({"outcome": "canceled", "worker": None}, None),
+])  # fmt: skip
 def test_an_earlier_attempt_of_a_process_that_lives(columns: dict[str, Any], earlier: str | None) -> None:
     assert known(site(), **columns).earlier == earlier
     assert known(site(worker()), **columns).earlier is None

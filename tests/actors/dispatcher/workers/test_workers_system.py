@@ -14,9 +14,6 @@ pytestmark = [pytest.mark.postgres, pytest.mark.process, pytest.mark.system]
 SETTINGS: Final = {"PULSE_POLL_S": "60"}
 
 
-# Hello.
-
-
 def test_a_welcome(system: System, client: Peer, topic: str) -> None:
     """All get the times and the longest frame; a worker also its session, and its lost attempts."""
     terms = {"protocol": 1, "heartbeat_s": 10.0, "lease_s": 30.0, "max_frame_bytes": 8 * 1024 * 1024}
@@ -29,16 +26,13 @@ def test_a_welcome(system: System, client: Peer, topic: str) -> None:
         assert (row["name"], row["names"], row["capacity"], row["running"]) == ("w", ["a", "b"], 3, [])
 
 
-@pytest.mark.parametrize(
-    ("kind", "body", "code"),
-    [
-        ("ping", {}, "bad_request"),
-        ("hello", {"protocol": 2, "role": "client"}, "unsupported_version"),
-        ("hello", {"protocol": 1, "role": "worker"}, "bad_request"),
-        ("hello", {"protocol": 1, "role": "worker", "worker": "w", "topics": ["a\0b"]}, "bad_request"),
-        ("hello", {"protocol": 1, "role": "worker", "worker": "w", "handlers": {"n": {"topic": "\0"}}}, "bad_request"),
-    ],
-)
+@pytest.mark.parametrize(("kind", "body", "code"), [
+    ("ping", {}, "bad_request"),
+    ("hello", {"protocol": 2, "role": "client"}, "unsupported_version"),
+    ("hello", {"protocol": 1, "role": "worker"}, "bad_request"),
+    ("hello", {"protocol": 1, "role": "worker", "worker": "w", "topics": ["a\0b"]}, "bad_request"),
+    ("hello", {"protocol": 1, "role": "worker", "worker": "w", "handlers": {"n": {"topic": "\0"}}}, "bad_request"),
+])  # fmt: skip
 def test_a_wrong_hello_ends_the_connection(system: System, client: Peer, kind: str, body: Body, code: str) -> None:
     with system.peer() as peer:
         peer.send(kind, 0, **body)
@@ -58,17 +52,11 @@ def test_no_hello_in_time_ends_the_connection(system: System, client: Peer) -> N
     assert client.call("ping") == {}
 
 
-# Assignment.
-
-
 def test_an_assignment_has_all_that_a_handler_needs(system: System, client: Peer, topic: str) -> None:
     with system.worker("whole", topics=[topic]) as worker:
         (identity,) = client.submit(new_job(topic=topic, args='{"b":1,"a":"\u00e9"}', timeout_s=2.5))
         assert worker.jobs(1) == [[identity, 1, "n", topic, '{"a": "\u00e9", "b": 1}', 2.5, 30.0, None]]
         worker.done((identity, 1))
-
-
-# Heartbeats.
 
 
 def test_workers_come_and_go(system: System, topic: str) -> None:

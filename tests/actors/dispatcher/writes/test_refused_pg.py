@@ -13,6 +13,7 @@ from uuid import UUID
 import anyio
 import asyncpg
 import pytest
+import structlog
 from structlog.testing import capture_logs
 
 from pulse.errors import StatementError, UnavailableError
@@ -20,6 +21,7 @@ from pulse.protocol import Beat, Result
 from pulse.store import failures
 from pulse.store.failures import CONSTRAINTS, IN_VAIN, STUBBORN, UNIQUE_VIOLATION
 from pulse.store.store import Store
+from pulse.system.failure_log import FailureLog
 from pulse_actors.dispatcher.claims import refused_jobs
 from pulse_actors.dispatcher.writes import report as results
 from pulse_actors.dispatcher.writes.heartbeat import HeartbeatWriter, PendingHeartbeat
@@ -187,9 +189,7 @@ async def test_what_a_search_finds_before_a_lock(counter: Counter, connection: S
 async def test_a_search_has_no_cost(counter: Counter, connection: Sql, monkeypatch: Patch, *, is_one: bool) -> None:
     """It does not count as a full claim: the next ones would be rare, for no reason."""
     costs: list[float] = []
-    monkeypatch.setattr(
-        counter.claims.signal.cursors, "full_done", lambda began_s, ended_s: costs.append(ended_s - began_s)
-    )
+    monkeypatch.setattr(counter.claims.signal.cursors, "full_done", lambda begin, end: costs.append(end - begin))
     jobs = [await forge(connection, next_run_at=PAST) for _ in range(2 * IN_VAIN)]
     refused: Mapping[bytes, str] | str = {jobs[0]: "XX001"} if is_one else "XX001"
     async with refusing(connection, refused, "RUNNING"):
@@ -358,9 +358,7 @@ async def test_a_report_that_is_refused_stays_aside(counter: Counter, connection
                 counter.report(Result(other, 1, "ok"))
                 await until(lambda: counter.is_status("COMPLETED", other), "another report")
                 assert await aside(connection) == {job: "P0001"}
-                await until(
-                    lambda: counter.worker.held.keys() == {(job, 1)}, "the other one, which is freed behind its commit"
-                )
+                await until(lambda: counter.worker.held.keys() == {(job, 1)}, "the other one is freed")
                 lost = anyio.Event()
 
                 async def lose(*_args: Any) -> None:
@@ -418,7 +416,7 @@ async def late(connection: Sql, number: int) -> list[bytes]:
 
 @contextlib.asynccontextmanager
 async def expiring(counter: Counter) -> AsyncIterator[None]:
-    async with counter.open(), running(partial(expiry.expire, counter.store)):
+    async with counter.open(), running(partial(expiry.expire, counter.store, FailureLog(structlog.get_logger()))):
         yield
 
 
@@ -453,14 +451,15 @@ async def test_each_late_job_is_refused(store: Store, connection: Sql, monkeypat
     tries = 0
     expire = store.expire
 
-    async def counted(limit: int) -> int:
+    async def counted(limit: int) -> list[Any]:
         nonlocal tries
         tries += 1
         return await expire(limit)
 
     monkeypatch.setattr(store, "expire", counted)
     with capture_logs() as logs:
-        async with refusing(connection, "P0001", "DEAD_LETTERED"), running(partial(expiry.expire, store)):
+        expiring = partial(expiry.expire, store, FailureLog(structlog.get_logger()))
+        async with refusing(connection, "P0001", "DEAD_LETTERED"), running(expiring):
             await until(lambda: tries > 5 * IN_VAIN, "many tries")
             assert len(await aside(connection)) == 2 * IN_VAIN
             await connection.execute("DROP TRIGGER mine ON pulse.jobs")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import MutableMapping, Sequence
 from typing import Any, Final
+from uuid import UUID
 
 import msgspec
 import pytest
@@ -220,6 +221,44 @@ async def test_a_dead_letter_is_nothing_to_claim(tray: Tray) -> None:
     assert tray.dues_s == [(await read(tray.connection, again))["next_run_at"].timestamp()]
 
 
+def failures(logs: Sequence[MutableMapping[str, Any]]) -> list[tuple[str, str, str]]:
+    """The lines about failures: event, job, outcome."""
+    return [(one["event"], one["id"], one["outcome"]) for one in logs if one["event"].startswith("job_")]
+
+
+async def test_the_answer_names_dead_letters_for_their_worker_to_log(tray: Tray) -> None:
+    """Also one that is given long after the row was written; then the next answers name none."""
+    again, dead, locked = await tray.held(), await tray.held(max_attempts=1), await tray.held()
+    with capture_logs() as logs:
+        async with tray.locked(locked):
+            tray.report(1, error(again), error(dead), ok(locked))
+            await tray.write()
+        await tray.write_again()
+        tray.report(2, error(await tray.held()))
+        await tray.write()
+    assert wire_of(tray.worker).bodies("reported") == [{"stale": [], "dead": [(dead, 1)]}, {"stale": []}]
+    assert failures(logs) == []
+    assert tray.results._untold == {}
+
+
+async def test_the_server_logs_what_no_worker_will(tray: Tray) -> None:
+    """A result that it refuses, a worker that was buried, or one that is gone when its answer is ready."""
+    big, crashed, gone = [await tray.held(max_attempts=1) for _ in range(3)]
+    absent = new_worker("absent")
+    absent.link.close()
+    await tray.connection.execute("UPDATE pulse.jobs SET locked_by = 'absent' WHERE id = $1", gone.hex())
+    with capture_logs() as logs:
+        tray.report(1, Result(big, 1, "ok", "NaN"))
+        tray.die(
+            Ending(crashed, 1, "w", EndingKind.SILENT, "why"), Ending(await tray.held(), 1, "w", EndingKind.RELEASED)
+        )
+        tray.report(2, error(gone), worker=absent)
+        await tray.write()
+    ends = {str(UUID(bytes=big)): "error", str(UUID(bytes=crashed)): "lease_expired", str(UUID(bytes=gone)): "error"}
+    assert sorted(failures(logs)) == sorted(("job_dead_lettered", job, outcome) for job, outcome in ends.items())
+    assert wire_of(tray.worker).bodies("reported") == [{"stale": []}]
+
+
 @pytest.mark.parametrize("outcome", ["ok", "error"])
 async def test_progress_that_cannot_be_stored_costs_nothing_else(tray: Tray, outcome: str) -> None:
     job = await tray.held()
@@ -276,7 +315,7 @@ async def test_an_outage_is_logged_now_and_then(monkeypatch: Patch, tray: Tray) 
         return 0.0
 
     monkeypatch.setattr(Backoff, "next_s", counted)
-    results = ReportWriter(away, tray.registry, tray.claims.signal, tray.claims.counters)
+    results = ReportWriter(away, tray.registry, tray.claims.signal, tray.claims.counters, failures=tray.claims.failures)
     results.accept(PendingReport(tray.worker, 1, [ok(bytes(16))], [(bytes(16), 1)]))
     with capture_logs() as logs:
         async with running(results.run):

@@ -25,22 +25,19 @@ def reported(identity: str, *results: Result) -> PendingReport:
     return PendingReport(worker, 1, results, [one.pair for one in results])
 
 
-@pytest.mark.parametrize(
-    ("outcome", "detail", "ending"),
-    [
-        ("error", "boom", (EndingKind.ERROR, "boom", None, None)),
-        ("error", "", (EndingKind.ERROR, "no reason given", None, None)),
-        ("discard", "why", (EndingKind.DISCARDED, "why", None, None)),
-        ("discard", "", (EndingKind.DISCARDED, "no reason given", None, None)),
-        ("retry", (7.5, "later"), (EndingKind.RETRY, "later", 7.5, None)),
-        ("retry", (0.0, ""), (EndingKind.RETRY, "no reason given", 0.0, None)),
-        ("snooze", 3.0, (EndingKind.SNOOZED, None, 3.0, None)),
-        ("release", None, (EndingKind.RELEASED, None, None, None)),
-        ("crash", ("died", -9), (EndingKind.CRASHED, "died", None, -9)),
-        ("crash", ("died", None), (EndingKind.CRASHED, "died", None, None)),
-        ("crash", ("died", 2**31), (EndingKind.CRASHED, "died", None, None)),
-    ],
-)
+@pytest.mark.parametrize(("outcome", "detail", "ending"), [
+    ("error", "boom", (EndingKind.ERROR, "boom", None, None)),
+    ("error", "", (EndingKind.ERROR, "no reason given", None, None)),
+    ("discard", "why", (EndingKind.DISCARDED, "why", None, None)),
+    ("discard", "", (EndingKind.DISCARDED, "no reason given", None, None)),
+    ("retry", (7.5, "later"), (EndingKind.RETRY, "later", 7.5, None)),
+    ("retry", (0.0, ""), (EndingKind.RETRY, "no reason given", 0.0, None)),
+    ("snooze", 3.0, (EndingKind.SNOOZED, None, 3.0, None)),
+    ("release", None, (EndingKind.RELEASED, None, None, None)),
+    ("crash", ("died", -9), (EndingKind.CRASHED, "died", None, -9)),
+    ("crash", ("died", None), (EndingKind.CRASHED, "died", None, None)),
+    ("crash", ("died", 2**31), (EndingKind.CRASHED, "died", None, None)),
+])  # fmt: skip
 def test_each_outcome_has_its_ending(
     outcome: str, detail: object, ending: tuple[EndingKind, str | None, float | None, int | None]
 ) -> None:
@@ -126,8 +123,10 @@ def test_cleaned_text_can_be_stored(text: str) -> None:
 def test_cleaned_text_is_cut_to_64_kib(char: str) -> None:
     """In bytes, never within a character."""
     cleaned = clean(char * 100_000)
-    assert MAX_ERROR_BYTES - 4 < len(cleaned.encode()) <= MAX_ERROR_BYTES
-    assert set(cleaned) == {"\N{REPLACEMENT CHARACTER}" if char == "\0" else char}
+    assert MAX_ERROR_BYTES - 9 < len(cleaned.encode()) <= MAX_ERROR_BYTES
+    first, note, last = cleaned.split("\n")
+    assert set(first) == set(last) == {"\N{REPLACEMENT CHARACTER}" if char == "\0" else char}
+    assert note.endswith(" bytes left out …")
 
 
 def test_what_was_told_beside_a_failure() -> None:

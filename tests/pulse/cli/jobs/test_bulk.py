@@ -22,15 +22,12 @@ MANY = [UUID(int=number).bytes for number in range(bulk.MOST_PER_REQUEST + 1)]
 CANCEL = ACTIONS["cancel"]
 
 
-@pytest.mark.parametrize(
-    ("ids", "filters", "dry_run", "said"),
-    [
-        (FEW, {"topic": "t"}, False, "ids and options that choose jobs cannot be given together"),
-        ([], {}, False, "which jobs?"),
-        (FEW, {}, True, "--dry-run counts what options choose"),
-        ([], {"status": ["PENDING", "COMPLETED"]}, True, "--status COMPLETED: jobs can be canceled that are PENDING"),
-    ],
-)
+@pytest.mark.parametrize(("ids", "filters", "dry_run", "said"), [
+    (FEW, {"topic": "t"}, False, "ids and options that choose jobs cannot be given together"),
+    ([], {}, False, "which jobs?"),
+    (FEW, {}, True, "--dry-run counts what options choose"),
+    ([], {"status": ["PENDING", "COMPLETED"]}, True, "--status COMPLETED: jobs can be canceled that are PENDING"),
+])  # fmt: skip
 def test_what_is_not_understood(ids: list[bytes], filters: Mapping[str, object], dry_run: bool, said: str) -> None:
     """No server is asked: what was meant as a look must not become a change."""
     with pytest.raises(click.UsageError, match=said):

@@ -37,17 +37,14 @@ def test_times_are_iso(key: str) -> None:
     assert as_json({key: None}) == {key: None}
 
 
-@pytest.mark.parametrize(
-    ("body", "shown"),
-    [
-        ({"times": [0.0, 60.0]}, {"times": ["1970-01-01T00:00:00Z", "1970-01-01T00:01:00Z"]}),
-        ({"occurrence": "2030-01-01T00:00:00Z", "run_at": 1e15}, None),  # text, or beyond the calendar
-        ({"uptime_s": 5.5, "pid": 7, "paused": True, "jobs": {"PENDING": 3}}, None),  # no times
-        # The name of a topic is no column, whatever it is called.
-        ({"topics": {"submitted_at": {"paused_at": 0.0}}}, {"topics": {"submitted_at": {"paused_at": ZERO}}}),
-        ({"topics": {"args": {"reason": "x"}}}, None),
-    ],
-)
+@pytest.mark.parametrize(("body", "shown"), [
+    ({"times": [0.0, 60.0]}, {"times": ["1970-01-01T00:00:00Z", "1970-01-01T00:01:00Z"]}),
+    ({"occurrence": "2030-01-01T00:00:00Z", "run_at": 1e15}, None),  # text, or beyond the calendar
+    ({"uptime_s": 5.5, "pid": 7, "paused": True, "jobs": {"PENDING": 3}}, None),  # no times
+    # The name of a topic is no column, whatever it is called.
+    ({"topics": {"submitted_at": {"paused_at": 0.0}}}, {"topics": {"submitted_at": {"paused_at": ZERO}}}),
+    ({"topics": {"args": {"reason": "x"}}}, None),
+])  # fmt: skip
 def test_what_is_a_time(body: dict[str, object], shown: dict[str, object] | None) -> None:
     """By the keys; values that cannot be a date stay as they are."""
     assert as_json(body) == (body if shown is None else shown)
@@ -102,7 +99,7 @@ def attempt(number: int, outcome: str, **more: Any) -> AttemptInfo:
 def test_all_attempts_in_their_order() -> None:
     """The story has each attempt with its claim, place, end and reason; one line counts those that left no row."""
     history = [
-        attempt(1, "error", error="ValueError: no\nTraceback ..."),
+        attempt(1, "error", error="ValueError: no\nTraceback ...\n  File ..."),
         attempt(2, "crashed", exit_code=-9, cpu_s=1.5, peak_rss_bytes=3 * 2**20),
         attempt(4, "snoozed", progress='{"a":1}'),
     ]
@@ -111,7 +108,9 @@ def test_all_attempts_in_their_order() -> None:
         "submitted; first claimed after 11 s",
         "attempt 1 claimed by pool/1 on h0st, pid 1234",
         "attempt 1 error after 2 s, charged",
-        "why: ValueError: no Traceback ...",
+        "why: ValueError: no",
+        "Traceback ...",
+        "File ...",
         "attempt 2 claimed by pool/1 on h0st, pid 1234",
         "attempt 2 crashed (SIGKILL) after 2 s, uncharged",
         "used: 1.50 s of CPU, 3 MiB of memory",
@@ -124,23 +123,29 @@ def test_all_attempts_in_their_order() -> None:
     ]
 
 
+def test_a_traceback_is_shown_once() -> None:
+    """An attempt that failed as an earlier one, or as the last error above says, has only the line of the exception."""
+    errors = ["KeyError: 1\nTraceback of it", "KeyError: 1\nTraceback of it", "KeyError: 2\nTraceback of that"]
+    history = [attempt(number, "error", error=error) for number, error in enumerate(errors, 1)]
+    found = told(status="RETRYING", attempts=3, history=history, last_error=errors[2])
+    assert [line for line in found if "KeyError" in line or "Traceback" in line] == [
+        "why: KeyError: 1", "Traceback of it", "why: KeyError: 1", "why: KeyError: 2"
+    ]  # fmt: skip
+
+
 def test_a_claim_that_began_before_the_submit() -> None:
     """Its transaction may be the older one: the story still has the job's first claim."""
     assert told(status="RUNNING", started_at=NOW_S - 100.5, attempts=1)[0] == "submitted; first claimed after 0 s"
 
 
-@pytest.mark.parametrize(
-    ("columns", "last"),
-    [
-        ({"status": "PENDING", "next_run_at": NOW_S + 60}, "due in 60 s"),
-        ({"status": "RETRYING", "next_run_at": NOW_S - 60}, "due since 60 s: `pulse ctl jobs why` tells why it waits"),
-        ({"status": "PENDING", "next_run_at": 253402128000.0}, "held back behind an earlier job of its schedule"),
-        ({"status": "RUNNING", "started_at": NOW_S - 7, "attempts": 1}, "still running, for 7 s"),
-        ({"status": "CANCELED", "completed_at": NOW_S}, "CANCELED"),
-        ({"status": "DEAD_LETTERED", "completed_at": NOW_S, "history": [AttemptInfo(0, "expired")]}, "DEAD_LETTERED"),
-    ],
-    ids=lambda value: value.get("status") if isinstance(value, dict) else None,
-)
+@pytest.mark.parametrize(("columns", "last"), [
+    ({"status": "PENDING", "next_run_at": NOW_S + 60}, "due in 60 s"),
+    ({"status": "RETRYING", "next_run_at": NOW_S - 60}, "due since 60 s: `pulse ctl jobs why` tells why it waits"),
+    ({"status": "PENDING", "next_run_at": 253402128000.0}, "held back behind an earlier job of its schedule"),
+    ({"status": "RUNNING", "started_at": NOW_S - 7, "attempts": 1}, "still running, for 7 s"),
+    ({"status": "CANCELED", "completed_at": NOW_S}, "CANCELED"),
+    ({"status": "DEAD_LETTERED", "completed_at": NOW_S, "history": [AttemptInfo(0, "expired")]}, "DEAD_LETTERED"),
+], ids=lambda value: value.get("status") if isinstance(value, dict) else None)  # fmt: skip
 def test_how_it_stands(columns: dict[str, Any], last: str) -> None:
     assert told(**columns)[-1] == last
 

@@ -30,7 +30,8 @@ TOPIC = {"topic": "mail", "due_s": 10.0, "is_paused": False, "hosts": 1}
 ENDED = {"name": "x", "topic": "t", "age_s": 5.0, "error": "bad\nthing", "job": "0190", "worker": "h/b/1/2.3/w",
          "jobs_dead": 0, "killed": 0}  # fmt: skip
 RUNS = {"name": "x", "topic": "t", "jobs": 1, "age_s": 600.0, "job": "0190", "worker": "h/b/1/2.3/w"}
-PAUSE = {"topic": "t", "reason": "fire", "paused_by": "uid 0 (root)", "age_s": 5.0, "left_s": None}
+PAUSE = {"topic": "t", "reason": "fire", "paused_by": "uid 0 (root)", "age_s": 5.0, "left_s": None, "total": 1}
+SERVER = {"version": "x", "version_num": 180006, "in_recovery": False, "encoding": "UTF8"}
 ROOM = {"greatest": 100, "reserved": 3, "used": 10, "role_limit": -1, "role_used": 1,
         "database_limit": -1, "database_used": 1}  # fmt: skip
 
@@ -55,9 +56,9 @@ def test_settings_that_hurt(name: str, value: str, state: State) -> None:
 
 
 @pytest.mark.parametrize(("check", "usual", "verdicts"), [
-    (partial(database.server, shown="dsn"), {"version": "x", "version_num": 180006, "in_recovery": False}, [
+    (partial(database.server, shown="dsn"), SERVER, [
         ({}, OK), ({"version_num": 149999}, WRONG), ({"version_num": 150000}, OK), ({"version_num": 190000}, WARNING),
-        ({"in_recovery": True}, WRONG),
+        ({"in_recovery": True}, WRONG), ({"encoding": "LATIN1"}, WRONG), ({"encoding": "SQL_ASCII"}, WRONG),
     ]),
     (database.clock, {"skew_s": 0.9, "trip_s": 0.0}, [  # a skew counts beyond what the question itself took
         ({}, OK), ({"skew_s": -1.0}, WARNING), ({"skew_s": 1.4, "trip_s": 1.0}, OK), ({"skew_s": 60.0}, WRONG),
@@ -104,6 +105,19 @@ def test_xmin(row: dict[str, Any], state: State) -> None:
     found = blockers.xmin([row], GRACE_S)
     assert found.state is state
     assert (row["name"] in found.text) == (state is not OK)
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ({**HOLDER, "age_s": 61.0}, "session 7 (ann) is active since 61 s: SELECT 1"),
+        ({**HOLDER, "kind": "standby", "age_s": 61.0}, "standby of ann (walsender 7) by hot_standby_feedback"),
+        ({**HOLDER, "kind": "prepared transaction", "age_s": 61.0}, "prepared transaction 7 of ann since 61 s"),
+        ({**SLOT, "application": "wal2json"}, "replication slot 7 (wal2json, active)"),
+    ],
+)
+def test_what_keeps_a_snapshot(row: dict[str, Any], words: str) -> None:
+    assert blockers.xmin([{**row, "xids": 100_000}], GRACE_S).text == f"{words}, 100,000 transactions back"
 
 
 @pytest.mark.parametrize(
@@ -312,30 +326,23 @@ def test_words() -> None:
     assert list_some(list("abcdefg")) == ("a", "b", "c", "d", "e", "and 2 more")
 
 
-@pytest.mark.parametrize(
-    ("workers", "state", "words"),
-    [
-        (None, SKIPPED, "did not say"),
-        ([], WARNING, "no worker is connected"),
-        ([Worker(name="w", capacity=2, running=[b"x"], started=1)], OK, "1 connected, 1 of 2 places"),
-        ([Worker(name="w", capacity=1, draining=True)], WARNING, "all workers drain"),
-        ([Worker(name="w", pid=7, capacity=1, silent=True)], WRONG, "worker w (pid 7) has let a lease pass"),
-        (
-            [Worker(name="w", pid=7, capacity=1, condition="stopped", quiet_s=9.0)],
-            WRONG,
-            "is stopped (SIGSTOP), and has said nothing for 9 s",
-        ),
-        (
-            [
-                Worker(
-                    name="w", pid=7, capacity=2, condition="blocked", quiet_s=9.0, running=[bytes(16)], calls={"a": 1}
-                )
-            ],
-            WRONG,
-            "it has not answered for 9 s. Called there: 1 a",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("workers", "state", "words"), [
+    (None, SKIPPED, "did not say"),
+    ([], WARNING, "no worker is connected"),
+    ([Worker(name="w", capacity=2, running=[b"x"], started=1)], OK, "1 connected, 1 of 2 places"),
+    ([Worker(name="w", capacity=1, draining=True)], WARNING, "all workers drain"),
+    ([Worker(name="w", pid=7, capacity=1, silent=True)], WRONG, "worker w (pid 7) has let a lease pass"),
+    (
+        [Worker(name="w", pid=7, capacity=1, condition="stopped", quiet_s=9.0)],
+        WRONG,
+        "is stopped (SIGSTOP), and has said nothing for 9 s",
+    ),
+    (
+        [Worker(name="w", pid=7, capacity=2, condition="blocked", quiet_s=9.0, running=[bytes(16)], calls={"a": 1})],
+        WRONG,
+        "it has not answered for 9 s. Called there: 1 a",
+    ),
+])  # fmt: skip
 def test_workers(workers: list[Worker] | None, state: State, words: str) -> None:
     found = judge_workers(RunningSystem(StatusAnswer(workers=workers), {}))
     assert (found.state, words in found.text) == (state, True)

@@ -7,6 +7,7 @@ import contextlib
 import re
 import socket
 import time
+from collections.abc import Iterator
 from typing import Final
 
 import asyncpg
@@ -44,6 +45,26 @@ async def test_every_question_is_understood(module_database: str) -> None:
         one.check: one for one in judge(seen, CheckContext(expected=expected_indexes(), served=set()), grace_s=60.0)
     }
     assert "fsync is off" in said(found["settings"])
+
+
+@pytest.fixture(params=["LATIN1", "SQL_ASCII"])
+def encoding(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def encoded_otherwise(server: Postgres, encoding: str) -> Iterator[str]:
+    with server.database(encoding=encoding) as dsn:
+        yield dsn
+
+
+async def test_a_database_that_is_not_utf8(encoded_otherwise: str, encoding: str) -> None:
+    seen = await look(encoded_otherwise, WITHIN_S)
+    found = {
+        one.check: one for one in judge(seen, CheckContext(expected=expected_indexes(), served=set()), grace_s=60.0)
+    }
+    assert found["database"].state is State.WRONG
+    assert f" stores text as {encoding}, not UTF8: " in found["database"].text
 
 
 async def test_who_keeps_a_snapshot(patient: Patient) -> None:

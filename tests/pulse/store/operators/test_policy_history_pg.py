@@ -129,7 +129,7 @@ class PolicyMachine(RuleBasedStateMachine):
             for one, row in self.policies.jobs.items()
             if row.status in WAITING and row.is_over(self.now)
         )
-        assert self.do(self.stores[store].expire(limit, now=self.now)) == min(limit, len(late))
+        assert len(self.do(self.stores[store].expire(limit, now=self.now))) == min(limit, len(late))
         rows = {row["id"]: row["status"] for row in self.do(self.connection.fetch(_JOBS))}
         given_up = {one for _, one in late if rows[one] == "DEAD_LETTERED"}
         assert len(given_up) == min(limit, len(late))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import socket
 from pathlib import Path
 from uuid import UUID
 
@@ -13,15 +14,16 @@ from markupsafe import escape
 import pulse.ui
 from pulse.errors import BadRequestError, NobodyAnswersError
 from pulse.protocol import answers
+from pulse.security.codec import shown_instead
 from pulse.ui.data.bulk_orders import ordered, undo_of
 from pulse.ui.data.filters import Filters, seconds
 from pulse.ui.data.poller import Poller, SystemSnapshot
-from pulse.ui.data.queries import Questions
+from pulse.ui.data.queries import SHARED_S, Questions
 from pulse.ui.pages.dead import group
 from pulse.ui.pages.job import timeline
 from pulse.ui.pages.schedule_form import body_of, values_from
 from pulse.ui.view import formatting
-from pulse.ui.view.charts import ChartLine, draw, nice_top
+from pulse.ui.view.charts import ChartLine, charts_of, draw, nice_top
 
 ID = UUID("0199a1b2-c3d4-7e5f-8a0b-1c2d3e4f5a6b")
 NOW_S = 1_800_000_000.0
@@ -53,21 +55,18 @@ class TestFilters:
         with pytest.raises(BadRequestError, match=rf"{next(iter(given))} is .* allowed"):
             Filters.of(given).wire()
 
-    @pytest.mark.parametrize(
-        ("given", "fits", "misfit"),
-        [
-            ({"topic": "a"}, {"topic": "a"}, {"topic": "ab"}),
-            ({"status": "RETRYING"}, {"status": "RETRYING"}, {"status": "RUNNING"}),
-            ({}, {"submitted_at": NOW_S}, {"submitted_at": NOW_S + 30}),
-            ({"name": "a"}, {"name": "a"}, {"name": "b"}),
-            ({"q": "smtp"}, {"last_error": "the SMTP said no"}, {"last_error": None}),
-            ({"q": "0199a1b2"}, {}, {"id": UUID(int=1).bytes}),
-            ({"worker": "w-1"}, {"locked_by": "host/x/W-1"}, {"locked_by": "host/x/w-2"}),
-            ({"older": "60"}, {"submitted_at": NOW_S - 90}, {"submitted_at": NOW_S - 30}),
-            ({"newer": "60"}, {"submitted_at": NOW_S - 30}, {"submitted_at": NOW_S - 90}),
-            ({"schedule": str(ID)}, {"schedule_id": ID.bytes}, {"schedule_id": None}),
-        ],
-    )
+    @pytest.mark.parametrize(("given", "fits", "misfit"), [
+        ({"topic": "a"}, {"topic": "a"}, {"topic": "ab"}),
+        ({"status": "RETRYING"}, {"status": "RETRYING"}, {"status": "RUNNING"}),
+        ({}, {"submitted_at": NOW_S}, {"submitted_at": NOW_S + 30}),
+        ({"name": "a"}, {"name": "a"}, {"name": "b"}),
+        ({"q": "smtp"}, {"last_error": "the SMTP said no"}, {"last_error": None}),
+        ({"q": "0199a1b2"}, {}, {"id": UUID(int=1).bytes}),
+        ({"worker": "w-1"}, {"locked_by": "host/x/W-1"}, {"locked_by": "host/x/w-2"}),
+        ({"older": "60"}, {"submitted_at": NOW_S - 90}, {"submitted_at": NOW_S - 30}),
+        ({"newer": "60"}, {"submitted_at": NOW_S - 30}, {"submitted_at": NOW_S - 90}),
+        ({"schedule": str(ID)}, {"schedule_id": ID.bytes}, {"schedule_id": None}),
+    ])  # fmt: skip
     def test_a_change_hits_no_more_than_was_asked_for(
         self, given: dict[str, str], fits: dict[str, object], misfit: dict[str, object]
     ) -> None:
@@ -98,19 +97,16 @@ class TestOrders:
         assert order.matches(job(last_error="no 17 left"))
         assert not order.matches(job(last_error="no left"))
 
-    @pytest.mark.parametrize(
-        "form",
-        [
-            {},
-            {"verb": ["drop"], "all": ["1"]},
-            {"verb": ["cancel"]},
-            {"verb": ["cancel"], "id": ["x"]},
-            *(
-                {"verb": ["change"], "all": ["1"], **more}
-                for more in ({}, {"to_priority": ["101"]}, {"to_priority": ["x"]})
-            ),
-        ],
-    )
+    @pytest.mark.parametrize("form", [
+        {},
+        {"verb": ["drop"], "all": ["1"]},
+        {"verb": ["cancel"]},
+        {"verb": ["cancel"], "id": ["x"]},
+        *(
+            {"verb": ["change"], "all": ["1"], **more}
+            for more in ({}, {"to_priority": ["101"]}, {"to_priority": ["x"]})
+        ),
+    ])  # fmt: skip
     def test_wrong(self, form: dict[str, list[str]]) -> None:
         with pytest.raises(
             BadRequestError, match=r"^(priority|verb) is |^a job has no id|^no job is ticked|^no new topic"
@@ -165,6 +161,17 @@ class TestShown:
         assert formatting.json_block('{"a":1}') == '{"a": 1}'
         assert formatting.json_block("{broken") == "{broken"
         assert len(formatting.json_block("[" * 5000)) == 5000
+        sealed = '{"$pulse": "fernet", "data": "x"}'
+        assert formatting.json_block(sealed) == formatting.json_line(sealed) == shown_instead(sealed) != sealed
+        assert [formatting.json_line(text) for text in (None, "{}", '{"a": 1}')] == ["", "", '{"a": 1}']
+        assert formatting.uuid(ID.bytes) == formatting.uuid(str(ID)) == str(ID)
+
+    def test_an_error(self) -> None:
+        """In a list the line that says what happened, of a bare traceback too; whole, its lines, without the middle."""
+        bare = 'Traceback (most recent call last):\n  File "a", line 1\nValueError: no\n'
+        assert formatting.first_line(f"ValueError: no\n{bare}") == formatting.first_line(bare) == "ValueError: no"
+        first, note, last = formatting.trace("a" * 1000 + "\n" + "b" * 1000, 100).split("\n")
+        assert (set(first), note.partition(" bytes")[2], set(last)) == ({"a"}, " left out …", {"b"})
 
     def test_kin(self) -> None:
         assert formatting.kin(f"user 17 at 0x7fab of {ID}") == formatting.kin(
@@ -176,6 +183,7 @@ class TestShown:
         """PostgreSQL has times that Python lacks; compared times are shown in full."""
         for moment in (float("inf"), 1e18, -1e18):
             assert formatting.stamp(moment, NOW_S) == formatting.exactly(moment, NOW_S) == "never"
+        assert formatting.stamp(None, NOW_S) == formatting.exactly(None, NOW_S) == "–"
         said = '<time datetime="2027-01-15T07:58:00Z">2027-01-15 07:58:00Z</time> (2 min ago)'
         assert formatting.exactly(NOW_S - 120, NOW_S) == said
 
@@ -187,6 +195,9 @@ class TestShown:
 
 
 class TestCharts:
+    def test_without_a_history_there_is_no_chart(self) -> None:
+        assert charts_of(None) == []
+
     @pytest.mark.parametrize(("most", "top"), [(0, 1), (0.3, 0.4), (7, 10), (10, 10), (41, 50), (1e6, 1e6)])
     def test_scale(self, most: float, top: float) -> None:
         assert nice_top(most) == pytest.approx(top)
@@ -226,6 +237,9 @@ def test_timeline() -> None:
     assert told == ["submitted", "attempt 1: error", "due"]
     told = [moment.title for moment in timeline(job(status="COMPLETED", attempts=2, history=[failed]))]
     assert told[-2:] == ["attempt 2 was claimed", "completed"]
+    origins = ({"schedule_id": ID.bytes}, {"next_run_at": NOW_S}, {"next_run_at": NOW_S - 100})
+    notes = [next(iter(timeline(job(**origin)))).note for origin in origins]
+    assert notes == ["by its schedule", "to run later", ""]
 
 
 def test_what_is_vendored_is_what_was_published() -> None:
@@ -247,6 +261,40 @@ class Counting(Questions):
         return {}
 
 
+class Link:
+    """A connection to a dispatcher; its answers are numbered."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def ask(self, *_: object, **__: object) -> dict[str, object]:
+        self.asked += 1
+        return {"number": self.asked}
+
+
+@pytest.mark.anyio
+async def test_a_question_is_asked_once_in_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another one, or the same after a second, is asked anew."""
+    questions, link, moment = Questions(None), Link(), [100.0]
+    questions._dispatcher = link  # type: ignore[assignment]
+    monkeypatch.setattr("pulse.ui.data.queries.time.monotonic", lambda: moment[0])
+    same = await asyncio.gather(*(questions.ask("jobs.list", {"limit": 5}) for _ in range(3)))
+    other = await questions.ask("jobs.list", {"limit": 6})
+    moment[0] += SHARED_S
+    later = await questions.ask("jobs.list", {"limit": 5})
+    assert [one["number"] for one in (*same, other, later)] == [1, 1, 1, 2, 3]
+
+
+@pytest.mark.anyio
+async def test_the_supervisor_is_beside_the_dispatcher(tmp_path: Path) -> None:
+    questions = Questions(tmp_path / "pulse.sock")
+    with pytest.raises(NobodyAnswersError, match=r"supervisor.sock \(no such file\)"):
+        await questions.ask_supervisor()
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(str(tmp_path / "supervisor.sock"))
+        assert questions._find_supervisor() == tmp_path / "supervisor.sock"
+
+
 async def _first(poller: Poller) -> SystemSnapshot:
     async for standing in poller.watch():
         return standing
@@ -263,7 +311,6 @@ async def test_fifty_tabs_ask_as_much_as_one() -> None:
     told = await asyncio.gather(*(_first(poller) for _ in range(50)))
     assert {one.number for one in told} == {1}
     assert sorted(questions.asked) == ["stats", "status", "supervisor status"]
-    assert told[0].silent == {"dispatcher": "no answer"}
-    assert told[0].health == "down"
+    assert (told[0].silent, told[0].health) == ({"dispatcher": "no answer"}, "down")
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)

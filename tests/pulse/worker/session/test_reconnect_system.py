@@ -118,7 +118,8 @@ def test_waits_for_a_server_that_is_not_there_yet() -> None:
             child.take_results(1)
             lines = [json.loads(line) for line in pool.stderr.splitlines()]
             causes = [line["cause"] for line in lines if line["event"] == "waiting_for_server"]
-            assert causes == [f"nobody answers; looked at {server.path} (no such file or directory)"] * 2
+            looked = f"nobody answers; looked at {server.path} (no such file or directory)"
+            assert causes == [f"{looked}; pulse-supervisor starts a server"] * 2
 
 
 def test_schedules_are_declared_on_each_connection() -> None:
