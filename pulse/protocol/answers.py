@@ -271,12 +271,7 @@ class TopicPage(Struct, frozen=True):
 
 
 class Worker(Struct, frozen=True):
-    """
-    A handler process.
-
-    ``running``: ids of the jobs that it holds; ``started``: how many of them have started, ``calls``: of which
-    handlers; ``recovery``: how its death is noticed.
-    """
+    """A handler process; ``running``: jobs that it holds, ``started``: how many have, ``calls``: by handler."""
 
     identity: str = ""
     name: str = ""
@@ -285,6 +280,7 @@ class Worker(Struct, frozen=True):
     topics: list[str] = []
     names: list[str] = []
     capacity: int = 0
+    concurrency: int = 0
     running: list[Id] = []
     started: int = 0
     draining: bool = False
@@ -293,6 +289,9 @@ class Worker(Struct, frozen=True):
     condition: str = ""
     quiet_s: float | None = None
     calls: dict[str, int] = {}
+    cpu_s: float | None = None
+    rss_bytes: int | None = None
+    uptime_s: float | None = None
 
     @property
     def held(self) -> int:

@@ -245,6 +245,30 @@ async def test_ticked_jobs_are_not_looked_for() -> None:
     assert "1 ticked job" in got.text
 
 
+async def test_unknown_is_not_none() -> None:
+    """While the database is away the overview keeps the last counts with their age; no list is said to be empty."""
+    away = {"jobs": None, "database": {"ok": False, "error": "refused"}, "workers": []}
+    told = Told(supervisor={}, stats={}, status=away)
+    at = browser(told)
+    got = await at.ask("GET", "/")
+    assert "No job was counted since this dashboard started" in got.text
+    told.replies["status"] = {"jobs": {"DEAD_LETTERED": 534}, "database": {"ok": True}}
+    told.replies["jobs.list"] = {"jobs": [], "next": None}
+    for status, words in ((None, "None."), (away, "Unknown.")):
+        if status is not None:
+            told.replies["status"] = status
+            del told.replies["jobs.list"]
+        at.site.changed()
+        got = await at.ask("GET", "/")
+        assert "<b>534</b>" in got.text
+        assert ("Unknown since " in got.text) == (status is away)
+        assert got.text.count(words) == 3
+    assert "the database is away. The counts of jobs are those of then." in got.text
+    got = await at.ask("GET", "/dead")
+    assert "Unknown: the database is away." in got.text
+    assert "no answer" not in got.text
+
+
 class Slow(Told):
     """Counts up; the first answer waits for a signal."""
 
