@@ -247,7 +247,7 @@ async def test_ticked_jobs_are_not_looked_for() -> None:
 
 async def test_unknown_is_not_none() -> None:
     """While the database is away the overview keeps the last counts with their age; no list is said to be empty."""
-    away = {"jobs": None, "database": {"ok": False, "error": "refused"}, "workers": []}
+    away: dict[str, Any] = {"jobs": None, "database": {"ok": False, "error": "refused"}, "workers": []}
     told = Told(supervisor={}, stats={}, status=away)
     at = browser(told)
     got = await at.ask("GET", "/")
