@@ -104,7 +104,7 @@ def test_drain_with_reconnect_comes_back(tmp_path: Path) -> None:
         assert again.hello["running"] == [pair(one)]
         assert again.hello["capacity"] == 10
         (lost,) = [line for line in map(json.loads, pool.stderr.splitlines()) if line["event"] == "connection_lost"]
-        assert lost["level"] == "info"  # it was told before
+        assert lost["level"] == "info"  # the server had sent a drain
         gate.touch()
         assert again.take_results(1)[0][2:4] == ["ok", '"through"']
 
