@@ -15,6 +15,7 @@ from starlette.responses import HTMLResponse, Response
 from pulse.common.version import VERSION
 from pulse.errors import PulseError
 from pulse.ops.doctor.checks import CHECKS
+from pulse.ops.job_text import where
 from pulse.protocol.roles import Access
 from pulse.ui.auth.rules import HEADERS, own_path
 from pulse.ui.site import BEGAN, SESSION, Site
@@ -54,6 +55,7 @@ def _environment() -> Environment:
         "exactly": formatting.exactly,
         "first_line": formatting.first_line,
         "trace": formatting.trace,
+        "where": where,
         "foreign": formatting.foreign,
         "isotime": formatting.iso,
         "json_block": formatting.json_block,
