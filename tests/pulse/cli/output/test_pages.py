@@ -217,6 +217,17 @@ class TestJobs:
         assert shown["timeout"] == "90 s"
         assert "due" not in shown
 
+    def test_facts_of_a_completed_job(self) -> None:
+        """Where it ran, when, and for how long."""
+        times = {"started_at": NOW_S - 70, "completed_at": NOW_S - 60}
+        shown = {
+            label: cell.text
+            for label, cell in facts(job(status="COMPLETED", ran_by="h0st/b00t/42/1234.99/pool/1", **times), NOW_S)
+        }
+        assert shown["ran by"] == "pool/1 on h0st, pid 1234"
+        assert shown["claimed"].endswith("(70 s ago)")
+        assert shown["ended"].endswith("(60 s ago), 10 s after its claim")
+
     @pytest.mark.parametrize(
         ("exit_code", "shown"),
         [(None, "crashed"), (-9, "crashed (SIGKILL)"), (3, "crashed (exit code 3)"), (-99, "crashed (signal 99)")],
