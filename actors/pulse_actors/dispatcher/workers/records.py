@@ -228,7 +228,7 @@ class RegisteredWorker:
     @property
     def taken(self) -> int:
         """How many of them are taken: more jobs may have started, whose ends are still to be written."""
-        return min(self.places, sum(held.started for held in self.jobs.held.values()))
+        return min(self.places, sum(held.started for held in self.held.values()))
 
     @property
     def is_draining(self) -> bool:
