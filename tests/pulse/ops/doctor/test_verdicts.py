@@ -27,8 +27,8 @@ TABLE = {"name": "jobs", "live": 10, "dead": 0, "bytes": 8192, "vacuumed_s": Non
 INDEX = {"name": "i", "home": "jobs", "is_valid": True, "bytes": 64 * 1024**2, "entries": 1e6}
 LEASES = {"worker": "h/b/1/2.3/w", "jobs": 2, "lapsed": 0, "lapsed_s": 0.0, "host": "h", "host_s": 1.0}
 TOPIC = {"topic": "mail", "due_s": 10.0, "is_paused": False, "hosts": 1}
-ENDED = {"name": "x", "topic": "t", "age_s": 5.0, "error": "bad\nthing", "job": "0190", "worker": "h/b/1/2.3/w",
-         "jobs_dead": 0, "killed": 0}  # fmt: skip
+ENDED = {"name": "x", "topic": "t", "age_s": 5.0, "error": "bad thing\nTraceback:", "job": "0190",
+         "worker": "h/b/1/2.3/w", "jobs_dead": 0, "killed": 0}  # fmt: skip
 RUNS = {"name": "x", "topic": "t", "jobs": 1, "age_s": 600.0, "job": "0190", "worker": "h/b/1/2.3/w"}
 PAUSE = {"topic": "t", "reason": "fire", "paused_by": "uid 0 (root)", "age_s": 5.0, "left_s": None, "total": 1}
 SERVER = {"version": "x", "version_num": 180006, "in_recovery": False, "encoding": "UTF8"}
