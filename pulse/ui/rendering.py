@@ -21,7 +21,7 @@ from pulse.protocol.roles import Access
 from pulse.ui.auth.rules import HEADERS, own_path
 from pulse.ui.data.poller import SystemSnapshot
 from pulse.ui.site import BEGAN, SESSION, Site
-from pulse.ui.view import advice, formatting, job_line
+from pulse.ui.view import command_link, formatting, job_line
 
 FOLDER: Final = Path(__file__).parent
 # path, name, the key behind `g`
@@ -49,7 +49,7 @@ def _environment() -> Environment:
         auto_reload=False,
     )
     filters: dict[str, Any] = {
-        "advice": advice.linked,
+        "advice": command_link.linked,
         "block": formatting.block,
         "clock": formatting.clock,
         "count": formatting.count,

@@ -51,7 +51,7 @@ def tabs_of(filters: Filters, standing: SystemSnapshot) -> list[StateTab]:
     for name, statuses, due in TABS:
         wanted = replace(filters, status=statuses, due=due, after="")
         is_here = (set(filters.status), filters.due) == (set(statuses), due)
-        made.append(StateTab(name, f"/jobs?{urlencode(wanted.query())}", is_here, counts.get(name)))
+        made.append(StateTab(name, f"/jobs?{urlencode(wanted.query())}", is_here=is_here, number=counts.get(name)))
     return made
 
 

@@ -27,8 +27,8 @@ from pulse.ui.pages.jobs import tabs_of
 from pulse.ui.pages.schedule_form import body_of, values_from
 from pulse.ui.pages.topics import is_wrong
 from pulse.ui.view import formatting
-from pulse.ui.view.advice import linked
 from pulse.ui.view.charts import ChartLine, charts_of, draw, nice_top
+from pulse.ui.view.command_link import linked
 from pulse.ui.view.job_line import JobProgress, progress_of, when, worker_name
 
 ID = UUID("0199a1b2-c3d4-7e5f-8a0b-1c2d3e4f5a6b")
@@ -270,7 +270,7 @@ def test_a_topic_without_what_runs_its_jobs_is_wrong(stats: dict[str, int] | Non
     ("line", "to", "words"),
     [
         (f"Its attempts: pulse ctl jobs get {ID}", f"/jobs/{ID}", "Its attempts: its page"),
-        (f"Where: pulse ctl jobs stack {ID}; more", f"/jobs/{ID}/stack", "Where: where it is now; more"),
+        (f"Where: pulse ctl jobs stack {ID}; more", f"/jobs/{ID}/stack", "Where: its stack; more"),
         ("pulse ctl jobs list --status RUNNING --topic 'a b'", "/jobs?status=RUNNING&amp;topic=a+b", "list these jobs"),
         ("pulse ctl dispatch resume --topic images", "/topics/view?topic=images", "resume"),
         ("pulse ctl dispatch resume", "/gate", "resume"),
@@ -336,10 +336,19 @@ def test_timeline() -> None:
     told = [moment.title for moment in timeline(job(status="RETRYING", attempts=1, history=[failed]))]
     assert told == ["submitted", "attempt 1: error", "due"]
     told = [moment.title for moment in timeline(job(status="COMPLETED", attempts=2, history=[failed]))]
-    assert told[-2:] == ["attempt 2 was claimed", "completed"]
+    assert told == ["submitted", "attempt 1: error", "attempt 2: completed"]
     origins = ({"schedule_id": ID.bytes}, {"next_run_at": NOW_S}, {"next_run_at": NOW_S - 100})
     notes = [next(iter(timeline(job(**origin)))).note for origin in origins]
     assert notes == ["by its schedule", "to run later", ""]
+
+
+def test_timeline_tells_how_long_each_attempt_waited_and_ran() -> None:
+    failed = answers.AttemptInfo(attempt=1, outcome="error", started_at=NOW_S - 87, ended_at=NOW_S - 80)
+    again = {"attempts": 2, "history": [failed], "started_at": NOW_S - 20}
+    told = [(one.waited_s, one.took_s) for one in timeline(job(status="RUNNING", **again))]
+    assert told == [(None, None), (13, 7), (60, None)]
+    told = [(one.waited_s, one.took_s) for one in timeline(job(status="COMPLETED", **again, completed_at=NOW_S - 15))]
+    assert told[-1] == (60, 5)
 
 
 def test_what_is_vendored_is_what_was_published() -> None:

@@ -37,7 +37,7 @@ def _gate(found: Found) -> str:
 # A command, the page that does the same, what the link says, and what is said on that page itself.
 _PAGES: Final[tuple[tuple[re.Pattern[str], Callable[[Found], str], str, str], ...]] = (
     (re.compile(rf"pulse ctl jobs (?:get|why) ({_ID})"), lambda found: f"/jobs/{found[1]}", "its page", "below"),
-    (re.compile(rf"pulse ctl jobs stack ({_ID})"), lambda found: f"/jobs/{found[1]}/stack", "where it is now", ""),
+    (re.compile(rf"pulse ctl jobs stack ({_ID})"), lambda found: f"/jobs/{found[1]}/stack", "its stack", ""),
     (
         re.compile(rf"pulse ctl jobs (?:retry|cancel) ({_ID})"),
         lambda found: f"/jobs/{found[1]}",
