@@ -215,7 +215,7 @@ def test_what_nothing_would_end(age_s: float, state: State) -> None:
 
 def test_the_gate() -> None:
     found, whole = queue.gate([PAUSE], GRACE_S), queue.gate([{**PAUSE, "topic": ""}], GRACE_S)
-    what = "topic 't' is paused since 5 s by uid 0 (root), until somebody resumes it; reason: fire"
+    what = "topic 't' is paused for 5 s by uid 0 (root), until somebody resumes it; reason: fire"
     assert (found.state, found.text) == (WARNING, what)
     assert (found.advice, whole.advice) == (("pulse ctl dispatch resume --topic t",), ("pulse ctl dispatch resume",))
     assert queue.gate([], GRACE_S).text == "nothing is paused"
