@@ -47,3 +47,8 @@ def test_a_password_is_typed_unseen(tmp_path: Path) -> None:
         terminal.type(password, "Enter")
         assert password not in terminal.see("saved in")
     assert password in (tmp_path / ".config" / "pulse" / "login.toml").read_text("utf-8")
+
+
+def test_settings_of_a_server_that_are_wrong_keep_no_client_out(tmp_path: Path) -> None:
+    done = run(["ctl", "ping"], environment(tmp_path, PULSE_LEASE_S="odd"))
+    assert (done.code, "nobody answers" in done.err) == (3, True)
