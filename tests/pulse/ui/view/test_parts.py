@@ -262,7 +262,7 @@ def test_tabs_keep_the_filters() -> None:
     ("stats", "workers", "wrong"),
     [(None, 0, False), ({"ready": 1}, 0, True), ({"ready": 1}, 1, False), ({"unhandled": 1}, 1, True), ({}, 0, False)],
 )
-def test_a_topic_without_what_runs_its_jobs_is_wrong(stats: dict[str, int] | None, workers: int, wrong: bool) -> None:
+def test_a_topic_without_what_runs_its_jobs_is_wrong(stats: dict[str, Any] | None, workers: int, wrong: bool) -> None:
     assert is_wrong(None if stats is None else TopicStats("t", **stats), workers) == wrong
 
 
