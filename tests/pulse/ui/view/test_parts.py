@@ -7,6 +7,7 @@ import hashlib
 import re
 import socket
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
