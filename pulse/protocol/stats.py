@@ -142,11 +142,19 @@ class DatabaseUsage(Struct, frozen=True):
 
 
 class Connected(Struct, frozen=True):
-    """Handler processes that are connected here: how many, how many jobs they can hold, and how many they do."""
+    """
+    Handler processes that are connected here.
+
+    ``capacity``: how many jobs they can hold, ``held``: how many they do, ``ahead``: how many of them have not started;
+    ``places``: how many those that do not drain can run at once, ``started``: how many run.
+    """
 
     connected: int = 0
     capacity: int = 0
     held: int = 0
+    places: int = 0
+    started: int = 0
+    ahead: int = 0
 
 
 class ProcessUsage(Struct, frozen=True):

@@ -13,10 +13,13 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from pulse.common.version import VERSION
-from pulse.errors import PulseError
+from pulse.errors import NobodyAnswersError, PulseError, UnavailableError
+from pulse.ops import worker_text
 from pulse.ops.doctor.checks import CHECKS
+from pulse.ops.job_text import where
 from pulse.protocol.roles import Access
 from pulse.ui.auth.rules import HEADERS, own_path
+from pulse.ui.data.poller import SystemSnapshot
 from pulse.ui.site import BEGAN, SESSION, Site
 from pulse.ui.view import formatting
 
@@ -54,17 +57,21 @@ def _environment() -> Environment:
         "exactly": formatting.exactly,
         "first_line": formatting.first_line,
         "trace": formatting.trace,
+        "where": where,
         "foreign": formatting.foreign,
         "isotime": formatting.iso,
         "json_block": formatting.json_block,
         "json_line": formatting.json_line,
+        "load": worker_text.load_of,
         "kin": formatting.kin,
         "localtime": formatting.local_time,
         "num": formatting.number,
         "pill": formatting.pill,
+        "room": worker_text.room_of,
         "ownpath": own_path,
         "size": formatting.size,
         "stamp": formatting.stamp,
+        "state": worker_text.state_of,
         "uuid": formatting.uuid,
         "whole": formatting.whole,
         "zone": formatting.zone_of,
@@ -133,10 +140,17 @@ async def page(
         "flashes": [] if session is None or is_live else session.told(),
         "standing": standing,
         "tasks_running": site.tasks.running,
-        "error": error,
+        "error": None if error is None else unknown(error, standing),
         **(context or {}),
     }
     return HTMLResponse(render(template, whole), status)
+
+
+def unknown(error: PulseError, standing: SystemSnapshot) -> str:
+    """What a page says where its question has no answer: the cause that is known, not who would have answered."""
+    if standing.cause is None or not isinstance(error, NobodyAnswersError | UnavailableError):
+        return error.message
+    return f"Unknown: {standing.cause}."
 
 
 def theme(request: Request) -> str:

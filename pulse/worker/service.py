@@ -368,6 +368,7 @@ class Service:
             "names": sorted(self._handlers),
             "handlers": {name: handler.declared() for name, handler in self._handlers.items()},
             "capacity": self._told,
+            "concurrency": self._prefetch.concurrency,
             "running": self._ledger.running_list(),
         }
         if self._session is not None:

@@ -64,14 +64,14 @@ CAUSES: Final[Mapping[str, Mapping[str, Words]]] = {
         "/jobs/{lapsed}": ["lease_expired", "of host beta (which was last seen 2 min ago", "It is tried again"],
     },
     "frozen": {
-        "/": ["(pid {frozen_pid}) is frozen: its process is stopped, by SIGSTOP", "kill -CONT {frozen_pid}"],
-        "/workers": ["(pid {frozen_pid}) is frozen", "frozen: stopped by a signal", "kill -CONT {frozen_pid}"],
-        "/jobs/{frozen}": ["that process is stopped, by SIGSTOP", "kill -CONT {frozen_pid} lets it go on"],
+        "/": ["(pid {frozen_pid}) is stopped (SIGSTOP)", "kill -CONT {frozen_pid}"],
+        "/workers": ["(pid {frozen_pid}) is stopped (SIGSTOP)", "kill -CONT {frozen_pid}"],
+        "/jobs/{frozen}": ["that process is stopped (SIGSTOP)", "kill -CONT {frozen_pid} lets it go on"],
     },
     "hung": {
         "/": ["(pid {hung_pid}) hangs: a handler blocks its event loop", "pulse ctl jobs stack {hung}",
               "handler 'deaf' of topic 'slow': 1 timeout"],
-        "/workers": ["hangs: its loop is blocked", "(pid {hung_pid}) hangs: a handler blocks its event loop"],
+        "/workers": ["hangs, silent for", "(pid {hung_pid}) hangs: a handler blocks its event loop"],
         "/jobs/{hung}": ["a handler there blocks the event loop", "Called there: 1 clog", "Where is it now?"],
         "/jobs/{hung}/stack": ["in clog", "system_app.py"],
         "/jobs/{late}": ["timed out after 1 s", "its process was killed", "where it was"],
@@ -260,7 +260,7 @@ def test_status_and_workers(setting: Setting) -> None:
     for cause in CAUSES:
         assert [word for word in setting.words(CAUSES[cause]["/"]) if word not in said] == [], said
     workers = setting.run("ctl", "workers")
-    assert re.search(r"1/1 frozen\b", workers), workers
+    assert re.search(r"1/1 stopped \(SIGSTOP\)", workers), workers
     assert re.search(r"1/1 hangs\b", workers), workers
 
 

@@ -9,6 +9,7 @@ from pulse.cli.control.dispatch import gate_lines
 from pulse.cli.output.render import ACTOR_STYLES, STATUS_STYLES, Cell, Line, Screen, foreign
 from pulse.common.text import count, duration
 from pulse.ops.doctor.finding import Finding
+from pulse.ops.worker_text import places_of
 from pulse.protocol.answers import Database, Process, StatusAnswer, SupervisorInfo, Worker
 
 _LABEL_WIDTH: Final = 12
@@ -113,8 +114,7 @@ def _workers_line(workers: Sequence[Worker] | None) -> Line:
         return [_UNKNOWN]
     if not workers:
         return [Cell("none connected")]
-    held, places = sum(worker.held for worker in workers), sum(worker.capacity for worker in workers)
-    return [Cell(f"{len(workers)} connected, {held:,} of {count(places, 'place')} taken")]
+    return [Cell(f"{len(workers)} connected, {places_of(workers).text}")]
 
 
 def _jobs_line(status: StatusAnswer) -> Line:

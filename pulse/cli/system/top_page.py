@@ -13,6 +13,7 @@ from pulse.cli.system.status_page import overview
 from pulse.common.text import cut, duration, iso, one_line, width_of
 from pulse.ops.doctor.finding import Finding, State
 from pulse.ops.doctor.running import findings
+from pulse.ops.worker_text import load_of, state_of
 from pulse.protocol.answers import JobInfo, StatusAnswer, Worker
 from pulse.protocol.stats import Percentiles, Stats, TopicStats
 
@@ -246,7 +247,7 @@ def _worker_row(worker: Worker, job: JobInfo | None, now_s: float) -> Line:
         foreign(worker.name or worker.identity),
         Cell("" if worker.pid is None else str(worker.pid)),
         foreign(worker.host or ""),
-        Cell(f"{worker.held}/{worker.capacity}" + (" draining" if worker.draining else "")),
+        Cell(f"{load_of(worker)} {state_of(worker)}".rstrip()),
         Cell("" if job is None or job.started_at is None else duration(now_s - job.started_at)),
         foreign("" if job is None else one_line(job.name)),
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from pulse.common.text import shell_word, similar_names
+from pulse.common.text import headline, one_line, shell_word, similar_names
 from pulse.ops.doctor.finding import Finding, Row, State, list_some, shown_s, verdict_of
 
 UNSEEN_S: Final = 60.0  # a watchdog notes its host every few seconds
@@ -239,7 +239,7 @@ def _pause(row: Row) -> str:
 
 def _ended(row: Row, number: int, one: str, many: str) -> str:
     words = f"{number:,} {one if number == 1 else many} within the last hour, the newest {shown_s(row['age_s'])} ago"
-    error = f": {' '.join(str(row['error']).split())}" if row["error"] else ""
+    error = ": " + one_line(headline(str(row["error"]))) if row["error"] else ""
     return f"handler {row['name']!r} of topic {row['topic']!r}: {words}{error}"
 
 

@@ -243,8 +243,17 @@ METRICS: Final = (
         kind="counter",
     ),
     Metric("pulse_workers", "Handler processes that are connected.", _of(lambda s: s.workers.connected)),
-    Metric("pulse_worker_capacity", "Jobs that they can hold.", _of(lambda s: s.workers.capacity)),
-    Metric("pulse_worker_jobs", "Jobs that they hold.", _of(lambda s: s.workers.held)),
+    Metric(
+        "pulse_worker_capacity",
+        "Places: jobs that they run at once; those that drain have none.",
+        _of(lambda s: s.workers.places),
+    ),
+    Metric("pulse_worker_jobs", "Jobs that they run.", _of(lambda s: s.workers.started)),
+    Metric(
+        "pulse_worker_jobs_ahead",
+        "Jobs that were sent to them ahead, and have not started.",
+        _of(lambda s: s.workers.ahead),
+    ),
     Metric("pulse_actor_up", "Whether an actor runs.", _rows("actors", _is_running), labels=("actor",)),
     Metric(
         "pulse_actor_restarts_total",

@@ -12,13 +12,14 @@ from starlette.responses import PlainTextResponse, Response
 
 from pulse.errors import NotFoundError, PulseError
 from pulse.ops.bulk import ACTIONS
-from pulse.ops.job_text import outcome_of
+from pulse.ops.job_text import outcome_of, where
 from pulse.protocol import answers
 from pulse.protocol.answers import AttemptInfo, JobInfo
 from pulse.ui.pages.common import ask, id_of, permit, site_of, trouble
 from pulse.ui.rendering import page
 
 _WAITING = frozenset({"PENDING", "RETRYING"})
+_TONES = {"released": "calm", "snoozed": "calm", "canceled": "calm", "completed": "good"}
 _PARTS = ("args", "result", "progress", "last_error")
 
 
@@ -90,10 +91,12 @@ async def document(request: Request) -> Response:
 
 
 def timeline(job: JobInfo) -> Iterator[TimelineMoment]:
-    """What happened to a job, oldest first; attempts that simply succeeded have no row of their own."""
+    """What happened to a job, oldest first; a success has a row of its own only if a retry came after it."""
     yield TimelineMoment(job.submitted_at, "submitted", note=_origin(job))
     for attempt in job.history:
-        tone = {"released": "calm", "snoozed": "calm", "canceled": "calm"}.get(attempt.outcome, "bad")
+        tone = {"released": "calm", "snoozed": "calm", "canceled": "calm", "completed": "good"}.get(
+            attempt.outcome, "bad"
+        )
         title = f"attempt {attempt.attempt}: {outcome_of(attempt)}" if attempt.attempt else outcome_of(attempt)
         yield TimelineMoment(attempt.ended_at, title, tone, attempt=attempt)
     if job.status == "RUNNING":
@@ -101,7 +104,8 @@ def timeline(job: JobInfo) -> Iterator[TimelineMoment]:
     elif job.status in _WAITING:
         yield TimelineMoment(job.next_run_at, "due", "now", note=f"attempt {job.attempts + 1} comes next")
     elif job.status == "COMPLETED":
-        yield TimelineMoment(job.started_at, f"attempt {job.attempts} was claimed")
+        by = "" if job.ran_by is None else f"by {where(job.ran_by)}"
+        yield TimelineMoment(job.started_at, f"attempt {job.attempts} was claimed", note=by)
         yield TimelineMoment(job.completed_at, "completed", "good")
     else:
         yield TimelineMoment(

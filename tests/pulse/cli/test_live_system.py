@@ -161,6 +161,24 @@ def test_top(site: Site) -> None:
         assert "topic (" not in terminal.text
 
 
+def test_top_without_a_terminal(site: Site) -> None:
+    """A document, or page after page; without a keyboard it is watched all the same."""
+    document: Any = site.pipe("ctl top --json").document
+    assert {"at", "silent", "stats", "status", "workers"} <= document.keys()
+    command = [*PULSE, "ctl", "top", "--interval", "0.1"]
+    with subprocess.Popen(command, env=site.env, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert next(line for line in process.stdout if line.startswith("supervisor "))
+        assert next(line for line in process.stdout if line.startswith("supervisor "))
+        process.send_signal(signal.SIGINT)
+        assert process.wait(10) == 130
+    with screen() as terminal:
+        _start(terminal, site, "ctl top", more="< /dev/null")
+        terminal.see("q quit")
+        terminal.type("C-c")
+        assert terminal.code() == 130
+
+
 def test_what_runs(site: Site) -> None:
     gate = site.whole.gate("top")
     job = site.pipe(f"ctl submit hold {shlex.quote(json.dumps({'gate': str(gate)}))}").out.strip()
@@ -264,11 +282,9 @@ def test_a_database_that_is_down(site: Site) -> None:
         whole.rows(ALLOW, True)
 
 
-def _start(terminal: Screen, site: Site, line: str, columns: int = 100, lines: int = 30) -> None:
-    kept = ("PATH", "PYTHONPATH", "PULSE_RUNTIME_DIR", "HOME")
-    env = {**{key: value for key, value in site.env.items() if key in kept}, "TERM": "screen-256color"}
+def _start(terminal: Screen, site: Site, line: str, columns: int = 100, lines: int = 30, more: str = "") -> None:
     command = shlex.join([sys.executable, "-m", "pulse.cli.main", *site.words(line)])
-    terminal.start(command, {**env, "LC_ALL": "C.UTF-8"}, columns, lines)
+    terminal.start(f"{command} {more}", {**site.env, "TERM": "screen-256color", "LC_ALL": "C.UTF-8"}, columns, lines)
 
 
 def _reads(line: str) -> bool:

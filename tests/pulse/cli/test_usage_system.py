@@ -21,6 +21,7 @@ LOGIN = ("ctl", "login", "tls://127.0.0.1:9", "--user", "alice", "--no-check")
     [
         (("metrics",), 2, "no address is given: use --listen or set PULSE_METRICS"),
         (("ctl", "jobs", "change", ID), 2, "neither --priority nor --to-topic is given"),
+        (("ctl", "top", "--once"), 3, "nobody answers"),
         (LOGIN, 1, "no password came on standard input"),
         (
             ("ctl", "login", "tls://bob@127.0.0.1:9", "--user", "alice"),

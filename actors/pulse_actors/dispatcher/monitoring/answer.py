@@ -172,12 +172,16 @@ class StatsReporter:
         }
 
     def _workers(self) -> dict[str, object]:
-        """Connected handler processes, their capacity and what they run."""
+        """Connected handler processes, how many jobs they can run and hold, and how many they do."""
         workers = [one for one in self._registry.workers() if one.facts.topics or one.facts.names]
+        taking = [one for one in workers if not one.is_draining]
         return {
             "connected": len(workers),
             "capacity": sum(one.capacity for one in workers),
             "held": sum(len(one.held) for one in workers),
+            "ahead": sum(not held.started for one in workers for held in one.held.values()),
+            "places": sum(one.places for one in taking),
+            "started": sum(one.taken for one in workers),
         }
 
     def _totals(self) -> dict[str, object]:

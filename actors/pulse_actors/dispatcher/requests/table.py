@@ -19,6 +19,7 @@ from pulse.protocol.bus import HintEvent, TopicGate, hint
 from pulse.store.connections.usage import away_s
 from pulse.store.operators.policies import OPTIONS, SERVER_OPTIONS, effective
 from pulse.store.operators.transaction import Operator
+from pulse.system import processes
 from pulse_actors.dispatcher.context import Answer, RequestContext
 from pulse_actors.dispatcher.monitoring.findings import WAIT_S
 from pulse_actors.dispatcher.requests import jobs, schedules
@@ -143,6 +144,7 @@ def workers(on: RequestContext) -> list[Answer]:
 
 
 def _worker(worker: RegisteredWorker, now_s: float, heartbeat_s: float) -> Answer:
+    used = processes.facts(worker.facts.pid) if worker.watched else None
     return {
         "identity": worker.identity,
         "name": worker.facts.name,
@@ -151,14 +153,18 @@ def _worker(worker: RegisteredWorker, now_s: float, heartbeat_s: float) -> Answe
         "topics": list(worker.facts.topics),
         "names": sorted(worker.facts.names),
         "capacity": worker.capacity,
+        "concurrency": worker.facts.concurrency,
         "running": [identity for identity, _ in worker.held],
         "started": sum(held.started for held in worker.held.values()),
-        "draining": worker.draining,
+        "draining": worker.is_draining,
         "silent": worker.contact.silent,
         "condition": condition_of(worker, now_s, heartbeat_s),
         "quiet_s": quiet_s(worker, now_s),
         "calls": dict(Counter(held.name for held in worker.held.values() if held.started)),
         "recovery": "kernel" if worker.watched else "lease",
+        "cpu_s": None if used is None else used.cpu_s,
+        "rss_bytes": None if used is None else used.rss_bytes,
+        "uptime_s": None if used is None else used.uptime_s,
     }
 
 

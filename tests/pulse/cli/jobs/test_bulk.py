@@ -69,6 +69,14 @@ def test_few_are_undone_by_their_ids() -> None:
     assert undo("delete", FEW, []) == []
 
 
+def test_a_completed_job_that_runs_again_has_no_undo() -> None:
+    """A cancel would end the new run, and bring no result back; other jobs that were retried can be canceled."""
+    changed = ChangedAnswer(FEW, [], completed=FEW[:1])
+    (line,) = bulk._undo(ACTIONS["retry"], changed, {})
+    assert line == f"to undo: pulse ctl jobs cancel {UUID(bytes=FEW[1])}"
+    assert list(bulk._undo(ACTIONS["retry"], ChangedAnswer(FEW, [], completed=FEW), {})) == []
+
+
 def test_many_are_undone_by_what_chose_them() -> None:
     """Unless that no longer does, such as a status; it is said what else it chooses now."""
     chosen = {"topic": "t", "status": ["PENDING"], "worker": "w"}

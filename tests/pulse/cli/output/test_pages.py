@@ -54,7 +54,7 @@ def status(**parts: Any) -> StatusAnswer:
         "actors": [{"name": "watchdog", "pid": 2, "state": "running", "restarts": 0, "uptime_s": 7199.0}],
         "pools": [], "database": {"ok": True, "dsn": "postgresql:///pulse", "server_version": "18.0"},
         "gate": {"paused": False, "reason": None, "topics": {}},
-        "workers": [{"name": "w", "capacity": 10, "running": [ID.bytes]}],
+        "workers": [{"name": "w", "capacity": 10, "running": [ID.bytes], "started": 1}],
         "jobs": {"PENDING": 0, "RUNNING": 1, "COMPLETED": 12345}, "jobs_exact": True,
     }  # fmt: skip
     return read(StatusAnswer, {**sound, **parts})
@@ -217,6 +217,17 @@ class TestJobs:
         assert shown["timeout"] == "90 s"
         assert "due" not in shown
 
+    def test_facts_of_a_completed_job(self) -> None:
+        """Where it ran, when, and for how long."""
+        times = {"started_at": NOW_S - 70, "completed_at": NOW_S - 60}
+        shown = {
+            label: cell.text
+            for label, cell in facts(job(status="COMPLETED", ran_by="h0st/b00t/42/1234.99/pool/1", **times), NOW_S)
+        }
+        assert shown["ran by"] == "pool/1 on h0st, pid 1234"
+        assert shown["claimed"].endswith("(70 s ago)")
+        assert shown["ended"].endswith("(60 s ago), 10 s after its claim")
+
     @pytest.mark.parametrize(
         ("exit_code", "shown"),
         [(None, "crashed"), (-9, "crashed (SIGKILL)"), (3, "crashed (exit code 3)"), (-99, "crashed (signal 99)")],
@@ -274,9 +285,10 @@ class TestSchedules:
 def test_table_of_workers() -> None:
     body = {"identity": "i", "name": "w1", "pid": 7, "host": "h", "topics": ["a", "b"], "names": ["n"]}
     worker = read(
-        Worker, {**body, "capacity": 10, "running": [ID.bytes, ID.bytes], "draining": True, "recovery": "lease"}
+        Worker,
+        {**body, "capacity": 10, "running": [ID.bytes, ID.bytes], "started": 2, "draining": True, "recovery": "lease"},
     )
     (_, line) = plain_table(workers_table([worker]), None)
-    assert line.split() == ["w1", "7", "h", "2/10", "draining", "a,", "b", "n", "lease"]
+    assert line.split() == ["w1", "7", "h", "2", "draining", "a,", "b", "n", "lease"]
     (_, line) = plain_table(workers_table([read(Worker, {**body, "capacity": 10, "silent": True})]), None)
     assert line.split()[3:5] == ["0/10", "silent"]
