@@ -36,8 +36,8 @@ def run(tmp_path: Path, module: str, *words: str) -> subprocess.CompletedProcess
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("migrate --dsn postgresql:///x", "pulse migrate needs asyncpg: pip install 'pulse-supervisor[server]'"),
-        ("check --dsn postgresql:///x", "pulse check needs asyncpg: pip install 'pulse-supervisor[server]'"),
+        ("migrate", "pulse migrate needs asyncpg: pip install 'pulse-supervisor[server]'"),
+        ("check", "pulse check needs asyncpg: pip install 'pulse-supervisor[server]'"),
         ("passwd ann", "pulse passwd needs bcrypt: pip install 'pulse-supervisor[server]'"),
         ("metrics --listen 9999", "pulse metrics needs prometheus_client: pip install 'pulse-supervisor[metrics]'"),
         (
