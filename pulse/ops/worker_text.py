@@ -74,6 +74,18 @@ def state_of(worker: Worker) -> str:
     return STATES.get(worker.condition) or ("silent" if worker.silent else "draining" if worker.draining else "")
 
 
+def cpu_shares(workers: Iterable[Worker], before: Iterable[Worker], passed_s: float) -> dict[str, float]:
+    """The share of a core that each worker, by identity, used since *before*; of a new one since its start."""
+    known = {one.identity: one.cpu_s for one in before if one.cpu_s is not None}
+    shares: dict[str, float] = {}
+    for one in workers:
+        if one.cpu_s is not None and one.uptime_s is not None:
+            old_s = known.get(one.identity)
+            used_s, of_s = (one.cpu_s, one.uptime_s) if old_s is None else (one.cpu_s - old_s, passed_s)
+            shares[one.identity] = max(0.0, used_s) / max(of_s, 0.01)
+    return shares
+
+
 def load_of(worker: Worker) -> str:
     """What *worker* does: `3/10`, with what was sent ahead; of one that drains, only what it still runs."""
     ahead = f" +{ahead_of(worker)}" if ahead_of(worker) else ""

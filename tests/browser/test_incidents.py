@@ -51,7 +51,7 @@ CAUSES: Final[Mapping[str, Mapping[str, Words]]] = {
         "/jobs/{snapshot}": ["The database is held back", "nightly report", "SELECT pg_terminate_backend({holder});"],
     },
     "paused": {
-        "/": ["topic 'letters' is paused since", "by uid {uid}", "the printer burns",
+        "/": ["topic 'letters' is paused for", "by uid {uid}", "the printer burns",
               "pulse ctl dispatch resume --topic letters"],
         "/topics": ["letters paused", "by uid {uid}", "the printer burns", "Resume"],
         "/jobs/{paused}": ['Topic "letters" is paused since', "by uid {uid}", "the printer burns",
@@ -78,8 +78,8 @@ CAUSES: Final[Mapping[str, Mapping[str, Words]]] = {
         "/jobs/{lock}": ["No limit ends it if it hangs, neither timeout_s nor stall_s", "Where is it now?"],
     },
     "unserved": {
-        "/": ["topic 'nowhere': a job is due since", "pulse worker MODULE:APP --topic TOPIC"],
-        "/topics": ["topic 'nowhere': a job is due since"],
+        "/": ["topic 'nowhere': a job is due for", "pulse worker MODULE:APP --topic TOPIC"],
+        "/topics": ["topic 'nowhere': a job is due for"],
         "/jobs/{unserved}": ['No worker that is connected to this server serves topic "nowhere"'],
     },
     "unhandled": {

@@ -21,6 +21,7 @@ from pulse.ops.doctor.checks import CHECKS
 from pulse.ops.doctor.finding import Finding, counts
 from pulse.ops.doctor.running import findings
 from pulse.ops.status import DISPATCHER_S, StatusAnswers
+from pulse.ops.worker_text import cpu_shares
 from pulse.protocol import answers as views
 from pulse.protocol.stats import Stats
 from pulse.ui.data.queries import Questions
@@ -47,6 +48,7 @@ class SystemSnapshot:
         at_s: When, Unix seconds.
         number: Number of the round.
         last: The newest one in which the jobs were counted, where they are not in this.
+        cpu: The share of a core that each worker used since the round before, by identity.
     """
 
     status: views.StatusAnswer
@@ -55,6 +57,7 @@ class SystemSnapshot:
     at_s: float
     number: int
     last: SystemSnapshot | None = None
+    cpu: Mapping[str, float] = field(default_factory=dict[str, float])
 
     @property
     def counted(self) -> SystemSnapshot | None:
@@ -202,13 +205,16 @@ class Poller:
         if isinstance(status, PulseError):
             silent["dispatcher"], status = status.message, views.StatusAnswer()
         counted = _read(Stats, stats)
+        before = self._standing
+        old, passed_s = ([], 0.0) if before is None else (before.status.workers or [], time.time() - before.at_s)
         standing = SystemSnapshot(
             status=status,
             silent=silent,
             stats=None if isinstance(counted, PulseError) else counted,
             at_s=time.time(),
             number=self._number + 1,
-            last=None if self._standing is None else self._standing.counted,
+            last=None if before is None else before.counted,
+            cpu=cpu_shares(status.workers or (), old, passed_s),
         )
         if asked_s < self._asked_s:
             return standing  # a younger round was faster

@@ -22,6 +22,7 @@ LOGIN = ("ctl", "login", "tls://127.0.0.1:9", "--user", "alice", "--no-check")
         (("metrics",), 2, "no address is given: use --listen or set PULSE_METRICS"),
         (("ctl", "jobs", "change", ID), 2, "neither --priority nor --to-topic is given"),
         (("ctl", "top", "--once"), 3, "nobody answers"),
+        (("migrate", "--print"), 2, "--print is allowed with --roles only"),
         (LOGIN, 1, "no password came on standard input"),
         (
             ("ctl", "login", "tls://bob@127.0.0.1:9", "--user", "alice"),
@@ -46,3 +47,8 @@ def test_a_password_is_typed_unseen(tmp_path: Path) -> None:
         terminal.type(password, "Enter")
         assert password not in terminal.see("saved in")
     assert password in (tmp_path / ".config" / "pulse" / "login.toml").read_text("utf-8")
+
+
+def test_settings_of_a_server_that_are_wrong_keep_no_client_out(tmp_path: Path) -> None:
+    done = run(["ctl", "ping"], environment(tmp_path, PULSE_LEASE_S="odd"))
+    assert (done.code, "nobody answers" in done.err) == (3, True)

@@ -22,33 +22,22 @@ def run(tmp_path: Path, module: str, *words: str) -> subprocess.CompletedProcess
     """A command where no library of an extra is installed."""
     code = HIDE.format(libraries=LIBRARIES, module=module)
     return subprocess.run(
-        [sys.executable, "-c", code, *words],
-        env=environment(tmp_path),
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=DEADLINE_S,
-    )
+        [sys.executable, "-c", code, *words], env=environment(tmp_path), cwd=tmp_path, capture_output=True, text=True,
+        check=False, timeout=DEADLINE_S,
+    )  # fmt: skip
 
 
 @pytest.mark.process
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        ("migrate", "pulse migrate needs asyncpg: pip install 'pulse-supervisor[server]'"),
-        ("check", "pulse check needs asyncpg: pip install 'pulse-supervisor[server]'"),
-        ("passwd ann", "pulse passwd needs bcrypt: pip install 'pulse-supervisor[server]'"),
-        ("metrics --listen 9999", "pulse metrics needs prometheus_client: pip install 'pulse-supervisor[metrics]'"),
-        (
-            "ui",
-            "pulse ui needs starlette, uvicorn, jinja2, sse_starlette, bcrypt: pip install 'pulse-supervisor[ui]'",
-        ),
-        ("demo", "pulse demo needs trio, asyncpg, croniter: pip install 'pulse-supervisor[server]'"),
-        ("worker os:path --reload", "--reload needs watchfiles: pip install 'pulse-supervisor[reload]'"),
-        ("worker os:path --backend trio", "--backend trio needs trio: pip install 'pulse-supervisor[trio]'"),
-    ],
-)
+@pytest.mark.parametrize(("line", "said"), [
+    ("migrate", "pulse migrate needs asyncpg: pip install 'pulse-supervisor[server]'"),
+    ("check", "pulse check needs asyncpg: pip install 'pulse-supervisor[server]'"),
+    ("passwd ann", "pulse passwd needs bcrypt: pip install 'pulse-supervisor[server]'"),
+    ("metrics --listen 9999", "pulse metrics needs prometheus_client: pip install 'pulse-supervisor[metrics]'"),
+    ("ui", "pulse ui needs starlette, uvicorn, jinja2, sse_starlette, bcrypt: pip install 'pulse-supervisor[ui]'"),
+    ("demo", "pulse demo needs trio, asyncpg, croniter: pip install 'pulse-supervisor[server]'"),
+    ("worker os:path --reload", "--reload needs watchfiles: pip install 'pulse-supervisor[reload]'"),
+    ("worker os:path --backend trio", "--backend trio needs trio: pip install 'pulse-supervisor[trio]'"),
+])  # fmt: skip
 def test_commands(tmp_path: Path, line: str, said: str) -> None:
     done = run(tmp_path, "pulse.cli.main", *line.split())
     assert (done.returncode, done.stdout, done.stderr) == (1, "", f"pulse: {said}\n")

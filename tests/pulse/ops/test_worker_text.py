@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pulse.ops.worker_text import load_of, places_of, state_of
+from pulse.ops.worker_text import cpu_shares, load_of, places_of, state_of
 from pulse.protocol.answers import Worker
 
 IDS = [bytes([number]) * 16 for number in range(30)]
@@ -32,3 +32,10 @@ def test_places_are_what_runs_at_once() -> None:
 )
 def test_what_is_the_matter(worker: Worker, state: str) -> None:
     assert state_of(worker) == state
+
+
+def test_what_each_uses_of_a_core() -> None:
+    """Since the round before; of one that was not there since its start. Where the server does not see it, nothing."""
+    old = [Worker("a", cpu_s=10.0, uptime_s=50.0)]
+    new = [Worker("a", cpu_s=11.0, uptime_s=52.0), Worker("b", cpu_s=1.0, uptime_s=4.0), Worker("c")]
+    assert cpu_shares(new, old, 2.0) == {"a": 0.5, "b": 0.25}

@@ -182,12 +182,9 @@ class TestJobs:
     def test_table(self) -> None:
         """A line for each job; tries that count, of those allowed; a long error is cut even where the text is piped."""
         dead = job(
-            status="DEAD_LETTERED",
-            attempts=7,
-            uncharged=2,
-            last_error="ValueError: no\nTraceback ...",
+            status="DEAD_LETTERED", attempts=7, uncharged=2, last_error="ValueError: no\nTraceback ...",
             submitted_at=NOW_S - 60,
-        )
+        )  # fmt: skip
         lines = plain_table(jobs_table(JobPageAnswer([dead]), NOW_S), None)
         assert lines[0].split() == ["id", "status", "name", "topic", "tries", "age", "error"]
         assert lines[1].split() == [str(ID), "DEAD_LETTERED", "resize", "images", "5/5", "60", "s", "ValueError:", "no"]

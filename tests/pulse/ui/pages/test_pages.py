@@ -113,6 +113,12 @@ async def test_it_begins_and_ends_with_its_server() -> None:
     assert site.link_token
 
 
+async def test_a_page_that_is_missing_has_the_menu() -> None:
+    at = browser(Told(status={}))
+    got = await at.ask("GET", "/jbos")
+    assert (got.status, "There is no such page here" in got.text, 'href="/topics"' in got.text) == (404, True, True)
+
+
 async def test_a_page_that_fails_is_hardened() -> None:
     def broken(_body: Mapping[str, Any]) -> dict[str, object]:
         raise RuntimeError("secret")

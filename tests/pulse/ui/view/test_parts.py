@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import re
 import socket
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -14,6 +16,7 @@ from markupsafe import escape
 import pulse.ui
 from pulse.errors import BadRequestError, NobodyAnswersError
 from pulse.protocol import answers
+from pulse.protocol.stats import JobCounts, TopicStats
 from pulse.security.codec import shown_instead
 from pulse.ui.data.bulk_orders import ordered, undo_of
 from pulse.ui.data.filters import Filters, seconds
@@ -21,9 +24,13 @@ from pulse.ui.data.poller import Poller, SystemSnapshot
 from pulse.ui.data.queries import SHARED_S, Questions
 from pulse.ui.pages.dead import group
 from pulse.ui.pages.job import timeline
+from pulse.ui.pages.jobs import tabs_of
 from pulse.ui.pages.schedule_form import body_of, values_from
+from pulse.ui.pages.topics import is_wrong
 from pulse.ui.view import formatting
 from pulse.ui.view.charts import ChartLine, charts_of, draw, nice_top
+from pulse.ui.view.command_link import linked
+from pulse.ui.view.job_line import JobProgress, progress_of, when, worker_name
 
 ID = UUID("0199a1b2-c3d4-7e5f-8a0b-1c2d3e4f5a6b")
 NOW_S = 1_800_000_000.0
@@ -178,6 +185,10 @@ class TestShown:
             "user 4 at 0x1 of 11111111-2222-3333-4444-555555555555"
         )
         assert formatting.kin("a") != formatting.kin("b")
+        one = "10.0.0.7:443 and ::1 refused ann@shop.example, ch_5f3a9c21, in 1.5 s, 66dd5f3a9c21e8b7aa10"
+        other = "10.12.0.99:8443 and ::1 refused bob.b@mail.example, ch_9d3a9c28, in 12 s, 5f3a9c2166dd10e8b7aa"
+        assert formatting.kin(one) == formatting.kin(other)
+        assert formatting.kin("a deadbeef") == "a deadbeef"
 
     def test_times(self) -> None:
         """PostgreSQL has times that Python lacks; compared times are shown in full."""
@@ -192,6 +203,97 @@ class TestShown:
         assert numbers == ["–", "0", "3", "3.3", "1,234,568"]
         sizes = [formatting.size(value) for value in (7, 2048, 5 * 2**20, 3 * 2**30)]
         assert sizes == ["7 B", "2 KiB", "5 MiB", "3 GiB"]
+
+
+class TestJobLine:
+    @pytest.mark.parametrize(
+        ("columns", "words"),
+        [
+            ({"status": "RUNNING", "started_at": NOW_S - 65}, "for 65 s"),
+            ({"status": "PENDING", "next_run_at": NOW_S - 65}, "for 65 s"),
+            ({"status": "RETRYING", "next_run_at": NOW_S + 65}, "in 65 s"),
+            ({"status": "COMPLETED", "started_at": NOW_S - 67, "completed_at": NOW_S - 65}, "took 2 s, 65 s ago"),
+            ({"status": "CANCELED", "started_at": NOW_S - 67, "completed_at": NOW_S - 65}, "65 s ago"),
+        ],
+    )
+    def test_when(self, columns: dict[str, object], words: str) -> None:
+        assert when(job(**columns), NOW_S).striptags() == words
+
+    @pytest.mark.parametrize(
+        ("text", "far"),
+        [
+            ('{"value": 0.25, "text": "a quarter"}', JobProgress(0.25, "a quarter")),
+            ('{"value": 1}', JobProgress(1.0, "")),
+            ('{"value": 7}', None),
+            ('{"value": true}', None),
+            ("[0.5]", None),
+            ("{broken", None),
+            (None, None),
+        ],
+    )
+    def test_progress(self, text: str | None, far: JobProgress | None) -> None:
+        assert progress_of(text) == far
+
+    def test_a_worker_by_name_pid_and_host(self) -> None:
+        """The host by its name where the worker is connected."""
+        identity = "e24f/4b32/4026/25178.15/w-1"
+        assert worker_name(identity, None) == "w-1 (pid 25178 on e24f)"
+        assert worker_name(identity, [answers.Worker(identity, host="alpha")]) == "w-1 (pid 25178 on alpha)"
+        assert worker_name("old", None) == "old"
+
+
+def test_tabs_keep_the_filters() -> None:
+    """Jobs are counted by state alone: with another filter no tab has a number."""
+    status = answers.StatusAnswer(
+        jobs={"PENDING": 5, "RUNNING": 2}, waiting=JobCounts(ready=3, scheduled=1, retrying=0)
+    )
+    standing = SystemSnapshot(status, {}, None, 0.0, 1)
+    tabs = {tab.name: tab for tab in tabs_of(Filters(status=("RUNNING",)), standing)}
+    assert {name: tab.number for name, tab in tabs.items() if tab.number} == {
+        "All": 7, "Waiting": 3, "Running": 2, "Scheduled": 1,
+    }  # fmt: skip
+    assert [name for name, tab in tabs.items() if tab.is_here] == ["Running"]
+    tabs = {tab.name: tab for tab in tabs_of(Filters(topic="a b", after="x"), standing)}
+    assert {tab.number for tab in tabs.values()} == {None}
+    assert tabs["Scheduled"].to == "/jobs?status=PENDING&topic=a+b&due=no"
+    assert tabs["All"].is_here
+
+
+@pytest.mark.parametrize(
+    ("stats", "workers", "wrong"),
+    [(None, 0, False), ({"ready": 1}, 0, True), ({"ready": 1}, 1, False), ({"unhandled": 1}, 1, True), ({}, 0, False)],
+)
+def test_a_topic_without_what_runs_its_jobs_is_wrong(stats: dict[str, Any] | None, workers: int, wrong: bool) -> None:
+    assert is_wrong(None if stats is None else TopicStats("t", **stats), workers) == wrong
+
+
+@pytest.mark.parametrize(
+    ("line", "to", "words"),
+    [
+        (f"Its attempts: pulse ctl jobs get {ID}", f"/jobs/{ID}", "Its attempts: its page"),
+        (f"Where: pulse ctl jobs stack {ID}; more", f"/jobs/{ID}/stack", "Where: its stack; more"),
+        ("pulse ctl jobs list --status RUNNING --topic 'a b'", "/jobs?status=RUNNING&amp;topic=a+b", "list these jobs"),
+        ("pulse ctl dispatch resume --topic images", "/topics/view?topic=images", "resume"),
+        ("pulse ctl dispatch resume", "/gate", "resume"),
+        (
+            "When the cause is gone: pulse ctl jobs retry ID…",
+            "/dead",
+            "When the cause is gone: retry them under Dead letters",
+        ),
+        ("kill -CONT 7", None, "kill -CONT 7"),
+        ("start <it>", None, "start &lt;it&gt;"),
+    ],
+)
+def test_commands_are_links(line: str, to: str | None, words: str) -> None:
+    text = linked(line)
+    assert (f'href="{to}"' in text) == (to is not None)
+    assert re.sub("<[^>]*>", "", text) == words
+    assert ("<code>" in text) == line.startswith("kill")
+
+
+def test_a_page_does_not_link_to_itself() -> None:
+    line = f"Its attempts: pulse ctl jobs get {ID}; to run it again: pulse ctl jobs retry {ID}"
+    assert linked(line, f"/jobs/{ID}") == "Its attempts: below; to run it again: the button above"
 
 
 class TestCharts:
@@ -221,7 +323,6 @@ def test_what_is_wrong_stands_where_it_belongs() -> None:
     assert [one.advice for one in snapshot.about("/workers")] == [("start it",)]
     assert snapshot.about("/actors") == []
     assert (snapshot.health, snapshot.summary) == ("wrong", "1 wrong, 1 warning")
-    assert [*map(formatting.is_command, ("pulse ctl dispatch resume --topic 'a b'", "start it"))] == [True, False]
 
 
 def test_dead_letters_are_grouped() -> None:
@@ -236,10 +337,19 @@ def test_timeline() -> None:
     told = [moment.title for moment in timeline(job(status="RETRYING", attempts=1, history=[failed]))]
     assert told == ["submitted", "attempt 1: error", "due"]
     told = [moment.title for moment in timeline(job(status="COMPLETED", attempts=2, history=[failed]))]
-    assert told[-2:] == ["attempt 2 was claimed", "completed"]
+    assert told == ["submitted", "attempt 1: error", "attempt 2: completed"]
     origins = ({"schedule_id": ID.bytes}, {"next_run_at": NOW_S}, {"next_run_at": NOW_S - 100})
     notes = [next(iter(timeline(job(**origin)))).note for origin in origins]
     assert notes == ["by its schedule", "to run later", ""]
+
+
+def test_timeline_tells_how_long_each_attempt_waited_and_ran() -> None:
+    failed = answers.AttemptInfo(attempt=1, outcome="error", started_at=NOW_S - 87, ended_at=NOW_S - 80)
+    again = {"attempts": 2, "history": [failed], "started_at": NOW_S - 20}
+    told = [(one.waited_s, one.took_s) for one in timeline(job(status="RUNNING", **again))]
+    assert told == [(None, None), (13, 7), (60, None)]
+    told = [(one.waited_s, one.took_s) for one in timeline(job(status="COMPLETED", **again, completed_at=NOW_S - 15))]
+    assert told[-1] == (60, 5)
 
 
 def test_what_is_vendored_is_what_was_published() -> None:
