@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from pulse.cli.admin.ui import ui
+from pulse.errors import ConfigError
 from tests.support.commandline.cli import PULSE, environment, run
 from tests.support.commandline.tmux import screen
 from tests.support.confidential import confidential
@@ -47,6 +49,18 @@ def test_a_password_is_typed_unseen(tmp_path: Path) -> None:
         terminal.type(password, "Enter")
         assert password not in terminal.see("saved in")
     assert password in (tmp_path / ".config" / "pulse" / "login.toml").read_text("utf-8")
+
+
+def test_a_supervisor_is_asked_on_its_own_machine(tmp_path: Path) -> None:
+    done = run(["ctl", "logs"], environment(tmp_path, HOME=str(tmp_path), PULSE_CONNECT="tls://queue.example:7420"))
+    assert done.code == 3
+    assert "on its own machine: tls://queue.example:7420 leads to jobs only" in done.err
+
+
+def test_a_dashboard_says_which_packages_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    with pytest.raises(ConfigError, match=r"pulse ui needs .*: pip install 'pulse-supervisor\[ui\]'"):
+        ui.main([], standalone_mode=False)
 
 
 def test_settings_of_a_server_that_are_wrong_keep_no_client_out(tmp_path: Path) -> None:
