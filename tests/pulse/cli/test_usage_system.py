@@ -24,6 +24,8 @@ LOGIN = ("ctl", "login", "tls://127.0.0.1:9", "--user", "alice", "--no-check")
         (("metrics",), 2, "no address is given: use --listen or set PULSE_METRICS"),
         (("ctl", "jobs", "change", ID), 2, "neither --priority nor --to-topic is given"),
         (("ctl", "top", "--once"), 3, "nobody answers"),
+        (("ctl", "--socket", "/x", "--connect", "tls://h:1", "ping"), 2, "name two servers: one is allowed"),
+        (("ctl", "jobs", "list", "--watch", "1", "--json"), 2, "--json"),
         (("migrate", "--print"), 2, "--print is allowed with --roles only"),
         (LOGIN, 1, "no password came on standard input"),
         (
@@ -61,8 +63,3 @@ def test_a_dashboard_says_which_packages_it_needs(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     with pytest.raises(ConfigError, match=r"pulse ui needs .*: pip install 'pulse-supervisor\[ui\]'"):
         ui.main([], standalone_mode=False)
-
-
-def test_settings_of_a_server_that_are_wrong_keep_no_client_out(tmp_path: Path) -> None:
-    done = run(["ctl", "ping"], environment(tmp_path, PULSE_LEASE_S="odd"))
-    assert (done.code, "nobody answers" in done.err) == (3, True)
