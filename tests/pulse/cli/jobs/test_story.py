@@ -12,6 +12,12 @@ from pulse.protocol.answers import AttemptInfo, JobInfo
 NOW_S = 1_900_000_000.0
 
 
+@pytest.mark.parametrize(("attempts", "said"), [(2, "attempt 1 left"), (4, "3 attempts (1 to 3) left")])
+def test_attempts_without_a_record(attempts: int, said: str) -> None:
+    job = JobInfo(UUID(int=7).bytes, status="PENDING", attempts=attempts, next_run_at=NOW_S)
+    assert any(cell.text.startswith(said) for line in story(job, NOW_S) for cell in line)
+
+
 @pytest.mark.parametrize(
     ("attempt", "lines"),
     [

@@ -265,6 +265,8 @@ class TestSchedules:
     def test_facts(self) -> None:
         shown = {label: cell.text for label, cell in schedule_facts(ScheduleInfo(ID.bytes, "a", run_at=NOW_S), NOW_S)}
         assert (shown["topic"], shown["next"]) == ("the handler's", "never again")
+        paused = ScheduleInfo(ID.bytes, "a", run_at=NOW_S, next_run_at=NOW_S, paused=True)
+        assert dict(schedule_facts(paused, NOW_S))["next"].text == "paused"
         assert shown["args"] == "too long to be shown"
 
     @pytest.mark.parametrize(("given", "message"), [
