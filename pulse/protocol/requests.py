@@ -87,6 +87,12 @@ class AuditList(Struct, frozen=True):
     since_s: Seconds | None = None
 
 
+class WorkerRequest(Struct, frozen=True):
+    """One handler process, by its identity."""
+
+    worker: Annotated[str, Meta(min_length=1, max_length=300)]
+
+
 class ScheduleCreate(Struct, frozen=True):
     """A new schedule: exactly one of cron, every, at. The server checks what the types do not."""
 

@@ -43,6 +43,7 @@ _READING: Final = (
     ("/schedules/{id}/edit", schedules.edit),
     ("/schedules/{id}/delete", schedules.confirm_delete),
     ("/workers", system.workers),
+    ("/workers/drain", system.confirm_drain),
     ("/actors", system.actors),
     ("/actors/{name}/restart", system.confirm_restart),
     ("/gate", gate.show),
@@ -65,6 +66,7 @@ _CHANGING: Final = (
     ("/schedules/{id}/edit", schedules.save),
     ("/schedules/{id}/{verb}", schedules.act),
     ("/actors/{name}/restart", system.restart),
+    ("/workers/drain", system.drain),
 )
 
 

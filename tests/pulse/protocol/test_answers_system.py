@@ -36,6 +36,7 @@ CLIENT_ANSWERS: Final[Mapping[str, type[Struct]]] = {
     "dispatch.pause": answers.Gate, "dispatch.resume": answers.Gate, "dispatch.status": answers.Gate,
     "topics.list": answers.TopicPage, "topics.get": answers.OneTopic, "topics.set": answers.OneTopic,
     "topics.unset": answers.OneTopic, "audit.list": answers.ActionPage, "workers.list": answers.WorkerList,
+    "workers.drain": answers.Done,
     "stats": Stats, "status": answers.StatusAnswer, "ping": answers.Done,
 }  # fmt: skip
 SUPERVISOR_ANSWERS: Final[Mapping[str, type[Struct]]] = {
@@ -163,6 +164,7 @@ def ask_about_the_system(whole: Whole, heard: Heard) -> None:
     until(lambda: ask("stats")["series"]["times"], "a step of the history", 30)
     until(lambda: ask("topics.get", topic="default")["topic"]["retention"], "the retention has begun", 30)
     assert ask("status")["jobs"]
+    ask("workers.drain", worker=ask("workers.list")["workers"][0]["identity"])
     bodies: dict[str, dict[str, object]] = {"logs": {"lines": 5}, "actors.restart": {"name": "scheduler"}}
     for kind, shape in SUPERVISOR_ANSWERS.items():
         heard.take(kind, shape, whole.ask_supervisor(kind, **bodies.get(kind, {})))

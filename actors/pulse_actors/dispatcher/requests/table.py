@@ -11,7 +11,7 @@ from typing import Final, TypeAlias, TypeVar, cast
 import msgspec
 
 from pulse import protocol
-from pulse.errors import BadRequestError
+from pulse.errors import BadRequestError, NotFoundError
 from pulse.ops.doctor import running
 from pulse.ops.doctor.finding import Finding, State, bad_of, document_of
 from pulse.protocol.answers import Worker, read
@@ -133,6 +133,17 @@ async def list_workers(on: RequestContext, _body: protocol.NoBody) -> Answer:
     return {"workers": workers(on)}
 
 
+async def drain_worker(on: RequestContext, body: protocol.WorkerRequest) -> Answer:
+    """Let a handler process finish what it runs, and end."""
+    worker = on.services.registry.get(body.worker)
+    if worker is None or not (worker.facts.topics or worker.facts.names):
+        raise NotFoundError(f"no worker {body.worker!r:.300} is connected here")
+    async with on.acting() as store:
+        await store.note("workers.drain", detail={"worker": worker.facts.name, "pid": worker.facts.pid})
+    worker.drain(reconnect=False)
+    return {}
+
+
 def workers(on: RequestContext) -> list[Answer]:
     """Every connected handler process, without pool parents, which hold no jobs."""
     now_s = time.monotonic()
@@ -251,6 +262,7 @@ REQUESTS: Final[Mapping[str, Handler]] = {
     "topics.unset": _handler(unset_topic),
     "audit.list": _handler(list_actions),
     "workers.list": _handler(list_workers),
+    "workers.drain": _handler(drain_worker),
     "stats": _handler(stats),
     "status": _handler(status),
     "ping": _handler(ping),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Final
 
 import pytest
@@ -57,6 +58,23 @@ def test_an_assignment_has_all_that_a_handler_needs(system: System, client: Peer
         (identity,) = client.submit(new_job(topic=topic, args='{"b":1,"a":"\u00e9"}', timeout_s=2.5))
         assert worker.jobs(1) == [[identity, 1, "n", topic, '{"a": "\u00e9", "b": 1}', 2.5, 30.0, None]]
         worker.done((identity, 1))
+
+
+def test_a_worker_is_drained(system: System, client: Peer, topic: str) -> None:
+    """It is told to end, and gets no more jobs; that is in the audit. Nobody else can be drained."""
+    with system.worker("leaving", topics=[topic]) as worker:
+        (row,) = [one for one in client.call("workers.list")["workers"] if one["topics"] == [topic]]
+        assert not row["draining"]
+        assert client.call("workers.drain", worker=row["identity"]) == {}
+        assert worker.expect("drain") == {"reconnect": False}
+        (row,) = [one for one in client.call("workers.list")["workers"] if one["topics"] == [topic]]
+        assert row["draining"]
+        (noted,) = client.call("audit.list", limit=1)["audit"]
+        assert (noted["action"], json.loads(noted["detail"])) == (
+            "workers.drain",
+            {"pid": row["pid"], "worker": "leaving"},
+        )
+    assert client.refusal("workers.drain", worker="nobody")[0] == "not_found"
 
 
 def test_workers_come_and_go(system: System, topic: str) -> None:
