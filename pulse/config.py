@@ -9,6 +9,7 @@ and what is allowed. Other variables ``PULSE_*`` are ignored: PulseAudio has suc
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
 from types import NoneType
@@ -17,8 +18,9 @@ from typing import Annotated, Any, Final, Literal, get_args, get_origin
 import msgspec
 from msgspec import Meta
 
-from pulse.common.backoff import ALLOWED, MAX_BACKOFF, PATTERN
+from pulse.common.backoff import ALLOWED, MAX_BACKOFF, PATTERN, in_seconds
 from pulse.common.dsn import is_dsn, redact_dsn
+from pulse.common.duration import ABOVE_ZERO, MAX_SECONDS, ZERO_OR_MORE, seconds_of
 from pulse.errors import ConfigError
 from pulse.security.grants import ALLOWED as GRANTS_ALLOWED
 from pulse.security.grants import PATTERN as GRANTS_PATTERN
@@ -39,10 +41,8 @@ _CONCEALED: Final = "***"
 _MAX_SHOWN: Final = 80  # characters of a wrong value in a message
 
 # The description of each type is shown in errors; 1e9 seconds (31 years) keep every sum of times finite.
-_Seconds = Annotated[float, Meta(gt=0, le=1e9, description="a number of seconds above 0 is allowed, at most 1e9")]
-_SecondsOrZero = Annotated[
-    float, Meta(ge=0, le=1e9, description="a number of seconds, 0 or more, is allowed, at most 1e9")
-]
+_Seconds = Annotated[float, Meta(gt=0, le=MAX_SECONDS, description=ABOVE_ZERO)]
+_SecondsOrZero = Annotated[float, Meta(ge=0, le=MAX_SECONDS, description=ZERO_OR_MORE)]
 _Count = Annotated[int, Meta(ge=1, le=10_000, description="a whole number from 1 to 10000 is allowed")]
 _Processes = Annotated[int, Meta(ge=1, le=1024, description="a whole number from 1 to 1024 is allowed")]
 _Spares = Annotated[int, Meta(ge=0, le=8, description="a whole number from 0 to 8 is allowed")]
@@ -128,6 +128,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     allow_users: _Grants | None = None  # besides the server's own account and root
     allow_groups: _Grants | None = None
     redact: _Redact | None = None  # nothing is redacted
+    connect_timeout_s: _SecondsOrZero = 0.0  # where there is no server, waiting for one is rarely what is meant
     app: _AppName | None = None  # the supervisor starts no pool
     processes: _Processes = 1
     concurrency: _Count = 10  # handlers mostly wait for others
@@ -268,10 +269,8 @@ def _from_options(overrides: Mapping[str, object]) -> dict[str, _SettingInput]:
 def _convert(name: str, given: _SettingInput) -> tuple[object, str | None]:
     """The value in the setting's own type, or what is wrong with it."""
     kind = _without_none(_FIELDS[name].type)
-    value = given.value
-    if isinstance(value, Path):
-        value = str(value)
-    elif isinstance(value, str) and get_origin(kind) is Literal:
+    value = str(given.value) if isinstance(given.value, Path) else given.value
+    if isinstance(value, str) and get_origin(kind) is Literal:
         value = value.lower()
 
     def make_path(_kind: type, text: object) -> Path:
@@ -280,12 +279,21 @@ def _convert(name: str, given: _SettingInput) -> tuple[object, str | None]:
         return given.base / text
 
     try:
-        converted = msgspec.convert(value, kind, strict=False, dec_hook=make_path)
+        meant = _meant(name, value) if isinstance(value, str) else value
+        converted = msgspec.convert(meant, kind, strict=False, dec_hook=make_path)
     except msgspec.ValidationError:
         converted = None
     if converted is None or not _CHECKS.get(name, _anything)(converted):
         return None, f"{given.label} is {_shown(_harmless(name, value))}: {_allowed(kind)}"
     return converted, None
+
+
+def _meant(name: str, text: str) -> object:
+    """*text* with durations as seconds."""
+    if name.endswith("_s"):
+        with suppress(ValueError):
+            return seconds_of(text, zero=True)
+    return in_seconds(text) if name == "backoff" else text
 
 
 def _harmless(name: str, value: object) -> object:

@@ -13,10 +13,10 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Literal, NamedTuple, TypeAlias, cast
 
 from pulse.common import json_text
+from pulse.common.text import cut_middle
 
 __all__ = [
     "RELEASED",
@@ -35,8 +35,6 @@ __all__ = [
 
 ERROR_MAX_BYTES: Final = 64 * 1024  # a traceback of any sane program; one row is still one page of TOAST
 MAX_SECONDS: Final = 1e9  # as on the wire: 31 years
-_TRACEBACK_FRAMES: Final = 6  # the last calls before the error: what a person looks at
-_MAX_CAUSES: Final = 5  # chained or grouped exceptions that are named
 _WORKER_DIR: Final = str(Path(__file__).parents[1] / "worker")
 
 OutcomeName: TypeAlias = Literal["ok", "error", "retry", "discard", "snooze", "release", "crash"]
@@ -161,23 +159,20 @@ def crashed(how: str, exit_code: int | None) -> Outcome:
 
 def describe(error: BaseException) -> str:
     """
-    Type, message, causes and the last calls of *error*: the ``last_error`` of a failed attempt.
+    Type and message of *error* on a line, which lists show, and its traceback with all causes: the ``last_error``.
 
     Returns:
         At most 64 KiB of UTF-8 without NUL and lone surrogates, whatever *error* does when it is printed.
     """
-    lines = [_headline(error), *(f"  from {_headline(cause)}" for cause in _causes(error))]
-    return clean_text("\n".join([*lines, *_last_calls(error.__traceback__)]))
+    headline, trace = _headline(error), _traceback(error)
+    return clean_text(f"{headline.partition(chr(10))[0]}\n{trace}" if trace else headline)
 
 
 def clean_text(text: str, max_bytes: int = ERROR_MAX_BYTES) -> str:
-    """*text* as PostgreSQL can hold it: NUL and lone surrogates replaced, cut to *max_bytes* of UTF-8."""
+    """*text* as PostgreSQL can hold it: NUL and lone surrogates replaced, at most *max_bytes* of UTF-8."""
     if "\0" in text:
         text = text.replace("\0", "\N{REPLACEMENT CHARACTER}")
-    if len(text) <= max_bytes // 4 and text.isascii():
-        return text
-    data = text.encode("utf-8", "replace")
-    return data[:max_bytes].decode("utf-8", "ignore")
+    return cut_middle(text, max_bytes)
 
 
 def cause_of(error: BaseException) -> BaseException:
@@ -225,20 +220,6 @@ def _safely(show: Callable[[object], str], value: object) -> str:
         return f"<unprintable: its {show.__name__}() raises {type(broken).__name__}>"
 
 
-def _causes(error: BaseException) -> list[BaseException]:
-    found: list[BaseException] = []
-    members = _members(error)
-    if members:
-        return members[:_MAX_CAUSES]
-    while len(found) < _MAX_CAUSES:
-        cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-        if cause is None or cause in found:
-            break
-        found.append(cause)
-        error = cause
-    return found
-
-
 def _members(error: BaseException) -> list[BaseException]:
     """What an exception group holds; nothing for other exceptions."""
     if not isinstance(error, BaseExceptionGroup):
@@ -246,17 +227,32 @@ def _members(error: BaseException) -> list[BaseException]:
     return list(cast("BaseExceptionGroup[BaseException]", error).exceptions)
 
 
-def _last_calls(trace: TracebackType | None) -> list[str]:
+def _traceback(error: BaseException) -> str:
+    """The traceback with causes and groups as Python prints it, without pulse's own calls; '' if there is none."""
     try:
-        stack = [
-            (frame, line)
-            for frame, line in traceback.walk_tb(trace)
-            if not frame.f_code.co_filename.startswith(_WORKER_DIR)
-        ]
-        summary = traceback.StackSummary.extract(iter(stack[-_TRACEBACK_FRAMES:]))
-        return "".join(summary.format()).rstrip("\n").split("\n") if summary else []
+        printed = traceback.TracebackException.from_exception(error)
+        is_empty = not _leave_out_own(printed)
+        return "" if is_empty else "".join(printed.format()).rstrip("\n")
     except Exception:  # noqa: BLE001 - a report without its calls is still a report
-        return []
+        return ""
+
+
+def _leave_out_own(printed: traceback.TracebackException) -> bool:
+    """Remove the calls of the worker itself; whether there is anything left beside the exception's own line."""
+    parts, seen = [printed], False
+    for part in parts:
+        part.stack[:] = [_bare(call) for call in part.stack if not call.filename.startswith(_WORKER_DIR)]
+        inner = [one for one in (part.__cause__, part.__context__, *(part.exceptions or ())) if one is not None]
+        seen = seen or bool(part.stack or inner)
+        parts += inner
+        if not part.stack:
+            part.stack = None  # type: ignore[assignment]  # then there is no "Traceback" above nothing
+    return seen
+
+
+def _bare(call: traceback.FrameSummary) -> traceback.FrameSummary:
+    """A call without its columns: to mark them Python parses each line, for 0.2 ms, and thousands may fail at once."""
+    return traceback.FrameSummary(call.filename, call.lineno, call.name, lookup_line=False, line=call.line)
 
 
 def _check_seconds(seconds: float) -> None:

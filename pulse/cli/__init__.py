@@ -7,6 +7,7 @@ The command line: a module per command; it shows what the client returns, and co
 - ctl: the group `pulse ctl`, and the options that its commands share
 - jobs: commands about jobs: submit, list, get, why, cancel, retry, change
 - lazy: command groups that import a command only when it is called
+- lookup: finds the jobs and schedules that are meant by the first characters of an id, or by a key
 - main: the command `pulse`, and its exit codes
 - options: types of command line values: durations, times, ids, statuses
 - output: prints answers as tables, text or JSON

@@ -8,7 +8,7 @@ from typing import Final
 import click
 
 from pulse.cli.lazy import Lazy, LazyGroup, examples
-from pulse.cli.options import POSITIVE_S
+from pulse.cli.options import DURATION
 
 _TIMEOUT_S: Final = 10.0  # a restart of the dispatcher passes within it; a person does not wait longer
 
@@ -64,9 +64,9 @@ ctl: Final = LazyGroup(
         ),
         click.Option(
             ["--timeout"],
-            type=POSITIVE_S,
+            type=DURATION,
             default=_TIMEOUT_S,
-            metavar="SECONDS",
+            metavar="DURATION",
             help="Longest wait for an answer (status of this machine: 2 s at most).",
         ),
     ],

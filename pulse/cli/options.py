@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -10,6 +9,8 @@ from uuid import UUID
 
 import click
 
+from pulse.common.duration import seconds_of
+from pulse.common.ids import MIN_PREFIX, hex_digits
 from pulse.errors import BadRequestError
 
 if TYPE_CHECKING:
@@ -21,52 +22,31 @@ if TYPE_CHECKING:
     StrType = click.ParamType[str]
     FloatType = click.ParamType[float]
     BytesType = click.ParamType[bytes]
+    _WordType = click.ParamType[str | bytes]
 else:  # click before 8.3 has no type arguments
-    StrType = FloatType = BytesType = click.ParamType
+    StrType = FloatType = BytesType = _WordType = click.ParamType
 
 FunctionT = TypeVar("FunctionT", bound="Callable[..., Any]")
-_MAX_SECONDS: Final = 1e9  # as on the wire
-_UNITS_S: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_ID_DIGITS: Final = 32
 _MAX_SHOWN: Final = 60  # characters of a wrong value in a message
 ACTORS: Final = ("dispatcher", "scheduler", "watchdog", "pause", "pool", "metrics")  # the supervisor knows which exist
 STATUSES: Final = ("PENDING", "RUNNING", "RETRYING", "COMPLETED", "DEAD_LETTERED", "CANCELED")
 
 
-class SecondsParam(FloatType):
-    """A number of seconds; *zero*: whether 0 is one."""
+class DurationParam(FloatType):
+    """A length of time, as ``90``, ``5m`` or ``2h30m``, seconds inside; *zero*: whether 0 is one."""
 
-    name = "seconds"
+    name = "duration"
 
     def __init__(self, *, zero: bool) -> None:
         self._zero = zero
 
     def convert(self, value: str | float, param: Parameter | None, ctx: Context | None) -> float:
-        """The number."""
-        try:
-            seconds = float(value)
-        except ValueError:
-            seconds = math.nan
-        if (seconds >= 0 if self._zero else seconds > 0) and seconds <= _MAX_SECONDS:
-            return seconds
-        least = "0 or more" if self._zero else "above 0"
-        raise _refused(value, f"a number of seconds, {least}, at most 1e9, is allowed.", param, ctx)
-
-
-class DurationParam(FloatType):
-    """A length of time, as ``90``, ``10m``, ``2h`` or ``1d``; seconds inside."""
-
-    name = "duration"
-
-    def convert(self, value: str | float, param: Parameter | None, ctx: Context | None) -> float:
         """The seconds."""
-        text = str(value).strip()
         try:
-            seconds = float(text[:-1]) * _UNITS_S[text[-1]] if text[-1:] in _UNITS_S else float(text)
-        except ValueError:
-            seconds = math.nan
-        if 0 < seconds <= _MAX_SECONDS:
-            return seconds
-        raise _refused(value, "a number above 0 with s, m, h or d behind it is allowed, as in 10m.", param, ctx)
+            return seconds_of(str(value), zero=self._zero)
+        except ValueError as error:
+            raise _refused(value, f"{error}.", param, ctx) from None
 
 
 class TimeParam(FloatType):
@@ -96,6 +76,37 @@ class IdParam(BytesType):
         except ValueError:
             allowed = "a UUID is allowed, as in 0190163d-8694-739b-aea5-966c26f8ad91"
             raise _refused(value, allowed, param, ctx) from None
+
+
+class JobParam(_WordType):
+    """A job's id, 16 bytes inside; or the digits with which it begins, as text."""
+
+    name = "id"
+
+    def convert(self, value: str | bytes, param: Parameter | None, ctx: Context | None) -> str | bytes:
+        """The bytes of a whole id, else the hexadecimal digits."""
+        if isinstance(value, bytes):
+            return value
+        digits = hex_digits(value.strip())
+        if digits is None or len(digits) < MIN_PREFIX:
+            allowed = f"the id of a job is allowed, or its first characters, {MIN_PREFIX} or more, as in 0190163d-8694"
+            raise _refused(value, allowed, param, ctx)
+        return bytes.fromhex(digits) if len(digits) == _ID_DIGITS else digits
+
+
+class ScheduleParam(_WordType):
+    """A schedule's id, 16 bytes inside; or its key, or the characters with which its id begins, as text."""
+
+    name = "schedule"
+
+    def convert(self, value: str | bytes, param: Parameter | None, ctx: Context | None) -> str | bytes:
+        """The bytes of a whole id, else the text."""
+        if isinstance(value, bytes):
+            return value
+        try:
+            return UUID(value.strip()).bytes
+        except ValueError:
+            return TOPIC.convert(value, param, ctx)
 
 
 class StatusParam(StrType):
@@ -137,11 +148,12 @@ class BackoffParam(StrType):
     name = "backoff"
 
     def convert(self, value: str, param: Parameter | None, ctx: Context | None) -> str:
-        """The word itself."""
-        from pulse.common.backoff import ALLOWED, is_backoff
+        """The word, with its durations in seconds."""
+        from pulse.common.backoff import ALLOWED, in_seconds, is_backoff
 
-        if is_backoff(value):
-            return value
+        word = in_seconds(value)
+        if is_backoff(word):
+            return word
         raise _refused(value, f"allowed are {ALLOWED}.", param, ctx)
 
 
@@ -163,15 +175,16 @@ class ArgsParam(StrType):
 
 
 ID: Final = IdParam()
+JOB: Final = JobParam()
+SCHEDULE: Final = ScheduleParam()
 TIME: Final = TimeParam()
-DURATION: Final = DurationParam()
+DURATION: Final = DurationParam(zero=False)
+DURATION_OR_ZERO: Final = DurationParam(zero=True)
 BACKOFF: Final = BackoffParam()
 ARGS: Final = ArgsParam()
 NAME: Final = TextParam("name", 200)
 TOPIC: Final = TextParam("topic", 200)
 REASON: Final = TextParam("text", 1000)
-POSITIVE_S: Final = SecondsParam(zero=False)
-NOT_NEGATIVE_S: Final = SecondsParam(zero=True)
 TRIES: Final = click.IntRange(1, 10_000)
 PRIORITY: Final = click.IntRange(-100, 100)
 STATUS: Final = StatusParam()
@@ -200,6 +213,8 @@ def with_dsn(otherwise: str) -> Callable[[FunctionT], FunctionT]:
         "--dsn", metavar="DSN", show_default=f"PULSE_DSN, else dsn in the config file{otherwise}", help="The database."
     )
 
+
+with_full: Final = click.option("--full", is_flag=True, help="Whole ids, also on a narrow terminal.")
 
 with_config: Final = click.option(
     "--config",

@@ -3,10 +3,13 @@ Small pure helpers.
 
 - backoff: the wait before a retry, written like `fixed:5`
 - dsn: reads connection strings of PostgreSQL, and hides their passwords
+- duration: reads lengths of time as people type them, 5m or 2h30m
+- extras: says which extra of the distribution has a library that is missing
 - fair_queue: gives the next free slot to the caller with the fewest requests under way
 - histogram: counts durations in buckets, and estimates percentiles
 - ids: job ids: UUID version 7 as bytes and as text
 - json_text: turns values into JSON text that jsonb can store
+- line_limit: limits how many log lines of a kind are written
 - text: writes counts, durations and lists for people
 - version: the version of pulse
 - wire_values: converts ids, times and args of callers for the wire

@@ -11,6 +11,8 @@ import random
 import re
 from typing import Final
 
+from pulse.common.duration import MAX_SECONDS, seconds_of
+
 _SECONDS: Final = r"\d{1,9}(\.\d{1,6})?"
 PATTERN: Final = (
     rf"^(quadratic(:{_SECONDS})?|exponential(:{_SECONDS}){{0,2}}|fixed:{_SECONDS}|list:{_SECONDS}(,{_SECONDS})*)\Z"
@@ -20,16 +22,32 @@ ALLOWED: Final = (
     "with seconds from 0 to 999999999"
 )
 MAX_BACKOFF: Final = 500  # characters; as in the database
-MAX_SECONDS: Final = 1e9  # as on the wire
 _MAX_DOUBLINGS: Final = 40  # beyond, every product is longer than MAX_SECONDS
 _FIRST_S: Final = 1.0
 _LONGEST_S: Final = 3600.0  # a service that is down is asked once an hour
+_SEPARATORS: Final = re.compile("([:,])")
+_PLAIN: Final = re.compile(_SECONDS, re.ASCII)
 _WORD: Final = re.compile(PATTERN, re.ASCII)
 
 
 def is_backoff(word: object) -> bool:
     """Whether *word* is a back-off."""
     return isinstance(word, str) and len(word) <= MAX_BACKOFF and _WORD.search(word) is not None
+
+
+def in_seconds(word: str) -> str:
+    """*word* with its durations in seconds: ``exponential:1s:10m`` is ``exponential:1:600``; the rest stays."""
+    kind, *durations = _SEPARATORS.split(word)
+    return kind + "".join(one if _SEPARATORS.fullmatch(one) else _plain(one) for one in durations)
+
+
+def _plain(text: str) -> str:
+    if _PLAIN.fullmatch(text):
+        return text  # as it was written
+    try:
+        return f"{seconds_of(text, zero=True):.15g}"
+    except ValueError:
+        return text
 
 
 def backoff_s(word: str, tries: int) -> float:

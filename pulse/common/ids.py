@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import os
+import re
 import struct
 import time
 import uuid
+from collections.abc import Sequence
 from typing import Final
 
 _RANDOM: Final = (1 << 62) - 1
 _VERSION: Final = 0x7 << 12
 _VARIANT: Final = 0b10 << 62
 _MS_BITS: Final = (1 << 48) - 1
+_HEX: Final = re.compile("[0-9a-f]{1,32}")
+MIN_PREFIX: Final = 8  # characters of an id that are enough to name a job or schedule, if no other begins so
+_TIME_CHARACTERS: Final = 13
+_ID_CHARACTERS: Final = 36
+_BEHIND_A_DASH: Final = frozenset({14, 19, 24})  # lengths that would end with a dash
 _halves: Final = struct.Struct(">QQ").pack
 
 
@@ -25,6 +32,26 @@ def time_of(identity: bytes) -> float | None:
 def first_at(time_s: float) -> bytes:
     """The id before all of version 7 that are made from *time_s* (Unix seconds) on."""
     return (int(time_s * 1000) & _MS_BITS).to_bytes(6) + bytes(10)
+
+
+def hex_digits(text: str) -> str | None:
+    """The hexadecimal digits with which an id begins, without dashes; None: *text* is no begin of an id."""
+    digits = text.replace("-", "").lower()
+    return digits if _HEX.fullmatch(digits) else None
+
+
+def short_ids(ids: Sequence[bytes]) -> list[str]:
+    """
+    The first characters of each of *ids*, as many as tell them apart.
+
+    At least those of its time, which no later id of version 7 has again; eight are the same for a minute.
+    """
+    texts = [str(uuid.UUID(bytes=one)) for one in ids]
+    different = len(set(texts))
+    lengths = (length for length in range(_TIME_CHARACTERS, _ID_CHARACTERS) if length not in _BEHIND_A_DASH)
+    enough = (length for length in lengths if len({text[:length] for text in texts}) == different)
+    length = next(enough, _ID_CHARACTERS)
+    return [text[:length] for text in texts]
 
 
 def uuid7() -> uuid.UUID:

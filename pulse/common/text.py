@@ -11,6 +11,7 @@ from typing import Final
 ELLIPSIS: Final = "…"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _TAB: Final = "    "
+_SHORT_LINE: Final = 200  # characters; longer lines are cut themselves
 # Below so many seconds a duration is shown in this unit; at least two of a unit, so that rounding is never far off.
 _UNITS: Final = ((120.0, 1, "s"), (7_200.0, 60, "min"), (172_800.0, 3_600, "h"), (float("inf"), 86_400, "d"))
 _TENTHS_BELOW_S: Final = 10.0
@@ -101,6 +102,41 @@ def cut(text: str, width: int) -> str:
             break
         kept += 1
     return (text[:kept].rstrip() + ELLIPSIS) if width > 0 else ""
+
+
+def headline(error: str) -> str:
+    """The line of an error that says what happened: the last of a bare traceback, else the first."""
+    text = error.strip()
+    if text.startswith("Traceback "):
+        return text.rsplit("\n", 1)[-1]
+    return text.split("\n", 1)[0]
+
+
+def cut_middle(text: str, max_bytes: int) -> str:
+    """
+    *text* in at most *max_bytes* of UTF-8: of a long one the middle is left out, and a line says how much.
+
+    The begin of an error says what it is about, and its end where it happened.
+    """
+    if len(text) <= max_bytes // 4 and text.isascii():
+        return text
+    data = text.encode("utf-8", "replace")
+    if len(data) <= max_bytes:
+        return data.decode()
+    room = max_bytes - len(_left_out(len(data)).encode())
+    if room <= 0:
+        return data[:max_bytes].decode("utf-8", "ignore")
+    head = data[: room // 2].decode("utf-8", "ignore")
+    tail = data[len(data) - (room - room // 2) :].decode("utf-8", "ignore")
+    if len(head) - (end := head.rfind("\n")) <= _SHORT_LINE and end > 0:
+        head = head[:end]
+    if 0 <= (begin := tail.find("\n")) <= _SHORT_LINE:
+        tail = tail[begin + 1 :]
+    return f"{head}{_left_out(len(data) - len(head.encode()) - len(tail.encode()))}{tail}"
+
+
+def _left_out(size_bytes: int) -> str:
+    return f"\n… {size_bytes:,} bytes left out …\n"
 
 
 def similar_names(name: str, names: Sequence[str], most: int = 3) -> list[str]:

@@ -6,6 +6,6 @@ What the command line and the dashboard share.
 - doctor: the checks of `pulse doctor`
 - job_text: formats the JSON and the attempts of a job
 - metrics: the Prometheus endpoint
-- problems: lists what is wrong in a running system, with what to do
 - status: asks the supervisor and the dispatcher for their state, and joins the answers
+- worker_text: tells of workers: their places, and what is the matter with them
 """

@@ -82,6 +82,7 @@ from pulse.protocol.requests import (
     DispatchGate,
     DrainRequest,
     JobsChange,
+    JobsFind,
     JobsList,
     LogsRequest,
     NoBody,
@@ -89,6 +90,7 @@ from pulse.protocol.requests import (
     ScheduleDeclared,
     SchedulePreview,
     SchedulesDeclare,
+    SchedulesFind,
     SchedulesList,
     ScheduleTrigger,
     ScheduleUpdate,
@@ -99,6 +101,7 @@ from pulse.protocol.requests import (
     TopicSet,
     TopicsList,
     TopicUnset,
+    WorkerRequest,
 )
 
 __all__ = [
@@ -136,6 +139,7 @@ __all__ = [
     "Hello",
     "JobRef",
     "JobsChange",
+    "JobsFind",
     "JobsList",
     "LogsRequest",
     "NoBody",
@@ -150,6 +154,7 @@ __all__ = [
     "ScheduleTrigger",
     "ScheduleUpdate",
     "SchedulesDeclare",
+    "SchedulesFind",
     "SchedulesList",
     "StackAnswer",
     "Started",
@@ -164,6 +169,7 @@ __all__ = [
     "TopicUnset",
     "TopicsList",
     "Welcome",
+    "WorkerRequest",
     "check_result",
     "decode_any",
     "decode_body",

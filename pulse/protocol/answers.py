@@ -19,6 +19,7 @@ from msgspec import Struct
 
 from pulse.errors import ProtocolError
 from pulse.protocol.fields import Id
+from pulse.protocol.stats import JobCounts
 
 KindT = TypeVar("KindT", bound=Struct)
 
@@ -104,6 +105,7 @@ class JobInfo(Struct, frozen=True):
     lease_until: float | None = None
     timeout_s: float | None = None
     locked_by: str | None = None
+    ran_by: str | None = None
     schedule_id: Id | None = None
     history: list[AttemptInfo] = []
 
@@ -122,11 +124,12 @@ class JobPageAnswer(Struct, frozen=True):
 
 
 class ChangedAnswer(Struct, frozen=True):
-    """What a cancel, retry, delete or change did; ``before``: topic and priority of those that were moved."""
+    """What a cancel, retry, delete or change did; ``before``: former topics, priorities; ``completed``: run again."""
 
     done: list[Id]
     refused: list[tuple[Id, str]]
     before: list[tuple[Id, str, int]] = []
+    completed: list[Id] = []
 
 
 class Action(Struct, frozen=True):
@@ -270,12 +273,7 @@ class TopicPage(Struct, frozen=True):
 
 
 class Worker(Struct, frozen=True):
-    """
-    A handler process.
-
-    ``running``: ids of the jobs that it holds; ``started``: how many of them have started, ``calls``: of which
-    handlers; ``recovery``: how its death is noticed.
-    """
+    """A handler process; ``running``: jobs that it holds, ``started``: how many have, ``calls``: by handler."""
 
     identity: str = ""
     name: str = ""
@@ -284,6 +282,7 @@ class Worker(Struct, frozen=True):
     topics: list[str] = []
     names: list[str] = []
     capacity: int = 0
+    concurrency: int = 0
     running: list[Id] = []
     started: int = 0
     draining: bool = False
@@ -292,6 +291,9 @@ class Worker(Struct, frozen=True):
     condition: str = ""
     quiet_s: float | None = None
     calls: dict[str, int] = {}
+    cpu_s: float | None = None
+    rss_bytes: int | None = None
+    uptime_s: float | None = None
 
     @property
     def held(self) -> int:
@@ -332,14 +334,14 @@ class Database(Struct, frozen=True):
     error: str | None = None
 
 
-class Incident(Struct, frozen=True):
-    """Something that is wrong now, in the doctor's words."""
+class FindingInfo(Struct, frozen=True):
+    """Something wrong: the check of the doctor, ``wrong`` or ``warning``, its words, and what to do, a line each."""
 
-    check: str = ""
-    state: str = ""
+    id: str = ""
+    severity: str = "warning"
     text: str = ""
     details: list[str] = []
-    advice: list[str] = []
+    do: str = ""
 
 
 class StatusAnswer(Struct, frozen=True):
@@ -354,7 +356,8 @@ class StatusAnswer(Struct, frozen=True):
     workers: list[Worker] | None = None
     jobs: dict[str, int] | None = None
     jobs_exact: bool | None = None
-    incidents: list[Incident] | None = None
+    waiting: JobCounts | None = None
+    findings: list[FindingInfo] | None = None
 
 
 class UnhandledName(NamedTuple):

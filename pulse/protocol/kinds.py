@@ -21,6 +21,7 @@ WORKER_KINDS: Final[Mapping[str, type[Struct]]] = {
 CLIENT_KINDS: Final[Mapping[str, type[Struct]]] = {
     "submit": requests.Submit,
     "jobs.list": requests.JobsList,
+    "jobs.find": requests.JobsFind,
     "jobs.get": requests.ById,
     "jobs.why": requests.ById,
     "jobs.cancel": requests.ByIds,
@@ -29,6 +30,7 @@ CLIENT_KINDS: Final[Mapping[str, type[Struct]]] = {
     "jobs.change": requests.JobsChange,
     "jobs.stack": requests.ById,
     "schedules.list": requests.SchedulesList,
+    "schedules.find": requests.SchedulesFind,
     "schedules.get": requests.ById,
     "schedules.create": requests.ScheduleCreate,
     "schedules.update": requests.ScheduleUpdate,
@@ -47,6 +49,7 @@ CLIENT_KINDS: Final[Mapping[str, type[Struct]]] = {
     "topics.unset": requests.TopicUnset,
     "audit.list": requests.AuditList,
     "workers.list": requests.NoBody,
+    "workers.drain": requests.WorkerRequest,
     "stats": requests.StatsRequest,
     "status": requests.NoBody,
     "ping": requests.NoBody,

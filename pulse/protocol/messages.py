@@ -68,6 +68,7 @@ class Hello(Struct, frozen=True):
     names: Annotated[list[Name], Meta(max_length=MAX_HANDLERS)] = []
     handlers: Annotated[dict[Name, HandlerInfo], Meta(max_length=MAX_HANDLERS)] = {}
     capacity: Count = 0
+    concurrency: Count = 0
     running: list[JobRef] = []
     session: Session | None = None
     behalf: Behalf | None = None
@@ -160,9 +161,10 @@ class Report(Struct, frozen=True):
 
 
 class Reported(Struct, frozen=True):
-    """Sent after the commit; ``stale``: these changed nothing."""
+    """Sent after the commit; ``stale``: these changed nothing; ``dead``: the jobs of these are dead letters now."""
 
     stale: list[JobRef]
+    dead: list[JobRef] = []
 
 
 class Beat(Struct, frozen=True, array_like=True, gc=False):

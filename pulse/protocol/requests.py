@@ -46,8 +46,15 @@ class JobsList(Struct, frozen=True):
     older_s: Seconds | None = None
     newer_s: Seconds | None = None
     prefix: Annotated[str, Meta(min_length=1, max_length=36)] | None = None
+    due: bool | None = None
     oldest: bool = False
     brief: bool = False
+
+
+class JobsFind(Struct, frozen=True):
+    """The jobs whose ids begin with one of these, in hexadecimal digits."""
+
+    prefixes: Annotated[list[Annotated[str, Meta(min_length=1, max_length=36)]], Meta(min_length=1, max_length=100)]
 
 
 class ById(Struct, frozen=True):
@@ -78,6 +85,12 @@ class AuditList(Struct, frozen=True):
     action: Annotated[str, Meta(min_length=1, max_length=64)] | None = None
     topic: Annotated[str, Meta(max_length=200)] | None = None
     since_s: Seconds | None = None
+
+
+class WorkerRequest(Struct, frozen=True):
+    """One handler process, by its identity."""
+
+    worker: Annotated[str, Meta(min_length=1, max_length=300)]
 
 
 class ScheduleCreate(Struct, frozen=True):
@@ -158,6 +171,12 @@ class SchedulesList(Struct, frozen=True):
 
     limit: Annotated[int, Meta(ge=1, le=1000)] = 100
     after: str | None = None
+
+
+class SchedulesFind(Struct, frozen=True):
+    """The schedules with one of these keys, or with ids that begin so."""
+
+    words: Annotated[list[Name], Meta(min_length=1, max_length=100)]
 
 
 class DispatchGate(Struct, frozen=True):

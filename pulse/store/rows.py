@@ -41,6 +41,11 @@ def from_s(seconds: float) -> datetime:
     return _EPOCH + timedelta(microseconds=round(seconds * 1e6))
 
 
+def readable(text: bytes) -> str:
+    """Text of a row that may be corrupt, decoded with replacement characters: its job is ended all the same."""
+    return text.decode(errors="replace")
+
+
 class Fence(NamedTuple):
     """One attempt and its holder: every write by a worker must match these."""
 
@@ -98,7 +103,11 @@ class Ending(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """The result of an Ending; ``delay_s``: until the job is due again, ``due_s``: when that is, Unix seconds."""
+    """
+    The result of an Ending.
+
+    ``delay_s``: until the job is due again, ``due_s``: when that is, Unix seconds; ``name``: the job's.
+    """
 
     id: bytes
     attempt: int
@@ -107,6 +116,16 @@ class Ended(NamedTuple):
     priority: int
     delay_s: float
     due_s: float
+    name: str = ""
+
+
+class ExpiredJob(NamedTuple):
+    """A job that became a dead letter because it was not started in time; ``error`` says until when it should have."""
+
+    id: bytes
+    name: str
+    topic: str
+    error: str
 
 
 class Renewal(NamedTuple):

@@ -24,7 +24,7 @@ import anyio
 
 from pulse.common.dsn import database_of
 from pulse.errors import ConflictError
-from pulse.store.admin.doctor import IncidentStore
+from pulse.store.admin.doctor import FindingStore
 from pulse.store.admin.schema import ensure_schema
 from pulse.store.arguments import fence_columns, job_columns, level_columns, pair_columns, short, trace_column, uuids
 from pulse.store.connections.pool import BEAT_SETTINGS, COUNT_SETTINGS, HOT_SETTINGS, Pool, Target
@@ -39,6 +39,7 @@ from pulse.store.operators.transaction import Acting, Operator, acting
 from pulse.store.reading.counts import DepthStore
 from pulse.store.reading.jobs import JobReader
 from pulse.store.reading.listing import Listing
+from pulse.store.reading.prefixes import PrefixSearch
 from pulse.store.recovery.epochs import UNWITNESSED, ClaimWitness, EpochStore, Witnessed
 from pulse.store.recovery.set_aside import SetAsideStore
 from pulse.store.recovery.sweeps import Sweeps
@@ -55,6 +56,7 @@ from pulse.store.rows import (
     Renewal,
     Running,
     Wake,
+    readable,
 )
 from pulse.store.statements import STATEMENTS
 
@@ -114,12 +116,13 @@ class Store(Operations, Defaults, Sweeps):
         self.epochs = EpochStore(self.hot)
         self.aside = SetAsideStore(self.hot)
         self.depths = DepthStore(self.counting)
-        self.incidents = IncidentStore(self.counting)
+        self.findings = FindingStore(self.counting)
         self.reads = JobReader(self.query)
         self.gate = GateStore(self.query)
         self.schedules = ScheduleStore(self.query)
         self.topics = TopicStore(self.query)
         self.listing = Listing(self.query)
+        self.prefixes = PrefixSearch(self.query)
         self.audit = AuditStore(self.query)
 
     @property
@@ -377,7 +380,7 @@ class Store(Operations, Defaults, Sweeps):
                     commit.sent.set()  # set before any task that waits for `sent` continues
                     rows = await connection.fetch(_END, *fence_columns(ordered), *columns, now)
                     await commit.may_commit.wait()
-        return [Ended(*row.values()) for row in rows]
+        return [Ended._make((*rest, readable(name))) for *rest, name in rows]
 
     async def lockable(self, ids: Sequence[bytes]) -> set[bytes]:
         """Which of these jobs no other transaction has locked."""
@@ -440,5 +443,4 @@ class Store(Operations, Defaults, Sweeps):
 
 
 def _running(name: bytes, topic: bytes, timeout_s: float | None) -> Running:
-    """Decoded with replacement characters, so that a job with corrupt text is given back all the same."""
-    return Running(name.decode(errors="replace"), topic.decode(errors="replace"), timeout_s)
+    return Running(readable(name), readable(topic), timeout_s)

@@ -15,6 +15,7 @@ from pulse.app.app import App
 from pulse.app.outcome import Outcome
 from pulse.app.tracing import for_attempts
 from pulse.system import log_sink, processes
+from pulse.system.failure_log import FailedAttempt, FailureLog, Log
 from pulse.worker.execution import stacks
 from pulse.worker.execution.attempt import HUNG, Attempt, Pair, StopReason
 from pulse.worker.execution.deadlines import Deadlines
@@ -26,7 +27,7 @@ from pulse.worker.options import HostOptions
 from pulse.worker.session.connection import Connection
 from pulse.worker.session.ledger import Ledger
 from pulse.worker.session.prefetch import PERIOD_S, Prefetch
-from pulse.worker.session.reconnect import Dialer, Log, WorkerRefusedError
+from pulse.worker.session.reconnect import Dialer, WorkerRefusedError
 from pulse.worker.status_pipe import Kind, NoteWriter
 
 __all__ = ["REFUSED", "Service"]
@@ -54,6 +55,7 @@ class Service:
         }
         self._notes = notes
         self._log = log
+        self._failures = FailureLog(log)
         self._ledger = Ledger(app.handlers, options.pool.concurrency)
         self._prefetch = Prefetch(options.pool.concurrency)
         self._tracing = for_attempts()
@@ -70,6 +72,7 @@ class Service:
         self._lease_s = 0.0
         self._confirmed_s = time.monotonic()
         self._lease_passed = False
+        self._is_restart = False  # the server said that it drains, and is back soon
         self._exit_code = 0
         self._deadline_changed = WakeupEvent()
         self._empty = anyio.Event()
@@ -88,10 +91,12 @@ class Service:
                 self._watch_leases,
                 self._watch_waker,
                 self._keep_pace,
+                self._failures.run,
             ):
                 group.start_soon(work)
             await self._over.wait()
             if self._ledger.running:
+                self._failures.settle()
                 log_sink.last_words()
                 os._exit(self._exit_code)  # threads cannot be stopped; what they hold is given back after their end
             group.cancel_scope.cancel()
@@ -187,6 +192,10 @@ class Service:
         if self._ledger.draining and not self._ledger.held:
             self._empty.set()
 
+    def failed(self, attempts: list[FailedAttempt]) -> None:
+        """The server has written that these failed, and which jobs are dead letters now."""
+        self._failures.note(attempts)
+
     def beat_answered(self, sent_s: float) -> None:
         """The server extended the leases as of *sent_s*, monotonic."""
         self._confirmed_s = max(self._confirmed_s, sent_s)
@@ -196,6 +205,7 @@ class Service:
     def drain(self, *, reconnect: bool) -> None:
         """The server sends no more jobs; without *reconnect* the process must end."""
         self._log.info("worker_told_to_drain", reconnect=reconnect, held=self._ledger.held)
+        self._is_restart = reconnect
         if not reconnect:
             self._notes.write(Kind.DRAINED)
             self._start_draining()
@@ -232,12 +242,16 @@ class Service:
             self._connection = Connection(
                 stream, welcome, self._ledger, owner=self, log=self._log, declaration=self._declaration
             )
+            self._is_restart = False
             self._tell_capacity()  # it may have changed since the hello
             cause = await self._connection.run()
             self._connection = None
             if time.monotonic() - since_s >= STABLE_S:
                 self._dialer.proved_good()
-            self._log.warning("connection_lost", cause=cause.message, held=self._ledger.held)
+            if self._is_restart:
+                self._log.info("connection_lost", cause=cause.message, held=self._ledger.held)
+            else:
+                self._log.warning("connection_lost", cause=cause.message, held=self._ledger.held)
             await self._dialer.pause()
 
     async def _keep_pace(self) -> None:
@@ -354,6 +368,7 @@ class Service:
             "names": sorted(self._handlers),
             "handlers": {name: handler.declared() for name, handler in self._handlers.items()},
             "capacity": self._told,
+            "concurrency": self._prefetch.concurrency,
             "running": self._ledger.running_list(),
         }
         if self._session is not None:

@@ -1,4 +1,4 @@
-"""The turns of scheduler and pause, called by hand on a real database, and what all actors do."""
+"""Turns of scheduler and pause actor, called by hand on a real database, and what all actors do."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from unittest.mock import AsyncMock
 
 import anyio
 import pytest
+import structlog
 from anyio.abc import SocketStream
 
 from pulse.common.ids import uuid7
@@ -22,6 +23,7 @@ from pulse.store.connections.pool import Target
 from pulse.store.failures import IN_VAIN
 from pulse.store.rows import NewSchedule
 from pulse.store.store import Store
+from pulse.system.failure_log import FailureLog
 from pulse_actors.pause import REFRESH_S, Pause
 from pulse_actors.runtime.actor import Actor, Runtime, Turn, TurnResult
 from pulse_actors.runtime.bus import Bus, Hint
@@ -50,11 +52,12 @@ async def turn(actor: Actor) -> TurnResult:
 
 def new_watchdog(store: Store) -> Watchdog:
     guard = SweepGuard(lease_s=30.0, heartbeat_s=10.0, sweep_s=10.0)
-    return Watchdog(store, Host("here", "boot", 1), 10.0, guard, sees_deaths=True)
+    return Watchdog(
+        store, Host("here", "boot", 1), 10.0, guard, failures=FailureLog(structlog.get_logger()), sees_deaths=True
+    )
 
 
 async def schedule(store: Store, **fields: Any) -> bytes:
-    """A schedule that became due a second ago; its id."""
     cursor = fields.pop("next_run_at", ago(1))
     new = {"id": uuid7().bytes, "name": "n", "kind": "every", "args": '{"a": 1}', "every_s": 3600.0, **fields}
     assert await store.schedules.create(NewSchedule(next_run_at=cursor, **new))
@@ -96,7 +99,7 @@ async def test_long_firing_is_cut_into_turns(store: Store, connection: Sql, monk
 async def test_a_schedule_that_cannot_be_followed_stops_nobody_else(
     store: Store, connection: Sql, monkeypatch: Patch, cron: str, zone: str, seconds: int
 ) -> None:
-    """A rule that SQL or a lost time zone made impossible waits as it is and says why; the others fire."""
+    """An impossible rule or a lost time zone: it waits as it is and says why; the others fire."""
     monkeypatch.setattr(scheduling, "FIRE_LIMIT", 1)
     cursor = ago(seconds)
     stuck = await schedule(store, kind="cron", every_s=None, cron=cron, timezone=zone, next_run_at=cursor)
@@ -115,7 +118,6 @@ async def test_a_schedule_that_cannot_be_followed_stops_nobody_else(
 
 @contextlib.asynccontextmanager
 async def refusing_topic(connection: Sql) -> AsyncIterator[None]:
-    """A trigger of a user refuses the jobs of the topic `bad`."""
     await connection.execute(
         """
         CREATE FUNCTION mine_refuse() RETURNS trigger LANGUAGE plpgsql AS $body$
@@ -199,7 +201,7 @@ async def test_the_gate_is_told_when_it_changes(store: Store) -> None:
 
 
 async def test_what_others_tell_of_work_is_passed_on(store: Store, monkeypatch: Patch) -> None:
-    """At once, and without a look at the gate, which is read once a second however much is told."""
+    """At once, and without a look at the gate, which is read once a second at most."""
     actor = await primed(store)
     reads: list[float] = []
     look = store.gate.look
@@ -214,25 +216,16 @@ async def test_what_others_tell_of_work_is_passed_on(store: Store, monkeypatch: 
     turns = [
         await actor.turn(Turn(now_s, inbox))
         for now_s, inbox in (
-            (10.0, (told,)),
-            (10.25, (told, told)),
-            (10.5, (told, Hint("pause", "gate changed"))),
-            (10.75, ()),
-            (11.5, (told,)),
-            (11.75, (told,)),
-            (12.75, (told,)),
+            (10.0, (told,)), (10.25, (told, told)), (10.5, (told, Hint("pause", "gate changed"))), (10.75, ()),
+            (11.5, (told,)), (11.75, (told,)), (12.75, (told,)),
         )
-    ]
+    ]  # fmt: skip
     changed = Hint("dispatcher", "gate changed")
     assert turns == [
-        TurnResult(REFRESH_S, (passed, changed, POLICIES)),
-        TurnResult(0.75, (passed, passed)),
-        TurnResult(REFRESH_S, (passed,)),
-        TurnResult(REFRESH_S),
-        TurnResult(0.25, (passed,)),
-        TurnResult(REFRESH_S, (passed,)),
-        TurnResult(REFRESH_S, (passed,)),
-    ]
+        TurnResult(REFRESH_S, (passed, changed, POLICIES)), TurnResult(0.75, (passed, passed)),
+        TurnResult(REFRESH_S, (passed,)), TurnResult(REFRESH_S), TurnResult(0.25, (passed,)),
+        TurnResult(REFRESH_S, (passed,)), TurnResult(REFRESH_S, (passed,)),
+    ]  # fmt: skip
     assert len(reads) == 5
 
 
@@ -252,7 +245,7 @@ async def test_what_was_told_while_nobody_listened_is_looked_for(store: Store, m
 
 
 async def test_a_gate_that_was_closed_before_is_known_after_priming(store: Store) -> None:
-    """What was paused before the start is no news; its opening is."""
+    """A pause from before the start is no news; its end is."""
     await store.gate.pause("", "upgrade")
     actor = await primed(store)
     assert await turn(actor) == TurnResult(REFRESH_S, (POLICIES,))
@@ -275,8 +268,7 @@ async def test_policies_are_told_when_they_change(store: Store) -> None:
 
 async def test_status_shows_gate_and_database(store: Store) -> None:
     await store.gate.pause("t", "why")
-    status = await Pause(store).status()
-    assert status["gate"] == await store.gate.get()
+    assert (await Pause(store).status())["gate"] == await store.gate.get()
     for actor in (Pause(store), Scheduler(store), new_watchdog(store)):
         database = (await actor.status())["database"]
         assert isinstance(database, dict)
@@ -302,7 +294,7 @@ async def test_priming_refuses_while_the_database_is_away(make: type[Pause], now
 
 @pytest.mark.parametrize("error", [UnavailableError("away"), ConfigError("refused")], ids=["away", "refused"])
 async def test_a_status_that_fails_ends_nobody(store: Store, error: Exception) -> None:
-    """Whatever the database says to a question for status is told in the answer, and the actor goes on listening."""
+    """The answer has the database's error, and the actor goes on listening."""
     here, there = socket.socketpair()
     async with await SocketStream.from_socket(here) as near, await SocketStream.from_socket(there) as far:
         runtime, supervisor = Runtime("failing", Bus(near), Settings(), store, boot=True), Bus(far)

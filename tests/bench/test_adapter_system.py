@@ -1,4 +1,4 @@
-"""``python -m bench.adapter`` as the public harness runs it: what it is told, what it prints, how it ends."""
+"""``python -m bench.adapter`` as the public harness runs it: its input, its output, its end."""
 
 from __future__ import annotations
 
@@ -74,7 +74,6 @@ class Adapter:
                 yield by_time.pop(record["t"])
 
     def tell(self, text: str) -> None:
-        """Write a line to its stdin."""
         assert self.process.stdin is not None
         self.process.stdin.write(text + "\n")
         self.process.stdin.flush()
@@ -96,22 +95,13 @@ class Adapter:
 @contextmanager
 def adapter(dsn: str, **more: str) -> Iterator[Adapter]:
     asked = {
-        "DATABASE_URL": dsn,
-        "SCENARIO": "long_horizon",
-        "PRODUCER_MODE": "fixed",
-        "PRODUCER_RATE": str(RATE),
-        "WORKER_COUNT": "8",
-        "JOB_WORK_MS": "1",
-        "SAMPLE_EVERY_S": str(SAMPLE_S),
-    }
+        "DATABASE_URL": dsn, "SCENARIO": "long_horizon", "PRODUCER_MODE": "fixed", "PRODUCER_RATE": str(RATE),
+        "WORKER_COUNT": "8", "JOB_WORK_MS": "1", "SAMPLE_EVERY_S": str(SAMPLE_S),
+    }  # fmt: skip
     process = subprocess.Popen(
-        [sys.executable, "-m", "bench.adapter"],
-        cwd=ROOT,
-        env={**clean_environment(), **asked, **more},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+        [sys.executable, "-m", "bench.adapter"], cwd=ROOT, env={**clean_environment(), **asked, **more},
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
     made = Adapter(process)
     try:
         yield made
@@ -123,8 +113,7 @@ def test_it_speaks_as_the_contract_says(newest_server: Postgres) -> None:
     """A descriptor that covers the manifest, then every metric at every tick; SIGTERM ends it with 0 in time."""
     with newest_server.database() as dsn, adapter(dsn) as running:
         descriptor = running.record()
-        assert descriptor["kind"] == "descriptor"
-        assert descriptor["system"] == MANIFEST["system"]
+        assert (descriptor["kind"], descriptor["system"]) == ("descriptor", MANIFEST["system"])
         assert set(descriptor["event_tables"]) >= set(MANIFEST["event_tables"])
         assert set(descriptor["extensions"]) >= set(MANIFEST["extensions"])
         assert descriptor["version"]
@@ -142,7 +131,6 @@ def test_it_speaks_as_the_contract_says(newest_server: Postgres) -> None:
 
 
 def check_form(tick: Mapping[str, Record]) -> None:
-    """All fields of all records, and a time that is a multiple of the period."""
     for metric, record in tick.items():
         assert (record["system"], record["kind"]) == (MANIFEST["system"], "adapter")
         assert (record["subject_kind"], record["subject"]) == ("adapter", "")
@@ -155,9 +143,9 @@ def check_form(tick: Mapping[str, Record]) -> None:
 
 def test_a_replica_keeps_the_time_of_the_harness(newest_server: Postgres) -> None:
     """
-    With ``PRODUCER_PACING=harness`` exactly the jobs of the ENQUEUE lines are submitted, whatever else is said.
+    With ``PRODUCER_PACING=harness`` exactly the jobs of the ENQUEUE lines are submitted.
 
-    A replica that is not the first one leaves out what is true of the whole, and says which one it is.
+    A replica that is not the first one leaves out figures of the whole, and says which one it is.
     """
     more = {"PRODUCER_PACING": "harness", "BENCH_INSTANCE_ID": "1"}
     with newest_server.database() as dsn, adapter(dsn, **more) as running:
@@ -198,19 +186,17 @@ def test_a_depth_can_be_asked_for(newest_server: Postgres) -> None:
     [("SCENARIO", "chaos"), ("PRODUCER_MODE", "random"), ("PRODUCER_RATE", "many"), ("DATABASE_URL", "")],
 )
 def test_what_it_cannot_do_is_refused(key: str, value: str) -> None:
-    """A setting that is not the contract's is named, with its value."""
+    """The error names the setting and its value."""
     with pytest.raises(SettingsError, match=key):
         read({"DATABASE_URL": "postgres://u@h/d", key: value})
 
 
 @pytest.mark.parametrize("value_us", [0, 1, 999, 2047, 2048, 2049, 123_456, 9_876_543_210])
 def test_a_latency_keeps_three_figures(value_us: int) -> None:
-    """The middle of a value's slot is within a thousandth of the value."""
     assert histogram.value_of(histogram.slot_of(value_us)) == pytest.approx(value_us, rel=1e-3)
 
 
 def test_slots_are_as_many_as_the_file_has() -> None:
-    """The longest latency, and any longer one, falls into the last slot."""
     assert histogram.slot_of(1 << 60) == histogram.SLOTS - 1
 
 
@@ -220,6 +206,5 @@ def test_percentiles_are_of_the_window() -> None:
     after = list(before)
     for value_us in range(1000, 101_000, 1000):
         after[1 + histogram.slot_of(value_us)] += 1
-    found = list(histogram.percentiles_ms(before, after, [0.5, 0.99]))
-    assert found == pytest.approx([50.0, 99.0], rel=1e-3)
+    assert list(histogram.percentiles_ms(before, after, [0.5, 0.99])) == pytest.approx([50.0, 99.0], rel=1e-3)
     assert list(histogram.percentiles_ms(after, after, [0.5])) == [0.0]

@@ -49,7 +49,6 @@ def browser(ui: Dashboard) -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def picture() -> Callable[..., None]:
-    """Keep a picture of a page, under a name, in the folder that PULSE_UI_PICTURES names; without one, none is kept."""
     folder = os.environ.get("PULSE_UI_PICTURES")
 
     def take(page: Page, name: str, **options: Any) -> None:
@@ -61,7 +60,7 @@ def picture() -> Callable[..., None]:
 
 @pytest.fixture
 def visit(browser: Browser, ui: Dashboard) -> Iterator[Callable[..., Page]]:
-    """Open a browser of one's own, logged in; in the end no page may have complained of anything."""
+    """A browser of its own, logged in; at the end no page may have reported an error."""
     complaints: list[str] = []
     contexts = []
 

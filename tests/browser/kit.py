@@ -37,7 +37,6 @@ class Answer:
 
     @property
     def cookie(self) -> str:
-        """The cookie that it set, as a browser sends it back."""
         return self.headers.get("set-cookie", "").partition(";")[0]
 
 
@@ -81,7 +80,6 @@ class Dashboard:
             return Answer(got.status, text, {key.lower(): value for key, value in got.getheaders()})
 
     def log_in(self) -> str:
-        """Log in without a browser; the token that forms must carry."""
         self.cookie = ""
         self.cookie = self.ask("POST", "/login", {"user": USER, "password": PASSWORD}).cookie
         confidential(self.cookie.partition("=")[2], "session of a browser")
@@ -111,11 +109,8 @@ def dashboard(whole: Whole, *words: str, **env: str) -> Iterator[Dashboard]:
     with said_in.open("wb") as sink:
         process = subprocess.Popen(
             [sys.executable, "-m", "pulse.cli.main", "ui", "--listen", "127.0.0.1:0", *words],
-            env={**whole.env, **env},
-            stdin=subprocess.DEVNULL,
-            stdout=sink,
-            stderr=sink,
-        )
+            env={**whole.env, **env}, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink,
+        )  # fmt: skip
     made = Dashboard(process, said_in)
     try:
         until(lambda: _URL.search(made.said) or process.poll() is not None, "the dashboard listens", END_S)

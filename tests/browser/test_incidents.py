@@ -1,4 +1,4 @@
-"""Six things that people are woken for, in one running system: the dashboard and `doctor` name each, and what to do."""
+"""What people are woken for, all at once in one running system: each tool says the same, and what to do."""
 
 from __future__ import annotations
 
@@ -8,13 +8,19 @@ import json
 import os
 import re
 import signal
+import urllib.request
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import asyncpg
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
 import pulse
+from pulse.ops.doctor.checks import CHECKS
 from tests.support.servers.postgres import Postgres
 from tests.support.systems.system_kit import SHORT_LEASE, Pool, Whole, place
 from tests.support.waiting import until
@@ -24,8 +30,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.patient, pytest.mark.rest]
 
-SETTINGS: Final = {**SHORT_LEASE, "PULSE_OBEY_S": "0.5"}
-GRACE: Final = ("--grace", "0.2")  # nobody waits for a minute here
+SETTINGS: Final = {**SHORT_LEASE, "PULSE_OBEY_S": "0.5", "PULSE_METRICS": "127.0.0.1:0"}
 # As if two minutes had gone by.
 LEFT: Final = "UPDATE pulse.hosts SET seen_at = seen_at - interval '2 min' WHERE host = 'beta'"
 OTHERS: Final = "DO $$ BEGIN FOR i IN 1..100000 LOOP PERFORM pg_current_xact_id(); COMMIT; END LOOP; END $$"
@@ -46,7 +51,7 @@ CAUSES: Final[Mapping[str, Mapping[str, Words]]] = {
         "/jobs/{snapshot}": ["The database is held back", "nightly report", "SELECT pg_terminate_backend({holder});"],
     },
     "paused": {
-        "/": ["topic “letters” is paused since", "by uid {uid}", "the printer burns", "2 jobs wait",
+        "/": ["topic 'letters' is paused for", "by uid {uid}", "the printer burns",
               "pulse ctl dispatch resume --topic letters"],
         "/topics": ["letters paused", "by uid {uid}", "the printer burns", "Resume"],
         "/jobs/{paused}": ['Topic "letters" is paused since', "by uid {uid}", "the printer burns",
@@ -59,28 +64,41 @@ CAUSES: Final[Mapping[str, Mapping[str, Words]]] = {
         "/jobs/{lapsed}": ["lease_expired", "of host beta (which was last seen 2 min ago", "It is tried again"],
     },
     "frozen": {
-        "/": ["(pid {frozen_pid}) is frozen: its process is stopped, by SIGSTOP", "kill -CONT {frozen_pid}"],
-        "/workers": ["(pid {frozen_pid}) is frozen", "frozen: stopped by a signal", "kill -CONT {frozen_pid}"],
-        "/jobs/{frozen}": ["that process is stopped, by SIGSTOP", "kill -CONT {frozen_pid} lets it go on"],
+        "/": ["(pid {frozen_pid}) is stopped (SIGSTOP)", "kill -CONT {frozen_pid}"],
+        "/workers": ["(pid {frozen_pid}) is stopped (SIGSTOP)", "kill -CONT {frozen_pid}"],
+        "/jobs/{frozen}": ["that process is stopped (SIGSTOP)", "kill -CONT {frozen_pid} lets it go on"],
     },
     "hung": {
         "/": ["(pid {hung_pid}) hangs: a handler blocks its event loop", "pulse ctl jobs stack {hung}",
               "handler 'deaf' of topic 'slow': 1 timeout"],
-        "/workers": ["hangs: its loop is blocked", "(pid {hung_pid}) hangs: a handler blocks its event loop"],
+        "/workers": ["hangs, silent for", "(pid {hung_pid}) hangs: a handler blocks its event loop"],
         "/jobs/{hung}": ["a handler there blocks the event loop", "Called there: 1 clog", "Where is it now?"],
         "/jobs/{hung}/stack": ["in clog", "system_app.py"],
         "/jobs/{late}": ["timed out after 1 s", "its process was killed", "where it was"],
         "/jobs/{lock}": ["No limit ends it if it hangs, neither timeout_s nor stall_s", "Where is it now?"],
     },
+    "unserved": {
+        "/": ["topic 'nowhere': a job is due for", "pulse worker MODULE:APP --topic TOPIC"],
+        "/topics": ["topic 'nowhere': a job is due for"],
+        "/jobs/{unserved}": ['No worker that is connected to this server serves topic "nowhere"'],
+    },
+    "unhandled": {
+        "/": ["topic 'poison': 1 job named 'dye'", "handlers with a similar name: 'die'"],
+        "/jobs": ["topic 'poison': 1 job named 'dye'"],
+    },
 }  # fmt: skip
-CHECKS: Final = {
+SEVERITY: Final = {
     "crashes": "wrong", "dead-letters": "warning", "gate": "warning", "hosts": "wrong", "hung": "warning",
-    "leases": "wrong", "running": "warning", "workers": "wrong", "xmin": "warning",
+    "leases": "wrong", "running": "warning", "topics": "wrong", "unhandled": "wrong", "workers": "wrong",
+    "xmin": "warning",
 }  # fmt: skip
+LATE: Final = "UPDATE pulse.jobs SET next_run_at = next_run_at - interval '1 min' WHERE id = $1"
+LONG: Final = "UPDATE pulse.jobs SET started_at = started_at - interval '20 min' WHERE id = $1"
+ALERT: Final = re.compile(r'expr: pulse_finding\{severity="(\w+)"\}')
 
 
 class Setting:
-    """The system, and what is the matter with it: ids of jobs and pids of processes, by name."""
+    """The system, and what is wrong with it: ids of jobs and pids of processes, by name."""
 
     def __init__(self, whole: Whole) -> None:
         self.whole = whole
@@ -94,7 +112,6 @@ class Setting:
 
 
 def flat(text: str) -> str:
-    """On one line, so that nothing depends on where it is broken."""
     return " ".join(text.split())
 
 
@@ -124,18 +141,14 @@ def setting(newest_server: Postgres) -> Iterator[Setting]:
 
 
 def start_pools(alpha: Whole, beta: Whole) -> dict[str, Pool]:
-    """One for each thing that goes wrong, so that none disturbs another."""
-
     def pool(whole: Whole, processes: int, places: int, *topics: str) -> Pool:
         served = [word for topic in topics for word in ("--topic", topic)]
         return whole.pool("--processes", str(processes), "--concurrency", str(places), *served, wait=False)
 
     pools = {
-        "well": pool(alpha, 1, 2, "poison", "letters"),
-        "ice": pool(alpha, 1, 1, "ice"),
-        "slow": pool(alpha, 3, 1, "slow"),
-        "beta": pool(beta, 1, 2, "far", "near"),
-    }
+        "well": pool(alpha, 1, 2, "poison", "letters"), "ice": pool(alpha, 1, 1, "ice"),
+        "slow": pool(alpha, 3, 1, "slow"), "beta": pool(beta, 1, 2, "far", "near"),
+    }  # fmt: skip
     sizes = {alpha: 5, beta: 1}
     for whole, size in sizes.items():
         until(lambda whole=whole, size=size: len(whole.connected()) == size, "the pools connect", 30.0)  # type: ignore[misc]
@@ -164,6 +177,13 @@ def go_wrong(made: Setting, client: pulse.Client, beta: Whole, pools: Mapping[st
     client.pause("letters", "the printer burns")
     job["paused"] = client.submit("mark", {}, topic="letters")
     client.submit("mark", {}, topic="letters")
+    job["unserved"] = client.submit("mark", {}, topic="nowhere")
+    whole.rows(LATE, job["unserved"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", pulse.UnhandledNameWarning)
+        job["unhandled"] = client.submit("dye", {}, topic="poison")
+    whole.wait_entry(job["lock"])
+    whole.rows(LONG, job["lock"])
     hung = whole.wait_entry(job["hung"]).pid
     job["snapshot"] = client.submit("mark", {}, topic="nowhere", delay_s=3600)
     made.known |= {name: str(one) for name, one in job.items()}
@@ -181,7 +201,6 @@ def pin(stack: contextlib.ExitStack, dsn: str, made: Setting) -> None:
 
 
 def settle(made: Setting, client: pulse.Client) -> None:
-    """Until all of it has come to what is looked at."""
     for name, status in (("poison", "DEAD_LETTERED"), ("late", "RETRYING"), ("lapsed", "RETRYING")):
         wait_status(client, str(made.known[name]), status)
 
@@ -201,21 +220,47 @@ def whole(setting: Setting) -> Whole:
     return setting.whole
 
 
-def test_doctor(setting: Setting) -> None:
-    """Each check that is about it is not well, in the document and as text."""
-    checks = json.loads(setting.whole.command("doctor", *GRACE, "--json").stdout)["checks"]
-    text = setting.run("doctor", *GRACE)
-    assert CHECKS.items() <= {one["name"]: one["state"] for one in checks}.items()
-    assert [name for name, state in CHECKS.items() if f"{state} {name}: " not in text] == []
+def test_all_tools_say_the_same(setting: Setting, visit: Callable[..., Page]) -> None:
+    """Status, doctor, metrics, alerts and the overview: of all that the server has in hand, none more, none less."""
+    whole = setting.whole
+    mine = {check for check, one in CHECKS.items() if not one.everywhere}
+
+    def status() -> dict[str, str]:
+        told = json.loads(whole.command("ctl", "status", "--json").stdout)["findings"]
+        assert all(one["text"] and one["do"] for one in told)
+        return {one["id"]: one["severity"] for one in told}
+
+    until(lambda: SEVERITY.items() <= status().items(), "the server finds it all", 30.0)
+    found = status()
+    assert whole.command("ctl", "status").returncode == 1
+    told = json.loads(whole.command("doctor", "--json").stdout)["findings"]
+    assert {one["id"]: one["severity"] for one in told if one["id"] not in mine} == found
+    (*_, served) = whole.log("metrics_served")
+    samples = scrape(f"http://{served['address']}/metrics")
+    assert {one.labels["check"]: one.labels["severity"] for one in samples} == found
+    rules = (Path(__file__).parents[2] / "deploy" / "prometheus" / "alerts.yml").read_text("utf-8")
+    assert set(ALERT.findall(rules)) == {"wrong", "warning"} == set(found.values())
+    page = visit(viewport=WIDE)
+    page.goto("/")
+    titles = page.locator(".findings li > b").all_inner_texts()
+    assert sorted(titles) == sorted(f"{severity}: {CHECKS[check].title}" for check, severity in found.items())
+    badge = page.locator(".health").inner_text()
+    assert badge == f"{[*found.values()].count('wrong')} wrong, {[*found.values()].count('warning')} warnings"
+
+
+def scrape(address: str) -> list[Sample]:
+    with urllib.request.urlopen(address, timeout=5.0) as answer:  # noqa: S310 - loopback
+        families = text_string_to_metric_families(answer.read().decode())
+    return [one for family in families for one in family.samples if one.name == "pulse_finding"]
 
 
 def test_status_and_workers(setting: Setting) -> None:
     """The first command of the night says all that the overview says, with what to do."""
     said = setting.run("ctl", "status")
-    for cause in set(CAUSES) - {"paused"}:
+    for cause in CAUSES:
         assert [word for word in setting.words(CAUSES[cause]["/"]) if word not in said] == [], said
     workers = setting.run("ctl", "workers")
-    assert re.search(r"1/1 frozen\b", workers), workers
+    assert re.search(r"1/1 stopped \(SIGSTOP\)", workers), workers
     assert re.search(r"1/1 hangs\b", workers), workers
 
 

@@ -16,7 +16,6 @@ UNITS_S: Final = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def duration_s(text: str) -> float:
-    """Seconds of ``90s``, ``30m``, ``2h``."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", text)
     if match is None:
         raise ArgumentTypeError(f"{text!r}: a number with s, m or h is allowed, as in 30m")
@@ -36,7 +35,7 @@ def chosen(text: str) -> list[str]:
 
 
 def main() -> int:
-    """Run it; 0: every invariant and every bar holds, 1: one does not, or a fault or the load gave up, 2: bad usage."""
+    """Run it; 0: all holds, 1: an invariant or bar does not, or a fault or the load gave up, 2: bad usage."""
     parser = ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument("--seed", type=int, help="of all choices; the same seed makes the same plan")
     parser.add_argument("--duration", type=duration_s, default="30m", help="as in 90s, 30m, 2h (default: 30m)")
@@ -45,8 +44,7 @@ def main() -> int:
     words = parser.parse_args()
     seed = secrets.randbelow(10**9) if words.seed is None else words.seed
     show(f"seed {seed}: {len(words.faults)} kinds of faults, {words.duration:.0f} s")
-    nemesis = Nemesis(seed, words.faults, words.duration, words.keep, show)
-    summary = nemesis.run()
+    summary = Nemesis(seed, words.faults, words.duration, words.keep, show).run()
     show("")
     for line in summary.lines():
         show(line)

@@ -40,7 +40,7 @@ class Database(Protocol):
 
     @property
     def given(self) -> str | None:
-        """What the supervisor is told of it; None: nothing."""
+        """The supervisor's --dsn; None: it has none."""
 
     @property
     def data_dir(self) -> Path: ...
@@ -63,11 +63,10 @@ class Embedded:
         self.data_dir = home / "data"
 
     def down(self) -> None:
-        """Only the supervisor decides about it."""
         raise NotImplementedError
 
     def up(self) -> None:
-        """The supervisor sees to it."""
+        """The supervisor does that."""
 
 
 class Own:
@@ -86,7 +85,7 @@ class Own:
             embedded.stop(process, STOP)
 
     def kill(self) -> None:
-        """Its machine is gone: nothing is written any more."""
+        """The machine is gone: nothing more is written."""
         process, self._process = self._process, None
         if process is not None:
             embedded.stop(process, ((signal.SIGQUIT, 5.0), (signal.SIGKILL, 5.0)))
@@ -100,7 +99,6 @@ class Own:
 
 @contextlib.contextmanager
 def own_database(directory: Path, settings: Mapping[str, str]) -> Iterator[Own]:
-    """A server that runs; of a thread that outlives it."""
     server = embedded.prepare(directory, embedded_user=None, log=_ignore, settings=settings)
     made = Own(server)
     try:
@@ -137,7 +135,7 @@ class Sql:
         return self.rows(sql, *values)[0][0]
 
     def hold(self, count: int = 1) -> list[Connection[Record]]:
-        """More connections, as many of *count* as there are; for `let_go`."""
+        """As many of *count* more connections as there are; for `let_go`."""
         return self._patiently(lambda: self._connect_many(count), PATIENCE_S)
 
     def on(self, connection: Connection[Record], sql: str) -> None:

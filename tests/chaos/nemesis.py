@@ -35,13 +35,8 @@ TELL_S: Final = 5.0
 LEAVE_S: Final = 5.0
 _NOT_KEPT: Final = ("*.sock", ".s.*", "postgres", "postgres-copy", "run")
 _TABLES: Final = (
-    "pulse.jobs",
-    "pulse.attempts",
-    "pulse.schedules",
-    "pulse.topics",
-    "pulse_audit.changes",
-    "pulse_audit.gates",
-)
+    "pulse.jobs", "pulse.attempts", "pulse.schedules", "pulse.topics", "pulse_audit.changes", "pulse_audit.gates",
+)  # fmt: skip
 
 Tell = Callable[[str], None]
 
@@ -51,11 +46,8 @@ class Nemesis:
     A run.
 
     Args:
-        seed: Of its plan.
-        names: The faults that it chooses from.
-        duration_s: How long it goes on; the epoch that is under way then comes to its end.
+        duration_s: How long it goes on; the epoch that is under way then still ends.
         keep: Where ledgers, logs and tables are kept; None: only when something is wrong, and then in a new place.
-        tell: Shows a line.
     """
 
     def __init__(self, seed: int, names: Sequence[str], duration_s: float, keep: Path | None, tell: Tell) -> None:
@@ -164,7 +156,7 @@ class Nemesis:
         return time.monotonic() - from_s
 
     def _rest(self, made: Site, seconds: float, *, manage: bool = True) -> None:
-        """Wait, tell that it goes on, and do what a service manager does."""
+        """Wait, show progress, and do what a service manager does."""
         over_s = time.monotonic() + seconds
         while (now_s := time.monotonic()) < over_s:
             if manage:
@@ -174,7 +166,6 @@ class Nemesis:
             time.sleep(min(0.2, max(0.0, over_s - now_s)))
 
     def _manage(self, made: Site) -> None:
-        """Start a supervisor again that has given up."""
         process = made.whole.process
         if process is not None and process.poll() is not None:
             assert process.returncode == GAVE_UP, f"the supervisor ended with {process.returncode}"

@@ -32,13 +32,9 @@ from tests.support.waiting import until
 APP: Final = "tests.chaos.load.app:app"
 # A lease is a tenth of the default, so that nobody has to wait for it.
 SETTINGS: Final = {
-    "PULSE_LEASE_S": "3",
-    "PULSE_HEARTBEAT_S": "1",
-    "PULSE_SWEEP_S": "1",
-    "PULSE_DRAIN_S": "3",
-    "PULSE_OBEY_S": "1",
+    "PULSE_LEASE_S": "3", "PULSE_HEARTBEAT_S": "1", "PULSE_SWEEP_S": "1", "PULSE_DRAIN_S": "3", "PULSE_OBEY_S": "1",
     "PULSE_LOG_LEVEL": "info",
-}
+}  # fmt: skip
 LEASE_S: Final = float(SETTINGS["PULSE_LEASE_S"])
 SWEEP_S: Final = float(SETTINGS["PULSE_SWEEP_S"])
 WAIT_S: Final = 30.0  # for what takes a second on a quiet machine
@@ -66,8 +62,6 @@ _REVIVED: Final = """
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What became of it all: the database's invariants, and the ledger's."""
-
     findings: Sequence[CheckResult]
     verdict: Verdict
 
@@ -83,8 +77,6 @@ class Report:
 
 
 class Site:
-    """A running system with an audit and a ledger."""
-
     def __init__(self, whole: Whole, database: Database) -> None:
         self.whole = whole
         self.database = database
@@ -102,7 +94,7 @@ class Site:
             assert done.returncode == 0, done.stderr
 
     def close(self) -> None:
-        """Let go of the database, and end what handlers left behind; the place is somebody else's."""
+        """Let go of the database, and end what handlers left behind."""
         self.sql.close()
         for child in self.children():
             with contextlib.suppress(ProcessLookupError):
@@ -110,20 +102,15 @@ class Site:
 
     def children(self) -> list[int]:
         started = {line.pid: line.facts["start"] for line in self.lines("child")}
-        return [
-            pid for pid, start in started.items() if processes.start_time(pid) == start and processes.state(pid) != "Z"
-        ]
+        return [pid for pid, at in started.items() if processes.start_time(pid) == at and processes.state(pid) != "Z"]
 
     def pool(self, *words: str, env: Mapping[str, str] | None = None) -> Pool:
-        """A worker pool that was started by hand."""
         pool = self.whole.pool(*words, app=APP, env=env)
         self.pools.append(pool)
         return pool
 
     def gate(self) -> Path:
         return self.whole.gate(str(time.monotonic_ns()))
-
-    # Who is there.
 
     def workers(self, topic: str = "default") -> list[int]:
         """Pids of the handler processes that are connected and serve *topic*."""
@@ -177,7 +164,6 @@ class Site:
         return found
 
     def wait(self, job: UUID, *statuses: str, within_s: float = WAIT_S) -> Job:
-        """The job as soon as it has one of these statuses; any terminal one without any."""
         last: list[Job] = []
 
         def look() -> bool:
@@ -197,7 +183,7 @@ class Site:
         return time.monotonic() - started_s
 
     def wait_started(self, job: UUID, attempt: int = 1, within_s: float = WAIT_S) -> ledger.Line:
-        """The line of the ledger that says that it runs; in a later attempt where one was given back."""
+        """The line of the ledger that says that it runs, in a later attempt if one was given back."""
 
         def look() -> ledger.Line | None:
             lines = (line for line in self.lines("start") if line.job == job and line.attempt >= attempt)
@@ -228,11 +214,10 @@ class Site:
             raise AssertionError(f"not drained within {within_s} s, left: {left}") from None
 
     def fire_again(self) -> None:
-        """Let schedules go on."""
         self.sql.rows("UPDATE pulse.schedules SET paused = false")
 
     def report(self, *, drained: bool = True) -> Report:
-        """Check every invariant now; of the ledger, whose two sides move apart meanwhile, only when all is over."""
+        """Check every invariant now; those of the ledger, which changes meanwhile, only when all is over."""
         findings = asyncio.run(_examine(self.database.dsn))
         told = verdict.judge(self.lines(), self.snapshot())
         return Report(findings, told if drained else replace(told, wrong={}))
@@ -269,20 +254,14 @@ async def _examine(dsn: str) -> list[CheckResult]:
 
 @contextlib.contextmanager
 def site(
-    *,
-    own: bool = False,
-    own_settings: Mapping[str, str] | None = None,
-    pool: Sequence[str] = (),
-    **settings: str,
+    *, own: bool = False, own_settings: Mapping[str, str] | None = None, pool: Sequence[str] = (), **settings: str
 ) -> Iterator[Site]:
     """
     A system in a place of its own, not started yet; nothing of it is left afterwards.
 
     Args:
         own: Its database is beside it, and can be stopped; else it is the supervisor's own.
-        own_settings: Settings of that database.
         pool: The pool that the supervisor runs itself: ``--processes 1 --concurrency 8``; none: it runs none.
-        settings: Over SETTINGS.
     """
     options = ("--app", APP, *pool) if pool else ()
     with contextlib.ExitStack() as stack:

@@ -27,7 +27,6 @@ def first(seed: int, names: list[str]) -> list[Epoch]:
 
 
 def test_the_same_seed_makes_the_same_plan() -> None:
-    """Faults, times, loads and pools are those of the seed, and of nothing else."""
     names = list(FAULTS)
     assert first(7, names) == first(7, names)
     assert first(7, names) != first(8, names)
@@ -46,7 +45,6 @@ def test_only_the_chosen_faults_strike() -> None:
 
 
 def test_every_row_has_a_fault() -> None:
-    """The catalogue is there, row by row, each with a name of its own and a bar."""
     assert {kind.row for kind in FAULTS.values()} == ROWS
     for name, kind in FAULTS.items():
         assert kind.name == name
@@ -61,7 +59,7 @@ def struck(name: str, gave_up: str = "") -> Fault:
 
 
 def test_a_missed_bar_is_wrong() -> None:
-    """One fault has its own bar, two together the longer of theirs; whoever misses it fails the run."""
+    """One fault has its own bar, two together the longer one."""
     summary = Summary(7)
     summary.count([struck("kill-worker"), struck("kill-postmaster")], 24.0)
     assert (summary.wrong, summary.over["kill-worker"]) == ([], 0)
@@ -73,11 +71,10 @@ def test_a_missed_bar_is_wrong() -> None:
 
 
 def test_a_fault_that_gave_up_is_wrong() -> None:
-    """It did not strike, so nothing was recovered from; unless another one, at the same time, kept it from striking."""
+    """It did not strike, so nothing recovered; unless another fault, at the same time, prevented it."""
     summary = Summary(7)
     summary.count([struck("kill-worker", "no worker is connected"), struck("kill-dispatcher")], 1.0)
-    assert summary.wrong == []
-    assert summary.left_out == {"kill-worker": "no worker is connected"}
+    assert (summary.wrong, summary.left_out) == ([], {"kill-worker": "no worker is connected"})
     assert summary.recoveries_s == {"kill-dispatcher": [1.0]}
     summary.count([struck("kill-worker", "no worker is connected")], 1.0)
     assert summary.wrong == ["kill-worker did not strike: no worker is connected"]
@@ -88,16 +85,11 @@ def test_a_fault_that_gave_up_is_wrong() -> None:
 @pytest.mark.postgres
 @pytest.mark.rest
 def test_a_short_run(tmp_path: Path) -> None:
-    """It ends by itself, tells its seed and what it did, keeps what it was told to, and finds nothing wrong."""
+    """It ends by itself, prints its seed and what it did, keeps what it should, and finds nothing wrong."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.chaos", "--seed", "3", "--duration", "3s", "--faults", "1,6", "--keep", tmp_path],
-        cwd=ROOT,
-        env=clean_environment(PYTHONPATH=PATHS),
-        capture_output=True,
-        text=True,
-        timeout=RUN_S,
-        check=False,
-    )
+        cwd=ROOT, env=clean_environment(PYTHONPATH=PATHS), capture_output=True, text=True, timeout=RUN_S, check=False,
+    )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.startswith("seed 3: 3 kinds of faults, 3 s\n")
     assert "whole again after" in done.stdout

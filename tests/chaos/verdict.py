@@ -1,12 +1,11 @@
 """
-What must hold of a ledger and the database that it tells of; pure, so that each rule can be seen to fail.
+What must hold between a ledger and the database; pure, so that a test can break each rule.
 
-A *duplicate* is work that is done again: an attempt whose handler came to its end, and after which another one started.
-Delivery is at-least-once, so there may be some; each must be explained by the end that pulse itself gave to the attempt
-(a reap), which is in the history. Only three of them explain it: a lease that lapsed before anybody had committed the
-result, and the end of the process that was to report it (``crashed``, ``released``). The last two are held against the
-ledger: a process that wrote a line after the next attempt had started was there to report, and its work was given back
-although it was done.
+A *duplicate* is work that is done again: an attempt whose handler ended, and after which another one started.
+Delivery is at-least-once, so there may be some; each must be explained by a reap: a way in which pulse itself ended the
+attempt, which is in the history. Only three do: a lease that lapsed before the result was committed, and the end of the
+process that was to report it (``crashed``, ``released``). The last two are checked against the ledger: a process that
+wrote a line after the next attempt had started was there to report.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ Pair = tuple[UUID, int]
 TERMINAL: Final = frozenset({"COMPLETED", "DEAD_LETTERED", "CANCELED"})
 # How pulse ends an attempt by itself; what the handler says of it then changes nothing.
 REAPS: Final = frozenset({"crashed", "lease_expired", "released", "timeout", "stalled", "canceled"})
-# Those that may lose the result of work that was done: the others end what had been told to end, and went on.
+# Those that may lose the result of work that was done: the others end handlers that went on after their cancel.
 LOSSES: Final = frozenset({"crashed", "lease_expired", "released"})
 DEATHS: Final = frozenset({"crashed", "released"})  # of finished work: that its process has ended
 # Jobs that never fail by themselves: when such a one is dead, others have killed it.
@@ -57,7 +56,6 @@ class Database:
     What the database and its audit say.
 
     Attributes:
-        jobs: Every job.
         history: Outcome of each attempt that did not simply succeed.
         claims: Every attempt that was ever claimed; what starts and is not among them is wrong.
         revived: Terminal attempts after which an operator started the job anew.
@@ -75,12 +73,7 @@ class Database:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """
-    Attributes:
-        wrong: Rule -> what breaks it.
-        counts: What happened, for people.
-        duplicates: Each job that was done twice: its attempt, and the reap that explains it.
-    """
+    """*wrong*: rule -> what breaks it; *duplicates*: each job that was done twice, its attempt, and its reap."""
 
     wrong: Mapping[str, Sequence[str]]
     counts: Mapping[str, int]
@@ -92,7 +85,6 @@ class Verdict:
 
 
 def judge(lines: Sequence[Line], database: Database) -> Verdict:
-    """Hold the ledger against the database as it is when everything is over."""
     book = _Book(lines)
     duplicates = {pair: database.history.get(pair, "") for pair in book.finished if _is_duplicate(pair, book, database)}
     rules = {
@@ -182,8 +174,7 @@ def _overlaps(book: _Book) -> Iterator[str]:
     for line in book.overlaps:
         yield f"{_name((line.job, line.attempt))} started in {line.pid} while {line.facts.get('other')} ran that job"
     for job, attempts in book.attempts.items():
-        ordered = sorted(attempts)
-        for earlier, later in pairwise(ordered):
+        for earlier, later in pairwise(sorted(attempts)):
             end, start = book.ends.get((job, earlier)), book.begun[job, later]
             if end is not None and end.at_s > start.at_s:
                 yield f"{_name((job, later))} started {end.at_s - start.at_s:.3f} s before attempt {earlier} ended"
@@ -202,7 +193,7 @@ def _misreported(book: _Book, database: Database) -> Iterator[str]:
 
 
 def _wanted(how: str, row: Row | None) -> str | None:
-    """The outcome that an end becomes which is no reap; None: the job is COMPLETED, and the history knows nothing."""
+    """The outcome of an end that is no reap; None: the job is COMPLETED, and has no history."""
     if how == "ok":
         return RETURNS.get(row.name) if row is not None else None
     return next((told for word, told in TOLD.items() if how.startswith(word)), "error")
@@ -244,7 +235,7 @@ def _killed_by_others(book: _Book, database: Database) -> Iterator[str]:
 
 
 def _deadly_beside(pair: Pair, book: _Book, database: Database) -> Pair | None:
-    """An attempt that ended the worker process of *pair*: it began in it, and came to no end."""
+    """An attempt that ended the worker process of *pair*: it began in it, and has no end."""
     process = database.processes.get(pair)
     return next(
         (
@@ -267,7 +258,7 @@ def _left(database: Database) -> Iterator[str]:
 
 
 def _is_duplicate(pair: Pair, book: _Book, database: Database) -> bool:
-    """Whether an attempt came to its end, was not to be followed by another, and was."""
+    """Whether an attempt ended, should have been the last, and was not."""
     outcome, row = database.history.get(pair), database.jobs.get(pair[0])
     if pair in database.revived or (outcome is not None and outcome == _wanted("ok", row)):
         return False
@@ -278,17 +269,13 @@ def _counts(book: _Book, database: Database, duplicates: Mapping[Pair, str]) -> 
     statuses = Counter(row.status for row in database.jobs.values())
     reaps = Counter(outcome for outcome in database.history.values() if outcome in REAPS)
     return {
-        "submitted": len(book.intents),
-        "acked": len(book.acked),
-        "scheduled": sum(row.is_scheduled for row in database.jobs.values()),
-        "completed": statuses["COMPLETED"],
+        "submitted": len(book.intents), "acked": len(book.acked),
+        "scheduled": sum(row.is_scheduled for row in database.jobs.values()), "completed": statuses["COMPLETED"],
         "dead": statuses["DEAD_LETTERED"],
         "innocents dead": sum(row.name in INNOCENT and row.status == "DEAD_LETTERED" for row in database.jobs.values()),
-        "canceled": statuses["CANCELED"],
-        "started": sum(book.starts.values()),
-        "duplicates": len(duplicates),
+        "canceled": statuses["CANCELED"], "started": sum(book.starts.values()), "duplicates": len(duplicates),
         **{f"reaped: {outcome}": count for outcome, count in sorted(reaps.items())},
-    }
+    }  # fmt: skip
 
 
 def _name(pair: Pair) -> str:

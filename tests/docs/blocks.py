@@ -1,8 +1,8 @@
 """
 The code blocks of the documentation: which there are, and which of them say that they do not run.
 
-A block that cannot run by its nature says why in a comment right above it, ``<!-- not run: REASON -->``. What a page
-needs to run and no reader needs to see stands in ``<!-- invisible-code-block: LANGUAGE ... -->``, as Sybil has it.
+A block that cannot run says why in a comment right above it, ``<!-- not run: REASON -->``. What a page needs to run and
+no reader needs to see is in ``<!-- invisible-code-block: LANGUAGE ... -->``, Sybil's form.
 """
 
 from __future__ import annotations
@@ -20,11 +20,9 @@ from sybil.typing import Evaluator
 ROOT: Final = Path(__file__).resolve().parents[2]
 # What other tests hold against the code, and what is no code.
 ELSEWHERE: Final[Mapping[str, str]] = {
-    "frames": "tests/pulse/protocol/test_protocol_page.py",
-    "hex": "tests/pulse/protocol/test_protocol_page.py",
-    "mermaid": "tests/docs/test_state_machine.py",
-    "text": "not code",
-}
+    "frames": "tests/pulse/protocol/test_protocol_page.py", "hex": "tests/pulse/protocol/test_protocol_page.py",
+    "mermaid": "tests/docs/test_state_machine.py", "text": "not code",
+}  # fmt: skip
 LANGUAGES: Final = ("console", "json", "python", "sh", "sql", "toml")
 _MARK: Final = re.compile(r"<!-- not run: (?P<reason>[^>]+?) -->\n\Z")
 _LEXERS: Final = (
@@ -37,13 +35,7 @@ _LEXERS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """
-    A code block.
-
-    Attributes:
-        reason: Why it does not run; None: it does.
-
-    """
+    """A code block; *reason*: why it does not run, None if it does."""
 
     page: str
     line: int
@@ -76,14 +68,11 @@ def blocks(page: Path) -> list[Block]:
     document = Document(page.read_text("utf-8"), str(page))
     return [
         Block(
-            name_of(page),
-            document.text.count("\n", 0, region.start) + 1,
-            language,
-            str(region.lexemes["source"]),
+            name_of(page), document.text.count("\n", 0, region.start) + 1, language, str(region.lexemes["source"]),
             reason,
         )
         for region, language, reason in regions(document)
-    ]
+    ]  # fmt: skip
 
 
 def parsed(page: Path, evaluators: Mapping[str, Evaluator]) -> Document:

@@ -1,9 +1,8 @@
 """
 Notes which functions of the product a process calls; its copy ``sitecustomize.py`` is loaded by every Python.
 
-Needs nothing but the standard library. A byte that all processes share says which job is on its way (0: none); what is
-called meanwhile is appended to a file of the process, once for each job: the job's number, the path of the module, the
-function, and the program.
+Needs only the standard library. A byte that all processes share says which job is on its way (0: none); each function
+that is called meanwhile is appended to a file of the process, once for each job.
 """
 
 from __future__ import annotations
@@ -32,7 +31,6 @@ class Notes:
         os.register_at_fork(after_in_child=self._seen.clear)
 
     def hook(self, frame: FrameType, event: str, _argument: object) -> None:
-        """Called by the interpreter at each call and return."""
         job = self._switch[0]
         if not job or event != "call":
             return

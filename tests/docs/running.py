@@ -40,19 +40,14 @@ class Page:
         self._known: Known = {}
         self._python = PythonEvaluator(["annotations"])
         self.evaluators = {
-            "console": self.console,
-            "json": self.json,
-            "python": self.python,
-            "sh": self.sh,
-            "sql": self.sql,
+            "console": self.console, "json": self.json, "python": self.python, "sh": self.sh, "sql": self.sql,
             "toml": self.toml,
-        }
+        }  # fmt: skip
 
     def close(self) -> None:
         self._terminal.close()
 
     def python(self, example: Example) -> None:
-        """A file where the first line names one, else statements that share the page's names."""
         if _FILE.match(example.parsed):
             self._write(example.parsed)
         else:
@@ -61,12 +56,11 @@ class Page:
             self._python(example)
 
     def sh(self, example: Example) -> None:
-        """Commands that succeed, whatever they say."""
         for command in _commands(example.parsed):
             self._succeed(command)
 
     def console(self, example: Example) -> str | None:
-        """Commands behind ``$``, each followed by what it says; the last line ``[exit code N]`` where that is not 0."""
+        """Commands behind ``$``, each followed by its output; the last line is ``[exit code N]`` unless that is 0."""
         for command, shown in _dialogue(example.parsed):
             code, said = self._run(command)
             end = f"[exit code {code}]" if code else ""
@@ -77,8 +71,6 @@ class Page:
         return None
 
     def sql(self, example: Example) -> None:
-        """Statements, in a connection of their own."""
-
         async def execute() -> None:
             connection: Connection[Record] = await asyncpg.connect(self._dsn)
             try:
@@ -89,7 +81,6 @@ class Page:
         asyncio.run(execute())
 
     def toml(self, example: Example) -> None:
-        """A config file that is taken as it is."""
         path = self._directory / "shown.toml"
         path.write_text(example.parsed, "utf-8")
         config.load({}, path)
@@ -111,7 +102,7 @@ class Page:
         assert code == 0, f"{command}\nexit code {code}\n{plain(said)}\n{self._terminal.background}"
 
     def _run(self, command: str) -> tuple[int, str]:
-        """Run it; what stays behind is waited for until it is ready, as a reader does who types slowly."""
+        """Run it; wait until what it leaves behind is ready, as a reader does who types slowly."""
         if command.startswith("pulse-supervisor &") and self._workers() is not None:
             return 0, ""  # it runs already, for all pages; quickstart.md and operating.md start their own
         before = self._workers() if _BEHIND.search(command) else None
@@ -138,7 +129,6 @@ def _commands(text: str) -> list[str]:
 
 
 def _dialogue(text: str) -> Iterator[tuple[str, str]]:
-    """The commands of a block behind ``$``, each with what is shown below it."""
     for part in re.split(r"^\$ ", re.sub(r"\\\n>? *", " ", text), flags=re.MULTILINE)[1:]:
         command, _, shown = part.partition("\n")
         yield re.sub(r"\s#\s.*$", "", command).strip(), shown

@@ -24,8 +24,6 @@ COLUMNS: Final = 100
 
 
 class Terminal:
-    """Bash, which keeps its variables and its directory from one command to the next."""
-
     def __init__(self, env: Mapping[str, str], directory: Path) -> None:
         self._master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
@@ -34,16 +32,9 @@ class Terminal:
         self._told = told
         self._log = directory / "background.log"
         self._bash = subprocess.Popen(
-            ["bash", "--norc", "--noprofile"],
-            env=dict(env),
-            cwd=directory,
-            stdin=subprocess.PIPE,
-            stdout=slave,
-            stderr=slave,
-            pass_fds=[told],
-            text=True,
-            start_new_session=True,
-        )
+            ["bash", "--norc", "--noprofile"], env=dict(env), cwd=directory, stdin=subprocess.PIPE, stdout=slave,
+            stderr=slave, pass_fds=[told], text=True, start_new_session=True,
+        )  # fmt: skip
         self._slave = slave
 
     def run(self, command: str) -> tuple[int, str]:

@@ -39,12 +39,10 @@ _WORD: Final = re.compile(r"\b(?:writes|claims|net)(?:/\w+)?")
 
 
 def file_of(path: str) -> Path | None:
-    """The file or folder that the page calls so; None: there is none."""
     return next((home / path for home in HOMES if (home / path).exists()), None)
 
 
 def names_in(path: Path) -> set[str]:
-    """All that a file defines: functions, classes and their methods, constants; or SQL statements."""
     text = path.read_text("utf-8")
     if path.suffix == ".sql":
         return set(re.findall(r"^-- name: (\w+)", text, re.MULTILINE))

@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from pulse.config import Settings
+from pulse.ops.doctor.checks import CHECKS
 from pulse.worker import service
 from pulse.worker.pool import parent
 from pulse_actors.dispatcher.diagnosis import why, why_running
@@ -28,7 +29,7 @@ FOUND_BEFORE_ANY_IS_READ: Final = "config"
 COMPOSED: Final = {"child_*": [f"child_{phase.value}" for phase in lifecycle.ChildPhase]}
 IN_TROUBLE: Final = {"child_waiting", "child_failed"}  # of the composed ones: they say why
 _GATE: Final = ("paused", "reason", "paused_at", "paused_by", "paused_until", "topics", "changed")
-SPREAD: Final = {  # fields that stand in no call, since they come as a mapping
+SPREAD: Final = {  # fields that no call names, since they come as a mapping
     "dispatch_paused": _GATE,
     "gate_changed": _GATE,
     "handler_process_died": ("pid", "signal", "exit_code", "stack"),
@@ -46,7 +47,6 @@ def _settings() -> list[Row]:
 
 
 def _calls() -> list[LogCall]:
-    """What is logged; the demo tells its story on the terminal instead."""
     return [call for folder in PRODUCT for call in log_calls(folder) if "demo" not in call.path.parts]
 
 
@@ -95,8 +95,7 @@ def test_exit_codes_are_those_of_the_code() -> None:
     assert list(rows) == ["0", "1", "2", "3", "70", "78", "128 + n"]
     assert {lifecycle.EXIT_RESTART_LIMIT, parent.CRASH_LOOP, actor.EXIT_INTERNAL} == {70}
     assert (lifecycle.EXIT_REFUSED, parent.REFUSED) == (1, 1)
-    assert lifecycle.EXIT_CONFIG == 78
-    assert lifecycle.CHILD_MEETS_POOLER == actor.EXIT_POOLER
+    assert (lifecycle.EXIT_CONFIG, lifecycle.CHILD_MEETS_POOLER) == (78, actor.EXIT_POOLER)
     assert {lifecycle.CHILD_REFUSES, actor.EXIT_REFUSED, service.REFUSED} == {78}
     assert "exits with 78" in PAGE
 
@@ -145,3 +144,13 @@ def test_reasons_why_a_job_does_not_run_are_all_there() -> None:
 
 def _place_of(code: str) -> int:
     return PAGE.index(f"| `{code}` |")
+
+
+def test_the_list_of_findings() -> None:
+    """Each check is in the table of docs/operating.md, with its severity and what to do."""
+    page = (DOCS / "operating.md").read_text("utf-8")
+    rows = [
+        f"| `{name}`{'' if one.everywhere else ' *'} | {one.title} | {one.worst.value} | {one.do} |"
+        for name, one in CHECKS.items()
+    ]
+    assert [row for row in rows if row not in page.splitlines()] == []

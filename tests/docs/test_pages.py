@@ -51,7 +51,6 @@ def test_blocks_run(page: Path, whole: Whole, monkeypatch: pytest.MonkeyPatch) -
 
 
 def _tidy(whole: Whole) -> None:
-    """What a page leaves behind is not there for the next one."""
     with pulse.Client(whole.path) as client:
         for schedule in client.schedules_list().schedules:
             client.schedules_delete(schedule.id)
@@ -63,19 +62,14 @@ def _tidy(whole: Whole) -> None:
 def _environment(whole: Whole, directory: Path, runtime_dir: Path) -> dict[str, str]:
     kept = {key: value for key, value in whole.env.items() if not key.startswith(("PULSE_LOG", "COLUMNS", "LINES"))}
     return {
-        **kept,
-        "HOME": str(directory),
-        "NO_COLOR": "1",
+        **kept, "HOME": str(directory), "NO_COLOR": "1",
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), str(_programs()), os.environ["PATH"]]),
-        "PULSE_RUNTIME_DIR": str(runtime_dir),
-        "PULSE_STATE_DIR": str(directory / "state"),
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "TERM": "xterm-256color",
-    }
+        "PULSE_RUNTIME_DIR": str(runtime_dir), "PULSE_STATE_DIR": str(directory / "state"),
+        "PYTHONDONTWRITEBYTECODE": "1", "TERM": "xterm-256color",
+    }  # fmt: skip
 
 
 def _programs() -> Path:
-    """Where psql and pg_dump are, of the version that the server has."""
     return postgres.installations()[0].directory
 
 

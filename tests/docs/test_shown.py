@@ -1,4 +1,4 @@
-"""What a page may leave open of a command's output, and what it may not."""
+"""What a page may leave open in a command's output, and what it may not."""
 
 from __future__ import annotations
 

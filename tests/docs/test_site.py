@@ -51,7 +51,6 @@ def test_player_is_the_one_that_was_published(name: str) -> None:
 
 
 def test_a_block_that_nobody_runs_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each fence is seen, with its language, its line and its reason; so are those that readers do not see."""
     monkeypatch.setattr("tests.docs.blocks.ROOT", tmp_path)
     page = tmp_path / "page.md"
     page.write_text(

@@ -37,10 +37,7 @@ WARM_UP: Final = 100  # what the first job of all has imported and prepared is n
 DELAY_S: Final = 0.05
 # Not on the way of a job that starts at once, although called for most of them.
 AFTERWARDS: Final[Mapping[str, str]] = dict.fromkeys(
-    (
-        "actors/pulse_actors/dispatcher/claims/cursors.py",
-        "actors/pulse_actors/dispatcher/claims/loop.py",
-    ),
+    ("actors/pulse_actors/dispatcher/claims/cursors.py", "actors/pulse_actors/dispatcher/claims/loop.py"),
     "the claim loop looks for more work whenever a worker has room again",
 )
 BACKGROUND: Final = "pulse/worker/session/prefetch.py"  # looks every 250 ms at how many jobs have ended
@@ -91,8 +88,6 @@ async def greet() -> str:
 
 
 class Stop(NamedTuple):
-    """A module on the way, in one of the processes."""
-
     role: str
     path: str
 
@@ -169,9 +164,7 @@ def _run_one(look: Jobs, client: subprocess.Popen[str], directory: Path, number:
     job = _submit(client, DELAY_S if number in LATER else 0.0)
 
     def is_reported() -> bool:
-        return any(
-            (number, *END) == (job, path, function.rpartition(".")[2]) for job, path, function, _ in _lines(directory)
-        )
+        return any((number, *END) == (job, path, name.rpartition(".")[2]) for job, path, name, _ in _lines(directory))
 
     until(is_reported, "the worker hears that its report is written", END_S)
     _switch(directory, 0)
@@ -236,7 +229,6 @@ def short(path: str) -> str:
 
 
 def purpose_of(path: str) -> str:
-    """What the docstring of its package says of a module."""
     package = (ROOT / path).parent / "__init__.py"
     listed = ast.get_docstring(ast.parse(package.read_text("utf-8"))) or ""
     found = re.search(rf"^- {Path(path).stem}: (.+)$", listed, re.MULTILINE)
@@ -245,7 +237,6 @@ def purpose_of(path: str) -> str:
 
 
 def parts_of(page: str) -> tuple[str, str, str]:
-    """The page before, between and behind the markers."""
     before, start, rest = page.partition(f"{MARKERS[0]}\n")
     between, end, behind = rest.partition(f"{MARKERS[1]}\n")
     return before + start, between, end + behind

@@ -20,7 +20,6 @@ from tests.support.systems.system_kit import place
 
 
 def count(text: str) -> int:
-    """A number of at least 0; it may be written 1_000_000."""
     number = int(text)
     if number < 0:
         raise ArgumentTypeError(f"{text} is too small; 0 or more is allowed")
@@ -44,15 +43,9 @@ def main() -> int:
     seed = secrets.randbelow(10**6) if words.seed is None else words.seed
     show(f"seed {seed}: {words.frames:,} frames, {words.connections:,} connections")
     plan = Plan(
-        seed,
-        words.frames,
-        words.rate or None,
-        words.visits or None,
-        words.quiet_s,
-        words.attack_s,
-        words.connections,
-        max(3, words.slots),
-    )
+        seed, words.frames, words.rate or None, words.visits or None, words.quiet_s, words.attack_s,
+        words.connections, max(3, words.slots),
+    )  # fmt: skip
     with place(None, **SETTINGS) as whole:
         whole.dsn = Embedded(whole.directory / "state").dsn
         try:

@@ -1,4 +1,4 @@
-"""The fuzzer's frames: of every kind, right and wrong, and none that would touch what is not the fuzzer's own."""
+"""The fuzzer's frames: of every kind, right and wrong, and none that would touch anything of others."""
 
 from __future__ import annotations
 
@@ -31,13 +31,9 @@ LIMIT: Final = 8 * 1024 * 1024
 ACTORS: Final = frozenset({"dispatcher", "scheduler", "pause", "watchdog"})
 # Requests that are carried out on more than jobs: only on topics of the fuzzer's own, and on no process at all.
 GUARDED: Final[Mapping[str, type[Struct]]] = {
-    "dispatch.pause": DispatchGate,
-    "dispatch.resume": DispatchGate,
-    "topics.set": TopicSet,
-    "topics.unset": TopicUnset,
-    "actors.restart": ActorRequest,
-    "drain": DrainRequest,
-}
+    "dispatch.pause": DispatchGate, "dispatch.resume": DispatchGate, "topics.set": TopicSet,
+    "topics.unset": TopicUnset, "actors.restart": ActorRequest, "drain": DrainRequest,
+}  # fmt: skip
 KEEPS: Final = ("retention_s", "retention_dead_s")
 KEPT_S: Final = 3600.0
 OF_A_TOPIC: Final = frozenset({"dispatch.pause", "dispatch.resume", "topics.set", "topics.unset", "topics.get"})
@@ -55,32 +51,15 @@ RIGHT_SHARE: Final = 0.13  # the strange ones among them: what is right makes th
 STRANGE_KINDS: Final = (
     *("hello", "welcome", "error", "ok", "assign", "reported", "beat", "stop", "hint", "ready", "pong", "failed"),
     *(
-        "",
-        "x" * 64,
-        "submit ",
-        "SUBMIT",
-        "jobs",
-        "jobs.",
-        "__class__",
-        "\0",
-        "\N{SNOWMAN}",
-        "drain",
-        "started",
+        "", "x" * 64, "submit ", "SUBMIT", "jobs", "jobs.", "__class__", "\0", "\N{SNOWMAN}", "drain", "started",
         "report",
     ),
-)
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """
-    A frame.
-
-    Attributes:
-        kind: What it was made as.
-        number: Of the request; what was mutated may carry another.
-        deletes: Jobs that may be gone after it.
-    """
+    """A frame; *deletes*: jobs that may be gone after it."""
 
     data: bytes
     kind: str
@@ -94,7 +73,6 @@ class Frames:
 
     Args:
         rng: All choices.
-        kinds: Those of its role.
         own: Jobs and schedules of the fuzzer.
         held: Attempts that a worker names: its own, and other workers'.
     """
@@ -124,7 +102,7 @@ class Frames:
         return sent
 
     def broken(self) -> Sent:
-        """One that may end the connection: its bytes were changed, or its length."""
+        """One that may end the connection: with changed bytes, or another length."""
         sent = self._made(is_right=True)
         payload = sent.data[4:]
         data = lying(self._rng, payload, LIMIT) if self._rng.random() < 0.2 else framed(mutated(self._rng, payload))
@@ -144,7 +122,6 @@ class Frames:
         return Sent(framed(payload), kind, number, deletes)
 
     def _name_own(self, kind: str, body: dict[str, object]) -> None:
-        """Fields that decide whose something is."""
         if kind in OF_A_TOPIC:
             body["topic"] = self._maker.topic()
         refs = body.get("jobs") or body.get("results")
@@ -159,12 +136,10 @@ class Frames:
         return [one for one in ids if isinstance(one, bytes)] if isinstance(ids, list) else ()
 
     def _strange(self) -> Sent:
-        """A kind that there is not, or not here; a number that is none; more behind it than is known."""
         rng = self._rng
         kind = rng.choice(STRANGE_KINDS)
         number = rng.choice((None, self._next_number(), 0, 2**63 - 1))
-        parts = [kind, number, {"a": self._maker.value_of_any()}, *(["later"] * rng.randint(0, 3))]
-        data = framed(pack(parts))
+        data = framed(pack([kind, number, {"a": self._maker.value_of_any()}, *(["later"] * rng.randint(0, 3))]))
         return Sent(data, kind, number) if is_harmless(data) else self._strange()
 
     def _next_number(self) -> int:
@@ -186,7 +161,7 @@ def hello(rng: random.Random, *, role: str, worker: str = "") -> dict[str, objec
 
 
 def is_whole(data: bytes) -> bool:
-    """Whether a server reads on behind it, whatever is in it."""
+    """Whether a server reads on behind it."""
     try:
         return len(FrameReader().feed(data)) == 1
     except BrokenStreamError:
@@ -194,17 +169,16 @@ def is_whole(data: bytes) -> bool:
 
 
 def fits(kind: type[Struct], payload: bytes) -> bool:
-    """Whether it would be carried out: what was spoiled may be what nobody looks at."""
+    """Whether it would be carried out: the spoiled field may be one that nobody reads."""
     try:
-        frames = FrameReader().feed(framed(payload))
-        decode_body(kind, frames[0])
+        decode_body(kind, FrameReader().feed(framed(payload))[0])
     except ProtocolError:
         return False
     return True
 
 
 def is_harmless(data: bytes) -> bool:
-    """Whether no frame in *data* would be carried out on what is not the fuzzer's own."""
+    """Whether no frame in *data* would change anything of others."""
     reader = FrameReader()
     try:
         frames = reader.feed(data)

@@ -1,8 +1,8 @@
 """
-What must hold of any bytes, for whoever decodes them. A broken property is an exception: all that a fuzzer sees.
+What must hold of any bytes, for all three decoders. A broken property is an exception: all that a fuzzer sees.
 
-Three parties decode: the server (what peers send), the peers (what a server sends), and the supervisor (what actors
-send on the bus). An input is one byte that says which, and a stream.
+The server decodes what peers send, the peers what a server sends, and the supervisor what actors send on the bus. An
+input is one byte that says which, and a stream.
 """
 
 from __future__ import annotations
@@ -42,20 +42,9 @@ OF_PEERS: Final[Mapping[str, Sequence[type[Struct]]]] = {
     for name in {*ALLOWED[Role.WORKER], *SUPERVISOR_KINDS, "hello"}
 }
 READERS: Final[Sequence[Callable[[Mapping[str, object]], object]]] = (
-    requests.submitted,
-    records.job,
-    records.job_page,
-    records.schedule,
-    records.schedule_page,
-    records.one_id,
-    records.times,
-    records.changed,
-    records.stack,
-    records.topic,
-    records.plain,
-    records.stats,
-    records.why,
-)
+    requests.submitted, records.job, records.job_page, records.schedule, records.schedule_page, records.one_id,
+    records.times, records.changed, records.stack, records.topic, records.plain, records.stats, records.why,
+)  # fmt: skip
 
 
 def delivered(data: bytes, cuts: Sequence[int], limit: int = LIMIT) -> tuple[list[Frame], str | None]:
@@ -81,7 +70,7 @@ def check_cuts(data: bytes, cuts: Sequence[int]) -> list[Frame]:
 
 
 def check_said(error: PulseError, number: int | None = None) -> None:
-    """An error says something, and not too much: it is sent back, and may be logged. And of which request it is."""
+    """An error is short, since it is sent back and may be logged, and names its request."""
     assert 0 < len(error.message) <= MOST_SAID, f"a message of {len(error.message)} characters"
     error.message.encode()
     told = getattr(error, "request", None)
@@ -89,7 +78,7 @@ def check_said(error: PulseError, number: int | None = None) -> None:
 
 
 def check_body(kind: type[Struct], frame: Frame) -> str:
-    """A body is its kind's own, or one error with the number of its request; what was found, in a word."""
+    """A body is its kind's own, or one error with the number of its request; returns what was found, in a word."""
     try:
         body = decode_body(kind, frame)
     except ProtocolError as error:
@@ -105,7 +94,6 @@ def check_body(kind: type[Struct], frame: Frame) -> str:
 
 
 def check_answer(read: Callable[[Mapping[str, object]], object], frame: Frame) -> str:
-    """An answer is what was expected, or an error of pulse's own."""
     try:
         Request("asked", {}, read).understood(requests.body_of(Frame("ok", frame.request, frame.body)))
     except PulseError as error:
@@ -115,14 +103,12 @@ def check_answer(read: Callable[[Mapping[str, object]], object], frame: Frame) -
 
 
 def server(data: bytes) -> Iterator[str]:
-    """The dispatcher, or the supervisor's door, with what peers send; yields what it found."""
     for frame in check_cuts(data, (len(data) // 3, len(data) // 2)):
         for kind in OF_PEERS.get(frame.kind, ()):
             yield f"{frame.kind} {check_body(kind, frame)}"
 
 
 def peer(data: bytes) -> Iterator[str]:
-    """A worker or a client with what a server sends."""
     for frame in check_cuts(data, (len(data) // 2,)):
         kind = ANSWERS.get(frame.kind)
         if kind is not None:
@@ -142,7 +128,6 @@ def peer(data: bytes) -> Iterator[str]:
 
 
 def bus(data: bytes) -> Iterator[str]:
-    """The supervisor with what actors send."""
     said: list[str] = []
 
     def report(name: str, event: Event) -> None:
@@ -178,6 +163,5 @@ PARTIES: Final[Sequence[Callable[[bytes], Iterator[str]]]] = (server, peer, bus)
 
 
 def check(data: bytes) -> Iterator[str]:
-    """All that must hold of an input; yields what was found."""
     if data:
         yield from PARTIES[data[0] % len(PARTIES)](data[1:])

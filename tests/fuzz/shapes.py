@@ -1,4 +1,4 @@
-"""Values of the protocol's own types: what a peer that means well may send, made at random of the Structs."""
+"""Random values of the protocol's own types, as a well-meaning peer sends them."""
 
 from __future__ import annotations
 
@@ -22,16 +22,10 @@ CRONS: Final = ("* * * * *", "*/5 * * * *", "0 3 * * 1-5", "@daily", "*/10 * * *
 BACKOFFS: Final = ("quadratic", "quadratic:2", "exponential:1:60", "fixed:5", "list:1,2,3")
 STATUSES: Final = ("PENDING", "RUNNING", "COMPLETED", "RETRYING", "DEAD_LETTERED", "CANCELED")
 POLICY: Final[Mapping[str, Sequence[object]]] = {
-    "max_attempts": (1, 5, 10_000, None),
-    "max_crashes": (1, 3, None),
-    "backoff": (*BACKOFFS, None),
-    "timeout_s": (1.0, 3600.0, None),
-    "stall_s": (60.0, None),
-    "lease_s": (60.0, None),
-    "retention_s": (86_400.0, None),
-    "retention_dead_s": (86_400.0, None),
-    "ageing_s": (60.0, None),
-}
+    "max_attempts": (1, 5, 10_000, None), "max_crashes": (1, 3, None), "backoff": (*BACKOFFS, None),
+    "timeout_s": (1.0, 3600.0, None), "stall_s": (60.0, None), "lease_s": (60.0, None),
+    "retention_s": (86_400.0, None), "retention_dead_s": (86_400.0, None), "ageing_s": (60.0, None),
+}  # fmt: skip
 LONG: Final = 40  # longest text and list that is made where the type sets no lower limit
 _HEX: Final = "0123456789abcdef"
 _WORKER: Final = "abcABC019._-"
@@ -41,13 +35,7 @@ _info: Final = functools.cache(inspect.type_info)
 
 
 class Maker:
-    """
-    Makes bodies.
-
-    Args:
-        rng: All choices.
-        ids: Jobs and schedules that there are, for fields that name one; it may grow meanwhile.
-    """
+    """Makes bodies; *ids* are jobs and schedules that exist, for fields that name one, and may grow meanwhile."""
 
     def __init__(self, rng: random.Random, ids: Sequence[bytes] = ()) -> None:
         self.rng = rng
@@ -77,17 +65,14 @@ class Maker:
         }
 
     def body(self, kind: type[Struct]) -> dict[str, object]:
-        """A body of that type; what may be left out often is."""
         made = self.struct(_info(kind), sparse=True)
         assert isinstance(made, dict)
         return made
 
     def topic(self) -> str:
-        """One of the fuzzer's own; now and then one that nobody has used yet."""
         return self.rng.choice(TOPICS) if self.rng.random() < 0.95 else f"{OWN}{self.rng.getrandbits(24):x}"
 
     def identity(self) -> bytes:
-        """A job or schedule: often one that there is."""
         if self.ids and self.rng.random() < 0.8:
             return self.rng.choice(self.ids)
         return self.rng.randbytes(16)
@@ -100,9 +85,7 @@ class Maker:
         fields = {field.encode_name: field for field in info.fields}
         if info.array_like:
             return [self._field(name, field) for name, field in fields.items()]
-        chosen = [
-            name for name, field in fields.items() if field.required or self.rng.random() < (0.3 if sparse else 1)
-        ]
+        chosen = [one for one, field in fields.items() if field.required or self.rng.random() < (0.3 if sparse else 1)]
         return {name: self._field(name, fields[name]) for name in chosen}
 
     def _field(self, name: str, field: inspect.Field) -> object:
@@ -177,7 +160,6 @@ class Maker:
 
 
 def _longest(kind: inspect.Type) -> int | None:
-    """How long a text may be there; None: as long as it likes."""
     options = kind.types if isinstance(kind, inspect.UnionType) else (kind,)
     return next((one.max_length for one in options if isinstance(one, inspect.StrType)), None)
 

@@ -15,14 +15,14 @@ MAX_LENGTH: Final = 2**32 - 1
 
 @dataclass(frozen=True, slots=True)
 class Bytes:
-    """MessagePack as it is to stand there, right or wrong."""
+    """MessagePack to be written as it is, right or wrong."""
 
     raw: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """A map whose keys may be there twice."""
+    """A map with repeated keys."""
 
     pairs: Sequence[tuple[object, object]]
 
@@ -84,7 +84,7 @@ Place: TypeAlias = tuple[MutableMapping[str, object] | MutableSequence[object], 
 
 
 def places(value: object, most: int = 200) -> Iterator[Place]:
-    """Every place in *value* where something stands: its container, and the key or index."""
+    """Every place in *value*: its container, and the key or index."""
     queue = [value]
     while queue and most:
         container = queue.pop()
@@ -105,7 +105,7 @@ def places(value: object, most: int = 200) -> Iterator[Place]:
 
 
 def spoil(rng: random.Random, body: dict[str, object]) -> object:
-    """*body*, which is changed, with one or a few things wrong in it."""
+    """*body*, changed in place, with one or a few faults."""
     for _ in range(1 if rng.random() < 0.8 else 3):
         found = list(places(body))
         choice = rng.random()
@@ -127,7 +127,6 @@ def spoil(rng: random.Random, body: dict[str, object]) -> object:
 
 
 def bad(rng: random.Random) -> object:
-    """Something that few fields take."""
     return rng.choice(RAW) if rng.random() < 0.1 else copy.deepcopy(rng.choice(HOSTILE))  # it may be spoiled itself
 
 
@@ -202,7 +201,6 @@ def _nest(rng: random.Random, data: bytearray) -> None:
 
 
 def _promise(rng: random.Random, data: bytearray) -> None:
-    """A count or a length that is not kept."""
     at = rng.randrange(len(data))
     data[at : at + 1] = rng.choice((b"\xdd", b"\xdf", b"\xdb", b"\xc6")) + rng.choice(
         (b"\xff\xff\xff\xff", b"\x00\x80\x00\x00", b"\x00\x00\x00\xff", b"\x00\x00\x00\x00")
@@ -210,19 +208,11 @@ def _promise(rng: random.Random, data: bytearray) -> None:
 
 
 MUTATIONS: Final[Sequence[Callable[[random.Random, bytearray], None]]] = (
-    _flip,
-    _set,
-    _insert,
-    _delete,
-    _truncate,
-    _repeat,
-    _nest,
-    _promise,
-)
+    _flip, _set, _insert, _delete, _truncate, _repeat, _nest, _promise,
+)  # fmt: skip
 
 
 def mutated(rng: random.Random, payload: bytes) -> bytes:
-    """A payload that was one once."""
     data = bytearray(payload)
     for _ in range(rng.choice((1, 1, 1, 2, 4))):
         if data:
@@ -235,6 +225,5 @@ def framed(payload: bytes) -> bytes:
 
 
 def lying(rng: random.Random, payload: bytes, limit: int) -> bytes:
-    """A frame whose length is another one."""
     length = rng.choice((0, 1, limit, limit + 1, MAX_LENGTH, len(payload) + 1, max(0, len(payload) - 1), 2**31))
     return length.to_bytes(4, "big") + payload

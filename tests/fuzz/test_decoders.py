@@ -1,4 +1,4 @@
-"""Hypothesis on everything that decodes: any bytes are what they should be, or one error; and it is cheap."""
+"""Hypothesis on all decoders: any bytes are a valid frame or one error, and cost little."""
 
 from __future__ import annotations
 
@@ -20,17 +20,7 @@ from hypothesis import strategies as st
 from msgspec import Struct
 
 from pulse.errors import ProtocolError
-from pulse.protocol import (
-    ALLOWED,
-    ANSWERS,
-    SUPERVISOR_KINDS,
-    Frame,
-    FrameReader,
-    Hello,
-    Role,
-    decode_body,
-    encode,
-)
+from pulse.protocol import ALLOWED, ANSWERS, SUPERVISOR_KINDS, Frame, FrameReader, Hello, Role, decode_body, encode
 from tests.fuzz import properties
 from tests.fuzz.frames import OF_WORKERS, Frames, hello, is_harmless
 from tests.fuzz.properties import check, check_cuts, delivered
@@ -49,15 +39,10 @@ parties = st.sampled_from(properties.PARTIES)
 MIB: Final = 1024 * 1024
 CORPUS: Final = Path(__file__).with_name("corpus.txt")  # what a fuzzer guided by coverage had found, in base64
 BUS: Final[Mapping[str, Mapping[str, object]]] = {
-    "hello": {"name": "a", "pid": 0},
-    "ready": {},
-    "pong": {"turn_age_s": 0.5},
-    "hint": {"to": "b", "event": "work", "data": {"n": 1}},
-    "status": {},
-    "failed": {"message": "no"},
-    "ok": {"database": {"ok": True}},
-    "error": {"code": "internal", "message": "no"},
-}
+    "hello": {"name": "a", "pid": 0}, "ready": {}, "pong": {"turn_age_s": 0.5},
+    "hint": {"to": "b", "event": "work", "data": {"n": 1}}, "status": {}, "failed": {"message": "no"},
+    "ok": {"database": {"ok": True}}, "error": {"code": "internal", "message": "no"},
+}  # fmt: skip
 
 
 def name_of(kind: str) -> str:
@@ -70,7 +55,7 @@ def payload_of(rng: random.Random, kind: str) -> bytes:
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_round_trip(kind: str) -> None:
-    """A body of every kind and role that is made of its type is taken, and comes out as it went in."""
+    """A body of every kind and role is accepted, and comes out as it went in."""
     for seed in range(30):
         (frame,) = FrameReader().feed(framed(payload_of(random.Random(f"{kind} {seed}"), kind)))
         body = decode_body(KINDS[kind], frame)
@@ -89,7 +74,7 @@ def test_every_kind_cut_anywhere(rng: random.Random, kind: str, cuts: list[int])
 
 @given(rngs, kinds)
 def test_cut_at_every_offset_before_a_break(rng: random.Random, kind: str) -> None:
-    """Wherever it is cut: what was whole before the broken frame is delivered, and nothing behind it."""
+    """Whole frames before the broken one are delivered, and nothing behind it."""
     good, bad = framed(payload_of(rng, kind)), framed(b"\xc1")
     data = good + bad + good
     whole = delivered(good, ())[0]
@@ -101,27 +86,24 @@ def test_cut_at_every_offset_before_a_break(rng: random.Random, kind: str) -> No
 def test_mutated_bytes_are_frames_or_one_error(
     party: Callable[[bytes], Iterator[str]], rng: random.Random, kind: str
 ) -> None:
-    """Bytes of a right frame that were changed raise nothing but the protocol's errors, whoever gets them."""
     payload = payload_of(rng, kind)
     data = framed(payload) + framed(mutated(rng, payload)) + lying(rng, payload, properties.LIMIT)
-    index = properties.PARTIES.index(party)
-    assert all(isinstance(found, str) for found in check(bytes([index]) + data))
+    assert all(isinstance(found, str) for found in check(bytes([properties.PARTIES.index(party)]) + data))
 
 
 @given(parties, rngs, kinds)
 def test_spoiled_values_are_taken_or_refused(
     party: Callable[[bytes], Iterator[str]], rng: random.Random, kind: str
 ) -> None:
-    """Values that no field takes, keys twice, extension types, NaN, broken UTF-8 and nesting likewise."""
+    """Invalid values, repeated keys, extension types, NaN, broken UTF-8, deep nesting."""
     body = spoil(rng, Maker(rng).body(KINDS[kind]))
-    index = properties.PARTIES.index(party)
-    data = bytes([index]) + framed(pack([name_of(kind), 7, body]))
+    data = bytes([properties.PARTIES.index(party)]) + framed(pack([name_of(kind), 7, body]))
     assert all(isinstance(found, str) for found in check(data))
 
 
 @given(rngs, st.sampled_from(sorted(BUS)))
 def test_the_bus_bears_everything(rng: random.Random, kind: str) -> None:
-    """What an actor says wrong is reported or dropped; the supervisor lives."""
+    """A wrong message of an actor is reported or dropped; the supervisor lives."""
     body = copy.deepcopy(dict(BUS[kind]))  # it is spoiled, with all that is in it
     payload = pack([kind, rng.choice((None, 1, 0)), body if rng.random() < 0.3 else spoil(rng, body)])
     data = framed(payload) + (framed(mutated(rng, payload)) if rng.random() < 0.5 else b"")
@@ -130,7 +112,7 @@ def test_the_bus_bears_everything(rng: random.Random, kind: str) -> None:
 
 @pytest.mark.parametrize("raw", RAW, ids=lambda raw: raw.raw[:8].hex())
 def test_what_no_value_stands_for(raw: object) -> None:
-    """In an unknown key, a known one, as the body, and as the kind: an error at most, and the stream says the same."""
+    """In an unknown key, a known one, as the body, and as the kind: at most an error, however the stream is cut."""
     for parts in (
         ["ping", 1, {"later": raw}],
         ["submit", 1, {"jobs": raw}],
@@ -147,7 +129,6 @@ def test_what_no_value_stands_for(raw: object) -> None:
 
 
 def test_the_last_of_two_keys_counts() -> None:
-    """A key that is there twice is no error; its last value counts."""
     frame = Frame("jobs.list", 1, msgspec.Raw(b"\x82\xa5limit\x05\xa5limit\x06"))
     assert decode_body(ALLOWED[Role.CLIENT]["jobs.list"], frame).limit == 6  # type: ignore[attr-defined]  # JobsList
 
@@ -155,12 +136,10 @@ def test_the_last_of_two_keys_counts() -> None:
 @given(st.binary(max_size=300))
 @example(b"\x00")
 def test_any_bytes_on_any_side(data: bytes) -> None:
-    """Nobody's decoder raises anything else for bytes that were never a frame."""
     assert all(isinstance(found, str) for found in check(data))
 
 
 def test_the_corpus() -> None:
-    """Inputs that once reached new code, of all three parties, break no property."""
     inputs = [base64.b64decode(line) for line in CORPUS.read_text("ascii").split()]
     for one in inputs:
         assert all(isinstance(found, str) for found in check(one)), one.hex()
@@ -168,22 +147,15 @@ def test_the_corpus() -> None:
 
 
 def hardest() -> Iterator[tuple[str, bytes]]:
-    """For each kind the frames of a mebibyte that are the most work: very many of the smallest things that it takes."""
+    """For each kind the frames of a mebibyte that are the most work: very many of the smallest valid things."""
     ref = b"\x92\xc4\x10" + b"x" * 16 + b"\x01"
     fillings = {
-        "submit jobs": b"\x81\xa4name\xa1n",
-        "jobs.list status": b"\xa0",
-        "report results": b"\x93" + ref[1:] + b"\xa2ok",
-        "heartbeat jobs": ref,
-        "started jobs": ref,
-        "checkpoint jobs": ref,
-        "hello topics": b"\xa1t",
-        "hello names": b"\xa1n",
-        "hello running": ref,
-        "schedules.declare schedules": b"\x82\xa4name\xa1n\xa3key\xa1k",
-        "jobs.cancel ids": b"\xc4\x10" + b"x" * 16,
+        "submit jobs": b"\x81\xa4name\xa1n", "jobs.list status": b"\xa0",
+        "report results": b"\x93" + ref[1:] + b"\xa2ok", "heartbeat jobs": ref, "started jobs": ref,
+        "checkpoint jobs": ref, "hello topics": b"\xa1t", "hello names": b"\xa1n", "hello running": ref,
+        "schedules.declare schedules": b"\x82\xa4name\xa1n\xa3key\xa1k", "jobs.cancel ids": b"\xc4\x10" + b"x" * 16,
         "topics.unset options": b"\xa0",
-    }
+    }  # fmt: skip
     for what, filling in fillings.items():
         kind, key = what.split()
         more = {
@@ -207,7 +179,7 @@ def hardest() -> Iterator[tuple[str, bytes]]:
 
 @pytest.mark.parametrize("data", [pytest.param(data, id=what) for what, data in hardest()])
 def test_memory_and_time_for_each_byte(data: bytes) -> None:
-    """The most expensive frames of each kind cost few bytes for each of their own, and little time."""
+    """The most expensive frames of each kind need few bytes for each of their own, and little time."""
     reader = FrameReader()
     tracemalloc.start()
     try:
@@ -224,7 +196,7 @@ def test_memory_and_time_for_each_byte(data: bytes) -> None:
 
 
 def test_a_message_is_short_however_long_the_value() -> None:
-    """What is wrong is told in a few words: an error is no way to have a megabyte sent back, or written into a log."""
+    """Else an error would be a way to have a megabyte sent back, or logged."""
     for kind, body in (
         ("hello", {"protocol": 1, "role": "x" * MIB}),
         ("logs", {"level": "x" * MIB}),
@@ -240,29 +212,25 @@ def test_a_message_is_short_however_long_the_value() -> None:
 
 @given(rngs)
 def test_no_frame_of_the_fuzzer_reaches_beyond_its_own(rng: random.Random) -> None:
-    """What the live fuzzer sends pauses nothing, sets nothing and ends nothing that is not its own."""
+    """The live fuzzer pauses, sets and ends only what is its own."""
     frames = Frames(rng, OF_WORKERS, [])
     assert all(is_harmless(frame.data) for frame in (frames.next(), frames.broken()))
     assert is_harmless(encode("hello", 0, hello(rng, role="worker", worker="w")))
 
 
-@pytest.mark.parametrize(
-    ("kind", "body", "harmless"),
-    [
-        ("dispatch.pause", {}, False),
-        ("dispatch.pause", {"topic": "healthy"}, False),
-        ("dispatch.pause", {"topic": f"{OWN}1"}, True),
-        ("dispatch.pause", {"topic": 1}, True),
-        ("topics.set", {"topic": f"{OWN}1", "policy": {"retention_s": 1}}, False),
-        ("topics.set", {"topic": f"{OWN}1", "policy": {"retention_s": 1e9}}, True),
-        ("topics.unset", {"topic": ""}, False),
-        ("drain", {}, False),
-        ("drain", {"all": 7}, True),
-        ("actors.restart", {"name": "pause"}, False),
-        ("actors.restart", {"name": "nobody"}, True),
-        ("ping", {}, True),
-    ],
-)
+@pytest.mark.parametrize(("kind", "body", "harmless"), [
+    ("dispatch.pause", {}, False),
+    ("dispatch.pause", {"topic": "healthy"}, False),
+    ("dispatch.pause", {"topic": f"{OWN}1"}, True),
+    ("dispatch.pause", {"topic": 1}, True),
+    ("topics.set", {"topic": f"{OWN}1", "policy": {"retention_s": 1}}, False),
+    ("topics.set", {"topic": f"{OWN}1", "policy": {"retention_s": 1e9}}, True),
+    ("topics.unset", {"topic": ""}, False),
+    ("drain", {}, False),
+    ("drain", {"all": 7}, True),
+    ("actors.restart", {"name": "pause"}, False),
+    ("actors.restart", {"name": "nobody"}, True),
+    ("ping", {}, True),
+])  # fmt: skip
 def test_what_is_harmless(kind: str, body: dict[str, object], harmless: bool) -> None:
-    """The guard of the live fuzzer knows its own topics, and what is carried out."""
     assert is_harmless(encode("ping", 1, {}) + encode(kind, 1, body) + b"\0\0\0\0") is harmless

@@ -15,7 +15,6 @@ from tests.model.variants import BREAK, HOLD
 
 
 def show(variant: Variant) -> bool:
-    """One line for *variant*; whether it is as it should be."""
     began_s = time.monotonic()
     verdict = verify(variant)
     as_meant = verdict.is_complete if not variant.breaks else True

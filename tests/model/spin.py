@@ -32,9 +32,9 @@ class Variant:
 
     Attributes:
         model: Name of the file, without ``.pml``.
-        flags: What is defined when it is translated; empty: the protocol as it is meant.
+        flags: Defined when it is translated; empty: the protocol as it is meant.
         breaks: The property that does not hold then; '': all hold.
-        live: It is about what comes to pass at last, under weak fairness, instead of what never happens.
+        live: It is about what happens eventually, under weak fairness, instead of what never happens.
         floor: Fewest states that a search must have seen: a model that is blocked by mistake breaks nothing.
     """
 
@@ -54,11 +54,9 @@ class Verdict:
     What a search found.
 
     Attributes:
-        states: How many were looked at.
         broken: Properties that do not hold, by name, or as Spin calls the trouble.
         is_complete: Everything that can happen was looked at.
         unreached: Statements that never ran: process, file, line.
-        output: What the verifier printed.
         trail: The steps to the first error.
     """
 
@@ -71,22 +69,12 @@ class Verdict:
 
 
 def missing() -> str:
-    """What is not installed here of what this needs; '' when it can run."""
     absent = [name for name in ("spin", "gcc") if shutil.which(name) is None]
     return f"not installed (apt): {', '.join(absent)}" if absent else ""
 
 
 def verify(variant: Variant, *, shortest: bool = False) -> Verdict:
-    """
-    Search *variant* for a violation of the property that it is to break, or of any.
-
-    Args:
-        variant: What.
-        shortest: Look for the shortest way to the violation, and tell it.
-
-    Raises:
-        RuntimeError: The model cannot be translated or searched.
-    """
+    """Search *variant* for a violation of the property that it breaks, or of any; *shortest*: by the shortest way."""
     defined = [f"-D{flag}" for flag in variant.flags]
     if variant.live:
         defined.append("-DLIVENESS")

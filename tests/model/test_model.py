@@ -1,8 +1,4 @@
-"""
-The formal model of the recovery protocol: it holds, and without any one of its guards it does not.
-
-``python -m tests.model`` shows all verdicts, and the way to a violation.
-"""
+"""The formal model of the recovery protocol: it holds, and without any one of its guards it does not."""
 
 from __future__ import annotations
 
@@ -45,23 +41,20 @@ class Verdicts:
         self._found: dict[Variant, Future[Verdict]] = {}
 
     def want(self, variant: Variant) -> Future[Verdict]:
-        """It will be asked for."""
         if variant not in self._found:
             self._found[variant] = self._pool.submit(verify, variant)
         return self._found[variant]
 
     def of(self, variant: Variant) -> Verdict:
-        """The verdict."""
         return self.want(variant).result()
 
     def close(self) -> None:
-        """Nothing more is asked for."""
         self._pool.shutdown(cancel_futures=True)
 
 
 @pytest.fixture(scope="session")
 def verdicts(request: pytest.FixtureRequest) -> Iterator[Verdicts]:
-    """Verdicts by Spin; those that the tests of this run will ask for are begun at once."""
+    """Verdicts by Spin; those that the tests of this run need are begun at once."""
     absent = missing()
     if absent:
         pytest.skip(absent)
@@ -79,7 +72,7 @@ def verdicts(request: pytest.FixtureRequest) -> Iterator[Verdicts]:
 
 
 def _broken() -> Iterator[ParameterSet]:
-    """Of the variants that violate a property the first; the others where there is time for all (and in make model)."""
+    """The first variant that violates each property; the others where there is time for all (and in make model)."""
     seen = set[tuple[str, str]]()
     for one in BREAK:
         kept = (one.model, one.breaks) not in seen
@@ -90,7 +83,7 @@ def _broken() -> Iterator[ParameterSet]:
 @pytest.mark.parametrize("variant", HOLD, ids=str)
 @pytest.mark.rest
 def test_holds(verdicts: Verdicts, variant: Variant) -> None:
-    """The protocol keeps all its properties, whatever happens in whatever order, and that was a lot."""
+    """The protocol keeps all its properties, over enough states."""
     verdict = verdicts.of(variant)
     assert verdict.broken == frozenset()
     assert verdict.is_complete
@@ -107,14 +100,12 @@ def test_breaks(verdicts: Verdicts, variant: Variant) -> None:
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.rest
 def test_nothing_is_left_out(verdicts: Verdicts, model: str) -> None:
-    """Every statement of a model runs in one of the searches in which it holds: none says less than it seems to."""
+    """Every statement of a model runs in one of the searches in which it holds: none is dead."""
     searched = [verdicts.of(one).unreached for one in HOLD if one.model == model and not one.live]
     assert frozenset.intersection(*searched) == frozenset()
 
 
 def test_every_property_can_be_violated() -> None:
-    """There is a broken variant for each property."""
-
     def check(model: str) -> None:
         assert {one.breaks for one in BREAK if one.model == model and not one.live} == properties(model)
 
@@ -122,7 +113,7 @@ def test_every_property_can_be_violated() -> None:
 
 
 def test_every_flag_is_tried() -> None:
-    """What the models ask for is set by some variant, and what a variant sets is asked for."""
+    """Each flag of the models is set by some variant, and each flag of a variant exists."""
     asked = {name for source in SOURCES.values() for pair in _ASKED.findall(source) for name in pair if name}
     assert asked - DEFAULTS == {flag.partition("=")[0] for one in (*HOLD, *BREAK) for flag in one.flags}
 
@@ -150,12 +141,8 @@ def _stands_for_what_exists(name: str) -> None:
 
 
 def test_page_tells_of_each_variant() -> None:
-    """docs/model.md names the guards that are taken out, and what breaks, as the table of variants does."""
+    """docs/model.md names the guards that are taken out, and what breaks."""
     rows = table(section(PAGE, "What breaks without"))
     told = {(row["model"], flag, row["breaks"]) for row in rows for flag in row["variant"].split(", ")}
-    assert told == {(one.model, _guard(one), one.breaks.replace(FOR_EVER, "(liveness)")) for one in BREAK}
-
-
-def _guard(variant: Variant) -> str:
-    """What is wrong in a broken variant: its last flag; those before it set the scene."""
-    return variant.flags[-1]
+    guards = {(one.model, one.flags[-1], one.breaks.replace(FOR_EVER, "(liveness)")) for one in BREAK}
+    assert told == guards  # the last flag breaks it, those before it prepare that

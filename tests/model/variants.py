@@ -8,7 +8,7 @@ from tests.model.spin import FOR_EVER, Variant
 
 HOLD: Final = (
     Variant("fence", floor=1_500_000),
-    Variant("fence", ("CLAIMS=2", "FENCE_WITHOUT_STATUS"), floor=10_000),  # the CHECK on the lease stands in for it
+    Variant("fence", ("CLAIMS=2", "FENCE_WITHOUT_STATUS"), floor=10_000),  # the CHECK on the lease replaces it
     Variant("reconnect", ("CANCELS=1",), floor=500_000),
     Variant("reconnect", ("FAULTS=3",), floor=400_000),
     Variant("reconnect", ("FAULTS=1", "CANCELS=1", "ELSEWHERE", "NO_KILLS"), floor=50_000),
@@ -92,7 +92,7 @@ BREAK: Final = (
     Variant("outage", ("REAPS_AS_OF_NOW",), "a_beating_worker_is_not_reaped"),
     Variant("outage", ("OUTAGES=0", "LOCKS=1", "MARKS_UNDER_A_LOCK"), "a_beating_worker_is_not_reaped"),
     Variant("outage", ("GAP=6", "SWEEP=4"), "a_beating_worker_is_not_reaped"),  # sweeps too rare for any gap: not safe
-    Variant("outage", ("WATCHDOGS=1", "SWEEP=4"), FOR_EVER, live=True),  # ... or nobody is ever reaped
+    Variant("outage", ("WATCHDOGS=1", "SWEEP=4"), FOR_EVER, live=True),  # ... or nothing is ever reaped
     # The database goes back.
     Variant("epoch", ("FLOOR_STAYS",), "no_pair_is_handed_out_twice"),
     Variant("epoch", ("FLOOR_STAYS",), "a_report_closes_its_own_run"),

@@ -34,7 +34,6 @@ FOREVER_S: Final = 1e9
 
 
 def changed_since(revision: str) -> list[str]:
-    """The modules and statements whose files are not as they are in *revision*."""
     git = ["git", "diff", "--name-only", revision, "--"]
     said = subprocess.run(git, cwd=ROOT, check=True, capture_output=True, text=True)
     changed = {ROOT / line for line in said.stdout.splitlines()}
@@ -42,7 +41,7 @@ def changed_since(revision: str) -> list[str]:
 
 
 def mutants_of(where: Sequence[str], *, fine: bool) -> list[Mutant]:
-    """Those of these modules and statements, in an order that is always the same, and without a system."""
+    """Those of these modules and statements, in a fixed order, without a system."""
     found = []
     for one in where:
         made = sql_operators.mutants_of(one) if one in statements() else operators.mutants_of(one)
@@ -52,7 +51,7 @@ def mutants_of(where: Sequence[str], *, fine: bool) -> list[Mutant]:
 
 
 def main() -> int:
-    """Try those that were asked for; 1 if any of them is wrong."""
+    """Try the chosen mutants; 1 if one of them is wrong."""
     parser = ArgumentParser(
         prog="python -m tests.mutants", description=__doc__, formatter_class=RawDescriptionHelpFormatter
     )

@@ -39,11 +39,7 @@ def functions() -> dict[_Place, list[FunctionType]]:
 
 def force(mutant: Mutant, directory: Path) -> None:
     """
-    Put *mutant* in force, for good.
-
-    Args:
-        mutant: What to change.
-        directory: Where the changed source is kept for processes that are started.
+    Put *mutant* in force, for good; *directory* has the changed source for processes that are started.
 
     Raises:
         LookupError: What it changes is neither in a function nor a constant of its module.
@@ -87,7 +83,6 @@ def _swap(mutant: Mutant) -> None:
 
 
 def _pairs(old: CodeType, new: CodeType) -> Iterator[tuple[CodeType, CodeType]]:
-    """Each piece of code that has changed, with what it was."""
     waiting: defaultdict[str, list[CodeType]] = defaultdict(list)
     for one in new.co_consts:
         if isinstance(one, CodeType):
@@ -106,7 +101,6 @@ def _place(code: CodeType) -> _Place:
 
 
 def _assign(module: str, node: ast.Assign | ast.AnnAssign) -> str:
-    """Make a constant anew, for all who have imported it; its name."""
     home = sys.modules[module].__dict__
     target = node.targets[0] if isinstance(node, ast.Assign) else node.target
     assert isinstance(target, ast.Name)

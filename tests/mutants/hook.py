@@ -26,7 +26,6 @@ class _Changed(SourceFileLoader):
     """Compiles the changed source, whatever is cached of the true one."""
 
     def get_code(self, fullname: str) -> CodeType:
-        """The module's code."""
         del fullname
         source = Path(os.environ[SOURCE])
         source.with_suffix(SEEN_SUFFIX).touch()
@@ -45,12 +44,7 @@ class _Finder(MetaPathFinder):
 
 
 def install() -> None:
-    """
-    Have the module come changed from now on, if one is named.
-
-    Raises:
-        RuntimeError: It has been imported already.
-    """
+    """Import the changed module from now on, if one is named; RuntimeError if it has been imported already."""
     if MODULE not in os.environ:
         return
     if os.environ[MODULE] in sys.modules:

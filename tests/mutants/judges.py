@@ -46,7 +46,6 @@ _FAR: Final = 4  # steps, from one module to what it imports
 
 @functools.cache
 def files() -> tuple[str, ...]:
-    """All files of tests that run in one process, from the root."""
     found = (path.relative_to(ROOT) for one in FOLDERS for path in (ROOT / one).glob("**/test_*.py"))
     return tuple(sorted(str(path) for path in found if not path.name.endswith("_system.py")))
 
@@ -104,7 +103,6 @@ def names(file: str, function: str) -> bool:
 
 @functools.cache
 def _callers(function: str) -> frozenset[str]:
-    """A function of the schema, and those that call it, directly or not."""
     bodies = {match[1]: match[0] for match in FUNCTION.finditer(text_of(SCHEMA))}
     found, new = set[str](), {function}
     while new:

@@ -20,11 +20,8 @@ from typing import Final
 from tests.mutants.source import Mutant, Span, numbered, span_of, text_of, tree_of
 
 _BOUNDS: Final[dict[type[ast.cmpop], ast.cmpop]] = {
-    ast.Lt: ast.LtE(),
-    ast.LtE: ast.Lt(),
-    ast.Gt: ast.GtE(),
-    ast.GtE: ast.Gt(),
-}
+    ast.Lt: ast.LtE(), ast.LtE: ast.Lt(), ast.Gt: ast.GtE(), ast.GtE: ast.Gt(),
+}  # fmt: skip
 _ARITHMETIC: Final = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.BitOr, ast.BitAnd)
 _LEAVES: Final = (ast.Return, ast.Raise, ast.Break, ast.Continue)
 _KEPT: Final = (ast.Assert, ast.Import, ast.ImportFrom, ast.Raise, ast.Global, ast.Nonlocal)
@@ -32,13 +29,10 @@ _QUIET: Final = {"debug", "info", "warning", "error", "print", "super"}  # calls
 
 
 def mutants_of(module: str) -> list[Mutant]:
-    """All of *module*."""
     return numbered(_Maker(module).of_body(tree_of(module), ""))
 
 
 class _Maker:
-    """Walks through one module."""
-
     def __init__(self, module: str) -> None:
         self._module = module
         self._source = text_of(module)
@@ -46,7 +40,6 @@ class _Maker:
         self._lines = (0, 0)
 
     def of_body(self, node: ast.AST, scope: str) -> Iterator[Mutant]:
-        """Those of all functions in *node*."""
         for child in ast.iter_child_nodes(node):
             if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
                 yield from self._of_block(child.body, scope + child.name)
@@ -70,7 +63,6 @@ class _Maker:
             yield from self._of_inner(node, scope)
 
     def _of_inner(self, node: ast.stmt, scope: str) -> Iterator[Mutant]:
-        """Of the statements in a statement."""
         for child in ast.iter_child_nodes(node):
             match child:
                 case ast.stmt():

@@ -25,15 +25,7 @@ _BEGIN: Final = "<!-- the repairs: python -m tests.mutants.repairs -->\n"
 
 
 class Repair(NamedTuple):
-    """
-    One commit that repaired a fault.
-
-    Attributes:
-        date: Of the commit.
-        subject: Of the commit.
-        fault: What went wrong before.
-        reversals: The changes that bring the fault back, each by itself.
-    """
+    """One commit that repaired a fault; *reversals*: the changes that bring the fault back, each by itself."""
 
     date: str
     subject: str
@@ -43,21 +35,17 @@ class Repair(NamedTuple):
 
 @cache
 def repairs() -> list[Repair]:
-    """All of the table, the latest first."""
     rows = tomllib.loads(_TABLE.read_text("utf-8"))["repair"]
     return [
         Repair(
-            date=str(row["date"]),
-            subject=row["subject"],
-            fault=row["fault"],
+            date=str(row["date"]), subject=row["subject"], fault=row["fault"],
             reversals=[tabled.mutant(*undo) for undo in row["undo"]],
         )
         for row in rows
-    ]
+    ]  # fmt: skip
 
 
 def reversals_of(where: Collection[str]) -> list[Mutant]:
-    """Those that change one of these modules and statements."""
     return [one for repair in repairs() for one in repair.reversals if one.where in where]
 
 
@@ -83,7 +71,6 @@ def report(trial: Trial) -> tuple[list[str], str]:
 
 
 def page() -> str:
-    """What the page must be: its text as it is, and the table."""
     head, begin, _ = PAGE.read_text("utf-8").partition(_BEGIN)
     rows = [f"| {repair.date} | {repair.fault} | {_tests(repair)} |" for repair in repairs()]
     return "\n".join([f"{head}{begin}", "| repaired | fault | noticed by |", "|---|---|---|", *rows, ""])

@@ -19,8 +19,6 @@ _FOLDERS: Final = {"pulse": ROOT, "pulse_supervisor": ROOT / "supervisor", "puls
 
 
 class Span(NamedTuple):
-    """A piece of a text, in characters."""
-
     start: int
     end: int
 
@@ -33,8 +31,6 @@ class Mutant:
     Attributes:
         where: Name of a module, or of a statement, or SCHEMA.
         scope: The function or class that is changed; of SQL "".
-        span: What is replaced, in the whole text.
-        instead: What is there then.
         lines: First and last line of the statement that is changed.
         number: Of those with the same scope, text and replacement, from 1.
         and_also: A second change, where two guards stand for each other.
@@ -54,19 +50,17 @@ class Mutant:
 
     @property
     def is_code(self) -> bool:
-        """Whether a module is changed, not SQL."""
         return self.where != SCHEMA and self.where.partition(".")[0] in _FOLDERS
 
     @property
     def key(self) -> str:
-        """What it is listed by: nothing of it changes when lines move."""
+        """Its name in lists: it does not change when lines move."""
         start, end = self.span
         text, instead = (" ".join(part.split()) for part in (text_of(self.where)[start:end], self.instead))
         again = f" ({self.number})" if self.number > 1 else ""
         return f"{self.where}: {self.scope}: {text} -> {instead or 'nothing'}{again}"
 
     def mutated(self) -> str:
-        """The whole text with the change."""
         text = text_of(self.where)
         changes = [(self.span, self.instead), *([self.and_also] if self.and_also else [])]
         for (start, end), instead in sorted(changes, reverse=True):
@@ -94,7 +88,6 @@ def statement_of(name: str) -> Statement:
 
 @functools.cache
 def text_of(where: str) -> str:
-    """The text of a module, of a statement, or of the schema, as it is in the files."""
     if where == SCHEMA:
         return schema.schema_sql()
     if where.partition(".")[0] in _FOLDERS:
@@ -103,7 +96,6 @@ def text_of(where: str) -> str:
 
 
 def path_of(module: str) -> Path:
-    """The file of a module."""
     path = _FOLDERS[module.partition(".")[0]].joinpath(*module.split("."))
     return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
 
@@ -121,7 +113,6 @@ def statements() -> dict[str, Path]:
 
 @functools.cache
 def modules() -> tuple[str, ...]:
-    """All modules of the product."""
     return tuple(
         sorted(
             ".".join(path.relative_to(folder).with_suffix("").parts).removesuffix(".__init__")
@@ -133,7 +124,6 @@ def modules() -> tuple[str, ...]:
 
 @functools.cache
 def tree_of(module: str) -> ast.Module:
-    """A module, parsed."""
     return ast.parse(text_of(module))
 
 
@@ -171,7 +161,6 @@ def _line_starts(module: str) -> tuple[tuple[int, str], ...]:
 
 
 def span_of(module: str, node: ast.AST) -> Span:
-    """Where *node* stands."""
     assert isinstance(node, (ast.stmt, ast.expr, ast.keyword, ast.pattern))
     starts = _line_starts(module)
 

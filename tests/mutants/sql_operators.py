@@ -53,7 +53,6 @@ class Word(NamedTuple):
 
 
 def mutants_of(where: str) -> list[Mutant]:
-    """All of a statement, or of the schema."""
     return numbered(_all(where))
 
 
@@ -103,7 +102,7 @@ def _words(text: str) -> list[Word]:
 
 
 def _conditions(text: str, words: list[Word], at: int) -> Iterator[tuple[Span, str]]:
-    """What is said after a word that a condition follows: until the next such word."""
+    """What follows a word such as WHERE, until the next such word."""
     end = _end_of(words, at + 1)
     if end <= at or (words[at + 1].text in {"CONFLICT", "DELETE", "UPDATE", "EXISTS"} and words[at].text == "ON"):
         return
@@ -118,7 +117,6 @@ def _conditions(text: str, words: list[Word], at: int) -> Iterator[tuple[Span, s
 
 
 def _opens_condition(words: list[Word], at: int) -> bool:
-    """Whether AND or OR stands within the parenthesis that this word opens."""
     if words[at].text != "(":
         return False
     inside = words[at].depth + 1
@@ -167,7 +165,6 @@ def _is_between(words: list[Word], at: int) -> bool:
 
 
 def _items(text: str, words: list[Word], at: int, ends: set[str]) -> Iterator[tuple[Span, str]]:
-    """Each of several, between commas, left out."""
     depth, starts = words[at].depth, [at]
     place = at
     while place < len(words) and not (
@@ -197,7 +194,6 @@ def _is_clock(words: list[Word], at: int) -> bool:
 
 
 def _operand(words: list[Word], at: int) -> int:
-    """The last word of one operand."""
     end = at + (words[at].text == "interval")
     while end + 1 < len(words):
         following = words[end + 1]

@@ -1,4 +1,4 @@
-"""What becomes of mutants: who judges them, who survives, and whether that is known."""
+"""Tries mutants: which tests judge each, which survive, and whether that is listed."""
 
 from __future__ import annotations
 
@@ -22,18 +22,17 @@ _RECORDING: Final = 0.5  # of the time, at most
 
 
 def home_of(where: str) -> str:
-    """What the list of the untried names: a module, or the file of a statement."""
+    """The name in the list of the untried: a module, or the file of a statement."""
     return statements()[where].name if where in statements() else where
 
 
 def is_equivalent(key: str) -> bool:
-    """Whether no test can see it: it is listed, or all of its place are."""
     return key in EQUIVALENT or key.rpartition(" -> ")[0] in EQUIVALENT
 
 
 class Trial:
     """
-    Judges mutants, and keeps what became of them.
+    Judges mutants, and keeps the results.
 
     Args:
         mutants: In the order in which they are tried.
@@ -62,7 +61,6 @@ class Trial:
         return list(dict.fromkeys([*judges.files_for(code), *sorted(named), *sql]))
 
     def work(self, warm: Judges) -> None:
-        """See what the tests reach, and try the mutants."""
         paths = {str(path_of(one.where)) for one in self._mutants if one.is_code and not one.killer}
         said = warm.record(sorted(paths), self._begun_s + _RECORDING * self._seconds)
         print("\n".join([*said, f"{len(warm.reached)} tests judge {len(self._mutants)} mutants"]), flush=True)  # noqa: T201
@@ -70,11 +68,11 @@ class Trial:
         warm.judge(chosen, self._tell, self._begun_s + self._seconds, self._oldest_dsn)
 
     def end_of(self, mutant: Mutant) -> tuple[int, str] | None:
-        """What became of it, and the test that noticed; None: it was left out for want of time."""
+        """Its result, and the test that noticed; None: there was no time for it."""
         return self._ended.get(mutant.key)
 
     def report(self) -> str:
-        """For people; what is wrong comes first, and is kept in ``wrong``."""
+        """For people; faults come first, and are kept in ``wrong``."""
         counts = Counter(status for status, _ in self._ended.values())
         survived = {key for key, (status, _) in self._ended.items() if status == SURVIVED}
         unlisted = sorted(key for key in survived if not is_equivalent(key))

@@ -48,14 +48,7 @@ _SLOT: Final = struct.Struct("di")  # until when it must have got on; the test t
 
 
 class Reached(NamedTuple):
-    """
-    What one test did without any mutant.
-
-    Attributes:
-        took_s: Its time.
-        passed: Whether it passed, and was not skipped.
-        lines: Path -> bits, one for each line that it reached; the names of the statements that it sent, as well.
-    """
+    """What one test did without any mutant; *lines*: path -> bits, one for each line, and names of statements sent."""
 
     took_s: float
     passed: bool
@@ -64,8 +57,6 @@ class Reached(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Fork:
-    """A process at work, and what to do with its end."""
-
     pid: int
     pidfd: int
     slot: int
@@ -75,7 +66,7 @@ class Fork:
 @dataclass(slots=True, eq=False)
 class Judges:
     """
-    The tests, as a plugin of pytest, and what they have to judge.
+    The tests, as a plugin of pytest, and what they judge.
 
     Args:
         work: Called when all is collected.
@@ -103,18 +94,12 @@ class Judges:
         return True
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """One phase of a test is over."""
         self._failed = self._failed or report.failed or report.skipped
 
     # What the tests reach.
 
     def record(self, paths: Sequence[str], until_s: float) -> list[str]:
-        """
-        Note what each test reaches of the files *paths*.
-
-        Returns:
-            What did not go well: the tests that judge nothing because they fail by themselves, or for want of time.
-        """
+        """Note what each test reaches of the files *paths*; returns the tests that fail by themselves or lack time."""
         files: defaultdict[str, list[pytest.Item]] = defaultdict(list)
         for item in self.items:
             files[item.nodeid.partition("::")[0]].append(item)
@@ -181,7 +166,7 @@ class Judges:
 
         Args:
             mutants: With the names of their tests.
-            tell: Called with a mutant, what became of it, and the test that failed.
+            tell: Called with a mutant, its result, and the test that failed.
             until_s: When to begin no more of them (time.monotonic).
             oldest_dsn: Of the server for those that show only on the oldest PostgreSQL.
         """
@@ -249,7 +234,6 @@ class Judges:
         return SURVIVED
 
     def _run(self, item: pytest.Item, following: pytest.Item | None) -> bool:
-        """Whether it passed."""
         self._failed = False
         item.ihook.pytest_runtest_protocol(item=item, nextitem=following)
         return not self._failed
@@ -316,12 +300,7 @@ def _child(run: Callable[[], int], output: Path) -> None:
 
 
 def _prepare(mutant: Mutant) -> None:
-    """
-    Make the databases of this process copies of one with the schema of a mutant.
-
-    Raises:
-        asyncpg.PostgresError: It is no SQL.
-    """
+    """Make the databases of this process copies of one with a mutant's schema, which may be no SQL (PostgresError)."""
     if mutant.where == SCHEMA:
         os.environ.pop(GIVEN_TEMPLATE, None)
         os.environ[GIVEN_TEMPLATE] = Postgres(os.environ[GIVEN_DSN]).template()
@@ -337,7 +316,7 @@ async def _look_at(dsn: str, sql: str) -> None:
 
 
 def _watch_statements() -> set[str]:
-    """Where the names of the statements come that are sent from now on."""
+    """Record the names of statements that are sent from now on."""
     names = {statement_of(name).sql: name for name in statements() if name != SCHEMA}
     sent: set[str] = set()
     connection: Any = asyncpg.Connection

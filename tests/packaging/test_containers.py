@@ -39,7 +39,6 @@ def test_the_dockerfile_by_hadolint() -> None:
 
 @pytest.mark.rest
 def test_compose_by_its_schema() -> None:
-    """The compose file is one, by the schema of the compose specification."""
     check(str(BIN / "check-jsonschema"), "--builtin-schema", "vendor.compose-spec", "deploy/compose.yaml")
 
 
@@ -52,13 +51,12 @@ def test_it_runs_as_nobody_in_particular() -> None:
 
 
 def test_no_secret_is_in_there() -> None:
-    """Passwords come from outside, when it is started."""
+    """Passwords come from outside, at the start."""
     for path in (DEPLOY / "Dockerfile", DEPLOY / "compose.yaml"):
         assert SECRET.findall(path.read_text("utf-8")) == [], path
 
 
 def test_what_is_copied_is_there_and_nothing_else_is_sent() -> None:
-    """Each path that the Dockerfile copies exists, and .dockerignore lets it through; all else stays at home."""
     ignored, *allowed = [
         line for line in (ROOT / ".dockerignore").read_text("utf-8").splitlines() if line and not line.startswith("#")
     ]

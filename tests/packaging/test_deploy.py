@@ -34,7 +34,7 @@ def _expressions() -> list[str]:
 
 
 def test_every_metric_that_is_asked_for_is_exported() -> None:
-    """Neither dashboard nor alerts name a metric or a label that there is not; the dashboard shows nearly all."""
+    """All metrics and labels exist; the dashboard shows nearly all."""
     asked = set[str]()
     for expression in _expressions():
         names = set(METRIC.findall(expression))
@@ -47,7 +47,6 @@ def test_every_metric_that_is_asked_for_is_exported() -> None:
 
 
 def test_panels_are_told_apart_and_do_not_cover_each_other() -> None:
-    """Each has a number and a title of its own, lies within the width, and shows something."""
     panels = list(_panels())
     assert len({panel["id"] for panel in panels}) == len({panel["title"] for panel in panels}) == len(panels)
     taken = set[tuple[int, int]]()
@@ -63,7 +62,6 @@ def test_panels_are_told_apart_and_do_not_cover_each_other() -> None:
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed (Debian: prometheus)")
 @pytest.mark.parametrize("words", [("check", "rules", "alerts.yml"), ("test", "rules", "alerts_test.yml")])
 def test_alerts_by_promtool(words: tuple[str, ...]) -> None:
-    """The rules are valid, and fire when and for what they should, by the tests beside them."""
     done = subprocess.run(
         ["promtool", *words], cwd=RULES.parent, capture_output=True, text=True, check=False, timeout=60
     )
@@ -71,7 +69,6 @@ def test_alerts_by_promtool(words: tuple[str, ...]) -> None:
 
 
 def test_every_alert_is_tested() -> None:
-    """Each has a name of its own that occurs in the tests."""
     names = re.findall(r"alert: (\w+)", RULES.read_text("utf-8"))
     tests = (RULES.parent / "alerts_test.yml").read_text("utf-8")
     assert len(set(names)) == len(names) >= 10

@@ -1,4 +1,4 @@
-"""What is pinned in locks/: all that pyproject.toml asks for, as it asks for it, with hashes, and from no registry."""
+"""The pins in locks/: all that pyproject.toml needs, with hashes, and from no registry."""
 
 from __future__ import annotations
 
@@ -34,7 +34,6 @@ def text_of(lock: str) -> str:
 
 
 def pinned(lock: str) -> Iterator[tuple[Requirement, Sequence[str]]]:
-    """What a lock pins, each with its hashes."""
     lines = "\n".join(line for line in text_of(lock).splitlines() if not line.lstrip().startswith("#"))
     for entry in re.sub(r"\s*\\\n\s*", " ", lines).splitlines():
         named, *_ = entry.partition(" --hash=")
@@ -52,13 +51,12 @@ def versions(lock: str) -> dict[str, set[str]]:
 
 
 def test_nothing_else_is_there() -> None:
-    """Each of them is held against pyproject.toml below."""
     assert {path.stem for path in (ROOT / "locks").iterdir()} == ASKED.keys()
 
 
 @pytest.mark.parametrize("lock", ASKED)
 def test_it_is_what_is_asked_for(lock: str) -> None:
-    """Every dependency of pyproject.toml is pinned, to a version that it allows. Else: make lock."""
+    """Every dependency of pyproject.toml has a pin that it allows. Else: make lock."""
     found = versions(lock)
     for text in ASKED[lock]:
         asked = Requirement(text)
@@ -70,7 +68,7 @@ def test_it_is_what_is_asked_for(lock: str) -> None:
 
 @pytest.mark.parametrize("lock", ASKED)
 def test_every_file_is_known_by_its_hash(lock: str) -> None:
-    """Without one pip would refuse the whole; and no line names a place, a file or a registry."""
+    """Without one pip would refuse all; and no line names a place, a file or a registry."""
     entries = list(pinned(lock))
     assert entries
     assert [str(one) for one, hashes in entries if not hashes] == []
@@ -79,7 +77,6 @@ def test_every_file_is_known_by_its_hash(lock: str) -> None:
 
 @pytest.mark.parametrize("lock", ASKED)
 def test_it_has_what_its_packages_need(lock: str) -> None:
-    """Whatever is pinned and installed here needs nothing that is not pinned, too."""
     found = versions(lock)
     for name in found:
         try:

@@ -25,7 +25,6 @@ PACKAGES = {"pulse": "pulse", "pulse_supervisor": "supervisor/pulse_supervisor",
 
 
 def build(source: Path, out: Path, umask: int = 0o022) -> Path:
-    """A folder with the sdist of *source* and the wheel that was built from that sdist."""
     command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(out), str(source)]
     env = {**os.environ, "SOURCE_DATE_EPOCH": "1700000000"}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=env, umask=umask)
@@ -52,7 +51,6 @@ def in_wheel(wheel: Path) -> set[str]:
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_wheel_holds_every_file_of_the_packages(in_wheel: set[str], package: str) -> None:
-    """Each module, SQL file and typing marker of the checkout is in the wheel, under its import name."""
     folder = ROOT / PACKAGES[package]
     files = {path for path in folder.rglob("*") if path.suffix in {".py", ".sql", ".typed"}}
     expected = {f"{package}/{path.relative_to(folder).as_posix()}" for path in files}
@@ -62,7 +60,6 @@ def test_wheel_holds_every_file_of_the_packages(in_wheel: set[str], package: str
 
 
 def test_wheel_holds_the_sql(wheel: Path) -> None:
-    """The schema of the root and the statements of the store are shipped as they are in the checkout."""
     with zipfile.ZipFile(wheel) as archive:
         assert archive.read("pulse/schema.sql") == (ROOT / "schema.sql").read_bytes()
         for source in (ROOT / "pulse" / "store").rglob("*.sql"):
@@ -84,12 +81,10 @@ def test_wheel_holds_nothing_else(in_wheel: set[str], wheel: Path) -> None:
 
 
 def test_wheel_can_be_imported(wheel: Path, tmp_path: Path) -> None:
-    """The packages of the wheel, unpacked elsewhere, import without the checkout."""
+    """Unpacked elsewhere, without the checkout."""
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path)  # noqa: S202 -- built a moment ago, from this checkout
-    code = (
-        f"import {', '.join(PACKAGES)}; print({', '.join(f'{package}.__file__' for package in PACKAGES)}, sep=chr(10))"
-    )
+    code = f"import {', '.join(PACKAGES)}; print({', '.join(f'{one}.__file__' for one in PACKAGES)}, sep=chr(10))"
     env = {**os.environ, "PYTHONPATH": str(tmp_path)}
     done = subprocess.run(
         [sys.executable, "-c", code], env=env, cwd=tmp_path, capture_output=True, text=True, check=False
@@ -99,7 +94,7 @@ def test_wheel_can_be_imported(wheel: Path, tmp_path: Path) -> None:
 
 
 def test_sdist_is_complete(built: Path) -> None:
-    """Somebody who unpacks the sdist can build, test and read: it has all of that, and nothing that was made."""
+    """One can build, test and read it; it holds nothing that was generated."""
     (path,) = built.glob("*.tar.gz")
     with tarfile.open(path) as archive:
         inside = {name.partition("/")[2] for name in archive.getnames()}

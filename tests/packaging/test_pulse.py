@@ -24,7 +24,6 @@ def test_other_names_are_not() -> None:
 
 
 def test_declaring_handlers_is_light() -> None:
-    """A program that only declares handlers loads no event loop, no wire and no database."""
     code = (
         "import sys, pulse\n"
         "app = pulse.App()\n"

@@ -44,8 +44,6 @@ EMPTY: Final = f"""
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """A database and two ways to it."""
-
     dsn: str
     store: Store
     connection: Sql
@@ -88,7 +86,6 @@ def servers() -> Iterator[Servers]:
 
 @pytest.fixture(scope="session")
 def newest_server(servers: Servers) -> Postgres:
-    """The newest PostgreSQL: the wheel's, where it is installed."""
     found = postgres.to_test_on()
     if not found and postgres.GIVEN_DSN not in os.environ:
         pytest.skip("no PostgreSQL 15 to 18 was found")
@@ -96,7 +93,6 @@ def newest_server(servers: Servers) -> Postgres:
 
 
 def is_for_each_server(path: Path) -> bool:
-    """Whether the tests of this file run on each PostgreSQL that is found."""
     return path.stem.endswith("_pg")
 
 
@@ -110,7 +106,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="session")
 def server(request: pytest.FixtureRequest, servers: Servers) -> Postgres:
-    """The server that databases are made on."""
     if not hasattr(request, "param"):
         newest: Postgres = request.getfixturevalue("newest_server")
         return newest
@@ -120,7 +115,6 @@ def server(request: pytest.FixtureRequest, servers: Servers) -> Postgres:
 
 @pytest.fixture(scope="module")
 def module_database(server: Postgres) -> Iterator[str]:
-    """The database of one module."""
     with server.database() as made:
         yield made
 
@@ -134,7 +128,7 @@ async def module_shared(module_database: str) -> AsyncIterator[Shared]:
 
 @pytest.fixture
 async def shared(module_shared: Shared) -> Shared:
-    """The same, emptied: statements that the test before has cancelled would be carried out on the rows of this one."""
+    """The module's, emptied: a late cancel of the last test's statements would hit the rows of this one."""
     kept = [one.get_server_pid() for pool in module_shared.store.pools.values() for one in pool._idle]
 
     async def are_gone() -> bool:
@@ -168,32 +162,27 @@ async def own(own_database: str) -> AsyncIterator[Shared]:
 
 @pytest.fixture
 def place(request: pytest.FixtureRequest, server: Postgres, anyio_backend: str) -> Shared:
-    """The test's own database where it asks for one, else the module's."""
     found: Shared = request.getfixturevalue("own" if "own_database" in request.fixturenames else "shared")
     return found
 
 
 @pytest.fixture
 def dsn(place: Shared) -> str:
-    """The DSN of the test's database."""
     return place.dsn
 
 
 @pytest.fixture
 def store(place: Shared) -> Store:
-    """A store on the test's database."""
     return place.store
 
 
 @pytest.fixture
 def connection(place: Shared) -> Sql:
-    """A plain connection to the test's database."""
     return place.connection
 
 
 @pytest.fixture
 async def other(dsn: str) -> AsyncIterator[Sql]:
-    """Another plain connection to the test's database."""
     opened = await asyncpg.connect(dsn)
     yield opened
     await opened.close(timeout=5)
@@ -217,7 +206,7 @@ async def _open(dsn: str) -> AsyncIterator[Shared]:
 
 @pytest.fixture(scope="session")
 def sound() -> Iterator[Postgres]:
-    """A server that the doctor finds nothing wrong with: others have neither slots nor prepared transactions."""
+    """A server that the doctor finds healthy: others have neither slots nor prepared transactions."""
     installation, *_ = postgres.installations()
     with started(installation, **SOUND) as server:
         yield server

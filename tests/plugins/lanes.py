@@ -24,32 +24,28 @@ HAS_YIELDED: Final = pytest.StashKey[bool]()
 
 
 class Lanes(LoadScopeScheduling):  # type: ignore[misc]  # it is untyped
-    """A scope is a lane: what is run by one process, one test after the other."""
+    """A scope is a lane: one process runs it, one test after the other."""
 
     def _split_scope(self, nodeid: str) -> str:
         return nodeid.partition("@")[0]
 
 
 class Told(NamedTuple):
-    """All that pytest-xdist tells of a test."""
-
     nodeid: str
 
 
 def marker(item: pytest.Item) -> str | None:
-    """The one that decides when it runs."""
     return next((name for name in MARKERS if item.get_closest_marker(name)), None)
 
 
 def lane(item: pytest.Item) -> str:
-    """Which it belongs to."""
     found = marker(item)
     return found if found in {"system", "timed"} else f"{found} {item.nodeid.partition('::')[0]}"
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> None:
-    """A process whose marked tests are done, or that never had any, lets those of others go first."""
+    """A process without marked tests, or done with them, runs at a lower priority."""
     if marker(item) is None and not item.config.stash.setdefault(HAS_YIELDED, False):
         item.config.stash[HAS_YIELDED] = True
         os.nice(NICE)
@@ -68,7 +64,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Lanes:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whole systems come first: they take as long as all the rest. Then what is given more time than others."""
+    """Whole systems come first: they take as long as all others. Then those with more time than others."""
     order = {name: number for number, name in enumerate(MARKERS)}
     given_s: defaultdict[str, float] = defaultdict(float)
     for item in items:
@@ -79,7 +75,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection_finish(session: pytest.Session) -> Generator[None]:
-    """The first process knows no markers: what this one tells it of a test begins with its lane."""
+    """The first process sees only names, not markers: a test's name begins with its lane."""
     if not hasattr(session.config, "workerinput"):
         return (yield)
     items: list[Any] = session.items

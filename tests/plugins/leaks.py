@@ -1,11 +1,11 @@
 """
 A pytest plugin that searches everything the suite prints for the passwords and keys of its tests.
 
-It looks at what pytest captures, at what programs that tests start give back or write into files, and at what tests
-hand to ``search`` themselves (a terminal, a page). It fails the test in which a secret turns up, and names secret and
+It reads what pytest captures, what programs that tests start print or write into files, and what tests
+pass to ``search`` themselves (a terminal, a page). It fails the test in which a secret turns up, and names secret and
 place, never the secret. A test that shows one on purpose says why: ``@pytest.mark.shows_secrets("why")``.
 
-Each byte is looked at once. Of a file the plugin keeps a descriptor, so that it can be read to its end after a fixture
+Each byte is searched once. Of a file the plugin keeps a descriptor, so that it can be read to its end after a fixture
 has removed it. What a test reads out of a pipe line by line is not seen.
 """
 
@@ -35,15 +35,13 @@ _Popen: Any = subprocess.Popen
 
 @dataclass(slots=True)
 class Written:
-    """A file that a program writes."""
-
     path: str
     descriptor: int
     writers: list[weakref.ref[Any]]
     at: int = 0
 
     def read_on(self) -> None:
-        """Search what is new; a little of the old as well, since a secret may have been written in two parts."""
+        """Search what is new, and a little of the old: a secret may be written in two parts."""
         size = os.fstat(self.descriptor).st_size
         if size == self.at:
             return
@@ -58,15 +56,13 @@ class Written:
             self.at += len(piece) - known
 
     def is_over(self) -> bool:
-        """Whether nobody writes it any more."""
+        """Whether no process writes it any more."""
         programs = [ref() for ref in self.writers]
-        return os.fstat(self.descriptor).st_nlink == 0 or all(
-            one is None or one.returncode is not None for one in programs
-        )
+        return os.fstat(self.descriptor).st_nlink == 0 or all(p is None or p.returncode is not None for p in programs)
 
 
 class Leaks:
-    """Taps what programs of tests say, and fails tests."""
+    """Taps programs of tests, and fails tests."""
 
     def __init__(self) -> None:
         self._files: dict[tuple[int, int], Written] = {}
@@ -116,7 +112,6 @@ class Leaks:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None]:
-        """A fixture may tell something."""
         with self._judging(item):
             yield
 
@@ -127,13 +122,12 @@ class Leaks:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_teardown(self, item: pytest.Item) -> Generator[None]:
-        """What is closed may tell something, too."""
         with self._judging(item):
             yield
 
     @contextmanager
     def _judging(self, item: pytest.Item) -> Iterator[None]:
-        """Whoever fails by himself has the word first; what he has told is found all the same, and named at the end."""
+        """A test that fails by itself keeps its own error; its leaks are named at the end."""
         try:
             yield
         finally:
@@ -162,7 +156,6 @@ def _title(words: Any) -> str:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Tap the programs of this process."""
     leaks = Leaks()
     leaks.tap()
     config.add_cleanup(leaks.untap)
@@ -170,7 +163,6 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """An exception has a reason."""
     for item in items:
         mark = item.get_closest_marker(MARK)
         if mark is not None and not (len(mark.args) == 1 and isinstance(mark.args[0], str) and mark.args[0]):

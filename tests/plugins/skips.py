@@ -1,7 +1,7 @@
 """
 A pytest plugin that writes every skipped test with its reason to the file named by PULSE_SKIPS_FILE.
 
-A skip that nobody reads is a hole in the suite: ``.ci/run`` lists them at its end, and can be told to fail on them.
+A skip that nobody reads is a hole in the suite: ``.ci/run`` lists them at its end, and can fail on them.
 """
 
 from __future__ import annotations
@@ -23,17 +23,15 @@ class SkipList:
         self._lines: list[str] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Note a test that was skipped; an expected failure is no skip."""
         if report.skipped and not hasattr(report, "wasxfail"):
             self._note(report)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """Note a whole module that was skipped."""
         if report.skipped:
             self._note(report)
 
     def pytest_sessionfinish(self) -> None:
-        """Write the list, empty too: its absence would mean that the suite did not come to its end."""
+        """Write the list, empty too: its absence would mean that the suite did not end."""
         self._path.write_text("".join(f"{line}\n" for line in self._lines), "utf-8")
 
     def _note(self, report: pytest.TestReport | pytest.CollectReport) -> None:
@@ -43,7 +41,6 @@ class SkipList:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Collect only where a file was named."""
     path = os.environ.get(FILE_VARIABLE)
     if path and not hasattr(config, "workerinput"):  # what ran in a process of pytest-xdist is reported to the first
         config.pluginmanager.register(SkipList(Path(path)), "pulse-skips")

@@ -25,7 +25,6 @@ def system(request: pytest.FixtureRequest, newest_server: Postgres) -> Iterator[
 
 @pytest.fixture(scope="module")
 def client(system: System) -> Iterator[Peer]:
-    """A client that asks for things."""
     with system.client() as made:
         yield made
 
@@ -41,7 +40,7 @@ def whole(request: pytest.FixtureRequest, newest_server: Postgres) -> Iterator[W
 
 @pytest.fixture
 def site(whole: Whole, topic: str) -> Iterator[Site]:
-    """That, with a client and a topic."""
+    """A system with a client and a topic."""
     with whole.client() as made:
         yield Site(whole, made, topic)
 
@@ -54,6 +53,5 @@ def topic() -> str:
 
 @pytest.fixture
 def stack() -> Iterator[contextlib.ExitStack]:
-    """Closes what a test opens."""
     with contextlib.ExitStack() as made:
         yield made

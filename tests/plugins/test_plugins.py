@@ -19,12 +19,9 @@ ROOT = Path(__file__).resolve().parents[2]
 def run_suite(folder: Path, plugin: str, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
     """Run pytest on *folder* with one of our plugins, and no others but xdist: each would take a second."""
     env = {
-        **os.environ,
-        "PYTHONPATH": str(ROOT),
-        "PYTEST_PLUGINS": f"xdist.plugin,tests.plugins.{plugin}",
-        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-        **env,
-    }
+        **os.environ, "PYTHONPATH": str(ROOT), "PYTEST_PLUGINS": f"xdist.plugin,tests.plugins.{plugin}",
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", **env,
+    }  # fmt: skip
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--rootdir", str(folder), *arguments]
     return subprocess.run([*command, str(folder)], env=env, cwd=folder, capture_output=True, check=False, text=True)
 
@@ -47,13 +44,12 @@ def test_expected_to_fail(): assert False
 
 
 def skips_of(folder: Path, *arguments: str) -> list[str]:
-    """The lines that the plugin wrote."""
     run_suite(folder, "skips", "-q", *arguments, PULSE_SKIPS_FILE=str(folder / "skips"))
     return (folder / "skips").read_text("utf-8").splitlines()
 
 
 def test_skips_are_listed_with_their_reasons(tmp_path: Path) -> None:
-    """A skip by call and one by mark, on a line each, side by side, too; the list is there when it is empty."""
+    """A skip by call and one by mark, a line each, also side by side; the list exists when it is empty."""
     (tmp_path / "test_it.py").write_text(SKIPPING)
     expected = ["test_it.py::test_skips\tno moon tonight", "test_it.py::test_marked\tnever here"]
     assert skips_of(tmp_path) == expected
@@ -133,7 +129,7 @@ def test_fails(): assert False
     "side_by_side", [pytest.param((), marks=pytest.mark.rest), ("-n", "2")], ids=["alone", "side by side"]
 )
 def test_costs_are_written(tmp_path: Path, side_by_side: tuple[str, ...]) -> None:
-    """Wall time, one's own CPU time and that of children, also of those that live on; also of a test that fails."""
+    """Wall time, its own CPU time and its children's, also of those that live on; also of a test that fails."""
     (tmp_path / "test_it.py").write_text(COSTLY)
     dist = ["--dist=loadfile"] if side_by_side else []
     run_suite(tmp_path, "times", "-q", *side_by_side, *dist, PULSE_TIMES_FILE=str(tmp_path / "times"))
@@ -212,7 +208,6 @@ GOOD = {"test_quiet", "test_on_purpose", "test_quiet_again"}
 
 
 def leaks_of(folder: Path, *arguments: str) -> tuple[int, str]:
-    """The exit code, and what was said."""
     options = ["-q", "-rA", "--strict-markers", "-o", "markers=shows_secrets(reason)"]
     done = run_suite(folder, "leaks", *options, *arguments)
     return done.returncode, done.stdout + done.stderr
@@ -222,12 +217,10 @@ def leaks_of(folder: Path, *arguments: str) -> tuple[int, str]:
     "side_by_side", [(), pytest.param(("-n", "1"), marks=pytest.mark.rest)], ids=["alone", "side by side"]
 )
 def test_who_tells_fails(tmp_path: Path, side_by_side: tuple[str, ...]) -> None:
-    """Each of them, by its name, with secret and place, and without the secret; the others pass."""
+    """Each of them, with secret and place, and without the secret's text; the others pass."""
     (tmp_path / "test_it.py").write_text(TELLING)
     code, said = leaks_of(tmp_path, *side_by_side)
-    outcomes = [
-        line.split(" - ")[0].split() for line in said.splitlines() if line.startswith(("PASSED", "FAILED", "ERROR"))
-    ]
+    outcomes = [x.split(" - ")[0].split() for x in said.splitlines() if x.startswith(("PASSED", "FAILED", "ERROR"))]
     bad = {name.rpartition("::")[2] for how, name in outcomes if how != "PASSED"}
     every = {line.split("(")[0].removeprefix("def ") for line in TELLING.splitlines() if line.startswith("def test_")}
     assert (code, every - bad) == (1, GOOD), said
@@ -245,7 +238,6 @@ def test_who_tells_fails(tmp_path: Path, side_by_side: tuple[str, ...]) -> None:
 
 
 def test_exceptions_have_reasons(tmp_path: Path) -> None:
-    """A marker that does not say why is refused."""
     (tmp_path / "test_it.py").write_text("import pytest\n@pytest.mark.shows_secrets\ndef test_it(): pass\n")
     code, said = leaks_of(tmp_path)
     assert code != 0
@@ -253,16 +245,12 @@ def test_exceptions_have_reasons(tmp_path: Path) -> None:
 
 
 def test_short_ones_are_refused() -> None:
-    """They would be found in words."""
     with pytest.raises(ValueError, match=r"the secret 'door' has 6 characters: 8 or more are allowed"):
         confidential("secret", "door")
 
 
-# A check of many things in one test.
-
-
 def test_all_offenders_are_named() -> None:
-    """Whatever is raised for one, the others are looked at, and each that does not pass is named with its reason."""
+    """Each that does not pass is named with its reason."""
 
     def check(number: int) -> None:
         assert number < 3, "it is too great"

@@ -55,7 +55,6 @@ class Meter:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_teardown(self, item: pytest.Item) -> Generator[None]:
-        """Hand the cost to the report of the teardown, whose last fixture has gone then."""
         before_s = _child_cpu_s(self._pid)
         called_cpu_s = max(0.0, before_s - self._child_cpu_s)
         try:
@@ -76,7 +75,6 @@ class Ledger:
         self._file = path.open("w", encoding="utf-8", buffering=1)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Note a test that has come to its end."""
         found: Any = dict(report.user_properties).get(_PROPERTY) if report.when == "teardown" else None
         if found:
             self._file.write("\t".join([*(f"{value:.3f}" for value in found), report.nodeid]) + "\n")
@@ -128,7 +126,6 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def read(path: Path) -> dict[str, Cost]:
-    """The cost of each test that a file tells."""
     found: dict[str, Cost] = {}
     for line in path.read_text("utf-8").splitlines():
         *numbers, _, test = line.split("\t", 4)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from pulse.common.duration import ABOVE_ZERO
 from pulse.config import Settings, dump, load, restore
 from pulse.errors import ConfigError
 
@@ -33,7 +34,7 @@ def written(text: str | bytes, name: str = "pulse.toml") -> Path:
 
 class TestSources:
     def test_option_over_environment_over_file(self) -> None:
-        """What was not given, None or empty, leaves the next source; the file that was read is known."""
+        """An empty or missing value leaves the next source; the path of the file is kept."""
         path = written("batch = 7\n")
         settings = load({"PULSE_BATCH": ""}, overrides={"batch": None})
         assert (settings.batch, settings.config) == (7, path)
@@ -45,6 +46,14 @@ class TestSources:
         assert load({"PULSE_BATCH": "", "PULSE_DSN": " ", "PULSE_CONFIG": ""}) == Settings()
         assert load({"PULSE_DSN": "postgresql:///jobs\n"}).dsn == "postgresql:///jobs"
         assert load({"PULSE_CI_FULL": "1", "PULSE_SERVER": "unix:/x", "PULSE_LEASE": "9"}) == Settings()
+
+    def test_durations(self) -> None:
+        """With units or without, in the environment and the file; what is wrong is shown as it was typed."""
+        path = written('retention_s = "30d"\nbackoff = "fixed:5m"\ndrain_s = 60\n')
+        settings = load({"PULSE_LEASE_S": "1m30s", "PULSE_CONFIG": str(path)}, overrides={"drain_s": "2m"})
+        assert (settings.lease_s, settings.retention_s, settings.backoff) == (90.0, 30 * 86400.0, "fixed:300")
+        assert settings.drain_s == 120.0
+        assert refusal({"PULSE_SWEEP_S": "0m"}) == [f"PULSE_SWEEP_S is '0m': {ABOVE_ZERO}"]
 
     def test_unknown_option_is_a_mistake_of_the_caller(self) -> None:
         with pytest.raises(TypeError, match="no such setting: leas_s"):
@@ -64,19 +73,16 @@ class TestFile:
         with pytest.raises(ConfigError, match=r"^--config is 'no\.toml'"):
             load({}, Path("no.toml"))
 
-    @pytest.mark.parametrize(
-        ("text", "said"),
-        [
-            ("batch = 7\nlease_s =\n", r"{file}.* line 2"),
-            (b"dsn = '\xff'\n", r"{file} is not TOML"),
-            ("heartbeats = 3\n", r"^heartbeats in {file} is no setting; the nearest that is: heartbeat_s$"),
-            ("PULSE_LEASE_S = 3\n", r"the nearest that is: lease_s$"),
-            ("config = 'x.toml'\n", r"^config in "),  # no further file
-            ("lease_s = true\n", r"^lease_s in {file} is True: a number of seconds above 0 is allowed"),
-            ("batch = [1]\n", r"^batch in {file} is \[1\]: a whole number"),
-            ("state_dir = ''\n", r"is '': a path is allowed$"),
-        ],
-    )
+    @pytest.mark.parametrize(("text", "said"), [
+        ("batch = 7\nlease_s =\n", r"{file}.* line 2"),
+        (b"dsn = '\xff'\n", r"{file} is not TOML"),
+        ("heartbeats = 3\n", r"^heartbeats in {file} is no setting; the nearest that is: heartbeat_s$"),
+        ("PULSE_LEASE_S = 3\n", r"the nearest that is: lease_s$"),
+        ("config = 'x.toml'\n", r"^config in "),  # no further file
+        ("lease_s = true\n", r"^lease_s in {file} is True: a length of time above 0 is allowed"),
+        ("batch = [1]\n", r"^batch in {file} is \[1\]: a whole number"),
+        ("state_dir = ''\n", r"is '': a path is allowed$"),
+    ])  # fmt: skip
     def test_what_is_wrong_in_it(self, text: str | bytes, said: str) -> None:
         path = written(text)
         (line,) = refusal({})
@@ -87,7 +93,7 @@ class TestFile:
         ['auth_users = ["ann:s3cret"]', 'auth_users = {ann = "s3cret"}', 'dsn = {host = "h", password = "s3cret"}'],
     )
     def test_a_secret_of_the_wrong_type_is_not_shown(self, line: str) -> None:
-        """A file has lists and tables; what is secret in one cannot be told apart."""
+        """A file has lists and tables, in which secrets cannot be recognized."""
         path = written(line + "\n")
         (said,) = refusal({})
         assert said.startswith(f"{line.partition(' ')[0]} in {path} is '***': ")
@@ -126,7 +132,7 @@ ACCEPTED = [
 
 REFUSED = {
     "redact": ("password,", "card..number", "card number", ":card"),
-    "lease_s": ("abc", "0", "-1", "nan", "inf", "1e10", "30s"),
+    "lease_s": ("abc", "0", "-1", "nan", "inf", "1e10", "30x"),
     "heartbeat_s": ("0",),
     "sweep_s": ("0",),
     "poll_s": ("0",),
@@ -147,21 +153,12 @@ REFUSED = {
     "listen": ("7070", ":7070", "h:65536", "h:port", "::1:7070"),
     "app": ("jobs", "jobs:", ":app", "jobs.py:app()"),
     "dsn": (
-        "mysql://h/db",
-        "postgresql:/h/db",
-        "postgresql://h:0/db",
-        "postgresql://h:65536/db",
-        "postgresql://[::1/db",
-        "postgresql://h/d b",
-        "postgresql://h/db?sslmode",
-        "just some words",
-        "dbname",
-        "dbname='open",
-        "colour=red",
+        "mysql://h/db", "postgresql:/h/db", "postgresql://h:0/db", "postgresql://h:65536/db", "postgresql://[::1/db",
+        "postgresql://h/d b", "postgresql://h/db?sslmode", "just some words", "dbname", "dbname='open", "colour=red",
         "host=h\x00",
     ),
     "runtime_dir": ("a\0b",),
-}
+}  # fmt: skip
 
 
 class TestValues:
@@ -182,7 +179,7 @@ class TestValues:
         wrong = {"PULSE_LEASE_S": "abc", "PULSE_LOG_FORMAT": "xml", "PULSE_HOST_ID": "x" * 5000, "PULSE_BATCH": "0"}
         told = {line.partition(" ")[0]: line for line in refusal(wrong, embedded_user="a b")}
         assert told.keys() == {*wrong, "--embedded-user"}
-        assert told["PULSE_LEASE_S"].startswith("PULSE_LEASE_S is 'abc': a number of seconds above 0 is allowed")
+        assert told["PULSE_LEASE_S"].startswith("PULSE_LEASE_S is 'abc': a length of time above 0 is allowed")
         assert told["PULSE_LOG_FORMAT"] == "PULSE_LOG_FORMAT is 'xml': json or console is allowed"
         assert told["--embedded-user"].startswith("--embedded-user is 'a b': ")
         assert max(map(len, told.values())) < 200
@@ -197,7 +194,6 @@ class TestValues:
 
 
 def test_relative_paths() -> None:
-    """In the environment from the current directory, in the file from its folder; an absolute one is kept."""
     assert load({"PULSE_STATE_DIR": "state"}).state_dir == Path.cwd() / "state"
     path = written("runtime_dir = 'run'\n", "etc/p.toml")
     assert load({"PULSE_CONFIG": "etc/p.toml"}).runtime_dir == path.parent / "run"

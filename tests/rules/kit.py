@@ -18,7 +18,6 @@ def said(
     tags: Iterable[str] = (),
     reasons: Mapping[str, Mapping[str, str]] | None = None,
 ) -> list[str]:
-    """What *check* says about a tree of these files, a line each."""
     return [str(offence) for offence in check(Tree.of(texts, tags), Exceptions(reasons or {}))]
 
 

@@ -11,7 +11,6 @@ OTHER = "class Other:\n    def __init__(self):\n        self.open = True\n"
 
 
 def module(text: str) -> dict[str, str]:
-    """A product of this module and one whose class has an attribute ``open``."""
     return {"pulse/a.py": text, "pulse/other.py": OTHER}
 
 
@@ -30,7 +29,6 @@ def test_nobody_assigns_to_what_is_of_another_module(statement: str) -> None:
 
 @pytest.mark.parametrize("declared", ["open: bool", "__slots__ = ('open',)", "def f(self):\n        self.open = 1"])
 def test_a_module_may_change_what_its_own_classes_declare(declared: str) -> None:
-    """By an annotation, by slots, or by an assignment to ``self``."""
     assert said(coupling.check, module(f"class Mine:\n    {declared}\n\ndef f(mine):\n    mine.open = False\n")) == []
 
 
@@ -66,7 +64,6 @@ def test_records_have_twelve_fields_at_most(head: str) -> None:
 
 
 def test_constructors_take_eight_arguments_at_most() -> None:
-    """Keyword-only ones included, ``self`` not."""
     text = "class A:\n    def __init__(self, a, b, c, *, d, e, f, g, h):\n        pass\n"
     assert said(coupling.check, module(text)) == []
     assert said(coupling.check, module(text.replace("h)", "h, i)"))) == [

@@ -11,7 +11,7 @@ EIGHT = lines(8)
 
 
 def test_eight_equal_lines_are_found_once_however_many_they_are() -> None:
-    """Whatever their indentation, and though blank lines lie between; seven are none."""
+    """Whatever their indentation, and across blank lines; seven are none."""
     inside = "def f():\n" + "".join(f"\n    {line}\n" for line in EIGHT.splitlines())
     assert said(duplicates.check, {"pulse/a.py": EIGHT, "pulse/b.py": inside}) == [
         "pulse/b.py:3: 8 lines or more that are in pulse/a.py:1, too"
@@ -21,18 +21,13 @@ def test_eight_equal_lines_are_found_once_however_many_they_are() -> None:
 
 
 def test_a_file_may_repeat_itself_as_little() -> None:
-    """The second time in the same file is an offence, too, in SQL as in Python."""
     assert len(said(duplicates.check, {"pulse/a.py": f"{EIGHT}y = 1\n{EIGHT}"})) == 1
     assert len(said(duplicates.check, {"pulse/a.sql": f"{EIGHT}--\n{EIGHT}"})) == 1
 
 
 @pytest.mark.parametrize(
     ("path", "text"),
-    [
-        ("pulse/b.py", f"# Generated from x.py\n{EIGHT}"),
-        ("tests/b.py", EIGHT),
-        ("pulse/store/upgrades/2.sql", EIGHT),
-    ],
+    [("pulse/b.py", f"# Generated from x.py\n{EIGHT}"), ("tests/b.py", EIGHT), ("pulse/store/upgrades/2.sql", EIGHT)],
 )
 def test_what_is_generated_tests_and_upgrades_are_exempt(path: str, text: str) -> None:
     """A program keeps its own copies equal; an upgrade repeats what it replaces."""
@@ -40,6 +35,5 @@ def test_what_is_generated_tests_and_upgrades_are_exempt(path: str, text: str) -
 
 
 def test_imports_are_no_copies() -> None:
-    """Two modules may well need the same ones."""
     imports = "".join(f"import m{number}\n" for number in range(20)) + "if TYPE_CHECKING:\n" + "    import x\n" * 8
     assert said(duplicates.check, {"pulse/a.py": imports, "pulse/b.py": imports}) == []

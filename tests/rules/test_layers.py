@@ -30,7 +30,6 @@ def names(contract: dict[str, Any]) -> Iterable[str]:
 
 @pytest.fixture
 def product(tmp_path: Path) -> Path:
-    """A product with every layer, without a single import."""
     layers = {name for contract in LAYERED for name in names(contract)}
     for name in sorted({*layers, "pulse.cli.admin.migrate", "pulse.ops.doctor.queue", "pulse.cli.jobs.page"}):
         folder = tmp_path.joinpath(*name.split("."))
@@ -43,7 +42,6 @@ def product(tmp_path: Path) -> Path:
 
 
 def add(product: Path, importer: str, imported: str) -> None:
-    """Let one module import another, for type checking only."""
     (product.joinpath(*importer.split(".")) / "__init__.py").write_text(TYPES_ONLY.format(imported), "utf-8")
 
 
@@ -79,22 +77,14 @@ def test_imports_that_go_down_are_kept(product: Path) -> None:
     assert lint(product) == ""
 
 
-@pytest.mark.parametrize(
-    ("importer", "imported"),
-    [
-        ("pulse.ui", "pulse.cli"),
-        ("pulse.ops", "pulse.ui"),
-        ("pulse.app", "pulse.config"),
-        ("pulse.errors", "pulse.common"),
-        ("pulse.protocol", "pulse.system"),
-        ("pulse_supervisor.control", "pulse_supervisor.postgres"),
-        ("pulse_supervisor.slots", "pulse_supervisor.runner"),
-        ("pulse_actors.dispatcher", "pulse_actors.watchdog"),
-        ("pulse_actors.runtime", "pulse_actors.shared"),
-        ("pulse.cli.jobs.page", "pulse.store"),
-        ("pulse.worker", "pulse.store"),
-    ],
-)
+@pytest.mark.parametrize(("importer", "imported"), [
+    ("pulse.ui", "pulse.cli"), ("pulse.ops", "pulse.ui"), ("pulse.app", "pulse.config"),
+    ("pulse.errors", "pulse.common"), ("pulse.protocol", "pulse.system"),
+    ("pulse_supervisor.control", "pulse_supervisor.postgres"),
+    ("pulse_supervisor.slots", "pulse_supervisor.runner"), ("pulse_actors.dispatcher", "pulse_actors.watchdog"),
+    ("pulse_actors.runtime", "pulse_actors.shared"), ("pulse.cli.jobs.page", "pulse.store"),
+    ("pulse.worker", "pulse.store"),
+])  # fmt: skip
 def test_imports_that_go_up_or_aside_are_found(product: Path, importer: str, imported: str) -> None:
     """Although they are for type checking only."""
     add(product, importer, imported)

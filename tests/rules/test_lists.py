@@ -17,7 +17,6 @@ from tests.rules.kit import lines
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A checkout with one module that is too long, and empty lists."""
     subprocess.run(["git", "init", "--quiet", str(tmp_path)], check=True)
     write(tmp_path, LIST, "")
     write(tmp_path, to_repair.LIST, "")
@@ -38,7 +37,7 @@ def write(root: Path, path: str, text: str) -> None:
 def test_the_command_fails_until_what_is_wrong_is_listed_or_repaired(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What is listed is let pass; what is repaired has to leave the list; what is new cannot enter it."""
+    """What is repaired must leave the list; what is new cannot enter it."""
     assert main([], root) == 1
     assert "pulse/a.py: 451 lines" in capsys.readouterr().out
     assert main(["--rewrite"], root) == 0
@@ -59,7 +58,6 @@ def test_the_command_fails_until_what_is_wrong_is_listed_or_repaired(
 
 
 def test_every_rule_is_run(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A tree that breaks each of them gets a line for each of them."""
     text = '"""Whoever."""\nclass Desk:\n    def f(self):\n        self.a.b.c()\n' + "".join(
         f"        y{number} = {number}\n" for number in range(40)
     )
@@ -90,7 +88,6 @@ def test_the_lists_themselves_are_never_to_be_repaired_later() -> None:
 
 
 def test_more_and_fewer_than_listed_are_both_wrong() -> None:
-    """More shows each; fewer names the list."""
     two = [Offence("a", 1, "x"), Offence("a", 2, "y")]
     assert list(to_repair.compare("prose", two, {"a": 2})) == []
     assert [str(one) for one in to_repair.compare("prose", two, {"a": 1})][:2] == ["a:1: x", "a:2: y"]

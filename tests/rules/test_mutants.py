@@ -33,42 +33,23 @@ def f(self, a, b):
     return a - b
 """
 CHANGED: Final = {
-    "if True:",
-    "if False:",
-    "if (a):",
-    "if (not b):",
-    "if True and not b:",
-    "if a and not False:",
-    "pass",
-    "self.go(1)",
-    "while a <= b:",
-    "while False:",
-    "self.x += (a)",
-    "self.x += (b)",
-    "self.y = [c for c in (a) if c.d]",
-    "self.y = [c for c in (()) if c.d]",
-    "self.y = [c for c in a or () if False]",
+    "if True:", "if False:", "if (a):", "if (not b):", "if True and not b:", "if a and not False:", "pass",
+    "self.go(1)", "while a <= b:", "while False:", "self.x += (a)", "self.x += (b)",
+    "self.y = [c for c in (a) if c.d]", "self.y = [c for c in (()) if c.d]", "self.y = [c for c in a or () if False]",
     "return (a)",
-}
+}  # fmt: skip
 CUT: Final = "cut: width_of(text) <= width -> True"
 SELECT: Final = """
 UPDATE t SET a = $1, b = 2 WHERE t.x < coalesce($2, t.y) AND (t.z OR t.v BETWEEN 1 AND 2)
 """
 SELECTED: Final = {
-    "SET b = 2 WHERE",
-    "SET a = $1 WHERE",
-    "t.x <= coalesce",
-    "(t.x < coalesce($2, t.y) OR true) AND",
-    "coalesce(t.y)",
-    "coalesce($2)",
-    "(t.z AND false)",
-    "(t.v BETWEEN 1 AND 2 AND false)",
-}
+    "SET b = 2 WHERE", "SET a = $1 WHERE", "t.x <= coalesce", "(t.x < coalesce($2, t.y) OR true) AND",
+    "coalesce(t.y)", "coalesce($2)", "(t.z AND false)", "(t.v BETWEEN 1 AND 2 AND false)",
+}  # fmt: skip
 
 
 @pytest.fixture
 def text(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """Has texts of a test take the place of the product's."""
     for module in (operators, sql_operators, source):
         monkeypatch.setattr(module, "text_of", {"m": BODY, "s": SELECT}.__getitem__)
     monkeypatch.setattr(operators, "tree_of", lambda _: ast.parse(BODY))
@@ -94,7 +75,7 @@ def test_what_is_made_of_sql() -> None:
 
 
 def test_the_tabled_fit() -> None:
-    """What a tabled mutant takes out is there exactly once, what is left is Python, and its tests are there."""
+    """Each replaced text is there exactly once, the result is Python, and its tests exist."""
     assert tabled.mutants().keys() - {*modules(), *statements()} == set()
 
     def check(mutant: Mutant) -> None:
@@ -110,7 +91,7 @@ def test_the_tabled_fit() -> None:
 
 
 def test_repairs_fit() -> None:
-    """What undoes a repair is there exactly once, what is left is Python, and the test that notices is there."""
+    """Each replaced text is there exactly once, the result is Python, and the test that notices exists."""
 
     def check(mutant: Mutant) -> None:
         if mutant.is_code:
@@ -123,16 +104,12 @@ def test_repairs_fit() -> None:
 
 
 def test_the_page_of_repairs_is_up_to_date() -> None:
-    """It is what its command writes."""
     assert repairs.PAGE.read_text("utf-8") == repairs.page(), "python -m tests.mutants.repairs"
 
 
 def test_what_is_listed_is_there() -> None:
-    """A mutant that is listed as equivalent is one that is made."""
     where = {key.partition(":")[0] for key in EQUIVALENT}
-    made = [
-        one.key for name in where for one in (sql_operators if name in statements() else operators).mutants_of(name)
-    ]
+    made = [one.key for n in where for one in (sql_operators if n in statements() else operators).mutants_of(n)]
     assert [key for key in EQUIVALENT if not any(one == key or one.startswith(f"{key} -> ") for one in made)] == []
     assert OPEN.keys() - {*modules(), *statements()} == set()
     homes = {f"{trial.home_of(one)}." for one in (*modules(), *statements())}
@@ -140,7 +117,7 @@ def test_what_is_listed_is_there() -> None:
 
 
 def test_a_function_gets_other_code(tmp_path: Path) -> None:
-    """A mutant is in force for those who have imported the function before; it stays in the fork."""
+    """Also for modules that have imported it before; it stays in the fork."""
     (mutant,) = [one for one in operators.mutants_of("pulse.common.text") if one.key.endswith(CUT)]
     force.functions.cache_clear()  # another test may have looked before `cut` was imported
     gc.freeze()  # as an actor does that starts in this process

@@ -12,14 +12,11 @@ PLAIN = "job\n"
 
 
 def tree(**modules: str) -> dict[str, str]:
-    """A product of these modules, with a glossary and a list of plain words that a module of its own uses."""
     used = {"pulse/job.py": "class DeadLetters:\n    pass\n"}
     return {
-        names.GLOSSARY: GLOSSARY,
-        names.PLAIN_WORDS: PLAIN,
-        **used,
+        names.GLOSSARY: GLOSSARY, names.PLAIN_WORDS: PLAIN, **used,
         **{f"pulse/{name}.py": text for name, text in modules.items()},
-    }
+    }  # fmt: skip
 
 
 def test_words_are_explained_or_plain() -> None:
@@ -40,7 +37,6 @@ def test_banned_words_are_banned_wherever_they_are_listed(name: str) -> None:
 
 
 def test_a_class_name_is_used_once() -> None:
-    """Also where one of two is private; what is generated does not count."""
     twin = "class Job:\n    pass\n"
     assert said(names.check, tree(backoff=twin, jobs="class _Job:\n    pass\n")) == [
         "pulse/jobs.py:1: Job: pulse/backoff.py:1 has a class of that name"

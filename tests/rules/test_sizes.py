@@ -7,7 +7,6 @@ from tests.rules.kit import lines, said
 
 
 def folder(count: int) -> dict[str, str]:
-    """A package with so many modules beside its ``__init__``."""
     return {"pulse/a/__init__.py": "", **{f"pulse/a/m{number}.py": lines(40) for number in range(count)}}
 
 
@@ -35,7 +34,6 @@ def test_a_module_of_the_product_has_40_lines_at_least() -> None:
 
 
 def test_exceptions_are_by_name() -> None:
-    """Each kind of excess has its list."""
     tree = {**folder(13), "pulse/b.py": lines(451), "pulse/c.py": lines(39)}
     reasons = {"folders": {"pulse/a": "y"}, "long_files": {"pulse/b.py": "y"}, "short_files": {"pulse/c.py": "y"}}
     assert len(said(sizes.check, tree)) == 3

@@ -29,38 +29,26 @@ async def row_of(connection: Sql, identity: uuid.UUID) -> dict[str, Any]:
     return dict(row)
 
 
-@pytest.mark.parametrize(
-    ("rule", "columns"),
-    [
-        ("cron => '@daily'", {"kind": "cron", "cron": "@daily", "timezone": "UTC"}),
-        ("cron => '0 3 * * *', timezone => 'Europe/Berlin'", {"kind": "cron", "timezone": "Europe/Berlin"}),
-        ("every_s => 0.5, jitter_s => 0.5", {"kind": "every", "every_s": 0.5, "jitter_s": 0.5}),
-        ("run_at => now()", {"kind": "at", "cron": None, "timezone": None}),
+@pytest.mark.parametrize(("rule", "columns"), [
+    ("cron => '@daily'", {"kind": "cron", "cron": "@daily", "timezone": "UTC"}),
+    ("cron => '0 3 * * *', timezone => 'Europe/Berlin'", {"kind": "cron", "timezone": "Europe/Berlin"}),
+    ("every_s => 0.5, jitter_s => 0.5", {"kind": "every", "every_s": 0.5, "jitter_s": 0.5}),
+    ("run_at => now()", {"kind": "at", "cron": None, "timezone": None}),
+    (
         (
-            (
-                "every_s => 5, args => '{\"a\": 1}', topic => 't', priority => 3, max_attempts => 2, timeout_s => 1.5, "
-                "catch_up => 'all', overlap => 'queue', id => '0190163d-8694-739b-aea5-966c26f8ad92', "
-                "starts_at => '2030-01-01Z', ends_at => '2040-01-01Z'"
-            ),
-            {
-                "args": '{"a": 1}',
-                "topic": "t",
-                "priority": 3,
-                "max_attempts": 2,
-                "timeout_s": 1.5,
-                "catch_up": "all",
-                "overlap": "queue",
-                "starts_at": datetime(2030, 1, 1, tzinfo=UTC),
-                "ends_at": datetime(2040, 1, 1, tzinfo=UTC),
-                "id": uuid.UUID("0190163d-8694-739b-aea5-966c26f8ad92"),
-            },
+            "every_s => 5, args => '{\"a\": 1}', topic => 't', priority => 3, max_attempts => 2, timeout_s => 1.5, "
+            "catch_up => 'all', overlap => 'queue', id => '0190163d-8694-739b-aea5-966c26f8ad92', "
+            "starts_at => '2030-01-01Z', ends_at => '2040-01-01Z'"
         ),
-    ],
-)
+        {
+            "args": '{"a": 1}', "topic": "t", "priority": 3, "max_attempts": 2, "timeout_s": 1.5,
+            "catch_up": "all", "overlap": "queue", "starts_at": datetime(2030, 1, 1, tzinfo=UTC),
+            "ends_at": datetime(2040, 1, 1, tzinfo=UTC), "id": uuid.UUID("0190163d-8694-739b-aea5-966c26f8ad92"),
+        },
+    ),
+])  # fmt: skip
 async def test_create(connection: Sql, rule: str, columns: dict[str, Any]) -> None:
-    """A schedule is stored as it was given; the scheduler is to reckon its first occurrence."""
-    identity = await made(connection, f"pulse.create_schedule('n', {rule})")
-    row = await row_of(connection, identity)
+    row = await row_of(connection, await made(connection, f"pulse.create_schedule('n', {rule})"))
     assert {name: row[name] for name in columns} == columns
     assert (row["name"], row["next_run_at"], row["reckon"]) == ("n", None, True)
 
@@ -73,7 +61,7 @@ async def test_null_is_the_default(connection: Sql) -> None:
 
 
 async def test_update(store: Store, connection: Sql) -> None:
-    """What is not given stays; the cursor goes only with a change of when it occurs, and then it is reckoned anew."""
+    """What is not given stays; only a new rule resets the cursor, and then the scheduler computes it anew."""
     identity = await made(connection, "pulse.create_schedule('n', every_s => 60)")
     await connection.execute("UPDATE pulse.schedules SET next_run_at = now(), following_run_at = now(), reckon = false")
     before = await row_of(connection, identity)
@@ -99,24 +87,16 @@ async def changed(connection: Sql, identity: uuid.UUID, changes: Any) -> dict[st
 
 
 EACH: Final[list[tuple[str, Any, Any]]] = [
-    ("args", '{"a": 1}', "{}"),
-    ("topic", "t", None),
-    ("priority", 3, 0),
-    ("max_attempts", 2, None),
-    ("timeout_s", 1.5, None),
-    ("starts_at", datetime(2030, 1, 1, tzinfo=UTC), None),
-    ("ends_at", datetime(2040, 1, 1, 0, 0, 0, 1, tzinfo=UTC), None),
-    ("jitter_s", 0.25, 0.0),
-    ("catch_up", "all", "latest"),
-    ("overlap", "queue", "allow"),
-    ("timezone", "Europe/Berlin", "UTC"),
-]
+    ("args", '{"a": 1}', "{}"), ("topic", "t", None), ("priority", 3, 0), ("max_attempts", 2, None),
+    ("timeout_s", 1.5, None), ("starts_at", datetime(2030, 1, 1, tzinfo=UTC), None),
+    ("ends_at", datetime(2040, 1, 1, 0, 0, 0, 1, tzinfo=UTC), None), ("jitter_s", 0.25, 0.0),
+    ("catch_up", "all", "latest"), ("overlap", "queue", "allow"), ("timezone", "Europe/Berlin", "UTC"),
+]  # fmt: skip
 MOVED: Final = {"next_run_at", "following_run_at", "due_at", "reckon"}  # where when it occurs is another
 ALSO: Final = {"timezone": MOVED, "starts_at": MOVED, "ends_at": MOVED, "jitter_s": {"due_at", "reckon"}}
 
 
 async def settled(connection: Sql, rule: str) -> uuid.UUID:
-    """A schedule that has a cursor, and of which nothing is to be reckoned."""
     identity = await made(connection, f"pulse.create_schedule('n', {rule})")
     await connection.execute(
         "UPDATE pulse.schedules SET next_run_at = '2035-01-01Z', following_run_at = '2035-01-02Z', reckon = false"
@@ -155,14 +135,11 @@ async def test_an_update_of_nothing(connection: Sql) -> None:
     assert await row_of(connection, identity) == {**before, "revision": 1}
 
 
-@pytest.mark.parametrize(
-    ("rule", "changes"),
-    [
-        ("cron => '@daily'", {"cron": "@hourly"}),
-        ("every_s => 60", {"every_s": 61}),
-        ("run_at => '2030-01-01Z'", {"run_at": "2031-01-01T00:00:00Z"}),
-    ],
-)
+@pytest.mark.parametrize(("rule", "changes"), [
+    ("cron => '@daily'", {"cron": "@hourly"}),
+    ("every_s => 60", {"every_s": 61}),
+    ("run_at => '2030-01-01Z'", {"run_at": "2031-01-01T00:00:00Z"}),
+])  # fmt: skip
 async def test_another_rule_begins_anew(connection: Sql, rule: str, changes: dict[str, Any]) -> None:
     identity = await settled(connection, rule)
     row = await changed(connection, identity, changes)
@@ -173,7 +150,7 @@ async def test_another_rule_begins_anew(connection: Sql, rule: str, changes: dic
 
 
 async def test_what_is_to_be_reckoned_stays_so(connection: Sql) -> None:
-    """A change of the words does not hide what the scheduler has to do, and gives one that was stuck another chance."""
+    """Another change does not hide the scheduler's task, and gives a stuck schedule another chance."""
     fresh = await made(connection, "pulse.create_schedule('n', cron => '@daily')")
     assert (await changed(connection, fresh, {"priority": 1}))["reckon"]
     stuck = await settled(connection, "cron => '@daily'")
@@ -209,7 +186,7 @@ async def test_two_changes_at_once(connection: Sql, dsn: str) -> None:
 
 
 async def test_set_when(connection: Sql) -> None:
-    """One kind takes the place of the other, which is unset with all that was its own."""
+    """One kind replaces the other, with all its own options."""
     identity = await made(connection, "pulse.create_schedule('n', cron => '@daily', timezone => 'Europe/Berlin')")
     when = ("kind", "cron", "timezone", "every_s")
     for changes, expected in (
@@ -231,28 +208,24 @@ async def test_set_when(connection: Sql) -> None:
     assert not await connection.fetchval("SELECT pulse.set_schedule(gen_random_uuid(), '{}')")
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        (None, "the changes of a schedule must be a JSON object of options, not NULL"),
-        ([], "the changes of a schedule must be a JSON object of options, not array"),
+@pytest.mark.parametrize(("changes", "message"), [
+    (None, "the changes of a schedule must be a JSON object of options, not NULL"),
+    ([], "the changes of a schedule must be a JSON object of options, not array"),
+    (
+        {"paused": True, "topic": "t"},
         (
-            {"paused": True, "topic": "t"},
-            (
-                'unknown option "paused" of a schedule; allowed are name, cron, timezone, every_s, run_at, args, '
-                "topic, priority, max_attempts, timeout_s, starts_at, ends_at, jitter_s, catch_up, overlap"
-            ),
+            'unknown option "paused" of a schedule; allowed are name, cron, timezone, every_s, run_at, args, '
+            "topic, priority, max_attempts, timeout_s, starts_at, ends_at, jitter_s, catch_up, overlap"
         ),
-        ({"every_s": None}, "none of cron, every_s and run_at is left; exactly one is allowed"),
-        ({"every_s": 5, "cron": "@daily"}, "2 of cron, every_s and run_at are given; at most one is allowed"),
-        ({"name": None}, "name is NULL; 1 to 200 characters are allowed"),
-        ({"priority": 70000}, "priority is 70000; -100 to 100 is allowed"),
-        ({"every_s": 20}, "jitter_s is 30; at most the interval, 20 s, is allowed"),
-        ({"timezone": "UTC"}, "timezone is 'UTC'; it is allowed with cron only"),
-    ],
-)
+    ),
+    ({"every_s": None}, "none of cron, every_s and run_at is left; exactly one is allowed"),
+    ({"every_s": 5, "cron": "@daily"}, "2 of cron, every_s and run_at are given; at most one is allowed"),
+    ({"name": None}, "name is NULL; 1 to 200 characters are allowed"),
+    ({"priority": 70000}, "priority is 70000; -100 to 100 is allowed"),
+    ({"every_s": 20}, "jitter_s is 30; at most the interval, 20 s, is allowed"),
+    ({"timezone": "UTC"}, "timezone is 'UTC'; it is allowed with cron only"),
+])  # fmt: skip
 async def test_what_cannot_be_set(connection: Sql, changes: Any, message: str) -> None:
-    """One line that says what is allowed, and nothing is changed."""
     identity = await made(connection, "pulse.create_schedule('n', every_s => 60, jitter_s => 30)")
     before = await row_of(connection, identity)
     with pytest.raises(asyncpg.InvalidParameterValueError) as refused:
@@ -262,7 +235,7 @@ async def test_what_cannot_be_set(connection: Sql, changes: Any, message: str) -
 
 
 async def test_a_jitter_that_is_too_long_for_cron(store: Store, connection: Sql) -> None:
-    """SQL does not know the interval of an expression: the scheduler says so, and goes on once it is put right."""
+    """SQL does not know the interval of an expression: the scheduler refuses it, and goes on once it is corrected."""
     identity = await made(connection, "pulse.create_schedule('n', cron => '* * * * *', jitter_s => 60)")
     scheduler = Scheduler(store)
     await scheduler.turn(Turn(time.monotonic()))
@@ -348,10 +321,7 @@ BAD: Final = [
     ("every_s => 5, jitter_s => 5.5", "jitter_s is 5.5; at most the interval, 5 s, is allowed"),
     ("every_s => 5, catch_up => 'none'", "catch_up is 'none'; allowed are skip, latest, all"),
     ("every_s => 5, overlap => 'none'", "overlap is 'none'; allowed are allow, skip, queue, cancel"),
-    (
-        "run_at => now(), ends_at => now()",
-        "starts_at or ends_at is given; they are allowed with cron and every_s only",
-    ),
+    ("run_at => now(), ends_at => now()", "starts_at or ends_at is given; they are allowed with cron and every_s only"),
     (
         "every_s => 5, starts_at => '2030-01-02Z', ends_at => '2030-01-01Z'",
         (
@@ -363,25 +333,22 @@ BAD: Final = [
 _RULES: Final = "of cron, every_s and run_at are given"
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        *(
-            (f"{word}, {rule})", message)
-            for word in ("create_schedule('n'", "update_schedule('{0}'")
-            for rule, message in BAD
-        ),
-        ("create_schedule(NULL, every_s => 5)", "name is NULL; 1 to 200 characters are allowed"),
-        ("create_schedule('', every_s => 5)", "name is ''; 1 to 200 characters are allowed"),
-        ("create_schedule('n', every_s => 5, args => NULL)", "args must be a JSON object, not NULL"),
-        ("create_schedule('n')", f"0 {_RULES}; exactly one is allowed"),
-        ("create_schedule('n', every_s => 5, cron => '@daily')", f"2 {_RULES}; exactly one is allowed"),
-        ("update_schedule('{0}', every_s => 5, cron => '@daily')", f"2 {_RULES}; at most one is allowed"),
-        # A change is held against what stays.
-        ("update_schedule('{1}', every_s => 10)", "jitter_s is 30; at most the interval, 10 s, is allowed"),
-        ("update_schedule('{1}', jitter_s => 70)", "jitter_s is 70; at most the interval, 60 s, is allowed"),
-    ],
-)
+@pytest.mark.parametrize(("call", "message"), [
+    *(
+        (f"{word}, {rule})", message)
+        for word in ("create_schedule('n'", "update_schedule('{0}'")
+        for rule, message in BAD
+    ),
+    ("create_schedule(NULL, every_s => 5)", "name is NULL; 1 to 200 characters are allowed"),
+    ("create_schedule('', every_s => 5)", "name is ''; 1 to 200 characters are allowed"),
+    ("create_schedule('n', every_s => 5, args => NULL)", "args must be a JSON object, not NULL"),
+    ("create_schedule('n')", f"0 {_RULES}; exactly one is allowed"),
+    ("create_schedule('n', every_s => 5, cron => '@daily')", f"2 {_RULES}; exactly one is allowed"),
+    ("update_schedule('{0}', every_s => 5, cron => '@daily')", f"2 {_RULES}; at most one is allowed"),
+    # A change is held against what stays.
+    ("update_schedule('{1}', every_s => 10)", "jitter_s is 30; at most the interval, 10 s, is allowed"),
+    ("update_schedule('{1}', jitter_s => 70)", "jitter_s is 70; at most the interval, 60 s, is allowed"),
+])  # fmt: skip
 async def test_what_is_refused(connection: Sql, call: str, message: str) -> None:
     """One line that names the thing, the value and what is allowed; and nothing is stored or changed."""
     rules = ("every_s => 60", "every_s => 60, jitter_s => 30")
@@ -396,7 +363,7 @@ async def test_what_is_refused(connection: Sql, call: str, message: str) -> None
 
 
 async def test_more_jitter_is_looked_at(connection: Sql) -> None:
-    """Of a cron only the scheduler knows the interval: it is asked when there is more jitter, not when it is due."""
+    """Only the scheduler knows the interval of a cron: it checks when jitter grows, not when the schedule is due."""
     identity = await made(connection, "pulse.create_schedule('n', cron => '@hourly', jitter_s => 30)")
     for jitter_s, reckon in ((20, False), (20, False), (4000, True)):
         await connection.execute("UPDATE pulse.schedules SET next_run_at = now(), reckon = false")

@@ -1,4 +1,4 @@
-"""No function of the schema goes by the caller's search_path, nor by what others put beside it."""
+"""No function of the schema uses the caller's search_path, nor objects that others put beside it."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ async def test_every_function_has_its_own(connection: Sql) -> None:
 
 
 async def test_functions_put_into_the_schema_itself(own_database: str, connection: Sql) -> None:
-    """Not even there anything stands before what pulse means: who may make functions in it gets no rights by that."""
+    """Nothing there shadows what pulse means: a role that may make functions in it gets no rights by that."""
     del own_database
     bodies = await connection.fetch(
         "SELECT pg_get_functiondef(oid) AS text FROM pg_proc WHERE pronamespace = 'pulse'::regnamespace"

@@ -1,4 +1,4 @@
-"""``docs/sql.md`` held against a database: its tables and what it says; its blocks run in ``tests/docs``."""
+"""``docs/sql.md`` held against a database: its tables and rules; its blocks run in ``tests/docs``."""
 
 from __future__ import annotations
 
@@ -30,7 +30,6 @@ _TABLES: Final = (
 
 @pytest.fixture
 async def shop(own_database: str, connection: Sql) -> AsyncIterator[Sql]:
-    """A database of one's own with a table of orders; the role that the page makes outlives it, so it is dropped."""
     await connection.execute("CREATE TABLE orders (id int PRIMARY KEY, customer text)")
     yield connection
     if await connection.fetchval("SELECT count(*) FROM pg_roles WHERE rolname = $1", ROLE):
@@ -44,7 +43,6 @@ async def _submit_blocks(connection: Sql) -> None:
 
 
 async def test_rights_are_enough_and_not_more(shop: Sql) -> None:
-    """The role of the page can submit one and many, and can neither change a job nor pause dispatch."""
     await _submit_blocks(shop)
     await shop.execute(f"SET ROLE {ROLE}")
     assert await shop.fetchval("SELECT pulse.submit('resize')")
@@ -74,18 +72,15 @@ async def test_queries_run_and_find_what_they_are_about(store: Store, connection
         assert await connection.fetch(query), query
 
 
-@pytest.mark.parametrize(
-    ("sqlstate", "call"),
-    [
-        ("22023", "SELECT pulse.submit('')"),
-        ("22023", "SELECT pulse.submit('a', '[]')"),
-        ("22023", "SELECT pulse.submit('a', priority => 101)"),
-        ("22023", """SELECT pulse.submit_many('{"name": "a"}')"""),
-        ("22023", """SELECT pulse.submit_many('[{"name": "a", "delay_s": 5}]')"""),
-        ("23514", "SELECT pulse.submit('a', max_attempts => 0)"),
-        ("23505", "SELECT pulse.submit('b', id => '0199a1b2-c3d4-7e5f-8a0b-1c2d3e4f5a6b')"),
-    ],
-)
+@pytest.mark.parametrize(("sqlstate", "call"), [
+    ("22023", "SELECT pulse.submit('')"),
+    ("22023", "SELECT pulse.submit('a', '[]')"),
+    ("22023", "SELECT pulse.submit('a', priority => 101)"),
+    ("22023", """SELECT pulse.submit_many('{"name": "a"}')"""),
+    ("22023", """SELECT pulse.submit_many('[{"name": "a", "delay_s": 5}]')"""),
+    ("23514", "SELECT pulse.submit('a', max_attempts => 0)"),
+    ("23505", "SELECT pulse.submit('b', id => '0199a1b2-c3d4-7e5f-8a0b-1c2d3e4f5a6b')"),
+])  # fmt: skip
 async def test_errors_have_the_sqlstates_of_the_page(shop: Sql, sqlstate: str, call: str) -> None:
     await _submit_blocks(shop)
     before = await shop.fetchval("SELECT count(*) FROM pulse.jobs")

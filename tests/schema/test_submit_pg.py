@@ -42,24 +42,16 @@ def _literal(name: str, value: Any) -> str:
 
 @BOTH
 async def test_only_a_name(store: Store, connection: Sql, many: bool) -> None:
-    """A name is enough: no args, the default topic, priority 0, due now, the server's budgets, a time-ordered id."""
+    """No args, the default topic, priority 0, due now, the server's budgets, a time-ordered id."""
     identity = await submit(connection, many=many, name="n")
     found = await read(connection, identity)
     due = found.pop("next_run_at"), found.pop("submitted_at")
     assert await connection.fetchval("SELECT clock_timestamp() - $1::timestamptz < interval '5 s'", min(due))
     assert uuid.UUID(bytes=identity).version == 7
     assert {name: value for name, value in found.items() if value is not None} == {
-        "id": uuid.UUID(bytes=identity),
-        "attempts": 0,
-        "uncharged": 0,
-        "crashes": 0,
-        "max_attempts": 5,
-        "status": "PENDING",
-        "priority": 0,
-        "topic": "default",
-        "name": "n",
-        "args": "{}",
-    }
+        "id": uuid.UUID(bytes=identity), "attempts": 0, "uncharged": 0, "crashes": 0, "max_attempts": 5,
+        "status": "PENDING", "priority": 0, "topic": "default", "name": "n", "args": "{}",
+    }  # fmt: skip
     assert [one.id for one in await store.claim(["default"], ["w"], [0, 0], 1.0)] == [identity]
 
 
@@ -67,15 +59,9 @@ async def test_only_a_name(store: Store, connection: Sql, many: bool) -> None:
 async def test_all_that_can_be_said(connection: Sql, many: bool) -> None:
     identity = new_id()
     fields = {
-        "name": "n",
-        "args": {"path": "a'b.png"},
-        "topic": "images",
-        "priority": -100,
-        "run_at": at(5.25).isoformat(),
-        "max_attempts": 2,
-        "timeout_s": 0.5,
-        "id": str(uuid.UUID(bytes=identity)),
-    }
+        "name": "n", "args": {"path": "a'b.png"}, "topic": "images", "priority": -100, "run_at": at(5.25).isoformat(),
+        "max_attempts": 2, "timeout_s": 0.5, "id": str(uuid.UUID(bytes=identity)),
+    }  # fmt: skip
     assert await submit(connection, many=many, **fields) == identity
     expected = {**fields, "args": '{"path": "a\'b.png"}', "run_at": at(5.25), "id": uuid.UUID(bytes=identity)}
     expected["next_run_at"] = expected.pop("run_at")
@@ -85,7 +71,7 @@ async def test_all_that_can_be_said(connection: Sql, many: bool) -> None:
 
 @BOTH
 async def test_the_same_submit_twice(connection: Sql, many: bool) -> None:
-    """The same id with the same name, topic and args is the same job, whatever became of it and what else is said."""
+    """The same id with the same name, topic and args is the same job, in any state and with any other options."""
     identity = await forge(connection, "COMPLETED", args='{"a": 1, "b": 2}')
     before = await read(connection, identity)
     same: Row = {"name": "n", "topic": TOPIC, "args": {"b": 2, "a": 1}, "id": str(uuid.UUID(bytes=identity))}
@@ -149,24 +135,20 @@ async def test_no_priority_is_the_default(connection: Sql) -> None:
     assert (found["priority"], found["topic"]) == (0, "default")
 
 
-@pytest.mark.parametrize(
-    ("jobs", "message"),
-    [
-        (None, "jobs must be a JSON array of objects, not null"),
-        ({}, "jobs must be a JSON array of objects, not object"),
-        ([{"name": "n"}, 1], "jobs must be a JSON array of objects, and one of them is of type number"),
-        (["n"], "jobs must be a JSON array of objects, and one of them is of type string"),
+@pytest.mark.parametrize(("jobs", "message"), [
+    (None, "jobs must be a JSON array of objects, not null"),
+    ({}, "jobs must be a JSON array of objects, not object"),
+    ([{"name": "n"}, 1], "jobs must be a JSON array of objects, and one of them is of type number"),
+    (["n"], "jobs must be a JSON array of objects, and one of them is of type string"),
+    (
+        [{"name": "n", "delay_s": 1}],
         (
-            [{"name": "n", "delay_s": 1}],
-            (
-                'unknown key "delay_s" in a job; allowed are '
-                "name, args, topic, priority, run_at, max_attempts, timeout_s, id, expires_at, expires_in_s, "
-                "traceparent"
-            ),
+            'unknown key "delay_s" in a job; allowed are '
+            "name, args, topic, priority, run_at, max_attempts, timeout_s, id, expires_at, expires_in_s, "
+            "traceparent"
         ),
-    ],
-    ids=str,
-)
+    ),
+], ids=str)  # fmt: skip
 async def test_what_submit_many_refuses(connection: Sql, jobs: object, message: str) -> None:
     with pytest.raises(asyncpg.PostgresError) as caught:
         await submit_many(connection, jobs)
@@ -211,7 +193,6 @@ async def test_order_of_a_document(store: Store, connection: Sql, analysed: bool
 
 
 async def test_order_of_a_document_at_one_time(connection: Sql) -> None:
-    """Jobs that name the same time are due in the order of the document too."""
     made = await submit_many(connection, [{"name": "n", "run_at": at(5).isoformat()} for _ in range(3)])
     assert [(await read(connection, one))["next_run_at"] for one in made] == [at(5), at(5.000001), at(5.000002)]
 
@@ -242,7 +223,7 @@ async def heard_of(connection: Sql, *deeds: Callable[[], Awaitable[object]]) -> 
 
 @BOTH
 async def test_workers_are_woken(connection: Sql, many: bool) -> None:
-    """A new job is told to all dispatchers; the same one again is no news, nor is one that was not committed."""
+    """A new job notifies all dispatchers; neither a repeated one nor one that is rolled back does."""
     identity = uuid.uuid4()
 
     async def put() -> None:
@@ -260,7 +241,7 @@ async def test_workers_are_woken(connection: Sql, many: bool) -> None:
 
 
 async def test_workers_are_woken_once_in_a_while(connection: Sql) -> None:
-    """Twenty times a second at most, whoever submits; also when the clock is set back, or the setting says no."""
+    """At most twenty times a second, for all sessions together; also with the clock set back, or the setting off."""
     now_ms = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 
     def after(last_ms: str, before: str = "SELECT") -> Callable[[], Awaitable[object]]:
@@ -277,14 +258,9 @@ async def test_workers_are_woken_once_in_a_while(connection: Sql) -> None:
 
     off = "SET pulse.notify = off"
     assert await heard_of(
-        connection,
-        after("1"),
-        after(f"{now_ms} - 1000"),
-        after(f"{now_ms} + 1000"),
-        twice,
-        after("1", off),
+        connection, after("1"), after(f"{now_ms} - 1000"), after(f"{now_ms} + 1000"), twice, after("1", off),
         after("1", "SET pulse.notify = on"),
-    ) == [1, 1, 1, 1, 0, 1]
+    ) == [1, 1, 1, 1, 0, 1]  # fmt: skip
     async with connection.transaction():
         for last_ms, is_told in ((f"{now_ms} - 1000", True), (f"{now_ms} - 10", False)):
             last = await connection.fetchval(f"SELECT setval('pulse.work_notified', {last_ms})")

@@ -1,7 +1,7 @@
 """
 Simulates: machines, workers, a database and everything that goes wrong with them, each run a function of its seed.
 
-    python -m tests.simulation --seeds A-B       many; the first that goes wrong is told, and ends it
+    python -m tests.simulation --seeds A-B       many; the first that goes wrong is shown, and ends it
     python -m tests.simulation --seed N          one run, and what happened in it
     python -m tests.simulation --variant NAME    a guard is taken out: one of a few seeds must find that (or several)
 
@@ -51,12 +51,9 @@ def main() -> int:
         "--processes", type=int, default=os.cpu_count() or 1, help="side by side (default: one per CPU)"
     )
     parser.add_argument(
-        "--variant",
-        choices=sorted(VARIANTS),
-        metavar="NAME",
-        action="append",
+        "--variant", choices=sorted(VARIANTS), metavar="NAME", action="append",
         help="a guard to be taken out; each alone",
-    )
+    )  # fmt: skip
     parser.add_argument("--only", type=chosen, default=(), metavar="NAMES", help="what goes wrong, with commas")
     words = parser.parse_args()
     variant = words.variant[0] if words.variant else None
@@ -89,7 +86,6 @@ def show(report: Report, options: str) -> None:
 
 
 def show_hunt(variant: str) -> int:
-    """Hunt a variant, and tell; 0: it was found, and nothing is found without it."""
     report, control = hunt(variant)
     if report.seed is None:
         tell([f"not found within {VARIANTS[variant].within} seeds from {VARIANTS[variant].first} on: {variant}"])

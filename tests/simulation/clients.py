@@ -1,4 +1,4 @@
-"""Who submits jobs, and the operators who cancel, retry, change and delete them, over the socket."""
+"""Producers, which submit jobs, and operators, who cancel, retry, change and delete them, over the socket."""
 
 from __future__ import annotations
 
@@ -44,13 +44,7 @@ async def call(kind: str, body: Mapping[str, object]) -> Frame | None:
 
 
 class Producer:
-    """
-    Submits jobs when their time has come, and does not rest before they are acknowledged.
-
-    Args:
-        world: Where.
-        jobs: In the order of their times.
-    """
+    """Submits *jobs* at their times, each until it is acknowledged."""
 
     def __init__(self, world: World, jobs: list[Job]) -> None:
         self._world = world
@@ -76,13 +70,9 @@ class Producer:
 
 def _body(job: Job) -> dict[str, object]:
     return {
-        "name": job.name,
-        "id": job.id,
-        "priority": job.priority,
-        "max_attempts": job.max_attempts,
-        "timeout_s": job.timeout_s,
-        "delay_s": job.delay_s,
-    }
+        "name": job.name, "id": job.id, "priority": job.priority, "max_attempts": job.max_attempts,
+        "timeout_s": job.timeout_s, "delay_s": job.delay_s,
+    }  # fmt: skip
 
 
 class Operator:

@@ -1,8 +1,8 @@
 """
 The judge: knows what really happened, in every process and in the database, and says what must not have.
 
-It watches each statement that changes rows, each handler that begins and ends, and each word that is passed on, and
-holds them against each other at once. What it finds first ends the run.
+It watches each statement that changes rows, each handler that begins and ends, and each message, and compares them at
+once. What it finds first ends the run.
 """
 
 from __future__ import annotations
@@ -35,25 +35,20 @@ WRITES: Final = frozenset(
 NEW: Final = ("PENDING", 0, None)
 # The outcome of a report, and as what it may be stored.
 STORED: Final = {
-    "ok": {"completed"},
-    "error": {"error", "timeout", "stalled"},
-    "retry": {"retry"},
-    "discard": {"discarded"},
-    "snooze": {"snoozed"},
-    "release": {"released"},
-    "crash": {"crashed"},
-}
+    "ok": {"completed"}, "error": {"error", "timeout", "stalled"}, "retry": {"retry"}, "discard": {"discarded"},
+    "snooze": {"snoozed"}, "release": {"released"}, "crash": {"crashed"},
+}  # fmt: skip
 
 
 @dataclass(slots=True)
 class Log:
     """
-    What is known of one attempt.
+    The life of one attempt.
 
     Attributes:
         claimer: The dispatcher that claimed it.
-        worker: Whom the row names.
-        told: The process that was told of it.
+        worker: Its worker, by the row.
+        told: The process that received it.
         began: The process whose handler was called.
         named: To which dispatcher it was named as started, on which connection.
         apart: It has a process of its own, which dies with its worker's but does not kill it.
@@ -90,7 +85,6 @@ class Log:
 
     @property
     def runs(self) -> bool:
-        """Whether its handler may do something yet."""
         return self.began is not None and not self.finished and not self.began.dead
 
 
@@ -113,7 +107,7 @@ class Judge:
         self.fail(f"{process} broke: {''.join(traceback.format_exception(error))}")
 
     def count(self, what: str) -> None:
-        """For the statistics: how often things happened, else nobody knows what was tried at all."""
+        """Counts events, so that a test can see that each kind was tried."""
         self.counts[what] = self.counts.get(what, 0) + 1
 
     # The database.
@@ -135,7 +129,7 @@ class Judge:
         return answer
 
     def _deleted(self, job: bytes, status: str, attempts: int, by: Process) -> None:
-        """An operator's delete: of what has ended, and of what no handler beside it runs any more."""
+        """An operator deletes only jobs that have ended, whose handlers no longer run."""
         self.count("deleted")
         self.world.trace("delete", by, job=job, was=status)
         self.world.deleted.add(job)
@@ -202,13 +196,13 @@ class Judge:
             self.fail(f"{machine.name} raised the epoch, and the database has not gone back since it came to it")
 
     def came(self, dispatcher: Process, *, ends: bool) -> None:
-        """It knows where the database stands; *ends*: and that its workers have lost what they hold."""
+        """It knows where the database is; *ends*: and that its workers have lost what they hold."""
         self.came_s[dispatcher.machine.name] = trio.current_time()
         for log in self.logs.values() if ends else ():
             log.noted |= log.runs and log.began is not None and self.world.has_met(log.began, dispatcher)
 
     def _was_cut_off(self, older: Log) -> bool:
-        """Whether who claimed it could not say so when the database had gone back: then nobody else can know."""
+        """Whether the claimer could not report it before the database went back: then nobody else can know."""
         claimer = older.claimer
         if older.older_s is None:
             return False
@@ -253,7 +247,7 @@ class Judge:
             self.fail(f"{self._show(log)} was charged as {kind} although no worker was told of it")
 
     def _may_charge_untold(self, log: Log, by: Process, holder: Process, kind: str) -> bool:
-        """Who claimed it is gone with its memory; or it is another machine, that knows of leases only."""
+        """Its claimer is gone with its memory; or it is another machine, which knows only leases."""
         if kind == "crashed":
             return by is not log.claimer
         if not self.world.in_hand(holder):
@@ -270,7 +264,6 @@ class Judge:
         return log.claimer.dead or log.claimer.impaired_s >= log.renewed_s or obituary_is_late or renewal_failed
 
     def _buried(self, log: Log, by: Process, dead: Process, kind: str) -> None:
-        """Held against what the dispatcher that ended it could know."""
         heard = log.heard is not None and log.heard[0] is by and log.heard[1].intact
         if heard:
             self.fail(f"{self._show(log)} ended as {kind} although {by} has its report, {log.outcome}")
@@ -292,7 +285,7 @@ class Judge:
         return condemned or others or dead.killer is not None or dead.leaving or log.claimer is not by or not intact
 
     def _may_have_run(self, log: Log, by: Process, dead: Process) -> bool:
-        """Whether, as far as *by* could know, this ran in that very process when it died."""
+        """Whether, for all *by* could know, this ran in that very process when it died."""
         heard = log.finished and log.heard is not None and log.heard[0] is by
         named = log.told is dead and log.named is not None and log.named[0] is by
         return (named or log.began is dead) and not log.apart and not heard
@@ -303,7 +296,7 @@ class Judge:
         return log.began is dead and named and not log.apart and not log.finished and log.closed is None
 
     def _reaped(self, log: Log, by: Process, holder: Process) -> None:
-        """By a watchdog: never what lives on its own machine, never what beats."""
+        """A watchdog never reaps an attempt of its own machine, nor one that beats."""
         self.count("reaped")
         if holder.dead:
             return
@@ -333,7 +326,7 @@ class Judge:
                 self.fail(f"{self._show(log)} begins in {process} while {self._show(other)} runs in {other.began}")
 
     def _may_overlap(self, log: Log, other: Log, process: Process) -> bool:
-        """One of two attempts of a job begins while the other one runs: what counts is where the older one is."""
+        """An attempt of a job begins while an older one runs: it depends on where the older one is."""
         older, its = (log, process) if log.pair[1] < other.pair[1] else (other, other.began)
         newer = other.began if older is log else process
         assert its is not None
@@ -352,8 +345,8 @@ class Judge:
 
     def _is_unheard(self, older: Log, its: Process) -> bool:
         """
-        The limits that ADR 0044 names: the database went back, and its worker has been too busy since to say hello to
-        the dispatcher that runs there; that one has the history, if the one before could write it, of one attempt.
+        The limits of ADR 0044: since the database went back, its worker was too busy to say hello to the dispatcher
+        there; that one has the history, if the one before could write it, of one attempt.
         """
         return older.older_s is not None and not self.world.has_met(its, self.world.dispatcher_of(its.machine))
 
@@ -373,7 +366,6 @@ class Judge:
             self.logs[one.pair].outcome = one.outcome
 
     def sent(self, results: Sequence[Result], link: Link) -> None:
-        """The dispatcher can read it."""
         for one in results:
             self.logs[one.pair].heard = link.server.owner, link
 

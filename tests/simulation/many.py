@@ -20,14 +20,7 @@ CHUNK: Final = 25  # seeds between two looks whether it is over, and between two
 
 @dataclass(slots=True)
 class Report:
-    """
-    What came of some seeds.
-
-    Attributes:
-        seed: The first that went wrong.
-        findings: What went wrong in it.
-        trace: What happened in it; also of a run that went well, if that was asked for.
-    """
+    """The first *seed* of some that went wrong, its *findings*, and its *trace*; a good run has one only on request."""
 
     runs: int = 0
     simulated_s: float = 0.0
@@ -38,7 +31,7 @@ class Report:
     counts: dict[str, int] = field(default_factory=dict)
 
     def add(self, other: Report) -> None:
-        """Put *other* to it; of two seeds that went wrong the lower one is told."""
+        """Merge *other*; of two seeds that went wrong the lower one stays."""
         self.runs += other.runs
         self.simulated_s += other.simulated_s
         self.counts = dict(Counter(self.counts) + Counter(other.counts))
@@ -47,7 +40,6 @@ class Report:
 
 
 def run_one(seed: int, variant: str | None = None, *, only: Sequence[str] = (), keep_trace: bool = False) -> Report:
-    """Run one seed; the modules must have been patched."""
     only = VARIANTS[variant].only if variant is not None else only
     with applied(variant):
         outcome = simulate(seed, only)
@@ -58,7 +50,6 @@ def run_one(seed: int, variant: str | None = None, *, only: Sequence[str] = (), 
 
 
 def run_chunk(seeds: Sequence[int], only: Sequence[str]) -> Report:
-    """Run them one after the other, up to the first that goes wrong."""
     report = Report()
     with patches.installed():
         for seed in seeds:
@@ -85,12 +76,7 @@ def run_many(seeds: range, processes: int, only: Sequence[str] = ()) -> Report:
 
 
 def hunt(variant: str) -> tuple[Report, Report]:
-    """
-    Look for a seed that finds *variant*.
-
-    Returns:
-        The run that found it, or an empty report; and the same run with the guard in its place.
-    """
+    """Look for a seed that finds *variant*: that run, or an empty report; and the same run with the guard in place."""
     wanted = VARIANTS[variant]
     with patches.installed():
         for seed in range(wanted.first, wanted.first + wanted.within):

@@ -1,4 +1,4 @@
-"""Who makes things go wrong, as the seed wants it: at a time, or the moment somebody reaches a certain point."""
+"""Makes things go wrong, by the seed: at a time, or the moment a process reaches a certain point."""
 
 from __future__ import annotations
 
@@ -17,47 +17,22 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 STATEMENTS: Final = (
-    "claim:before",
-    "claim:after",
-    "claim:after",
-    "end:before",
-    "end:after",
-    "complete:before",
-    "complete:after",
-    "extend:after",
-    "running_of:after",
-    "move:after",
-    "submit:after",
-    "submit_and_claim:before",
-    "submit_and_claim:after",
-    "submit_and_claim:after",
-    "lapsed:after",
-    "mark_sweep:after",
-    "tick:before",
-    "tick:after",
-    "begin:before",
-    "begin:after",
-)
+    "claim:before", "claim:after", "claim:after", "end:before", "end:after", "complete:before", "complete:after",
+    "extend:after", "running_of:after", "move:after", "submit:after", "submit_and_claim:before",
+    "submit_and_claim:after", "submit_and_claim:after", "lapsed:after", "mark_sweep:after", "tick:before",
+    "tick:after", "begin:before", "begin:after",
+)  # fmt: skip
 WORDS: Final = ("assign:after", "started:before", "started:after", "report:before", "report:after")
 OPERATIONS: Final[Sequence[tuple[str, *tuple[tuple[str, object], ...]]]] = (
-    ("jobs.cancel",),
-    ("jobs.cancel",),
-    ("jobs.cancel",),
-    ("jobs.retry",),
-    ("jobs.retry",),
-    ("jobs.delete",),
-    ("jobs.change", ("priority", 5)),
-    ("jobs.change", ("priority", -5)),
-    ("jobs.change", ("topic", "other"), ("priority", 0)),
-    ("jobs.change", ("topic", "default")),
-)
+    ("jobs.cancel",), ("jobs.cancel",), ("jobs.cancel",), ("jobs.retry",), ("jobs.retry",), ("jobs.delete",),
+    ("jobs.change", ("priority", 5)), ("jobs.change", ("priority", -5)),
+    ("jobs.change", ("topic", "other"), ("priority", 0)), ("jobs.change", ("topic", "default")),
+)  # fmt: skip
 TICKS_S: Final = 2.5  # a dump takes longer than a tick or two of each dispatcher
 MANY: Final = 9  # troubles in a row: no heartbeat can be relied on
 
 
 class Nemesis:
-    """See the module."""
-
     def __init__(self, world: World, only: Sequence[str]) -> None:
         self._world = world
         self._only = only
@@ -70,7 +45,7 @@ class Nemesis:
     # Traps.
 
     def reached(self, point: str) -> None:
-        """Somebody has come to that point; whoever it is may not get any further."""
+        """A process has come to that point, and may get no further."""
         traps = self._traps.get(point)
         if traps is None:
             return
@@ -121,7 +96,7 @@ class Nemesis:
         self._world.database.trouble_begins(1)()
 
     def _later(self, delay_s: float, act: Callable[[], None]) -> None:
-        """Call *act* then, or when all is over."""
+        """Call *act* then, or at the end."""
         done: list[bool] = []
 
         def once() -> None:
@@ -135,7 +110,7 @@ class Nemesis:
     # The course of things.
 
     async def run(self, trouble_s: float) -> None:
-        """Do evil for so long, then let everything be repaired."""
+        """Do evil for so long, then repair everything."""
         chance = self._chance
         chosen = self._only or chance.sample(list(EVIL), chance.randrange(1, 6))
         until_s = trio.current_time() + trouble_s
@@ -210,7 +185,7 @@ class Nemesis:
         )
 
     def _database_goes_back(self) -> None:
-        """To a backup, or to what a standby had when it took over: it is away for a moment, or not at all."""
+        """To a backup, or to what a standby had when it was promoted; it may be away for a moment."""
         world, database, chance = self._world, self._world.database, self._chance
         if self._goes_back:
             return
@@ -316,22 +291,13 @@ class Nemesis:
 
 
 EVIL: Final[dict[str, Callable[[Nemesis], None]]] = {
-    "trap at a statement": Nemesis._trap_a_statement,
-    "trap at a word": Nemesis._trap_a_word,
-    "kill a worker": Nemesis._kill_worker,
-    "stop a worker": Nemesis._stop_worker,
-    "kill an actor": Nemesis._kill_actor,
-    "stop an actor": Nemesis._stop_actor,
-    "restart the dispatcher": Nemesis._restart_actor,
-    "cut a connection": Nemesis._cut_link,
-    "database away": Nemesis._database_away,
-    "database goes back": Nemesis._database_goes_back,
-    "database flaky": Nemesis._database_flaky,
-    "database clock set": Nemesis._clock_set,
-    "rows locked": Nemesis._lock_rows,
-    "table locked": Nemesis._lock_table,
-    "machine cut off": Nemesis._cut_machine_off,
-    "machine stopped": Nemesis._stop_machine,
-    "reboot": Nemesis._reboot,
+    "trap at a statement": Nemesis._trap_a_statement, "trap at a word": Nemesis._trap_a_word,
+    "kill a worker": Nemesis._kill_worker, "stop a worker": Nemesis._stop_worker,
+    "kill an actor": Nemesis._kill_actor, "stop an actor": Nemesis._stop_actor,
+    "restart the dispatcher": Nemesis._restart_actor, "cut a connection": Nemesis._cut_link,
+    "database away": Nemesis._database_away, "database goes back": Nemesis._database_goes_back,
+    "database flaky": Nemesis._database_flaky, "database clock set": Nemesis._clock_set,
+    "rows locked": Nemesis._lock_rows, "table locked": Nemesis._lock_table,
+    "machine cut off": Nemesis._cut_machine_off, "machine stopped": Nemesis._stop_machine, "reboot": Nemesis._reboot,
     "operator": Nemesis._operate,
-}
+}  # fmt: skip

@@ -19,16 +19,7 @@ STALLS: Final = -1.0  # in the place of a timeout: it is the silence that is bou
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """
-    Where a worker runs, again and again.
-
-    Attributes:
-        machine: Number of the machine.
-        foreign: ``uid`` or ``pidns``: of another user, or in another pid namespace; ``''``: neither.
-        pooled: It has a pool parent.
-        leads_group: It leads a process group.
-        leaks: It has a child that holds its socket open after its death.
-    """
+    """Where a worker runs, again and again; *foreign*: ``uid`` or ``pidns``, of another user or in another pidns."""
 
     name: str
     machine: int
@@ -42,13 +33,7 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """
-    One job.
-
-    Attributes:
-        acts: What its handler does the first, second ... time; then as the last time.
-        at_s: When it is submitted.
-    """
+    """One job; *acts*: what its handler does the first, second ... time, then as the last time."""
 
     id: bytes
     label: str
@@ -63,8 +48,6 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One seed's world, before anything goes wrong in it."""
-
     machines: int
     slots: tuple[Slot, ...]
     jobs: tuple[Job, ...]
@@ -83,30 +66,20 @@ def draw(chance: random.Random) -> Scenario:
 def _slot(chance: random.Random, number: int, machines: int) -> Slot:
     first = number < machines
     return Slot(
-        f"w{number}",
-        number % machines,
-        ("work", "rare", "tells") if first or chance.random() < 0.5 else ("work",),
-        chance.randrange(1, 4),
-        "" if first or chance.random() < 0.8 else chance.choice(("uid", "pidns")),
-        chance.random() < 0.4,
-        chance.random() < 0.5,
-        chance.random() < 0.15,
-    )
+        f"w{number}", number % machines, ("work", "rare", "tells") if first or chance.random() < 0.5 else ("work",),
+        chance.randrange(1, 4), "" if first or chance.random() < 0.8 else chance.choice(("uid", "pidns")),
+        chance.random() < 0.4, chance.random() < 0.5, chance.random() < 0.15,
+    )  # fmt: skip
 
 
 def _job(chance: random.Random, number: int) -> Job:
     acts, timeout_s = _acts(chance)
     return Job(
-        hashlib.blake2b(f"{number} {chance.random()}".encode(), digest_size=16).digest(),
-        f"job{number}",
-        "tells" if timeout_s == STALLS else "rare" if chance.random() < 0.2 else "work",
-        acts,
-        chance.choice((0.0, chance.uniform(0.0, 10.0))),
-        chance.choice((0, 0, 0, 5, -5)),
-        chance.randrange(1, 4),
-        None if timeout_s == STALLS else timeout_s,
-        chance.choice((0.0, 0.0, 0.0, chance.uniform(0.0, 4.0))),
-    )
+        hashlib.blake2b(f"{number} {chance.random()}".encode(), digest_size=16).digest(), f"job{number}",
+        "tells" if timeout_s == STALLS else "rare" if chance.random() < 0.2 else "work", acts,
+        chance.choice((0.0, chance.uniform(0.0, 10.0))), chance.choice((0, 0, 0, 5, -5)), chance.randrange(1, 4),
+        None if timeout_s == STALLS else timeout_s, chance.choice((0.0, 0.0, 0.0, chance.uniform(0.0, 4.0))),
+    )  # fmt: skip
 
 
 def _acts(chance: random.Random) -> tuple[tuple[Act, ...], float | None]:

@@ -47,15 +47,6 @@ class SimulatedBus:
 
 
 class Site:
-    """
-    One machine with all that is to run on it.
-
-    Args:
-        world: Where.
-        machine: Which.
-        slots: Workers to be kept running.
-    """
-
     def __init__(self, world: World, machine: Machine, slots: list[Slot]) -> None:
         self.world = world
         self.machine = machine
@@ -105,7 +96,6 @@ class Site:
             runtime.poke(hint)
 
     def stop_politely(self, name: str) -> None:
-        """Have an actor end by itself."""
         runtime, process = self._runtimes.get(name), self.actors[name]
         if runtime is not None and not process.dead:
             runtime.stopping.set()
@@ -125,14 +115,11 @@ class Site:
                 self._start_worker(slot)
 
         process = self.machine.spawn(
-            name,
-            main,
-            uid=OWN_UID + 1 if slot.foreign == "uid" else OWN_UID,
-            pidns=1 if slot.foreign == "pidns" else None,
-            parent=None if parent is None else parent[0],
+            name, main, uid=OWN_UID + 1 if slot.foreign == "uid" else OWN_UID,
+            pidns=1 if slot.foreign == "pidns" else None, parent=None if parent is None else parent[0],
             leads_group=slot.leads_group,
             on_end=lambda: self.world.timers.after(self.world.chance.uniform(0.1, 1.5), again),
-        )
+        )  # fmt: skip
         process.leaks = slot.leaks
         self.workers[slot.name] = process
         pool = None if parent is None else parent[1]
@@ -159,5 +146,5 @@ class Site:
 
     @property
     def everybody(self) -> list[Process]:
-        """All processes that live here, in the order of their pids."""
+        """All processes that live here, by pid."""
         return [one for one in self.machine.processes.values() if not one.dead]

@@ -1,4 +1,4 @@
-"""What the simulation finds, and that it is what it says: deterministic, and exact about processes that are stopped."""
+"""The simulation finds faults, is deterministic, and exact about stopped processes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OFTEN = {"fence by the id alone", "reaped before it is dead", "reports are writt
 
 @functools.cache
 def simulation(*words: str) -> subprocess.CompletedProcess[str]:
-    """Run the program, in processes of its own: only there is the order of sets the same each time. Once."""
+    """Run the program once, in processes of its own: only there is the order of sets the same each time."""
     command = [sys.executable, "-m", "tests.simulation", *words]
     return subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, check=False, env={**os.environ, HASH_SEED: "0"}
@@ -78,8 +78,6 @@ def test_what_happens_in_a_world() -> None:
 
 
 class Bystander:
-    """A machine of which nothing is wanted but that it is there."""
-
     def bury(self, process: Process, _status: int) -> None:
         process.dead = True
         process.scope.cancel()
@@ -87,7 +85,6 @@ class Bystander:
 
 
 def in_a_process(what: Callable[[Process, list[float]], Awaitable[None]]) -> list[float]:
-    """Run a process that notes the time every second, while *what* is done to it."""
     noted: list[float] = []
 
     async def ticks() -> None:
@@ -102,8 +99,7 @@ def in_a_process(what: Callable[[Process, list[float]], Awaitable[None]]) -> lis
             await trio.sleep(1.0)
 
     async def main() -> None:
-        machine = cast("Any", Bystander())
-        process = Process(machine, "p", 1, 1, uid=0, pidns=0, parent=None, leads_group=False)
+        process = Process(cast("Any", Bystander()), "p", 1, 1, uid=0, pidns=0, parent=None, leads_group=False)
         async with trio.open_nursery() as nursery:
             token = PROCESS.set(process)
             nursery.start_soon(ticks)
@@ -129,8 +125,6 @@ def test_a_stopped_process_runs_nothing() -> None:
 
 
 def test_a_dead_process_runs_nothing() -> None:
-    """What was about to run when its process died does not."""
-
     async def kill(process: Process, _noted: list[float]) -> None:
         await trio.sleep(2.5)
         process.freeze(stopped=True)

@@ -1,7 +1,4 @@
-"""
-Broken variants: one guard each taken out, of the real code or of the database. The simulation must find each of them;
-what it would not find, it does not watch.
-"""
+"""Broken variants: one guard each taken out, of the real code or of the database; the simulation must find each."""
 
 from __future__ import annotations
 
@@ -38,10 +35,10 @@ class Variant:
     One of them.
 
     Attributes:
-        changes: What is put in the place of what: object, name, instead.
+        changes: Replacements: object, name, instead.
         finding: A part of what the judge must say.
         only: What goes wrong meanwhile: enough to show it, and soon.
-        first: Where to begin: a seed that found it when it was last looked for.
+        first: Where to begin: a seed that once found it.
         within: Of how many seeds, from that one on, one must find it.
     """
 
@@ -61,10 +58,6 @@ async def _nothing(*_: Any) -> None:
 
 
 async def _nobody_holds(*_: Any) -> set[bytes]:
-    return set()
-
-
-async def _gives_nothing_back(*_: Any) -> set[Any]:
     return set()
 
 
@@ -138,40 +131,27 @@ VARIANTS: Final[dict[str, Variant]] = {
         ((peers.PeerConnection, "hear_out", _nothing),), "was charged nothing", ("kill a worker", "trap at a word")
     ),
     "started is told after the call": Variant(
-        ((connection.Connection, "_turn", _start_before_telling),),
-        "and was charged nothing",
-        ("trap at a word",),
-        first=122,
-        within=600,
+        ((connection.Connection, "_turn", _start_before_telling),), "and was charged nothing", ("trap at a word",),
+        first=122, within=600,
     ),
     "nothing is given back": Variant(
-        ((doubts.InDoubtClaims, "_give_back", _gives_nothing_back),),
-        "although no worker was told of it",
-        first=402,
+        ((doubts.InDoubtClaims, "_give_back", _nobody_holds),), "although no worker was told of it", first=402,
         within=600,
     ),
     "watchdog reaps the living beside it": Variant(
-        ((actor.Watchdog, "_in_hand", lambda _self, _workers: set()),),
-        "lives beside it",
-        ("stop a worker", "stop an actor"),
-        first=7,
+        ((actor.Watchdog, "_in_hand", lambda _self, _workers: set()),), "lives beside it",
+        ("stop a worker", "stop an actor"), first=7,
     ),
     "no guard against mass reaping": Variant(
-        ((sweep_guard.SweepGuard, "may_reap", lambda _self, _now_s: True),),
-        "lives and beats",
-        ("database away", "database clock set"),
-        first=352,
-        within=600,
+        ((sweep_guard.SweepGuard, "may_reap", lambda _self, _now_s: True),), "lives and beats",
+        ("database away", "database clock set"), first=352, within=600,
     ),
     "what cannot be written is not told": Variant(
         ((unwritten.UnwrittenLeases, "run", _nothing),), "lives and beats", ("rows locked",), first=236, within=400
     ),
     "marks are made while nobody can write": Variant(
         ((database, "WRITES", database.WRITES - {"mark_sweep"}), (unwritten.UnwrittenLeases, "run", _nothing)),
-        "lives and beats",
-        ("table locked",),
-        first=98,
-        within=400,
+        "lives and beats", ("table locked",), first=98, within=400,
     ),
     "reaped before it is dead": Variant(
         ((silent_workers.SilentWorkers, "_kill", _reap_the_living),), "lives and knows of it"
@@ -197,11 +177,8 @@ VARIANTS: Final[dict[str, Variant]] = {
         ((ledger.Ledger, "disconnected", _forget_reports),), "it does not come to an end"
     ),
     "what is held may be deleted": Variant(
-        ((jobs, "_held_here", _nobody_holds),),
-        "was deleted while its handler runs",
-        ("operator", "stop a worker"),
-        first=67,
-        within=600,
+        ((jobs, "_held_here", _nobody_holds),), "was deleted while its handler runs", ("operator", "stop a worker"),
+        first=67, within=600,
     ),
     "hung handlers are left alone": Variant(
         ((deadlines.HandlerDeadlines, "started", lambda _self, _worker, _bounded, _now_s: None),),
@@ -220,10 +197,7 @@ VARIANTS: Final[dict[str, Variant]] = {
         ((witness.Witness, "_may_open", lambda _self, _seen: True),), " begins in ", GOES_BACK, first=257
     ),
     "what may run yet is not put off": Variant(
-        ((rows.Rows, "put_off", lambda _self, _ids, _put_off_s, _now: None),),
-        " begins in ",
-        GOES_BACK,
-        first=7,
+        ((rows.Rows, "put_off", lambda _self, _ids, _put_off_s, _now: None),), " begins in ", GOES_BACK, first=7
     ),
     "what ran before an epoch stays with its worker": Variant(
         ((rows.Rows, "end_epoch", lambda _self, _held, _host, _now: None),), "was charged as", GOES_BACK, first=10
@@ -231,12 +205,11 @@ VARIANTS: Final[dict[str, Variant]] = {
     "a tick is remembered before it is confirmed": Variant(
         ((witness.Witness, "_tick", _remember_before),), "raised the epoch", ("database flaky",)
     ),
-}
+}  # fmt: skip
 
 
 @contextlib.contextmanager
 def applied(name: str | None) -> Iterator[None]:
-    """While this lasts, the guard is out; None: none is."""
     with contextlib.ExitStack() as stack:
         for where, what, instead in () if name is None else VARIANTS[name].changes:
             stack.enter_context(mock.patch.object(where, what, instead))

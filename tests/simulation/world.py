@@ -28,16 +28,6 @@ PEACE_S: Final = 600.0  # then everything must be over: all leases, back-offs an
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """
-    What became of one seed.
-
-    Attributes:
-        findings: What must not have happened; empty: all is well.
-        trace: Tells what happened.
-        counts: How often what happened.
-        simulated_s: How long it took in there.
-    """
-
     seed: int
     findings: tuple[str, ...]
     trace: Callable[[], list[str]]
@@ -46,13 +36,7 @@ class Outcome:
 
 
 class World:
-    """
-    Machines, a database, and what happens to them.
-
-    Args:
-        seed: All of it.
-        only: What goes wrong; empty: whatever the seed wants.
-    """
+    """Machines, a database, and what happens to them; *only*: the faults, empty: as the seed chooses."""
 
     def __init__(self, seed: int, only: Sequence[str] = ()) -> None:
         self.seed = seed
@@ -60,13 +44,10 @@ class World:
         self.chance = random.Random(seed)
         self.scenario = scenario.draw(self.chance)
         self.settings = Settings(
-            lease_s=scenario.LEASE_S,
-            heartbeat_s=scenario.HEARTBEAT_S,
-            sweep_s=scenario.SWEEP_S,
-            poll_s=scenario.POLL_S,
-            obey_s=scenario.OBEY_S,
+            lease_s=scenario.LEASE_S, heartbeat_s=scenario.HEARTBEAT_S, sweep_s=scenario.SWEEP_S,
+            poll_s=scenario.POLL_S, obey_s=scenario.OBEY_S,
             allow_users=f"{OWN_UID}:worker+operator, {OWN_UID + 1}:worker",
-        )
+        )  # fmt: skip
         self.has_peerpidfd = self.scenario.has_peerpidfd
         self.jobs = {job.id: job for job in self.scenario.jobs}
         self.workers: dict[str, Worker] = {}
@@ -101,7 +82,7 @@ class World:
             self.nursery.cancel_scope.cancel()
 
     def _produce(self) -> None:
-        """Have all jobs submitted that are not acknowledged; whoever does so may be lost with his machine."""
+        """Have all jobs submitted that are not acknowledged; a producer may be lost with its machine."""
         left = sorted((job for job in self.scenario.jobs if job.id not in self.acknowledged), key=lambda job: job.at_s)
         if left:
             self._producer = self.machines[0].spawn(
@@ -109,7 +90,6 @@ class World:
             )
 
     def backup(self) -> Callable[..., None]:
-        """Of the database, as it is now; what is returned restores it."""
         rows, closed = self.database.backup(), self.judge.closed()
         acknowledged, retried, deleted = list(self.acknowledged), dict(self.retried), set(self.deleted)
 
@@ -177,15 +157,12 @@ class World:
         return acts[min(times, len(acts) - 1)]
 
     def worker_named(self, identity: str) -> Process:
-        """The process behind a ``locked_by``."""
         return self.workers[identity.rpartition("/")[2]].process
 
     def in_hand(self, worker: Process) -> bool:
-        """Whether pulse can see and signal it."""
         return worker.pidns == worker.machine.pidns and worker.uid == OWN_UID
 
     def dispatcher_of(self, machine: Machine) -> Process:
-        """The one that runs there, or ran last."""
         return next(site for site in self.sites if site.machine is machine).actors["dispatcher"]
 
     def has_met(self, worker: Process, dispatcher: Process) -> bool:
@@ -253,13 +230,7 @@ class _Log:
 
 
 def simulate(seed: int, only: Sequence[str] = ()) -> Outcome:
-    """
-    Run one seed. The modules must have been patched: see ``patches.installed``.
-
-    Args:
-        seed: Which.
-        only: What goes wrong; empty: whatever the seed wants.
-    """
+    """Run one seed, with these faults *only*. The modules must have been patched: see ``patches.installed``."""
     world = World(seed, only)
     Gated.steps = 0
     clockwork.run(world.main, seed)

@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.process, pytest.mark.system]
 
 
 class Manager:
-    """A service manager: a datagram socket that keeps what it is told."""
+    """A service manager: a datagram socket that keeps its messages."""
 
     def __init__(self, address: str) -> None:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -34,7 +34,7 @@ class Manager:
         self.kept: dict[str, socket.socket] = {}
 
     def heard(self, text: str) -> list[str]:
-        """The messages so far with *text* in them; what comes with them is kept."""
+        """The messages so far with *text* in them; descriptors that come with them are kept."""
         with contextlib.suppress(BlockingIOError):
             while True:
                 data, fds, _, _ = socket.recv_fds(self._socket, 4096, 4)
@@ -61,14 +61,9 @@ def command(
 ) -> subprocess.CompletedProcess[str]:
     inherited = {key: value for key, value in os.environ.items() if not key.startswith("PULSE_")}
     return subprocess.run(
-        [sys.executable, "-m", "pulse_supervisor.main", *words],
-        env={**inherited, **(env or {})},
-        cwd=cwd,
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=30,
-    )
+        [sys.executable, "-m", "pulse_supervisor.main", *words], env={**inherited, **(env or {})}, cwd=cwd,
+        check=False, capture_output=True, text=True, timeout=30,
+    )  # fmt: skip
 
 
 class TestRuntimeDirectory:
@@ -113,7 +108,6 @@ class TestRuntimeDirectory:
 class TestServiceManager:
     @pytest.fixture(params=["path", "abstract"])
     def manager_env(self, request: pytest.FixtureRequest) -> object:
-        """The kind of address."""
         return request.param
 
     def listen(self, kind: object, place: Path) -> tuple[Manager, str]:
@@ -159,7 +153,7 @@ class TestServiceManager:
                 assert "WATCHDOG=1" not in told[away : told.index("STATUS=ready", away)]
 
     def test_a_restart_refuses_no_client(self) -> None:
-        """Whoever connects while no supervisor runs is let in by the next one, which takes the sockets over."""
+        """The next supervisor takes the sockets over, with connections from meanwhile."""
         with short_directory() as place, contextlib.ExitStack() as clients:
             manager, address = self.listen("path", place)
             clients.enter_context(contextlib.closing(manager))
@@ -169,8 +163,7 @@ class TestServiceManager:
                 assert set(manager.kept) == {"pulse.sock", "supervisor.sock"}
                 first.process.terminate()
                 assert first.wait_exit() == 0
-            client = clients.enter_context(socket.socket(socket.AF_UNIX))
-            client.connect(str(place / "run" / "pulse.sock"))
+            clients.enter_context(socket.socket(socket.AF_UNIX)).connect(str(place / "run" / "pulse.sock"))
             operator = clients.enter_context(Peer(place / "run" / "supervisor.sock"))
             manager.told.clear()
             with supervisor(four(), directory=place / "run", env=env, handed=manager.kept) as second:
@@ -183,7 +176,7 @@ class TestServiceManager:
 
     @pytest.mark.parametrize("stale", ["elsewhere", "no name", "no socket"])
     def test_what_was_handed_over_and_is_of_no_use(self, stale: str) -> None:
-        """A socket of another place, or whose name is gone, is closed, and a new one is made: clients find that."""
+        """A socket of another place, or without its name, is closed, and a new one is made: clients find that."""
         with short_directory() as place, contextlib.ExitStack() as open_things:
             path = place / ("other" if stale == "elsewhere" else "run") / "pulse.sock"
             path.parent.mkdir(0o700)
@@ -211,17 +204,10 @@ class TestCommand:
         assert done.returncode == 0
         assert re.fullmatch(r"pulse-supervisor \d+\.\d+\.\d+\S*\n", done.stdout)
 
-    @pytest.mark.parametrize(
-        "words",
-        [
-            ["--nonsense"],
-            ["--processes", "many"],
-            ["--processes", "2"],
-            ["--spares", "2"],
-            ["--log-level", "loud"],
-            ["extra"],
-        ],
-    )
+    @pytest.mark.parametrize("words", [
+        ["--nonsense"], ["--processes", "many"], ["--processes", "2"], ["--spares", "2"], ["--log-level", "loud"],
+        ["extra"],
+    ])  # fmt: skip
     def test_bad_usage_is_one_line_and_exit_2(self, words: list[str]) -> None:
         with short_directory() as place:
             done = command(*words, cwd=place)
@@ -260,7 +246,6 @@ def test_a_failure_that_nobody_reads_keeps_its_exit_code() -> None:
 
 
 def close_log(rig: Rig) -> None:
-    """Stop reading the supervisor's stderr, once it is ready."""
     assert rig.process.stderr is not None
     for line in rig.process.stderr:
         if b"supervisor_ready" in line:
@@ -289,7 +274,7 @@ def test_a_socket_whose_name_was_removed(tmp_path: Path) -> None:
 
 
 def test_sockets_whose_directory_was_removed(tmp_path: Path) -> None:
-    """No name is said to be back that is not, and which are gone is known."""
+    """The log names exactly the names that are gone."""
     directory = tmp_path / "run"
     directory.mkdir()
     opened = open_sockets(directory)

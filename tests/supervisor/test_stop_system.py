@@ -17,12 +17,11 @@ pytestmark = [pytest.mark.process, pytest.mark.system]
 
 
 def stop_acts(rig: Rig) -> list[str]:
-    """What the children wrote down about their end."""
     return [act for act in rig.acts() if act.split()[1] in {"stop", "SIGTERM", "exits", "hint"}]
 
 
 def wait_orphan(rig: Rig, number: int = 1) -> int:
-    """The pid of the process that a child, started for the *number*-th time, left to itself."""
+    """The pid of the process that a child, at its *number*-th start, left to itself."""
     until(lambda: len(orphans(rig)) >= number, "an orphan")
     return orphans(rig)[number - 1]
 
@@ -52,7 +51,7 @@ def test_it_stops_pools_first_then_the_actors_last_started_first(number: signal.
 
 
 def test_a_stubborn_actor_is_asked_told_and_killed() -> None:
-    """Stop frame, SIGTERM, SIGKILL, and the log says what had to be killed; the stop itself is still a good one."""
+    """Stop frame, SIGTERM, SIGKILL, and the log says what was killed; the stop itself is still a good one."""
     with supervisor([script("watchdog"), script("dispatcher", "--stubborn", stop_s=0.3)]) as rig:
         rig.wait_ready()
         rig.process.terminate()
@@ -98,7 +97,7 @@ def ends(rig: Rig) -> dict[str, datetime]:
 
 
 def test_in_a_hurry_the_dispatcher_outlives_the_pools() -> None:
-    """Pools are killed first; then the dispatcher has half a second to bury what they held, then actors are killed."""
+    """Pools are killed first; then the dispatcher has half a second to bury their jobs, then actors are killed."""
     pools = [script(name, "--stubborn", kind="pool", stop_s=60.0) for name in ("pool", "pond")]
     with supervisor([*four(), *pools]) as rig:
         rig.wait_ready()
@@ -147,7 +146,7 @@ def test_a_hurry_without_pools_waits_for_nothing() -> None:
 
 
 def test_a_stop_during_the_start_is_obeyed() -> None:
-    """While one actor primes the whole is not ready; SIGTERM then ends what has been started, with exit 0."""
+    """While one actor primes the whole is not ready; SIGTERM then ends all of it, with exit 0."""
     with supervisor(four(pause=["--crash", "never"], watchdog=["--mute"])) as rig:
         rig.wait_act("pause start boot=True dsn=postgresql://nobody@localhost/nothing")
         until(lambda: rig.actor("dispatcher")["state"] == "running", "the dispatcher runs")

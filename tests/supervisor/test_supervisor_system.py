@@ -17,7 +17,6 @@ pytestmark = [pytest.mark.process, pytest.mark.system]
 
 
 def seconds_between(earlier: dict[str, object], later: dict[str, object]) -> float:
-    """The time between two entries of the log."""
     first, second = (datetime.fromisoformat(str(entry["timestamp"])) for entry in (earlier, later))
     return (second - first).total_seconds()
 
@@ -86,15 +85,13 @@ def test_a_frozen_actor_is_killed_and_replaced() -> None:
 
 def test_an_actor_with_a_stuck_turn_is_killed() -> None:
     with supervisor(four(scheduler=["--turn-age-s", "31"])) as rig:
-        faulty = rig.wait_log("child_faulty", name="scheduler")
-        assert faulty["reason"] == "stuck: its turn takes 31 s already"
+        assert rig.wait_log("child_faulty", name="scheduler")["reason"] == "stuck: its turn takes 31 s already"
 
 
 def test_an_actor_that_speaks_nonsense_is_killed_and_only_that_one() -> None:
     """A broken bus is that child's fault and its end."""
     with supervisor(four(pause=["--crash", "garbage"])) as rig:
-        faulty = rig.wait_log("child_faulty", name="pause")
-        assert str(faulty["reason"]).startswith("broken bus: ")
+        assert str(rig.wait_log("child_faulty", name="pause")["reason"]).startswith("broken bus: ")
         assert rig.log("child_faulty", name="watchdog") == []
 
 
@@ -113,7 +110,7 @@ def test_a_supervisor_that_was_stopped_itself_blames_nobody() -> None:
 
 
 def test_a_refusal_is_one_line_and_exit_1() -> None:
-    """Exit code 78: everything stops, nothing is restarted, and a person reads the child's own words."""
+    """Exit code 78: everything stops, nothing is restarted, and the user sees the child's own words."""
     with supervisor(four(pause=["--crash", "refuse"])) as rig:
         assert rig.wait_exit() == 1
         assert rig.lines() == ["pulse-supervisor: the database is too new for this pulse"]

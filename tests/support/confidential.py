@@ -18,16 +18,9 @@ from urllib.parse import parse_qs, quote, urlsplit
 from pulse.security.grants import parse_roles
 
 __all__ = [
-    "confidential",
-    "longest",
-    "masked",
-    "new_key",
-    "note_settings",
-    "note_words",
-    "search",
-    "search_logs",
+    "confidential", "longest", "masked", "new_key", "note_settings", "note_words", "search", "search_logs",
     "take_found",
-]
+]  # fmt: skip
 
 LEAST: Final = 8  # a shorter one would be found by chance, as a part of a word
 MASK: Final = "***"
@@ -44,11 +37,7 @@ def confidential(text: str, what: str) -> str:
 
     Args:
         text: A password, a key: something that is found nowhere by chance.
-        what: What it is for; this is how it is named when it is found.
-
-    Raises:
-        ValueError: It is too short.
-
+        what: What it is for: its name when it is found.
     """
     if len(text) < LEAST:
         raise ValueError(f"the secret {what!r} has {len(text)} characters: {LEAST} or more are allowed")
@@ -59,7 +48,7 @@ def confidential(text: str, what: str) -> str:
 
 
 def note_settings(env: Mapping[str, object]) -> None:
-    """Make secrets known that the environment of a program has; those that are too short are no more than words."""
+    """Register secrets in the environment of a program; those that are too short are only words."""
     names = [name for name in list(env) if str(name).startswith(("PULSE_", "PG"))]  # other threads change the rest
     given = {name: str(value) for name in names if (value := env.get(name))}
     for part in given.get("PULSE_AUTH_USERS", "").split(","):
@@ -73,14 +62,13 @@ def note_settings(env: Mapping[str, object]) -> None:
 
 
 def note_words(words: Iterable[object]) -> None:
-    """Make passwords of DSNs and addresses known that stand on a command line."""
+    """Register passwords in DSNs and addresses of a command line."""
     for word in words:
         if isinstance(word, str) and ("://" in word or "password=" in word):
             _note(_password_of(word), "password on a command line")
 
 
 def new_key() -> str:
-    """A new key for args and results."""
     from pulse.encryption import FernetCodec
 
     return confidential(FernetCodec.new_key(), "Fernet key")
@@ -92,9 +80,8 @@ def search(data: bytes | str, where: str, known_bytes: int = 0) -> None:
 
     Args:
         data: What was written.
-        where: To what; with this it is told.
+        where: To what, for the report.
         known_bytes: So many of its first bytes were searched before: they count with what follows only.
-
     """
     told = data.encode("utf-8", "surrogateescape") if isinstance(data, str) else data
     for needle, what in _known.items():
@@ -104,27 +91,24 @@ def search(data: bytes | str, where: str, known_bytes: int = 0) -> None:
 
 
 def search_logs(place: Path) -> None:
-    """Look into the logs of PostgreSQLs below *place*; whatever programs of tests write themselves is seen anyway."""
+    """Search the logs of PostgreSQLs below *place*; the plugin sees all that programs of tests write themselves."""
     for log in (*place.glob("postgres.log*"), *place.glob("state/postgres.log*")):
         search(log.read_bytes(), str(log))
 
 
 def take_found() -> list[str]:
-    """What was found since the last call, each once."""
     found = list(dict.fromkeys(_found))
     _found.clear()
     return found
 
 
 def masked(text: str) -> str:
-    """*text* without any secret."""
     for needle in sorted(_known, key=len, reverse=True):
         text = text.replace(needle.decode(), MASK)
     return text
 
 
 def longest() -> int:
-    """Bytes of the longest secret."""
     return max(map(len, _known), default=0)
 
 

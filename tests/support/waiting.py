@@ -24,12 +24,7 @@ T = TypeVar("T")
 
 
 def until(look: Callable[[], T], what: str, within_s: float = DEADLINE_S) -> T:
-    """
-    What *look* returns as soon as that is true.
-
-    Raises:
-        AssertionError: It was not within *within_s*; names *what* was waited for.
-    """
+    """What *look* returns as soon as that is true; an AssertionError names *what* was not true in time."""
     deadline_s, pause_s = time.monotonic() + within_s, _FIRST_PAUSE_S
     while not (seen := look()):
         assert time.monotonic() < deadline_s, f"not within {within_s} s: {what}"
@@ -39,7 +34,6 @@ def until(look: Callable[[], T], what: str, within_s: float = DEADLINE_S) -> T:
 
 
 async def until_async(look: Callable[[], Awaitable[object] | bool], what: str, within_s: float = DEADLINE_S) -> None:
-    """The same on a loop: return when *look*, or what it awaits, is true."""
     deadline_s = time.monotonic() + within_s
     while not await _holds(look()):
         assert time.monotonic() < deadline_s, f"not within {within_s} s: {what}"

@@ -1,4 +1,4 @@
-"""Whether all is tested, however long it takes; else what a change must pass."""
+"""Whether to test everything, or only what a change must pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A supervisor that cannot begin on the database, or with the app, that it was given says so in one clear line."""
+"""A supervisor that cannot use its database or app says so in one clear line."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ SECRET = confidential("geh31m-and-wrong", "password of a DSN")
 
 
 def refused(dsn: str, *words: str) -> list[str]:
-    """What a supervisor says that exits with 1, but for its log."""
     with short_directory() as directory:
         env = clean_environment(PULSE_LOG_FORMAT="json", PULSE_RUNTIME_DIR=str(directory / "run"), PULSE_DSN=dsn)
         done = run("pulse_supervisor.main", words, env, cwd=Path("/"))
@@ -30,14 +29,13 @@ def refused(dsn: str, *words: str) -> list[str]:
 
 
 def test_an_app_that_is_none(dsn: str) -> None:
-    """A pool that cannot work ends the start at once, with the pool's own line."""
+    """A pool that cannot work ends the start at once, with its own line."""
     first, last = refused(dsn, "--app", "nosuch:app")
     assert first.startswith("pulse: cannot load 'nosuch:app': no module 'nosuch' here ")
     assert last == "pulse-supervisor: pool refuses to run (exit code 78)"
 
 
 def test_a_database_that_is_not_there(dsn: str) -> None:
-    """PostgreSQL's own words, and the DSN without its password."""
     (line,) = refused(changed_dsn(dsn, database="nosuchdb", password=SECRET))
     assert re.fullmatch(
         r'pulse-supervisor: PULSE_DSN postgresql://.*\*\*\*.*: database "nosuchdb" does not exist', line
@@ -46,7 +44,6 @@ def test_a_database_that_is_not_there(dsn: str) -> None:
 
 @pytest.mark.skipif(GIVEN_DSN in os.environ, reason="how a given server lets users in is not known")
 def test_a_password_that_is_wrong(dsn: str) -> None:
-    """PostgreSQL's own words, and not the password."""
     (line,) = refused(changed_dsn(dsn, user=PASSWORD_ROLE, password=SECRET))
     failed = f'password authentication failed for user "{PASSWORD_ROLE}"'
     assert re.fullmatch(rf"pulse-supervisor: PULSE_DSN postgresql://.*: {failed}", line)

@@ -38,15 +38,12 @@ T = TypeVar("T")
 
 
 class Site:
-    """A database, and containers around it."""
-
     def __init__(self, whole: Whole, stack: ExitStack) -> None:
         self.whole = whole
         self.jobs: Final = whole.jobs()
         self._stack = stack
 
     def run(self, *words: str) -> Container:
-        """A container with this command as process 1."""
         made = start(words, self.whole.env, self.whole.errors, ROOT)
         self._stack.callback(made.end)
         return made
@@ -56,7 +53,6 @@ class Site:
         return self._ready(lambda: self.run(*SERVER, *where, *options))
 
     def server_inside(self, container: Container) -> psutil.Process:
-        """A server in the pid namespace of another container; it is ready."""
         return self._ready(lambda: self.inside(container, *SERVER, "--dsn", self.whole.dsn))
 
     def _ready(self, begin: Callable[[], T]) -> T:
@@ -76,7 +72,6 @@ class Site:
         return until(process.children, "the command")[0]
 
     def workers(self, count: int) -> list[Body]:
-        """The handler processes that are connected, as soon as there are so many."""
         until(lambda: len(self.whole.connected()) == count, f"{count} workers")
         return self.whole.connected()
 
@@ -86,12 +81,11 @@ class Site:
         return held
 
     def wait_again(self, held: UUID) -> str | None:
-        """Why a second attempt was needed, once it runs."""
         self.whole.wait_entry(held, attempt=2)
         return self.jobs.get(held).last_error
 
     def leave_orphan(self, container: Container) -> psutil.Process:
-        """A process that a handler has started, and whose parent is dead: process 1 is its parent now."""
+        """A process that a handler has started, and whose parent is dead: its parent is process 1 now."""
         self.jobs.wait(self.jobs.submit("leave-orphan"))
         orphan = container.one("sleep 600")
         assert orphan.ppid() == container.init
@@ -105,13 +99,13 @@ def site(newest_server: Postgres) -> Iterator[Site]:
 
 
 def wait_buried(orphan: psutil.Process) -> None:
-    """End an orphan; process 1 is to reap it."""
+    """End an orphan; process 1 must reap it."""
     orphan.kill()
     until(lambda: not psutil.pid_exists(orphan.pid), "the orphan is buried")
 
 
 def test_the_server_is_process_1(site: Site) -> None:
-    """It buries orphans, starts anew what is killed, recovers at once; SIGTERM and SIGINT stop it as they should."""
+    """It reaps orphans, restarts actors, recovers at once; SIGTERM and SIGINT stop it in order."""
     server = site.server("--app", APP)
     site.workers(1)
     wait_buried(site.leave_orphan(server))
@@ -135,7 +129,7 @@ def test_the_server_is_process_1(site: Site) -> None:
 
 
 def test_a_pool_is_process_1(site: Site) -> None:
-    """It buries orphans and drains at SIGTERM; one that dies unseen, with its container, loses its jobs by leases."""
+    """It reaps orphans and drains at SIGTERM; one that dies unseen, with its container, loses its jobs by leases."""
     server = site.server()
     pool, other = site.run(*POOL), site.run(*POOL)
     site.workers(2)  # of one host name, and with the same pid each, as in a pod
@@ -157,7 +151,7 @@ def test_a_pool_is_process_1(site: Site) -> None:
 
 
 def test_server_and_workers_share_pids(site: Site) -> None:
-    """Neither is process 1: each can be restarted without the other, and the kernel tells the server of deaths."""
+    """Neither is process 1: each can restart without the other, and the kernel reports deaths to the server."""
     pids = site.run("sleep", "infinity")
     server, pool = site.server_inside(pids), site.inside(pids, *POOL)
     assert all(row["recovery"] == "kernel" for row in site.workers(1))
@@ -173,7 +167,7 @@ def test_server_and_workers_share_pids(site: Site) -> None:
 
 @pytest.mark.parametrize(("module", "words"), [("pulse_supervisor.main", []), ("pulse.cli.main", POOL[3:])])
 def test_what_only_just_starts_can_be_stopped(module: str, words: Sequence[str], tmp_path: Path) -> None:
-    """Process 1 hears only of signals that it has handlers for: it has one for SIGTERM before it reads its settings."""
+    """Process 1 gets only signals that it has handlers for: it has one for SIGTERM before it reads its settings."""
     code = f"""
 import sys, time
 import {module}
@@ -196,7 +190,7 @@ sys.exit({module}.main(sys.argv[1:]))
 
 
 def test_the_embedded_postgresql_outlives_its_container() -> None:
-    """Killed with all that is in it, a container leaves a directory that the next one goes on with."""
+    """A container that is killed leaves a directory that the next one goes on with."""
     with place(None, **SHORT_LEASE) as whole, ExitStack() as stack:
         site = Site(whole, stack)
         server = site.server()

@@ -1,4 +1,4 @@
-"""A whole system whose clients and workers have a key that nobody else has: the database never sees what is secret."""
+"""A whole system whose clients and workers alone have the key: the database never sees what is secret."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ OLD, NEW = new_key(), new_key()
 
 @pytest.fixture(scope="module")
 def whole(newest_server: Postgres) -> Iterator[Whole]:
-    """A system, and a pool that has both keys."""
     with newest_server.database() as dsn, place(dsn, **SHORT_LEASE, PULSE_REDACT="refund:cents, card") as made:
         made.start()
         made.pool("--processes", "1", app=APP, env={KEYS: f"{NEW},{OLD}"})
@@ -36,7 +35,7 @@ def whole(newest_server: Postgres) -> Iterator[Whole]:
 
 @pytest.mark.parametrize("name", ["charge", "charge-apart"])
 def test_only_who_has_the_key_reads(site: Site, name: str) -> None:
-    """Args, result, checkpoint, in a process of its own too: opened for handler and client, nowhere else to be seen."""
+    """Args, result, checkpoint, also of isolated jobs: handler and client can read them, nobody else."""
     whole = site.whole
     with pulse.Client(whole.path, codec=FernetCodec(OLD), timeout_s=END_S) as client:
         job = client.submit(name, {"card": SECRET})
@@ -58,7 +57,6 @@ def test_only_who_has_the_key_reads(site: Site, name: str) -> None:
 
 
 def test_who_has_no_key(site: Site) -> None:
-    """A pool without the key fails the job, says why, and goes on; a schedule's args are hidden, too."""
     whole = site.whole
     pool = whole.pool("--processes", "1", "--topic", "keyless", app="tests.support.apps.secret_app:keyless")
     jobs = whole.jobs()
@@ -79,7 +77,7 @@ def test_who_has_no_key(site: Site) -> None:
 
 
 def test_what_is_redacted_is_for_the_worker_alone(site: Site) -> None:
-    """Of plain args, in whatever people ask for; the handler gets it, and nobody stores the mask in its place."""
+    """People see the mask; the handler gets the plain args, and nobody stores the mask instead."""
     whole, given = site.whole, {"card": SECRET, "cents": 5}
     with pulse.Client(whole.path, codec=FernetCodec(NEW), timeout_s=END_S) as sealing:
         plain = pulse.Client(whole.path, timeout_s=END_S)

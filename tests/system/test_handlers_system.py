@@ -1,4 +1,4 @@
-"""What handlers can do and ask for, through the whole system, from the client's submit to the row in the database."""
+"""What handlers can do, through the whole system, from the client's submit to the row in the database."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from pulse.job import Job, Status
 from tests.support.servers.postgres import Postgres
-from tests.support.systems.system_kit import Jobs, Whole, measured, place
+from tests.support.systems.system_kit import END_S, Jobs, Whole, measured, place
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system]
@@ -21,7 +21,6 @@ both_backends = pytest.mark.parametrize("topic", ["default", "trio"])  # a pool 
 
 @pytest.fixture(scope="module")
 def whole(server: Postgres) -> Iterator[Whole]:
-    """A system with three pools: asyncio, trio, and one that runs one job at a time; none may lose a process."""
     with server.database() as dsn, place(dsn) as whole:
         whole.start()
         pools = [
@@ -44,24 +43,40 @@ class TestResults:
     @both_backends
     @pytest.mark.parametrize("name", ["mark", "mark-plain"])
     def test_args_and_results(self, jobs: Jobs, name: str, topic: str) -> None:
-        """Async and plain handlers get the args as keywords; what they return is the result, by the letter."""
         given = {"text": "ä\n\U0001f600", "number": 1.5, "deep": [{"a": None}, True], "empty": {}}
         ended = jobs.wait(jobs.submit(name, given, topic=topic))
         assert (ended.args, ended.result, ended.attempts) == (given, given, 1)
         assert (ended.last_error, ended.history) == (None, ())
 
+    def test_each_run_says_where_it_ran(self, whole: Whole, jobs: Jobs) -> None:
+        """A completed job, and after a retry its history: worker, process, start and duration."""
+        job = jobs.submit("mark")
+        first = jobs.wait(job)
+        assert first.process is not None
+        assert first.process.pid == whole.wait_entry(job).pid
+        assert first.took_s is not None
+        assert 0 <= first.took_s < END_S
+        jobs.client.retry(job)
+        second = until(
+            lambda: (one := jobs.get(job)).attempts == 2 and one.status is Status.COMPLETED and one, "it again"
+        )
+        assert isinstance(second, Job)
+        (run,) = second.history
+        assert (run.outcome, run.attempt, run.worker, run.started_at, run.ended_at) == (
+            "completed", 1, first.ran_by, first.started_at, first.completed_at
+        )  # fmt: skip
+
     def test_the_trio_pool_runs_on_trio(self, jobs: Jobs) -> None:
-        """With --backend trio handlers run on no asyncio loop; a handler's own topic is where its jobs go."""
+        """With --backend trio handlers run on no asyncio loop; a handler's own topic gets its jobs."""
         ended = jobs.wait(jobs.submit("mark-trio"))
         assert (ended.topic, ended.result) == ("trio", "no asyncio")
 
     def test_a_result_of_two_megabytes(self, jobs: Jobs) -> None:
-        ended = jobs.wait(jobs.submit("return-text", {"size": 2_000_000}))
-        assert ended.result == "x" * 2_000_000
+        assert jobs.wait(jobs.submit("return-text", {"size": 2_000_000})).result == "x" * 2_000_000
 
     @both_backends
     def test_progress_is_visible_while_it_runs(self, whole: Whole, jobs: Jobs, topic: str) -> None:
-        """What a handler tells of its progress is in the job before it ends, and what the context knows is right."""
+        """The job shows its progress before it ends, and the context is right."""
         gate = whole.gate(f"tell-{topic}")
         job = jobs.submit("tell", {"gate": str(gate)}, topic=topic, timeout_s=60)
         running = until(lambda: (seen := jobs.get(job)).progress and seen, "progress")
@@ -89,12 +104,11 @@ class TestOtherEndings:
 
 class TestRouting:
     def test_pause_and_resume(self, whole: Whole, jobs: Jobs) -> None:
-        """A paused topic starts nothing, what runs in it goes on, other topics too; resumed, it starts at once."""
+        """A paused topic starts nothing, running jobs and other topics go on; resumed, it starts at once."""
         gate = whole.gate("paused")
         running = jobs.submit("hold", {"gate": str(gate)}, topic="solo")
         whole.wait_entry(running)
-        gate_state = jobs.client.pause("solo", "maintenance")
-        assert gate_state["topics"]
+        assert jobs.client.pause("solo", "maintenance")["topics"]
         job = jobs.submit("mark", topic="solo")
         gate.touch()
         assert jobs.wait(running).attempts == 1
@@ -102,8 +116,7 @@ class TestRouting:
         assert jobs.get(job).status is Status.PENDING
         resumed_s = time.monotonic()
         jobs.client.resume("solo")
-        started_s = whole.wait_entry(job).at_s
-        assert measured("resume to the start", started_s - resumed_s) <= BUSY_S
+        assert measured("resume to the start", whole.wait_entry(job).at_s - resumed_s) <= BUSY_S
         assert jobs.wait(job).attempts == 1
 
     @both_backends

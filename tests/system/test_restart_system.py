@@ -1,4 +1,4 @@
-"""A supervisor that is restarted under load, while workers of others are connected, burns nobody's attempt."""
+"""A supervisor that restarts under load, while workers of others are connected, charges no attempt."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RESTARTS = 3
 
 
 def test_a_rolling_restart(newest_server: Postgres) -> None:
-    """Every job is completed in one charged try, and was run once, however often the supervisor went and came back."""
+    """Every job completes in one charged try, and ran once."""
     with newest_server.database() as dsn, place(dsn, PULSE_DRAIN_S="5") as whole:
         whole.start()
         pools = [whole.pool("--concurrency", "5") for _ in range(2)]

@@ -1,4 +1,4 @@
-"""A whole system whose server logs in with no more than its role: it does what others do, and says what it lacks."""
+"""A whole system whose server logs in with only its role: it does what others do, and says what it lacks."""
 
 from __future__ import annotations
 
@@ -28,18 +28,13 @@ pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system, pyt
 PREFIX: Final = f"w{os.getpid()}_"
 MARK: Final = "mark-of-a-secret"  # in every password and key here; nothing that anybody sees may have it
 SETTINGS: Final = {
-    **SHORT_LEASE,
-    "PULSE_RETENTION_S": "1",
-    "PULSE_LOG_LEVEL": "debug",
-    "PULSE_LISTEN": "127.0.0.1:0",
+    **SHORT_LEASE, "PULSE_RETENTION_S": "1", "PULSE_LOG_LEVEL": "debug", "PULSE_LISTEN": "127.0.0.1:0",
     "PULSE_AUTH_USERS": f"ann:{MARK}-of-ann,bob:{MARK}-of-bob:viewer",
-}
+}  # fmt: skip
 END_S: Final = 30.0
 
 
 class Database:
-    """A database with the roles, as its superuser sees it."""
-
     def __init__(self, dsn: str) -> None:
         self.dsn = dsn
         self._runner = asyncio.Runner()
@@ -55,7 +50,7 @@ class Database:
         self._runner.run(self._sql.execute(sql))
 
     def ask_as(self, name: str, sql: str) -> Any:
-        """The value that the login *name* is told."""
+        """One value, asked by the login *name*."""
         return self._runner.run(self._asked_as(name, sql))
 
     async def _asked_as(self, name: str, sql: str) -> Any:
@@ -73,7 +68,6 @@ class Database:
 
 @pytest.fixture(scope="module")
 def database(newest_server: Postgres) -> Iterator[Database]:
-    """One whose roles were made by the command line, and a login for a server and for a shop."""
     with newest_server.database(installed=False) as dsn, contextlib.closing(Database(dsn)) as made:
         words = ["migrate", "--roles", "--roles-prefix", PREFIX]
         done = run([*words, "--dsn", dsn], environment())
@@ -83,8 +77,7 @@ def database(newest_server: Postgres) -> Iterator[Database]:
         assert second.endswith(f"; new: {PREFIX}owner, {PREFIX}server, {PREFIX}submit, {PREFIX}read")
         assert third == f"members of {PREFIX}owner, who may upgrade: none but superusers"
         assert f"IN ROLE {PREFIX}server;" in fourth
-        again = run(words, environment(PULSE_DSN=dsn))
-        assert "; new:" not in again.out
+        assert "; new:" not in run(words, environment(PULSE_DSN=dsn)).out
         made.do(f"CREATE ROLE {PREFIX}app LOGIN IN ROLE {PREFIX}server")
         made.do(f"CREATE ROLE {PREFIX}shop LOGIN IN ROLE {PREFIX}submit")
         made.do(f"CREATE ROLE {PREFIX}nobody LOGIN")
@@ -93,7 +86,6 @@ def database(newest_server: Postgres) -> Iterator[Database]:
 
 @pytest.fixture(scope="module")
 def whole(database: Database) -> Iterator[Whole]:
-    """A system whose server is a member of the server role alone, and a pool."""
     dsn = f"{database.dsn_of('app')}&password={MARK}-of-the-database"  # which lets him in without it
     with place(None, **SETTINGS, PULSE_DSN=dsn) as made:
         made.start()
@@ -109,8 +101,7 @@ def test_everything_works(site: Site, database: Database) -> None:
     dead = jobs.submit("discard")
     held = jobs.submit("hold", {"gate": str(whole.gate("roles"))})
     expired = jobs.submit("mark", topic=site.topic, expires_in_s=0.2)
-    sold = database.ask_as("shop", "SELECT pulse.submit('mark', '{\"n\": 51}')")
-    for job in (*done, sold):
+    for job in (*done, database.ask_as("shop", "SELECT pulse.submit('mark', '{\"n\": 51}')")):
         whole.wait_entry(job, "end")
     for job in again:
         whole.wait_entry(job, "end", attempt=2)
@@ -140,13 +131,7 @@ def test_everything_works(site: Site, database: Database) -> None:
     site.told("dispatch", "resume", "--topic", site.topic)
     site.ctl("topics", "set", site.topic, "--stall", "5", "--backoff", "fixed:1", "--lease", "60")
     site.ctl("topics", "unset", site.topic)
-    for words in (
-        ("status",),
-        ("topics", "list"),
-        ("workers",),
-        ("jobs", "why", str(expired)),
-        ("dispatch", "status"),
-    ):
+    for words in (("topics", "list"), ("workers",), ("jobs", "why", str(expired)), ("dispatch", "status")):
         site.told(*words)
     gone = "SELECT count(*) = 0 FROM pulse.jobs WHERE status = 'COMPLETED' AND submitted_at < now() - interval '4 s'"
     until(lambda: database.ask(gone), "the retention", END_S)
@@ -156,7 +141,7 @@ def test_everything_works(site: Site, database: Database) -> None:
 
 
 def test_what_the_doctor_says(site: Site, database: Database) -> None:
-    """It says that the role is no more than it must be; which right is missing, and its GRANT; what an owner may do."""
+    """The role has no more rights than it must; which right is missing, and its GRANT; what an owner may do."""
     role = f"ok       role: the role {PREFIX}app "
     assert f"{role}owns nothing of pulse and is no superuser\n" in site.whole.command("doctor").stdout
     database.do(f"GRANT pg_read_all_stats TO {PREFIX}app; REVOKE DELETE ON pulse.attempts FROM {PREFIX}server")
@@ -184,7 +169,7 @@ def test_a_right_that_is_taken_away_meanwhile(site: Site, database: Database) ->
 
 
 def test_no_secret_is_told(whole: Whole, database: Database) -> None:
-    """Neither by what commands say, nor by logs, errors, processes or sessions of the database."""
+    """Neither in the output of commands, nor in logs, errors, processes or sessions of the database."""
     seen: dict[str, str] = {}
     for line in (
         "ctl status",
@@ -235,17 +220,16 @@ def _env_of(process: psutil.Process) -> object:
 
 
 def test_roles_that_cannot_run_a_server(database: Database) -> None:
-    """One that may not even look at the schema is told so in one line, and what to do; no traceback."""
+    """A role that may not even read the schema gets one line that says what to do; no traceback."""
     with place(database.dsn_of("nobody")) as whole:
-        process = whole.spawn()
-        assert process.wait(END_S) == 1
+        assert whole.spawn().wait(END_S) == 1
         last = whole.errors.read_text("utf-8").splitlines()[-1]
         assert f'role "{PREFIX}nobody" may not use the schema pulse' in last.replace("\\", "")
         whole.process = None
 
 
 def test_migrate_by_whom_may_not(database: Database) -> None:
-    """One line with the right that is missing; --print says what a superuser may run; a wrong prefix is refused."""
+    """One line with the missing right; --print shows what a superuser may run; a wrong prefix is refused."""
     words = ["migrate", "--roles", "--roles-prefix"]
     done = run([*words, PREFIX, "--dsn", database.dsn_of("app")], environment())
     assert (done.code, done.out, done.err.count("\n")) == (1, "", 1)

@@ -1,4 +1,4 @@
-"""Starting, idling, stopping and being killed as a whole: what it costs, what is finished, what is left."""
+"""Starting, idling, stopping and being killed as a whole: what it costs, what ends, what is left."""
 
 from __future__ import annotations
 
@@ -33,7 +33,6 @@ SECRET = confidential("geh31m-at-start", "password of a DSN")
 
 @pytest.fixture(scope="module")
 def embedded() -> Iterator[Whole]:
-    """A system with a PostgreSQL of its own, and how long its first start took; the tests start and stop it."""
     with place(None, PULSE_LOG_LEVEL="info", PULSE_LEASE_S="15") as whole:
         yield whole
 
@@ -44,7 +43,6 @@ def busy() -> float:
 
 
 def start(whole: Whole, what: str) -> float:
-    """Start a system; seconds until it said that it is ready."""
     started_s = time.monotonic()
     whole.start()
     ready_s = measured(f"start to ready, {what}", since(started_s))
@@ -106,7 +104,6 @@ class TestWithItsOwnPostgres:
 
 
 def idle_share(pids: list[int]) -> float:
-    """Share of a core that these processes use in IDLE_S, doing nothing."""
     before, began_s = cpu_s(pids), time.monotonic()
     until(lambda: since(began_s) >= IDLE_S, "the time", IDLE_S + 5)
     return measured("idle, share of a core", (cpu_s(pids) - before) / since(began_s) * 100, "%") / 100
@@ -132,16 +129,13 @@ def own_processes(whole: Whole) -> set[int]:
 
 
 def running_pids(whole: Whole) -> set[int]:
-    """The processes that RUNNING rows are locked by."""
     rows = whole.rows("SELECT locked_by FROM pulse.jobs WHERE status = 'RUNNING'")
     return {int(row["locked_by"].split("/")[3].partition(".")[0]) for row in rows}
 
 
 class TestStop:
-    """SIGTERM, with a pool of its own and workers that somebody else started."""
-
     def test_it_drains_its_own_and_leaves_the_others(self, whole: Whole) -> None:
-        """What its pool runs is finished; foreign workers stay, meet the next supervisor, and burn no attempt."""
+        """Jobs of its own pool end; foreign workers stay, meet the next supervisor, and lose no attempt."""
         jobs, gate = whole.jobs(), whole.gate("foreign")
         own = jobs.submit("nap", {"seconds": DRAIN_S * 0.8})
         assert whole.wait_entry(own).pid in own_processes(whole)
@@ -164,7 +158,7 @@ class TestStop:
         assert set(foreign.workers()) == workers
 
     def test_what_takes_longer_is_given_back(self, whole: Whole) -> None:
-        """After PULSE_DRAIN_S handlers are asked to end, then killed; their jobs wait uncharged for the next start."""
+        """After PULSE_DRAIN_S handlers are cancelled, then killed; their jobs wait uncharged for the next start."""
         jobs, gate = whole.jobs(), whole.gate("longer")
         held = [jobs.submit(name, {"gate": str(gate)}) for name in ("hold", "deaf", "hold-plain")]
         for job in held:

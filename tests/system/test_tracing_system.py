@@ -34,8 +34,6 @@ class Seen:
 
 
 class Collector:
-    """Takes spans by OTLP over HTTP."""
-
     def __init__(self) -> None:
         spans = self.spans = list[Seen]()
 
@@ -58,8 +56,7 @@ class Collector:
 
 
 def _decode(data: bytes) -> Iterator[Seen]:
-    request = ExportTraceServiceRequest.FromString(data)
-    for resource in request.resource_spans:
+    for resource in ExportTraceServiceRequest.FromString(data).resource_spans:
         for scope in resource.scope_spans:
             for span in scope.spans:
                 attributes: dict[str, Any] = {
@@ -71,8 +68,6 @@ def _decode(data: bytes) -> Iterator[Seen]:
 
 @dataclass(frozen=True, slots=True)
 class Traced:
-    """A system whose worker sends spans, and where they go."""
-
     whole: Whole
     pool: Pool
     jobs: Jobs
@@ -92,8 +87,7 @@ class Traced:
 def site(whole: Whole) -> Iterator[Traced]:
     """A supervisor and a worker with OpenTelemetry, which nothing but the environment configures."""
     collector = Collector()
-    thread = threading.Thread(target=collector.server.serve_forever, daemon=True)
-    thread.start()
+    threading.Thread(target=collector.server.serve_forever, daemon=True).start()
     env = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, "OTEL_BSP_SCHEDULE_DELAY": "50"}
     yield Traced(whole, whole.pool(app="tests.support.apps.trace_app:app", env=env), whole.jobs(), collector)
     collector.server.shutdown()
@@ -101,22 +95,17 @@ def site(whole: Whole) -> Iterator[Traced]:
 
 
 def test_a_trace_goes_from_the_submit_through_its_jobs(site: Traced) -> None:
-    """Attempts are children of the submit's span, the handler's spans of theirs; what it submits goes on in it."""
+    """Attempts are children of the submit's span, the handler's spans of theirs; jobs that it submits go on in it."""
     job = site.jobs.submit("outer", traceparent=PARENT)
     inner = UUID(str(site.jobs.wait(job).result))
     site.jobs.wait(inner)
     (outer,) = site.spans(job)
     assert (outer.name, outer.trace, outer.parent, outer.status) == ("process default", TRACE, SPAN, (0, ""))
     assert outer.attributes == {
-        "messaging.system": "pulse",
-        "messaging.operation.type": "process",
-        "messaging.operation.name": "process",
-        "messaging.destination.name": "default",
-        "messaging.message.id": str(job),
-        "pulse.job.name": "outer",
-        "pulse.attempt": 1,
-        "pulse.outcome": "ok",
-    }
+        "messaging.system": "pulse", "messaging.operation.type": "process", "messaging.operation.name": "process",
+        "messaging.destination.name": "default", "messaging.message.id": str(job), "pulse.job.name": "outer",
+        "pulse.attempt": 1, "pulse.outcome": "ok",
+    }  # fmt: skip
     inside = site.named("inside")
     assert (inside.trace, inside.parent) == (TRACE, outer.id)
     first, second = site.spans(inner, 2)
@@ -129,7 +118,7 @@ def test_a_trace_goes_from_the_submit_through_its_jobs(site: Traced) -> None:
 
 
 def test_isolated_attempts_have_spans_that_outlive_them(site: Traced) -> None:
-    """The span is with the worker: it ends as an error when the process is killed; the handler's are its children."""
+    """The worker has the span: it ends as an error when the process is killed; the handler's are its children."""
     job, dead = site.jobs.submit("apart", traceparent=PARENT), site.jobs.submit("killed", traceparent=PARENT)
     site.jobs.wait(job)
     site.jobs.wait(dead, "DEAD_LETTERED")
@@ -141,7 +130,7 @@ def test_isolated_attempts_have_spans_that_outlive_them(site: Traced) -> None:
 
 
 def test_what_handlers_log_says_whose_it_is(site: Traced) -> None:
-    """Every line is JSON; those of a handler name job, attempt, topic, handler and worker; a failure is told once."""
+    """Every line is JSON; those of a handler name job, attempt, topic, handler and worker; a failure is logged once."""
     job = site.jobs.submit("outer")
     inner = UUID(str(site.jobs.wait(job).result))
     site.jobs.wait(inner)

@@ -65,14 +65,9 @@ class Machine:
         """What a command there says, on either stream; it must succeed, unless that is not asked for."""
         done = subprocess.run(
             ["nsenter", "--target", str(self._init), "--mount", "--uts", "--ipc", "--net", "--pid", "--", *words],
-            env={"PATH": "/usr/sbin:/usr/bin", "LANG": "C.UTF-8"},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=timeout_s,
-            check=False,
-        )
+            env={"PATH": "/usr/sbin:/usr/bin", "LANG": "C.UTF-8"}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True, timeout=timeout_s, check=False,
+        )  # fmt: skip
         assert not check or done.returncode == 0, f"{' '.join(words)}: {done.returncode}\n{done.stdout}"
         return done.stdout
 
@@ -80,14 +75,12 @@ class Machine:
         return self.run("systemctl", "--no-pager", *words, check=check)
 
     def pulse(self, *words: str, check: bool = True) -> str:
-        """``pulse``, as the user of the service."""
         return self.run(*PULSE, *words, check=check)
 
     def shows(self, unit: str, name: str) -> str:
         return self.systemctl("show", unit, "--property", name, "--value").strip()
 
     def main_pid(self, unit: str) -> int:
-        """The main process of a unit, as the machine numbers it."""
         return int(self.shows(unit, "MainPID"))
 
     def journal(self, unit: str) -> str:
@@ -118,8 +111,7 @@ def booted() -> Iterator[Machine]:
                 stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, start_new_session=True,
             )  # fmt: skip
         stack.callback(_end, container)
-        init = until(lambda: _init_of(container, log), "the container's process 1", BOOT_S)
-        machine = Machine(init, log)
+        machine = Machine(until(lambda: _init_of(container, log), "the container's process 1", BOOT_S), log)
         until(
             lambda: "basic.target" in machine.systemctl("list-units", "--state=active", check=False),
             "its basic target",
@@ -131,7 +123,7 @@ def booted() -> Iterator[Machine]:
 
 
 def _installation(below: Path, version: str) -> Mapping[str, Path]:
-    """An installation below /opt: directories of links; what is to be seen there, and where it is here."""
+    """An installation below /opt: directories of links; the paths there, and the real ones here."""
     place = below / version
     site = place / "lib" / f"python{sysconfig.get_python_version()}" / "site-packages"
     (place / "bin").mkdir(parents=True)
@@ -145,8 +137,7 @@ def _installation(below: Path, version: str) -> Mapping[str, Path]:
     for name, where in {**PACKAGES, "schema.sql": "schema.sql"}.items():
         (site / name).symlink_to(Path("/opt/src") / where)
     (place / "pyvenv.cfg").write_text(f"home = {home}/bin\ninclude-system-site-packages = false\n", "utf-8")
-    python = place / "bin" / "python"
-    python.symlink_to(home / "bin" / f"python{sysconfig.get_python_version()}")
+    (place / "bin" / "python").symlink_to(home / "bin" / f"python{sysconfig.get_python_version()}")
     for name in ("pulse", "pulse-supervisor"):
         body = (Path(sys.executable).parent / name).read_text("utf-8").partition("\n")[2]
         (place / "bin" / name).write_text(f"#!/opt/{version}/bin/python\n{body}", "utf-8")
@@ -178,7 +169,6 @@ def _prepare(machine: Machine) -> None:
 
 
 def _end(container: subprocess.Popen[bytes]) -> None:
-    """Everything in it ends with it."""
     container.send_signal(signal.SIGTERM)
     try:
         container.wait(20)

@@ -67,7 +67,7 @@ def machine() -> Iterator[Machine]:
 
 @pytest.fixture(autouse=True)
 def served(machine: Machine) -> Iterator[None]:
-    """The server runs at the beginning of each test, and what is said of it counts from there."""
+    """The server runs at the beginning of each test, and its log counts from there."""
     machine.systemctl("reset-failed", check=False)
     machine.systemctl("start", SERVER)
     yield
@@ -95,13 +95,12 @@ def is_back(machine: Machine, former: int) -> bool:
 
 
 def test_it_runs(machine: Machine) -> None:
-    """It is ready when systemctl says so, as its own user, in directories of its own, and may do little else."""
+    """It is ready when systemctl says so, as its own user, in directories of its own, with few rights."""
     assert machine.shows(SERVER, "StatusText") == "ready"
     status = document(machine, "status")
     assert {actor["state"] for actor in status["actors"]} == {"running"}
     assert status["supervisor"]["pid"] == machine.main_pid(SERVER)
-    users = machine.run("ps", "-o", "user=", "--ppid", str(machine.main_pid(SERVER)))
-    assert set(users.split()) == {"pulse"}
+    assert set(machine.run("ps", "-o", "user=", "--ppid", str(machine.main_pid(SERVER))).split()) == {"pulse"}
     assert machine.run("stat", "-c", "%a %U", "/run/pulse", "/var/lib/pulse").splitlines() == ["700 pulse"] * 2
     exposed = machine.run("systemd-analyze", "security", SERVER, check=False)
     [level] = re.findall(r"exposure level for \S+: ([0-9.]+)", exposed)
@@ -124,7 +123,7 @@ def test_a_handler_goes_on_while_the_server_is_killed(machine: Machine) -> None:
 
 
 def test_the_watchdog(machine: Machine) -> None:
-    """A server that stands still is ended, and started again."""
+    """A server that hangs is ended, and started again."""
     machine.write(f"/run/systemd/system/{SERVER}.d/soon.conf", "[Service]\nWatchdogSec=2\n")
     machine.systemctl("daemon-reload")
     machine.systemctl("restart", SERVER)
@@ -138,7 +137,7 @@ def test_the_watchdog(machine: Machine) -> None:
 
 
 def test_a_restart_refuses_nobody(machine: Machine) -> None:
-    """Who connects meanwhile waits, and is answered by the next one."""
+    """Connections that come meanwhile wait, and the next server answers."""
     path = str(machine.root / "run/pulse/pulse.sock")
     refused: list[OSError] = []
     came, over = [0], threading.Event()
@@ -166,7 +165,7 @@ def test_a_restart_refuses_nobody(machine: Machine) -> None:
 
 
 def test_a_stop_lets_handlers_finish(machine: Machine) -> None:
-    """``systemctl stop`` waits for what the server's own pool runs; after the next start it is there, completed."""
+    """``systemctl stop`` waits for jobs of the server's own pool; after the next start they are COMPLETED."""
     machine.write("/etc/pulse/pulse.toml", 'app = "shopjobs:app"\n')
     machine.write("/etc/pulse/pulse.env", "PYTHONPATH=/etc/shop\n", 0o600)
     try:
@@ -189,7 +188,6 @@ def test_a_stop_lets_handlers_finish(machine: Machine) -> None:
 
 
 def installed(machine: Machine, unit: str) -> str:
-    """Which installation a unit runs from."""
     command = machine.run("ps", "-o", "args=", "-p", str(machine.main_pid(unit)))
     [found] = re.findall(r"/opt/([\w-]+)/bin/python", command)
     return str(found)
@@ -217,13 +215,13 @@ def test_an_upgrade_under_load(machine: Machine) -> None:
 
 
 def test_a_mistake_stays(machine: Machine) -> None:
-    """A setting that is not allowed is said in one line; the service is tried ten times, and then has failed."""
+    """An invalid setting is one line; the service is tried ten times, and then has failed."""
     machine.systemctl("stop", SERVER)
     machine.write("/etc/pulse/pulse.env", "PULSE_LEASE_S=soon\n", 0o600)
     machine.systemctl("start", SERVER, check=False)
     until(lambda: machine.shows(SERVER, "ActiveState") == "failed", "it has failed", SOON_S)
     assert machine.shows(SERVER, "NRestarts") == "10"
-    assert "pulse-supervisor: PULSE_LEASE_S is 'soon': a number of seconds" in machine.journal(SERVER)
+    assert "pulse-supervisor: PULSE_LEASE_S is 'soon': a length of time" in machine.journal(SERVER)
     machine.write("/etc/pulse/pulse.env", "", 0o600)
     machine.systemctl("reset-failed", SERVER)
 

@@ -8,7 +8,7 @@ The dispatcher: takes connections, claims and assigns jobs, writes reports, answ
 - epochs: notices that the database went back
 - liveness: dead, hung and silent workers
 - main: builds the dispatcher and starts its loops
-- monitoring: counters, incidents, statistics
+- monitoring: counters, findings, statistics
 - net: the listener, connections and sessions
 - requests: what clients ask, and how each request is answered
 - workers: the connected workers and the jobs that they hold

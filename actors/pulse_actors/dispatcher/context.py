@@ -22,7 +22,7 @@ from pulse_actors.dispatcher.liveness.process_watch import ProcessWatch
 from pulse_actors.dispatcher.liveness.stack_requests import StackRequests
 from pulse_actors.dispatcher.monitoring.answer import StatsReporter
 from pulse_actors.dispatcher.monitoring.counters import DispatchCounters
-from pulse_actors.dispatcher.monitoring.incidents import Incidents
+from pulse_actors.dispatcher.monitoring.findings import Findings
 from pulse_actors.dispatcher.workers.deadlines import HandlerDeadlines
 from pulse_actors.dispatcher.workers.policies import TopicPolicies
 from pulse_actors.dispatcher.workers.registry import WorkerRegistry
@@ -59,7 +59,7 @@ class Services:
     What requests use: the database, the connected workers, the claims, and ways to ask other processes.
 
     Attributes:
-        incidents: Further findings of what is wrong.
+        findings: Further findings of what is wrong.
         redaction: Which values of args and results are hidden.
     """
 
@@ -72,7 +72,7 @@ class Services:
     host: identities.Host
     stacks: StackRequests
     stats: StatsReporter
-    incidents: Incidents
+    findings: Findings
     redaction: Redaction
     server: ServerInfo
 

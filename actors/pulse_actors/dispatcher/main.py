@@ -28,7 +28,7 @@ from pulse_actors.dispatcher.liveness.silent_workers import SilentWorkers
 from pulse_actors.dispatcher.liveness.stack_requests import StackRequests
 from pulse_actors.dispatcher.monitoring.answer import StatsReporter
 from pulse_actors.dispatcher.monitoring.counters import DispatchCounters
-from pulse_actors.dispatcher.monitoring.incidents import Incidents
+from pulse_actors.dispatcher.monitoring.findings import Findings
 from pulse_actors.dispatcher.monitoring.memory_trim import MemoryTrim, allocators_trim, resident_bytes
 from pulse_actors.dispatcher.monitoring.refused_statements import RefusedStatements
 from pulse_actors.dispatcher.net.listener import Listener
@@ -77,7 +77,9 @@ class Dispatcher:
             lease_s=settings.lease_s,
         )
         store.trust(self.witness)
-        self.reports = ReportWriter(store, registry, claims.signal, counters=counters, keep=settings.retention_s != 0)
+        self.reports = ReportWriter(
+            store, registry, claims.signal, counters=counters, failures=claims.failures, keep=settings.retention_s != 0
+        )
         self.heartbeats = HeartbeatWriter(store, registry, self.host, counters=counters, lease_s=settings.lease_s)
         self.submits = SubmitWriter(
             store,
@@ -124,7 +126,7 @@ class Dispatcher:
             host=self.host,
             stacks=self._stacks,
             stats=StatsReporter(store, self.registry, self.counters),
-            incidents=Incidents(store.incidents, self._own_findings),
+            findings=Findings(store.findings, self.registry.served, self._own_findings),
             redaction=Redaction(settings.redact),
             server=ServerInfo(
                 f"pulse {version.VERSION}", settings.heartbeat_s, settings.lease_s, policy=_server_policy(settings)
@@ -268,8 +270,9 @@ def dispatcher(listen_fd: int, tcp_fd: int | None = None) -> ActorMain:
                 actor.heartbeats.checkpoints.run,
                 actor.heartbeats.unwritten.run,
                 actor.submits.batcher.run,
+                actor.claims.failures.run,
                 actor.services.stats.run,
-                actor.services.incidents.run,
+                actor.services.findings.run,
                 actor.claims.cross_host.run,
                 MemoryTrim(allocators_trim(), resident_bytes).run,
             ):

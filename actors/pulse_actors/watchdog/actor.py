@@ -18,10 +18,12 @@ import structlog
 from pulse.protocol.bus import HintEvent, LapsedLeases, ReadyJobs, hint
 from pulse.store.rows import Ended, Ending, EndingKind, from_s
 from pulse.store.store import Store
+from pulse.system.failure_log import FailureLog
 from pulse_actors.runtime.actor import Runtime, Turn, TurnResult, database_status
 from pulse_actors.runtime.bus import Hint
 from pulse_actors.shared import identity as identities
 from pulse_actors.shared.audit import note_asked
+from pulse_actors.shared.failures import failed_attempts
 from pulse_actors.shared.row_writes import write_merged
 from pulse_actors.watchdog.expiry import expire
 from pulse_actors.watchdog.retention import retain
@@ -44,16 +46,25 @@ class Watchdog:
         host: This host's name in ``pulse.hosts``.
         sweep_s: Pause between two sweeps, seconds.
         guard: Decides when lapsed leases prove nothing.
+        failures: Learns of the attempts that it ends.
         sees_deaths: The dispatcher watches the workers of this host; False: only their leases count, as on other hosts.
     """
 
     def __init__(
-        self, store: Store, host: identities.Host, sweep_s: float, guard: SweepGuard, *, sees_deaths: bool
+        self,
+        store: Store,
+        host: identities.Host,
+        sweep_s: float,
+        guard: SweepGuard,
+        *,
+        failures: FailureLog,
+        sees_deaths: bool,
     ) -> None:
         self._store = store
         self._host = host
         self._sweep_s = sweep_s
         self._guard = guard
+        self._failures = failures
         self._sees_deaths = sees_deaths
 
     async def prime(self, *, boot: bool) -> None:
@@ -97,8 +108,11 @@ class Watchdog:
         await self._store.note_host(self._host.id, self._host.boot, self._host.pidns)
         asked_s = time.monotonic()
         gap_s, database_s, wait_s = await self._store.mark_sweep(self._guard.gap_s, self._guard.lease_s)
+        is_first = self._guard.is_new
         doubt = self._guard.doubt(gap_s, Reading(database_s, asked_s, time.monotonic()), wait_s)
-        if doubt is not None:
+        if doubt is not None and is_first:  # nobody swept while the server was stopped
+            log.info("sweeps_wait", reason=doubt)
+        elif doubt is not None:
             log.warning("sweeps_wait", reason=doubt)
         return from_s(database_s)
 
@@ -111,7 +125,9 @@ class Watchdog:
         ended: list[Ended] = []
 
         async def together(some: Sequence[Ending]) -> None:
-            ended.extend(await self._store.end(some, now=at))
+            written = await self._store.end(some, now=at)
+            self._failures.note(failed_attempts(some, written))
+            ended.extend(written)
 
         await write_merged(self._store, endings, together)
         return ended
@@ -126,10 +142,14 @@ async def watchdog(runtime: Runtime) -> None:
     host = identities.this_host(runtime.settings.host_id)
     settings = runtime.settings
     guard = SweepGuard(lease_s=settings.lease_s, heartbeat_s=settings.heartbeat_s, sweep_s=settings.sweep_s)
-    actor = Watchdog(runtime.store, host, guard.sweep_s, guard=guard, sees_deaths=settings.proof_of_death)
+    failures = FailureLog(log)
+    actor = Watchdog(
+        runtime.store, host, guard.sweep_s, guard=guard, failures=failures, sees_deaths=settings.proof_of_death
+    )
     await runtime.prime(actor)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(retain, runtime.store, settings.retention_s)
-        tasks.start_soon(expire, runtime.store)
+        tasks.start_soon(expire, runtime.store, failures)
+        tasks.start_soon(failures.run)
         await runtime.loop(actor)
         tasks.cancel_scope.cancel()

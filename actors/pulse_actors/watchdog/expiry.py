@@ -19,7 +19,9 @@ import structlog
 from pulse.errors import StatementError
 from pulse.store.failures import IN_VAIN
 from pulse.store.store import Store
+from pulse.system.failure_log import FailureLog
 from pulse_actors.runtime.actor import until_available
+from pulse_actors.shared.failures import expired_jobs
 from pulse_actors.shared.row_writes import MOST_BLAMED
 
 LOOK_S: Final = 1.0
@@ -30,9 +32,9 @@ LATER_S: Final = 60.0  # for so long, so that the jobs after them have their tur
 log = structlog.get_logger()
 
 
-async def expire(store: Store) -> None:
-    """Expire late jobs until cancelled."""
-    expired, limit, sweep = 0, LIMIT, _Sweep(store)
+async def expire(store: Store, failures: FailureLog) -> None:
+    """Expire late jobs until cancelled; *failures* learns of each."""
+    expired, limit, sweep = 0, LIMIT, _Sweep(store, failures)
     while True:
         some = await until_available(partial(sweep.some, limit), "expiry")
         if some is None:
@@ -50,8 +52,9 @@ async def expire(store: Store) -> None:
 class _Sweep:
     """Expires jobs, and finds those that are refused."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, failures: FailureLog) -> None:
         self._store = store
+        self._failures = failures
         self._aside = store.aside
         self._is_in_vain = False
 
@@ -76,7 +79,8 @@ class _Sweep:
                     raise
             else:
                 self._is_in_vain = False
-                return expired
+                self._failures.note(expired_jobs(expired))
+                return len(expired)
 
     async def _blame(self, error: StatementError) -> None:
         job = await self._aside.first_late()

@@ -13,9 +13,10 @@ from urllib.parse import quote
 import click
 
 from pulse.cli.lazy import examples
-from pulse.cli.options import POSITIVE_S, with_config, with_dsn
+from pulse.cli.options import DURATION, with_config, with_dsn
 from pulse.cli.output.progress import ProgressLine
 from pulse.cli.output.render import Cell, Line, Screen, foreign, write_document
+from pulse.common.extras import require
 from pulse.common.text import count, duration, one_line
 from pulse.errors import NobodyAnswersError, PulseError
 
@@ -54,17 +55,17 @@ class CheckLimits(TypedDict):
 @click.option(
     "--grace",
     "grace_s",
-    type=POSITIVE_S,
+    type=DURATION,
     default=_GRACE_S,
-    metavar="SECONDS",
+    metavar="DURATION",
     help="How long a lapsed lease or a due schedule may stand; a watchdog silent for so long is not there.",
 )
 @click.option(
     "--timeout",
     "timeout_s",
-    type=POSITIVE_S,
+    type=DURATION,
     default=_TIMEOUT_S,
-    metavar="SECONDS",
+    metavar="DURATION",
     help="Longest time for one invariant; what is not done by then counts as bad.",
 )
 @click.option(
@@ -99,6 +100,7 @@ def check(
     """
     if audit + install_audit + remove_audit > 1:
         raise click.UsageError("--audit, --install-audit and --remove-audit exclude each other; one is allowed.")
+    require("pulse check", ["asyncpg"])
     target = _target(dsn, config)
     if install_audit:
         click.echo(asyncio.run(_install(target)))
@@ -160,10 +162,8 @@ def _target(dsn: str | None, config: Path | None) -> Target:
     from pulse.config import load
 
     chosen = find_dsn(load(os.environ, config, {"dsn": dsn}), os.environ)
-    try:
-        from pulse.store.connections.pool import Target
-    except ModuleNotFoundError as error:
-        raise PulseError(f"{error.name} is missing: pip install 'pulse-supervisor[server]'") from None
+    from pulse.store.connections.pool import Target
+
     return Target(chosen, "pulse check")
 
 

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from pulse.cli.lazy import examples
-from pulse.cli.options import POSITIVE_S, with_config, with_dsn
-from pulse.cli.output.render import Cell, Line, Screen, foreign, write_document
+from pulse.cli.options import DURATION, with_config, with_dsn
+from pulse.cli.output.render import Cell, Screen, write_document
+from pulse.common.extras import missing_extra
 from pulse.errors import ConfigError, PulseError
 
 if TYPE_CHECKING:
@@ -21,12 +22,14 @@ if TYPE_CHECKING:
     from pulse.ops.doctor.finding import Finding
     from pulse.protocol.answers import StatusAnswer
 
-_STYLES: Final = {"ok": "green", "warning": "yellow", "wrong": "bold red", "skipped": "dim"}
-_STATE_WIDTH: Final = 9
 _GRACE_S: Final = 60.0  # leases, sweeps and restarts repair younger problems by themselves
 _WHOLE_S: Final = 10.0
 _DATABASE_S: Final = 7.0
 _STATUS_S: Final = 1.4
+_WELL: Final = {
+    "statements": "the database carries out what the server asks for",
+    "memory": "the dispatcher keeps beside the database what it knows of it",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +53,13 @@ class RunningSystem:
 @click.option(
     "--grace",
     "grace_s",
-    type=POSITIVE_S,
+    type=DURATION,
     default=_GRACE_S,
-    metavar="SECONDS",
-    help="From which age on a transaction, a lapsed lease, a pause or a due job is worth a word.",
+    metavar="DURATION",
+    help="From which age on a transaction, a lapsed lease or a due job is worth a word.",
 )
 @click.option("--strict", is_flag=True, help="Let a warning count as wrong.")
-@click.option("--json", "as_json", is_flag=True, help='Print {"ok", "checks": [...]}.')
+@click.option("--json", "as_json", is_flag=True, help='Print {"ok", "findings": [...], "checks": [...]}.')
 def doctor(dsn: str | None, config: Path | None, *, grace_s: float, strict: bool, as_json: bool) -> None:
     """
     Examine everything, and say what to do: a line for each check, below it what is the matter and what helps.
@@ -64,7 +67,8 @@ def doctor(dsn: str | None, config: Path | None, *, grace_s: float, strict: bool
     It only reads, and ends within 10 seconds whatever is down. Ends with exit code 1 when something is wrong. Whether
     what is in the database agrees with itself is the question of `pulse check`.
     """
-    from pulse.ops.doctor.finding import State, is_well
+    from pulse.cli.system.status_page import finding_lines
+    from pulse.ops.doctor.finding import State, bad_of, counts, document_of, is_well
     from pulse.system import processes
 
     processes.leave_no_core()
@@ -73,21 +77,23 @@ def doctor(dsn: str | None, config: Path | None, *, grace_s: float, strict: bool
     for finding in _examine(dsn, config, grace_s):
         found.append(finding)
         if screen is not None:
-            screen.lines(_lines(finding))
-    well = is_well(found, strict=strict)
-    bad = {State.WRONG, *([State.WARNING] if strict else [])}
+            screen.lines(finding_lines(finding))
+    well, bad = is_well(found, strict=strict), bad_of(found)
     if as_json:
-        write_document({"ok": well, "checks": [_document(one) for one in found]})
+        checks = [_document(one) for one in found]
+        write_document({"ok": well, "findings": list(map(document_of, bad)), "checks": checks})
     if not well:
-        raise PulseError(f"something is wrong: {', '.join(one.check for one in found if one.state in bad)}")
+        worst = [one.check for one in bad if strict or one.state is State.WRONG]
+        raise PulseError(f"{counts(found)}: {', '.join(worst)}")
     if screen is not None:
-        screen.lines([[Cell("nothing is wrong; to test the invariants: pulse check")]])
+        screen.lines([[Cell(f"{counts(found)}; to test the invariants: pulse check")]])
 
 
 def _examine(dsn: str | None, config: Path | None, grace_s: float) -> Iterator[Finding]:
     """All findings in order: of this host, of the processes, of the database."""
     from pulse.common.version import VERSION
     from pulse.ops.doctor import directories, installation
+    from pulse.ops.doctor.running import processes
     from pulse.system.directories import client_candidates, server_state_dir
 
     started_s = time.monotonic()
@@ -107,10 +113,10 @@ def _examine(dsn: str | None, config: Path | None, grace_s: float) -> Iterator[F
     yield directories.state_dir(state, is_used=_is_embedded(settings, running, state.path))
     yield installation.kernel(installation.abilities())
     yield installation.limits(installation.limits_of(running.dispatcher, _number_of_workers(running)))
-    yield _processes(running, VERSION)
+    yield processes(running.status, running.silent)
     yield judge_workers(running)
-    yield _statements(running)
-    yield from _memory(running)
+    yield _told(running, "statements")
+    yield _told(running, "memory")
     yield from _of_database(settings, running, grace_s, min(_DATABASE_S, _WHOLE_S - (time.monotonic() - started_s)))
 
 
@@ -144,84 +150,32 @@ def _ask_running(directory: Path | None) -> RunningSystem:
     return RunningSystem(read(StatusAnswer, answers.merged), answers.silent)
 
 
-def _processes(running: RunningSystem, version: str) -> Finding:
-    """Supervisor, actors and pools, as ``pulse ctl status`` judges them."""
-    from pulse.ops.doctor.finding import verdict_of
-    from pulse.ops.problems import process_problems
-
-    wrong = [f"the {who} does not answer: {why}" for who, why in running.silent.items()]
-    warnings = list(process_problems(running.status))
-    supervisor = running.status.supervisor
-    if supervisor is not None and supervisor.version != version:
-        warnings.append(f"the server is pulse {supervisor.version}, this is {version}")
-    text = (
-        "nobody answers"
-        if supervisor is None
-        else f"the supervisor (pid {supervisor.pid}), its actors and pools are at work"
-    )
-    return verdict_of(
-        "processes",
-        wrong,
-        warnings,
-        text,
-        "pulse ctl status",
-        "pulse ctl logs",
-        "A dispatcher that hangs is restarted within seconds.",
-    )
-
-
-def _statements(running: RunningSystem) -> Finding:
-    """Statements that the database refuses: only the running server knows them."""
-    from pulse.ops.doctor.finding import Finding, State
-    from pulse.ops.doctor.refusals import statements
-
-    if running.status.incidents is None:
-        return Finding("statements", State.SKIPPED, "the dispatcher did not say what the database refuses")
-    told = next((one for one in running.status.incidents if one.check == "statements"), None)
-    if told is None:
-        return statements(())
-    return Finding("statements", State.WRONG, told.text, details=tuple(told.details), advice=tuple(told.advice))
-
-
 def judge_workers(running: RunningSystem) -> Finding:
     """Whether there are workers that can take jobs."""
-    from pulse.ops.doctor.finding import MAX_SHOWN, Finding, State, list_some, verdict_of
-    from pulse.ops.problems import trouble_of
-
-    workers = running.status.workers
-    if workers is None:
-        return Finding("workers", State.SKIPPED, "the dispatcher did not say which workers are connected")
-    troubled = [found for worker in workers if (found := trouble_of(worker)) is not None]
-    held, places = sum(worker.held for worker in workers), sum(worker.capacity for worker in workers)
-    warnings = [] if workers else ["no worker is connected: no job is started"]
-    if workers and held >= places:
-        warnings.append(f"all workers are full: {held} of {places} places are taken")
-    if workers and all(worker.draining for worker in workers):
-        warnings.append("all workers drain: they take no more jobs")
-    return verdict_of(
-        "workers",
-        list(list_some([found.text for found in troubled])),
-        warnings,
-        f"{len(workers)} connected, {held} of {places} places are taken",
-        *dict.fromkeys(line for found in troubled[:MAX_SHOWN] for line in found.advice),
-        *(["More of them: pulse worker MODULE:APP"] if warnings else []),
-    )
-
-
-def _memory(running: RunningSystem) -> Iterator[Finding]:
-    """Whether the dispatcher can store what it remembers of the database; only it knows."""
     from pulse.ops.doctor.finding import Finding, State
+    from pulse.ops.doctor.running import workers
 
-    for one in running.status.incidents or ():
-        if one.check == "memory":
-            yield Finding(one.check, State(one.state), one.text, details=tuple(one.details), advice=tuple(one.advice))
+    if running.status.workers is None:
+        return Finding("workers", State.SKIPPED, "the dispatcher did not say which workers are connected")
+    return workers(running.status.workers)
+
+
+def _told(running: RunningSystem, check: str) -> Finding:
+    """What only the running dispatcher knows of that."""
+    from pulse.ops.doctor.finding import Finding, State
+    from pulse.ops.doctor.running import finding_of
+
+    if running.status.findings is None:
+        return Finding(check, State.SKIPPED, "the dispatcher did not answer")
+    told = next((one for one in running.status.findings if one.id == check), None)
+    return Finding(check, State.OK, _WELL[check]) if told is None else finding_of(told)
 
 
 def _of_database(settings: Settings, running: RunningSystem, grace_s: float, within_s: float) -> Iterator[Finding]:
     import asyncio  # takes 50 ms, which help texts need not wait
 
     from pulse.ops.doctor.finding import Finding, State
-    from pulse.ops.doctor.verdicts import judge
+    from pulse.ops.doctor.verdicts import CheckContext, judge
     from pulse.system.directories import server_state_dir
 
     try:
@@ -230,8 +184,10 @@ def _of_database(settings: Settings, running: RunningSystem, grace_s: float, wit
         from pulse.store.admin.doctor import expected_indexes, look
         from pulse.store.recovery.timelines import newest_of
     except ModuleNotFoundError as error:
-        text = f"{error.name} is missing, so the database cannot be asked"
-        yield Finding("database", State.SKIPPED, text, details=(), advice=("pip install 'pulse-supervisor[server]'",))
+        missing = missing_extra("what is in the database is not known: that", error)
+        if missing is None:
+            raise
+        yield Finding("database", State.SKIPPED, missing.message)
         return
     database = running.status.database
     try:
@@ -243,13 +199,14 @@ def _of_database(settings: Settings, running: RunningSystem, grace_s: float, wit
         return
     seen = asyncio.run(look(dsn, max(1.0, within_s)))
     newest = newest_of(server_state_dir(os.environ, settings.state_dir), database_of(dsn))
-    yield from judge(seen, grace_s=grace_s, expected=expected_indexes(), served=_served(running), newest=newest)
+    known = CheckContext(seen.shown, expected_indexes(), served=_served(running), newest=newest)
+    yield from judge(seen, known, grace_s=grace_s)
 
 
 def _served(running: RunningSystem) -> set[str] | None:
     """Topics that connected workers serve; None: not known."""
     workers = running.status.workers
-    return None if workers is None else {topic for worker in workers for topic in worker.topics}
+    return None if workers is None else {topic for one in workers if not one.draining for topic in one.topics}
 
 
 def _number_of_workers(running: RunningSystem) -> int | None:
@@ -262,19 +219,6 @@ def _is_embedded(settings: Settings, running: RunningSystem, state_dir: Path) ->
         return False
     database = running.status.database
     return database is None or not database.dsn or str(state_dir) in database.dsn or "%2F" in database.dsn
-
-
-def _lines(finding: Finding) -> Iterator[Line]:
-    yield [
-        Cell(f"{finding.state.value:<{_STATE_WIDTH}}", _STYLES[finding.state.value]),
-        Cell(f"{finding.check}: ", "bold"),
-        foreign(finding.text),
-    ]
-    if finding.state.value in {"ok", "skipped"} and not finding.details:
-        return
-    margin = Cell(" " * _STATE_WIDTH)
-    yield from ([margin, foreign(text)] for text in finding.details)
-    yield from ([margin, Cell("-> ", "dim"), foreign(text, "cyan")] for text in finding.advice)
 
 
 def _document(finding: Finding) -> dict[str, Any]:

@@ -9,19 +9,19 @@ from typing import Final
 
 import click
 
-from pulse.cli.lazy import CONTEXT, examples
+from pulse.cli.lazy import CONTEXT, CommandGroup, examples
+from pulse.cli.lookup import warn_of_topic
 from pulse.cli.options import DURATION, REASON, TIME, TOPIC
 from pulse.cli.output.render import Cell, Line, Screen, foreign, write_document
 from pulse.cli.server import current_server
-from pulse.common.text import ago, count, duration, printable, shell_word
+from pulse.common.text import ago, count, duration, iso, printable, shell_word
 from pulse.errors import PulseError
 from pulse.protocol.answers import Gate, PauseInfo, read
 
 _ASIDE_S: Final = 2.0
-_MOST: Final = 1000  # topics that `stats` tells by themselves
 
 
-@click.group(context_settings=dict(CONTEXT))
+@click.group(cls=CommandGroup, context_settings=dict(CONTEXT))
 def dispatch() -> None:
     """Pause and resume the handing out of jobs; running jobs, submits and schedules go on."""
 
@@ -33,7 +33,7 @@ def dispatch() -> None:
 )
 @click.option("--topic", type=TOPIC, metavar="TOPIC", show_default="all of them", help="Only this topic.")
 @click.option("--reason", type=REASON, metavar="TEXT", help="Why; shown wherever the pause is shown.")
-@click.option("--for", "for_s", type=DURATION, metavar="DURATION", help="End by itself after that, as 90, 10m, 2h, 1d.")
+@click.option("--for", "for_s", type=DURATION, metavar="DURATION", help="End by itself after that, as 90, 5m or 2h30m.")
 @click.option("--until", type=TIME, metavar="ISO-TIME", help="End by itself then; without a zone it is UTC.")
 @click.option("--json", "as_json", is_flag=True, help="Print the gate as JSON.")
 def pause(topic: str | None, reason: str | None, for_s: float | None, until: float | None, *, as_json: bool) -> None:
@@ -43,7 +43,7 @@ def pause(topic: str | None, reason: str | None, for_s: float | None, until: flo
     body: dict[str, object] = {"topic": topic or "", "reason": reason, "for_s": for_s, "until": until}
     _ask("dispatch.pause", {key: value for key, value in body.items() if value is not None}, as_json=as_json)
     if topic is not None and not as_json:
-        _warn_of_unknown(topic)
+        warn_of_topic(topic)
 
 
 @dispatch.command(epilog=examples("pulse ctl dispatch resume", "pulse ctl dispatch resume --topic images"))
@@ -63,17 +63,6 @@ def status(*, as_json: bool) -> None:
     _ask("dispatch.status", {}, as_json=as_json)
 
 
-def _warn_of_unknown(topic: str) -> None:
-    """Warn if no job and no worker has the topic: its name may be misspelled."""
-    from pulse.protocol.stats import Stats
-
-    with contextlib.suppress(PulseError):
-        found = read(Stats, _aside("stats", {"topics": _MOST, "history_s": 0}))
-        if found.exact and not found.others.topics and all(one.topic != topic for one in found.topics):
-            who = f"no job waits or runs in topic {shell_word(topic)}, and no worker here serves it"
-            click.echo(f"pulse: {who}", err=True)
-
-
 def _aside(kind: str, body: dict[str, object]) -> dict[str, object]:
     """The answer to a side request, within a short time; None: there is none."""
     return current_server().ask(kind, body, repeatable=True, timeout_s=_ASIDE_S)
@@ -89,6 +78,8 @@ def _warn_of_open(topic: str) -> None:
 
 def gate_lines(gate: Gate, now_s: float, *, most: int | None = None) -> Iterator[Line]:
     """The gate in words: a line for the whole, one for each paused topic or the first *most*, and how many more."""
+    if gate.as_of is not None:
+        yield [Cell(f"as it was at {iso(int(gate.as_of))}:", "yellow")]
     if gate.paused:
         whole = PauseInfo(gate.reason, gate.paused_at, gate.paused_by, paused_until=gate.paused_until)
         yield _pause_line("all topics paused", whole, now_s)

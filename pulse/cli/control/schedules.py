@@ -12,9 +12,23 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import click
 
 from pulse.cli.jobs.page import CONCEALED, moment
-from pulse.cli.lazy import CONTEXT, examples
-from pulse.cli.options import ARGS, ID, NAME, NOT_NEGATIVE_S, POSITIVE_S, PRIORITY, TIME, TOPIC, TRIES, TextParam
-from pulse.cli.output.render import Cell, Column, Line, Screen, Table, foreign, write_document
+from pulse.cli.lazy import CONTEXT, CommandGroup, examples
+from pulse.cli.lookup import IdWord, schedule_of
+from pulse.cli.options import (
+    ARGS,
+    DURATION,
+    DURATION_OR_ZERO,
+    ID,
+    NAME,
+    PRIORITY,
+    SCHEDULE,
+    TIME,
+    TOPIC,
+    TRIES,
+    TextParam,
+    with_full,
+)
+from pulse.cli.output.render import Cell, Column, Line, Screen, Table, foreign, id_cells, write_document
 from pulse.cli.server import current_server
 from pulse.common.text import ago, duration, iso, printable
 from pulse.job import CATCH_UPS, OVERLAPS
@@ -85,14 +99,18 @@ def _rules(command: CommandT) -> CommandT:
     for option in (
         click.option("--overlap", type=click.Choice(OVERLAPS), help="While its earlier job is not finished."),
         click.option("--catch-up", type=click.Choice(CATCH_UPS), help="Which missed occurrences fire."),
-        click.option("--jitter", type=NOT_NEGATIVE_S, metavar="SECONDS", help="Fire later by up to that, 0 to 86400."),
+        click.option(
+            "--jitter", type=DURATION_OR_ZERO, metavar="DURATION", help="Fire later by up to that, at most 1d."
+        ),
         click.option("--ends", type=TIME, metavar="ISO-TIME", help="No occurrence after it."),
         click.option("--starts", type=TIME, metavar="ISO-TIME", help="No occurrence before it."),
-        click.option("--timeout", type=POSITIVE_S, metavar="SECONDS", help="Longest run of one attempt."),
+        click.option("--timeout", type=DURATION, metavar="DURATION", help="Longest run of one attempt."),
         click.option("--max-attempts", type=TRIES, metavar="N", help="Tries before the dead letter."),
         click.option("--topic", type=TOPIC, metavar="TOPIC", help="Queue of its jobs; the handler's by default."),
         click.option("--at", type=TIME, metavar="ISO-TIME", help="Fire once, then; without a zone it is UTC."),
-        click.option("--every", type=POSITIVE_S, metavar="SECONDS", help="Fire every so many seconds, at least 0.1."),
+        click.option(
+            "--every", type=DURATION, metavar="DURATION", help="Fire so often, as 90, 5m or 2h30m; at least 0.1."
+        ),
         click.option(
             "--timezone", type=TextParam("zone", 100), metavar="TZ", help="Time zone of --cron; UTC by default."
         ),
@@ -107,7 +125,7 @@ def _rules(command: CommandT) -> CommandT:
     return command
 
 
-@click.group(context_settings=dict(CONTEXT))
+@click.group(cls=CommandGroup, context_settings=dict(CONTEXT))
 def schedules() -> None:
     """List, show, create, change, pause, trigger, preview and delete schedules."""
 
@@ -116,7 +134,8 @@ def schedules() -> None:
 @click.option("--limit", type=click.IntRange(1, 1000), default=100, metavar="N", help="Most to list, 1 to 1000.")
 @click.option("--after", metavar="CURSOR", help="Go on behind a page: the cursor that it ended with.")
 @click.option("--json", "as_json", is_flag=True, help='Print {"schedules": [...], "next": cursor or null}.')
-def list_schedules(limit: int, after: str | None, *, as_json: bool) -> None:
+@with_full
+def list_schedules(limit: int, after: str | None, *, full: bool, as_json: bool) -> None:
     """List schedules, newest first."""
     body: dict[str, object] = {"limit": limit}
     if after is not None:
@@ -128,7 +147,7 @@ def list_schedules(limit: int, after: str | None, *, as_json: bool) -> None:
     page = read(SchedulePageAnswer, answer)
     screen = Screen()
     if page.schedules:
-        screen.table(schedules_table(page, time.time()))
+        screen.table(schedules_table(page, time.time(), None if full else screen.width))
     else:
         screen.lines([[Cell("no schedules", "dim")]])
     if page.next is not None:
@@ -136,11 +155,11 @@ def list_schedules(limit: int, after: str | None, *, as_json: bool) -> None:
 
 
 @schedules.command("get", epilog=examples("pulse ctl schedules get 0190163d-8694-739b-aea5-966c26f8ad91"))
-@click.argument("schedule_id", metavar="ID", type=ID)
+@click.argument("schedule", metavar="ID", type=SCHEDULE)
 @click.option("--json", "as_json", is_flag=True, help="Print the columns of pulse.schedules by name.")
-def get_schedule(schedule_id: bytes, *, as_json: bool) -> None:
+def get_schedule(schedule: IdWord, *, as_json: bool) -> None:
     """Show a schedule."""
-    _show(current_server().ask("schedules.get", {"id": schedule_id}, repeatable=True), as_json=as_json)
+    _show(current_server().ask("schedules.get", {"id": schedule_of(schedule)}, repeatable=True), as_json=as_json)
 
 
 @schedules.command(
@@ -179,14 +198,14 @@ def create(name: str, schedule_id: bytes | None, *, as_json: bool, **options: Un
         "pulse ctl schedules update 0190163d-8694-739b-aea5-966c26f8ad91 --unset timeout --unset ends",
     )
 )
-@click.argument("schedule_id", metavar="ID", type=ID)
+@click.argument("schedule", metavar="ID", type=SCHEDULE)
 @_rules
 @click.option("--name", type=NAME, help="Handler of its jobs.")
 @click.option("--args", type=ARGS, metavar="JSON", help="Keyword arguments of the handler.")
 @click.option("--priority", type=PRIORITY, metavar="P", help="Higher first.")
 @click.option("--unset", type=click.Choice(list(_UNSET)), multiple=True, help="As if never given; repeatable.")
 @click.option("--json", "as_json", is_flag=True, help="Print the schedule as JSON.")
-def update(schedule_id: bytes, *, as_json: bool, **options: Unpack[_UpdateOptions]) -> None:
+def update(schedule: IdWord, *, as_json: bool, **options: Unpack[_UpdateOptions]) -> None:
     """Change a schedule; what is not given stays. It keeps its place in time unless when it occurs is changed."""
     kinds = [f"--{kind}" for kind in ("cron", "every", "at") if options[kind] is not None]
     if len(kinds) > 1:
@@ -200,7 +219,7 @@ def update(schedule_id: bytes, *, as_json: bool, **options: Unpack[_UpdateOption
         "name": options["name"],
         "args": options["args"],
         "priority": options["priority"],
-        "id": schedule_id,
+        "id": schedule_of(schedule),
     }
     given = {key: value for key, value in body.items() if value is not None}
     given |= dict.fromkeys(_UNSET[option] for option in options["unset"])
@@ -208,29 +227,29 @@ def update(schedule_id: bytes, *, as_json: bool, **options: Unpack[_UpdateOption
 
 
 @schedules.command(epilog=examples("pulse ctl schedules pause 0190163d-8694-739b-aea5-966c26f8ad91"))
-@click.argument("schedule_id", metavar="ID", type=ID)
+@click.argument("schedule", metavar="ID", type=SCHEDULE)
 @click.option("--json", "as_json", is_flag=True, help="Print the schedule as JSON.")
-def pause(schedule_id: bytes, *, as_json: bool) -> None:
+def pause(schedule: IdWord, *, as_json: bool) -> None:
     """Let a schedule fire nothing until it is resumed."""
-    _show(current_server().ask("schedules.pause", {"id": schedule_id}, repeatable=True), as_json=as_json)
+    _show(current_server().ask("schedules.pause", {"id": schedule_of(schedule)}, repeatable=True), as_json=as_json)
 
 
 @schedules.command(epilog=examples("pulse ctl schedules resume 0190163d-8694-739b-aea5-966c26f8ad91"))
-@click.argument("schedule_id", metavar="ID", type=ID)
+@click.argument("schedule", metavar="ID", type=SCHEDULE)
 @click.option("--json", "as_json", is_flag=True, help="Print the schedule as JSON.")
-def resume(schedule_id: bytes, *, as_json: bool) -> None:
+def resume(schedule: IdWord, *, as_json: bool) -> None:
     """Let a schedule go on; of what was missed meanwhile, its --catch-up decides."""
-    _show(current_server().ask("schedules.resume", {"id": schedule_id}, repeatable=True), as_json=as_json)
+    _show(current_server().ask("schedules.resume", {"id": schedule_of(schedule)}, repeatable=True), as_json=as_json)
 
 
 @schedules.command(epilog=examples("pulse ctl schedules trigger 0190163d-8694-739b-aea5-966c26f8ad91"))
-@click.argument("schedule_id", metavar="ID", type=ID)
+@click.argument("schedule", metavar="ID", type=SCHEDULE)
 @click.option("--json", "as_json", is_flag=True, help='Print {"id"} of the job.')
-def trigger(schedule_id: bytes, *, as_json: bool) -> None:
+def trigger(schedule: IdWord, *, as_json: bool) -> None:
     """Submit a job of a schedule now, beside its occurrences; prints the job's id."""
     from pulse.common.ids import uuid7
 
-    body = {"id": schedule_id, "job_id": uuid7().bytes}
+    body = {"id": schedule_of(schedule), "job_id": uuid7().bytes}
     answer = current_server().ask("schedules.trigger", body, repeatable=True)
     if as_json:
         write_document(answer)
@@ -239,12 +258,12 @@ def trigger(schedule_id: bytes, *, as_json: bool) -> None:
 
 
 @schedules.command(epilog=examples("pulse ctl schedules preview 0190163d-8694-739b-aea5-966c26f8ad91 --count 5"))
-@click.argument("schedule_id", metavar="ID", type=ID)
+@click.argument("schedule", metavar="ID", type=SCHEDULE)
 @click.option("--count", type=click.IntRange(1, 1000), default=10, metavar="N", help="How many, 1 to 1000.")
 @click.option("--json", "as_json", is_flag=True, help='Print {"times": [...], "timezone"}, the times in UTC.')
-def preview(schedule_id: bytes, count: int, *, as_json: bool) -> None:
+def preview(schedule: IdWord, count: int, *, as_json: bool) -> None:
     """Show when a schedule occurs next, in its time zone."""
-    body = {"id": schedule_id, "count": count}
+    body = {"id": schedule_of(schedule), "count": count}
     answer = current_server().ask("schedules.preview", body, repeatable=True)
     found = read(PreviewAnswer, answer)
     if as_json:
@@ -257,10 +276,11 @@ def preview(schedule_id: bytes, count: int, *, as_json: bool) -> None:
 
 
 @schedules.command(epilog=examples("pulse ctl schedules delete 0190163d-8694-739b-aea5-966c26f8ad91"))
-@click.argument("schedule_id", metavar="ID", type=ID)
+@click.argument("schedule", metavar="ID", type=SCHEDULE)
 @click.option("--json", "as_json", is_flag=True, help='Print {"id"} of what was deleted.')
-def delete(schedule_id: bytes, *, as_json: bool) -> None:
+def delete(schedule: IdWord, *, as_json: bool) -> None:
     """Delete a schedule. Jobs that it has submitted stay."""
+    schedule_id = schedule_of(schedule)
     answer = current_server().ask("schedules.delete", {"id": schedule_id})
     if as_json:
         write_document({"id": schedule_id, **answer})
@@ -307,9 +327,10 @@ def local_iso(unix_s: float, zone: str) -> str:
     return datetime.fromtimestamp(unix_s, local).isoformat(sep=" ")
 
 
-def schedules_table(page: SchedulePageAnswer, now_s: float) -> Table:
-    """The table of a page of schedules."""
-    rows = [_row(schedule, now_s) for schedule in page.schedules]
+def schedules_table(page: SchedulePageAnswer, now_s: float, width: int | None = None) -> Table:
+    """The table of a page of schedules; ids are short where *width*, the columns of a terminal, is small."""
+    ids = id_cells([schedule.id for schedule in page.schedules], width)
+    rows = [[one, *_row(schedule, now_s)] for one, schedule in zip(ids, page.schedules, strict=True)]
     if all(schedule.key is None for schedule in page.schedules):
         return Table(_COLUMNS, rows)
     keys = [foreign(schedule.key or "") for schedule in page.schedules]
@@ -388,7 +409,6 @@ def _state(schedule: ScheduleInfo, now_s: float) -> Cell:
 
 def _row(schedule: ScheduleInfo, now_s: float) -> Line:
     return [
-        Cell(str(UUID(bytes=schedule.id))),
         foreign(schedule.name),
         foreign(schedule.topic or ""),
         Cell(when_words(schedule)),

@@ -11,7 +11,8 @@ from pulse.cli.jobs import bulk
 from pulse.cli.jobs.bulk import BulkOptions
 from pulse.cli.jobs.filters import filters_of, job_filters
 from pulse.cli.lazy import examples
-from pulse.cli.options import ID, PRIORITY, TOPIC
+from pulse.cli.lookup import IdWord
+from pulse.cli.options import JOB, PRIORITY, TOPIC
 from pulse.ops.bulk import ACTIONS
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
@@ -24,7 +25,7 @@ def _chosen(command: CommandT) -> CommandT:
         click.option("--yes", "-y", is_flag=True, help="Do not ask."),
         click.option("--dry-run", is_flag=True, help="Only count what would be changed, by status and topic."),
         job_filters(),
-        click.argument("job_ids", metavar="[ID]...", type=ID, nargs=-1),
+        click.argument("job_ids", metavar="[ID]...", type=JOB, nargs=-1),
     ):
         command = option(command)
     return command
@@ -37,7 +38,7 @@ def _chosen(command: CommandT) -> CommandT:
     )
 )
 @_chosen
-def cancel(job_ids: Sequence[bytes], *, dry_run: bool, yes: bool, as_json: bool, **given: object) -> None:
+def cancel(job_ids: Sequence[IdWord], *, dry_run: bool, yes: bool, as_json: bool, **given: object) -> None:
     """
     Cancel jobs: those that wait never start, those that run are stopped.
 
@@ -54,12 +55,13 @@ def cancel(job_ids: Sequence[bytes], *, dry_run: bool, yes: bool, as_json: bool,
     )
 )
 @_chosen
-def retry(job_ids: Sequence[bytes], *, dry_run: bool, yes: bool, as_json: bool, **given: object) -> None:
+def retry(job_ids: Sequence[IdWord], *, dry_run: bool, yes: bool, as_json: bool, **given: object) -> None:
     """
     Start completed, canceled or dead jobs again, with a fresh budget of tries.
 
     Either the jobs with these ids, or all that the options choose: dead and canceled ones, unless --status says
-    otherwise. Ends with exit code 1 when any of them was refused; the others are started all the same.
+    otherwise. Of jobs that have completed it asks on a terminal: they run again. Ends with exit code 1 when any of them
+    was refused; the others are started all the same.
     """
     bulk.change(ACTIONS["retry"], job_ids, filters_of(given), BulkOptions(dry_run, yes, as_json))
 
@@ -71,7 +73,7 @@ def retry(job_ids: Sequence[bytes], *, dry_run: bool, yes: bool, as_json: bool, 
     )
 )
 @_chosen
-def delete(job_ids: Sequence[bytes], *, dry_run: bool, yes: bool, as_json: bool, **given: object) -> None:
+def delete(job_ids: Sequence[IdWord], *, dry_run: bool, yes: bool, as_json: bool, **given: object) -> None:
     """
     Delete jobs that have ended, with the history of their attempts. This cannot be undone.
 
@@ -90,7 +92,7 @@ def delete(job_ids: Sequence[bytes], *, dry_run: bool, yes: bool, as_json: bool,
 @click.option("--to-topic", type=TOPIC, metavar="TOPIC", help="Have them wait in this topic.")
 @_chosen
 def change(
-    job_ids: Sequence[bytes],
+    job_ids: Sequence[IdWord],
     *,
     priority: int | None,
     to_topic: str | None,

@@ -8,18 +8,18 @@ import sys
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
-from uuid import UUID
 
 import click
 
 from pulse.cli.jobs.change import cancel, change, delete, retry
 from pulse.cli.jobs.filters import filters_of, found_of, job_filters
 from pulse.cli.jobs.page import show_job
-from pulse.cli.lazy import CONTEXT, examples
-from pulse.cli.options import ID, POSITIVE_S
-from pulse.cli.output.render import STATUS_STYLES, Cell, Column, Screen, Table, foreign, write_document
+from pulse.cli.lazy import CONTEXT, CommandGroup, examples
+from pulse.cli.lookup import IdWord, job_of, warn_of_handler, warn_of_topic
+from pulse.cli.options import DURATION, JOB, with_full
+from pulse.cli.output.render import STATUS_STYLES, Cell, Column, Screen, Table, foreign, id_cells, write_document
 from pulse.cli.server import current_server
-from pulse.common.text import cut, duration, iso, one_line, printable
+from pulse.common.text import cut, duration, headline, iso, one_line, printable
 from pulse.errors import PulseError
 from pulse.protocol.answers import JobInfo, JobPageAnswer, Stack, WhyAnswer, part, read
 
@@ -38,7 +38,7 @@ _COLUMNS: Final = (
 )
 
 
-@click.group(context_settings=dict(CONTEXT))
+@click.group(cls=CommandGroup, context_settings=dict(CONTEXT))
 def jobs() -> None:
     """List, show, cancel, retry, move and delete jobs; tell why one does not run, and where one hangs."""
 
@@ -47,42 +47,54 @@ def jobs() -> None:
     "list",
     epilog=examples(
         "pulse ctl jobs list --status RUNNING --status RETRYING",
-        "pulse ctl jobs list --status PENDING --older 1h --oldest",
+        "pulse ctl jobs list --status PENDING --status RETRYING --due --oldest",
         "pulse ctl jobs list --topic images --limit 200 --json | jq -r '.jobs[].last_error'",
     ),
 )
 @job_filters()
+@click.option("--due/--later", default=None, help="Only jobs whose time has come, or only those that are to run later.")
 @click.option("--oldest", is_flag=True, help="Oldest first.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=50, metavar="N", help="Most jobs to list, 1 to 1000.")
 @click.option("--after", metavar="CURSOR", help="Go on behind a page: the cursor that it ended with.")
 @click.option(
     "--watch",
-    type=POSITIVE_S,
+    type=DURATION,
     is_flag=False,
     flag_value=2.0,
-    metavar="SECONDS",
-    help="List again every so many seconds (2), until interrupted.",
+    metavar="DURATION",
+    help="List again so often (every 2 s), until interrupted.",
 )
+@with_full
 @click.option("--json", "as_json", is_flag=True, help='Print {"jobs": [...], "next": cursor or null}.')
 def list_jobs(
-    *, oldest: bool, limit: int, after: str | None, watch: float | None, as_json: bool, **given: object
+    *,
+    due: bool | None,
+    oldest: bool,
+    limit: int,
+    after: str | None,
+    watch: float | None,
+    full: bool,
+    as_json: bool,
+    **given: object,
 ) -> None:
     """List jobs, newest first: by the time in their ids, else by when they were submitted."""
     body: dict[str, object] = {**filters_of(given), "limit": limit}
+    if due is not None:
+        body["due"] = due
     if oldest:
         body["oldest"] = True
     if after is not None:
         body["after"] = after
     if watch is None:
         with current_server().client() as client:
-            _list_once(client, body, as_json=as_json)
+            _list_once(client, body, full=full, as_json=as_json)
     elif as_json:
         raise click.UsageError("--watch and --json cannot be given together; one of them is allowed.")
     else:
-        _watch(body, watch)
+        _watch(body, watch, full=full)
 
 
-def _list_once(client: Client, body: Mapping[str, object], *, as_json: bool) -> None:
+def _list_once(client: Client, body: Mapping[str, object], *, full: bool, as_json: bool) -> None:
     answer = found_of(client, body)
     if as_json:
         write_document(answer)
@@ -90,14 +102,18 @@ def _list_once(client: Client, body: Mapping[str, object], *, as_json: bool) -> 
     page = read(JobPageAnswer, answer)
     screen = Screen()
     if page.jobs:
-        screen.table(jobs_table(page, time.time()))
+        screen.table(jobs_table(page, time.time(), None if full else screen.width))
     else:
         screen.lines([[Cell("no jobs", "dim")]])
+        if (topic := body.get("topic")) is not None:
+            warn_of_topic(str(topic))
+        if (name := body.get("name")) is not None:
+            warn_of_handler(str(name))
     if page.next is not None:
         click.echo(f"more: repeat with --after {page.next}", err=True)
 
 
-def _watch(body: Mapping[str, object], every_s: float) -> None:
+def _watch(body: Mapping[str, object], every_s: float, *, full: bool) -> None:
     """
     A list that is renewed: in its place on a terminal, one below the other elsewhere.
 
@@ -112,11 +128,11 @@ def _watch(body: Mapping[str, object], every_s: float) -> None:
                 if page is None:
                     raise
                 trouble = error.message
-            _paint(page, trouble, time.time())
+            _paint(page, trouble, time.time(), full=full)
             time.sleep(every_s)
 
 
-def _paint(page: JobPageAnswer, trouble: str, now_s: float) -> None:
+def _paint(page: JobPageAnswer, trouble: str, now_s: float, *, full: bool) -> None:
     screen = Screen()  # the window may have another width now
     rows = page.jobs
     if screen.width is not None and os.environ.get("TERM", "dumb") != "dumb":
@@ -125,7 +141,7 @@ def _paint(page: JobPageAnswer, trouble: str, now_s: float) -> None:
     screen.lines([[Cell(iso(int(now_s)), "dim")]])
     if trouble:
         screen.lines([[foreign(f"! {trouble}", "yellow")]])
-    screen.table(jobs_table(JobPageAnswer(rows), now_s))
+    screen.table(jobs_table(JobPageAnswer(rows), now_s, None if full else screen.width))
     sys.stdout.flush()
 
 
@@ -136,12 +152,12 @@ def _paint(page: JobPageAnswer, trouble: str, now_s: float) -> None:
         "pulse ctl jobs get 0190163d-8694-739b-aea5-966c26f8ad91 --json | jq .result",
     ),
 )
-@click.argument("job_id", metavar="ID", type=ID)
+@click.argument("job_id", metavar="ID", type=JOB)
 @click.option("--stack", "whole_stacks", is_flag=True, help="All lines of the stacks of attempts that hung.")
 @click.option("--json", "as_json", is_flag=True, help='Print the columns of pulse.jobs and "history", oldest first.')
-def get_job(job_id: bytes, *, whole_stacks: bool, as_json: bool) -> None:
+def get_job(job_id: IdWord, *, whole_stacks: bool, as_json: bool) -> None:
     """Show a job and its history: each attempt, where, how long, how it ended and why."""
-    answer = current_server().ask("jobs.get", {"id": job_id}, repeatable=True)
+    answer = current_server().ask("jobs.get", {"id": job_of(job_id)}, repeatable=True)
     if as_json:
         write_document(part(answer, "job"))
     else:
@@ -154,15 +170,15 @@ def get_job(job_id: bytes, *, whole_stacks: bool, as_json: bool) -> None:
         "pulse ctl jobs why 0190163d-8694-739b-aea5-966c26f8ad91 --json | jq -r '.reasons[0].code'",
     )
 )
-@click.argument("job_id", metavar="ID", type=ID)
+@click.argument("job_id", metavar="ID", type=JOB)
 @click.option("--json", "as_json", is_flag=True, help='Print {"id", "name", "topic", "status", "reasons": [...]}.')
-def why(job_id: bytes, *, as_json: bool) -> None:
+def why(job_id: IdWord, *, as_json: bool) -> None:
     """
     Tell why a job is not running, and what to do about it.
 
     Everything that is in its way, one line each, the decisive reason first; below it, indented, what to do.
     """
-    answer = current_server().ask("jobs.why", {"id": job_id}, repeatable=True)
+    answer = current_server().ask("jobs.why", {"id": job_of(job_id)}, repeatable=True)
     if as_json:
         write_document(answer)
         return
@@ -174,15 +190,15 @@ def why(job_id: bytes, *, as_json: bool) -> None:
 
 
 @jobs.command(epilog=examples("pulse ctl jobs stack 0190163d-8694-739b-aea5-966c26f8ad91"))
-@click.argument("job_id", metavar="ID", type=ID)
+@click.argument("job_id", metavar="ID", type=JOB)
 @click.option("--json", "as_json", is_flag=True, help='Print {"worker", "pid", "attempt", "stack"}.')
-def stack(job_id: bytes, *, as_json: bool) -> None:
+def stack(job_id: IdWord, *, as_json: bool) -> None:
     """
     Show where a running job is: the Python stack of each thread of its process.
 
     The process is not stopped for it. Works while a C extension holds the interpreter, too.
     """
-    answer = current_server().ask("jobs.stack", {"id": job_id}, repeatable=True)
+    answer = current_server().ask("jobs.stack", {"id": job_of(job_id)}, repeatable=True)
     if as_json:
         write_document(answer)
         return
@@ -196,15 +212,15 @@ for _command in (cancel, retry, delete, change):
     jobs.add_command(_command)
 
 
-def jobs_table(page: JobPageAnswer, now_s: float) -> Table:
-    """The table of a page of jobs."""
-    return Table(_COLUMNS, [_row(job, now_s) for job in page.jobs])
+def jobs_table(page: JobPageAnswer, now_s: float, width: int | None = None) -> Table:
+    """The table of a page of jobs; ids are short where *width*, the columns of a terminal, is small."""
+    ids = id_cells([job.id for job in page.jobs], width)
+    return Table(_COLUMNS, [[one, *_row(job, now_s)] for one, job in zip(ids, page.jobs, strict=True)])
 
 
 def _row(job: JobInfo, now_s: float) -> list[Cell]:
-    error = cut(one_line(job.last_error or ""), _ERROR_CHARACTERS)
+    error = cut(one_line(headline(job.last_error or "")), _ERROR_CHARACTERS)
     return [
-        Cell(str(UUID(bytes=job.id))),
         Cell(job.status, STATUS_STYLES.get(job.status, "")),
         foreign(job.name),
         foreign(job.topic),

@@ -8,7 +8,8 @@ from typing import Any, Final, TypeVar, cast
 
 import click
 
-from pulse.cli.options import DURATION, ID, NAME, STATUS, STATUSES, TOPIC, TextParam
+from pulse.cli.lookup import schedule_of
+from pulse.cli.options import DURATION, NAME, SCHEDULE, STATUS, STATUSES, TOPIC, TextParam
 from pulse.cli.output.progress import ProgressLine
 from pulse.client.client import Client
 from pulse.common.text import duration, shell_word
@@ -37,11 +38,11 @@ _OPTIONS: Final[tuple[Callable[[Any], Any], ...]] = (
     click.option("--status", type=STATUS, multiple=True, help=_STATUS_HELP),
     click.option("--topic", type=TOPIC, metavar="TOPIC", help="Only jobs of this topic."),
     click.option("--name", type=NAME, metavar="NAME", help="Only jobs of this handler."),
-    click.option("--schedule", type=ID, metavar="ID", help="Only jobs that this schedule fired."),
+    click.option("--schedule", type=SCHEDULE, metavar="ID", help="Only jobs that this schedule fired."),
     click.option("--error", type=_TEXT, metavar="TEXT", help="Only jobs whose last error has this in it, in any case."),
     click.option("--worker", type=_TEXT, metavar="TEXT", help="Only jobs held by a worker with this in its name."),
     click.option(
-        "--older", "older_s", type=DURATION, metavar="AGE", help="Only from longer ago than 90s, 10m, 2h, 1d."
+        "--older", "older_s", type=DURATION, metavar="AGE", help="Only from longer ago than that, as 90, 5m, 2h30m."
     ),
     click.option("--newer", "newer_s", type=DURATION, metavar="AGE", help="Only from no longer ago than that."),
     click.option("--prefix", type=PREFIX, metavar="HEX", help="Only jobs whose ids begin so."),
@@ -63,6 +64,8 @@ def job_filters(*, leave_out: frozenset[str] = frozenset()) -> Callable[[Command
 def filters_of(given: Mapping[str, object]) -> dict[str, object]:
     """The request's keys of what was given."""
     found = {name: given.get(name) for name in FILTERS}
+    if isinstance(word := found["schedule"], str):
+        found["schedule"] = schedule_of(word)
     return {
         name: list(cast("tuple[object, ...]", value)) if isinstance(value, tuple) else value
         for name, value in found.items()

@@ -8,8 +8,8 @@ from uuid import UUID
 
 from pulse.cli.jobs.story import story
 from pulse.cli.output.render import STATUS_STYLES, Cell, Screen, foreign
-from pulse.common.text import ago, count, duration, iso, printable
-from pulse.ops.job_text import pretty
+from pulse.common.text import ago, count, cut_middle, duration, iso, printable
+from pulse.ops.job_text import pretty, where
 from pulse.protocol.answers import JobInfo
 from pulse.security.codec import shown_instead
 
@@ -30,7 +30,7 @@ def show_job(job: JobInfo, screen: Screen, now_s: float, *, whole_stacks: bool =
     if job.concealed:
         screen.lines([[Cell(f"{'args':<{_LABEL_WIDTH}}", "dim"), Cell(CONCEALED, "dim")]])
     if job.last_error:
-        _show_block(screen, "last error", printable(job.last_error.rstrip(), keep_lines=True), "red")
+        _show_error(screen, job.last_error.rstrip())
     for label, text in (("args", job.args), ("progress", job.progress), ("result", job.result)):
         instead = shown_instead(text)
         if instead is not None:
@@ -39,7 +39,7 @@ def show_job(job: JobInfo, screen: Screen, now_s: float, *, whole_stacks: bool =
             room = None if screen.width is None else screen.width - _MARGIN
             _show_block(screen, label, printable(pretty(text, room), keep_lines=True))
     screen.lines([[], [Cell("what became of it", "dim")]])
-    most = None if screen.width is None else _MOST_CHARACTERS // 10
+    most = None if screen.width is None else _MOST_CHARACTERS // 4
     screen.lines([Cell(" " * _MARGIN), *line] for line in story(job, now_s, whole_stacks=whole_stacks, most=most))
 
 
@@ -71,8 +71,18 @@ def facts(job: JobInfo, now_s: float) -> Iterator[tuple[str, Cell]]:
             yield "worker", foreign(job.locked_by)
         if job.lease_until is not None:
             yield "lease until", moment(job.lease_until, now_s)
-    if job.completed_at is not None:
-        yield "ended", moment(job.completed_at, now_s)
+    yield from _end(job, now_s)
+
+
+def _end(job: JobInfo, now_s: float) -> Iterator[tuple[str, Cell]]:
+    if job.ran_by is not None:
+        yield "ran by", Cell(where(job.ran_by))
+    if job.completed_at is None:
+        return
+    ended = moment(job.completed_at, now_s)
+    if job.status == "COMPLETED" and job.started_at is not None:
+        ended = Cell(f"{ended.text}, {duration(job.completed_at - job.started_at)} after its claim")
+    yield "ended", ended
 
 
 def moment(moment_s: float, now_s: float) -> Cell:
@@ -90,10 +100,19 @@ def _tries(job: JobInfo) -> str:
     return f"{text} ({', '.join(notes)})" if notes else text
 
 
-def _show_block(screen: Screen, label: str, text: str, style: str = "") -> None:
+def _show_error(screen: Screen, error: str) -> None:
+    """An error, line by line; on a terminal the middle of a long one is left out."""
+    shown = error if screen.width is None else cut_middle(error, _MOST_CHARACTERS)
+    screen.lines([[], [Cell("last error", "dim")]])
+    screen.lines([Cell(" " * _MARGIN + line, "red")] for line in printable(shown, keep_lines=True).split("\n"))
+    if shown != error:
+        screen.lines([[Cell(f"{' ' * _MARGIN}--json has all of it", "dim")]])
+
+
+def _show_block(screen: Screen, label: str, text: str) -> None:
     shown = text if screen.width is None else text[:_MOST_CHARACTERS]
     screen.lines([[], [Cell(label, "dim")]])
-    screen.lines([Cell(" " * _MARGIN + line, style)] for line in shown.split("\n"))
+    screen.lines([Cell(" " * _MARGIN + line)] for line in shown.split("\n"))
     if len(shown) < len(text):
         left = count(len(text) - len(shown), "more character")
         screen.lines([[Cell(f"{' ' * _MARGIN}… {left}; --json has all of it", "dim")]])

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, BinaryIO, Final, TypedDict, Unpack
 import click
 
 from pulse.cli.lazy import examples
-from pulse.cli.options import ARGS, ID, NAME, NOT_NEGATIVE_S, POSITIVE_S, PRIORITY, TIME, TOPIC, TRIES
+from pulse.cli.lookup import warn_of_topic
+from pulse.cli.options import ARGS, DURATION, DURATION_OR_ZERO, ID, NAME, PRIORITY, TIME, TOPIC, TRIES
 from pulse.cli.output.progress import ProgressLine
 from pulse.cli.output.render import write_document
 from pulse.cli.server import current_server
@@ -42,6 +43,7 @@ class SubmitOptions(TypedDict):
 @click.command(
     epilog=examples(
         'pulse ctl submit resize \'{"path": "a.png", "width": 64}\' --priority 10',
+        "pulse ctl submit report --delay 2h30m",
         "pulse ctl submit report --at 2030-01-31T06:00:00+01:00",
         "jq -c '{path: .file}' files.json | pulse ctl submit resize - --topic images",
     )
@@ -50,15 +52,15 @@ class SubmitOptions(TypedDict):
 @click.argument("args", type=ARGS, default="{}")
 @click.option("--topic", type=TOPIC, metavar="TOPIC", show_default="the handler's", help="Queue to wait in.")
 @click.option("--priority", type=PRIORITY, default=0, metavar="P", help="Higher first.")
-@click.option("--delay", type=NOT_NEGATIVE_S, metavar="SECONDS", help="Wait so long before the first try.")
+@click.option("--delay", type=DURATION_OR_ZERO, metavar="DURATION", help="Wait so long before the first try.")
 @click.option("--at", type=TIME, metavar="ISO-TIME", help="Time of the first try instead; without a zone it is UTC.")
 @click.option(
     "--max-attempts", type=TRIES, metavar="N", show_default="the handler's", help="Tries before the dead letter."
 )
 @click.option(
-    "--timeout", type=POSITIVE_S, metavar="SECONDS", show_default="the handler's", help="Longest run of one attempt."
+    "--timeout", type=DURATION, metavar="DURATION", show_default="the handler's", help="Longest run of one attempt."
 )
-@click.option("--expires-in", type=POSITIVE_S, metavar="SECONDS", help="Not worth starting any more after so long.")
+@click.option("--expires-in", type=DURATION, metavar="DURATION", help="Not worth starting any more after so long.")
 @click.option("--expires-at", type=TIME, metavar="ISO-TIME", help="That time instead; without a zone it is UTC.")
 @click.option("--id", "job_id", type=ID, metavar="UUID", help="Submit under this id; repeating it does no harm.")
 @click.option("--json", "as_json", is_flag=True, help='Print {"ids": [...]} instead of one id per line.')
@@ -74,6 +76,8 @@ def submit(name: str, args: str, job_id: bytes | None, *, as_json: bool, **optio
         raise click.UsageError("--delay and --at cannot be given together; one of them is allowed.")
     if options["expires_in"] is not None and options["expires_at"] is not None:
         raise click.UsageError("--expires-in and --expires-at cannot be given together; one of them is allowed.")
+    if options["topic"] is not None and not as_json:
+        warn_of_topic(options["topic"], if_similar=True)
     if args != "-":
         with current_server().client() as client:
             _show(_send(client, [job_body(name, args, options, job_id)], set()), as_json=as_json)

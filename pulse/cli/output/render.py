@@ -13,10 +13,14 @@ import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TextIO
+from uuid import UUID
 
+import click
 import msgspec
 
+from pulse.cli.lazy import DOCUMENT_WRITTEN
 from pulse.cli.output.documents import document, encoded
+from pulse.common.ids import short_ids
 from pulse.common.text import cut, printable, width_of
 
 if TYPE_CHECKING:
@@ -32,6 +36,7 @@ STATUS_STYLES: Final = {
 }
 ACTOR_STYLES: Final = {"running": "green", "starting": "yellow", "stopping": "yellow", "failed": "bold red"}
 _GAP: Final = "  "
+_WIDE: Final = 120  # columns of a terminal in which whole ids leave room for the rest
 _MIN_WIDTH: Final = 20  # columns; narrower windows exist only while they are being dragged
 
 
@@ -48,6 +53,13 @@ Line = Sequence[Cell]
 def foreign(text: str, style: str = "") -> Cell:
     """A cell of text that others wrote: what could act on a terminal is shown as its escape."""
     return Cell(printable(text), style)
+
+
+def id_cells(ids: Sequence[bytes], width: int | None) -> list[Cell]:
+    """Cells of *ids*: on a terminal of few columns (*width*) as many characters as tell them apart, else whole."""
+    if width is None or width >= _WIDE:
+        return [Cell(str(UUID(bytes=one))) for one in ids]
+    return [Cell(text) for text in short_ids(ids)]
 
 
 class Column(msgspec.Struct, frozen=True):
@@ -161,6 +173,9 @@ class Screen:
 def write_document(body: Mapping[str, object]) -> None:
     """Write an answer as one JSON document to stdout: indented on a terminal, on one line elsewhere; UTF-8 always."""
     sys.stdout.flush()
+    context = click.get_current_context(silent=True)
+    if context is not None:
+        context.meta[DOCUMENT_WRITTEN] = True
     sys.stdout.buffer.write(encoded(document(body), indented=sys.stdout.isatty()))
     sys.stdout.buffer.flush()
 

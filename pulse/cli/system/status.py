@@ -9,9 +9,11 @@ import click
 
 from pulse.cli.lazy import examples
 from pulse.cli.output.render import Screen, write_document
-from pulse.cli.server import LOOKED, ServerHandle, current_server
+from pulse.cli.server import ServerHandle, current_server, nobody_of
 from pulse.cli.system.status_page import show_status
 from pulse.errors import NobodyAnswersError, PulseError
+from pulse.ops.doctor.finding import document_of, is_well
+from pulse.ops.doctor.running import findings
 from pulse.ops.status import DISPATCHER_S, SUPERVISOR_S, StatusAnswers, TimedCall
 from pulse.protocol.answers import StatusAnswer, read
 from pulse.system import processes
@@ -23,15 +25,23 @@ LEAST_S: Final = 1.0  # where that takes longer: an answer that comes late is wo
 @click.command(epilog=examples("pulse ctl status", "pulse ctl status --json | jq .jobs"))
 @click.option("--json", "as_json", is_flag=True, help="Print the whole as one JSON document.")
 def status(*, as_json: bool) -> None:
-    """Show supervisor, actors, database, gate, workers and counts of jobs; within 2 seconds, whatever is down."""
+    """
+    Show supervisor, actors, database, gate, workers, counts of jobs, and what is wrong; within 2 seconds.
+
+    Ends with exit code 1 while something is wrong, as `pulse doctor` does; warnings do not count.
+    """
     answers = ask_both(current_server(), max(LEAST_S, WHOLE_S - processes.age_s()))
     supervisor, dispatcher = answers.supervisor, answers.dispatcher
     if isinstance(dispatcher, PulseError) and (isinstance(supervisor, PulseError) or not supervisor):
         raise _neither(supervisor, dispatcher) if isinstance(supervisor, PulseError) else dispatcher
+    known = read(StatusAnswer, answers.merged)
+    found = findings(known, answers.silent)
     if as_json:
-        write_document(answers.merged)
+        write_document({**answers.merged, "findings": list(map(document_of, found))})
     else:
-        show_status(read(StatusAnswer, answers.merged), answers.silent, Screen(), time.time())
+        show_status(known, found, Screen(), time.time())
+    if not is_well(found):
+        raise click.exceptions.Exit(1)
 
 
 def ask_both(server: ServerHandle, within_s: float = SUPERVISOR_S) -> StatusAnswers:
@@ -45,7 +55,9 @@ def ask_both(server: ServerHandle, within_s: float = SUPERVISOR_S) -> StatusAnsw
 
 
 def _neither(supervisor: PulseError, dispatcher: PulseError) -> PulseError:
+    nobody: list[NobodyAnswersError] = []
     for error in (dispatcher, supervisor):
         if not isinstance(error, NobodyAnswersError):
             return error
-    return NobodyAnswersError(f"{dispatcher.message}; {supervisor.message.removeprefix(LOOKED)}")
+        nobody.append(error)
+    return nobody_of(*nobody)

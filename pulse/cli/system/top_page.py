@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
-from uuid import UUID
 
 from msgspec import structs
 
-from pulse.cli.output.render import STATUS_STYLES, Cell, Column, Line, Table, fit, foreign
+from pulse.cli.output.render import STATUS_STYLES, Cell, Column, Line, Table, fit, foreign, id_cells
 from pulse.cli.system.status_page import overview
 from pulse.common.text import cut, duration, iso, one_line, width_of
-from pulse.ops.problems import problems
+from pulse.ops.doctor.finding import Finding, State
+from pulse.ops.doctor.running import findings
+from pulse.ops.worker_text import load_of, state_of
 from pulse.protocol.answers import JobInfo, StatusAnswer, Worker
 from pulse.protocol.stats import Percentiles, Stats, TopicStats
 
@@ -22,15 +23,17 @@ _NARROW: Final = 40
 _LEAST_ROWS: Final = 3
 _SHARES: Final = (("topics", 0.4), ("workers", 0.25), ("running", 0.2), ("waiting", 0.15))
 _TOPIC_COLUMNS: Final = (
-    Column("topic", least=6),
-    Column("ready", right=True),
+    Column("topic", least=20),
+    Column("waiting", right=True),
     Column("oldest", right=True),
     Column("running", right=True, leave_out=1),
     Column("in/s", right=True, leave_out=3),
     Column("started/s", right=True, leave_out=4),
     Column("done/s", right=True, leave_out=2),
     Column("failed/s", right=True, leave_out=2),
-    Column("later", right=True, leave_out=5),
+    Column("scheduled", right=True, leave_out=6),
+    Column("retrying", right=True, leave_out=5),
+    Column("unhandled", right=True, leave_out=4),
     Column("workers", right=True, leave_out=3),
 )
 _WORKER_COLUMNS: Final = (
@@ -49,7 +52,7 @@ _JOB_COLUMNS: Final = (
     Column("id", leave_out=3),
 )
 TOPIC_ORDERS: Final[Mapping[str, Callable[[TopicStats], tuple[object, ...]]]] = {
-    "most ready": lambda topic: (-topic.ready, topic.topic),
+    "most waiting": lambda topic: (-topic.ready, topic.topic),
     "oldest": lambda topic: (-(topic.oldest_s or 0.0), topic.topic),
     "most done": lambda topic: (-topic.rates.completed, topic.topic),
     "name": lambda topic: (topic.topic,),
@@ -122,9 +125,11 @@ def page(shot: TopSnapshot, view: TopView, width: int | None, height: int | None
         width: Columns there are; None: as many as it takes.
         height: Lines there are; None: the same.
     """
-    found = [[Cell(f"! {text}", "yellow")] for text in _problems(shot)]
+    found = [
+        [Cell(f"{one.state.value} {one.check}: ", "yellow"), foreign(one.text, "yellow")] for one in _findings(shot)
+    ]
     lines = [_title(shot, view, width), *overview(_brief(shot.status), shot.at), *_flow(shot), *found]
-    tables = _tables(shot, view)
+    tables = _tables(shot, view, width)
     rooms = _rooms({name: len(table.rows) for name, table in tables.items()}, height, len(lines))
     for name, table in tables.items():
         room = rooms[name]
@@ -136,10 +141,12 @@ def page(shot: TopSnapshot, view: TopView, width: int | None, height: int | None
     return shown if height is None else shown[:height]
 
 
-def _problems(shot: TopSnapshot) -> Iterator[str]:
-    yield from problems(shot.status, shot.silent)
-    if shot.stats is not None and shot.stats.database.away_s > 0:
-        yield f"the database has not answered the dispatcher for {duration(shot.stats.database.away_s)}"
+def _findings(shot: TopSnapshot) -> list[Finding]:
+    found = findings(shot.status, shot.silent)
+    if shot.stats is not None and shot.stats.database.away_s > 0 and all(one.check != "database" for one in found):
+        text = f"the database has not answered the dispatcher for {duration(shot.stats.database.away_s)}"
+        return [Finding("database", State.WRONG, text), *found]
+    return found
 
 
 def _brief(status: StatusAnswer) -> StatusAnswer:
@@ -179,7 +186,7 @@ def _took(found: Percentiles) -> str:
     return " ".join(f"{name} {duration(value)}" for name, value in named if value is not None)
 
 
-def _tables(shot: TopSnapshot, view: TopView) -> dict[str, Table]:
+def _tables(shot: TopSnapshot, view: TopView, width: int | None) -> dict[str, Table]:
     topics = sorted(shot.stats.topics if shot.stats else [], key=list(TOPIC_ORDERS.values())[view.topics])
     running = sorted(shot.running, key=lambda job: (job.started_at or shot.at, job.id))
     longest: dict[str, JobInfo] = {}
@@ -194,8 +201,8 @@ def _tables(shot: TopSnapshot, view: TopView) -> dict[str, Table]:
     made = {
         "topics": Table(_titled(_TOPIC_COLUMNS, orders["topic"]), [_topic_row(topic, shot) for topic in topics]),
         "workers": Table(_titled(_WORKER_COLUMNS, orders["worker"]), rows),
-        "running": Table(_named(_JOB_COLUMNS, "running"), [_job_row(job, job.started_at, shot.at) for job in running]),
-        "waiting": Table(_named(_JOB_COLUMNS, "waiting"), [_job_row(job, job.next_run_at, shot.at) for job in waiting]),
+        "running": _jobs("running", [(job, job.started_at) for job in running], shot.at, width),
+        "waiting": _jobs("waiting", [(job, job.next_run_at) for job in waiting], shot.at, width),
     }
     return {name: table for name, table in made.items() if table.rows}
 
@@ -229,6 +236,8 @@ def _topic_row(topic: TopicStats, shot: TopSnapshot) -> Line:
         Cell(_rate(rates.completed)),
         Cell(_rate(rates.failed), "yellow" if rates.failed else ""),
         Cell(f"{exact}{topic.scheduled:,}"),
+        Cell(f"{exact}{topic.retrying:,}"),
+        Cell(f"{exact}{topic.unhandled:,}", "bold red" if topic.unhandled else ""),
         Cell(str(topic.workers), "bold red" if unserved else ""),
     ]
 
@@ -238,10 +247,16 @@ def _worker_row(worker: Worker, job: JobInfo | None, now_s: float) -> Line:
         foreign(worker.name or worker.identity),
         Cell("" if worker.pid is None else str(worker.pid)),
         foreign(worker.host or ""),
-        Cell(f"{worker.held}/{worker.capacity}" + (" draining" if worker.draining else "")),
+        Cell(f"{load_of(worker)} {state_of(worker)}".rstrip()),
         Cell("" if job is None or job.started_at is None else duration(now_s - job.started_at)),
         foreign("" if job is None else one_line(job.name)),
     ]
+
+
+def _jobs(name: str, jobs: Sequence[tuple[JobInfo, float | None]], now_s: float, width: int | None) -> Table:
+    ids = id_cells([job.id for job, _ in jobs], width)
+    rows = [[*_job_row(job, since_s, now_s), one] for (job, since_s), one in zip(jobs, ids, strict=True)]
+    return Table(_named(_JOB_COLUMNS, name), rows)
 
 
 def _job_row(job: JobInfo, since_s: float | None, now_s: float) -> Line:
@@ -250,7 +265,6 @@ def _job_row(job: JobInfo, since_s: float | None, now_s: float) -> Line:
         foreign(one_line(job.name)),
         foreign(one_line(job.topic)),
         Cell(job.tries),
-        Cell(str(UUID(bytes=job.id))),
     ]
 
 

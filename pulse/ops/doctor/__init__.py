@@ -1,7 +1,10 @@
 """
-The checks of `pulse doctor`. Facts are read first; each verdict is a pure function of them.
+All that pulse can find wrong. Facts are read first; each verdict is a pure function of them.
+
+`checks` is the one list, and says which tools tell of each: `pulse doctor`, `pulse ctl status`, the dashboard, metrics.
 
 - blockers: transactions, locks and dead rows that slow the queue down
+- checks: the list: titles, severity, where each is shown, what to do
 - database: the server: its settings, rights, schema and indexes
 - directories: directories and sockets: owners, permissions, space
 - epochs: a database that went back in time
@@ -9,5 +12,6 @@ The checks of `pulse doctor`. Facts are read first; each verdict is a pure funct
 - installation: Python, libraries, settings, limits and the kernel
 - queue: leases, topics, the gate, schedules, crashes, dead letters, hosts
 - refusals: statements and jobs that the database refuses
+- running: processes and workers of a running system; all that is wrong in it
 - verdicts: which check judges which fact, in the order of the report
 """

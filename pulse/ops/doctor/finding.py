@@ -1,7 +1,8 @@
-"""The result of one check of the doctor, and words that all checks share."""
+"""The result of one check, and words that all checks share."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Final, TypeAlias
@@ -45,10 +46,34 @@ class Finding(msgspec.Struct, frozen=True):
 Verdict: TypeAlias = Callable[[Sequence[Row], float], Finding]  # of rows and of the patience in seconds
 
 
-def is_well(found: Iterable[Finding], *, strict: bool) -> bool:
+def bad_of(found: Iterable[Finding]) -> list[Finding]:
+    """Those that are wrong, then the warnings."""
+    some = list(found)
+    return [one for state in (State.WRONG, State.WARNING) for one in some if one.state is state]
+
+
+def is_well(found: Iterable[Finding], *, strict: bool = False) -> bool:
     """Whether nothing is wrong; *strict*: and no warning either."""
     bad = {State.WRONG, State.WARNING} if strict else {State.WRONG}
     return all(one.state not in bad for one in found)
+
+
+def counts(found: Iterable[Finding]) -> str:
+    """How many are wrong, and how many are warnings, in words."""
+    states = Counter(one.state for one in found)
+    warnings = states[State.WARNING]
+    return f"{states[State.WRONG]} wrong, {warnings} {'warning' if warnings == 1 else 'warnings'}"
+
+
+def document_of(found: Finding) -> dict[str, object]:
+    """A finding as it is sent, and printed as JSON."""
+    return {
+        "id": found.check,
+        "severity": found.state.value,
+        "text": found.text,
+        "details": list(found.details),
+        "do": "\n".join(found.advice),
+    }
 
 
 def verdict_of(check: str, wrong: Sequence[str], warnings: Sequence[str], text: str, *advice: str) -> Finding:
@@ -59,9 +84,9 @@ def verdict_of(check: str, wrong: Sequence[str], warnings: Sequence[str], text: 
     return Finding(check, State.WRONG if wrong else State.WARNING, first, details=tuple(rest), advice=advice)
 
 
-def list_some(lines: Sequence[str]) -> tuple[str, ...]:
-    """The first of *lines*, and how many more there are."""
-    more = len(lines) - MAX_SHOWN
+def list_some(lines: Sequence[str], total: int = 0) -> tuple[str, ...]:
+    """The first of *lines*, and how many more there are, *total* in all."""
+    more = max(total, len(lines)) - MAX_SHOWN
     return (*lines[:MAX_SHOWN], f"and {more:,} more") if more > 0 else tuple(lines)
 
 

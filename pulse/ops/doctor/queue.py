@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from pulse.common.text import shell_word, similar_names
+from pulse.common.text import headline, one_line, shell_word, similar_names
 from pulse.ops.doctor.finding import Finding, Row, State, list_some, shown_s, verdict_of
 
 UNSEEN_S: Final = 60.0  # a watchdog notes its host every few seconds
 MANY_CRASHES: Final = 3
-_RESUME: Final = "pulse ctl dispatch resume [--topic TOPIC]"
+NEW_S: Final = 900.0  # older crashes are no more than a warning
+MANY_HUNG: Final = 3  # handlers that ran out of time and ended when cancelled are worth a word from so many on
 MANY_DEAD: Final = 10  # in an hour, of one handler
 LONG: Final = 10  # times the patience: so long may a handler run that has no limit
 
@@ -58,12 +59,12 @@ def topics(rows: Sequence[Row], grace_s: float, *, served: Collection[str] | Non
         return Finding("topics", State.SKIPPED, "the dispatcher did not say which topics its workers serve")
     late = [row for row in rows if row["due_s"] >= min(grace_s, 5.0) and not row["is_paused"]]
     unserved = [
-        f"topic {row['topic']!r}: a job is due since {shown_s(row['due_s'])}"
+        f"topic {row['topic']!r}: a job is due for {shown_s(row['due_s'])}"
         for row in late
         if row["topic"] not in served
     ]
     slow = [
-        f"topic {row['topic']!r}: the first job is due since {shown_s(row['due_s'])}, although workers serve it"
+        f"topic {row['topic']!r}: the first job is due for {shown_s(row['due_s'])}, although workers serve it"
         for row in late
         if row["topic"] in served and row["due_s"] >= grace_s
     ]
@@ -102,15 +103,12 @@ def _unhandled(row: Row) -> str:
     )
 
 
-def gate(rows: Sequence[Row], grace_s: float) -> Finding:
-    """Pauses: a warning for long ones, a detail for others."""
-    shown = [_pause(row) for row in rows if row["age_s"] >= grace_s]
-    if rows and not shown:
-        told = list_some([_pause(row) for row in rows])
-        return Finding(
-            "gate", State.OK, f"{len(rows)} paused, for less than {shown_s(grace_s)}", details=told, advice=(_RESUME,)
-        )
-    return verdict_of("gate", [], list(list_some(shown)), "nothing is paused", _RESUME)
+def gate(rows: Sequence[Row], _grace_s: float) -> Finding:
+    """Pauses."""
+    topic = rows[0]["topic"] if rows else ""
+    resume = f"pulse ctl dispatch resume --topic {shell_word(topic)}" if topic else "pulse ctl dispatch resume"
+    shown = list_some([_pause(row) for row in rows], rows[0]["total"] if rows else 0)
+    return verdict_of("gate", [], list(shown), "nothing is paused", resume)
 
 
 def schedules(rows: Sequence[Row], grace_s: float) -> Finding:
@@ -134,8 +132,9 @@ def schedules(rows: Sequence[Row], grace_s: float) -> Finding:
 def crashes(rows: Sequence[Row], _grace_s: float) -> Finding:
     """Handlers during which workers died."""
     died = [row for row in rows if row["outcome"] == "crashed"]
-    wrong = [_crashed(row) for row in died if row["attempts"] >= MANY_CRASHES]
-    few = [_crashed(row) for row in died if row["attempts"] < MANY_CRASHES]
+    grave = [row["attempts"] >= MANY_CRASHES and row["age_s"] <= NEW_S for row in died]
+    wrong = [_crashed(row) for row, is_grave in zip(died, grave, strict=True) if is_grave]
+    few = [_crashed(row) for row, is_grave in zip(died, grave, strict=True) if not is_grave]
     return verdict_of(
         "crashes",
         list(list_some(wrong)),
@@ -153,7 +152,7 @@ def hung(rows: Sequence[Row], _grace_s: float) -> Finding:
         "stalled": ("stall", "stalls"),
         "lease_expired": ("lapsed lease", "lapsed leases"),
     }
-    hung_ = [row for row in rows if row["outcome"] in words]
+    hung_ = [row for row in rows if row["outcome"] in words and _is_hung(row)]
     found = [_ended(row, row["attempts"], *words[row["outcome"]]) + _where(row) for row in hung_]
     lapsed = any(row["outcome"] == "lease_expired" for row in hung_)
     return verdict_of(
@@ -199,7 +198,7 @@ def hosts(rows: Sequence[Row], grace_s: float) -> Finding:
     longest_s = max(grace_s, UNSEEN_S)
     gone = [row for row in rows if row["age_s"] >= longest_s]
     wrong = [f"{_host(row)}, and holds {_jobs(row['running'])}{_taken(row)}" for row in gone if row["running"]]
-    quiet = [_host(row) + _taken(row) for row in gone if not row["running"]]
+    quiet = [_host(row) + _taken(row) for row in gone if not row["running"] and row["lapsed"]]
     there = len(rows) - len(gone)
     return verdict_of(
         "hosts",
@@ -235,12 +234,12 @@ def _pause(row: Row) -> str:
     by = f" by {row['paused_by']}" if row["paused_by"] else ""
     until = "until somebody resumes it" if row["left_s"] is None else f"for another {shown_s(row['left_s'])}"
     reason = f"; reason: {row['reason']}" if row["reason"] else ""
-    return f"{what} paused since {shown_s(row['age_s'])}{by}, {until}{reason}"
+    return f"{what} paused for {shown_s(row['age_s'])}{by}, {until}{reason}"
 
 
 def _ended(row: Row, number: int, one: str, many: str) -> str:
     words = f"{number:,} {one if number == 1 else many} within the last hour, the newest {shown_s(row['age_s'])} ago"
-    error = f": {' '.join(str(row['error']).split())}" if row["error"] else ""
+    error = ": " + one_line(headline(str(row["error"]))) if row["error"] else ""
     return f"handler {row['name']!r} of topic {row['topic']!r}: {words}{error}"
 
 
@@ -254,6 +253,11 @@ def _endless(row: Row) -> str:
     first = "has run" if row["jobs"] == 1 else "run, the first one"
     what = f"handler {row['name']!r} of topic {row['topic']!r}: {_jobs(row['jobs'])}"
     return f"{what} {first} for {shown_s(row['age_s'])}, and no timeout_s or stall_s would end it"
+
+
+def _is_hung(row: Row) -> bool:
+    """Whether more than a limit that did its work."""
+    return bool(row["outcome"] == "lease_expired" or row["killed"] or row["attempts"] >= MANY_HUNG)
 
 
 def _where(row: Row) -> str:

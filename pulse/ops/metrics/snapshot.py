@@ -12,7 +12,10 @@ from typing import Final, TypeVar, cast
 
 from pulse.client.client import Client
 from pulse.client.discovery import find_targets, why_not
-from pulse.errors import PulseError
+from pulse.errors import ProtocolError, PulseError
+from pulse.ops.doctor.running import findings
+from pulse.ops.status import merge
+from pulse.protocol.answers import StatusAnswer, read
 from pulse.protocol.stats import Stats
 from pulse.system.directories import SUPERVISOR_SOCKET
 
@@ -34,6 +37,18 @@ class MetricsSnapshot:
 
     stats: Stats | None
     status: Mapping[str, object] | None
+
+    @property
+    def findings(self) -> dict[str, str]:
+        """What is wrong: check of the doctor -> severity."""
+        silent = {"dispatcher": "no answer"} if self.stats is None else {}
+        silent |= {"supervisor": "no answer"} if self.status is None else {}
+        try:
+            status = read(StatusAnswer, merge(self.status, None))
+        except ProtocolError as error:  # a supervisor of another version
+            status, silent = StatusAnswer(), {**silent, "supervisor": error.message}
+        told = {} if self.stats is None else self.stats.findings
+        return {one.check: one.state.value for one in findings(status, silent)} | told
 
     @property
     def is_database_there(self) -> bool:

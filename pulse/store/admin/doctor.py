@@ -34,9 +34,8 @@ _SLACK_S: Final = 0.5
 _PROBES: Final = 8  # a single probe misses one pooler in twenty while three other clients probe
 _PROBE_S: Final = 1.0  # a pooler with a single connection lets the second client wait
 QUESTIONS: Final = parse(*texts("admin", "doctor.sql"))
-# The questions of a running server.
-ASKED: Final = ("xmin", "queue_attempts", "queue_hosts", "queue_epochs", "queue_set_aside", "queue_unhandled")
-INCIDENT_S: Final = 1.5  # of which the server takes a third
+FINDING_S: Final = 1.5  # of which the server takes a third
+IDENTITY: Final = "identity"
 _QUEUE: Final = "queue_"
 _INDEX: Final = re.compile(r"^CREATE (?:UNIQUE )?INDEX (\w+) ON pulse\.", re.MULTILINE)
 SERVER_CHECKS: Final = (
@@ -87,7 +86,7 @@ async def look(dsn: str, within_s: float) -> DatabaseAnswers:
         seen.away = error.message
     except FAILURES as error:
         reason = str(error) or f"no answer within {within_s:g} s"
-        if "identity" not in seen.rows:
+        if IDENTITY not in seen.rows:
             seen.away = f"the database {target.shown} is away: {reason}"
     for name in (*SERVER_CHECKS, *QUEUE_CHECKS, "schema", "pooler"):
         if name not in seen.rows:
@@ -97,13 +96,10 @@ async def look(dsn: str, within_s: float) -> DatabaseAnswers:
 
 async def _ask_all(seen: DatabaseAnswers, target: Target, connection: Connection[Record], deadline_s: float) -> None:
     before_s = time.time()
-    await _ask(seen, connection, "identity")
-    after_s = time.time()
-    if "identity" not in seen.rows:
-        raise UnavailableError(seen.failed["identity"])
-    (identity,) = seen.rows["identity"]
-    skew = {"skew_s": identity["clock_s"] - (before_s + after_s) / 2, "trip_s": after_s - before_s}
-    seen.rows["identity"] = [{**identity, **skew}]
+    await _ask(seen, connection, IDENTITY)
+    if IDENTITY not in seen.rows:
+        raise UnavailableError(seen.failed[IDENTITY])
+    (identity,) = seen.rows[IDENTITY] = [_with_skew(row, before_s, time.time()) for row in seen.rows[IDENTITY]]
     seen.rows["pooler"] = [await pooler_between(connection, identity["pid"], target)]
     schema = await _schema(seen, connection)
     seen.rows["schema"] = [schema]
@@ -128,6 +124,12 @@ async def _ask(seen: DatabaseAnswers, connection: Connection[Record], name: str)
         if meaning_of(error) is Meaning.AWAY:
             raise
         seen.failed[name] = str(error)
+
+
+def _with_skew(identity: Mapping[str, Any], before_s: float, after_s: float) -> Mapping[str, Any]:
+    """How far the database's clock is ahead of this host's, and how long the question took that lets this be known."""
+    skew_s = identity["clock_s"] - (before_s + after_s) / 2
+    return {**identity, "skew_s": skew_s, "trip_s": after_s - before_s}
 
 
 async def _schema(seen: DatabaseAnswers, connection: Connection[Record]) -> Mapping[str, Any]:
@@ -192,9 +194,9 @@ async def _connected(target: Target) -> AsyncGenerator[Connection[Record]]:
         connection.terminate()
 
 
-class IncidentStore:
+class FindingStore:
     """
-    The few statements of `pulse doctor` that a running server repeats while a person watches; each is bounded.
+    The statements of `pulse doctor` that a running server repeats while somebody asks for its state; each is bounded.
 
     Args:
         pool: One connection with short time limits.
@@ -204,9 +206,11 @@ class IncidentStore:
         self._pool = pool
 
     async def ask(self, question: str) -> list[Mapping[str, Any]] | None:
-        """The rows of one of ``ASKED``; None: the database is away, or took too long."""
+        """The rows of one of ``QUESTIONS``; None: the database is away, or took too long."""
+        before_s = time.time()
         try:
-            async with self._pool.connection(deadline_s=INCIDENT_S) as connection:
-                return [dict(row) for row in await connection.fetch(QUESTIONS[question].sql)]
+            async with self._pool.connection(deadline_s=FINDING_S) as connection:
+                rows: list[Mapping[str, Any]] = [dict(row) for row in await connection.fetch(QUESTIONS[question].sql)]
         except UnavailableError:
             return None
+        return [_with_skew(row, before_s, time.time()) for row in rows] if question == IDENTITY else rows

@@ -1,6 +1,6 @@
 -- What `pulse doctor` reads from a database; pulse/ops/doctor decides what it means. The rules of statements.py apply here too.
 --
---   * The dispatcher runs some of the statements, too (IncidentStore of doctor.py), every few seconds while a dashboard is open:
+--   * The dispatcher runs some of the statements, too (FindingStore of doctor.py), every few seconds while a dashboard is open:
 --     their cost is bounded whatever the tables hold.
 --   * Each statement runs in a read-only transaction of its own, for two seconds at most. Those whose names do not begin with
 --     queue_ run on a database without pulse's schema, too.
@@ -15,9 +15,9 @@ SELECT set_config('statement_timeout', $1, true), set_config('lock_timeout', $2,
 
 -- name: identity :one
 -- What:    the server and the process that answer.
--- Args:    none.   Guard: none: reads.   Returns: pid, version, version_num, in_recovery, clock_s, system_id, timeline (NULL: a standby).
+-- Args:    none.   Guard: none: reads.   Returns: pid, version, version_num, in_recovery, encoding, clock_s, system_id, timeline (NULL: a standby).
 SELECT pg_backend_pid() AS pid, current_setting('server_version') AS version, current_setting('server_version_num')::int AS version_num,
-       pg_is_in_recovery() AS in_recovery, extract(epoch FROM clock_timestamp())::float8 AS clock_s,
+       pg_is_in_recovery() AS in_recovery, current_setting('server_encoding') AS encoding, extract(epoch FROM clock_timestamp())::float8 AS clock_s,
        (SELECT c.system_identifier::text FROM pg_control_system() AS c) AS system_id,
        CASE WHEN NOT pg_is_in_recovery()
             THEN ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::int END AS timeline;
@@ -38,10 +38,10 @@ SELECT pg_backend_pid() AS pid, set_config('pulse.probe', $1, false) AS mark;
 SELECT pg_backend_pid() AS pid, current_setting('pulse.probe', true) AS mark;
 
 -- name: settings :many
--- What:    settings that can hurt, as they are for this role and database.
+-- What:    settings that can hurt, as they are for this role and database; not those that this connection brought itself.
 -- Args:    none.   Guard: none: reads.   Returns: name, value.
 SELECT s.name, s.reset_val AS value FROM pg_settings s
-WHERE s.name IN ('fsync', 'full_page_writes', 'synchronous_commit', 'autovacuum', 'track_counts', 'default_transaction_isolation',
+WHERE s.source <> 'client' AND s.name IN ('fsync', 'full_page_writes', 'synchronous_commit', 'autovacuum', 'track_counts', 'default_transaction_isolation',
                  'default_transaction_read_only', 'idle_session_timeout', 'statement_timeout', 'lock_timeout',
                  'idle_in_transaction_session_timeout', 'transaction_timeout')
 ORDER BY s.name;
@@ -275,16 +275,17 @@ GROUP BY d.topic ORDER BY 2 DESC, d.topic LIMIT 1000;
 -- Returns: topic, name, jobs, age_s (since the submit of the oldest), job (that one), handlers (of the topic); the most first.
 SELECT u.topic, u.name, count(*) AS jobs, extract(epoch FROM clock_timestamp() - min(u.submitted_at))::float8 AS age_s,
        (array_agg(u.id::text ORDER BY u.submitted_at))[1] AS job,
-       ARRAY(SELECT h.name FROM pulse.handlers h WHERE coalesce(h.topic, 'default') = u.topic ORDER BY h.seen_at DESC LIMIT 200) AS handlers
+       ARRAY(SELECT h.name FROM pulse.handlers h WHERE coalesce(h.topic, u.topic) = u.topic ORDER BY h.seen_at DESC LIMIT 200) AS handlers
 FROM (SELECT j.id, j.topic, j.name, j.submitted_at FROM pulse.jobs j
       WHERE j.status IN ('PENDING', 'RETRYING') AND j.last_error LIKE 'no handler named %' AND j.uncharged > 1 LIMIT 20000) AS u
 GROUP BY u.topic, u.name ORDER BY 3 DESC, u.topic, u.name LIMIT 100;
 
 -- name: queue_gate :many
 -- What:    the topics that are paused.
--- Args:    none.   Guard: none: reads.   Returns: topic, reason, paused_by, age_s, left_s (NULL: until somebody resumes it).
+-- Args:    none.   Guard: none: reads.
+-- Returns: topic, reason, paused_by, age_s, left_s (NULL: until somebody resumes it), total: how many are paused, also unlisted.
 SELECT g.topic, g.reason, g.paused_by, extract(epoch FROM clock_timestamp() - g.paused_at)::float8 AS age_s,
-       extract(epoch FROM g.paused_until - clock_timestamp())::float8 AS left_s
+       extract(epoch FROM g.paused_until - clock_timestamp())::float8 AS left_s, count(*) OVER () AS total
 FROM pulse.dispatch_control g
 WHERE g.paused AND (g.paused_until IS NULL OR g.paused_until > clock_timestamp())
 ORDER BY g.topic LIMIT 1000;

@@ -7,4 +7,5 @@ Lists, counts and single jobs.
 - list_position: the position of a job in a list, and how several walks merge into one list
 - listing: finds pages of jobs within a bounded time
 - page_size: cuts a page to what fits into a frame
+- prefixes: finds jobs and schedules by the first digits of their ids, or by key
 """

@@ -16,7 +16,7 @@ import msgspec
 _VERSION_BYTE: Final = 6
 _TIMED_VERSION: Final = 7
 _US_PER_MS: Final = 1000
-_LAST_ID: Final = (1 << 128) - 1
+_LAST_ID: Final = b"\xff" * 16
 TIMED_END: Final = bytes.fromhex("04" + 15 * "00")  # as in idx_jobs_other_ids
 
 
@@ -28,16 +28,18 @@ class ListPosition(NamedTuple):
 
     def following(self) -> ListPosition:
         """The next possible position."""
-        number = int.from_bytes(self.id) + 1
-        return (
-            ListPosition(self.at_us + 1, bytes(16))
-            if number > _LAST_ID
-            else ListPosition(self.at_us, number.to_bytes(16))
-        )
+        if self.id == _LAST_ID:
+            return ListPosition(self.at_us + 1, bytes(16))
+        return ListPosition(self.at_us, following_id(self.id))
 
 
 FIRST: Final = ListPosition(-(1 << 62), bytes(16))
 LAST: Final = ListPosition(1 << 62, b"\xff" * 16)
+
+
+def following_id(identity: bytes) -> bytes:
+    """The next id; the last one is followed by none, and stays."""
+    return identity if identity == _LAST_ID else (int.from_bytes(identity) + 1).to_bytes(16)
 
 
 def is_timed(identity: bytes) -> bool:

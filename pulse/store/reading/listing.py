@@ -25,12 +25,14 @@ from pulse.store.reading.list_position import (
     ListPosition,
     ListWalk,
     first_id,
+    following_id,
     hungriest,
     merged,
     place_of,
     reached,
 )
 from pulse.store.reading.page_size import PageRows, Row
+from pulse.store.reading.prefixes import id_range
 from pulse.store.rows import from_us, to_us
 from pulse.store.statements import STATEMENTS
 
@@ -74,6 +76,7 @@ class JobFilter:
         older_s: They were submitted longer ago than that.
         newer_s: They were submitted no longer ago than that.
         prefix: The hexadecimal digits with which their ids begin.
+        due: Whether their time has come; False: they are to run later.
     """
 
     statuses: Sequence[str] | None = None
@@ -85,13 +88,13 @@ class JobFilter:
     older_s: float | None = None
     newer_s: float | None = None
     prefix: str | None = None
+    due: bool | None = None
 
     def ids(self) -> tuple[UUID, UUID] | None:
         """The first and the last id that may match."""
         if self.prefix is None:
             return None
-        digits = self.prefix.replace("-", "")
-        return UUID(bytes.fromhex(digits.ljust(32, "0"))), UUID(bytes.fromhex(digits.ljust(32, "f")))
+        return id_range(self.prefix.replace("-", ""))
 
     def columns(self) -> tuple[object, ...]:
         """The arguments of the statements."""
@@ -103,6 +106,7 @@ class JobFilter:
             _containing(self.error),
             _containing(self.worker),
             *(self.ids() or (None, None)),
+            self.due,
         )
 
     def parts(self) -> list[str]:
@@ -127,9 +131,11 @@ class Range(NamedTuple):
     start: ListPosition
     end: ListPosition
 
-    def columns(self) -> tuple[object, ...]:
-        """The arguments of walk_jobs."""
+    def columns(self, ids: tuple[UUID, UUID] | None) -> tuple[object, ...]:
+        """The arguments of walk_jobs; of timed ids only those between the two *ids* are walked through."""
         low, high = first_id(self.start), min(first_id(self.end), TIMED_END)
+        if ids is not None:
+            low, high = max(low, ids[0].bytes), min(high, following_id(ids[1].bytes))
         return (UUID(low), UUID(high), _moment(self.start), UUID(self.start.id), _moment(self.end), UUID(self.end.id))
 
 
@@ -283,7 +289,14 @@ class _Search:
         scope = self._scope
         if walk.to is not None:
             scope = Range(walk.to.following(), scope.end) if self._oldest else Range(scope.start, walk.to)
-        arguments = (walk.kind, self._oldest, *scope.columns(), window, self._limit + 1, *self._wanted.columns())
+        arguments = (
+            walk.kind,
+            self._oldest,
+            *scope.columns(self._wanted.ids()),
+            window,
+            self._limit + 1,
+            *self._wanted.columns(),
+        )
         rows = await self._connection.fetch(STATEMENTS["walk_jobs"].sql, *arguments)
         places = [place_of(row["id"], to_us(row["submitted_at"])) for row in rows]
         found = [place for place, row in zip(places, rows, strict=True) if row["is_wanted"]]

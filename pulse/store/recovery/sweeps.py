@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from asyncpg.pgproto.pgproto import UUID
 
-from pulse.store.rows import Fence, Forgotten
+from pulse.store.rows import ExpiredJob, Fence, Forgotten, readable
 from pulse.store.statements import STATEMENTS
 
 if TYPE_CHECKING:
@@ -69,10 +69,11 @@ class Sweeps(ABC):
         async with self.lender.connection() as connection:
             await connection.execute(STATEMENTS["note_host"].sql, host, boot, pidns)
 
-    async def expire(self, limit: int, *, now: datetime | None = None) -> int:
-        """Dead-letter jobs that were not started in time, at most *limit*; returns how many."""
+    async def expire(self, limit: int, *, now: datetime | None = None) -> list[ExpiredJob]:
+        """Dead-letter jobs that were not started in time, at most *limit*; returns them."""
         async with self.hot.connection() as connection:
-            return int(await connection.fetchval(STATEMENTS["expire_jobs"].sql, limit, now))
+            rows = await connection.fetch(STATEMENTS["expire_jobs"].sql, limit, now)
+        return [ExpiredJob(identity, *map(readable, texts)) for identity, *texts in rows]
 
     async def lapsed(self, limit: int, *, spared: Sequence[str] = (), now: datetime | None = None) -> list[Fence]:
         """Attempts whose lease has lapsed, at most *limit*, except those of the workers *spared*."""

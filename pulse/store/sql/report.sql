@@ -9,7 +9,7 @@
 --          Only if some are missing, completed_at_attempt finds out which: returning each id would cost a tenth of the
 --          statement, in the server and in the client.
 UPDATE pulse.jobs j
-SET status = 'COMPLETED', completed_at = coalesce($6, clock_timestamp()), locked_by = NULL, lease_until = NULL,
+SET status = 'COMPLETED', completed_at = coalesce($6, clock_timestamp()), locked_by = NULL, lease_until = NULL, ran_by = d.worker,
     result = d.result::jsonb, progress = coalesce(d.progress::jsonb, j.progress)
 FROM unnest($1::text::uuid[], $2::text::int[], $3::text[], $4::text[], $5::text[]) AS d(id, attempt, worker, result, progress)
 WHERE j.id BETWEEN d.id AND d.id AND j.status::text = 'RUNNING' AND j.locked_by = d.worker AND j.attempts = d.attempt;
@@ -46,7 +46,8 @@ JOIN pulse.jobs j ON j.id BETWEEN d.id AND d.id AND j.status::text = 'COMPLETED'
 --          $6 delay_s float8[] (NULL: the back-off), $7 exit codes int[], $8 progress text[] (JSON or NULL), $9 stacks text[],
 --          $10 cpu_s float8[], $11 peak_rss_bytes bigint[] (same length, sorted by id), $12 now
 -- Guard:   id, status, locked_by, attempts; and for outcome lease_expired a lease that has lapsed by the database's clock.
--- Returns: id, attempt, new status, topic, priority, seconds until due, when that is (Unix); a missing one was stale.
+-- Returns: id, attempt, new status, topic, priority, seconds until due, when that is (Unix), name (bytes: it may be corrupt);
+--          a missing one was stale.
 --          `silent` is written as lease_expired without a look at the lease: the worker was killed since, for its silence.
 --          Charged tries are attempts - uncharged. Uncharged: released, snoozed; unassigned, which no worker received and
 --          which leaves no history; crashed, which has a budget of its own, and
@@ -93,7 +94,7 @@ WITH ended AS (
     FROM ended e
     WHERE j.id BETWEEN e.id AND e.id AND j.status::text = 'RUNNING' AND j.locked_by = e.worker AND j.attempts = e.attempt
       AND (e.outcome <> 'lease_expired' OR j.lease_until < e.at)
-    RETURNING j.id, j.attempts, j.status, j.topic, j.priority, j.next_run_at, j.started_at, j.progress, e.worker, e.outcome, e.error,
+    RETURNING j.id, j.attempts, j.status, j.name, j.topic, j.priority, j.next_run_at, j.started_at, j.progress, e.worker, e.outcome, e.error,
               e.exit_code, e.at, e.delay_s, e.stack, e.cpu_s, e.peak_rss_bytes
 ), history AS (
     INSERT INTO pulse.attempts (job_id, attempt, worker, started_at, ended_at, outcome, error, exit_code, progress, stack,
@@ -104,7 +105,9 @@ WITH ended AS (
     WHERE outcome <> 'unassigned'
     ON CONFLICT (job_id, attempt) DO NOTHING
 )
-SELECT uuid_send(id) AS id, attempts, status::text AS status, topic, priority, delay_s, date_part('epoch', next_run_at) AS due_s FROM changed;
+SELECT uuid_send(id) AS id, attempts, status::text AS status, topic, priority, delay_s, date_part('epoch', next_run_at) AS due_s,
+       textsend(name) AS name
+FROM changed;
 
 
 -- name: lockable_jobs :many

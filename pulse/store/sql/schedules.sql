@@ -49,6 +49,22 @@ WHERE $1::timestamptz IS NULL OR (s.created_at, s.id) < ($1, $2::uuid)
 ORDER BY s.created_at DESC, s.id DESC LIMIT $3;
 
 
+-- name: find_schedules :many
+-- What:    the schedules that each word may mean: the one with that key, else those with ids between two ids.
+-- Args:    $1 words text[], $2 first ids uuid[], $3 last ids uuid[] (both NULL: the word is no begin of an id), $4 limit int: most for each.
+-- Guard:   none: reads.   Returns: id, key, name, in the order of the words and of the ids.
+SELECT uuid_send(f.id) AS id, f.key, f.name
+FROM unnest($1::text[], $2::uuid[], $3::uuid[]) WITH ORDINALITY AS w(word, first_id, last_id, place)
+LEFT JOIN pulse.schedules k ON k.key = w.word
+CROSS JOIN LATERAL (
+    SELECT k.id, k.key, k.name WHERE k.id IS NOT NULL
+    UNION ALL
+    (SELECT s.id, s.key, s.name FROM pulse.schedules s
+     WHERE k.id IS NULL AND s.id BETWEEN w.first_id AND w.last_id ORDER BY s.id LIMIT $4)
+) AS f
+ORDER BY w.place, f.id;
+
+
 -- name: pause_schedule :one
 -- What:    pause it, or resume it; catch_up decides about the occurrences that were missed.
 -- Args:    $1 id uuid, $2 paused boolean.   Guard: the primary key.   Returns: id, or nothing.

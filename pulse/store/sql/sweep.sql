@@ -45,12 +45,13 @@ SELECT uuid_send(l.id) AS id, l.attempts, l.locked_by FROM (
 ORDER BY l.id;
 
 
--- name: expire_jobs :one
+-- name: expire_jobs :many
 -- What:    dead-letter jobs that were not started in time.   From/to: PENDING, RETRYING -> DEAD_LETTERED
 -- Args:    $1 limit int, $2 now
 -- Guard:   status and expires_at, not set aside, under SKIP LOCKED (what is being claimed or canceled now is looked at again a second later),
 --          and status again in the UPDATE.
--- Returns: how many. Their history gets an attempt 0, which stands for no attempt.
+-- Returns: id, name, topic, when it should have started, as the first line of last_error says it (the last three are bytes:
+--          they may be corrupt). Their history gets an attempt 0, which stands for no attempt.
 --          The partial index holds only jobs that may expire, so all others cost nothing.
 WITH late AS (
     SELECT j.id FROM pulse.jobs j
@@ -63,13 +64,14 @@ WITH late AS (
         last_error = format('expired: not started by %sZ', to_char(j.expires_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS'))
                      || coalesce(E'\nthe last error was: ' || left(j.last_error, 60000), '')
     FROM late l WHERE j.id BETWEEN l.id AND l.id AND j.status::text IN ('PENDING', 'RETRYING')
-    RETURNING j.id, j.completed_at, j.last_error, j.progress
+    RETURNING j.id, j.name, j.topic, j.completed_at, j.last_error, j.progress
 ), history AS (
     INSERT INTO pulse.attempts (job_id, attempt, ended_at, outcome, error, progress)
     SELECT c.id, 0, c.completed_at, 'expired', c.last_error, c.progress FROM changed c
     ON CONFLICT (job_id, attempt) DO UPDATE SET ended_at = excluded.ended_at, error = excluded.error, progress = excluded.progress
 )
-SELECT count(*) AS expired FROM changed;
+SELECT uuid_send(id) AS id, textsend(name) AS name, textsend(topic) AS topic, textsend(split_part(last_error, E'\n', 1)) AS error
+FROM changed;
 
 
 -- name: first_late_job :one

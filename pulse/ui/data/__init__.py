@@ -5,6 +5,5 @@ The dashboard's requests to the server.
 - bulk_tasks: changes many jobs in the background, page by page
 - filters: the form fields that select jobs
 - poller: asks for the state of the system every two seconds, while a page is open
-- problems: lists what is wrong, with what to do
 - queries: sends questions to the server, each with a time limit
 """

@@ -9,6 +9,7 @@ from typing import Final
 from starlette.requests import Request
 
 from pulse.common import json_text
+from pulse.common.duration import seconds_of
 from pulse.common.text import iso
 from pulse.errors import BadRequestError
 from pulse.protocol.answers import ScheduleInfo
@@ -127,18 +128,18 @@ def _moment(value: float | None) -> str | None:
 
 
 _READ: Final[Mapping[str, Callable[[str], object]]] = {
-    "every": float,
+    "every": seconds_of,
     "at": _unix,
     "args": _object,
     "priority": int,
     "max_attempts": int,
-    "timeout_s": float,
+    "timeout_s": seconds_of,
     "starts_at": _unix,
     "ends_at": _unix,
-    "jitter_s": float,
+    "jitter_s": lambda text: seconds_of(text, zero=True),
 }
 _ALLOWED: Final[Mapping[str, str]] = {
-    **dict.fromkeys(("every", "timeout_s", "jitter_s"), "a number of seconds"),
+    **dict.fromkeys(("every", "timeout_s", "jitter_s"), "a length of time, as 90 (seconds), 5m or 2h30m,"),
     **dict.fromkeys(("priority", "max_attempts"), "a whole number"),
     **dict.fromkeys(("at", "starts_at", "ends_at"), "a time as 2030-01-31T12:00:00Z"),
     "args": "a JSON object",

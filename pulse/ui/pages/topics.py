@@ -13,8 +13,11 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from pulse.client.requests import TOPIC_OPTIONS
+from pulse.common.backoff import in_seconds
+from pulse.common.duration import seconds_of
 from pulse.errors import BadRequestError, PulseError
 from pulse.protocol import answers
+from pulse.protocol.stats import TopicStats
 from pulse.ui.auth.sessions import UndoStep
 from pulse.ui.data.poller import SystemSnapshot
 from pulse.ui.pages.common import ask, change, field, say_next, standing_of, trouble
@@ -27,12 +30,12 @@ HELP: Final[Mapping[str, str]] = {
     "max_attempts": "tries that count before the dead letter",
     "max_crashes": "deaths of its worker before the dead letter",
     "backoff": "wait after a failed try: quadratic, exponential:FIRST:LONGEST, fixed:SECONDS, list:SECONDS,…",
-    "timeout_s": "longest run of one attempt, seconds",
-    "stall_s": "longest time without progress, seconds",
-    "lease_s": "how long a worker may be silent, seconds",
-    "retention_s": "completed and canceled jobs are kept so long, seconds",
-    "retention_dead_s": "dead letters are kept so long, seconds",
-    "ageing_s": "seconds of waiting that are worth one priority; 0: strict order",
+    "timeout_s": "longest run of one attempt",
+    "stall_s": "longest time without progress",
+    "lease_s": "how long a worker may be silent",
+    "retention_s": "completed and canceled jobs are kept so long",
+    "retention_dead_s": "dead letters are kept so long",
+    "ageing_s": "waiting that is worth one priority; 0: strict order",
 }
 
 
@@ -80,9 +83,15 @@ def _rows(
             "paused": paused.get(name),
             "workers": serving[name],
             "stats": known.get(name),
+            "is_wrong": name not in paused and is_wrong(known.get(name), serving[name]),
         }
         for name in sorted(names)
     ]
+
+
+def is_wrong(stats: TopicStats | None, workers: int) -> bool:
+    """Whether jobs of a topic wait for a worker or a handler that is not there."""
+    return stats is not None and (stats.unhandled > 0 or (stats.ready > 0 and not workers))
 
 
 async def show(request: Request) -> Response:
@@ -133,9 +142,12 @@ async def save(request: Request) -> Response:
 
 
 def _value(name: str, text: str | None) -> int | float | str | None:
-    if text is None or name == "backoff":
-        return text
+    if text is None:
+        return None
+    if name == "backoff":
+        return in_seconds(text)
     try:
-        return int(text) if name in _WHOLE else float(text)
-    except ValueError:
-        raise BadRequestError(f"{name} is {text!r:.60}: a number is allowed") from None
+        return int(text) if name in _WHOLE else seconds_of(text, zero=True)
+    except ValueError as error:
+        what = "a whole number is allowed" if name in _WHOLE else error
+        raise BadRequestError(f"{name} is {text!r:.60}: {what}") from None

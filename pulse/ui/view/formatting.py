@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
+from collections.abc import Callable
 from datetime import UTC, datetime, tzinfo
 from typing import Final
 from uuid import UUID
@@ -13,7 +14,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import msgspec
 from markupsafe import Markup, escape
 
-from pulse.common.text import ago, count, cut, duration, iso, one_line, printable
+from pulse.common.text import ago, count, cut, cut_middle, duration, headline, iso, one_line, printable
 from pulse.ops.job_text import pretty
 from pulse.security.codec import shown_instead
 
@@ -26,16 +27,17 @@ __all__ = [
     "exactly",
     "first_line",
     "foreign",
-    "is_command",
     "iso",
     "json_block",
     "json_line",
     "kin",
+    "lasting",
     "local_time",
     "number",
     "pill",
     "size",
     "stamp",
+    "trace",
     "uuid",
     "whole",
     "zone_of",
@@ -46,8 +48,12 @@ _LINE_CHARACTERS: Final = 120
 _KIB: Final = 1024
 _DECIMALS_BELOW: Final = 10
 _KEPT: Final = 4  # characters that are looked at for each one that is shown: wide ones, escapes
-_COMMANDS: Final = frozenset({"pulse", "kill", "SELECT", "ROLLBACK"})
-_VARIES: Final = re.compile(r"0x[0-9a-fA-F]+|[0-9a-fA-F]{8}-[0-9a-fA-F-]{27}|\d+")
+# What differs from job to job: mail addresses, UUIDs, addresses in memory, other hex ids, IPv6, numbers and IPv4.
+_VARIES: Final = re.compile(
+    r"[^\s<>\"'(),;=]+@[\w.-]+|[0-9a-f]{8}-[0-9a-f-]{27}|0x[0-9a-f]+|(?<![0-9a-z])(?=[a-f]*\d)[0-9a-f]{8,}(?![0-9a-z])"
+    r"|\b(?:[0-9a-f]{1,4}:){2,7}[0-9a-f]{1,4}\b|\d+(?:[.:,]\d+)*",
+    re.IGNORECASE,
+)
 
 
 def foreign(text: object, width: int = _LINE_CHARACTERS) -> str:
@@ -65,11 +71,6 @@ def block(text: str, limit: int = BLOCK_CHARACTERS) -> str:
     """Several lines that others wrote; the end of a long text is left out, and that is said."""
     shown = printable(text[:limit].rstrip("\n"), keep_lines=True)
     return shown if len(text) <= limit else f"{shown}\n… {len(text) - limit:,} more characters"
-
-
-def is_command(line: str) -> bool:
-    """Whether advice is something to be typed, and no sentence."""
-    return line.partition(" ")[0] in _COMMANDS
 
 
 def json_block(text: str, limit: int = BLOCK_CHARACTERS) -> str:
@@ -92,13 +93,13 @@ def json_line(text: str | None, width: int = _LINE_CHARACTERS) -> str:
 
 
 def first_line(text: str | None, width: int = _LINE_CHARACTERS) -> str:
-    """The line of an error that says what happened: the last of a traceback, else the first."""
-    lines = (
-        [line for line in (text or "")[-20_000:].splitlines() if line.strip()]
-        if (text or "").startswith("Traceback")
-        else []
-    )
-    return foreign(lines[-1] if lines else (text or "").lstrip().split("\n", 1)[0], width)
+    """The line of an error that says what happened."""
+    return foreign(headline(text or ""), width)
+
+
+def trace(text: str, limit: int = BLOCK_CHARACTERS) -> str:
+    """An error with its traceback; of a long one the middle is left out, and that is said."""
+    return printable(cut_middle(text.rstrip("\n"), limit), keep_lines=True)
 
 
 def kin(text: str | None) -> str:
@@ -140,6 +141,15 @@ def pill(status: str) -> Markup:
 
 def stamp(moment_s: float | None, now_s: float, zone: tzinfo = UTC) -> Markup:
     """A time, relative; its exact value below the pointer, and for machines."""
+    return _moment(moment_s, lambda known_s: ago(known_s, now_s), zone)
+
+
+def lasting(moment_s: float | None, now_s: float) -> Markup:
+    """For how long something lasts that began then; its exact begin below the pointer."""
+    return _moment(moment_s, lambda known_s: f"for {duration(now_s - known_s)}", UTC)
+
+
+def _moment(moment_s: float | None, say: Callable[[float], str], zone: tzinfo) -> Markup:
     if moment_s is None:
         return Markup("–")
     try:
@@ -150,7 +160,7 @@ def stamp(moment_s: float | None, now_s: float, zone: tzinfo = UTC) -> Markup:
             local = escape(datetime.fromtimestamp(moment_s, zone).strftime("%Y-%m-%d %H:%M:%S %Z"))
     except (OverflowError, ValueError, OSError):
         return Markup("never")
-    return Markup(f'<time datetime="{exact}" title="{local}">{ago(moment_s, now_s)}</time>')  # noqa: S704 -- all our own
+    return Markup(f'<time datetime="{exact}" title="{local}">{say(moment_s)}</time>')  # noqa: S704 -- all our own
 
 
 def exactly(moment_s: float | None, now_s: float) -> Markup:

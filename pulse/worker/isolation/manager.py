@@ -29,6 +29,7 @@ from anyio.abc import TaskGroup
 from pulse.app.outcome import RELEASED, Outcome, crashed
 from pulse.app.tracing import Spans
 from pulse.system import process_tree, processes
+from pulse.system.failure_log import Log
 from pulse.system.restart_policy import Intensity, RestartLog
 from pulse.worker.execution.attempt import Attempt
 from pulse.worker.isolation.fd_socket import receive
@@ -47,7 +48,6 @@ from pulse.worker.isolation.messages import (
 from pulse.worker.isolation.run import CellRun, CellRunOwner
 from pulse.worker.options import HostOptions, ZygoteOptions
 from pulse.worker.pool.restart import RESTART_DELAY
-from pulse.worker.session.reconnect import Log
 
 __all__ = ["Cells", "CellsOwner"]
 

@@ -16,6 +16,7 @@ import anyio
 from pulse.app.outcome import RELEASED, Detail, Outcome
 from pulse.app.tracing import Spans, with_parent
 from pulse.system import processes
+from pulse.system.failure_log import Log
 from pulse.worker.execution import stacks
 from pulse.worker.execution.attempt import HUNG, Attempt
 from pulse.worker.execution.runner import AttemptOwner
@@ -36,7 +37,6 @@ from pulse.worker.isolation.messages import (
     frame,
     from_cell,
 )
-from pulse.worker.session.reconnect import Log
 
 __all__ = ["CellRun", "CellRunOwner"]
 

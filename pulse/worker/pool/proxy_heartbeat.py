@@ -26,8 +26,9 @@ from pulse.client.discovery import ConnectionLostError
 from pulse.errors import ProtocolError, PulseError
 from pulse.protocol import Frame, TakeStack, decode_body, encode
 from pulse.system import processes
+from pulse.system.failure_log import Log
 from pulse.worker.execution.wakeup import WakeupEvent
-from pulse.worker.session.reconnect import Dialer, Log, WorkerRefusedError
+from pulse.worker.session.reconnect import Dialer, WorkerRefusedError
 
 __all__ = ["ProxyHeartbeats", "Watch", "mind"]
 

@@ -15,10 +15,10 @@ from typing import Final
 
 from anyio.abc import TaskGroup
 
+from pulse.system.failure_log import Log
 from pulse.worker.execution.wakeup import WakeupEvent
 from pulse.worker.options import PoolOptions
 from pulse.worker.pool.child import Child
-from pulse.worker.session.reconnect import Log
 from pulse.worker.status_pipe import Kind
 
 __all__ = ["Spares"]

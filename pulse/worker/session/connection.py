@@ -22,6 +22,7 @@ from pulse.protocol import (
     Drain,
     ErrorBody,
     Frame,
+    Reported,
     Stop,
     StopOrder,
     TakeStack,
@@ -29,11 +30,11 @@ from pulse.protocol import (
     decode_body,
     encode,
 )
+from pulse.system.failure_log import FailedAttempt, Log
 from pulse.worker.execution.attempt import Attempt, Pair, StopReason
 from pulse.worker.execution.wakeup import WakeupEvent
 from pulse.worker.session.heartbeat import HeartbeatBody
 from pulse.worker.session.ledger import Ledger
-from pulse.worker.session.reconnect import Log
 
 __all__ = ["Connection", "Owner"]
 
@@ -54,6 +55,9 @@ class Owner(Protocol):
 
     def changed(self) -> None:
         """Attempts are no longer held."""
+
+    def failed(self, attempts: list[FailedAttempt]) -> None:
+        """The server has written that these failed, and which jobs are dead letters now."""
 
     def assigned(self) -> None:
         """Attempts have arrived."""
@@ -249,8 +253,7 @@ class Connection:
                 self._assigns += 1
                 self._owner.assigned()
             case "reported":
-                self._ledger.reported(frame.request or 0)
-                self._owner.changed()
+                self._take_reported(frame)
             case "beat":
                 self._take_beat(frame)
             case "stop":
@@ -264,6 +267,15 @@ class Connection:
                 self._take_error(frame)
             case _:
                 pass  # the answer to a ping, or a frame of a newer server
+
+    def _take_reported(self, frame: Frame) -> None:
+        failed = self._ledger.reported(frame.request or 0)
+        if failed:
+            answer = decode_body(Reported, frame)
+            stale, dead = {ref.pair for ref in answer.stale}, {ref.pair for ref in answer.dead}
+            written = [one for one in failed if (one.id, one.attempt) not in stale]
+            self._owner.failed([one._replace(is_dead=(one.id, one.attempt) in dead) for one in written])
+        self._owner.changed()
 
     def _take_beat(self, frame: Frame) -> None:
         number, answer = frame.request or 0, decode_body(BeatAnswer, frame)

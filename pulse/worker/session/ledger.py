@@ -24,7 +24,8 @@ from typing import Final, TypeAlias
 from pulse.app.handler import Handler
 from pulse.app.outcome import RELEASED, Detail, Outcome
 from pulse.protocol import Assignment
-from pulse.worker.execution.attempt import Attempt, Pair, Phase, StopReason, wants_isolation
+from pulse.system.failure_log import FailedAttempt
+from pulse.worker.execution.attempt import HUNG, Attempt, Pair, Phase, StopReason, wants_isolation
 from pulse.worker.session.checkpoints import Checkpoints
 from pulse.worker.session.heartbeat import HeartbeatBody
 
@@ -34,6 +35,7 @@ WireResult: TypeAlias = "tuple[bytes, int, str, Detail] | tuple[bytes, int, str,
 OVERHEAD_BYTES: Final = 96  # bytes of a result on the wire beside its text: id, numbers, names, keys
 _PLAIN_RESULT: Final = 4  # elements; a fifth one is extra
 _NOTHING: Final[Mapping[str, object]] = MappingProxyType({})
+_FAILURES: Final = {"error": "error", "retry": "retry", "discard": "discarded", "crash": "crashed"}  # in pulse.attempts
 
 
 class Ledger:
@@ -249,10 +251,19 @@ class Ledger:
             self._under_way[number] = taken
         return taken
 
-    def reported(self, number: int) -> None:
-        """The server has report *number*; stale results free their slots like any other."""
+    def reported(self, number: int) -> list[FailedAttempt]:
+        """
+        The server has report *number*; stale results free their slots like any other.
+
+        Returns:
+            The failures among its results, stale ones too.
+        """
+        failed: list[FailedAttempt] = []
         for result in self._under_way.pop(number, ()):
-            self._held.pop(result[:2], None)
+            attempt = self._held.pop(result[:2], None)
+            if result[2] in _FAILURES and attempt is not None:
+                failed.append(_failed(attempt, result))
+        return failed
 
     def refused(self, number: int, *, passing: bool) -> list[Pair]:
         """
@@ -320,6 +331,16 @@ class Ledger:
                 return results[:count]
         self._results = []
         return results
+
+
+def _failed(attempt: Attempt, result: WireResult) -> FailedAttempt:
+    """A failure, under the outcome that the server gives it."""
+    job, outcome, detail = attempt.job, _FAILURES[result[2]], result[3]
+    if outcome == "error" and attempt.stopped in HUNG:
+        outcome = attempt.stopped
+    texts = detail if isinstance(detail, tuple) else (detail,)
+    error = next((text for text in texts if isinstance(text, str)), "")
+    return FailedAttempt(job.id, job.name, job.topic, attempt=job.attempt, outcome=outcome, error=error, is_dead=False)
 
 
 def _size_of(result: WireResult) -> int:

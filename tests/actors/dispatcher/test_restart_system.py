@@ -1,4 +1,4 @@
-"""What a restart costs: workers come back to the same socket with all that they hold, and no attempt is burned."""
+"""What a restart costs: workers come back to the same socket with all their jobs, and no attempt is charged."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ CUT: Final = (
 
 @pytest.fixture
 def client(system: System) -> Iterator[Peer]:
-    """A new client for each test: the dispatcher that the last one spoke to may be dead."""
     with system.client() as made:
         yield made
 
@@ -41,7 +40,7 @@ def hold(worker: Worker, client: Peer, topic: str, count: int) -> list[bytes]:
 
 
 def test_running_jobs_are_readopted(system: System, client: Peer, topic: str) -> None:
-    """What a worker lists when it comes back it goes on holding, at the same attempt; what it does not list is free."""
+    """A worker that comes back keeps the attempts that it lists; the others are free."""
     with system.worker("back", topics=[topic], capacity=3) as worker:
         kept, finished, unknown = hold(worker, client, topic, 3)
         worker.send("started", None, jobs=[[kept, 1]])
@@ -60,7 +59,7 @@ def test_running_jobs_are_readopted(system: System, client: Peer, topic: str) ->
 
 
 def test_nobody_is_refused_while_the_dispatcher_is_away(newest_server: Postgres) -> None:
-    """The listening socket outlives the dispatcher: who connects meanwhile is served by the next one, pauses kept."""
+    """The listening socket outlives the dispatcher: the next one serves connections from meanwhile; pauses stay."""
     with (
         newest_server.database() as dsn,
         running(dsn, {"PULSE_POLL_S": "60"}) as system,
@@ -83,7 +82,7 @@ def test_nobody_is_refused_while_the_dispatcher_is_away(newest_server: Postgres)
 
 
 def test_an_outage_of_the_database(system: System, topic: str) -> None:
-    """While it is away requests are refused, results are kept, workers come and go; then all goes on, nothing lost."""
+    """Meanwhile requests are refused, results are kept, workers come and go; then all goes on, nothing lost."""
     with contextlib.ExitStack() as stack:
         pids = system.pids()
         client = stack.enter_context(system.client())

@@ -1,4 +1,4 @@
-"""What every actor does: which ends are the database's, what its loop says, its hints, the gate where room is short."""
+"""What every actor does: which ends are the database's, its loop's log lines, its hints, the gate without room."""
 
 from __future__ import annotations
 
@@ -132,8 +132,7 @@ def test_what_is_sent_is_what_is_received(event: HintEvent) -> None:
     sent = hint("dispatcher", event, data)
     assert (sent.event, sent.data) == (event.value, wire)
     frame = encode("hint", None, {"from": "pause", "event": sent.event, "data": sent.data})
-    body = msgspec.msgpack.decode(frame[4:])[2]
-    assert received_hint(body) == Hint("pause", event, wire)
+    assert received_hint(msgspec.msgpack.decode(frame[4:])[2]) == Hint("pause", event, wire)
 
 
 def test_an_event_with_the_words_of_another() -> None:
@@ -148,7 +147,7 @@ def test_an_event_with_the_words_of_another() -> None:
 
 
 def test_a_hint_of_tomorrow() -> None:
-    """An event, or a word, that is not known yet is taken as it is."""
+    """An unknown event or word is kept as it is."""
     assert received_hint({"from": "a", "event": "new", "data": {"x": 1}}) == Hint("a", "new", {"x": 1})
     assert received_hint({"from": "a", "event": "drain", "data": {"x": 1}}) == Hint("a", "drain", {"x": 1})
 

@@ -26,7 +26,7 @@ FEW: Final = 100  # occurrences that are made up for, where a test needs more th
 
 
 def due(late_s: float, **fields: Any) -> Due:
-    """A schedule of once a minute whose cursor stands at noon, looked at some seconds later."""
+    """A schedule of once a minute with its cursor at noon, seen some seconds later."""
     base: dict[str, Any] = {"kind": "cron", "cron": "* * * * *", "timezone": "UTC", "cursor_us": NOON_US}
     if fields.get("kind", "cron") != "cron":
         base |= {"cron": None, "timezone": None}
@@ -52,7 +52,7 @@ def test_what_was_not_reckoned_yet_is() -> None:
 
 @pytest.mark.parametrize("following", [-5, 0, 100])
 def test_what_was_reckoned_for_another_cursor_is_not_believed(following: int) -> None:
-    """A cursor that was moved by hand has others behind it: seen where they lie before it, or it is old."""
+    """A cursor that was moved by hand has other successors: stored ones before it, or of an old read, do not count."""
     late_s = 0.2 if following <= 0 else GRACE_S + 1
     assert minutes(firing_of(due(late_s, following_us=NOON_US + following * MINUTE_US, is_reckoned=True))) == (0, 1)
 
@@ -66,8 +66,7 @@ def test_an_every_knows_two_occurrences() -> None:
 
 def test_at_and_dense_ones() -> None:
     assert minutes(firing_of(due(7200.0, kind="at", at_us=NOON_US))) == (0, None)
-    found = firing_of(due(0.35, kind="every", every_s=0.1, catch_up="skip"))
-    assert found.occurrence_us == NOON_US + 300_000
+    assert firing_of(due(0.35, kind="every", every_s=0.1, catch_up="skip")).occurrence_us == NOON_US + 300_000
 
 
 @pytest.mark.parametrize("rule", [{}, {"kind": "every", "every_s": 60.0}])
@@ -81,7 +80,7 @@ def test_latest(rule: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("rule", [{}, {"kind": "every", "every_s": 60.0}])
 def test_skip(rule: dict[str, Any]) -> None:
-    """What is late by more than the grace does not fire; the newest that is late by less does."""
+    """Occurrences later than the grace do not fire; the newest within it does."""
     assert minutes(firing_of(due(GRACE_S, **rule, catch_up="skip"))) == (0, 1)
     assert minutes(firing_of(due(GRACE_S + 0.001, **rule, catch_up="skip"))) == (None, 1)
     for late_s, fires in ((299.0, None), (300.0, 5), (300.0 + GRACE_S, 5), (300.1 + GRACE_S, None)):
@@ -115,9 +114,7 @@ def test_jitter(rule: dict[str, Any], catch_up: str, identity: bytes, late_s: fl
     """An occurrence is missed when its own time has passed, jitter included: until then it waits."""
     own = [jittered_us(identity, NOON_US + minute * MINUTE_US, jitter_s) for minute in range(170)]
     now_us = own[0] + round(late_s * SECOND_US)
-    found = firing_of(
-        replace(due(0.0, **rule, catch_up=catch_up), id=identity, now_us=now_us, jitter_s=jitter_s),
-    )
+    found = firing_of(replace(due(0.0, **rule, catch_up=catch_up), id=identity, now_us=now_us, jitter_s=jitter_s))
     come = [minute for minute, own_us in enumerate(own) if own_us <= now_us]
     oldest_us = now_us - round(GRACE_S * SECOND_US)
     chosen = come[-FEW:][0] if catch_up == "all" else come[-1]
@@ -126,7 +123,7 @@ def test_jitter(rule: dict[str, Any], catch_up: str, identity: bytes, late_s: fl
 
 
 def test_occurrences_fire_in_their_order() -> None:
-    """Where a clock is set forward the next occurrence may be due before the one before it: it waits for that."""
+    """After a jump of the clock the next occurrence may be due before the one before it: it waits."""
     hourly: dict[str, Any] = {"cron": "55 * * * *", "timezone": "Europe/Berlin", "jitter_s": 3600.0}
     moments = ((30, 22, 55), (30, 23, 55), (31, 0, 55), (31, 1, 0))  # 1:55, and 2:55, which does not exist
     first_us, second_us, third_us, fourth_us = (to_us(datetime(2024, 3, *one, tzinfo=UTC)) for one in moments)
@@ -152,7 +149,6 @@ def test_a_jitter_longer_than_the_interval(rule: dict[str, Any], interval: str) 
 
 
 def test_reckoning() -> None:
-    """A new schedule gets its first occurrence and the one after it; one that has a cursor, what follows that."""
     found = reckoned_of(due(30.0, cursor_us=None, revision=2))
     assert found == NextOccurrences(ID.bytes, None, 2, NOON_US + MINUTE_US, NOON_US + 2 * MINUTE_US)
     assert reckoned_of(due(300.0)) == NextOccurrences(ID.bytes, NOON_US, 0, NOON_US, NOON_US + MINUTE_US)
@@ -160,13 +156,10 @@ def test_reckoning() -> None:
     assert at == NextOccurrences(ID.bytes, None, 0, 5, None)
 
 
-@pytest.mark.parametrize(
-    ("rule", "error"),
-    [
-        ({"cron": "0 0 30 2 *"}, "cron is '0 0 30 2 *': it names no day that ever comes; one that comes is allowed"),
-        ({"timezone": "Mars/Base"}, "timezone is 'Mars/Base'; an IANA name such as Europe/Berlin is allowed"),
-    ],
-)
+@pytest.mark.parametrize(("rule", "error"), [
+    ({"cron": "0 0 30 2 *"}, "cron is '0 0 30 2 *': it names no day that ever comes; one that comes is allowed"),
+    ({"timezone": "Mars/Base"}, "timezone is 'Mars/Base'; an IANA name such as Europe/Berlin is allowed"),
+])  # fmt: skip
 def test_what_cannot_be_reckoned_says_why(rule: dict[str, Any], error: str) -> None:
     found = reckoned_of(due(30.0, cursor_us=None, **rule))
     assert found == NextOccurrences(ID.bytes, None, 0, None, None, error)

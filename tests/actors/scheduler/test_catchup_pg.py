@@ -1,4 +1,4 @@
-"""Schedulers that come back after a while: what `all` makes up for, how soon, and what a queue lets go."""
+"""Schedulers that come back after a while: what `all` catches up on, how soon, and what a queue releases."""
 
 from __future__ import annotations
 
@@ -27,12 +27,10 @@ MISSED: Final = int(AWAY_S / EVERY_S) + 1
 
 @pytest.fixture(autouse=True)
 def long_turns(monkeypatch: Patch) -> None:
-    """On a busy machine a turn would end before it has fired everything."""
     monkeypatch.setattr(actor, "TURN_S", 60.0)
 
 
 async def missed(store: Store, overlap: str) -> tuple[bytes, datetime]:
-    """A schedule that could not fire for a while; its id, and the first of what it missed."""
     first = datetime.now(UTC) - timedelta(seconds=AWAY_S)
     new = NewSchedule(uuid7().bytes, "n", "every", "{}", first, every_s=EVERY_S, catch_up="all", overlap=overlap)
     assert await store.schedules.create(new)
@@ -58,7 +56,7 @@ async def finish(connection: Sql) -> int:
 
 @pytest.mark.parametrize("schedulers", [1, 2])
 async def test_nothing_is_missed_under_all(store: Store, dsn: str, connection: Sql, schedulers: int) -> None:
-    """One turn fires all that was missed, each occurrence once, whoever else fires too."""
+    """One turn fires all missed occurrences, each once, beside other schedulers."""
     made = {overlap: await missed(store, overlap) for overlap in ("allow", "queue", "cancel")}
     other = Store(Target(dsn, "pulse-tests"))
     try:

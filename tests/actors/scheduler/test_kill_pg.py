@@ -2,9 +2,9 @@
 A scheduler that dies between any two of its statements, and another one that goes on: each occurrence exactly once.
 
 A history is a handful of moments of the database's clock: one before anything is due, one at which the first occurrence
-is, one after three were missed, one later. It is lived through once undisturbed, and then again for each statement that
-it has: the scheduler is killed before or after it, or is told that the connection broke though it was committed. What
-must have become of each schedule is arithmetic, the same each time.
+is, one after three were missed, one later. It runs once undisturbed, and then again for each of its statements: the
+scheduler is killed before or after it, or its connection breaks after the commit. The outcome of each schedule is
+arithmetic, the same each time.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ WATCH: Final = """
     BEGIN INSERT INTO made VALUES (NEW.id, NEW.schedule_id, NEW.occurrence); RETURN NULL; END $$;
     CREATE TRIGGER note_made AFTER INSERT ON pulse.jobs FOR EACH ROW EXECUTE FUNCTION note_made();
 """
-# Who is killed before a statement leaves what somebody killed after the one before it does.
+# A kill before a statement leaves the same as one after the statement before it.
 HOWS: Final = (pytest.param("before", marks=pytest.mark.spare), "after", pytest.param("lost", marks=pytest.mark.rest))
 FORGET: Final = "DELETE FROM made; DELETE FROM pulse.jobs; DELETE FROM pulse.schedules"
 UNKNOWN: Final = "UPDATE pulse.schedules SET reckon = true WHERE next_run_at IS NULL"  # as pulse.create_schedule does
@@ -69,12 +69,11 @@ class KilledError(BaseException):
 @dataclass(slots=True)
 class Failpoint:
     """
-    What befalls one statement of a history.
+    A fault at one statement of a history.
 
     Attributes:
         number: Which one, from 1; 0: none.
         how: Killed "before" it, or "after" it was committed; "lost": its answer is, and the scheduler lives.
-        seen: How many there were.
     """
 
     number: int = 0
@@ -122,13 +121,7 @@ def at_moment(schedules: ScheduleStore, moment: datetime) -> ScheduleStore:
 
 @dataclass(slots=True)
 class History:
-    """
-    A database, and one run through all moments.
-
-    Attributes:
-        is_gone: Whether jobs are gone as soon as they may run; else they wait, until all moments have passed.
-        schedules: What is there, and its kind, catch_up and overlap.
-    """
+    """A database, and one run through all moments; if *is_gone*, jobs go as soon as they may run, else at the end."""
 
     dsn: str
     connection: Sql
@@ -196,7 +189,7 @@ async def watched(module_database: str) -> AsyncIterator[Sql]:
 @pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize("is_gone", [False, True], ids=["stay", "gone"])
 async def test_killed_at_each_statement(module_database: str, watched: Sql, how: str, *, is_gone: bool) -> None:
-    """Whichever statement it dies at, another one makes of each schedule what would have become of it anyway."""
+    """Whichever statement it dies at, another one does exactly the rest."""
     whole = History(module_database, watched, is_gone)
     await whole.live()
     await whole.judge()

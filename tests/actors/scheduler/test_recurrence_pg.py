@@ -1,4 +1,4 @@
-"""What the scheduler reckons: first occurrences of what SQL made, what follows a cursor; what cannot be followed."""
+"""What the scheduler computes: first occurrences for SQL, what follows a cursor; and rules without a next one."""
 
 from __future__ import annotations
 
@@ -32,10 +32,9 @@ async def reckon(store: Store) -> int:
 
 
 async def occurrences(connection: Sql, schedule: NewSchedule) -> tuple[Any, ...]:
-    """The next one, the one after it, whether something is to be reckoned, and why that cannot be."""
+    """The next one, the one after it, whether the scheduler must compute, and why it cannot."""
     sql = "SELECT next_run_at, following_run_at, reckon, error FROM pulse.schedules WHERE id = $1"
-    row = found_of(await connection.fetchrow(sql, schedule.id.hex()))
-    return tuple(row)
+    return tuple(found_of(await connection.fetchrow(sql, schedule.id.hex())))
 
 
 async def test_what_is_created_is_reckoned(store: Store, connection: Sql) -> None:
@@ -77,7 +76,7 @@ async def test_each_is_reckoned_alone(store: Store, connection: Sql) -> None:
 
 
 async def test_what_cannot_be_followed_does_not_fire(store: Store, connection: Sql) -> None:
-    """It keeps its cursor and says why, and is neither due nor reckoned again, until somebody looks again."""
+    """It keeps its cursor and says why, and is neither due nor computed again, until somebody changes it."""
     schedule = await created(store, timezone="Mars/Base")
     assert await reckon(store) == 1
     error = "timezone is 'Mars/Base'; an IANA name such as Europe/Berlin is allowed"
@@ -100,7 +99,7 @@ async def test_an_update_is_another_chance(store: Store, connection: Sql) -> Non
 
 
 async def test_what_is_mended_by_hand_is_followed_again(store: Store, connection: Sql) -> None:
-    """A plain UPDATE that says to reckon is enough; one that mends nothing is reckoned once more, not without end."""
+    """A plain UPDATE that sets `reckon` is enough; one that mends nothing is tried once more, not without end."""
     schedule = await created(store, timezone="Mars/Base", next_run_at=None)
     await connection.execute("UPDATE pulse.schedules SET reckon = true")
     assert await reckon(store) == 1

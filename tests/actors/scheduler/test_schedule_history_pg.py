@@ -1,7 +1,7 @@
 """
 Several schedulers, whose steps fall between each other's in any order and number, against what must be true.
 
-A scheduler here is what it remembers: what it saw due, what it saw to be reckoned. It may act on that at any time
+A scheduler here is its memory: what it saw due, or without a next occurrence. It may act on that at any time
 later, again, or never: so it dies between any two statements, and so it is beside any other. Meanwhile the clock goes
 on and is set, operators pause, change, delete and make schedules, and jobs are gone as soon as they are done.
 
@@ -56,7 +56,7 @@ jitters = st.sampled_from([0.0, 0.0, 20.0, 60.0])
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is known of a schedule besides the database."""
+    """What the test knows of a schedule besides the database."""
 
     new: NewSchedule
     step_s: int
@@ -85,7 +85,6 @@ class Schedulers(RuleBasedStateMachine):
 
     @rule(step_s=rules, catch_up=catch_ups, overlap=overlaps, jitter_s=jitters)
     def create(self, step_s: int, catch_up: str, overlap: str, jitter_s: float) -> None:
-        """A new schedule; its first occurrence is the next multiple of its step."""
         if len(self.known) < 4:
             identity = uuid.UUID(int=next(self.numbers)).bytes
             first = from_us((to_us(self.now) // (step_s * SECOND_US) + 1) * step_s * SECOND_US)
@@ -96,7 +95,6 @@ class Schedulers(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([0.5, 3.0, 59.0, 61.0, 299.0, 3000.0, 40_000.0]))
     def time_passes(self, seconds: float) -> None:
-        """The database's clock goes on, or everything was down for a while."""
         self.now += timedelta(seconds=seconds)
 
     @rule(seconds=st.sampled_from([0.5, 30.0, 4000.0]))
@@ -178,7 +176,7 @@ class Schedulers(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([59.0, 299.0, 1000.0]), who=schedulers, pick=picks, step_s=rules)
     def meet_a_change(self, seconds: float, who: int, pick: int, step_s: int) -> None:
-        """One sees an occurrence due; its rule is changed, and the clock stands before it then, so the cursor stays."""
+        """One sees an occurrence due; its rule is changed, with the clock before it, so the cursor stays."""
         self.now += timedelta(seconds=seconds)
         self.look(who, 3)
         if self.seen[who]:
@@ -191,7 +189,7 @@ class Schedulers(RuleBasedStateMachine):
 
     @rule(who=schedulers, other=schedulers, pick=picks, step_s=rules, seconds=st.sampled_from([0.0, 299.0]))
     def meet_reckoning(self, who: int, other: int, pick: int, step_s: int, seconds: float) -> None:
-        """One sees what is to be reckoned; before it is, another one fires, or the rule is changed under the cursor."""
+        """One sees a schedule without a next occurrence; then another one fires, or changes the rule."""
         self.look_what_to_reckon(who, 3)
         if seconds:
             self.now += timedelta(seconds=seconds)
@@ -266,8 +264,7 @@ class Schedulers(RuleBasedStateMachine):
         return sorted(self.known)[pick % len(self.known)]
 
     def _revision(self, identity: bytes) -> int:
-        found = found_of(self.do(self.store.schedules.get(identity)))
-        return int(str(found["revision"]))
+        return int(str(found_of(self.do(self.store.schedules.get(identity)))["revision"]))
 
     @invariant()
     def each_occurrence_is_one_job(self) -> None:
@@ -304,7 +301,7 @@ class Schedulers(RuleBasedStateMachine):
                 assert row["open"] <= 1
 
     def teardown(self) -> None:
-        """In the end everybody acts: what is due has fired, and nothing is left over."""
+        """At the end all act: every due occurrence has fired, and nothing is left over."""
         for _ in range(3 * MAX_CATCH_UP):
             self.look(0, 3)
             if not self.seen[0]:

@@ -1,4 +1,4 @@
-"""Who a worker is: made of what the kernel says, the same after a reconnect, another for another process."""
+"""A worker's identity: made by the kernel's facts, the same after a reconnect, another for another process."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_the_identity_names_host_boot_namespace_process_and_worker() -> None:
 
 
 def test_a_process_that_cannot_be_seen_is_told_apart_by_its_account() -> None:
-    """All of other pid namespaces have pid 0: whoever takes the name of another's worker is not that worker."""
+    """All of other pid namespaces have pid 0: the name of another's worker does not make it that worker."""
     ann, bob = (identity.compose(HOST, Peer(0, uid, uid, 0, 0), "w-1") for uid in (1000, 1001))
     assert ann != bob
     assert identity.process_of(HOST, ann) is None
@@ -82,7 +82,7 @@ def identity_of(pid: int, *, start_time: int | None = None, host: Host = HOST) -
 
 
 def test_the_user_of_a_dead_process_is_nobody() -> None:
-    """Once the process is gone, even while it is still a zombie, nobody stands behind the identity."""
+    """Also of a zombie."""
     with subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"]) as child:
         alive = identity_of(child.pid)
         seen = identity.user_of(HOST, alive)
@@ -93,14 +93,11 @@ def test_the_user_of_a_dead_process_is_nobody() -> None:
     assert identity.user_of(HOST, identity_of(os.getpid(), start_time=1)) is None  # a pid that is used again
 
 
-@pytest.mark.parametrize(
-    "host",
-    [
-        Host("other", HOST.boot, HOST.pidns),
-        Host(HOST.id, "other", HOST.pidns),
-        Host(HOST.id, HOST.boot, HOST.pidns + 1),
-    ],
-)
+@pytest.mark.parametrize("host", [
+    Host("other", HOST.boot, HOST.pidns),
+    Host(HOST.id, "other", HOST.pidns),
+    Host(HOST.id, HOST.boot, HOST.pidns + 1),
+])  # fmt: skip
 def test_processes_elsewhere_cannot_be_seen(host: Host) -> None:
     elsewhere = identity_of(os.getpid(), host=host)
     assert identity.process_of(HOST, elsewhere) is None
@@ -113,13 +110,13 @@ def test_processes_elsewhere_cannot_be_seen(host: Host) -> None:
     [*("", "w1", "a/b/c", "h/b/1/x.y/w", "h/b/1/1/w", "h/b/1/1.x/w"), *("h/b/1/0.0/w", "h/b/1/-1.0/w", "h/b/1/-1.5/w")],
 )
 def test_what_names_no_process(text: str) -> None:
-    """Zero is a peer of a namespace that cannot be seen; to a signal it and all below would mean many processes."""
+    """Zero is a peer of another namespace; to a signal, it and all below would mean many processes."""
     assert identity.process_of(Host("h", "b", 1), text) is None
     assert identity.user_of(Host("h", "b", 1), text) is None
 
 
 def test_an_older_kernel_names_the_peer_by_pid(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The kernel gives a pidfd of the peer; an older one's is opened by pid, of the process with its start time."""
+    """Without a pidfd of the peer, its pid is opened, and the start time compared."""
     for option in (identity.SO_PEERPIDFD, 2**15):  # no kernel has the second
         monkeypatch.setattr(identity, "SO_PEERPIDFD", option)
         ours, theirs = socket.socketpair()
@@ -131,7 +128,7 @@ def test_an_older_kernel_names_the_peer_by_pid(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_pid_that_was_used_again_is_not_the_peer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process of that pid which started at another time is somebody else: no pidfd, and none is left open."""
+    """A process of that pid with another start time: no pidfd, and none is left open."""
     monkeypatch.setattr(identity, "SO_PEERPIDFD", 2**15)
     ours, theirs = socket.socketpair()
     with ours, theirs:
@@ -162,7 +159,7 @@ def test_who_is_in_hand() -> None:
 
 
 def test_another_users_process_is_not_in_hand() -> None:
-    """Whom this process may not signal it cannot kill either: only the lease of such a worker is known."""
+    """This process cannot signal it, so only the lease of such a worker counts."""
     if os.geteuid() != 0 and Path("/proc/1").stat().st_uid == os.geteuid():
         pytest.skip("there is no process of another user here")
     foreign = identity_of(os.getpid() if os.geteuid() == 0 else 1)

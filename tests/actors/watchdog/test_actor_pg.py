@@ -1,4 +1,4 @@
-"""What a sweep ends, what it tells the dispatcher, and what it says of itself."""
+"""What a sweep ends, and what it tells the dispatcher."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import pytest
+import structlog
 from structlog.testing import capture_logs
 
 from pulse.errors import StatementTimeoutError
 from pulse.store.store import Store
 from pulse.system import processes
+from pulse.system.failure_log import FailureLog
 from pulse_actors.runtime.actor import Turn, TurnResult
 from pulse_actors.runtime.bus import Hint
 from pulse_actors.shared.identity import Peer, compose, this_host
@@ -34,12 +36,15 @@ def ready_in_1_s(reaped: int) -> tuple[Hint, ...]:
 
 
 async def ready(store: Store, *, sees_deaths: bool = True) -> Watchdog:
-    """To sweep: the sweep before its first is just over."""
     await store.mark_sweep(15.0, 30.0)
-    guard = SweepGuard(lease_s=30.0, heartbeat_s=10.0, sweep_s=SWEEP_S)
-    made = Watchdog(store, HOST, SWEEP_S, guard, sees_deaths=sees_deaths)
+    made = unprimed(store, sees_deaths=sees_deaths)
     await made.prime(boot=True)
     return made
+
+
+def unprimed(store: Store, *, sees_deaths: bool = True) -> Watchdog:
+    guard = SweepGuard(lease_s=30.0, heartbeat_s=10.0, sweep_s=SWEEP_S)
+    return Watchdog(store, HOST, SWEEP_S, guard, failures=FailureLog(structlog.get_logger()), sees_deaths=sees_deaths)
 
 
 @pytest.fixture
@@ -79,7 +84,7 @@ async def test_a_watchdog_says_that_its_host_is_here(watchdog: Watchdog, connect
 async def test_what_a_living_process_of_this_host_holds_is_spared(
     watchdog: Watchdog, store: Store, connection: Sql, monkeypatch: Patch
 ) -> None:
-    """The dispatcher can kill its process first; of all others only the lease is known."""
+    """The dispatcher can kill its process first; others have only their leases."""
     monkeypatch.setattr(watching, "SWEEP_LIMIT", 2)
     peer = Peer(os.getpid(), os.getuid(), 0, processes.start_time(os.getpid()), HOST.pidns)
     living = compose(HOST, peer, "w")
@@ -101,7 +106,7 @@ async def test_what_a_living_process_of_this_host_holds_is_spared(
 
 
 async def test_after_a_gap_nobody_is_reaped(watchdog: Watchdog, store: Store, connection: Sql) -> None:
-    """Where nobody has swept for long, nobody may have been able to beat either; the log says so once."""
+    """After a long time without sweeps, beats may have been impossible, too; the log says so once."""
     lapsed = await forge(connection, "RUNNING", lease_until=LAPSED)
     await connection.execute("UPDATE pulse.sweep_mark SET swept_at = clock_timestamp() - interval '20 s'")
     with capture_logs() as logs:
@@ -109,11 +114,21 @@ async def test_after_a_gap_nobody_is_reaped(watchdog: Watchdog, store: Store, co
             assert await turn(watchdog) == TurnResult(SWEEP_S)
     (entry,) = [one for one in logs if one["event"] == "sweeps_wait"]
     assert entry["reason"].startswith("the last sweep was 20.")
+    assert entry["log_level"] == "warning"
     await turn(await ready(store))  # started anew, or on another host: its own sweeps show no gap
     assert (await read(connection, lapsed))["status"] == "RUNNING"
     await connection.execute("UPDATE pulse.sweep_mark SET wait_until = clock_timestamp()")
     await turn(await ready(store))
     assert (await read(connection, lapsed))["status"] == "RETRYING"
+
+
+async def test_a_start_after_a_gap_is_no_warning(store: Store, connection: Sql) -> None:
+    """Nobody swept while the server was stopped."""
+    await store.mark_sweep(15.0, 30.0)
+    await connection.execute("UPDATE pulse.sweep_mark SET swept_at = clock_timestamp() - interval '20 s'")
+    with capture_logs() as logs:
+        await unprimed(store).prime(boot=True)
+    assert [(one["event"], one["log_level"]) for one in logs] == [("sweeps_wait", "info")]
 
 
 async def test_a_dead_letter_wakes_nobody_later(watchdog: Watchdog, connection: Sql) -> None:
@@ -124,7 +139,7 @@ async def test_a_dead_letter_wakes_nobody_later(watchdog: Watchdog, connection: 
 async def test_a_row_that_somebody_has_locked_is_left_to_the_next_sweep(
     watchdog: Watchdog, connection: Sql, dsn: str, monkeypatch: Patch
 ) -> None:
-    """A full statement of rows that cannot be ended now is no reason to repeat it."""
+    """Locked rows that fill a statement are no reason to repeat it."""
     monkeypatch.setattr(watching, "SWEEP_LIMIT", 1)
     locked = await forge(connection, "RUNNING", lease_until=LAPSED)
     async with holding(dsn, "SELECT FROM pulse.jobs WHERE id = $1 FOR UPDATE", locked.hex()):
@@ -152,7 +167,7 @@ async def test_a_full_statement_that_was_the_last_one(
 
 
 async def test_no_sweep_begins_while_nobody_can_beat(watchdog: Watchdog, connection: Sql, dsn: str) -> None:
-    """CREATE INDEX lets everybody read and nobody extend a lease: a mark would say that somebody could."""
+    """CREATE INDEX allows reads and blocks beats: a mark would say that leases are current."""
     before = await connection.fetchval("SELECT swept_at FROM pulse.sweep_mark")
     async with holding(dsn, "LOCK TABLE pulse.jobs IN SHARE MODE"):
         with pytest.raises(StatementTimeoutError, match="lock timeout"):
@@ -163,7 +178,7 @@ async def test_no_sweep_begins_while_nobody_can_beat(watchdog: Watchdog, connect
 
 
 async def test_what_somebody_doubts_is_not_reaped(watchdog: Watchdog, store: Store, connection: Sql) -> None:
-    """On whatever host: a dispatcher that cannot write heartbeats keeps every sweep from believing leases."""
+    """On any host: a dispatcher that cannot write heartbeats stops every sweep."""
     lapsed = await forge(connection, "RUNNING", lease_until=LAPSED)
     await store.doubt_leases(30.0)
     await turn(watchdog)

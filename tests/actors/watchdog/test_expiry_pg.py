@@ -14,6 +14,7 @@ import structlog
 
 from pulse.store.rows import Claim, Ending, EndingKind, from_s
 from pulse.store.store import Store
+from pulse.system.failure_log import FailureLog
 from pulse_actors.watchdog import expiry
 from pulse_actors.watchdog.expiry import expire
 from tests.support.store.helpers import (
@@ -61,7 +62,7 @@ async def test_what_expires_while_a_claim_waits(
     levels: list[tuple[str, int, float | None]] | None,
     ageing: dict[str, float] | None,
 ) -> None:
-    """A claim that waited for a lock on the table starts nothing whose time ran out meanwhile, and all else."""
+    """A claim that waited for a lock on the table leaves out jobs that expired meanwhile, and takes all others."""
     await connection.execute(
         "SELECT pulse.submit(name => 'n', topic => $1, expires_in_s => s) FROM unnest('{0.3,1e6}'::float8[]) AS s",
         TOPIC,
@@ -86,8 +87,7 @@ async def test_what_expires_while_a_claim_works(store: Store, connection: Sql, a
            FROM generate_series(1, 500) AS n""",
         TOPIC,
     )
-    claims = await store.claim([TOPIC], [WORKER], [0] * 500, LEASE_S, ageing_s=ageing)
-    rows = await _claimed(connection, claims)
+    rows = await _claimed(connection, await store.claim([TOPIC], [WORKER], [0] * 500, LEASE_S, ageing_s=ageing))
     assert 0 < len(rows) < 500
     assert all(row["started_at"] < row["expires_at"] for row in rows)
 
@@ -105,21 +105,20 @@ async def test_who_expires(store: Store, connection: Sql) -> None:
     }
     never = await forge(connection)
     await store.gate.pause("", None)
-    assert await store.expire(100, now=at(10)) == 4
+    assert len(await store.expire(100, now=at(10))) == 4
     assert (await read(connection, never))["status"] == "PENDING"
     for (status, seconds), identity in made.items():
         row = await read(connection, identity)
         dead = status in WAITING and seconds <= 10
         assert row["status"] == ("DEAD_LETTERED" if dead else status)
         assert (row["completed_at"] == at(10)) is dead
-    assert await store.expire(100, now=at(10)) == 0
+    assert len(await store.expire(100, now=at(10))) == 0
 
 
 async def test_what_an_expired_job_says(store: Store, connection: Sql) -> None:
-    """Its last error names the time, and what it failed of before; its history has an attempt 0: there was none."""
     fresh = await forge(connection, expires_at=at(5.25))
     failed = await forge(connection, "RETRYING", expires_at=at(5.25), last_error="boom", progress="1")
-    assert await store.expire(100, now=at(6)) == 2
+    assert len(await store.expire(100, now=at(6))) == 2
     text = "expired: not started by 2030-01-01T00:00:05.250Z"
     assert (await read(connection, fresh))["last_error"] == text
     row = await read(connection, failed)
@@ -133,7 +132,7 @@ async def test_what_an_expired_job_says(store: Store, connection: Sql) -> None:
 
 async def test_some_at_a_time(store: Store, connection: Sql) -> None:
     ids = [await forge(connection, expires_at=at(-seconds)) for seconds in range(5)]
-    assert await store.expire(2, now=NOW) == 2
+    assert len(await store.expire(2, now=NOW)) == 2
     assert [(await read(connection, one))["status"] for one in ids] == ["PENDING"] * 3 + ["DEAD_LETTERED"] * 2
 
 
@@ -141,18 +140,18 @@ async def test_a_row_that_is_locked_waits_for_the_next_look(store: Store, connec
     locked, other = [await forge(connection, expires_at=NOW) for _ in range(2)]
     async with connection.transaction():
         await connection.execute("SELECT FROM pulse.jobs WHERE id = $1 FOR UPDATE", UUID(bytes=locked))
-        assert await store.expire(10, now=at(1)) == 1
+        assert len(await store.expire(10, now=at(1))) == 1
     assert (await read(connection, other))["status"] == "DEAD_LETTERED"
-    assert await store.expire(10, now=at(1)) == 1
+    assert len(await store.expire(10, now=at(1))) == 1
 
 
 @pytest.mark.parametrize("kind", [EndingKind.ERROR, EndingKind.RELEASED, EndingKind.SNOOZED])
 async def test_what_runs_may_finish_but_not_start_again(store: Store, connection: Sql, kind: EndingKind) -> None:
-    """A handler that was started in time goes on; when it fails, or is given back, after that time, that was it."""
+    """A handler that started in time goes on; if it fails, or is given back, after that time, the job ends."""
     identity = await forge(connection, "RUNNING", expires_at=at(1))
-    assert await store.expire(10, now=at(2)) == 0
+    assert len(await store.expire(10, now=at(2))) == 0
     await store.end([Ending(identity, 1, WORKER, kind, "boom", 0.0)], now=at(2))
-    assert await store.expire(10, now=at(2)) == 1
+    assert len(await store.expire(10, now=at(2))) == 1
     row = await read(connection, identity)
     assert (row["status"], row["last_error"].split(":")[0]) == ("DEAD_LETTERED", "expired")
     assert {one["outcome"] for one in await history(connection, identity)} == {kind.value, "expired"}
@@ -163,7 +162,7 @@ async def test_a_retry_drops_an_expiry_that_is_over(store: Store, connection: Sq
     identity = await forge(connection, "CANCELED", expires_at=at(5))
     await store.retry([identity], now=now)
     assert await expires_at(connection, identity) == left
-    assert await store.expire(10, now=now) == 0
+    assert len(await store.expire(10, now=now)) == 0
     assert [one.id for one in await store.claim([TOPIC], [WORKER], [0], LEASE_S, now=now)] == [identity]
 
 
@@ -197,22 +196,19 @@ async def test_submit_by_sql(connection: Sql) -> None:
     assert rows[many[2]["id"]]["expires_at"] is None
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"expires_in_s": -1}, "expires_in_s is -1; seconds above 0, at most 1e9, are allowed"),
-        ({"expires_in_s": 0}, "expires_in_s is 0; seconds above 0, at most 1e9, are allowed"),
-        ({"expires_in_s": 2e9}, "expires_in_s is 2000000000; seconds above 0, at most 1e9, are allowed"),
-        (
-            {"expires_in_s": 1, "expires_at": "2030-01-01Z"},
-            "expires_at and expires_in_s are both given; one of them is allowed",
-        ),
-        (
-            {"expires_at": "2030-01-01T00:00:00+00", "run_at": "2030-01-01T00:00:00+00"},
-            "expires_at is 2030-01-01 00:00:00+00; a time after run_at (2030-01-01 00:00:00+00) is allowed",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("given", "message"), [
+    ({"expires_in_s": -1}, "expires_in_s is -1; seconds above 0, at most 1e9, are allowed"),
+    ({"expires_in_s": 0}, "expires_in_s is 0; seconds above 0, at most 1e9, are allowed"),
+    ({"expires_in_s": 2e9}, "expires_in_s is 2000000000; seconds above 0, at most 1e9, are allowed"),
+    (
+        {"expires_in_s": 1, "expires_at": "2030-01-01Z"},
+        "expires_at and expires_in_s are both given; one of them is allowed",
+    ),
+    (
+        {"expires_at": "2030-01-01T00:00:00+00", "run_at": "2030-01-01T00:00:00+00"},
+        "expires_at is 2030-01-01 00:00:00+00; a time after run_at (2030-01-01 00:00:00+00) is allowed",
+    ),
+])  # fmt: skip
 async def test_what_sql_refuses(connection: Sql, given: dict[str, object], message: str) -> None:
     await connection.execute("SET timezone = 'UTC'")
     arguments = ", ".join(f"{key} => '{value}'" for key, value in given.items())
@@ -232,7 +228,7 @@ async def test_the_sweep(store: Store, connection: Sql, monkeypatch: Patch) -> N
     await connection.execute("UPDATE pulse.jobs SET expires_at = now()")
     with structlog.testing.capture_logs() as logs:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(expire, store)
+            tasks.start_soon(expire, store, FailureLog(structlog.get_logger()))
 
             async def are_dead() -> bool:
                 waiting = await connection.fetchval("SELECT count(*) FROM pulse.jobs WHERE status = 'PENDING'")

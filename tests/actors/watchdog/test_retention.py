@@ -53,7 +53,7 @@ def test_it_goes_on_behind_what_it_has_seen() -> None:
 
 
 def test_an_empty_rest_is_not_walked_again() -> None:
-    """Where nothing stayed, the next walk begins behind it: what is gone may lie there yet, dead."""
+    """Where nothing stayed, the next walk begins behind it: its deleted rows may still cost time."""
     walk = Walk(60.0)
     walk.took(end(5, 300), 0.0, 0.0, WALL_S)
     assert walk.at == key(301)
@@ -82,15 +82,14 @@ def test_who_is_not_alone_waits() -> None:
 
 
 @pytest.mark.parametrize(
-    ("keep_s", "pause_s"),
-    [(0.0, MIN_PAUSE_S), (60.0, MIN_PAUSE_S), (3600.0, 36.0), (7 * 86400.0, MAX_PAUSE_S)],
+    ("keep_s", "pause_s"), [(0.0, MIN_PAUSE_S), (60.0, MIN_PAUSE_S), (3600.0, 36.0), (7 * 86400.0, MAX_PAUSE_S)]
 )
 def test_a_walk_is_made_as_often_as_it_has_something_to_do(keep_s: float, pause_s: float) -> None:
     assert Walk(keep_s).took(end(), 0.0, 0.0, WALL_S) == pause_s
 
 
 def test_it_takes_a_share_of_the_time() -> None:
-    """A greater one while most of what it meets is to go; and never waits for long between two windows."""
+    """A greater one while most jobs that it meets must go; and it never waits for long between two windows."""
     walk = Walk(60.0)
     assert walk.took(full(WINDOW // 2 - 1, 9), 0.01, 0.0, WALL_S) == pytest.approx(0.09)
     assert walk.took(full(WINDOW // 2, 9), 0.03, 0.0, WALL_S) == pytest.approx(0.07)
@@ -138,7 +137,6 @@ def test_the_time_in_an_id() -> None:
 
 
 def test_what_people_see_of_it() -> None:
-    """Steps are noted together, once a second and at the end of a walk; none is noted twice or lost."""
     progress = Progress()
     assert progress.took(full(3, 1), 10.0, begins=True, ends=False) == (WINDOW, 3, True)
     assert progress.took(full(4, 1), 10.0 + NOTE_S / 2, begins=False, ends=False) is None

@@ -72,7 +72,7 @@ async def test_a_topic_keeps_its_own_time(store: Store, connection: Sql) -> None
 
 @pytest.mark.usefixtures("own_database")
 async def test_what_has_not_ended_stays(store: Store, connection: Sql) -> None:
-    """However old it is, and whatever its row says of an end (which the schema refuses)."""
+    """However old it is, and with any end in its row (which the schema refuses)."""
     await connection.execute("ALTER TABLE pulse.jobs DROP CONSTRAINT jobs_finished")
     for status in set(STATUSES) - set(ENDED):
         await forge(connection, status, submitted_at=at(-1e6), next_run_at=at(-1e6), completed_at=at(-1e6))
@@ -94,8 +94,7 @@ async def test_the_history_goes_with_its_job(store: Store, connection: Sql) -> N
 
 async def test_a_window_of_the_table(store: Store, connection: Sql) -> None:
     made = sorted([await forge(connection, "COMPLETED", completed_at=at(-99)) for _ in range(6)])
-    found = await store.forget(made[1], 3, KEEP_S, KEEP_DEAD_S, now=NOW)
-    assert found == (True, 3, 3, made[3], None)
+    assert await store.forget(made[1], 3, KEEP_S, KEEP_DEAD_S, now=NOW) == (True, 3, 3, made[3], None)
     assert await ids(connection) == {made[0], made[4], made[5]}
     assert await store.forget(LAST, 3, KEEP_S, KEEP_DEAD_S, now=NOW) == (True, 0, 0, None, None)
 
@@ -116,7 +115,7 @@ async def test_one_at_a_time(store: Store, connection: Sql) -> None:
 
 
 async def test_an_operator_who_was_first_keeps_the_job(store: Store, connection: Sql) -> None:
-    """A retry that was not committed yet when the window was read: the job waits to run again, and stays."""
+    """A retry that was not committed yet when the window was read: the job stays."""
     one = await forge(connection, "COMPLETED", completed_at=at(-99))
     transaction = connection.transaction()
     await transaction.start()
@@ -147,9 +146,9 @@ async def test_a_success_that_nothing_is_kept_of(store: Store, connection: Sql) 
 
 
 async def test_a_success_of_what_had_expired(store: Store, connection: Sql) -> None:
-    """Its attempt 0, which says that it expired before an operator retried it, goes with it."""
+    """Its attempt 0, from its expiry before an operator's retry, goes with it."""
     late = await forge(connection, "PENDING", expires_at=at(-1))
-    assert await store.expire(10, now=NOW) == 1
+    assert len(await store.expire(10, now=NOW)) == 1
     assert [entry["attempt"] for entry in await history(connection, late)] == [0]
     await store.retry([late], now=NOW)
     assert [(one.id, one.attempt) for one in await claim(store, seconds=1)] == [(late, 1)]

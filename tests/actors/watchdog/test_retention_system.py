@@ -16,7 +16,6 @@ def is_gone(whole: Whole, job: object) -> bool:
 
 
 def test_old_jobs_go_and_dead_letters_stay(server: Postgres) -> None:
-    """After their time, and it is logged; a dead letter is kept for longer than that."""
     with server.database() as dsn, place(dsn, PULSE_RETENTION_S="0.5") as whole:
         whole.start()
         whole.pool("--processes", "1", app=APP)

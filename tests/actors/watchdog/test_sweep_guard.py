@@ -1,4 +1,4 @@
-"""The guard of the sweeps: when a lapsed lease may be believed."""
+"""The guard of the sweeps: when a lapsed lease counts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_sweeps_in_step_are_believed() -> None:
 
 @pytest.mark.parametrize(("gap_s", "doubted"), [(15.0, False), (15.1, True), (float("inf"), True), (-8.0, True)])
 def test_a_gap(gap_s: float, doubted: bool) -> None:
-    """Longer than a worker's lease is sure to last without a beat: one lease of waiting, and then it goes on."""
+    """Longer than a worker's lease surely lasts without a beat: one lease of waiting, and then it goes on."""
     one = guard()
     one.doubt(1.0, reading(0.0))
     assert (one.doubt(gap_s, reading(100.0)) is not None) is doubted
@@ -55,7 +55,7 @@ def test_a_clock_that_was_set(step_s: float, doubted: bool) -> None:
 
 @given(st.lists(st.tuples(st.floats(0.1, 15.0), st.floats(0.0, 20.0), st.floats(0.0, 1.0)), max_size=20))
 def test_a_slow_answer_is_no_step(sweeps: list[tuple[float, float, float]]) -> None:
-    """However long a question took, and whenever in between the clock was read: a clock that runs is never doubted."""
+    """Whenever during a slow query the clock was read: a running clock is never doubted."""
     one, now_s = guard(), 0.0
     for pause_s, took_s, share in sweeps:
         now_s += pause_s
@@ -81,7 +81,7 @@ def test_long_leases() -> None:
 
 
 def test_each_step_is_seen_once() -> None:
-    """A clock is held against the last look at it, not against the first: one step is one doubt."""
+    """A clock is compared with the last look at it, not with the first."""
     one = guard()
     one.doubt(1.0, reading(0.0))
     assert one.doubt(10.0, reading(10.0, ahead_s=60.0)) is not None
@@ -89,7 +89,7 @@ def test_each_step_is_seen_once() -> None:
 
 
 def test_a_wait_that_somebody_else_began() -> None:
-    """Who starts in the wait of another watchdog, or comes second to a gap, waits with it; the longer wait counts."""
+    """A watchdog that starts during another's wait, or comes second to a gap, waits with it; the longer wait counts."""
     one = guard()
     one.doubt(1.0, reading(0.0))
     assert one.doubt(10.0, reading(10.0), 7.0) is None
@@ -99,7 +99,7 @@ def test_a_wait_that_somebody_else_began() -> None:
 
 
 def test_a_wait_is_no_longer_than_a_lease() -> None:
-    """A clock that was set back makes a wait long that somebody has noted; nobody has to wait for so long."""
+    """A clock that was set back makes a noted wait long: it is cut."""
     one = guard()
     one.doubt(1.0, reading(0.0))
     assert one.doubt(10.0, reading(10.0), 86_400.0) is None

@@ -84,7 +84,6 @@ class KillPostmaster(Fault):
         until(lambda: not is_alive(pid), "the postmaster ends", END_S)
 
     def heal(self) -> None:
-        """Start it again, where the supervisor does not."""
         self.site.database.up()
 
 
@@ -140,7 +139,6 @@ class FillTablespace(Fault):
         return None
 
     def inject(self) -> None:
-        """Move the table to a small file system, the first time, and fill that."""
         place = self._places.get(self.site.database.dsn) or self._move()
         free = shutil.disk_usage(place).free
         with (place / "ballast").open("wb") as file:
@@ -173,8 +171,6 @@ class FillTablespace(Fault):
 
 
 class _Holding(Fault):
-    """A fault that holds connections of its own."""
-
     def __init__(self, site: Site, rng: random.Random) -> None:
         super().__init__(site, rng)
         self.held: list[Connection[Record]] = []
@@ -223,7 +219,7 @@ class PinSnapshot(_Holding):
 
 
 class LockTable(_Holding):
-    """Somebody holds the whole table: a migration, a careless ALTER TABLE; or CREATE INDEX, so that all can read."""
+    """Somebody locks the whole table: a migration, a careless ALTER TABLE; or CREATE INDEX, so that reads go on."""
 
     row, name = 53, "lock-table"
     stalls = True
@@ -244,7 +240,6 @@ class RaisingTrigger(Fault):
     held_s: ClassVar = (2.0, 10.0)
 
     def inject(self) -> None:
-        """For one job in sixteen, by its id; all others go on."""
         status, digit = self.rng.choice(("RUNNING", "COMPLETED")), self.rng.choice("0123456789abcdef")
         self.site.sql.rows(
             "CREATE OR REPLACE FUNCTION public.chaos_refuse() RETURNS trigger LANGUAGE plpgsql AS "
@@ -260,7 +255,7 @@ class RaisingTrigger(Fault):
 
 
 class DropConstraint(Fault):
-    """The key of the attempts is gone: nothing that tells them apart can be written (42P10)."""
+    """The key of the attempts is gone: no attempt can be written (42P10)."""
 
     row, name = 58, "drop-constraint"
     stalls = True

@@ -21,20 +21,15 @@ class Fault(ABC):
     """
     One row of the catalogue of faults.
 
-    Args:
-        site: The system that it is done to.
-        rng: Chooses victims and times.
-
     Attributes:
         row: Number in the catalogue.
-        name: What it is called on the command line.
         held_s: How long it lasts before it is healed, at least and at most; 0: it is over at once.
         bar_s: How long the system may take to be whole again and to complete a job, on a busy machine.
         alone: No other fault may be at work at the same time.
         stalls: No job gets through while it lasts.
         works: It needs jobs to get through in order to strike.
         kills: It ends processes that run jobs.
-        gave_up: Why it did not do what it is there for; '' if it did. Known when it is healed.
+        gave_up: Why it could not strike; '' if it did. Set when it is healed.
     """
 
     row: ClassVar[int]
@@ -53,7 +48,6 @@ class Fault(ABC):
 
     @classmethod
     def missing(cls, site: Site) -> str | None:
-        """Why it cannot be done here; None: it can."""
         del site
         return None
 
@@ -62,10 +56,10 @@ class Fault(ABC):
         """Do it."""
 
     def heal(self) -> None:  # noqa: B027 - there is nothing to undo of what is over at once
-        """Undo it, whatever became of ``inject``; a second time does nothing."""
+        """Undo it, also after an ``inject`` that failed; a second time does nothing."""
 
     def hit(self, victims: Callable[[], Iterable[int]], number: signal.Signals, nobody: str) -> int:
-        """Signal one of *victims*, whichever; its pid. 0: there was none, and the fault gave up for that reason."""
+        """Signal one of *victims*; its pid. 0: there was none, and the fault gave up for that reason."""
         pids = found(lambda: sorted(victims())) or []
         victim = self.rng.choice(pids) if pids else 0
         if not victim or not send(victim, number):
@@ -74,7 +68,7 @@ class Fault(ABC):
 
 
 def found(look: Callable[[], T | None]) -> T | None:
-    """What *look* finds, as soon as it finds something; None if it does not for a while: the system is not whole."""
+    """What *look* finds, as soon as it finds something; None after a while: the system is not whole."""
     with contextlib.suppress(AssertionError):
         return until(look, "", FIND_S)
     return None
@@ -88,7 +82,6 @@ def actors(site: Site) -> dict[str, int]:
 
 
 def send(pid: int, number: signal.Signals) -> bool:
-    """Signal a process; whether it was there."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)
         return True

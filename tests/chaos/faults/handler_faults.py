@@ -35,7 +35,6 @@ class ForkAndDie(Fault):
     works = True
 
     def inject(self) -> None:
-        """One of each, then the end of the processes that run them, all at once."""
         self.jobs = [self.site.submit("forks", {"how": how, "gate": str(self._gate)}, priority=100) for how in FORKS]
         self.pids = [self.site.wait_started(job).pid for job in self.jobs]
         until(lambda: {line.job for line in self.site.lines("child")} >= set(self.jobs), "their children", WAIT_S)
@@ -61,8 +60,6 @@ class HandlerDies(Fault):
 
 
 class Poison(Fault):
-    """A job that kills its worker each time."""
-
     row, name = 43, "poison"
     works = True
 

@@ -87,14 +87,9 @@ class StopClient(Fault):
 
     def inject(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-c", GREEDY, str(self.site.whole.path)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": PATHS},
-            text=True,
-        )
+            [sys.executable, "-c", GREEDY, str(self.site.whole.path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL, cwd=ROOT, env={**os.environ, "PYTHONPATH": PATHS}, text=True,
+        )  # fmt: skip
         assert self._process.stdout is not None
         self._process.stdout.readline()
         send(self._process.pid, signal.SIGSTOP)

@@ -40,7 +40,6 @@ class KillWorkerWithChild(Fault):
         self._gate = site.gate()
 
     def inject(self) -> None:
-        """The child is that of a job that was submitted for it."""
         self.job = self.site.submit("forks", {"how": "plain", "gate": str(self._gate)}, priority=100)
         started = self.site.wait_started(self.job)
         until(lambda: [line for line in self.site.lines("child") if line.job == self.job], "the child", END_S)
@@ -75,7 +74,7 @@ class KillActor(Fault):
 
 
 class KillDispatcher(Fault):
-    """SIGKILL of the dispatcher, where claims and reports are under way."""
+    """SIGKILL of the dispatcher, in the middle of claims and reports."""
 
     row, name = 6, "kill-dispatcher"
 
@@ -84,7 +83,7 @@ class KillDispatcher(Fault):
 
 
 class StopActor(Fault):
-    """SIGSTOP of an actor; nobody lets it go on but the supervisor, by killing it."""
+    """SIGSTOP of an actor, until the supervisor kills it."""
 
     row, name = 7, "stop-actor"
     held_s: ClassVar = (4.0, 6.0)
@@ -157,7 +156,6 @@ class FullStderr(Fault):
         self._limits: dict[int, tuple[int, int]] = {}
 
     def inject(self) -> None:
-        """No file of these processes may become longer than the log is."""
         whole = self.site.whole
         running = found(lambda: actors(self.site)) or {}
         if not running or whole.process is None:
@@ -189,7 +187,6 @@ class SecondSupervisor(Fault):
         self._stack = contextlib.ExitStack()
 
     def inject(self) -> None:
-        """Start it; what else is going on may keep it from getting far."""
         host = {"PULSE_HOST_ID": "another"} if self.rng.random() < 0.5 else {}
         options = ("--app", APP, "--concurrency", "4")
         whole = self._stack.enter_context(place(self.site.database.dsn, options, **SETTINGS, **host))

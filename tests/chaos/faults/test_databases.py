@@ -38,7 +38,7 @@ def trial() -> Iterator[Trial]:
 
 @pytest.mark.spare
 def test_row_10_sessions_are_terminated_again_and_again(trial: Trial) -> None:
-    """Twice a second, all of them: jobs are submitted and completed meanwhile, and what runs does not notice."""
+    """Twice a second, all of them: jobs are submitted and completed meanwhile, and handlers go on."""
     with trial.under_load() as site:
         held = trial.hold(6)
         acked, over_s = trial.load.acked, time.monotonic() + TERMINATED_S
@@ -54,7 +54,7 @@ def test_row_10_sessions_are_terminated_again_and_again(trial: Trial) -> None:
 
 @pytest.mark.parametrize("kind", [KillBackend, KillPostmaster, QuitPostmaster], ids=lambda kind: f"row_{kind.row}")
 def test_rows_11_to_13_the_database_ends(trial: Trial, kind: type[Fault]) -> None:
-    """However it ends, it is back within moments; handlers go on, their results are kept, and nobody is charged."""
+    """It is back within moments; handlers go on, their results are kept, and no try is charged."""
     with trial.under_load() as site:
         held = trial.hold(6)
         before, started_s = postmaster(site.database), time.monotonic()
@@ -71,7 +71,6 @@ def test_rows_11_to_13_the_database_ends(trial: Trial, kind: type[Fault]) -> Non
 
 
 def test_row_17_no_connection_is_left(trial: Trial) -> None:
-    """Others have taken all connections: those that pulse has do all the work."""
     with trial.under_load() as site:
         held = trial.hold(6)
         with trial.suffering(ExhaustConnections) as fault:

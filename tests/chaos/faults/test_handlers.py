@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from uuid import UUID
 
 import pytest
 
 from tests.chaos.faults.handler_faults import FORKS, ForkAndDie, GripInterpreter, Poison, Wicked
 from tests.chaos.faults.peer_faults import ExhaustDescriptors, Malice, StopClient
 from tests.chaos.faults.trial import Trial, standing
-from tests.chaos.load.ledger import Line
 from tests.chaos.load.load import DEATHS
-from tests.chaos.site import LEASE_S, Site, site
+from tests.chaos.site import LEASE_S, site
 from tests.support.systems.system_kit import measured, since
 from tests.support.waiting import is_alive, until
 
@@ -37,7 +35,7 @@ def trial() -> Iterator[Trial]:
 
 
 def test_row_28_no_descriptor_is_left(trial: Trial) -> None:
-    """Who is connected goes on; who is not waits, and is let in when there is room again; the dispatcher lives on."""
+    """Connected peers go on; new ones wait until there is room; the dispatcher lives on."""
     with trial.under_load() as site:
         dispatcher = site.whole.pids()["dispatcher"]
         with trial.suffering(ExhaustDescriptors):
@@ -54,14 +52,13 @@ def test_row_30_a_client_that_does_not_read(trial: Trial) -> None:
         dispatcher = site.whole.pids()["dispatcher"]
         before = resident_bytes(dispatcher)
         with trial.suffering(StopClient):
-            slowest_s = max(site.probe() for _ in range(20))
-            assert measured("slowest of 20 jobs beside it", slowest_s) < BUSY_S
+            assert measured("slowest of 20 jobs beside it", max(site.probe() for _ in range(20))) < BUSY_S
             assert resident_bytes(dispatcher) - before < GREEDY_BYTES
             assert site.whole.pids()["dispatcher"] == dispatcher
 
 
 def test_row_40_a_handler_that_holds_the_interpreter(trial: Trial) -> None:
-    """It is left to its work for as long as it takes, though not a thread of its process can beat; others go on."""
+    """It may run on, though its process cannot beat; others go on."""
     with trial.under_load() as site, trial.suffering(GripInterpreter) as fault:
         site.wait_started(fault.job)
         started_s = time.monotonic()
@@ -72,12 +69,13 @@ def test_row_40_a_handler_that_holds_the_interpreter(trial: Trial) -> None:
 
 
 def test_row_41_handlers_that_fork(trial: Trial) -> None:
-    """Children that hold the connection hide no death; they die with it, in whatever group or session they are."""
+    """Children that hold the connection hide no death; they die with it, in any group or session."""
     with trial.under_load() as site:
         with trial.suffering(ForkAndDie) as fault:
             for job in fault.jobs:
                 site.wait_started(job, 2)
-            children = {line.facts["how"]: line.pid for line in site.lines("child") if is_first(line, fault.jobs)}
+            first = [line for line in site.lines("child") if line.job in fault.jobs and line.attempt == 1]
+            children = {line.facts["how"]: line.pid for line in first}
             assert set(children) == set(FORKS)
             until(lambda: not any(map(is_alive, children.values())), f"they die: {children}", BUSY_S)
         for job in fault.jobs:
@@ -86,13 +84,8 @@ def test_row_41_handlers_that_fork(trial: Trial) -> None:
             assert found.attempts - found.uncharged == 1
 
 
-def is_first(line: Line, jobs: Sequence[UUID]) -> bool:
-    """Whether it is of the first attempt of one of *jobs*."""
-    return line.job in jobs and line.attempt == 1
-
-
 def test_row_42_handlers_that_end_their_process(trial: Trial) -> None:
-    """Each is told with its reason, and runs again; nobody else is charged."""
+    """Each has its reason, and runs again; no other job is charged."""
     with trial.under_load() as site:
         for how in DEATHS:  # one after the other: two in one process would die of the first
             found = site.wait(site.submit("deadly", {"how": how, "times": 1}), "COMPLETED")
@@ -101,7 +94,7 @@ def test_row_42_handlers_that_end_their_process(trial: Trial) -> None:
 
 
 def test_row_43_a_job_that_kills_its_worker_each_time(trial: Trial) -> None:
-    """After three crashes it is a dead letter with its reason; the others' work goes on, and none is charged."""
+    """After three crashes it is a dead letter with its reason; other jobs go on uncharged."""
     with trial.under_load() as site, trial.suffering(Poison) as fault:
         dead = site.wait(fault.job, "DEAD_LETTERED")
         assert dead.crashes == 3
@@ -113,7 +106,7 @@ def test_row_43_a_job_that_kills_its_worker_each_time(trial: Trial) -> None:
 
 @pytest.mark.spare
 def test_a_handler_that_hangs(trial: Trial) -> None:
-    """It is ended with its process, and where it hung is kept; of those beside it nobody is charged."""
+    """It is ended with its process, and its stack is kept; its neighbours are not charged."""
     with trial.under_load() as site:
         held = trial.hold(9)
         job = site.submit("hung", max_attempts=1)
@@ -122,8 +115,7 @@ def test_a_handler_that_hangs(trial: Trial) -> None:
         dead = site.wait(job, "DEAD_LETTERED")
         measured("start of a hung handler to its end", since(started_s))
         assert [entry.outcome for entry in dead.history] == ["timeout"], dead.history
-        stack = site.sql.value("SELECT stack FROM pulse.attempts WHERE job_id = $1", job)
-        assert "in hung" in str(stack)
+        assert "in hung" in str(site.sql.value("SELECT stack FROM pulse.attempts WHERE job_id = $1", job))
         assert all(found.attempts - found.uncharged == 1 for found in held.let_go().values())
 
 
@@ -149,7 +141,7 @@ def test_nothing_is_left_of_a_pool(trial: Trial) -> None:
     site = trial.site
     gate = site.gate()
     before = set(site.children())
-    own = own_workers(site)
+    own = set(site.workers()) - {pid for pool in site.pools for pid in pool.workers()}
     jobs = [site.submit("forks", {"how": how, "gate": str(gate)}) for how in ("plain", "setsid", "daemon") * 4]
     starts = [site.wait_started(job) for job in jobs]
     children = {line.job: line.pid for line in site.lines("child") if line.pid not in before}
@@ -159,11 +151,6 @@ def test_nothing_is_left_of_a_pool(trial: Trial) -> None:
     site.drain()
     assert site.whole.stop() == 0
     until(lambda: not any(map(is_alive, hidden)), "they end", BUSY_S)
-
-
-def own_workers(site: Site) -> set[int]:
-    foreign = {pid for pool in site.pools for pid in pool.workers()}
-    return set(site.workers()) - foreign
 
 
 def resident_bytes(pid: int) -> int:

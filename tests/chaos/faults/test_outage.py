@@ -1,4 +1,4 @@
-"""The database is away for longer than a lease: nothing is lost, nobody is taken for dead, and nobody gets excited."""
+"""The database is away for longer than a lease: nothing is lost, no worker counts as dead, and few lines are logged."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ LINES_PER_S = 2.0  # of each process; one, and some slack for the first second
 
 @pytest.fixture(scope="module")
 def trial() -> Iterator[Trial]:
-    """A system beside a database that can be stopped."""
     with site(own=True, own_settings=postgres.SETTINGS, pool=POOL) as made:
         made.start()
         made.pool(*POOL)
@@ -59,7 +58,7 @@ def test_row_14_the_database_is_down(trial: Trial) -> None:
 
 
 def test_a_lost_job_is_found(trial: Trial) -> None:
-    """What the database alone cannot know, the ledger does: the check after each fault would fail."""
+    """Only the ledger knows of it: the check after each fault would fail."""
     site = trial.site
     job = site.submit("short")
     site.wait(job, "COMPLETED")
@@ -72,5 +71,4 @@ def test_a_lost_job_is_found(trial: Trial) -> None:
 
 
 def log_lines(site: Site) -> int:
-    """What the supervisor and its children have logged so far, in lines."""
     return site.whole.errors.read_bytes().count(b"\n")

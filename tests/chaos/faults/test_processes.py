@@ -22,7 +22,6 @@ POOL = ("--processes", "1", "--concurrency", "8")
 
 @pytest.fixture(scope="module")
 def trial() -> Iterator[Trial]:
-    """One system for all of them: a pool of the supervisor's, and two that it did not start."""
     with site(pool=POOL) as made:
         made.start()
         made.pool(*POOL)
@@ -32,7 +31,7 @@ def trial() -> Iterator[Trial]:
 
 
 def test_row_1_sigkill_of_a_worker(trial: Trial) -> None:
-    """What it ran runs elsewhere long before its lease ends, charged to nobody's tries; all others go on."""
+    """What it ran runs elsewhere long before its lease ends, uncharged; all others go on."""
     with trial.under_load() as site:
         held = trial.hold(6)
         victim = held.starts[0].pid
@@ -40,8 +39,7 @@ def test_row_1_sigkill_of_a_worker(trial: Trial) -> None:
         os.kill(victim, signal.SIGKILL)
         again = [site.wait_started(job, 2) for job in held.of(victim)]
         assert measured("SIGKILL to the second start", max(line.at_s for line in again) - killed_s) < LEASE_S
-        ended = held.let_go()
-        for job, found in ended.items():
+        for job, found in held.let_go().items():
             was_hit = job in held.of(victim)
             assert (found.attempts, found.uncharged, found.crashes) == ((2, 1, 1) if was_hit else (1, 0, 0))
             assert [entry.error for entry in found.history] == ["worker process died: SIGKILL"] * was_hit
@@ -90,7 +88,7 @@ def test_row_6_sigkill_of_each_actor(trial: Trial) -> None:
 
 
 def test_row_7_sigstop_of_every_actor(trial: Trial) -> None:
-    """Actors that do not answer are killed and replaced, all four at once; what runs does not notice."""
+    """Actors that do not answer are killed and replaced, all four at once; handlers go on."""
     with trial.under_load() as site:
         held = trial.hold(6)
         pids, stopped_s = site.whole.pids(), time.monotonic()
@@ -105,7 +103,7 @@ def test_row_7_sigstop_of_every_actor(trial: Trial) -> None:
 
 
 def test_row_8_sigkill_of_the_supervisor(trial: Trial) -> None:
-    """Its actors follow it; the next one takes over, and what the others' workers run does not notice."""
+    """Its actors follow it; the next one takes over, and what other workers run goes on."""
     with trial.under_load() as site:
         held = trial.hold(9)
         foreign = {pid for pool in site.pools for pid in pool.workers()}
@@ -128,12 +126,11 @@ def test_row_9_an_actor_that_crashes_again_and_again(trial: Trial) -> None:
         started_s = time.monotonic()
         with trial.suffering(CrashLoop) as fault:
             measured(f"{fault.shots} kills to the end of the supervisor", since(started_s))
-        assert fault.code == 70
-        assert fault.shots == 6
+        assert (fault.code, fault.shots) == (70, 6)
 
 
 def test_row_56_the_log_is_full(trial: Trial) -> None:
-    """Nobody ends for what cannot be logged, and what died meanwhile is recovered; then the lines are counted."""
+    """No process ends because it cannot log, and dead workers are recovered; then the lines are counted."""
     with trial.under_load() as site:
         held, before = trial.hold(4), site.whole.pids()
         with trial.suffering(FullStderr):

@@ -40,11 +40,7 @@ class Trial:
 
     @contextlib.contextmanager
     def under_load(self) -> Iterator[Site]:
-        """
-        Load for the block; afterwards all of it is whole, nothing is left to do, and every invariant holds.
-
-        No innocent job may have been charged for another try.
-        """
+        """Load for the block; then the system is whole, drained, and every invariant holds: no innocent pays."""
         self._blamed.clear()
         since = self.site.sql.value("SELECT clock_timestamp()")
         self.site.fire_again()
@@ -61,8 +57,7 @@ class Trial:
         self.site.drain()
         assert self.site.report().wrong == []
         assert self.load.gave_up == 0
-        innocents = self.site.sql.rows(_BURNED, since, sorted(self._blamed))
-        assert innocents == []
+        assert self.site.sql.rows(_BURNED, since, sorted(self._blamed)) == []
 
     def _work(self) -> None:
         target = self.load.acked + ENOUGH
@@ -79,7 +74,6 @@ class Trial:
         assert not fault.gave_up
 
     def hold(self, count: int = 1) -> Held:
-        """Jobs that run until they are let go, at the latest when the load ends."""
         self._held.append(Held(self.site, count))
         return self._held[-1]
 
@@ -100,7 +94,7 @@ class Held:
         self._gate.touch()
 
     def let_go(self) -> dict[UUID, Job]:
-        """Let them come to their end; what became of them."""
+        """Let them end; what became of them."""
         self.open()
         return {job: self._site.wait(job, "COMPLETED") for job in self.jobs}
 

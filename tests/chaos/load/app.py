@@ -28,7 +28,7 @@ ledger = Ledger(Path(os.environ.get(VARIABLE, "ledger")))
 
 @contextmanager
 def noted(ctx: pulse.Context) -> Iterator[Answer]:
-    """Write down the start and the end, and whether somebody else runs the same job at this moment; yields a result."""
+    """Write down the start and the end, and whether another process runs the same job now; yields a result."""
     ledger.write("start", ctx.job_id, ctx.attempt, name=ctx.name)
     other = ledger.enter(ctx.job_id)
     if other is not None:
@@ -44,10 +44,8 @@ def noted(ctx: pulse.Context) -> Iterator[Answer]:
         ledger.write("end", ctx.job_id, ctx.attempt, how=how)
 
 
-# What most jobs are.
-
-
 @app.handler("short")
+@app.handler("perishable", topic=GOVERNED_TOPIC)
 async def short(ctx: pulse.Context, seconds: float = 0.0) -> Answer:
     """Wait for something else, as most jobs do."""
     with noted(ctx) as result:
@@ -57,7 +55,7 @@ async def short(ctx: pulse.Context, seconds: float = 0.0) -> Answer:
 
 @app.handler("long")
 async def long(ctx: pulse.Context, seconds: float) -> Answer:
-    """The same for so long that it needs its heartbeats; tells its progress, and resumes where it was."""
+    """Long enough to need its heartbeats; reports its progress, and resumes where it was."""
     with noted(ctx) as result:
         saved = ctx.previous.checkpoint if ctx.previous is not None else None
         done_s = float(saved) if isinstance(saved, (int, float)) else 0.0
@@ -71,7 +69,6 @@ async def long(ctx: pulse.Context, seconds: float) -> Answer:
 
 @app.handler("busy")
 def busy(ctx: pulse.Context, seconds: float) -> Answer:
-    """Use the processor, in a thread."""
     with noted(ctx) as result:
         until_s, digest = time.monotonic() + seconds, b""
         while time.monotonic() < until_s:
@@ -81,7 +78,6 @@ def busy(ctx: pulse.Context, seconds: float) -> Answer:
 
 @app.handler("hold")
 async def hold(ctx: pulse.Context, gate: str) -> Answer:
-    """Run until a file is there."""
     with noted(ctx) as result:
         while not Path(gate).exists():  # noqa: ASYNC110 - another process makes it
             await anyio.sleep(LOOK_S)
@@ -90,17 +86,13 @@ async def hold(ctx: pulse.Context, gate: str) -> Answer:
 
 @app.handler("tick", topic="ticks")
 async def tick(ctx: pulse.Context) -> Answer:
-    """An occurrence of a schedule."""
     with noted(ctx) as result:
         return result
 
 
-# What goes wrong by itself.
-
-
 @app.handler("flaky", max_attempts=4)
+@app.handler("faulty", topic=GOVERNED_TOPIC)  # which says how often it is tried, and when
 async def flaky(ctx: pulse.Context, fails: int) -> Answer:
-    """Fail so many times."""
     with noted(ctx) as result:
         if ctx.attempt <= fails:
             raise ValueError(f"attempt {ctx.attempt}")
@@ -109,31 +101,12 @@ async def flaky(ctx: pulse.Context, fails: int) -> Answer:
 
 @app.handler("doomed", max_attempts=2)
 def doomed(ctx: pulse.Context) -> None:
-    """Fail each time."""
     with noted(ctx):
         raise RuntimeError("always")
 
 
-@app.handler("faulty", topic=GOVERNED_TOPIC)
-async def faulty(ctx: pulse.Context, fails: int) -> Answer:
-    """Fail so many times; how often it is tried, and when, its topic says."""
-    with noted(ctx) as result:
-        if ctx.attempt <= fails:
-            raise ValueError(f"attempt {ctx.attempt}")
-        return result
-
-
-@app.handler("perishable", topic=GOVERNED_TOPIC)
-async def perishable(ctx: pulse.Context, seconds: float) -> Answer:
-    """What is not worth starting late."""
-    with noted(ctx) as result:
-        await anyio.sleep(seconds)
-        return result
-
-
 @app.handler("later")
 async def later(ctx: pulse.Context, seconds: float, how: str) -> Answer | pulse.Snooze:
-    """Ask for another try at another time, the first time."""
     with noted(ctx) as result:
         if ctx.attempt > 1:
             return result
@@ -144,14 +117,12 @@ async def later(ctx: pulse.Context, seconds: float, how: str) -> Answer | pulse.
 
 @app.handler("discarded")
 async def discarded(ctx: pulse.Context) -> None:
-    """Give up for good."""
     with noted(ctx):
         raise pulse.Discard("no use")
 
 
 @app.handler("wicked", max_attempts=1)
 def wicked(ctx: pulse.Context, how: str) -> object:
-    """Return, or raise, what PostgreSQL cannot hold."""
     with noted(ctx):
         match how:
             case "nul":
@@ -171,31 +142,16 @@ def wicked(ctx: pulse.Context, how: str) -> object:
                 raise ValueError("a\0b\ud800c" + "x" * 100_000)
 
 
-# What takes its process along, or gets in its way.
-
-
-def die(how: str) -> None:
-    if how == "exit":
-        os._exit(7)
-    os.kill(os.getpid(), signal.Signals[how])
-    time.sleep(CHILD_S)
-
-
 @app.handler("deadly", max_crashes=3)
-async def deadly(ctx: pulse.Context, how: str, times: int = 100) -> Answer:
+@app.handler("fatal", topic=GOVERNED_TOPIC)  # which says how often is too often
+async def deadly(ctx: pulse.Context, how: str = "SIGKILL", times: int = 100) -> Answer:
     """Kill its process at each of the first so many attempts."""
     with noted(ctx) as result:
         if ctx.attempt <= times:
-            die(how)
-        return result
-
-
-@app.handler("fatal", topic=GOVERNED_TOPIC)
-async def fatal(ctx: pulse.Context, times: int) -> Answer:
-    """The same; how often is too often, its topic says."""
-    with noted(ctx) as result:
-        if ctx.attempt <= times:
-            die("SIGKILL")
+            if how == "exit":
+                os._exit(7)
+            os.kill(os.getpid(), signal.Signals[how])
+            time.sleep(CHILD_S)  # noqa: ASYNC251 - the signal is on its way
         return result
 
 
@@ -209,7 +165,7 @@ def grip(ctx: pulse.Context, seconds: float) -> Answer:
 
 @app.handler("hung", max_attempts=2, timeout_s=1.0)
 def hung(ctx: pulse.Context) -> Answer:
-    """Go on and on, whoever asks it to end."""
+    """Go on and on, ignoring all cancels."""
     with noted(ctx) as result:
         until_s = time.monotonic() + CHILD_S
         while time.monotonic() < until_s:

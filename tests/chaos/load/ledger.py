@@ -1,8 +1,8 @@
 """
 The ledger: what producers and handlers did, written by themselves, outside of everything that pulse knows.
 
-Each process appends to a file of its own, one line before and one after each act, in one write: it is there even if
-the process is killed in the next instruction. All of it is on one machine, so all times are of one monotonic clock.
+Each process appends to its own file, one line before and one after each act, in one write: a line survives a kill in
+the next instruction. All processes are on one machine, so all times are of one monotonic clock.
 """
 
 from __future__ import annotations
@@ -37,11 +37,8 @@ class Line:
 
     Attributes:
         act: ``intent``, ``acked`` of producers; ``start``, ``end``, ``overlap`` and more of handlers.
-        job: Which job.
-        attempt: Of handlers: which attempt; 0 of producers.
-        pid: Who wrote it.
+        attempt: Of handlers; 0 of producers.
         at_s: When, monotonic.
-        facts: What else.
         born: When the process that wrote it had started, in clock ticks: a pid may be used again.
     """
 
@@ -55,7 +52,6 @@ class Line:
 
     @property
     def process(self) -> tuple[int, int]:
-        """Who wrote it, for good."""
         return self.pid, self.born
 
 
@@ -84,11 +80,9 @@ class Ledger:
 
     def enter(self, job: UUID) -> int | None:
         """
-        Hold *job*'s byte of the lock file while its handler runs.
+        Hold *job*'s byte of the lock file while its handler runs; None, or the pid of a process that holds it.
 
-        Returns:
-            None: nobody else runs it; else who does: a pid. The kernel lets go of it when a process dies, and no child
-            inherits it, so whoever holds it really runs it.
+        The kernel releases it when a process dies, and no child inherits it, so its holder really runs the job.
         """
         self._reopen()
         with self._turn:
@@ -102,7 +96,6 @@ class Ledger:
         return None
 
     def leave(self, job: UUID) -> None:
-        """Its handler is at its end."""
         with self._turn:
             if job in self._running:
                 self._running.remove(job)
@@ -126,7 +119,7 @@ class Ledger:
 
 
 def read(directory: Path) -> list[Line]:
-    """What was written, in the order of time; half a line at the end of a file is being written, or never was."""
+    """What was written, in the order of time; half a line at the end of a file is left out."""
     lines = itertools.chain.from_iterable(map(_lines, directory.glob(f"*{_SUFFIX}")))
     return sorted(lines, key=lambda line: line.at_s)
 

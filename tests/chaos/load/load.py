@@ -51,29 +51,13 @@ BRIEF: Final = {"short": 60, "medium": 6, "busy": 6, "flaky": 1, "doomed": 1, "l
 GOVERNED: Final = {"faulty": 3, "fatal": 0.1, "perishable": 4}
 # The same for longer, with jobs that take their process along or get in its way.
 WILD: Final = {
-    **BRIEF,
-    **GOVERNED,
-    "long": 5,
-    "shaky": 2,
-    "wicked": 2,
-    "deadly": 0.2,
-    "forks": 0.2,
-    "grip": 0.2,
-    "hung": 0.1,
-}
+    **BRIEF, **GOVERNED, "long": 5, "shaky": 2, "wicked": 2, "deadly": 0.2, "forks": 0.2, "grip": 0.2, "hung": 0.1,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """
-    What a load is like.
-
-    Attributes:
-        rate: Jobs per second, of all producers together.
-        producers: How many submit.
-        batch: Most jobs of one submit.
-        mix: Kind -> how often, relative to the others.
-    """
+    """What a load is like: *rate* jobs a second of all producers together, *mix* kind -> relative frequency."""
 
     rate: float
     producers: int = 1
@@ -133,8 +117,6 @@ class Producer(Turns):
 
 
 class Load:
-    """Everybody who wants something; use it as a context manager."""
-
     def __init__(
         self, socket: Path, ledger: Ledger, shape: Shape, seed: int, operators: Sequence[Operator] = ()
     ) -> None:
@@ -163,7 +145,7 @@ class Load:
 
     @property
     def gave_up(self) -> int:
-        """Submits that nobody acknowledged however long it was tried."""
+        """Submits that were never acknowledged."""
         return sum(producer.gave_up for producer in self.producers)
 
     def rest(self) -> None:

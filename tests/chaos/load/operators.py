@@ -60,12 +60,10 @@ class Operator(Turns):
         raise NotImplementedError
 
     def conclude(self) -> None:
-        """Leave nothing that keeps others from working; it rests."""
+        """Undo what keeps jobs from running; it rests."""
 
 
 class Planner(Operator):
-    """Makes schedules, changes, pauses, resumes and triggers them."""
-
     def __init__(self, site: Site, rng: random.Random) -> None:
         super().__init__(site, rng)
         self._made: list[UUID] = []
@@ -120,8 +118,6 @@ class Governor(Operator):
 
 
 class Clerk(Operator):
-    """Cancels what waits or runs, and starts dead jobs anew."""
-
     def __init__(self, site: Site, rng: random.Random) -> None:
         super().__init__(site, rng)
         self._revived: set[UUID] = set()

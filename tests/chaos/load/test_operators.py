@@ -19,13 +19,9 @@ from tests.chaos.site import Site, site
 from tests.support.waiting import until
 
 pytestmark = [
-    pytest.mark.chaos,
-    pytest.mark.process,
-    pytest.mark.postgres,
-    pytest.mark.system,
-    pytest.mark.rest,
+    pytest.mark.chaos, pytest.mark.process, pytest.mark.postgres, pytest.mark.system, pytest.mark.rest,
     pytest.mark.spare,
-]
+]  # fmt: skip
 
 POOL: Final = ("--processes", "1", "--concurrency", "8")
 BETWEEN_S: Final = 2.0  # two kills
@@ -35,7 +31,6 @@ SEED: Final = 1
 
 @contextlib.contextmanager
 def operated(mix: Mapping[str, float], *kinds: type[Operator]) -> Iterator[tuple[Site, list[Operator]]]:
-    """A system with two pools, a load, and those operators; at its end all is done, and every invariant holds."""
     with site(pool=POOL) as made:
         made.start()
         made.pool(*POOL)
@@ -55,7 +50,7 @@ def pass_time(seconds: float) -> None:
 
 
 def test_schedules_policies_and_pauses_change() -> None:
-    """While the scheduler, the dispatcher, and who tells it of pauses are killed."""
+    """While the scheduler, the dispatcher and the pause actor are killed."""
     with operated({**BRIEF, **GOVERNED}, Planner, Governor) as (made, operators):
         for name in ("scheduler", "dispatcher", "pause"):
             pass_time(BETWEEN_S)
@@ -67,7 +62,7 @@ def test_schedules_policies_and_pauses_change() -> None:
 
 
 def test_jobs_expire_while_the_table_is_locked() -> None:
-    """What ran out of time meanwhile is not started by the claims that waited."""
+    """What expired meanwhile is not started by the claims that waited."""
     with operated({"perishable": 1}) as (made, _):
         with made.client() as client:
             client.pause(GOVERNED_TOPIC)

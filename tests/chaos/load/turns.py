@@ -1,17 +1,15 @@
-"""Threads that want something of the system again and again, and can be told to rest."""
+"""Threads that do something to the system again and again, and rest on request."""
 
 from __future__ import annotations
 
 import threading
 from typing import Final
 
-PATIENCE_S: Final = 60.0  # then whoever wants something gives up
+PATIENCE_S: Final = 60.0  # then a caller gives up
 QUIET_S: Final = 30.0
 
 
 class Turns(threading.Thread):
-    """A thread that does something again and again, and can be told to rest."""
-
     def __init__(self) -> None:
         super().__init__(daemon=True)
         self._may_work = threading.Event()
@@ -29,7 +27,7 @@ class Turns(threading.Thread):
                     self._resting.clear()
                     continue
                 self.turn()
-        except BaseException as error:  # noqa: BLE001 - shown by whoever rests or ends it
+        except BaseException as error:  # noqa: BLE001 - shown by rest and end
             self.failed = error
         finally:
             self._resting.set()

@@ -1,8 +1,7 @@
 """
-``python -m tests.fuzz.live.attacker``: a process that attacks, as it is told in one JSON argument, and tells what it
-does.
+``python -m tests.fuzz.live.attacker``: a process that attacks by the orders in its one JSON argument.
 
-It is a process of its own since the dispatcher kills whoever takes jobs and does not work on them, as it should; then
+It is a process of its own since the dispatcher rightly kills workers that take jobs and do not work on them; then
 it is started again. Each line that it writes is a JSON document; its end of input is the end.
 """
 
@@ -33,18 +32,14 @@ PLANS: Final = {"clients": CLIENTS, "workers": WORKERS, "operators": OPERATORS, 
 
 class Orders(msgspec.Struct, frozen=True):
     """
-    What an attacking process is told.
+    What an attacking process must do.
 
     Attributes:
         plan: One of PLANS.
-        path: The socket.
-        seed: Of all choices.
         frames: How many the server is to read; None: by visits.
         visits: How many connections to make; None: by frames.
-        slots: How many connections at once.
-        rate: Frames a second, at most, or visits, if it makes those; None: as many as the server takes.
+        rate: Frames a second, at most, or visits; None: as many as the server takes.
         directory: Where ids are kept: acknowledged, deleted, and those of the healthy ones.
-        turns: When to rest.
     """
 
     plan: str
@@ -113,7 +108,7 @@ class Attack:
             file.write(b"".join(ids))
 
     def _look_at_others(self) -> None:
-        """The jobs of the healthy ones, as somebody would guess or overhear them."""
+        """The jobs of the healthy ones, as an attacker might guess or overhear them."""
         with contextlib.suppress(FileNotFoundError), (self._directory / "healthy").open("rb") as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size // ID_BYTES - MOST_OTHERS) * ID_BYTES)
@@ -129,7 +124,7 @@ def main() -> None:
         try:
             sys.stdout.write(json.dumps({"at_s": time.monotonic(), **what}) + "\n")
             sys.stdout.flush()
-        except BrokenPipeError:  # whoever started it has gone
+        except BrokenPipeError:  # its parent has gone
             os._exit(1)
 
     asyncio.run(Attack(orders, tell).run())

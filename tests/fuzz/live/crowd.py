@@ -41,12 +41,11 @@ async def say_nothing(on: Conversation, rng: random.Random) -> None:
 
 
 async def trickle(on: Conversation, rng: random.Random) -> None:
-    """A hello, a byte at a time."""
     await _trickle(on, _hello(rng).data)
 
 
 async def trickle_later(on: Conversation, rng: random.Random) -> None:
-    """The same with a frame after a hello that was as it should be."""
+    """A frame after a valid hello, a byte at a time."""
     await on.write([_hello(rng)])
     await _trickle(on, encode("ping", 1, {"later": "x" * 40}))
 
@@ -67,17 +66,12 @@ async def _wait(on: Conversation, seconds: float) -> None:
 
 
 def _hello(rng: random.Random) -> Sent:
-    """A client's, or that of a worker that takes no jobs."""
+    """A client's hello, or one of a worker that takes no jobs."""
     body = hello(rng, role=rng.choice(("client", "worker")), worker=f"crowd-{rng.randrange(50)}")
     return Sent(encode("hello", 0, {**body, "capacity": 0}), "hello")
 
 
 CROWD: Final[Sequence[tuple[float, Script]]] = (
-    (40.0, drop),
-    (30.0, drop_after_hello),
-    (20.0, drop_after_welcome),
-    (8.0, drop_in_hello),
-    (0.7, say_nothing),
-    (0.7, trickle),
-    (0.6, trickle_later),
-)
+    (40.0, drop), (30.0, drop_after_hello), (20.0, drop_after_welcome), (8.0, drop_in_hello), (0.7, say_nothing),
+    (0.7, trickle), (0.6, trickle_later),
+)  # fmt: skip

@@ -22,7 +22,6 @@ class Use:
 
 
 def use(pid: int) -> Use:
-    """Of a process; nothing when it is gone."""
     directory = Path(f"/proc/{pid}")
     try:
         pages = int((directory / "statm").read_text("ascii").split()[1])
@@ -36,7 +35,7 @@ def uses(pids: Mapping[str, int]) -> dict[str, Use]:
 
 
 def settled(pids: Mapping[str, int], before: Mapping[str, Use], room: int) -> dict[str, Use]:
-    """Of each as soon as their descriptors are about as many as before, or when that does not come true."""
+    """Of each process as soon as it has about as many descriptors as before, or at the deadline."""
     with contextlib.suppress(AssertionError):
         until(lambda: all(use(pid).fds <= before[name].fds + room for name, pid in pids.items()), "", SETTLE_S)
     return uses(pids)
@@ -51,13 +50,11 @@ class Window:
 @dataclass(frozen=True, slots=True)
 class Turns:
     """
-    An attack that rests again and again, so that quiet and attack are measured on the same machine at the same time.
+    An attack with rests, so that quiet and attack are measured on the same machine at the same time.
 
     Attributes:
         begin_s: When it begins, by the monotonic clock, which all processes of a machine share.
-        attack_s: How long it goes on until it rests.
-        rest_s: How long a rest is.
-        settle_s: How much of a rest does not count as quiet: what was under way is done first.
+        settle_s: The part of a rest that does not count as quiet: what was under way ends first.
     """
 
     begin_s: float
@@ -66,7 +63,7 @@ class Turns:
     settle_s: float
 
     def left_s(self, now_s: float) -> float:
-        """How long the rest still lasts; 0 when it is none."""
+        """How long the rest still lasts; 0 during an attack."""
         period_s = self.attack_s + self.rest_s
         at_s = (now_s - self.begin_s) % period_s
         return period_s - at_s if at_s >= self.attack_s else 0.0
@@ -86,7 +83,7 @@ class Turns:
 
 
 def latencies(file: Path, windows: Sequence[Window]) -> dict[str, list[float]]:
-    """What was noted within these windows, by what it was, each sorted."""
+    """The latencies within these windows, by operation, each sorted."""
     found: dict[str, list[float]] = {}
     for line in file.read_text("ascii").splitlines():
         at_s, what, took_s = line.split()

@@ -1,8 +1,7 @@
 """
-``python -m tests.fuzz.live.healthy SOCKET SUPERVISOR DIRECTORY``: a client that does its work, and notes how long it
-takes.
+``python -m tests.fuzz.live.healthy SOCKET SUPERVISOR DIRECTORY``: a client that works, until its input ends.
 
-Until its input ends. Each line that it writes: when (monotonic clock), what, and the seconds that it took.
+Each line that it writes: when (monotonic clock), what, and the seconds that it took.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class Watch:
 
 
 def main() -> None:
-    """Submit a job, wait until it is done, look at it, and ask the supervisor for a sign of life; again and again."""
+    """Submit a job, wait until it is done, read it, and ping the supervisor; again and again."""
     path, supervisor, directory = map(Path, sys.argv[1:])
     is_over = threading.Event()
     threading.Thread(target=_hear, args=(is_over,), daemon=True).start()

@@ -1,4 +1,4 @@
-"""The whole: a system with a healthy worker and a healthy client, those who attack it, and what became of it all."""
+"""A system with a healthy worker and a healthy client, their attackers, and the verdict."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.support.waiting import until
 APP: Final = "tests.fuzz.live.app:app"
 SETTINGS: Final = {"PULSE_LOG_LEVEL": "info", "PULSE_OBEY_S": "1"}
 END_S: Final = 60.0
-SETTLE_S: Final = 10.0  # of a rest: attempts that were let be are over by then, and who listens for answers has gone
+SETTLE_S: Final = 10.0  # of a rest: ignored attempts are over by then, and readers of answers have gone
 NICE: Final = 10
 TELL_S: Final = 5.0
 SHARES: Final = (("clients", 0.3), ("clients", 0.3), ("workers", 0.35), ("operators", 0.05))  # one process each
@@ -47,12 +47,10 @@ class Plan:
     Attributes:
         rate: Frames a second, of all attackers together; None: as many as the server takes.
         visits: Connections a second, likewise.
-        quiet_s: How long each quiet time lasts that is measured: before, after, and in between.
-        attack_s: How long they attack until they rest.
+        quiet_s: How long each quiet time is: before, after, and in between.
         connections: How many are opened and dropped.
         slots: How many connections attack at once.
-        times: How much longer than in quiet it may take; then attackers have what the others leave of the processors.
-            None: as long as it likes.
+        times: Allowed slowdown against quiet; then attackers have only the processors that others leave. None: any.
     """
 
     seed: int
@@ -68,12 +66,7 @@ class Plan:
 
 @dataclass(slots=True)
 class Attackers:
-    """
-    Processes that attack; one that the dispatcher has killed is started again.
-
-    Attributes:
-        is_idle: Whether they have what the others leave of the processors.
-    """
+    """Processes that attack; one that the dispatcher has killed starts again. If *is_idle*, they are nice."""
 
     directory: Path
     show: Callable[[str], None]
@@ -87,7 +80,7 @@ class Attackers:
     _is_over: threading.Event = field(default_factory=threading.Event)
 
     def run(self, orders: Sequence[Orders], look: Callable[[], None], enough: int | None = None) -> None:
-        """All of these at once, to their end; one that is left alone at work only until *enough* frames were read."""
+        """Run them all; one that is left alone at work only until *enough* frames were read."""
         self._is_over.clear()
         threads = [threading.Thread(target=self._one, args=(one,), daemon=True) for one in orders]
         for thread in threads:
@@ -103,7 +96,6 @@ class Attackers:
                 thread.join(0.01)
 
     def _one(self, orders: Orders) -> None:
-        """Until all of it is sent, by as many processes as it takes."""
         # This thread, and with it the processes that it starts. Attackers that share the processors with the server
         # would measure the scheduler of the machine: where none of them is ever without work the kernel leaves what
         # waits behind somebody on one of them alone until its next tick, even if the others have nothing but these.
@@ -140,7 +132,7 @@ class Attackers:
                 stderr=errors,
                 cwd=ROOT,
                 text=True,
-                start_new_session=True,  # who is killed is killed with its group
+                start_new_session=True,  # a kill is for its whole group
             )
         self._at_work.add(process)
         try:
@@ -151,7 +143,6 @@ class Attackers:
             process.kill()
 
     def _follow(self, lines: IO[str], plan: str) -> tuple[int, int]:
-        """Take in what one process tells; how many frames of it were read, and how many connections it has made."""
         before = Counter[str]()
         answered = Counter[str]()
         for line in lines:
@@ -171,8 +162,6 @@ class Attackers:
 
 
 class Scene:
-    """A run."""
-
     def __init__(self, whole: Whole, plan: Plan, show: Callable[[str], None]) -> None:
         self._whole = whole
         self._plan = plan
@@ -219,15 +208,12 @@ class Scene:
             checked=self._checked(),
             times=plan.times,
             details={
-                "seed": plan.seed,
-                "answers": dict(self._attackers.answers),
-                "sent": dict(self._attackers.sent),
+                "seed": plan.seed, "answers": dict(self._attackers.answers), "sent": dict(self._attackers.sent),
                 "attackers_killed": self._attackers.killed,
                 "attack_s": sum(one.end_s - one.begin_s for one in windows["attacked"]),
-                "quiet_s": sum(one.end_s - one.begin_s for one in self._quiet),
-                "log": dict(self._events()),
+                "quiet_s": sum(one.end_s - one.begin_s for one in self._quiet), "log": dict(self._events()),
             },
-        )
+        )  # fmt: skip
 
     # What happens.
 
@@ -240,15 +226,12 @@ class Scene:
         plan, turns = self._plan, self._turns()
         orders = [
             self._orders(
-                kind,
-                number,
-                turns,
-                frames=int(plan.frames * share) + 1,
+                kind, number, turns, frames=int(plan.frames * share) + 1,
                 slots=min(8, plan.slots) if kind == "operators" else max(1, int(plan.slots * share)),
                 rate=None if plan.rate is None else plan.rate * share,
             )
             for number, (kind, share) in enumerate(SHARES)
-        ]
+        ]  # fmt: skip
         return self._run(orders, turns, dispatcher, plan.frames)
 
     def _crowd(self, dispatcher: int) -> list[Window]:
@@ -291,12 +274,9 @@ class Scene:
         words = [str(self._whole.path), str(self._whole.runtime_dir / "supervisor.sock"), str(self._directory)]
         with (self._directory / "client").open("wb") as errors:
             process = subprocess.Popen(
-                [sys.executable, "-m", "tests.fuzz.live.healthy", *words],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=errors,
-                cwd=ROOT,
-            )
+                [sys.executable, "-m", "tests.fuzz.live.healthy", *words], stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL, stderr=errors, cwd=ROOT,
+            )  # fmt: skip
         try:
             yield process
             assert process.stdin is not None
@@ -344,7 +324,6 @@ class Scene:
         ]
 
     def _jobs(self) -> list[str]:
-        """What is wrong with the jobs: of the healthy client, and of the attackers."""
         wrong: list[str] = []
         submitted = self._ids("healthy")
 

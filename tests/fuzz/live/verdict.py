@@ -39,11 +39,11 @@ class Measured:
         quiet: Latencies before and after, by operation; sorted.
         attacked: Latencies during the attack.
         pids: Of the supervisor and its actors, before and after.
-        complaints: What attackers were told that must not be.
+        complaints: Answers that attackers must not get.
         unforeseen: Lines of the log.
-        jobs: What is wrong with the healthy ones' jobs, and with those that were acknowledged to attackers.
+        jobs: Faults in the healthy ones' jobs, and in those that were acknowledged to attackers.
         checked: What `pulse check` found wrong.
-        times: How much longer than in quiet it may take; None: as long as it likes.
+        times: Allowed slowdown against quiet; None: any.
     """
 
     before: Mapping[str, Use]
@@ -103,13 +103,11 @@ def _memory(found: Measured) -> list[Rule]:
 def _descriptors(found: Measured) -> list[Rule]:
     return [
         Rule(
-            f"descriptors of {name}",
-            f"{before.fds}, then {found.after[name].fds}",
-            f"+{MORE_FDS}",
+            f"descriptors of {name}", f"{before.fds}, then {found.after[name].fds}", f"+{MORE_FDS}",
             found.after[name].fds <= before.fds + MORE_FDS,
         )
         for name, before in found.before.items()
-    ]
+    ]  # fmt: skip
 
 
 def _latencies(found: Measured) -> list[Rule]:

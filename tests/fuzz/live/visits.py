@@ -23,7 +23,7 @@ ANSWER_S: Final = 15.0  # the server gives a peer 5 s to say hello, and 10 s to 
 LARGE_FRAME_BYTES: Final = 64 * 1024 * 1024
 BURST: Final = 16  # frames of one write
 MISSED_S: Final = 0.25  # of the time in which it may send; what it missed before is not sent all at once
-LATEST: Final = 40  # frames that are told of when something goes wrong
+LATEST: Final = 40  # frames in a complaint
 MOST_IDS: Final = 4000
 RECORDED: Final = 50
 GARBAGE: Final = (
@@ -42,17 +42,15 @@ GARBAGE: Final = (
 @dataclass(slots=True)
 class Notes:
     """
-    What one attacking process knows, and what it tells.
+    What one attacking process knows and reports.
 
     Attributes:
-        sent: Frames that were written.
-        read: Those of them that the server has read for sure, since it has answered them, or one behind them.
+        read: Frames that the server has read for sure, since it has answered them, or one behind them.
         answers: Kinds of frames that came back; errors by their codes.
         complaints: What must never happen, with the frames before it.
         own: Jobs and schedules that the server has acknowledged, the newest.
-        others: Attempts of workers that are none of the fuzzer's.
+        others: Attempts of other workers.
         rate: Frames a second, at most.
-        turns: When to rest.
         keep: Called with ids that were acknowledged, and with ids that may be deleted.
         recorded: Whole conversations as they were sent, to be sent again.
     """
@@ -72,7 +70,7 @@ class Notes:
     next_s: float = field(default_factory=time.monotonic)
 
     def rest_s(self) -> float:
-        """How long nobody attacks from now on; 0 when everybody does."""
+        """How long the rest still lasts; 0 during an attack."""
         return self.turns.left_s(time.monotonic())
 
     async def pace(self, frames: int) -> None:
@@ -83,7 +81,6 @@ class Notes:
         await asyncio.sleep(max(0.0, begin_s - now_s))
 
     def acknowledged(self, ids: Sequence[bytes]) -> None:
-        """Jobs that the server has promised to keep."""
         self.keep("acked", ids)
         self.own += ids
         del self.own[:-MOST_IDS]
@@ -92,11 +89,10 @@ class Notes:
 @dataclass(slots=True)
 class Conversation:
     """
-    A connection that is written to by a script, while its answers are read beside it.
+    A connection that a script writes to, while its answers are read beside it.
 
     Attributes:
         held: What it was assigned, as a worker.
-        heard: Frames that came.
         places: Of requests in the stream, by their numbers: how many frames there are up to each.
     """
 
@@ -174,7 +170,6 @@ Script = Callable[[Conversation, random.Random], Awaitable[None]]
 
 
 async def visit(notes: Notes, path: str, script: Script, rng: random.Random) -> None:
-    """Connect, do it, hang up."""
     try:
         reader, writer = await asyncio.open_unix_connection(path)
     except OSError:
@@ -198,15 +193,9 @@ async def visit(notes: Notes, path: str, script: Script, rng: random.Random) -> 
             await reading
 
 
-# How it begins.
-
-
 async def greet(on: Conversation, body: Mapping[str, object]) -> None:
-    """Say hello, and what follows at once: whoever waits for the welcome is tried elsewhere."""
+    """Say hello, and what follows at once, without waiting for the welcome."""
     await on.write([Sent(encode("hello", 0, body), "hello")])
-
-
-# How it goes on.
 
 
 async def talk(on: Conversation, frames: Frames, rng: random.Random, count: int) -> None:
@@ -246,17 +235,13 @@ async def _listen(on: Conversation, frames: Frames, rng: random.Random) -> None:
             await asyncio.sleep(0.01)
 
 
-# The scripts.
-
-
 def conversing(role: str, kinds: Mapping[str, type[Struct]], *, length: int, names: Sequence[str] = ("",)) -> Script:
-    """A peer that says hello as it should, and then speaks nonsense."""
+    """A peer that sends a valid hello, and then nonsense."""
 
     async def script(on: Conversation, rng: random.Random) -> None:
         await greet(on, hello(rng, role=role, worker=rng.choice(names)))
         on.held += [*on.notes.others[-50:], *((one, 1) for one in on.notes.own[-50:])]
-        frames = Frames(rng, kinds, on.notes.own, on.held)
-        await talk(on, frames, rng, rng.randint(length // 4, length * 2))
+        await talk(on, Frames(rng, kinds, on.notes.own, on.held), rng, rng.randint(length // 4, length * 2))
         if rng.random() < 0.05:
             on.notes.recorded.append(bytes(on.spoken))
 
@@ -265,8 +250,7 @@ def conversing(role: str, kinds: Mapping[str, type[Struct]], *, length: int, nam
 
 async def hostile_hello(on: Conversation, rng: random.Random) -> None:
     """A hello that is wrong somewhere; a request before it; one hello behind the other."""
-    role = rng.choice(("client", "worker"))
-    body = hello(rng, role=role, worker=rng.choice(("", "w", "healthy-1")))
+    body = hello(rng, role=rng.choice(("client", "worker")), worker=rng.choice(("", "w", "healthy-1")))
     choice = rng.random()
     if choice < 0.5:
         payload = pack(["hello", rng.choice((0, 1, None)), spoil(rng, body)])
@@ -317,20 +301,14 @@ async def deaf(on: Conversation, rng: random.Random) -> None:
 
 WORKERS_NAMES: Final = ("forged", "healthy-1", "a.b-c_d", *(f"w{number}" for number in range(40)))
 CLIENTS: Final[Sequence[tuple[float, Script]]] = (
-    (10.0, conversing("client", OF_CLIENTS, length=400)),
-    (3.0, hostile_hello),
-    (2.0, garbage),
-    (1.0, replay),
+    (10.0, conversing("client", OF_CLIENTS, length=400)), (3.0, hostile_hello), (2.0, garbage), (1.0, replay),
     (0.2, deaf),
-)
+)  # fmt: skip
 WORKERS: Final[Sequence[tuple[float, Script]]] = (
     (10.0, conversing("worker", OF_WORKERS, length=400, names=WORKERS_NAMES)),
     (1.0, hostile_hello),
     (1.0, replay),
 )
 OPERATORS: Final[Sequence[tuple[float, Script]]] = (
-    (5.0, conversing("client", OF_OPERATORS, length=100)),
-    (1.0, hostile_hello),
-    (1.0, garbage),
-    (1.0, replay),
-)
+    (5.0, conversing("client", OF_OPERATORS, length=100)), (1.0, hostile_hello), (1.0, garbage), (1.0, replay),
+)  # fmt: skip

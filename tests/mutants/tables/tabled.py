@@ -17,7 +17,6 @@ MACHINE: Final = "pulse_supervisor.children.lifecycle"
 
 @cache
 def mutants() -> dict[str, list[Mutant]]:
-    """All of them, by what they change."""
     found = {
         where: [mutant(where, *row) for row in rows]
         for table in ("code.toml", "sql.toml")
@@ -28,12 +27,7 @@ def mutants() -> dict[str, list[Mutant]]:
 
 
 def mutant(where: str, scope: str, text: str, instead: str, killer: str = "", *more: str) -> Mutant:
-    """
-    A row of a table.
-
-    Raises:
-        ValueError: Its text is not there, or not alone.
-    """
+    """A row of a table; ValueError if its text is not there once."""
     span = _place(where, scope, text)
     whole = text_of(where)
     first, last = (whole.count("\n", 0, place) + 1 for place in (span.start, span.start + len(text.rstrip())))
@@ -42,12 +36,7 @@ def mutant(where: str, scope: str, text: str, instead: str, killer: str = "", *m
 
 
 def _place(where: str, scope: str, text: str) -> Span:
-    """
-    Where *text* is.
-
-    Raises:
-        ValueError: It is not there, or not alone.
-    """
+    """Where *text* is; ValueError if it is not there once."""
     whole, (start, end) = text_of(where), _scope(where, scope)
     if whole.count(text, start, end) != 1:
         message = f"{where}: {scope}: {text!r} is there {whole.count(text, start, end)} times"

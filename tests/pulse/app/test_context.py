@@ -56,7 +56,6 @@ def test_progress_without_await(ctx: Context, heard: Heard) -> None:
 
 @pytest.mark.parametrize("value", [float("nan"), {1}, "a\0b", {"k": "\ud800"}])
 def test_what_cannot_be_stored_is_refused_here(ctx: Context, heard: Heard, value: object) -> None:
-    """A heartbeat carries many jobs' progress: what would spoil it never gets there."""
     with pytest.raises(ValueError, match="progress is not JSON"):
         ctx.progress(value)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="checkpoint is not JSON"):

@@ -1,4 +1,4 @@
-"""Handlers and the schedules that code declares: what is refused, and what is found out about the rest."""
+"""Handlers and declared schedules: what is refused, and what their signatures mean."""
 
 from __future__ import annotations
 
@@ -96,8 +96,7 @@ def decorated(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def test_the_function_stays_what_it_is() -> None:
     app = pulse.App()
-    again = app.handler("resize")(resize)
-    assert again is resize
+    assert app.handler("resize")(resize) is resize
     assert name_of(resize) == "resize"
     assert app.handlers["resize"].function is resize
 
@@ -144,7 +143,7 @@ def test_refused_functions(function: Any, text: str) -> None:
 
 
 def test_a_called_function_is_no_handler() -> None:
-    """A coroutine instead of its function is refused, and put away without a warning."""
+    """A coroutine instead of its function is refused, and closed without a warning."""
     app = pulse.App()
     with pytest.raises(HandlerError, match="without calling it"):
         app.handler("wrong")(resize("a", 1))  # type: ignore[type-var, unused-coroutine]
@@ -190,12 +189,11 @@ def test_refused_options(options: dict[str, Any]) -> None:
     (of_contexts, None), (starred, None),
 ])  # fmt: skip
 def test_who_gets_the_context(function: Callable[..., Any], parameter: str | None) -> None:
-    """By annotation, however it is written, and by nothing else."""
     assert make_handler("x", function).context_parameter == parameter
 
 
 def test_a_context_that_only_type_checkers_know() -> None:
-    """An annotation that cannot be evaluated goes by how it is written; names of the enclosing function are found."""
+    """An annotation that cannot be evaluated counts by its text; names of the enclosing function are found."""
     scope: dict[str, Any] = {}
     exec("def late(n: 'int', ctx: 'Context | None' = None): ...\ndef other(n, ctx: 'MyContext'): ...", scope)  # noqa: S102
     assert make_handler("x", scope["late"]).context_parameter == "ctx"
@@ -262,20 +260,17 @@ def test_what_is_declared_of_schedules() -> None:
     assert callable(report)
 
 
-@pytest.mark.parametrize(
-    ("rules", "message"),
-    [
-        ({}, "give exactly one of cron, every_s, run_at, not none"),
-        ({"cron": "@daily", "every_s": 5}, "give exactly one of cron, every_s, run_at, not cron, every_s"),
-        ({"every_s": -5}, "every_s is -5; seconds are allowed, not negative"),
-        ({"every_s": 5, "jitter_s": -0.5}, "jitter_s is -0.5; seconds are allowed, not negative"),
-        ({"every_s": 5, "catch_up": "none"}, "catch_up is 'none'; allowed are skip, latest, all"),
-        ({"every_s": 5, "overlap": "none"}, "overlap is 'none'; allowed are allow, skip, queue, cancel"),
-        ({"every_s": 5, "often": 1}, "unknown option 'often'; allowed are catch_up, cron, ends_at"),
-        ({"run_at": datetime(2030, 1, 1)}, "run_at has no time zone: 2030-01-01T00:00:00"),  # noqa: DTZ001
-        ({"every_s": 5, "ends_at": "soon"}, "ends_at must be an aware datetime or Unix seconds, not 'soon'"),
-    ],
-)
+@pytest.mark.parametrize(("rules", "message"), [
+    ({}, "give exactly one of cron, every_s, run_at, not none"),
+    ({"cron": "@daily", "every_s": 5}, "give exactly one of cron, every_s, run_at, not cron, every_s"),
+    ({"every_s": -5}, "every_s is -5; seconds are allowed, not negative"),
+    ({"every_s": 5, "jitter_s": -0.5}, "jitter_s is -0.5; seconds are allowed, not negative"),
+    ({"every_s": 5, "catch_up": "none"}, "catch_up is 'none'; allowed are skip, latest, all"),
+    ({"every_s": 5, "overlap": "none"}, "overlap is 'none'; allowed are allow, skip, queue, cancel"),
+    ({"every_s": 5, "often": 1}, "unknown option 'often'; allowed are catch_up, cron, ends_at"),
+    ({"run_at": datetime(2030, 1, 1)}, "run_at has no time zone: 2030-01-01T00:00:00"),  # noqa: DTZ001
+    ({"every_s": 5, "ends_at": "soon"}, "ends_at must be an aware datetime or Unix seconds, not 'soon'"),
+])  # fmt: skip
 def test_bad_rules(rules: dict[str, Any], message: str) -> None:
     app = pulse.App()
     app.handler("report")(report := lambda: None)
@@ -286,7 +281,7 @@ def test_bad_rules(rules: dict[str, Any], message: str) -> None:
 
 
 def test_bad_keys_and_functions() -> None:
-    """A key is text and there once; what is scheduled is a handler; its arguments are JSON."""
+    """Keys are unique text; the function is a handler; its arguments are JSON."""
     app = pulse.App()
     app.handler("report")(report := lambda: None)
     app.schedule("key", every_s=1)(report)

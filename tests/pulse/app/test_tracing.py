@@ -41,7 +41,7 @@ def spans(exporter: InMemorySpanExporter) -> Spans:
 
 @pytest.fixture
 def clean_context() -> Iterator[None]:
-    """What a test makes current is not, for others."""
+    """No test leaves a current span behind."""
     token = context.attach(context.Context())
     yield
     context.detach(token)
@@ -52,22 +52,19 @@ def _job(**extra: object) -> Assignment:
     return Assignment(bytes(16), 3, "n", "images", '{"secret": 1}', None, 30.0, raw or None)
 
 
-@pytest.mark.parametrize(
-    ("ending", "error", "words"),
-    [
-        (Outcome("ok", '{"secret": 1}'), None, None),
-        (Outcome("snooze", 5.0), None, None),
-        (RELEASED, None, None),
-        (Outcome("error", "KeyError: 'x'\nTraceback ..."), "error", "KeyError: 'x'"),
-        (Outcome("retry", (5.0, "busy")), "retry", "busy"),
-        (Outcome("discard", "x" * 1000), "discard", "x" * tracing.MAX_STATUS),
-        (Outcome("crash", ("SIGKILL", -9)), "crash", "SIGKILL"),
-    ],
-)
+@pytest.mark.parametrize(("ending", "error", "words"), [
+    (Outcome("ok", '{"secret": 1}'), None, None),
+    (Outcome("snooze", 5.0), None, None),
+    (RELEASED, None, None),
+    (Outcome("error", "KeyError: 'x'\nTraceback ..."), "error", "KeyError: 'x'"),
+    (Outcome("retry", (5.0, "busy")), "retry", "busy"),
+    (Outcome("discard", "x" * 1000), "discard", "x" * tracing.MAX_STATUS),
+    (Outcome("crash", ("SIGKILL", -9)), "crash", "SIGKILL"),
+])  # fmt: skip
 def test_a_span_ends_as_its_attempt(
     exporter: InMemorySpanExporter, spans: Spans, ending: Outcome, error: str | None, words: str | None
 ) -> None:
-    """Its status is an error where the attempt is one, with the first line of it; args and results are not in it."""
+    """Its status is an error where the attempt failed, with the first line of it; args and results are not in it."""
     spans.end(spans.detached(_job(traceparent=PARENT)), ending)
     (span,) = exporter.get_finished_spans()
     assert (span.name, span.kind, span.status.description) == ("process images", trace.SpanKind.CONSUMER, words)
@@ -123,7 +120,7 @@ def test_spans_go_where_the_app_says(monkeypatch: pytest.MonkeyPatch, spans: Spa
 
 
 def test_nobody_wants_spans(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where OpenTelemetry is not imported nothing is made, and nothing is imported."""
+    """Without an import of OpenTelemetry nothing is made, and nothing is imported."""
     for name in [name for name in sys.modules if name.startswith("opentelemetry")]:
         monkeypatch.delitem(sys.modules, name)
     assert (tracing.for_attempts(), tracing.for_cell(), current_traceparent()) == (None, None, None)

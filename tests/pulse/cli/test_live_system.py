@@ -1,6 +1,6 @@
 """
-Every command on a real system, in a real terminal and through pipes; and what an operator meets at night: a frozen
-dispatcher, a database that is down, a window of 40 columns, Ctrl-C, `| head -1`.
+Every command on a real system, in a real terminal and through pipes; and at night: a frozen dispatcher, a database
+that is down, a window of 40 columns, Ctrl-C, `| head -1`.
 
 One system serves all of it, in this order: what breaks it for a moment comes last.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -51,7 +52,7 @@ class Site:
     def __init__(self, whole: Whole) -> None:
         self.whole = whole
         self.env = {**whole.env, "TERM": "xterm-256color"}
-        for name in ("NO_COLOR", "COLUMNS", "LINES"):  # pytest -n sets the width for whom it starts
+        for name in ("NO_COLOR", "COLUMNS", "LINES"):  # pytest -n sets the width for its processes
             self.env.pop(name, None)
         self.names: dict[str, str] = {}
 
@@ -68,7 +69,6 @@ class Site:
 
 @pytest.fixture(scope="module")
 def site(newest_server: Postgres) -> Iterator[Site]:
-    """A supervisor, two workers, some jobs of every kind, one with a hostile name."""
     with newest_server.database() as dsn, place(dsn, **{**SHORT_LEASE, "PULSE_DSN": dsn}) as whole:
         whole.start()
         whole.pool("--processes", "2")
@@ -90,9 +90,10 @@ def _handler_processes(site: Site) -> int:
 
 @pytest.mark.parametrize("line", READING)
 def test_reading(site: Site, line: str) -> None:
-    """Through a pipe plain text, in 40 columns the same in colours; nothing that others wrote acts on a terminal."""
+    """Through a pipe plain text, in 40 columns the same in colours; no foreign text acts on a terminal."""
     piped, shown = site.pipe(line), site.terminal(line, columns=40)
-    assert (piped.code, piped.err, shown.code) == (0, "", 0)
+    well = int(line == "ctl status")  # fsync is off here
+    assert (piped.code, piped.err, shown.code) == (well, "", well)
     assert piped.out.strip()
     assert "\x1b" not in piped.out
     assert "\x1b[31m\u202e" not in shown.out
@@ -106,9 +107,7 @@ def test_logs_are_of_whom_one_asks(site: Site) -> None:
     assert {"supervisor", "dispatcher"} <= {json.loads(line)["actor"] for line in lines}
     assert "supervisor_ready" in {json.loads(line)["event"] for line in lines}
     chosen = site.pipe("ctl logs --actor dispatcher --level info --json").out.splitlines()
-    assert {(json.loads(line)["actor"], json.loads(line)["level"] == "debug") for line in chosen} == {
-        ("dispatcher", False)
-    }
+    assert {(json.loads(x)["actor"], json.loads(x)["level"] == "debug") for x in chosen} == {("dispatcher", False)}
     assert len(site.pipe("ctl logs -n 2").out.splitlines()) == 2
 
 
@@ -131,7 +130,7 @@ def test_following(site: Site) -> None:
 
 @pytest.mark.parametrize("line", ENDLESS)
 def test_ctrl_c(site: Site, line: str) -> None:
-    """It ends what goes on and on, with 130; the terminal is usable again, and what stood on it is back."""
+    """It ends commands that would run for ever, with 130; the terminal is usable again, with its old content."""
     with screen() as terminal:
         _start(terminal, site, line)
         if line.endswith("-"):
@@ -148,7 +147,7 @@ def test_ctrl_c(site: Site, line: str) -> None:
 def test_top(site: Site) -> None:
     with screen() as terminal:
         _start(terminal, site, "ctl top --interval 0.2", columns=200, lines=40)
-        terminal.see("topic (most ready)", "lost", "worker (most running)", "waiting", "nobody")
+        terminal.see("topic (most waiting)", "lost", "worker (most running)", "waiting", "nobody")
         site.pipe("ctl submit nobody '{}' --topic found")
         terminal.see("found")  # nobody has pressed a key
         terminal.type("t", "w")
@@ -199,7 +198,7 @@ def test_what_runs(site: Site) -> None:
 
 
 def test_nothing_is_wrong(site: Site) -> None:
-    """The doctor knows this system: what the tests' database lacks is told, and every process is well."""
+    """The doctor knows this system: it names what the tests' database lacks, and every process is well."""
     done = site.pipe("doctor --json")
     states = {check["name"]: check["state"] for check in json.loads(done.out)["checks"]}
     for name in ("sockets", "runtime-dir", "database", "schema", "indexes", "watchdog", "leases", "limits"):
@@ -207,11 +206,11 @@ def test_nothing_is_wrong(site: Site) -> None:
     assert states["processes"] in {"ok", "warning"}  # some were restarted a moment ago
     assert states["settings"] == "wrong"  # fsync and autovacuum are off here
     assert done.code == 1
-    assert done.err.startswith("pulse: something is wrong: settings")
+    assert re.fullmatch(r"pulse: \d+ wrong, \d+ warnings?: .*\bsettings\b.*\n", done.err)
 
 
 def test_thousands_of_paused_topics(site: Site) -> None:
-    """The status stays a page, and nobody is killed for an answer that is longer than a frame of the bus."""
+    """The status stays a page, and no actor dies for an answer longer than a frame of the bus."""
     pids = site.whole.pids()
     site.whole.rows(
         "INSERT INTO pulse.dispatch_control (topic, paused, paused_at, reason)"
@@ -220,7 +219,8 @@ def test_thousands_of_paused_topics(site: Site) -> None:
     try:
         status = site.pipe("ctl status")
         assert "and 2,995 more topics: pulse ctl dispatch status" in status.out
-        assert len(status.out.splitlines()) < 30
+        assert "and 2,995 more\n" in status.out
+        assert len(status.out.splitlines()) < 50
         assert len(site.pipe("ctl dispatch status").out.splitlines()) >= 3000
         assert site.whole.pids() == pids
         (line,) = until(lambda: site.whole.log("gate_changed", topics=3000), "it is logged")
@@ -232,41 +232,43 @@ def test_thousands_of_paused_topics(site: Site) -> None:
 def test_a_frozen_dispatcher(site: Site) -> None:
     with screen() as terminal:
         _start(terminal, site, "ctl top", columns=100, lines=30)
-        terminal.see("topic (most ready)")
+        terminal.see("topic (most waiting)")
         pid, frozen_s = 0, 0.0
 
         def is_told() -> bool:
-            """On a busy machine it may be started again before anybody has looked."""
+            """On a busy machine it may run again before a command has looked."""
             nonlocal pid, frozen_s
             if (found := site.whole.pids()["dispatcher"]) != pid:
                 pid, frozen_s = found, time.monotonic()
                 os.kill(pid, signal.SIGSTOP)
             done = site.pipe("ctl status")
             assert done.spent_s < SOON_S
-            return "! the dispatcher does not answer: " in done.out
+            return "wrong    processes: the dispatcher does not answer: " in done.out
 
         try:
             frozen_s = time.monotonic()
             until(is_told, "it is told")
-            terminal.see("! the dispatcher does not answer", within_s=SOON_S + 0.5 - (time.monotonic() - frozen_s))
+            terminal.see(
+                "processes: the dispatcher does not answer", within_s=SOON_S + 0.5 - (time.monotonic() - frozen_s)
+            )
             assert site.pipe("ctl logs").code == 0
         finally:
             site.whole.wait_actor("dispatcher", not_pid=pid)
-        until(lambda: "topic (most ready)" in terminal.text, "the screen is as before")
+        until(lambda: "topic (most waiting)" in terminal.text, "the screen is as before")
         terminal.type("q")
         assert terminal.code() == 0
     assert "child_faulty" in site.pipe("ctl logs --level error").out
 
 
 def test_a_database_that_is_down(site: Site) -> None:
-    """`status` says so in time, lists say so in a line, and the doctor says what to do and looks at the rest."""
+    """`status` says so in time, lists say so in a line, and the doctor says what to do and checks the rest."""
     whole = site.whole
     whole.rows(ALLOW, False)
     try:
         whole.rows(CUT)
         status = site.pipe("ctl status")
         assert status.spent_s < SOON_S
-        assert "! the database is away: " in status.out
+        assert "wrong    database: the database is away: " in status.out
         jobs = site.pipe("ctl --timeout 2 jobs list")
         assert (jobs.code, jobs.err.count("\n")) == (1, 1)
         assert jobs.err.startswith("pulse: the database ")
@@ -286,7 +288,7 @@ def _start(terminal: Screen, site: Site, line: str, columns: int = 100, lines: i
 
 
 def _reads(line: str) -> bool:
-    """Whether the command sleeps, with the wire loaded: all that it waits for then is the keyboard."""
+    """Whether the command sleeps, with the wire loaded: then it waits only for the keyboard."""
     for process in psutil.process_iter(["cmdline", "status"]):
         if " ".join(process.info["cmdline"] or ()).endswith(f"pulse.cli.main {line}"):
             with contextlib.suppress(psutil.Error):

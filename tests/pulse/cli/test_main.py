@@ -80,11 +80,8 @@ def test_man_understands_it() -> None:
     if program is None:
         pytest.skip("package groff is not installed")
     done = subprocess.run(
-        [program, "-man", "-Tutf8", "-ww", "-P-cbou"],
-        input=PAGE.read_bytes(),
-        capture_output=True,
-        timeout=30,
+        [program, "-man", "-Tutf8", "-ww", "-P-cbou"], input=PAGE.read_bytes(), capture_output=True, timeout=30,
         check=False,
-    )
+    )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, b"")
     assert "pulse ctl jobs why" in done.stdout.decode().replace("‐", "-")

@@ -23,14 +23,11 @@ CTL = {
 
 
 class TestStart:
-    @pytest.mark.parametrize(
-        ("line", "code", "unwanted"),
-        [
-            *((line, 0, LOOPS | {"msgspec", "msgpack"}) for line in ("--help", "ctl --help", "--version")),
-            *((line, 3, LOOPS | {"importlib.metadata"}) for line in ("ctl status", "ctl logs", "ctl jobs list")),
-            ("doctor --help", 0, LOOPS | {"importlib.metadata"}),
-        ],
-    )
+    @pytest.mark.parametrize(("line", "code", "unwanted"), [
+        *((line, 0, LOOPS | {"msgspec", "msgpack"}) for line in ("--help", "ctl --help", "--version")),
+        *((line, 3, LOOPS | {"importlib.metadata"}) for line in ("ctl status", "ctl logs", "ctl jobs list")),
+        ("doctor --help", 0, LOOPS | {"importlib.metadata"}),
+    ])  # fmt: skip
     def test_only_what_is_needed_is_imported(self, line: str, code: int, unwanted: set[str]) -> None:
         """Help lists commands and imports none; a question needs the wire; rich is for terminals alone."""
         done = pulse(HERE, line, command=[sys.executable, "-X", "importtime", "-m", "pulse.cli.main"])
@@ -40,7 +37,7 @@ class TestStart:
         assert not imported & unwanted
 
     def test_help_is_fast(self) -> None:
-        """The whole process takes less than 150 ms of the processor; the best of several, since others use it too."""
+        """The whole process takes less than 150 ms of the processor; the best of several, on a shared machine."""
 
         def cpu_s() -> float:
             before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -62,28 +59,24 @@ class TestCompletion:
         assert "_PULSE_COMPLETE" in done.out
         assert "pulse" in done.out
 
-    @pytest.mark.parametrize(
-        ("words", "expected"),
-        [
-            ("pulse ctl ", CTL),
-            ("pulse ctl jobs list --st", {"--status"}),
-            ("pulse ctl jobs list --status re", {"RETRYING"}),
-            (
-                "pulse ctl jobs list --status ",
-                {"PENDING", "RUNNING", "RETRYING", "COMPLETED", "DEAD_LETTERED", "CANCELED"},
-            ),
-            ("pulse ctl actors restart w", {"watchdog"}),
-            ("pulse ctl actors restart m", {"metrics"}),
-            ("pulse ctl logs --level w", {"warning"}),
-            ("pulse ctl logs --actor m", {"metrics"}),
-            ("pulse ctl logs --actor p", {"pause", "pool"}),
-            ("pulse ctl top --", {"--once", "--interval", "--json", "--help"}),
-            ("pulse doctor --s", {"--strict"}),
-            ("pulse completion ", {"bash", "zsh", "fish"}),
-        ],
-    )
+    @pytest.mark.parametrize(("words", "expected"), [
+        ("pulse ctl ", CTL),
+        ("pulse ctl jobs list --st", {"--status"}),
+        ("pulse ctl jobs list --status re", {"RETRYING"}),
+        (
+            "pulse ctl jobs list --status ",
+            {"PENDING", "RUNNING", "RETRYING", "COMPLETED", "DEAD_LETTERED", "CANCELED"},
+        ),
+        ("pulse ctl actors restart w", {"watchdog"}),
+        ("pulse ctl actors restart m", {"metrics"}),
+        ("pulse ctl logs --level w", {"warning"}),
+        ("pulse ctl logs --actor m", {"metrics"}),
+        ("pulse ctl logs --actor p", {"pause", "pool"}),
+        ("pulse ctl top --", {"--once", "--interval", "--json", "--help"}),
+        ("pulse doctor --s", {"--strict"}),
+        ("pulse completion ", {"bash", "zsh", "fish"}),
+    ])  # fmt: skip
     def test_completions(self, words: str, expected: set[str]) -> None:
         count = len(words.split(" ")) - 1
-        env = environment(_PULSE_COMPLETE="bash_complete", COMP_WORDS=words, COMP_CWORD=str(count))
-        done = run([], env)
+        done = run([], environment(_PULSE_COMPLETE="bash_complete", COMP_WORDS=words, COMP_CWORD=str(count)))
         assert {line.partition(",")[2] for line in done.out.splitlines()} == expected

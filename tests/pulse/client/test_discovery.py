@@ -36,7 +36,7 @@ def found(address: str, env: dict[str, str]) -> Login:
 
 
 def test_of_the_environment() -> None:
-    """It goes to this machine, over TLS, and where it is meant to; without it there is nothing to be read."""
+    """It goes to this machine, over TLS, and wherever that is allowed; else it is not read at all."""
     with pytest.raises(ConfigError, match=f"^{re.escape(MESSAGE.format(MEANT + '=1'))}$"):
         found(FAR, LOGIN)
     for address, env in (
@@ -53,7 +53,7 @@ def test_of_the_environment() -> None:
 
 
 def test_of_a_saved_login(tmp_path: Path) -> None:
-    """It was meant when it was saved, for there; not what the environment says instead, and not for elsewhere."""
+    """Only for the server that it was saved for; the environment does not change that."""
     env = {"HOME": str(tmp_path)}
     save(env, Saved(FAR, Login("ann", "another")))
     assert found(FAR, env).password == "another"

@@ -1,4 +1,4 @@
-"""What ``pulse ctl login`` saves: for its owner alone, and believed only where nobody else can have written it."""
+"""What ``pulse ctl login`` saves: for its owner alone, and trusted only where nobody else can have written it."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_what_is_no_saved_login(text: str, tmp_path: Path) -> None:
 
 @needs_root
 def test_a_file_of_another_account_is_not_believed(tmp_path: Path) -> None:
-    """It could lead whoever reads it, root too, to a server of its writer."""
+    """It could lead its readers, root too, to a server of its writer."""
     env = {"HOME": str(tmp_path)}
     path = save(env, SAVED)
     os.chown(path, SOMEBODY, -1)
@@ -63,7 +63,7 @@ def test_a_file_of_another_account_is_not_believed(tmp_path: Path) -> None:
 
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
-    """Another file takes its place: who reads meanwhile has the old one, whole, and no mode of an old one stays."""
+    """A new file replaces the old one: readers see either, whole, and no old mode stays."""
     env = {"HOME": str(tmp_path)}
     path = save(env, SAVED)
     path.chmod(0o644)

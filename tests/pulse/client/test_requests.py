@@ -35,19 +35,16 @@ def sent(request: Request[Any]) -> Any:
     return decode_body(CLIENT_KINDS[frame.kind], frame)
 
 
-@pytest.mark.parametrize(
-    ("request_", "body"),
-    [
-        (requests.submit([{"name": "a"}]), {"ids": ["no id"]}),
-        (requests.get(JOB), {"job": {"id": JOB.bytes, "submitted_at": 1e300}}),
-        (requests.get(JOB), {"job": {"id": JOB.bytes, "attempts": float("inf")}}),
-        (requests.get(JOB), {"job": {"id": JOB.bytes, "args": "[" * 100_000}}),
-        (requests.get(JOB), {"job": {"id": JOB.bytes, "history": [7]}}),
-        (requests.cancel([JOB]), {"done": [], "refused": [7]}),
-        (requests.cancel([JOB]), {"done": [], "refused": [[JOB.bytes]]}),
-        (schedule_requests.preview_schedule(JOB), {"times": ["noon"]}),
-    ],
-)
+@pytest.mark.parametrize(("request_", "body"), [
+    (requests.submit([{"name": "a"}]), {"ids": ["no id"]}),
+    (requests.get(JOB), {"job": {"id": JOB.bytes, "submitted_at": 1e300}}),
+    (requests.get(JOB), {"job": {"id": JOB.bytes, "attempts": float("inf")}}),
+    (requests.get(JOB), {"job": {"id": JOB.bytes, "args": "[" * 100_000}}),
+    (requests.get(JOB), {"job": {"id": JOB.bytes, "history": [7]}}),
+    (requests.cancel([JOB]), {"done": [], "refused": [7]}),
+    (requests.cancel([JOB]), {"done": [], "refused": [[JOB.bytes]]}),
+    (schedule_requests.preview_schedule(JOB), {"times": ["noon"]}),
+])  # fmt: skip
 def test_an_answer_that_cannot_be_read(request_: Request[Any], body: dict[str, object]) -> None:
     with pytest.raises(ProtocolError) as refused:
         request_.understood(body)
@@ -158,7 +155,7 @@ def test_ids_of_any_kind() -> None:
 
 
 def test_what_may_be_repeated() -> None:
-    """Reads, submits and the gate may be asked twice; what moves a job may not. All are requests of the protocol."""
+    """Reads, submits and the gate may be repeated; moves of a job may not. All are requests of the protocol."""
     some: list[Request[Any]] = [
         *(requests.submit([{"name": "a"}]), requests.get(JOB), requests.list_jobs({}), requests.pause("t", "why")),
         *(requests.resume("t"), schedule_requests.get_schedule(JOB), schedule_requests.list_schedules(5, "cursor")),
@@ -174,7 +171,7 @@ def test_what_may_be_repeated() -> None:
 
 
 def test_schedule_options_are_unset() -> None:
-    """What is to be unset is nil on the wire; what is left out, or None, is not there."""
+    """An option to unset is nil on the wire; one that is left out, or None, is missing."""
     changes: Any = {"priority": 1, "topic": None, "unset": ["timeout_s", "ends_at"]}
     body = sent(schedule_requests.update_schedule(JOB, changes))
     assert body == protocol.ScheduleUpdate(JOB.bytes, priority=1, timeout_s=None, ends_at=None)
@@ -205,7 +202,7 @@ def test_schedules() -> None:
 
 
 def test_pauses_grow() -> None:
-    """The first pause has 10 ms, later ones 500 ms; the last is cut to the timeout, whose error tells the status."""
+    """The first pause is 10 ms, later ones 500 ms; the last is cut to the timeout, whose error has the status."""
     pauses_s = list(itertools.islice(requests.poll_pauses_s(), 20))
     assert pauses_s[0] == 0.01
     assert pauses_s == sorted(pauses_s)
@@ -245,11 +242,7 @@ def test_the_question() -> None:
 def test_the_answer() -> None:
     told = records.why(BODY)
     assert told == records.Why(
-        JOB,
-        "resize",
-        "images",
-        Status.PENDING,
-        (records.Reason("full", "Full.", "Wait.", {"running": [["a", 1]]}),),
+        JOB, "resize", "images", Status.PENDING, (records.Reason("full", "Full.", "Wait.", {"running": [["a", 1]]}),)
     )
     (least,) = records.why({**BODY, "reasons": [{"code": "new", "text": "New."}]}).reasons
     assert (least.advice, least.details) == ("", {})

@@ -1,4 +1,4 @@
-"""The pumps: whatever arrived whole is delivered, in order; only then it is told that the connection is broken."""
+"""The pumps: all whole frames are delivered, in order, before the error that the connection is broken."""
 
 from __future__ import annotations
 
@@ -35,18 +35,14 @@ def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
-@pytest.mark.parametrize(
-    ("tail", "error", "said"),
-    [
-        (NONE, ProtocolError, "a frame of length 0"),
-        (PAIR[:5], ConnectionLostError, "the other side closed the connection"),
-    ],
-    ids=["no protocol", "half a frame"],
-)
+@pytest.mark.parametrize(("tail", "error", "said"), [
+    (NONE, ProtocolError, "a frame of length 0"),
+    (PAIR[:5], ConnectionLostError, "the other side closed the connection"),
+], ids=["no protocol", "half a frame"])  # fmt: skip
 async def test_whole_frames_before_a_break_arrive(
     ends: tuple[socket.socket, socket.socket], tail: bytes, error: type[Exception], said: str
 ) -> None:
-    """In one piece with what breaks it; who asks again is told the same, at once."""
+    """In one piece with the break; later requests get the same error, at once."""
     one, other = ends
     other.sendall(PAIR + tail)
     if tail != NONE:

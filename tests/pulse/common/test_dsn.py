@@ -15,30 +15,27 @@ from pulse.common.dsn import as_url, database_of, hosts_of, is_dsn, may_be_same
 from pulse.config import redact_dsn
 
 
-@pytest.mark.parametrize(
-    ("dsn", "shown"),
-    [
-        ("postgresql:///db", "postgresql:///db"),
-        ("postgresql://ann@h:5432/db", "postgresql://ann@h:5432/db"),
-        ("postgresql://ann:pw@h:5432/db", "postgresql://ann:***@h:5432/db"),
-        ("postgres://ann:p%40w@h1,h2:5433/db?sslmode=require", "postgres://ann:***@h1,h2:5433/db?sslmode=require"),
-        ("postgresql://:pw@h", "postgresql://:***@h"),
-        ("postgresql://ann:p@w@h/db", "postgresql://ann:***@h/db"),
-        ("postgresql://ann:p/w?x#y@h/db", "postgresql://ann:***@h/db"),
-        ("postgresql:///db?user=ann&password=pw&host=h", "postgresql:///db?user=ann&password=***&host=h"),
-        ("postgresql:///db?pass%77ord=pw", "postgresql:///db?pass%77ord=***"),
-        ("postgresql:///db?sslpassword=pw", "postgresql:///db?sslpassword=***"),
-        ("postgresql:///db?passfile=/f", "postgresql:///db?passfile=/f"),
-        ("host=h password=pw dbname=db", "host=h password=*** dbname=db"),
-        ("host=h PASSWORD = pw dbname=db", "host=h PASSWORD = *** dbname=db"),
-        (r"password='it\'s me' host=h", "password=*** host=h"),
-        (r"password=two\ words host=h", "password=*** host=h"),
-        ("host=h sslpassword=pw", "host=h sslpassword=***"),
-        ("password='never closed host=h", "password=***"),
-        ("host=h dbname=db", "host=h dbname=db"),
-        ("", ""),
-    ],
-)
+@pytest.mark.parametrize(("dsn", "shown"), [
+    ("postgresql:///db", "postgresql:///db"),
+    ("postgresql://ann@h:5432/db", "postgresql://ann@h:5432/db"),
+    ("postgresql://ann:pw@h:5432/db", "postgresql://ann:***@h:5432/db"),
+    ("postgres://ann:p%40w@h1,h2:5433/db?sslmode=require", "postgres://ann:***@h1,h2:5433/db?sslmode=require"),
+    ("postgresql://:pw@h", "postgresql://:***@h"),
+    ("postgresql://ann:p@w@h/db", "postgresql://ann:***@h/db"),
+    ("postgresql://ann:p/w?x#y@h/db", "postgresql://ann:***@h/db"),
+    ("postgresql:///db?user=ann&password=pw&host=h", "postgresql:///db?user=ann&password=***&host=h"),
+    ("postgresql:///db?pass%77ord=pw", "postgresql:///db?pass%77ord=***"),
+    ("postgresql:///db?sslpassword=pw", "postgresql:///db?sslpassword=***"),
+    ("postgresql:///db?passfile=/f", "postgresql:///db?passfile=/f"),
+    ("host=h password=pw dbname=db", "host=h password=*** dbname=db"),
+    ("host=h PASSWORD = pw dbname=db", "host=h PASSWORD = *** dbname=db"),
+    (r"password='it\'s me' host=h", "password=*** host=h"),
+    (r"password=two\ words host=h", "password=*** host=h"),
+    ("host=h sslpassword=pw", "host=h sslpassword=***"),
+    ("password='never closed host=h", "password=***"),
+    ("host=h dbname=db", "host=h dbname=db"),
+    ("", ""),
+])  # fmt: skip
 def test_passwords_are_hidden(dsn: str, shown: str) -> None:
     assert redact_dsn(dsn) == shown
 
@@ -65,7 +62,7 @@ SECRET = st.text(st.sampled_from("Zq/?#@:&=' \\%,[]"), min_size=1, max_size=12).
 
 @given(secret=SECRET, tail=st.sampled_from(["@h/db", "@h:5432/db?sslmode=require", "@h1,h2/db"]))
 def test_no_password_leaks(secret: str, tail: str) -> None:
-    """Whatever was pasted between the colon and the host of a URL, or in quotes, is hidden; the rest stays."""
+    """Whatever is between the colon and the host of a URL, or in quotes, is hidden; the rest stays."""
     assert "Zq9" not in redact_dsn(f"postgresql://ann:{secret}{tail}")
     quoted = secret.replace("\\", "\\\\").replace("'", "\\'")
     assert redact_dsn(f"host=h password='{quoted}' dbname=db") == "host=h password=*** dbname=db"
@@ -80,23 +77,20 @@ def test_any_text_can_be_shown(text: str) -> None:
             as_url(one)
 
 
-@pytest.mark.parametrize(
-    ("dsn", "database"),
-    [
-        ("postgresql://ann:hidden-word@h:5433/db?sslmode=require", "h:5433/db"),
-        ("postgres://h/db", "h:5432/db"),
-        ("postgresql://h2:1,h1/db", "h1:5432,h2:1/db"),
-        ("postgresql://[::1]:1,[::2]/db", "[::1]:1,[::2]:5432/db"),
-        ("postgresql:///db?host=/run/pg&port=1&user=ann", "/run/pg:1/db"),
-        ("postgresql://%2Frun%2Fpg/d%40b", "/run/pg:5432/d@b"),
-        ("postgresql:///?host=/a,/b&port=1,2&dbname=db", "/a:1,/b:2/db"),
-        ("postgresql:///?host=/a,/b&port=1&database=db", "/a:1,/b:1/db"),
-        ("host=h port=1 dbname=db user=ann password=hidden-word", "h:1/db"),
-        ("service=staging", ":5432/?service=staging"),
-        ("postgresql://ann:hidden/word@h/db", ""),
-        ("nonsense", ""),
-    ],
-)
+@pytest.mark.parametrize(("dsn", "database"), [
+    ("postgresql://ann:hidden-word@h:5433/db?sslmode=require", "h:5433/db"),
+    ("postgres://h/db", "h:5432/db"),
+    ("postgresql://h2:1,h1/db", "h1:5432,h2:1/db"),
+    ("postgresql://[::1]:1,[::2]/db", "[::1]:1,[::2]:5432/db"),
+    ("postgresql:///db?host=/run/pg&port=1&user=ann", "/run/pg:1/db"),
+    ("postgresql://%2Frun%2Fpg/d%40b", "/run/pg:5432/d@b"),
+    ("postgresql:///?host=/a,/b&port=1,2&dbname=db", "/a:1,/b:2/db"),
+    ("postgresql:///?host=/a,/b&port=1&database=db", "/a:1,/b:1/db"),
+    ("host=h port=1 dbname=db user=ann password=hidden-word", "h:1/db"),
+    ("service=staging", ":5432/?service=staging"),
+    ("postgresql://ann:hidden/word@h/db", ""),
+    ("nonsense", ""),
+])  # fmt: skip
 def test_which_database_it_is(dsn: str, database: str) -> None:
     assert database_of(dsn) == database
 
@@ -106,7 +100,7 @@ def test_which_database_it_is(dsn: str, database: str) -> None:
     ("h1:1/db", "h1:1/staging", False), ("/run/pg:1/db", "/run/pg:1/db", True), ("", "", False),
 ])  # fmt: skip
 def test_whether_it_may_be_the_same(one: str, other: str, is_same: bool) -> None:
-    """One host in common is enough: of several that were named, one may be asked for alone."""
+    """One host in common is enough: a client may use any one of several."""
     assert may_be_same(one, other) is may_be_same(other, one) is is_same
 
 
@@ -139,7 +133,6 @@ def test_any_time_fits(now_ns: int) -> None:
 
 
 def test_they_are_random() -> None:
-    """62 bits of each, of one call or of many: every bit is set in some and clear in others."""
     made = [
         int.from_bytes(one, "big") & 2**62 - 1 for one in [*ids.uuid7s(300), *(ids.uuid7().bytes for _ in range(300))]
     ]

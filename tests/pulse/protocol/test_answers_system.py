@@ -1,4 +1,4 @@
-"""What a real server answers is what ``pulse.protocol.answers`` declares: to the letter, in both directions."""
+"""A real server's answers are exactly those that ``pulse.protocol.answers`` declares, in both directions."""
 
 from __future__ import annotations
 
@@ -24,58 +24,38 @@ pytestmark = [pytest.mark.process, pytest.mark.postgres]
 
 # Kind of the request -> body of the ``ok`` frame that answers it.
 CLIENT_ANSWERS: Final[Mapping[str, type[Struct]]] = {
-    "submit": answers.Submitted,
-    "jobs.list": answers.JobPageAnswer,
-    "jobs.get": answers.OneJob,
-    "jobs.why": answers.WhyAnswer,
-    "jobs.cancel": answers.ChangedAnswer,
-    "jobs.retry": answers.ChangedAnswer,
-    "jobs.delete": answers.ChangedAnswer,
-    "jobs.change": answers.ChangedAnswer,
-    "jobs.stack": answers.Stack,
-    "schedules.list": answers.SchedulePageAnswer,
-    "schedules.get": answers.OneSchedule,
-    "schedules.create": answers.OneSchedule,
-    "schedules.update": answers.OneSchedule,
-    "schedules.delete": answers.Identity,
-    "schedules.pause": answers.OneSchedule,
-    "schedules.resume": answers.OneSchedule,
-    "schedules.trigger": answers.Identity,
-    "schedules.preview": answers.PreviewAnswer,
-    "schedules.declare": answers.DeclaredAnswer,
-    "dispatch.pause": answers.Gate,
-    "dispatch.resume": answers.Gate,
-    "dispatch.status": answers.Gate,
-    "topics.list": answers.TopicPage,
-    "topics.get": answers.OneTopic,
-    "topics.set": answers.OneTopic,
-    "topics.unset": answers.OneTopic,
-    "audit.list": answers.ActionPage,
-    "workers.list": answers.WorkerList,
-    "stats": Stats,
-    "status": answers.StatusAnswer,
-    "ping": answers.Done,
-}
+    "submit": answers.Submitted, "jobs.list": answers.JobPageAnswer, "jobs.find": answers.JobPageAnswer,
+    "jobs.get": answers.OneJob, "jobs.why": answers.WhyAnswer, "jobs.cancel": answers.ChangedAnswer,
+    "jobs.retry": answers.ChangedAnswer, "jobs.delete": answers.ChangedAnswer, "jobs.change": answers.ChangedAnswer,
+    "jobs.stack": answers.Stack, "schedules.find": answers.SchedulePageAnswer,
+    "schedules.list": answers.SchedulePageAnswer, "schedules.get": answers.OneSchedule,
+    "schedules.create": answers.OneSchedule, "schedules.update": answers.OneSchedule,
+    "schedules.delete": answers.Identity, "schedules.pause": answers.OneSchedule,
+    "schedules.resume": answers.OneSchedule, "schedules.trigger": answers.Identity,
+    "schedules.preview": answers.PreviewAnswer, "schedules.declare": answers.DeclaredAnswer,
+    "dispatch.pause": answers.Gate, "dispatch.resume": answers.Gate, "dispatch.status": answers.Gate,
+    "topics.list": answers.TopicPage, "topics.get": answers.OneTopic, "topics.set": answers.OneTopic,
+    "topics.unset": answers.OneTopic, "audit.list": answers.ActionPage, "workers.list": answers.WorkerList,
+    "workers.drain": answers.Done,
+    "stats": Stats, "status": answers.StatusAnswer, "ping": answers.Done,
+}  # fmt: skip
 SUPERVISOR_ANSWERS: Final[Mapping[str, type[Struct]]] = {
-    "status": answers.StatusAnswer,
-    "ping": answers.Done,
-    "actors.restart": answers.Restarted,
-    "drain": answers.Done,
+    "status": answers.StatusAnswer, "ping": answers.Done, "actors.restart": answers.Restarted, "drain": answers.Done,
     "logs": answers.LogPage,
-}
+}  # fmt: skip
 # Declared, and told in none of these answers: what was left out of a row, of a gate, or of the asker's sight.
 NOT_TOLD: Final = frozenset({"concealed", "omitted", "topics_omitted", "as_of", "error"})
 
 
 class Heard:
-    """All answers so far: checks each, and remembers which of the declared fields were told."""
+    """All answers so far: checks each, and remembers which of the declared fields occurred."""
 
     def __init__(self) -> None:
         self.kinds: set[str] = set()
         self.told: dict[type[Struct], set[str]] = {}
 
     def take(self, kind: str, shape: type[Struct], body: object) -> Any:
-        """*body* as what is declared; nothing in it may be unknown there."""
+        """*body* as declared; it may have no unknown field."""
         read = answers.read(shape, body)
         self.kinds.add(kind)
         self._compare(f"${kind}", read, body)
@@ -136,6 +116,7 @@ def ask_about_jobs(whole: Whole, heard: Heard) -> None:
     assert ask("jobs.get", id=failing)["job"]["history"]
     ask("jobs.list", limit=2)
     ask("jobs.list", brief=True)
+    assert [one["id"] for one in ask("jobs.find", prefixes=[waiting.hex()[:9]])["jobs"]] == [waiting]
     for job in (running, failing, waiting):
         assert ask("jobs.why", id=job)["reasons"]
     ask("jobs.stack", id=running)
@@ -159,6 +140,7 @@ def ask_about_schedules(whole: Whole, heard: Heard) -> None:
     declared = {"key": "k", "name": "mark", "every": 3600.0}
     assert ask("schedules.declare", by="tests", schedules=[declared])["changed"] == ["k"]
     assert ask("schedules.declare", by="tests", schedules=[])["not_declared"] == ["k"]
+    assert [one["key"] for one in ask("schedules.find", words=["k"])["schedules"]] == ["k"]
     assert len(ask("schedules.list", limit=2)["schedules"]) == 2
     ask("schedules.delete", id=schedule)
 
@@ -182,13 +164,13 @@ def ask_about_the_system(whole: Whole, heard: Heard) -> None:
     until(lambda: ask("stats")["series"]["times"], "a step of the history", 30)
     until(lambda: ask("topics.get", topic="default")["topic"]["retention"], "the retention has begun", 30)
     assert ask("status")["jobs"]
+    ask("workers.drain", worker=ask("workers.list")["workers"][0]["identity"])
     bodies: dict[str, dict[str, object]] = {"logs": {"lines": 5}, "actors.restart": {"name": "scheduler"}}
     for kind, shape in SUPERVISOR_ANSWERS.items():
         heard.take(kind, shape, whole.ask_supervisor(kind, **bodies.get(kind, {})))
 
 
 def asking(whole: Whole, heard: Heard) -> Any:
-    """A function that asks the dispatcher, and has the answer checked."""
     client = whole.jobs().client
 
     def ask(kind: str, **body: object) -> Any:
@@ -214,7 +196,7 @@ def test_what_is_declared_is_told(heard: Heard) -> None:
         for name in set(shape.__struct_fields__) - told - NOT_TOLD
     }
     assert not stale
-    untold = set(every_struct()) - set(heard.told) - {answers.Incident}
+    untold = set(every_struct()) - set(heard.told) - {answers.FindingInfo}
     assert not untold
 
 

@@ -1,4 +1,4 @@
-"""The wire: what is sent is what arrives, however it is cut; what is not the protocol is one error, early and cheap."""
+"""The wire: frames arrive as sent, however they are cut; anything else is one error, early and cheap."""
 
 from __future__ import annotations
 
@@ -43,7 +43,6 @@ requests = st.none() | st.integers(0, 2**63 - 1)
 
 
 def framed(payload: bytes) -> bytes:
-    """A frame of any payload, right or wrong."""
     return struct.pack(">I", len(payload)) + payload
 
 
@@ -136,7 +135,7 @@ def _keys(count: int) -> bytes:
     "payload", [_array(b"\x80" * 10**6), _array(b"\x90" * 10**6), _keys(500_000)], ids=["maps", "arrays", "keys"]
 )
 def test_what_is_unknown_costs_little(payload: bytes) -> None:
-    """Empty maps under a key that nobody knows, and very many such keys, are skipped: no object is made for each."""
+    """Empty maps under an unknown key, and very many such keys, are skipped: no object is made for each."""
     tracemalloc.start()
     try:
         decode_body(protocol.NoBody, only(framed(payload)))
@@ -146,7 +145,7 @@ def test_what_is_unknown_costs_little(payload: bytes) -> None:
 
 
 def test_what_is_unknown_is_ignored() -> None:
-    """Keys that are not known and elements behind the known ones change nothing: that is how the protocol grows."""
+    """Unknown keys and additional elements change nothing: so the protocol can grow."""
     frame = only(
         encode(
             "assign",
@@ -197,21 +196,14 @@ def test_a_detail_must_suit_its_outcome(outcome: str, detail: object, fits: bool
             check_result(result)
 
 
-@pytest.mark.parametrize(
-    ("kind", "body", "said"),
-    [
-        ("jobs.list", {"limit": 0}, " - at `$.limit`, which is 0"),
-        ("jobs.list", {"topic": 5}, " - at `$.topic`, which is 5"),
-        (
-            "submit",
-            {"jobs": [{"name": "n"}, {"name": "n", "delay_s": -1.5}]},
-            " - at `$.jobs[1].delay_s`, which is -1.5",
-        ),
-        ("submit", {"jobs": [{"name": "x" * 201}]}, f" - at `$.jobs[0].name`, which is '{'x' * 59}"),
-        ("submit", {"jobs": [{"priority": 1}]}, " - at `$.jobs[0]`"),  # what is missing has no value
-        ("submit", {"jobs": [{"name": "x" * 100_000}]}, " - at `$.jobs[0].name`"),  # nobody looks through so much
-    ],
-)
+@pytest.mark.parametrize(("kind", "body", "said"), [
+    ("jobs.list", {"limit": 0}, " - at `$.limit`, which is 0"),
+    ("jobs.list", {"topic": 5}, " - at `$.topic`, which is 5"),
+    ("submit", {"jobs": [{"name": "n"}, {"name": "n", "delay_s": -1.5}]}, " - at `$.jobs[1].delay_s`, which is -1.5"),
+    ("submit", {"jobs": [{"name": "x" * 201}]}, f" - at `$.jobs[0].name`, which is '{'x' * 59}"),
+    ("submit", {"jobs": [{"priority": 1}]}, " - at `$.jobs[0]`"),  # what is missing has no value
+    ("submit", {"jobs": [{"name": "x" * 100_000}]}, " - at `$.jobs[0].name`"),  # nobody looks through so much
+])  # fmt: skip
 def test_what_does_not_fit_is_shown(kind: str, body: dict[str, object], said: str) -> None:
     with pytest.raises(ProtocolError) as refused:
         decode_body(ALLOWED[Role.CLIENT][kind], only(encode(kind, 9, body)))

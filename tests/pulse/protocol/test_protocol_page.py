@@ -25,12 +25,9 @@ ERRORS: Final = "4. Requests, answers, errors"
 CLIENT: Final = "5. What a client asks"
 SERVER: Final = "7. What the server sends"
 TABLES: Final[Mapping[str, Mapping[str, type[Struct]]]] = {
-    HELLO: {"hello": protocol.Hello},
-    CLIENT: protocol.CLIENT_KINDS,
-    "6. What a worker sends": protocol.WORKER_KINDS,
-    SERVER: protocol.ANSWERS,
-    "9. The supervisor's socket": protocol.SUPERVISOR_KINDS,
-}
+    HELLO: {"hello": protocol.Hello}, CLIENT: protocol.CLIENT_KINDS, "6. What a worker sends": protocol.WORKER_KINDS,
+    SERVER: protocol.ANSWERS, "9. The supervisor's socket": protocol.SUPERVISOR_KINDS,
+}  # fmt: skip
 PARTS: Final = {name: getattr(protocol, struct) for struct, name in wiretypes.NAMES.items()}
 # A fenced block of section 12: what stands for 16 bytes, and nil.
 ID: Final = re.compile(r'\b(ID\d|SESSION)\b(?=[^"]*(?:"[^"]*"[^"]*)*$)')
@@ -38,7 +35,6 @@ NO_FIELD: Final = "–"
 
 
 def _documented(rows: list[dict[str, str]], name: str) -> dict[str, list[tuple[str, str, str]]]:
-    """Kind or part -> name, type and default of its fields, as the page has them."""
     found: dict[str, list[tuple[str, str, str]]] = {}
     for row in rows:
         fields = found.setdefault(row[name], [])
@@ -52,9 +48,7 @@ def _tables(text: str) -> list[list[dict[str, str]]]:
 
 
 def _frames(block: str) -> list[tuple[str, list[Any]]]:
-    """Direction and frame of each line of a conversation."""
-    lines = re.sub(r"\n +", " ", block).splitlines()
-    return [(line[0], _frame(line[2:])) for line in lines]
+    return [(line[0], _frame(line[2:])) for line in re.sub(r"\n +", " ", block).splitlines()]
 
 
 def _frame(text: str) -> list[Any]:
@@ -88,9 +82,7 @@ def test_values_that_occur_in_several_places_are_described_once() -> None:
     _, arrays, maps = _tables(section(PAGE, "2. Values"))
     documented = _documented(arrays, "array") | _documented(maps, "map")
     assert documented == {name: wiretypes.fields(struct) for name, struct in PARTS.items()}
-    assert {row["array"] for row in arrays} == {
-        name for name, struct in PARTS.items() if struct.__struct_config__.array_like
-    }
+    assert {row["array"] for row in arrays} == {n for n, s in PARTS.items() if s.__struct_config__.array_like}
 
 
 def test_every_client_request_has_its_answer_described() -> None:
@@ -106,14 +98,11 @@ def _columns(statement: str) -> set[str]:
     return {re.split(r"[ .]", column.strip())[-1] for column in selected}
 
 
-@pytest.mark.parametrize(
-    ("columns", "start", "end"),
-    [
-        (_columns("get_job") - {"history"}, "A **row** is", "`history` is"),
-        (set(ATTEMPT), "`history` is", "A **schedule row**"),
-        (_columns("get_schedule"), "A **schedule row**", "A **worker row**"),
-    ],
-)
+@pytest.mark.parametrize(("columns", "start", "end"), [
+    (_columns("get_job") - {"history"}, "A **row** is", "`history` is"),
+    (set(ATTEMPT), "`history` is", "A **schedule row**"),
+    (_columns("get_schedule"), "A **schedule row**", "A **worker row**"),
+])  # fmt: skip
 def test_rows_are_described_with_their_columns(columns: set[str], start: str, end: str) -> None:
     text = " ".join(section(PAGE, CLIENT).split())
     assert set(re.findall(r"`(\w+)`", text[text.index(start) : text.index(end)])) - {"history"} == columns
@@ -133,15 +122,12 @@ def test_limits_have_the_values_of_the_code() -> None:
 
 def test_outcomes_take_the_details_that_are_described() -> None:
     examples: dict[str, Any] = {
-        "JSON text or nil": ["{}", None],
-        "text": ["no"],
-        "[seconds, text]": [(5.0, "later")],
-        "seconds": [5.0],
-        "nil": [None],
-        "[text, exit code or nil]": [("died", -9), ("died", None)],
-    }
+        "JSON text or nil": ["{}", None], "text": ["no"], "[seconds, text]": [(5.0, "later")], "seconds": [5.0],
+        "nil": [None], "[text, exit code or nil]": [("died", -9), ("died", None)],
+    }  # fmt: skip
     outcomes = _tables(section(PAGE, SERVER))[2]
-    assert {row["outcome"] for row in outcomes} == set(dict(_parts("result"))["outcome"].split())
+    [kinds] = [kind for field, kind, _ in wiretypes.fields(PARTS["result"]) if field == "outcome"]
+    assert {row["outcome"] for row in outcomes} == set(kinds.split())
     for row in outcomes:
         for detail in examples[row["detail"]]:
             sent = encode("report", 1, {"results": [[bytes(16), 1, row["outcome"], detail]]})
@@ -149,10 +135,6 @@ def test_outcomes_take_the_details_that_are_described() -> None:
             (result,) = decode_body(protocol.Report, frame).results
             assert isinstance(result, Result)
             check_result(result)
-
-
-def _parts(name: str) -> list[tuple[str, str]]:
-    return [(field, kind) for field, kind, _ in wiretypes.fields(PARTS[name])]
 
 
 def test_hex_dumps_are_the_frames_that_they_claim_to_be() -> None:

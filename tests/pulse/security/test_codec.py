@@ -1,4 +1,4 @@
-"""Envelopes: what is in them, who can open them, and that nothing of it is told by errors."""
+"""Envelopes: their contents, who can open them, and that no error shows any of it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SECRET: Final = confidential("4242-4242-4242-4242", "card number")
 
 
 class Reversed:
-    """The simplest codec: what it is asked for, and with which name, can be seen."""
+    """The simplest codec: it records its calls, and the names in them."""
 
     id = "reversed"
 
@@ -58,7 +58,7 @@ class Broken(Reversed):
 )
 @pytest.mark.parametrize("codec", [Reversed(), FernetCodec(new_key())], ids=["reversed", "fernet"])
 def test_there_and_back(codec: Codec, text: str) -> None:
-    """Whatever JSON it is comes out as it went in, an envelope too; what is stored is one, and names the codec."""
+    """Any JSON comes out as it went in, an envelope too; the stored text is one, and names the codec."""
     sealed = seal(codec, "n", text)
     assert sealed_by(sealed) == codec.id
     assert json.loads(sealed).keys() == {"$pulse", "data"}
@@ -71,7 +71,6 @@ def test_there_and_back(codec: Codec, text: str) -> None:
     )
 )
 def test_what_is_no_envelope_stays(value: Any) -> None:
-    """Only an object of these two keys with two texts is one."""
     assert unseal(None, "n", value) == value
     assert opened(Reversed(), "n", value) == value
 
@@ -88,7 +87,7 @@ def test_who_cannot_read() -> None:
     sealed = json_text.loads(seal(Reversed(), "n", json.dumps({"card": SECRET})))
     other = FernetCodec(new_key())
     fernet = json_text.loads(seal(FernetCodec(new_key()), "n", '{"card": 1}'))
-    strange: Any = {"$pulse": "x" * 100_000, "data": ""}  # whoever may submit may write anything there
+    strange: Any = {"$pulse": "x" * 100_000, "data": ""}  # a client that may submit may write anything there
     for codec, name, value, said in (
         (None, "n", sealed, "encrypted by codec 'reversed', and there is none here: pulse.App(codec=...)"),
         (other, "n", sealed, "encrypted by codec 'reversed', and the one that is here is 'fernet'"),
@@ -161,8 +160,7 @@ def test_what_a_client_sends() -> None:
         {"$pulse": "reversed", "data": "a:" + json.dumps({"card": SECRET}, separators=(",", ":"))[::-1]},
         {"$pulse": "reversed", "data": "b:}{"},
     ]
-    schedule = create_schedule("a", {"card": SECRET}, {"every_s": 5.0})
-    assert SECRET not in str(seal_request(codec, schedule))
+    assert SECRET not in str(seal_request(codec, create_schedule("a", {"card": SECRET}, {"every_s": 5.0})))
     identity = "0199a1b2-c3d4-7e5f-8a0b-1c2d3e4f5a6b"
     assert "args" not in seal_request(codec, update_schedule(identity, {"priority": 3})).body
     with pytest.raises(BadRequestError, match="give the name beside args"):
@@ -204,8 +202,7 @@ class Kept:
 
 def _attempt(args: str, app: App, **extra: object) -> Attempt:
     found = {key: msgspec.Raw(msgspec.msgpack.encode(value)) for key, value in extra.items()}
-    given = Assignment(bytes(16), 1, "n", "t", args, None, 30.0, found or None)
-    return Attempt(given, app.handlers["n"], 0.0)
+    return Attempt(Assignment(bytes(16), 1, "n", "t", args, None, 30.0, found or None), app.handlers["n"], 0.0)
 
 
 def _arguments(attempt: Attempt, link: Kept | None = None) -> dict[str, Any]:
@@ -250,7 +247,7 @@ def test_what_a_worker_does() -> None:
 
 
 def test_a_worker_that_cannot_read() -> None:
-    """Each fails that job with one clear error, and none with the secret; plain args are taken with a codec, too."""
+    """Each such job fails with one clear error, without the secret; plain args work with a codec, too."""
     codec = Reversed()
     sealed = seal(codec, "n", json.dumps({"card": SECRET}))
     attempt = _attempt(sealed, _app(None))

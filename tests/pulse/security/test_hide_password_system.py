@@ -1,4 +1,4 @@
-"""A password in the command line is not left there for everybody on the machine."""
+"""A password in the command line is not visible to other accounts of the machine."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_what_has_none_stays() -> None:
 
 @pytest.mark.parametrize("words", [["ctl", "status"], ["worker", "x:y"], []])
 def test_who_has_no_such_option_refuses_it(words: Sequence[str]) -> None:
-    """As ever: nothing is done to another database than was meant."""
+    """As ever: nothing happens to another database."""
     line = [*PULSE, *words, "--dsn", f"postgresql://u:{SECRET}@127.0.0.1:1/x"]
     done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=60)
     assert (done.returncode, SECRET in done.stdout + done.stderr) == (2, False)

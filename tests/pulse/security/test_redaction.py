@@ -17,25 +17,22 @@ def shown(setting: str, args: object, name: str | None = "charge") -> object:
     return json.loads(answer["args"])
 
 
-@pytest.mark.parametrize(
-    ("setting", "args", "seen"),
-    [
-        ("password", {"password": 1, "user": "a"}, {"password": "***", "user": "a"}),
-        ("password", {"a": [{"b": {"Password": [1, 2]}}]}, {"a": [{"b": {"Password": "***"}}]}),
-        ("PASSWORD", {"password": None}, {"password": "***"}),
-        ("password", {"passwords": 1}, {"passwords": 1}),
-        ("card.number", {"number": 1, "card": {"number": 2}}, {"number": 1, "card": {"number": "***"}}),
-        ("card.number", {"card": [{"number": 2}, 3]}, {"card": [{"number": "***"}, 3]}),
-        ("card.*", {"card": {"a": 1, "b": {"c": 2}}, "d": 3}, {"card": {"a": "***", "b": "***"}, "d": 3}),
-        ("*.number", {"number": 1, "card": {"number": 2}}, {"number": 1, "card": {"number": "***"}}),
-        ("*", {"a": 1, "b": {"c": 2}}, {"a": "***", "b": "***"}),
-        ("pin, card.number", {"pin": 1, "card": {"number": 2}}, {"pin": "***", "card": {"number": "***"}}),
-        ("charge:pin", {"pin": 1}, {"pin": "***"}),
-        ("refund:pin", {"pin": 1}, {"pin": 1}),
-        ("card", {"$pulse": "fernet", "data": "card"}, {"$pulse": "fernet", "data": "card"}),
-        ("data", {"$pulse": "fernet", "data": "card"}, {"$pulse": "fernet", "data": "card"}),
-    ],
-)
+@pytest.mark.parametrize(("setting", "args", "seen"), [
+    ("password", {"password": 1, "user": "a"}, {"password": "***", "user": "a"}),
+    ("password", {"a": [{"b": {"Password": [1, 2]}}]}, {"a": [{"b": {"Password": "***"}}]}),
+    ("PASSWORD", {"password": None}, {"password": "***"}),
+    ("password", {"passwords": 1}, {"passwords": 1}),
+    ("card.number", {"number": 1, "card": {"number": 2}}, {"number": 1, "card": {"number": "***"}}),
+    ("card.number", {"card": [{"number": 2}, 3]}, {"card": [{"number": "***"}, 3]}),
+    ("card.*", {"card": {"a": 1, "b": {"c": 2}}, "d": 3}, {"card": {"a": "***", "b": "***"}, "d": 3}),
+    ("*.number", {"number": 1, "card": {"number": 2}}, {"number": 1, "card": {"number": "***"}}),
+    ("*", {"a": 1, "b": {"c": 2}}, {"a": "***", "b": "***"}),
+    ("pin, card.number", {"pin": 1, "card": {"number": 2}}, {"pin": "***", "card": {"number": "***"}}),
+    ("charge:pin", {"pin": 1}, {"pin": "***"}),
+    ("refund:pin", {"pin": 1}, {"pin": 1}),
+    ("card", {"$pulse": "fernet", "data": "card"}, {"$pulse": "fernet", "data": "card"}),
+    ("data", {"$pulse": "fernet", "data": "card"}, {"$pulse": "fernet", "data": "card"}),
+])  # fmt: skip
 def test_what_is_hidden(setting: str, args: object, seen: object) -> None:
     """By the end of the path, wherever it is; nothing else changes, and what is encrypted stays to be opened."""
     assert shown(setting, args) == seen
@@ -48,13 +45,9 @@ def test_whose_it_is_counts_unless_nobody_says() -> None:
 
 def test_all_that_people_are_shown() -> None:
     row = {
-        "name": "n",
-        "id": b"1",
-        "args": '{"pin":1}',
-        "result": '{"pin":1,"b":2}',
-        "progress": None,
+        "name": "n", "id": b"1", "args": '{"pin":1}', "result": '{"pin":1,"b":2}', "progress": None,
         "last_error": "e",
-    }
+    }  # fmt: skip
     told = {
         "jobs": [{**row, "history": [{"attempt": 1, "progress": '{"pin": 1}'}]}, b"id"],
         "schedules": [row],
@@ -81,7 +74,7 @@ def test_what_cannot_be_looked_at_is_hidden(text: str) -> None:
 
 @pytest.mark.parametrize("args", ['{"pin":"***"}', '{"a":[{"PIN":"***","b":1}]}'])
 def test_a_mask_is_never_stored(args: str) -> None:
-    """Who changes what he was shown would put it in place of the value."""
+    """A client that changes what it was shown would store it instead of the value."""
     with pytest.raises(BadRequestError, match=r"args have '\*\*\*' where a value is hidden"):
         Redaction("charge:pin").check(args)
     for right in ('{"pin":"1234","stars":"***"}', "{***", None, "[" * 100_000 + "***"):

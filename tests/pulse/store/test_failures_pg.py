@@ -1,5 +1,5 @@
 """
-Values that PostgreSQL cannot store: each is told as the row's fault, so that the others of a statement can go on.
+Values that PostgreSQL cannot store: each is reported as the row's fault, so that the others of a statement can go on.
 
 A statement that fails for a bad row changes nothing, leaves its connection usable, and succeeds without that row.
 """
@@ -21,52 +21,33 @@ from tests.support.store.helpers import LEASE_S, WORKER, Sql, count, fence, forg
 
 DEEP: Final = "[" * 20_000 + "]" * 20_000
 BAD_JSON: Final = {
-    "NUL": '"\\u0000"',
-    "raw NUL": '"\0"',
-    "NaN": "NaN",
-    "Infinity": "-Infinity",
-    "lone surrogate": '"\\ud800"',
-    "raw lone surrogate": '"\ud800"',
-    "20 000 deep": DEEP,
-    "not JSON": "{",
-    "nothing": "",
+    "NUL": '"\\u0000"', "raw NUL": '"\0"', "NaN": "NaN", "Infinity": "-Infinity", "lone surrogate": '"\\ud800"',
+    "raw lone surrogate": '"\ud800"', "20 000 deep": DEEP, "not JSON": "{", "nothing": "",
     "too many digits": "1e400000",
-}
+}  # fmt: skip
 BAD_TEXT: Final = {"NUL": "a\0b", "lone surrogate": "a\udfffb"}
 BAD_JOBS: Final[dict[str, dict[str, Any]]] = {
     **{f"args: {name}": {"args": f'{{"a": {value}}}'} for name, value in BAD_JSON.items()},
     **{f"args: {value}": {"args": value} for value in ("[]", "null", "1", '"{}"')},
     **{f"name: {name}": {"name": value} for name, value in BAD_TEXT.items()},
-    **{f"topic: {name}": {"topic": value} for name, value in BAD_TEXT.items()},
-    "name: empty": {"name": ""},
-    "name: long": {"name": "x" * 201},
-    "topic: long": {"topic": "x" * 201},
-    "priority": {"priority": 101},
-    "priority: no smallint": {"priority": 40_000},
-    "max_attempts": {"max_attempts": 0},
-    "max_attempts: no int": {"max_attempts": 2**31},
-    "timeout_s": {"timeout_s": 0.0},
-    "timeout_s: NaN": {"timeout_s": math.nan},
-    "run_at: NaN": {"run_at": math.nan},
-    "run_at: infinite": {"run_at": math.inf},
-    "run_at: beyond": {"run_at": 1e18},
-    "run_at: before Christ": {"run_at": -1e11},
-    "run_at: year 10000": {"run_at": 253_402_300_800.0},
-    "delay_s: NaN": {"delay_s": math.nan},
-    "delay_s: infinite": {"delay_s": math.inf},
+    **{f"topic: {name}": {"topic": value} for name, value in BAD_TEXT.items()}, "name: empty": {"name": ""},
+    "name: long": {"name": "x" * 201}, "topic: long": {"topic": "x" * 201}, "priority": {"priority": 101},
+    "priority: no smallint": {"priority": 40_000}, "max_attempts": {"max_attempts": 0},
+    "max_attempts: no int": {"max_attempts": 2**31}, "timeout_s": {"timeout_s": 0.0},
+    "timeout_s: NaN": {"timeout_s": math.nan}, "run_at: NaN": {"run_at": math.nan},
+    "run_at: infinite": {"run_at": math.inf}, "run_at: beyond": {"run_at": 1e18},
+    "run_at: before Christ": {"run_at": -1e11}, "run_at: year 10000": {"run_at": 253_402_300_800.0},
+    "delay_s: NaN": {"delay_s": math.nan}, "delay_s: infinite": {"delay_s": math.inf},
     "delay_s: beyond": {"delay_s": 1e18},
-}
+}  # fmt: skip
 BAD_ENDINGS: Final[dict[str, dict[str, Any]]] = {
     **{f"error: {name}": {"error": value} for name, value in BAD_TEXT.items()},
     **{f"progress: {name}": {"progress": value} for name, value in BAD_JSON.items()},
     "no reason": {"kind": EndingKind.DISCARDED, "error": None},
-    "empty reason": {"kind": EndingKind.DISCARDED, "error": ""},
-    "delay_s: NaN": {"delay_s": math.nan},
-    "delay_s: infinite": {"delay_s": math.inf},
-    "delay_s: beyond": {"delay_s": 1e18},
-    "exit code": {"exit_code": 2**31},
-    "attempt": {"attempt": 2**31},
-}
+    "empty reason": {"kind": EndingKind.DISCARDED, "error": ""}, "delay_s: NaN": {"delay_s": math.nan},
+    "delay_s: infinite": {"delay_s": math.inf}, "delay_s: beyond": {"delay_s": 1e18},
+    "exit code": {"exit_code": 2**31}, "attempt": {"attempt": 2**31},
+}  # fmt: skip
 
 
 async def refused(doing: Awaitable[object]) -> None:
@@ -78,7 +59,7 @@ async def refused(doing: Awaitable[object]) -> None:
 
 
 async def alone(store: Store, connection: Sql, ids: list[bytes], doing: Callable[[], Awaitable[object]]) -> None:
-    """*doing* is refused, nothing of it was done, and the hot connection is still the same one."""
+    """*doing* is refused, changes nothing, and the hot connection is still the same one."""
     before = [await read(connection, identity) for identity in ids]
     pids = [await _pid(store), await _pid(store)]
     await refused(doing())
@@ -93,7 +74,7 @@ async def _pid(store: Store) -> int:
 
 @pytest.mark.parametrize("fields", BAD_JOBS.values(), ids=BAD_JOBS)
 async def test_submit(store: Store, connection: Sql, fields: dict[str, Any]) -> None:
-    """A job that cannot be stored refuses its submit, first or repeated, and its neighbours go in without it."""
+    """A job that cannot be stored refuses its submit, first or repeated; its neighbours go in without it."""
     good, bad = [job() for _ in range(3)], job(**fields)
     await alone(store, connection, [], lambda: store.submit([good[0], bad, *good[1:]]))
     await refused(store.submit_again([good[0], bad, *good[1:]]))
@@ -132,10 +113,9 @@ async def test_extend_and_checkpoint(store: Store, connection: Sql, value: str) 
 
 
 async def test_what_looks_bad_and_is_not(store: Store, connection: Sql) -> None:
-    """Numbers beyond a float, keys that stand twice, and text of any language are stored."""
+    """Numbers beyond a float, repeated keys, and text of any language are stored."""
     await store.submit([job(args='{"a": 1e400, "a": -1e400, "\\ud83d\\ude00": "\\u007f"}', name="é😀", topic="t\n")])
-    stored = (await connection.fetchval("SELECT args::text FROM pulse.jobs"))[:20]
-    assert stored.startswith('{"a": -1000')
+    assert (await connection.fetchval("SELECT args::text FROM pulse.jobs"))[:20].startswith('{"a": -1000')
 
 
 async def test_other_errors_are_not_bad_rows(store: Store, connection: Sql) -> None:
@@ -150,16 +130,13 @@ async def test_other_errors_are_not_bad_rows(store: Store, connection: Sql) -> N
             await hot.execute("SET statement_timeout = 10; SELECT pg_sleep(5)")
 
 
-@pytest.mark.parametrize(
-    ("change", "told"),
-    [
-        ("starts_at = '0001-01-01 00:00+00'", "starts_at must lie in the years 1 to 9999"),
-        ("overlap = 'never'", 'new row for relation "schedules" violates check constraint "schedules_overlap"'),
-        ("name = NULL", 'null value in column "name" of relation "schedules" violates not-null constraint'),
-    ],
-)
+@pytest.mark.parametrize(("change", "told"), [
+    ("starts_at = '0001-01-01 00:00+00'", "starts_at must lie in the years 1 to 9999"),
+    ("overlap = 'never'", 'new row for relation "schedules" violates check constraint "schedules_overlap"'),
+    ("name = NULL", 'null value in column "name" of relation "schedules" violates not-null constraint'),
+])  # fmt: skip
 async def test_no_row_is_told(connection: Sql, change: str, told: str) -> None:
-    """What PostgreSQL says of a row that it refuses is the row, with args that may be hidden; that is left out."""
+    """PostgreSQL's error has the row, with args that may be hidden; that part is left out."""
     await connection.execute("SELECT pulse.create_schedule('n', every_s => 5, args => '{\"pin\": 1234}')")
     with pytest.raises(asyncpg.PostgresError) as caught:
         await connection.execute(f"UPDATE pulse.schedules SET {change}")

@@ -47,7 +47,7 @@ KINDS: Final = tuple(kind for kind in EndingKind if kind != EndingKind.LEASE_EXP
 _JOBS: Final = """
     SELECT uuid_send(id) AS id, topic, name, args, priority, max_attempts, submitted_at, next_run_at,
         status::text AS status, attempts, uncharged, crashes, started_at, lease_until, completed_at, locked_by,
-        progress, result, checkpoint, last_error, timeout_s, expires_at
+        ran_by, progress, result, checkpoint, last_error, timeout_s, expires_at
     FROM pulse.jobs"""
 _HISTORY: Final = """
     SELECT uuid_send(job_id) AS job_id, attempt, worker, started_at, ended_at, outcome, error, exit_code, progress
@@ -69,8 +69,6 @@ outcomes = st.lists(st.sampled_from(("", "ok", *(kind.value for kind in KINDS)))
 
 @dataclass(frozen=True, slots=True)
 class Database:
-    """The real thing, with the loop that drives it."""
-
     runner: asyncio.Runner
     store: Store
     connection: Sql
@@ -81,7 +79,6 @@ class Database:
 
 @pytest.fixture
 def server(newest_server: Postgres) -> Postgres:
-    """One version is enough: what the others do differently, the other tests see."""
     return newest_server
 
 
@@ -153,7 +150,6 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(new=new_jobs, topics=st.lists(st.sampled_from(TOPICS), unique=True), seat=st.integers(0, 2))
     def submit_and_claim(self, new: tuple[str, int, float, int], topics: list[str], seat: int) -> None:
-        """A new job that is handed out at once, if somebody serves its topic."""
         jobs = [msgspec.structs.replace(self._new(*new), delay_s=None)]
         claims, woken = self.do(self.store.submit_and_claim(jobs, topics, WORKERS, [seat], LEASE_S, now=self.now))
         expected, due = self.model.submit_and_claim(jobs, topics, WORKERS, [seat], LEASE_S, self.now)
@@ -163,7 +159,6 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.model.jobs)
     @rule(pick=places, name=st.sampled_from(("n", "m")))
     def submit_again(self, pick: int, name: str) -> None:
-        """A submit whose answer was lost; or another job under the same id."""
         identity = list(self.model.jobs)[pick % len(self.model.jobs)]
         again = SubmittedJob(name, topic=self.model.jobs[identity].topic, id=identity)
         with contextlib.nullcontext() if name == "n" else pytest.raises(ConflictError, match="exists already"):
@@ -174,7 +169,7 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.gone)
     @rule(pick=places, topic=st.sampled_from(TOPICS))
     def submit_what_was_deleted(self, pick: int, topic: str) -> None:
-        """It is another job, whose attempts are counted anew: by then nobody may hold one of the first."""
+        """It is another job, whose attempts are counted anew: by then none of the first may run."""
         identity = self.gone.pop(pick % len(self.gone))
         self.tokens = [one for one in self.tokens if one.id != identity]
         again = SubmittedJob("n", topic=topic, id=identity, max_attempts=2)
@@ -186,7 +181,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(topics=st.permutations(TOPICS), seats=seats)
     def claim_from_cursors(self, topics: list[str], seats: list[int]) -> None:
-        """One that looks only behind what was claimed before finds all there is, wherever it came from."""
+        """One that looks only behind earlier claims finds all there is."""
         self._claim_all(
             topics, seats, [(*level, self.cursors.get(level, 0.0)) for level in itertools.product(topics, PRIORITIES)]
         )
@@ -197,7 +192,7 @@ class StoreMachine(RuleBasedStateMachine):
         seats=seats,
     )
     def claim_levels(self, levels: list[tuple[str, int]], ago_s: list[float | None], seats: list[int]) -> None:
-        """One that knows some levels finds what is in these, from the time that it knows on."""
+        """One that knows some levels finds all of these, from the time that it knows on."""
         begins = [None if ago is None else self.now.timestamp() - ago for ago in ago_s]
         known = [(*level, begin) for level, begin in zip(levels, begins, strict=False)]
         self._claim(seats, known, self.model.claimable_from(known, self.now))
@@ -229,7 +224,7 @@ class StoreMachine(RuleBasedStateMachine):
         return fences
 
     def _work(self, seats: list[int], outcomes: list[str]) -> None:
-        """Workers get jobs, and are done with some of them at once."""
+        """Workers get jobs, and finish some of them at once."""
         for fence, outcome in zip(self._claim_all(list(TOPICS), seats), outcomes, strict=False):
             if outcome == "ok":
                 self._complete([Completion(*fence, '"done"', None)])
@@ -251,12 +246,9 @@ class StoreMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.tokens)
     @rule(
-        picks=picks,
-        kind=st.sampled_from(KINDS),
-        delay_s=st.none() | halves,
-        progress=json_text,
+        picks=picks, kind=st.sampled_from(KINDS), delay_s=st.none() | halves, progress=json_text,
         exit_code=st.none() | st.integers(-15, 15),
-    )
+    )  # fmt: skip
     def end(
         self, picks: list[int], kind: EndingKind, delay_s: float | None, progress: str | None, exit_code: int | None
     ) -> None:
@@ -290,7 +282,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(limit=st.integers(1, 5))
     def sweep(self, limit: int) -> None:
-        """A watchdog ends what has lapsed: workers that died and were not noticed otherwise."""
+        """A watchdog ends lapsed attempts: of workers that died unnoticed."""
         found = self.do(self.store.lapsed(limit, now=self.now))
         lapsed = self.model.lapsed(self.now)
         assert len(found) == min(limit, len(lapsed))
@@ -300,7 +292,7 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.tokens)
     @rule(picks=picks)
     def late_sweep(self, picks: list[int]) -> None:
-        """A watchdog ends what it saw lapsed before: only what has lapsed still is ended."""
+        """A watchdog ends attempts that it saw lapsed before: only those still lapsed end."""
         held = self.some_tokens(picks)
         self._end([Ending(*one, EndingKind.LEASE_EXPIRED, "worker lease expired") for one in held])
 
@@ -343,12 +335,11 @@ class StoreMachine(RuleBasedStateMachine):
     def retry(self, picks: list[int], fails: bool) -> None:
         chosen = self.some_jobs(picks, FINISHED)
         with self._operates("retry", fails=fails) as (act, model):
-            retried = act(lambda store: store.retry(chosen, now=self.now))
-            assert set(retried) == model.retry(chosen, self.now)
+            assert set(act(lambda store: store.retry(chosen, now=self.now))) == model.retry(chosen, self.now)
 
     @rule(picks=picks, fails=fails)
     def delete(self, picks: list[int], fails: bool) -> None:
-        """An operator deletes what is finished; what runs stays, and so does what was retried."""
+        """An operator deletes finished jobs; running and retried ones stay."""
         chosen = self.some_jobs(picks[:2], FINISHED)
         with self._operates("delete", fails=fails) as (act, model):
             gone = act(lambda store: store.delete(chosen))
@@ -368,7 +359,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @contextlib.contextmanager
     def _operates(self, action: str, *, fails: bool) -> Iterator[tuple[Callable[[Act[Any]], Any], Rows]]:
-        """An operator's transaction, what he does in it, and its note: all of it is there afterwards, or nothing."""
+        """An operator's transaction, its change, and its note: all of it is there afterwards, or nothing."""
         after = copy.deepcopy(self.model)
 
         async def act(doing: Act[Any]) -> Any:
@@ -414,7 +405,7 @@ class StoreMachine(RuleBasedStateMachine):
 @EXAMPLES
 @pytest.mark.timeout(2.0 * settings().max_examples)
 def test_the_store_does_what_the_model_does(database: Database, part: int) -> None:
-    """Whatever happens in whatever order, each answer and each row of the database is as the model says."""
+    """Each answer and each row of the database is as the model says."""
     run_histories(lambda: StoreMachine(database), part)
 
 

@@ -1,4 +1,4 @@
-"""Places: who looks where, and which directories and paths both sides refuse."""
+"""Runtime and state directories: where each side looks, and which paths both refuse."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def place(tmp_path: Path) -> Path:
 
 @contextlib.contextmanager
 def belonging_to_another(path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Make *path* foreign: root gives it away, an ordinary user becomes another one in the eyes of the check."""
+    """Make *path* foreign: root gives it away, an ordinary user becomes another one for the check."""
     if os.geteuid() == ROOT:
         os.chown(path, NOBODY, NOBODY)
         yield
@@ -65,7 +65,7 @@ def test_where_clients_look(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
 
 
 def test_where_servers_put_their_sockets(tmp_path: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is named, systemd's first, root's (under sudo, too), a session's, a prepared one, the last resort."""
+    """The named one, systemd's first, root's (under sudo, too), a session's, a prepared one, the last resort."""
     ours, session, both = {"PULSE_RUNTIME_DIR": "/a"}, {"XDG_RUNTIME_DIR": str(tmp_path)}, "/run/x:/run/y"
     assert server_runtime_dir({**ours, "RUNTIME_DIRECTORY": both}, Path("/n"), uid=ROOT) == Path("/n")
     assert server_runtime_dir({**ours, "RUNTIME_DIRECTORY": both}, uid=ROOT) == Path("/a")
@@ -80,17 +80,14 @@ def test_where_servers_put_their_sockets(tmp_path: Path, place: Path, monkeypatc
 
 
 class TestServerStateDir:
-    @pytest.mark.parametrize(
-        ("env", "uid", "path"),
-        [
-            ({"PULSE_STATE_DIR": "/a", "STATE_DIRECTORY": "/b"}, ROOT, "/a"),
-            ({"STATE_DIRECTORY": "/b:/c", "XDG_STATE_HOME": "/x"}, USER, "/b"),
-            ({"XDG_STATE_HOME": "/x", "HOME": "/h"}, ROOT, "/var/lib/pulse"),
-            ({"XDG_STATE_HOME": "/x", "HOME": "/h"}, USER, "/x/pulse"),
-            ({"XDG_STATE_HOME": "x", "HOME": "/h"}, USER, "/h/.local/state/pulse"),
-            ({"HOME": "/h"}, USER, "/h/.local/state/pulse"),
-        ],
-    )
+    @pytest.mark.parametrize(("env", "uid", "path"), [
+        ({"PULSE_STATE_DIR": "/a", "STATE_DIRECTORY": "/b"}, ROOT, "/a"),
+        ({"STATE_DIRECTORY": "/b:/c", "XDG_STATE_HOME": "/x"}, USER, "/b"),
+        ({"XDG_STATE_HOME": "/x", "HOME": "/h"}, ROOT, "/var/lib/pulse"),
+        ({"XDG_STATE_HOME": "/x", "HOME": "/h"}, USER, "/x/pulse"),
+        ({"XDG_STATE_HOME": "x", "HOME": "/h"}, USER, "/h/.local/state/pulse"),
+        ({"HOME": "/h"}, USER, "/h/.local/state/pulse"),
+    ])  # fmt: skip
     def test_order(self, env: dict[str, str], uid: int, path: str) -> None:
         assert server_state_dir(env, uid=uid) == Path(path)
 

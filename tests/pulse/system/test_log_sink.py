@@ -1,4 +1,4 @@
-"""Streams that never block and never fail: on pipes that nobody reads, full disks, sockets, terminals, across forks."""
+"""Streams that never block and never fail: on pipes without a reader, full disks, sockets, terminals, across forks."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def told(count: int) -> bytes:
 
 @pytest.fixture
 def make() -> Iterator[Make]:
-    """Makes sinks that are closed at the end, when nothing waits in them any more or nobody is left to read it."""
+    """Makes sinks that are closed at the end, when they are empty or have no reader left."""
     made: list[Sink] = []
 
     def new(fd: int) -> Sink:
@@ -101,7 +101,7 @@ def dropped_of(text: bytes) -> int:
 
 
 def test_nobody_reads(make: Make, ends: tuple[int, Reader]) -> None:
-    """Whoever writes does not wait; what fits is kept, the rest counted, and it is told once somebody reads."""
+    """A writer does not wait; what fits is kept, the rest counted, and the count is written for the next reader."""
     fd, reader = ends
     sink, count = make(fd), 10_000
     start_s = time.monotonic()
@@ -180,7 +180,7 @@ def test_nobody_ever_reads_again(make: Make) -> None:
 
 @pytest.fixture
 def file(tmp_path: Path) -> Iterator[tuple[int, Path, Callable[[int], None]]]:
-    """A file that may have so many bytes from where writing begins: what is more fails, as on a full disk."""
+    """A file that may grow by so many bytes: more fails, as on a full disk."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     path = tmp_path / "log"
@@ -193,7 +193,7 @@ def file(tmp_path: Path) -> Iterator[tuple[int, Path, Callable[[int], None]]]:
 
 
 def test_a_disk_has_room_again(make: Make, file: tuple[int, Path, Callable[[int], None]]) -> None:
-    """A line that was cut short by a full disk does not spoil the next one, behind which the count stands."""
+    """A line that was cut short by a full disk does not spoil the next one; the count comes behind it."""
     fd, _, limit = file
     sink = make(fd)
     limit(150)
@@ -223,7 +223,7 @@ def test_the_count_is_not_lost_with_its_line(make: Make, file: tuple[int, Path, 
 
 
 def test_a_disk_hangs(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who writes to its file waits a moment, once; when it goes on, everything is there, and is again at once."""
+    """A writer waits a moment, once; when the disk goes on, everything is there, and at once again."""
     goes_on, real = threading.Event(), os.write
 
     def write(fd: int, data: bytes) -> int:
@@ -294,8 +294,7 @@ def test_a_terminal(make: Make) -> None:
     for _ in range(1000):
         stream.write("x" * 99 + "\n")  # nobody reads the other side
     assert not sink.drain(0)
-    reader = Reader(main)
-    reader.read(lambda text: text.count(b"x" * 99 + b"\r\n") == 1000)
+    Reader(main).read(lambda text: text.count(b"x" * 99 + b"\r\n") == 1000)
     os.close(main)
     os.close(terminal)
 
@@ -303,7 +302,7 @@ def test_a_terminal(make: Make) -> None:
 def test_no_thread_stays_where_nothing_waits(
     make: Make, ends: tuple[int, Reader], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A process may fork: before that the thread ends, where it can; the child has none of what waits."""
+    """A process may fork: before that the thread ends, where it can; the child inherits no waiting lines."""
     monkeypatch.setattr(log_sink, "_FORK_S", DEADLINE_S)
     fd, reader = ends
     before = len(processes.threads(os.getpid()))
@@ -329,7 +328,7 @@ def test_no_thread_stays_where_nothing_waits(
 
 
 def test_a_thread_that_has_room_ends_for_a_fork(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever forks waits for it where all that waits has room, and not for a reader that is slow."""
+    """A fork waits for it where all waiting lines have room, and not for a slow reader."""
     monkeypatch.setattr(log_sink, "_FORK_S", DEADLINE_S)
     read, write = os.pipe()
     reader, sink = Reader(read), make(write)
@@ -377,7 +376,7 @@ def test_no_room_for_a_thread(make: Make, ends: tuple[int, Reader], monkeypatch:
 def test_a_file_needs_no_thread(
     make: Make, file: tuple[int, Path, Callable[[int], None]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where none can be started whoever writes does it himself; only what the disk has no room for is dropped."""
+    """Where no thread can start the writer writes itself; only lines without room on the disk are dropped."""
     fd, _, limit = file
     sink = make(fd)
     monkeypatch.setattr(_thread, "start_new_thread", refuse_thread)

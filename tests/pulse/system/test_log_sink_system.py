@@ -1,4 +1,4 @@
-"""Programs whose standard streams cannot be written at once: their last words, their forks, what is closed."""
+"""Programs whose standard streams cannot be written at once: their last words, their forks, their end."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ open(sys.argv[2], "w").close()
 
 
 def test_a_fork_says_its_own_words(tmp_path: Path) -> None:
-    """A child of a handler that ends without a word to Python has its lines written, and none of its parent's."""
+    """A child of a handler that ends without Python's exit has its lines written, and none of its parent's."""
     code = "print('mine')\nif not os.fork(): print('theirs'); os._exit(0)\nos.wait(); print('end')"
     with (tmp_path / "log").open("wb") as log:
         assert run(code, out=log.fileno(), err=log.fileno()) == 0
@@ -104,7 +104,7 @@ log_sink.last_words(10)
 
 
 def says_each_once(code: str, mark: Path) -> None:
-    """Of a program, *code* and a child that says a word and *mark*s it, while 2000 lines wait: each is written once."""
+    """Of a program, *code* and a child that writes a word and *mark*s it, beside 2000 waiting lines: each once."""
     read, write = os.pipe()
     fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
     reader = Reader(read)
@@ -122,7 +122,7 @@ def test_a_fork_while_lines_wait(tmp_path: Path) -> None:
 
 
 def test_a_fork_while_the_thread_is_at_it(tmp_path: Path) -> None:
-    """The child has not the lock that a thread of its parent held, nor what that was to write."""
+    """The child inherits neither the lock of its parent's thread, nor its lines."""
     code = """
 import os, signal, sys, threading
 from pulse import logs
@@ -134,7 +134,7 @@ def hold():
         held.set()
         done.wait()
 
-def late():  # of such hooks the first comes last, here behind that of the sinks
+def late():  # of such hooks the first comes last, here behind the sinks' own
     threading.Thread(target=hold).start()
     held.wait()
 

@@ -1,7 +1,4 @@
-"""
-What a process does as number 1, as far as another one can do it; the rest is in
-tests/system/test_containers_system.py.
-"""
+"""A process as number 1, as far as another one can do it; the rest is in tests/system/test_containers_system.py."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from pulse.system import pid1, processes
 
 @pytest.mark.skipif(pid1.is_init(), reason="the tests themselves are process 1")
 def test_who_is_not_process_1_keeps_its_signals() -> None:
-    """SIGTERM is left to the kernel there, which says so in the exit status."""
+    """SIGTERM stays the kernel's, with its exit status."""
     before = signal.getsignal(signal.SIGTERM)
     pid1.obey_sigterm()
     assert signal.getsignal(signal.SIGTERM) is before
@@ -38,7 +35,7 @@ def test_process_1_ends_at_sigterm(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_whose_status_is_wanted_is_kept() -> None:
-    """Of two dead children one is reaped; the other one's exit code is still there for whoever waits for it."""
+    """Of two dead children one is reaped; the other one's exit code is kept for its waiter."""
     kept, buried = (subprocess.Popen([sys.executable, "-Sc", f"raise SystemExit({code})"]) for code in (7, 8))
     for one in (kept, buried):
         os.waitid(os.P_PID, one.pid, os.WEXITED | os.WNOWAIT)

@@ -97,8 +97,6 @@ SLOW_TO_DIE = "import sys, time; kept = b'x' * 300_000_000; print(flush=True); t
 
 
 def end_tree(mark: str) -> int:
-    """In an event loop, without being the only one in it."""
-
     async def run() -> int:
         turns = itertools.count()
         count = 0
@@ -119,7 +117,7 @@ def end_tree(mark: str) -> int:
 
 @pytest.mark.parametrize("kill", [process_tree.kill_tree, end_tree])
 def test_what_is_killed_is_dead(kill: Callable[[str], int]) -> None:
-    """Not only sentenced: whoever is to go on without it may begin."""
+    """Not only signalled: its successor may begin."""
     mark = process_tree.new_mark()
     env = {**os.environ, process_tree.MARK: mark}
     with subprocess.Popen([sys.executable, "-c", SLOW_TO_DIE], env=env, stdout=subprocess.PIPE) as process:
@@ -131,7 +129,7 @@ def test_what_is_killed_is_dead(kill: Callable[[str], int]) -> None:
 
 @pytest.mark.parametrize("kill", [process_tree.kill_tree, end_tree])
 def test_others_go_on_while_many_are_looked_at(kill: Callable[[str], int], monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a large machine there are thousands; who has no others looks at them at one go."""
+    """A large machine has thousands; a process without others reads them in one go."""
     monkeypatch.setattr(process_tree, "_SLICE", 1)
     assert kill(process_tree.new_mark()) == 0
 
@@ -151,7 +149,7 @@ def test_one_that_does_not_die_is_not_waited_for_for_ever(
 
 
 def test_a_branch_is_a_part_of_its_tree() -> None:
-    """Who ends a branch spares the rest; who ends the tree ends it all; a mark that only begins alike is another's."""
+    """The end of a branch spares the rest, the end of the tree does not; a longer mark is another's."""
     mark = process_tree.new_mark()
     branch = process_tree.branch_of(mark)
     tree, part, other_part, other = Echo(mark), Echo(branch), Echo(process_tree.branch_of(mark)), Echo(f"{mark}0")
@@ -164,7 +162,7 @@ def test_a_branch_is_a_part_of_its_tree() -> None:
 
 
 def test_what_is_no_mark_of_ours_ends_nobody() -> None:
-    """A process may say anything of itself: the begin of all marks, or of one, is not the tree of all of them."""
+    """A process may write anything into its environment: a part of a mark is not the tree of all marks."""
     mark = process_tree.new_mark()
     other = Echo(mark)
     pidns, pid, start_time, secret = mark.split(".")
@@ -183,7 +181,7 @@ inside.wait()
 
 
 def test_a_session_is_more_than_a_group() -> None:
-    """Groups of its own and another environment do not help; who has made a session of its own is spared."""
+    """Groups of its own and another environment do not help; a session of its own does."""
     with subprocess.Popen([sys.executable, "-c", LEADER], stdout=subprocess.PIPE, start_new_session=True) as leader:
         assert leader.stdout is not None
         inside, outside = (psutil.Process(int(pid)) for pid in leader.stdout.readline().split())
@@ -253,7 +251,7 @@ def test_no_mark(env: dict[str, str]) -> None:
 def looked_at(
     process: subprocess.Popen[bytes], looks: list[Callable[[], bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Let each look at the environment of *process* find what the next of *looks* says; others are as they are."""
+    """Let each look at the environment of *process* find the next of *looks*; others are as they are."""
     environment = process_tree._environment
     monkeypatch.setattr(
         process_tree, "_environment", lambda pid: looks.pop(0)() if pid == process.pid else environment(pid)
@@ -286,7 +284,7 @@ def test_a_pid_that_was_used_again_before_it_was_opened_is_spared(monkeypatch: p
 
 
 def test_a_process_that_is_being_exec_ed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between two images it has a program and no environment: it is looked at again, but not for ever."""
+    """Between two images it has a program and no environment: it is read again, but not for ever."""
     environment = process_tree._environment
     looks: list[int] = []
     blanks: list[bytes] = []
@@ -312,7 +310,7 @@ def test_a_process_that_is_being_exec_ed(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_an_empty_environment_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It will not be filled: each such process of a machine would hold up every recovery."""
+    """It stays empty: each such process of a machine would delay every recovery."""
     looks: list[Callable[[], bytes]] = [lambda: b""]
     with subprocess.Popen(["sleep", "60"], env={}) as process:
         until(lambda: processes.has_empty_environment(process.pid), "its program")
@@ -333,7 +331,7 @@ sys.stdout.write(" ".join(map(start, [mark, process_tree.branch_of(mark)])))
 
 
 def test_what_a_dead_pool_parent_left_is_killed() -> None:
-    """Its trees have nobody else; those of living parents have, and of marks of another kind nothing is known."""
+    """Its trees have no other owner; those of living parents have, and of other marks nothing is known."""
     done = subprocess.run([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, check=True)
     orphans = [int(pid) for pid in done.stdout.split()]
     others = [
@@ -346,7 +344,7 @@ def test_what_a_dead_pool_parent_left_is_killed() -> None:
 
 
 def orphans_are(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], bool]:
-    """Whose marks those of orphans are; nobody is killed."""
+    """The marks of orphans; nothing is killed."""
     asked: list[Callable[[str], bool]] = []
 
     def note(condemned: Callable[[str], bool]) -> Callable[[int], bool]:
@@ -359,7 +357,7 @@ def orphans_are(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], bool]:
 
 
 def test_whose_pool_parent_is_dead(monkeypatch: pytest.MonkeyPatch) -> None:
-    """That can be said of this pid namespace alone: numbers of processes mean nothing outside of theirs."""
+    """Only in this pid namespace: numbers of processes mean nothing outside of theirs."""
     condemned = orphans_are(monkeypatch)
     living = process_tree.new_mark()
     for mark in (living, process_tree.branch_of(living), "somebody's", "1.2.3", "1.4194305.1.00"):
@@ -388,7 +386,7 @@ def test_who_has_no_mark_is_no_orphan() -> None:
 
 
 class Echo:
-    """A process that carries a mark, and tells whether it was killed."""
+    """A process that carries a mark, and reports whether it was killed."""
 
     def __init__(self, mark: str) -> None:
         self._process = subprocess.Popen(

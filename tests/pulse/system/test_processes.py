@@ -1,4 +1,4 @@
-"""What is asked of the kernel about processes, and about memory that ran out."""
+"""The kernel's facts about processes, and about memory that ran out."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_a_count_that_grew(tmp_path: Path) -> None:
 
 
 def test_every_process_has_a_count() -> None:
-    """That of its memory cgroup, where it has one that counts, else that of the machine."""
+    """Its memory cgroup's, where there is one that counts, else the machine's."""
     found = processes.oom_kills(os.getpid())
     assert found is not None
     assert found.path.name in {"memory.events", "memory.oom_control", "vmstat"}
@@ -41,7 +41,7 @@ def test_a_group_seen_through_a_mount() -> None:
 
 
 def test_threads_of_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They have no program; whoever has their parent's number in a pid namespace of its own is none of them."""
+    """They have no program; a process with their parent's number in a pid namespace of its own is none."""
     for pid in processes.kernel_threads():
         assert not Path(f"/proc/{pid}/cmdline").read_bytes()
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as child:
@@ -58,3 +58,16 @@ def test_a_process_that_is_gone() -> None:
     assert not processes.is_pending(2**22 + 1, 2**22 + 1, 1)
     with pytest.raises(ProcessLookupError, match="tgkill"):
         processes.signal_thread(2**22 + 1, 2**22 + 1, 0)
+
+
+def test_what_a_process_uses() -> None:
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as child:
+        found = processes.facts(child.pid)
+        assert found is not None
+        assert found.cpu_s < 1 < found.rss_bytes
+        assert found.uptime_s < 60
+        child.communicate()
+    mine = processes.facts(os.getpid())
+    assert mine is not None
+    assert (mine.state, mine.cpu_s > 0) == ("R", True)
+    assert processes.facts(2**22 + 1) is None

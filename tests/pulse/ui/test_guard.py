@@ -38,7 +38,7 @@ def late(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_names_that_it_may_be_called_by() -> None:
-    """Those of this machine, and what was allowed: another name was rebound to this address."""
+    """This machine's, and allowed ones: another name was rebound to this address."""
     at = browser(names=frozenset({"Queue.Example"}))
     for host in ("127.0.0.1:8470", "localhost", "[::1]:1", "queue.example:443"):
         assert (await at.ask("GET", "/gate", headers={"host": host})).status == INSIDE, host
@@ -68,7 +68,7 @@ async def test_pages_need_a_session() -> None:
 
 
 async def test_a_link_on_another_site_leads_to_the_page() -> None:
-    """Browsers leave out the cookie there, which is of this site only: one step more, and it comes along."""
+    """Browsers leave out the same-site cookie there: one step more, and it comes along."""
     at = browser(enter=False)
     got = await at.ask("GET", "/jobs?q=a", headers={"sec-fetch-site": "cross-site"})
     assert (got.status, 'content="0;url=/jobs?q=a"' in got.text) == (200, True)
@@ -137,7 +137,7 @@ async def test_read_only() -> None:
 
 
 async def test_cookies_of_others_do_not_hide_ours() -> None:
-    """All servers of a host share its cookies, whatever their ports; some set what is no cookie by the book."""
+    """All servers of a host share its cookies, whatever their ports; some are malformed."""
     at = browser()
     for beside in ('theme={"a": "b, c"}; ', 'x="; ', "a b=c d; ", "é; "):
         at_last = await at.ask("GET", "/gate", headers={"cookie": beside + at.cookie})

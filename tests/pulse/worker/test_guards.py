@@ -1,4 +1,4 @@
-"""Small guards of the worker: of its desk, of what its heartbeats and checkpoints carry, of its parent's watch."""
+"""Small guards of the worker: of its desk, of its heartbeats and checkpoints, of its parent's watch."""
 
 from __future__ import annotations
 
@@ -52,7 +52,6 @@ def test_drained_before_it_was_named() -> None:
 
 
 def test_which_attempt_runs() -> None:
-    """One that is held, was started, and was not asked to end."""
     one = Ledger(app.handlers, 1)
     first, second = job(), job()
     one.assign([first, second], 0.0)
@@ -95,7 +94,7 @@ def test_a_result_that_was_refused_alone_once_is_not_named_twice() -> None:
 
 
 def test_one_checkpoint_of_an_attempt_in_a_frame() -> None:
-    """However often it saved, and one that is larger than a frame goes alone."""
+    """However often it saved; and one that is larger than a frame goes alone."""
     one = Ledger(app.handlers, 2)
     first, second = running_of(one, job(), job())
     for text in ("1", "2"):
@@ -112,7 +111,7 @@ def test_one_checkpoint_of_an_attempt_in_a_frame() -> None:
 
 
 def test_a_checkpoint_that_the_server_has_is_not_sent_again() -> None:
-    """What was saved once more while it was under way, unchanged, is known by the time of its turn."""
+    """One that was saved again unchanged while it was under way is known by its turn."""
     one = Ledger(app.handlers, 2)
     first, second = running_of(one, job(), job())
     one.checkpoints.save(first, "1")

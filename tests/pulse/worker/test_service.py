@@ -1,4 +1,4 @@
-"""A handler process without its connection: what it does with an order, in which order."""
+"""A handler process without its connection: how it carries out an order."""
 
 from __future__ import annotations
 
@@ -48,7 +48,6 @@ def options() -> HostOptions:
 
 
 def running(service: Service) -> Attempt:
-    """An attempt of a plain handler that counts as started."""
     service._ledger.assign([Assignment(b"i" * 16, 1, "plain", "t", "{}", 2.5, 30.0)], 0.0)
     (attempt,) = service._ledger.take_startable()
     return attempt
@@ -81,7 +80,7 @@ async def test_no_stack_of_those_that_do_not_hang(made: Service) -> None:
 
 
 class Told:
-    """A connection that keeps what capacity was told on it, and ends when it is told to."""
+    """A connection that keeps the capacities sent on it, and ends on request."""
 
     def __init__(self) -> None:
         self.capacities: list[int] = []
@@ -98,7 +97,7 @@ class Told:
 
 
 async def test_the_server_knows_the_capacity(made: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It hears of each change once, and of one that fell between the hello and its answer; and of the drain."""
+    """It hears of each change once, of one between the hello and its answer, too; and of the drain."""
     told = Told()
 
     async def dial() -> tuple[None, Welcome]:

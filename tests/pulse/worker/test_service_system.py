@@ -1,4 +1,4 @@
-"""A worker pool at work: what it says of itself, how it starts jobs, what it reports."""
+"""A worker pool at work: its words, how it starts jobs, its reports."""
 
 from __future__ import annotations
 
@@ -22,14 +22,12 @@ both_backends = pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_hello_tells_what_it_serves() -> None:
     with at_work("--concurrency", "3") as (child, pool):
         hello = child.hello
-        assert hello["protocol"] == 1
-        assert hello["role"] == "worker"
+        assert (hello["protocol"], hello["role"]) == (1, "worker")
         assert hello["worker"].endswith(f"-{pool.process.pid}-0")
         assert hello["topics"] == ["default", "images"]
         assert {"echo", "echo-plain", "wait"} <= set(hello["names"])
         assert hello["handlers"]["echo"] == {"topic": "images", "max_attempts": 7, "timeout_s": 50.0, "max_crashes": 4}
-        assert hello["handlers"]["restless"] == {"stall_s": 0.5}
-        assert hello["handlers"]["wait"] == {}
+        assert (hello["handlers"]["restless"], hello["handlers"]["wait"]) == ({"stall_s": 0.5}, {})
         assert (hello["capacity"], hello["running"]) == (3, [])
         assert "session" not in hello
 
@@ -91,8 +89,7 @@ def test_results_of_one_turn_share_a_report() -> None:
     with at_work("--concurrency", "400") as (child, _):
         jobs = [job("nothing") for _ in range(400)]
         child.assign(jobs)
-        results = child.take_results(400)
-        assert sorted(one[0] for one in results) == sorted(one[0] for one in jobs)
+        assert sorted(one[0] for one in child.take_results(400)) == sorted(one[0] for one in jobs)
         assert child.count("report") <= 10
         assert child.count("started") <= 10
 
@@ -101,9 +98,7 @@ def test_results_of_one_turn_share_a_report() -> None:
 def test_what_a_handler_may_come_to(backend: str) -> None:
     with at_work("--backend", backend) as (child, _):
         check_endings(child, {
-            "nothing": ("ok", None),
-            "echo-plain": ("ok", "{}"),
-            "nan": ("error", "result is not JSON: "),
+            "nothing": ("ok", None), "echo-plain": ("ok", "{}"), "nan": ("error", "result is not JSON: "),
             "big": ("error", "TypeError: big() missing 1 required positional argument: 'size'"),
             "unknown": ("error", 'this worker has no handler named "unknown"'),
         })  # fmt: skip
@@ -133,18 +128,13 @@ def test_context_tells_and_is_told(app: str, name: str, backend: str, tmp_path: 
         (result,) = child.take_results(1)
     assert result[:3] == [*pair(told), "ok"]
     assert json.loads(result[3]) == {
-        "job_id": str(UUID(bytes=told[0])),
-        "attempt": 3,
-        "name": name,
-        "topic": "t",
-        "deadline": True,
-        "occurrence": "2023-11-14T22:13:20+00:00",
-        "previous": ["error", "boom", {"page": 2}],
-    }
+        "job_id": str(UUID(bytes=told[0])), "attempt": 3, "name": name, "topic": "t", "deadline": True,
+        "occurrence": "2023-11-14T22:13:20+00:00", "previous": ["error", "boom", {"page": 2}],
+    }  # fmt: skip
 
 
 def test_progress_that_was_not_kept_is_told_again(tmp_path: Path) -> None:
-    """The server had no room for it; that it extended the leases all the same is an answer like any other."""
+    """The server had no room for it; it extended the leases all the same, so the answer is like any other."""
     gate = tmp_path / "gate"
     with FakeServer(heartbeat_s=0.2, silent_on=["heartbeat"]) as server, worker(server):
         child = server.wait_child()
@@ -221,6 +211,33 @@ def test_a_report_that_is_refused_is_taken_apart() -> None:
         assert pool.wait() == 0
 
 
+def test_what_the_server_confirms_is_logged() -> None:
+    """A dead letter as one, any other failure as a failure, a stale result not at all; older servers name no dead."""
+    with FakeServer(silent_on=["report"]) as server, worker(server, "--concurrency", "3") as pool:
+        child = server.wait_child()
+        dead, again, stale, old = [job("discard"), *(job("retry-after") for _ in range(3))]
+        for jobs in ([dead, again, stale, job("nothing")], [old]):
+            child.assign(jobs)
+            left = len(jobs)
+            while left:
+                report = child.take("report")
+                named = [one[:2] for one in report.body["results"]]
+                left -= len(named)
+                body = {"stale": [one for one in named if one[0] == stale[0]]}
+                if jobs[0] is dead:
+                    body["dead"] = [one for one in named if one[0] == dead[0]]
+                child.send("reported", report.request, body)
+        pool.terminate()
+        assert pool.wait() == 0
+        entries = [json.loads(line) for line in pool.stderr.splitlines() if '"event": "job_' in line]
+    said = {UUID(one["id"]).bytes: (one["event"], one["level"], one["outcome"], one["error"]) for one in entries}
+    failed = ("job_failed", "info", "retry", "rate limited")
+    assert said == {
+        dead[0]: ("job_dead_lettered", "warning", "discarded", "no such customer"), again[0]: failed, old[0]: failed
+    }  # fmt: skip
+    assert len(entries) == len(said)
+
+
 def test_a_report_is_sent_again_while_the_database_is_away() -> None:
     with FakeServer(silent_on=["report"]) as server, worker(server):
         child = server.wait_child()
@@ -235,7 +252,7 @@ def test_a_report_is_sent_again_while_the_database_is_away() -> None:
 
 @both_backends
 def test_a_quick_worker_asks_for_more_than_it_runs(backend: str, tmp_path: Path) -> None:
-    """While many handlers end it holds some ahead; behind one that takes long they go back, and it asks for no more."""
+    """While many handlers end it holds some ahead; behind a slow one they go back, and it asks for no more."""
     gate = tmp_path / "gate"
     with FakeServer() as server, worker(server, "--backend", backend, "--concurrency", "2") as _:
         child = server.wait_child()

@@ -69,7 +69,6 @@ def end(child: Peer, pool: WorkerProcess, by: str) -> None:
 
 @pytest.mark.parametrize(("by", "backend"), [("drain", "asyncio"), ("SIGTERM", "asyncio"), ("SIGTERM", "trio")])
 def test_what_runs_at_the_end_is_finished(by: str, backend: str, tmp_path: Path) -> None:
-    """What waits, and what was on its way, is given back."""
     with at_work("--concurrency", "2", "--backend", backend) as (child, pool):
         _, gate = hold(child, tmp_path)
         queued, late = job("nothing"), job("nothing")
@@ -99,7 +98,7 @@ def test_sigterm_gives_back_what_does_not_finish(backend: str, tmp_path: Path) -
 
 @pytest.mark.parametrize("by", ["drain", "SIGTERM"])
 def test_a_process_that_does_not_obey_ends_without_a_report(by: str, tmp_path: Path) -> None:
-    """The kernel tells the server of it; no other process takes its place, to be given its jobs again."""
+    """The kernel tells the server; no other process takes its place, and gets its jobs again."""
     started = tmp_path / "started"
     with at_work(env={"PULSE_DRAIN_S": "0.2"}) as (child, pool):
         child.assign([job("deaf", args(started=started))])
@@ -118,7 +117,7 @@ def notices(parent: Peer) -> list[dict[str, Any]]:
 
 
 def test_sigterm_gives_notice_of_every_child(tmp_path: Path) -> None:
-    """The parent tells at once that its children leave, since who holds the interpreter cannot; it stays till then."""
+    """The parent announces at once that its children leave, since a busy interpreter cannot; it stays till then."""
     started = tmp_path / "started"
     with FakeServer() as server, worker(server, "--processes", "2", env={"PULSE_DRAIN_S": "0.2"}) as pool:
         parent, holding, idle = server.wait_parent(), server.wait_child(), server.wait_child()
@@ -161,6 +160,5 @@ def test_one_process_can_be_drained(tmp_path: Path) -> None:
         child.take("capacity")
         gate.touch()
         assert child.take_results(1) == [[*pair(running), "ok", '"through"']]
-        again = server.wait_child()
-        assert again.hello["running"] == []
+        assert server.wait_child().hello["running"] == []
         assert until(pool.children, "a child")[0].pid != process.pid

@@ -2,7 +2,7 @@
 Time and chance of a simulated run, so that the run is a function of its seed.
 
 Trio's clock is a mock that jumps to the next deadline as soon as everybody waits; trio's scheduler and Python's random
-numbers are seeded. Code that asks ``time.monotonic`` is told trio's time. What is left is the order of sets of strings:
+numbers are seeded; ``time.monotonic`` returns trio's time. What is left is the order of sets of strings:
 that wants PYTHONHASHSEED, see ``__main__``.
 """
 
@@ -27,7 +27,7 @@ TICK_S: Final = 1e-6  # that code takes; else rounding could make a loop wait fo
 
 
 class Timers:
-    """What is to happen later in the world outside of all processes: in the network, in the database, to somebody."""
+    """Later events of the world outside of all processes: network, database, faults."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
@@ -73,7 +73,6 @@ def run(main: Callable[[], Awaitable[None]], seed: int) -> None:
 
 
 def _jump(clock: trio.testing.MockClock) -> None:
-    """Go on to the next deadline, and a little further."""
     next_s = trio.lowlevel.current_statistics().seconds_to_next_deadline + clock._virtual_base
     if clock._virtual_base < next_s < float("inf"):
         clock._virtual_base = next_s + TICK_S

@@ -33,14 +33,7 @@ def _nothing() -> None:
 
 
 class Machine:
-    """
-    One machine.
-
-    Args:
-        world: Where it stands.
-        name: Its host id.
-        kills_groups: Whether workers lead process groups, for the kernel to kill with them.
-    """
+    """One machine; *kills_groups*: its workers lead process groups, which the kernel kills with them."""
 
     def __init__(self, world: World, name: str) -> None:
         self.world = world
@@ -50,7 +43,7 @@ class Machine:
         self.processes: dict[int, Process] = {}
         self.up_since_s = trio.current_time()
         self._pid = FIRST_PID
-        self._fds: dict[int, tuple[Process, Process]] = {}  # of whom, and whose
+        self._fds: dict[int, tuple[Process, Process]] = {}  # the opened process, and the opener
         self._fd = FIRST_FD
         self._leaked: dict[Process, list[End]] = {}
         self.state_dir: dict[UUID, Memory] = {}  # what dispatchers keep there
@@ -83,15 +76,9 @@ class Machine:
         if older is not None:
             start_time = max(start_time, older.start_time + 1)
         process = Process(
-            self,
-            f"{self.name}/{name}",
-            self._pid,
-            start_time,
-            uid=uid,
-            pidns=self.pidns if pidns is None else pidns,
-            parent=parent,
-            leads_group=leads_group,
-        )
+            self, f"{self.name}/{name}", self._pid, start_time, uid=uid, pidns=self.pidns if pidns is None else pidns,
+            parent=parent, leads_group=leads_group,
+        )  # fmt: skip
         process.on_end = on_end
         self.processes[self._pid] = process
         self._pid = FIRST_PID + (self._pid + 1 - FIRST_PID) % PIDS
@@ -169,7 +156,6 @@ class Machine:
     # What the kernel is asked.
 
     def look_up(self, pid: int) -> Process | None:
-        """The process of that number, a zombie too."""
         process = self.processes.get(pid)
         return None if process is None or process.reaped else process
 
@@ -200,15 +186,12 @@ class Machine:
         self.signal(process, signal.SIGKILL, PROCESS.get(None))
 
     def kill_left(self, process: Process) -> None:
-        """The end of a child that outlived *process*: it lets go of its sockets."""
         _shut(self._leaked.pop(process, []))
 
     def kill_marked(self, mark: str) -> int:
-        """The end of all that carry the mark of a process."""
         return self._kill_leaked(lambda process: process.name == mark)
 
     def kill_orphans(self) -> int:
-        """The end of all whose pool parent is dead."""
         return self._kill_leaked(lambda process: process.parent is not None and process.parent.dead)
 
     def _kill_leaked(self, condemned: Callable[[Process], bool]) -> int:
@@ -220,7 +203,7 @@ class Machine:
     # The socket.
 
     def connect(self, process: Process) -> End:
-        """A connection to whoever listens, or will: the supervisor keeps the socket open."""
+        """A connection to the listener, also to a future one: the supervisor keeps the socket open."""
         link = Link(self.world, process)
         self.world.trace("connects", process, link=link.number)
         self.backlog.append(link.server)

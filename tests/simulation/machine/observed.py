@@ -14,14 +14,7 @@ if TYPE_CHECKING:
 
 
 class Observed(FrameStream):
-    """
-    A worker's stream, with the judge reading along.
-
-    Args:
-        stream: The real one, on which hello was answered.
-        world: Whose judge.
-        process: The worker's.
-    """
+    """The stream of a worker's *process*, read by the judge as well; hello was answered on it."""
 
     def __init__(self, stream: FrameStream, world: World, process: Process) -> None:
         end: Any = stream._stream

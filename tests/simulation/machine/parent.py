@@ -20,13 +20,7 @@ if TYPE_CHECKING:
 
 
 class Parent:
-    """
-    A pool parent.
-
-    Args:
-        world: Where.
-        name: Its own name.
-    """
+    """A pool parent."""
 
     def __init__(self, world: World, name: str) -> None:
         self._world = world

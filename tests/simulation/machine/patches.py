@@ -1,9 +1,8 @@
 """
 Gives the real modules the simulated kernel.
 
-What they ask ``os``, ``signal``, /proc or a socket is answered by the machine whose process asks.
-
-Whoever asks is known by a context variable, so this is done once for all runs.
+The machine of the calling process answers for ``os``, ``signal``, /proc and sockets. A context variable says which
+process calls, so this is done once for all runs.
 """
 
 from __future__ import annotations
@@ -137,8 +136,7 @@ def _close(fd: int) -> None:
 
 
 async def _wait_readable(fd: int) -> None:
-    process = _machine().of_pidfd(fd)
-    await process.died.wait()
+    await _machine().of_pidfd(fd).died.wait()
 
 
 def _mark_of(pid: int) -> str | None:
@@ -189,7 +187,7 @@ async def _from_socket(_socket: object) -> _Listener:
 
 
 class _MemoryFile:
-    """What a dispatcher remembers of the database; it outlives it, and a loss of power."""
+    """What a dispatcher remembers of the database; it survives its end, and a loss of power."""
 
     problem = None
 
@@ -229,7 +227,6 @@ def _facade(real: types.ModuleType, **changed: Callable[..., Any]) -> Any:
 
 @contextlib.contextmanager
 def installed() -> Iterator[None]:
-    """While this lasts, there is no other kernel."""
     kernel = _facade(
         os, kill=_kill, killpg=_killpg, getpgid=_getpgid, getsid=_getpgid, pidfd_open=_pidfd_open, close=_close
     )

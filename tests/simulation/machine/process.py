@@ -35,23 +35,17 @@ class Process:
     A simulated process.
 
     Args:
-        machine: Where it runs.
-        name: For the trace.
-        pid: Of it.
         start_time: In ticks since the machine's start; with the pid it names the process for good.
-        uid: Its user.
-        pidns: Its pid namespace.
-        parent: With whom it dies; None: nobody.
+        parent: It dies with its parent, if it has one.
         leads_group: It leads a process group of its own.
 
     Attributes:
-        stopped: By SIGSTOP.
         busy: A handler holds the interpreter: no Python code of others runs, but it is not stopped for the kernel.
-        dead: It has ended; ``status`` as waitpid tells it.
+        dead: It has ended; ``status`` as waitpid returns it.
         killer: Who sent the SIGKILL.
-        impaired_s: When it could last not run, for whatever reason.
+        impaired_s: When something last kept it from running.
         leaks: A child of it holds its sockets open when it is dead.
-        leaving: It was told to end, or has said that it will.
+        leaving: It got a SIGTERM, or has said goodbye.
     """
 
     def __init__(
@@ -96,7 +90,6 @@ class Process:
 
     @property
     def frozen(self) -> bool:
-        """Whether no code of it may run now."""
         return (self.stopped or self.busy) and not self.dead
 
     @property
@@ -125,7 +118,7 @@ class Process:
         self.machine.bury(self, status)
 
     def exit_by(self, number: signal.Signals) -> None:
-        """End as by a fault of its own, or by a kernel that is out of memory."""
+        """End by a fault of its own, or by the kernel's OOM killer."""
         self.machine.bury(self, int(number))
 
 
@@ -145,7 +138,6 @@ class Gated:
         self._what: Any = None
 
     def send(self, value: Any) -> object:
-        """Resume the coroutine, or wait at the gate."""
         if self._waiting:
             value, self._waiting, self._what = self._what, False, None
         if self._process.frozen:
@@ -157,7 +149,7 @@ class Gated:
                 return self._never()
             if self._can_be_cancelled():
                 self._trap = None
-                return WaitTaskRescheduled(_go)  # no step but that of the cancellation
+                return WaitTaskRescheduled(lambda _: trio.lowlevel.Abort.SUCCEEDED)  # only the cancellation's own step
         self._started = True
         Gated.steps += 1
         if Gated.steps == MAX_STEPS:
@@ -172,13 +164,13 @@ class Gated:
         raise StopIteration
 
     def _can_be_cancelled(self) -> bool:
-        """Whether it waits where a cancellation is expected, which the end of a nursery is not."""
+        """Whether a cancellation is possible here; at the end of a nursery it is not."""
         if type(self._trap) is not WaitTaskRescheduled or not self._task._cancel_status.effectively_cancelled:
             return False
         return "Nursery" not in self._trap.abort_func.__qualname__
 
     def throw(self, *error: Any) -> object:
-        """Resume it with an error: what it awaited is nothing of trio's."""
+        """Resume it with an error, unless trio did not cause it."""
         return self._coroutine.throw(*error)
 
     def close(self) -> None:
@@ -189,12 +181,8 @@ class Gated:
 
 
 def _stay(_raise_cancel: Callable[[], outcome.Outcome[object]]) -> trio.lowlevel.Abort:
-    """A cancellation does not open the gate; the task hears of it when it goes on."""
+    """A cancellation does not open the gate; the task gets it when it goes on."""
     return trio.lowlevel.Abort.FAILED
-
-
-def _go(_raise_cancel: Callable[[], outcome.Outcome[object]]) -> trio.lowlevel.Abort:
-    return trio.lowlevel.Abort.SUCCEEDED
 
 
 class Gatekeeper(trio.abc.Instrument):

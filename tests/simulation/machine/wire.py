@@ -1,7 +1,7 @@
 """
 Connections as a Unix socket makes them: what is sent is in the other side's buffer at once, and stays readable.
 
-By chance a write is torn into pieces, a read brings less than there is, and somebody is slow to read. A connection can
+By chance a write is torn into pieces, a read brings less than there is, and a reader is slow. A connection can
 be cut at any byte: what came before the cut is read, then comes the end.
 """
 
@@ -32,17 +32,7 @@ _numbers = itertools.count(1)
 
 
 class Link:
-    """
-    A connection.
-
-    Args:
-        world: Where.
-        client: Who connected.
-
-    Attributes:
-        budget: Bytes that still get through before it is cut, counted over both directions; None: it is not.
-        intact: It was not cut.
-    """
+    """A connection; *budget*: bytes of both directions that still get through before it is cut, None: all."""
 
     def __init__(self, world: World, client: Process) -> None:
         self.world = world
@@ -86,7 +76,6 @@ class End(ByteStream):
 
     @property
     def is_open(self) -> bool:
-        """Whether both sides have it."""
         return not self._closed and not self._ended
 
     async def send(self, item: bytes) -> None:
@@ -152,12 +141,10 @@ class End(ByteStream):
         self._changed = trio.Event()
 
     def hear_no_more(self) -> None:
-        """Nothing that is sent from now on comes here."""
         self._deaf = True
         self.wake()
 
     async def send_eof(self) -> None:
-        """Nobody does that here."""
         raise NotImplementedError
 
     async def aclose(self) -> None:
@@ -186,8 +173,6 @@ class End(ByteStream):
 
 
 class RawSocket:
-    """The server's end of a connection, as a socket."""
-
     _UCRED: ClassVar = struct.Struct("3i")
 
     def __init__(self, link: Link) -> None:

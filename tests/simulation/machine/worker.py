@@ -1,7 +1,7 @@
 """
-A simulated handler process: the real desk and the real connection, and handlers that do what their jobs' plans say.
+A simulated handler process: the real desk and the real connection, and handlers that follow their jobs' plans.
 
-What surrounds them in a real one (event loops to choose from, threads, cells, pipes to the parent) is not here.
+The rest of a real one (a choice of event loops, threads, cells, pipes to the parent) is not here.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import trio
 
 from pulse.app.handler import make_handler
 from pulse.app.outcome import RELEASED, Discard, Outcome, RetryAfter, Snooze, crashed
+from pulse.system.failure_log import FailedAttempt
 from pulse.worker.execution.attempt import Attempt, Pair, Phase, StopReason
 from pulse.worker.session.connection import Connection
 from pulse.worker.session.ledger import Ledger
@@ -59,17 +60,7 @@ class Act:
 
 
 class Worker:
-    """
-    One handler process.
-
-    Args:
-        world: Where the plans are.
-        process: That it runs in.
-        name: Its own name.
-        names: Of the handlers that it has.
-        concurrency: How many run at once.
-        parent: Its pool parent.
-    """
+    """One handler process, which serves the handlers *names*."""
 
     def __init__(
         self, world: World, process: Process, name: str, names: Sequence[str], concurrency: int, parent: Parent | None
@@ -116,12 +107,15 @@ class Worker:
             attempt.task.cancel()
         self._wake()
 
+    def failed(self, attempts: list[FailedAttempt]) -> None:
+        """Nobody reads logs here."""
+
     def changed(self) -> None:
         if self.desk.draining and not self.desk.held:
             self._empty.set()
 
     def assigned(self) -> None:
-        """There is no pace here, and no cells: what wants one is played as if it had one."""
+        """There is no pace here, and no cells: a job that needs one is played as if it had one."""
 
     def beat_answered(self, sent_s: float) -> None:
         del sent_s
@@ -240,15 +234,11 @@ class Worker:
 
     def _hello(self) -> Mapping[str, object]:
         body: dict[str, object] = {
-            "protocol": 1,
-            "role": "worker",
-            "worker": self.name,
-            "topics": ["default", "other"],
+            "protocol": 1, "role": "worker", "worker": self.name, "topics": ["default", "other"],
             "names": sorted(self._handlers),
             "handlers": {name: handler.declared() for name, handler in self._handlers.items()},
-            "capacity": 0 if self.desk.draining else self._capacity,
-            "running": self.desk.running_list(),
-        }
+            "capacity": 0 if self.desk.draining else self._capacity, "running": self.desk.running_list(),
+        }  # fmt: skip
         if self._session is not None:
             body["session"] = self._session
         return body
@@ -259,8 +249,6 @@ class _CancelledError(BaseException):
 
 
 class _Task:
-    """What runs a handler, for who wants to interrupt it."""
-
     def __init__(self, scope: trio.CancelScope) -> None:
         self._scope = scope
 

@@ -44,7 +44,6 @@ class Database:
     All machines' database.
 
     Attributes:
-        down: Nobody gets through.
         mute: It is down without a word: a statement waits until its time is up.
         refused: Share of statements that fail before they are carried out.
         lost: Share of those whose answer is lost.
@@ -55,8 +54,8 @@ class Database:
         server: Which one it is; another one after it went back.
         gone_back: How often it did.
         gone_back_s: When it last did.
-        troubles: When something kept heartbeats from being written: start, end, and how many of them it may have been.
-        locks: The same of locks, which a dispatcher that lives can tell of.
+        troubles: What kept heartbeats from being written: start, end, and how many of them it may have been.
+        locks: The same of locks, which a living dispatcher can report.
     """
 
     def __init__(self, world: World) -> None:
@@ -82,7 +81,7 @@ class Database:
         return deepcopy(self.rows)
 
     def go_back(self, backup: Rows, *, in_place: bool) -> None:
-        """Be what it was when that was made: in the same server, with other tables; or in another one."""
+        """Restore *copy*: in the same server, with other tables; or in another one."""
         kept = deepcopy(backup)
         for one in fields(Rows):
             setattr(self.rows, one.name, getattr(kept, one.name))
@@ -92,7 +91,7 @@ class Database:
         self.gone_back_s = trio.current_time()
 
     def trouble_begins(self, times: int, kept: list[list[float]] | None = None) -> Callable[[], None]:
-        """From now on heartbeats may fail, so many times in a row; call what is returned when they do no longer."""
+        """From now on heartbeats may fail, so many times in a row; call the result at the end of that."""
         trouble = [trio.current_time(), float("inf"), times]
         (self.troubles if kept is None else kept).append(trouble)
 
@@ -106,7 +105,6 @@ class Database:
         return sum(times for _, until_s, times in self.troubles if until_s >= since_s)
 
     def was_locked_since(self, since_s: float) -> bool:
-        """Whether anything was locked by somebody else since then."""
         return any(until_s >= since_s for _, until_s, _ in self.locks)
 
     def _is_contested(self, name: str, locks: Sequence[bytes]) -> bool:
@@ -151,7 +149,7 @@ class Database:
 
 
 class _Statement(Generic[T]):
-    """One statement of one process; its identity is its process's, whoever carries it out in the end."""
+    """One statement of one process, which has the identity of that process."""
 
     def __init__(self, database: Database, process: Process, name: str, act: Callable[[], T]) -> None:
         self._database = database

@@ -1,4 +1,4 @@
-"""What ``pulse.store.recovery.epochs.EpochStore`` is to a dispatcher, on the simulated database."""
+"""``pulse.store.recovery.epochs.EpochStore`` on the simulated database; the docstrings are there."""
 
 from __future__ import annotations
 
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 
 class FakeEpochs:
-    """The methods are those of the real one, and their docstrings are there."""
-
     def __init__(self, database: Database) -> None:
         self._database = database
         self._rows = database.rows

@@ -1,8 +1,4 @@
-"""
-What ``pulse.store.store.Store`` is to an actor, on the simulated database.
-
-The methods are those of the real one, and their docstrings are there.
-"""
+"""``pulse.store.store.Store`` on the simulated database; the docstrings are there."""
 
 from __future__ import annotations
 
@@ -13,7 +9,7 @@ from datetime import datetime
 from pulse.protocol import HandlerInfo, SubmittedJob
 from pulse.store.admin.schema import SCHEMA_VERSION
 from pulse.store.failures import Failing
-from pulse.store.operators.jobs import ChangedJob
+from pulse.store.operators.jobs import ChangedJob, RestartedJob
 from pulse.store.operators.policies import LivePolicy
 from pulse.store.operators.transaction import Operator
 from pulse.store.reading.counts import Depths
@@ -25,6 +21,7 @@ from pulse.store.rows import (
     Completion,
     Ended,
     Ending,
+    ExpiredJob,
     Fence,
     Forgotten,
     Head,
@@ -46,15 +43,13 @@ def _ids(rows: Sequence[Fence | Completion | Ending | Renewal]) -> list[bytes]:
 
 
 class NothingAside:
-    """What ``pulse.store.recovery.set_aside.SetAsideStore`` is to a dispatcher whose database refuses no single job."""
+    """``pulse.store.recovery.set_aside.SetAsideStore`` of a database that refuses no single job."""
 
     async def next(self, _pause_s: float) -> None:
         """It is nobody's turn."""
 
 
 class FakeStore:
-    """What ``pulse.store.store.Store`` is to an actor, on the simulated database."""
-
     def __init__(self, database: Database) -> None:
         self._database = database
         self._rows = database.rows
@@ -64,7 +59,7 @@ class FakeStore:
         self.topics = self  # of policies, what is kept in memory
         self.depths = self
         self.gate = self  # never asked: nobody pauses here
-        self.incidents = self
+        self.findings = self
         self.epochs = FakeEpochs(database)
         self.timelines = Timelines()
         self.failing = Failing()
@@ -73,12 +68,11 @@ class FakeStore:
         self.audit = self  # only how far retention has got is written there
 
     def trust(self, knowledge: ClaimWitness | None) -> None:
-        """Make no claim unless what *knowledge* says of the database is true."""
+        """Claim only while *knowledge* of the database is true."""
         self._knowledge = knowledge
 
     @contextlib.asynccontextmanager
     async def acting(self, _operator: Operator) -> AsyncGenerator[FakeStore]:
-        """Each statement is a transaction of its own here."""
         yield self
 
     async def note(self, action: str, **_told: object) -> None:
@@ -91,11 +85,9 @@ class FakeStore:
         """Nothing is in between."""
 
     async def prepare(self, *, install: bool = True) -> int:
-        """The schema is there."""
         return await self._do("prepare", lambda: SCHEMA_VERSION)
 
     async def read(self, _most: int, _names: Sequence[str]) -> Depths:
-        """Nobody looks at the figures."""
         return await self._do("read", lambda: Depths((), is_exact=True, now_s=self._now().timestamp()))
 
     async def ask(self, question: str) -> None:
@@ -116,7 +108,6 @@ class FakeStore:
         return await self._do("forget", look)
 
     async def notify_work(self, _sender: str) -> None:
-        """Nobody listens: behind it is the poll."""
         await self._do("notify_work", lambda: None)
 
     async def submit(self, jobs: Sequence[SubmittedJob]) -> list[Wake]:
@@ -179,7 +170,6 @@ class FakeStore:
         return claims
 
     async def find_levels(self, _after: Level, _limit: int) -> list[Head]:
-        """No worker serves so many topics."""
         raise NotImplementedError
 
     async def move(self, claims: Sequence[tuple[Fence, str]]) -> set[bytes]:
@@ -204,11 +194,7 @@ class FakeStore:
         return await self._do("completed_already", act)
 
     async def end(
-        self,
-        endings: Sequence[Ending],
-        *,
-        commit: HeldCommit | None = None,
-        now: datetime | None = None,
+        self, endings: Sequence[Ending], *, commit: HeldCommit | None = None, now: datetime | None = None
     ) -> list[Ended]:
         if commit is not None:
             commit.sent.set()
@@ -248,11 +234,12 @@ class FakeStore:
     async def lift(self, ids: Sequence[bytes]) -> None:
         """Nothing is set aside."""
 
-    async def retry(self, ids: Sequence[bytes]) -> dict[bytes, Wake]:
-        def act() -> dict[bytes, Wake]:
-            retried = sorted(self._rows.retry(ids, self._now()))
-            rows = ((one, self._rows.jobs[one]) for one in retried)
-            return {one: Wake(row.topic, row.priority, row.next_run_at.timestamp()) for one, row in rows}
+    async def retry(self, ids: Sequence[bytes]) -> dict[bytes, RestartedJob]:
+        def act() -> dict[bytes, RestartedJob]:
+            completed = {one for one, row in self._rows.jobs.items() if row.status == "COMPLETED"}
+            rows = ((one, self._rows.jobs[one]) for one in sorted(self._rows.retry(ids, self._now())))
+            wakes = {one: Wake(row.topic, row.priority, row.next_run_at.timestamp()) for one, row in rows}
+            return {one: RestartedJob(wake, one in completed) for one, wake in wakes.items()}
 
         return await self._do("retry", act, ids)
 
@@ -280,12 +267,12 @@ class FakeStore:
         await self._do("set_server_defaults", lambda: None)
 
     async def live(self) -> dict[str, LivePolicy]:
-        """No topic has a policy; nothing can go wrong with that, and no seed is used up."""
+        """No topic has a policy, and no random number is used."""
         return {}
 
-    async def expire(self, _limit: int) -> int:
+    async def expire(self, _limit: int) -> list[ExpiredJob]:
         """No job may expire."""
-        return 0
+        return []
 
     async def host_boots(self, host: str) -> dict[str, float]:
         return await self._do("host_boots", lambda: self._rows.host_boots(host, self._now()))

@@ -44,7 +44,7 @@ class Epochs:
         return self.chance.choice([*self.rows.jobs, b"\0" * 16])
 
     async def do_submit(self) -> tuple[object, object]:
-        """Its id tells no time, so that its attempts begin above the floor."""
+        """Its id has no time, so that its attempts begin above the floor."""
         new = [job(id=UUID(bytes=self.chance.randbytes(16), version=4).bytes, topic=self.chance.choice("ab"))]
         return await self.store.submit(new, now=NOW), self.rows.submit(new, NOW)
 
@@ -111,12 +111,10 @@ class Epochs:
 
 
 def _counted(raised: NewEpoch | None, mark: Mark | None) -> tuple[object, ...]:
-    """What does not depend on the time."""
     return raised, None if mark is None else (mark.counter, mark.highest)
 
 
 def _plain(seen: DatabaseState) -> dict[str, Any]:
-    """What does not depend on the time, nor on the server."""
     told = dataclasses.asdict(seen)
     return {name: told[name] for name in ("epoch", "floor", "counter", "epoch_seen", "elsewhere", "behind", "newest")}
 

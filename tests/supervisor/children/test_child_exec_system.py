@@ -27,13 +27,11 @@ sys.stdin.read()
 
 
 def wrapped(*program: str, options: tuple[str, ...] = (), parent: int | None = None, death: str = "KILL") -> list[str]:
-    """The command line that becomes *program*."""
     pid = os.getpid() if parent is None else parent
     return [*WRAPPER, "--parent", str(pid), "--death-signal", death, *options, "--", *program]
 
 
 def test_it_becomes_the_program() -> None:
-    """The program runs under the same pid, with its own arguments, in a process group of its own."""
     argv = wrapped(SHELL, "-c", 'echo $$ "$1"; ps -o pgid= -p $$', "sh", "two words")
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
         out, _ = process.communicate(timeout=10)
@@ -44,7 +42,6 @@ def test_it_becomes_the_program() -> None:
 
 @pytest.mark.parametrize("death", ["KILL", "INT", "TERM"])
 def test_the_program_dies_with_its_parent(death: str) -> None:
-    """SIGKILL of the parent sends the chosen signal to the program."""
     with subprocess.Popen([sys.executable, "-c", PARENT, death, *WRAPPER], stdin=subprocess.PIPE) as parent:
         children = Path(f"/proc/{parent.pid}/task/{parent.pid}/children")
         until(lambda: bool(children.read_text().split()), "a child", 10)
@@ -61,13 +58,13 @@ def test_without_a_death_signal_there_is_no_program() -> None:
 
 
 def test_a_parent_that_is_gone_already() -> None:
-    """A program whose parent died before the death signal was set is never started."""
+    """Before the death signal was set: the program never starts."""
     done = subprocess.run(wrapped("/bin/echo", "started", parent=1), capture_output=True, check=False, timeout=10)
     assert (done.returncode, done.stdout) == (70, b"")
 
 
 def test_signals_have_their_default_actions() -> None:
-    """Neither what Python ignores nor what the parent ignored stays ignored in the program."""
+    """Neither Python's ignored signals nor the parent's stay ignored in the program."""
     ignoring = [SHELL, "-c", "trap '' INT TERM; exec \"$@\"", "sh"]
     argv = [*ignoring, *wrapped("/bin/cat", "/proc/self/status", death="TERM")]
     done = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=10)
@@ -76,7 +73,7 @@ def test_signals_have_their_default_actions() -> None:
 
 
 def test_environment_directory_and_log(tmp_path: Path) -> None:
-    """The environment is exactly what was named, the directory too, and all output is appended to the log."""
+    """Exactly the named environment and directory, and all output is appended to the log."""
     log = tmp_path / "log"
     log.write_text("before\n")
     options = ("--env", "A=1=2", "--env", "B=", "--cwd", "/", "--log", str(log), "--log-max-bytes", "100")
@@ -88,7 +85,7 @@ def test_environment_directory_and_log(tmp_path: Path) -> None:
 
 
 def test_the_log_does_not_follow_a_link(tmp_path: Path) -> None:
-    """A link in place of the log is refused, and what it leads to stays untouched."""
+    """A link in place of the log is refused, and its target stays untouched."""
     (tmp_path / "target").write_text("mine")
     (tmp_path / "log").symlink_to(tmp_path / "target")
     argv = wrapped("/bin/true", options=("--log", str(tmp_path / "log"), "--log-max-bytes", "100"))
@@ -110,12 +107,9 @@ def test_the_user_changes_for_good() -> None:
     """As another user nothing of root is left, and the death signal, set afterwards, still holds."""
     code = "id -u; id -G; grep -E '^(Uid|CapPrm|CapEff)' /proc/self/status"
     done = subprocess.run(
-        wrapped(SHELL, "-c", code, options=("--user", "nobody", "--cwd", "/")),
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=10,
-    )
+        wrapped(SHELL, "-c", code, options=("--user", "nobody", "--cwd", "/")), capture_output=True, text=True,
+        check=True, timeout=10,
+    )  # fmt: skip
     uid, groups, uids, permitted, effective = done.stdout.splitlines()
     assert uid == "65534"
     assert "0" not in groups.split()

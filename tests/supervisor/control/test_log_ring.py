@@ -1,4 +1,4 @@
-"""The newest log lines in the supervisor: bounded, chosen, told by pages; and the tap that never waits."""
+"""The newest log lines in the supervisor: bounded, filtered, in pages; and the tap that never waits."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def events(answer: Mapping[str, object]) -> list[str]:
 
 
 def test_the_oldest_go() -> None:
-    """No more bytes are kept than allowed; who comes back is told how many lines he has missed."""
+    """No more bytes are kept than allowed; a reader that comes back learns how many lines it has missed."""
     ring = LogRing(max_bytes=10 * len(line("e00")), first=100)
     for number in range(30):
         ring.add(line(f"e{number:02}"))
@@ -57,7 +57,7 @@ def test_what_is_chosen() -> None:
 
 @pytest.mark.parametrize("junk", [b"", b"[1]", b"{", b'{"level": 3}', b"\xff\xfe", b'"x"'])
 def test_what_is_no_line(junk: bytes) -> None:
-    """Whoever writes to the socket, only objects of JSON are kept."""
+    """From any writer to the socket, only objects of JSON are kept."""
     ring = LogRing()
     ring.add(junk)
     assert events(asked(ring)) == []
@@ -81,7 +81,6 @@ def test_pages() -> None:
 
 
 def test_waiting() -> None:
-    """A reader gets the line that comes while it waits, and an empty answer when none does."""
     ring = LogRing(first=1)
 
     async def both() -> dict[str, object]:
@@ -105,7 +104,6 @@ def test_waiting() -> None:
 
 @pytest.fixture
 def tapped(tmp_path: Path) -> Iterator[tuple[Tap, socket.socket]]:
-    """A tap and the socket that it writes to."""
     tap, path = Tap(), str(tmp_path / "s")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock, contextlib.closing(tap):
         sock.bind(path)
@@ -120,7 +118,7 @@ def received(sock: socket.socket) -> dict[str, object]:
 
 
 def test_the_tap(tapped: tuple[Tap, socket.socket]) -> None:
-    """A copy goes out, with a name and a traceback; what was logged goes on as it was."""
+    """A copy goes out, with a name and a traceback; the line itself goes on as it was."""
     tap, sock = tapped
     event = {"event": "e", "job": Path("x"), "exc_info": ValueError("odd")}
     assert tap(None, "error", event) is event
@@ -139,7 +137,7 @@ def test_a_long_line(tapped: tuple[Tap, socket.socket]) -> None:
 
 
 def test_nobody_reads(tapped: tuple[Tap, socket.socket]) -> None:
-    """A full socket costs lines and no time, and so does one that is gone; the next line says how many."""
+    """A full socket costs lines and no time, and so does a closed one; the next line says how many."""
     tap, sock = tapped
     for number in range(5000):
         tap(None, "info", {"event": str(number)})
@@ -163,9 +161,5 @@ def test_a_line_for_people() -> None:
          "a": 1, "b": "x y", "exception": "Trace\n  \x1b]0;x"}
     )  # fmt: skip
     shown = ["".join(cell.text for cell in cells) for cells in log_lines(text)]
-    assert shown == [
-        '01-31 12:00:00.123 error    pause      odd\\x1b[31m a=1 b="x y"',
-        "    Trace",
-        "      \\x1b]0;x",
-    ]
+    assert shown == ['01-31 12:00:00.123 error    pause      odd\\x1b[31m a=1 b="x y"', "    Trace", "      \\x1b]0;x"]
     assert ["".join(cell.text for cell in cells) for cells in log_lines("no \x07 JSON")] == ["no \\x07 JSON"]

@@ -1,4 +1,4 @@
-"""supervisor.sock with real processes: what it answers, what it refuses, and that nobody can take it down."""
+"""supervisor.sock with real processes: its answers, its refusals, and that no peer can take it down."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ pytestmark = [pytest.mark.process, pytest.mark.system]
 
 @pytest.fixture(scope="module")
 def rig() -> Iterator[Rig]:
-    """One supervisor for all that only ask."""
     with supervisor(four()) as running:
         running.wait_ready()
         yield running
@@ -31,7 +30,6 @@ def rig() -> Iterator[Rig]:
 
 @pytest.fixture
 def caller(rig: Rig) -> Iterator[Peer]:
-    """A connection that said hello."""
     with rig.connect().hello() as connected:
         yield connected
 
@@ -56,7 +54,7 @@ class TestAnswers:
     def test_status_has_every_part(self, caller: Peer) -> None:
         status = caller.call("status")
         assert set(status) == {
-            *("supervisor", "actors", "pools", "services", "database", "gate", "workers", "jobs", "jobs_exact"),
+            *("supervisor", "actors", "pools", "services", "database", "gate", "workers", "jobs", "jobs_exact")
         }
         rows = status["actors"]
         assert [row["name"] for row in rows] == ["watchdog", "pause", "scheduler", "dispatcher"]
@@ -109,19 +107,13 @@ class TestRefusals:
             assert (request, code) == (0, "bad_request")
             assert "pulse.sock" in message
 
-    @pytest.mark.parametrize(
-        ("data", "code"),
-        [
-            (b"\xff\xff\xff\xff", "too_large"),
-            ((MAX_FRAME_BYTES + 1).to_bytes(4, "big"), "too_large"),
-            (b"\x00\x00\x00\x00", "bad_request"),
-            (b"\x00\x00\x00\x02\xc1\xc1", "bad_request"),
-            (b"GET / HTTP/1.1\r\n\r\n", "too_large"),
-        ],
-        ids=["longest length", "one too many", "empty", "no msgpack", "http"],
-    )
+    @pytest.mark.parametrize(("data", "code"), [
+        (b"\xff\xff\xff\xff", "too_large"), ((MAX_FRAME_BYTES + 1).to_bytes(4, "big"), "too_large"),
+        (b"\x00\x00\x00\x00", "bad_request"), (b"\x00\x00\x00\x02\xc1\xc1", "bad_request"),
+        (b"GET / HTTP/1.1\r\n\r\n", "too_large"),
+    ], ids=["longest length", "one too many", "empty", "no msgpack", "http"])  # fmt: skip
     def test_garbage_gets_an_error_with_nil(self, rig: Rig, data: bytes, code: str) -> None:
-        """A broken frame is answered with nil and the connection closed; the supervisor answers the next."""
+        """A broken frame gets nil and the end of the connection; the supervisor answers the next."""
         with rig.connect() as caller:
             caller.send_bytes(data)
             request, told, _ = the_error(caller)
@@ -142,7 +134,7 @@ class TestRefusals:
             assert idle.call("ping") == {}
 
     def test_a_crowd_is_turned_away_and_then_let_in_again(self, rig: Rig) -> None:
-        """Beyond the limit a connection gets unavailable at once; when the others leave there is room."""
+        """Beyond the limit a connection gets unavailable at once; when others leave there is room."""
         with contextlib.ExitStack() as crowd:
             for _ in range(MAX_CONNECTIONS):
                 crowd.enter_context(rig.connect()).hello()
@@ -157,7 +149,7 @@ class TestRefusals:
         until(has_room, "there is room again")
 
     def test_no_free_descriptor_is_no_reason_to_spin(self) -> None:
-        """With every descriptor in use a client waits, the supervisor sleeps, and goes on when there is one again."""
+        """With every descriptor in use a client waits, the supervisor sleeps, and goes on when one is free."""
         with supervisor(four()) as rig:
             rig.wait_ready()
             limits = resource.prlimit(rig.pid, resource.RLIMIT_NOFILE)
@@ -220,7 +212,6 @@ class TestControl:
             assert "pool" in rig.pids()
 
     def test_drain_all_tells_the_dispatcher(self) -> None:
-        """The workers of others are the dispatcher's to send home."""
         with supervisor(four()) as rig:
             rig.wait_ready()
             assert rig.ask("drain", all=True) == {}

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from tests.support.servers.embedded_kit import needs_postgres, reachable_dir
-from tests.support.systems.supervisor_kit import Rig, four, script, supervisor
+from tests.support.systems.supervisor_kit import four, script, supervisor
 from tests.support.waiting import is_alive, until
 
 pytestmark = [pytest.mark.process, pytest.mark.postgres, needs_postgres, pytest.mark.system, pytest.mark.rest]
@@ -19,7 +19,6 @@ pytestmark = [pytest.mark.process, pytest.mark.postgres, needs_postgres, pytest.
 
 @pytest.fixture(scope="module")
 def state_dir() -> Iterator[Path]:
-    """One data directory for all, as a user has: made once, used again and again."""
     with reachable_dir() as place:
         yield place / "state"
 
@@ -28,12 +27,8 @@ def own_database(state_dir: Path) -> dict[str, str]:
     return {"PULSE_DSN": "", "PULSE_STATE_DIR": str(state_dir)}
 
 
-def postmaster(rig: Rig) -> int:
-    return int(str(rig.wait_log("child_running", name="postgres")["pid"]))
-
-
 def dsn(state_dir: Path) -> str:
-    """The beginning of the DSN that the actors are given."""
+    """The beginning of the actors' DSN."""
     return f"dsn=postgresql:///postgres?host={state_dir}"
 
 
@@ -58,7 +53,7 @@ def test_a_second_signal_stops_it_at_once_too(state_dir: Path) -> None:
     with supervisor(children, env=own_database(state_dir)) as rig:
         rig.wait_ready()
         rig.wait_act("pool starts")
-        pid = postmaster(rig)
+        pid = int(str(rig.wait_log("child_running", name="postgres")["pid"]))
         rig.process.terminate()
         rig.wait_act("pool SIGTERM")
         again_s = time.monotonic()
@@ -85,7 +80,7 @@ def test_a_stop_in_the_middle_of_initdb_leaves_nothing_half_made() -> None:
 
 
 def test_one_that_cannot_start_is_one_line_and_exit_1(state_dir: Path) -> None:
-    """When PostgreSQL refuses its own configuration, the line carries its words; the actors never get settings."""
+    """When PostgreSQL refuses its own configuration, the line has its words; the actors never get settings."""
     broken = state_dir / "postgres" / "data" / "postgresql.auto.conf"
     if not broken.exists():
         with supervisor(four(), env=own_database(state_dir)) as rig:

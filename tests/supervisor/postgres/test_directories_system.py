@@ -1,4 +1,4 @@
-"""Where the embedded PostgreSQL may live and whom it runs as: directories, users, binaries, and what is refused."""
+"""Where the embedded PostgreSQL may live and which user it runs as: directories, users, binaries, and refusals."""
 
 from __future__ import annotations
 
@@ -36,13 +36,11 @@ pytestmark = [pytest.mark.process, pytest.mark.postgres]
 
 @pytest.fixture
 def place() -> Iterator[Path]:
-    """An empty directory that every user may enter."""
     with reachable_dir() as directory:
         yield directory
 
 
 def refusal(state_dir: Path, **arguments: object) -> str:
-    """The line by which `prepare` refuses."""
     given: dict[str, object] = {"embedded_user": None, "log": Events(), **arguments}
     with pytest.raises(EmbeddedError) as caught:
         embedded.prepare(state_dir, **given)  # type: ignore[arg-type]
@@ -53,7 +51,7 @@ def refusal(state_dir: Path, **arguments: object) -> str:
 @needs_postgres
 @pytest.mark.parametrize("name", ["per%cent & quote\"d 'twice'", "comma, and ünïcode", "x" * 120])
 def test_names_that_need_care(place: Path, name: str) -> None:
-    """Clients reach the server by its DSN whatever the directory is called and however long its path is."""
+    """Clients reach the server by its DSN, with any name and any length of the directory."""
     copy_made(place / name, FOUND[0])
     with running(place / name) as (server, _):
         assert values(server, "SHOW data_directory") == [str(place / name / "postgres" / "data")]
@@ -75,7 +73,7 @@ def test_no_place_for_the_socket(place: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_somebody_elses_socket_directory(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A directory that lies in wait under the short name, open or a link, is refused and left as it is."""
+    """A foreign directory under the short name, open or a link, is refused and left as it is."""
     monkeypatch.setattr(tempfile, "gettempdir", lambda: str(place))
     monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
     home = place / ("x" * 120)
@@ -91,7 +89,7 @@ def test_somebody_elses_socket_directory(place: Path, monkeypatch: pytest.Monkey
 
 
 def test_a_closed_parent_is_named(place: Path) -> None:
-    """A state directory below one that the server's user may not enter is refused by the first closed parent's name."""
+    """The refusal names the first parent that the server's user may not enter."""
     closed = place / "closed"
     closed.mkdir(mode=0o700 if IS_ROOT else 0o000)
     try:
@@ -112,7 +110,7 @@ def test_a_file_in_the_way(place: Path, below: str) -> None:
 
 
 def test_an_unwritable_parent() -> None:
-    """A state directory that cannot be made, by root neither, is refused with its name and the setting that helps."""
+    """The refusal has the directory and the setting that helps, for root too."""
     message = refusal(Path("/sys/pulse-state"))
     assert "/sys/pulse-state" in message
     assert "PULSE_STATE_DIR" in message
@@ -127,13 +125,12 @@ def test_a_state_directory_open_to_all(place: Path) -> None:
 
 
 def test_a_line_break_in_the_name(place: Path) -> None:
-    """A name that PostgreSQL could not note in its postmaster.pid is refused."""
     assert "control character" in refusal(place / "a\nb")
 
 
 @needs_postgres
 def test_no_permission_is_changed(place: Path) -> None:
-    """Mode and owner of everything that was there before, parents and binaries, are the same after a server's life."""
+    """Mode and owner of everything from before, parents and binaries, are the same after a server's life."""
     state = place / "given"
     copy_made(state, FOUND[0])
     state.chmod(0o755)
@@ -164,7 +161,7 @@ def test_nothing_found(place: Path) -> None:
 
 
 def test_what_cannot_be_used_is_told(place: Path) -> None:
-    """Each candidate that does not fit is named with its reason: missing, too old, broken."""
+    """Each bad candidate is named with its reason: missing, too old, broken."""
     for name, words in (("old", "postgres (PostgreSQL) 14.9"), ("odd", "hello")):
         (place / name).mkdir()
         for program in ("initdb", "postgres"):
@@ -178,7 +175,7 @@ def test_what_cannot_be_used_is_told(place: Path) -> None:
 
 @needs_postgres
 def test_data_of_another_version(place: Path) -> None:
-    """Data that no PostgreSQL at hand can read is refused with its version and what was found, and stays as it is."""
+    """Data that no PostgreSQL here can read is refused with its version and the candidates, and stays as it is."""
     copy_made(place / "state", FOUND[0])
     data_dir = place / "state" / "postgres" / "data"
     major = (data_dir / "PG_VERSION").read_text().strip()
@@ -214,7 +211,7 @@ def test_initdb_says_why(place: Path) -> None:
 
 
 def test_a_setting_without_effect_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An ordinary user who names another user to run as is told that only root could."""
+    """An ordinary user who names another user to run as learns that only root could."""
     monkeypatch.setattr(os, "geteuid", lambda: 12_345)
     events = Events()
     assert accounts.account_for("nobody", events) is None
@@ -249,7 +246,7 @@ class TestAsRoot:
 
     @needs_postgres
     def test_another_user_than_before(self, place: Path) -> None:
-        """Data of one user are not given to another: the refusal names the setting."""
+        """The data of one user go to no other: the refusal names the setting."""
         copy_made(place / "state", FOUND[0])
         assert "PULSE_EMBEDDED_USER" in refusal(place / "state", embedded_user="nobody")
 
@@ -267,7 +264,6 @@ class TestAsRoot:
             subprocess.run(["userdel", name], check=True)
 
     def test_a_user_that_cannot_be_made(self) -> None:
-        """The tool's own complaint is passed on, with the setting that helps."""
         with pytest.raises(EmbeddedError, match=r"useradd: .*PULSE_EMBEDDED_USER"):
             accounts.make_system_user("no:user")
 

@@ -23,10 +23,9 @@ def cluster(place: Path) -> Cluster:
 
 @pytest.mark.parametrize("directory", ["/plain", "/with space", "/100%25&x=1", "/a?b#c", "/ünï"])
 def test_a_dsn_survives_any_directory(directory: str) -> None:
-    """What a client reads out of the DSN is the very directory, with user, port and database."""
+    """A client reads the very directory from the DSN, with user, port and database."""
     parts = urlsplit(embedded.dsn(Path(directory), "data base"))
-    assert parts.scheme == "postgresql"
-    assert parts.path == "/data%20base"
+    assert (parts.scheme, parts.path) == ("postgresql", "/data%20base")
     assert parse_qs(parts.query) == {"host": [directory], "port": ["5432"], "user": ["pulse"]}
 
 
@@ -93,11 +92,9 @@ def test_the_order_of_candidates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     found = [str(path.relative_to(tmp_path)) for path in binaries.candidates(tmp_path)]
     assert found == [
-        "mine",
-        *(f"lib/postgresql/{n}/bin" for n in (18,)),
-        "pgsql-17/bin",
+        "mine", *(f"lib/postgresql/{n}/bin" for n in (18,)), "pgsql-17/bin",
         *(f"lib/postgresql/{n}/bin" for n in (16, 15, 9)),
-    ]
+    ]  # fmt: skip
 
 
 def test_one_lock_at_a_time(tmp_path: Path) -> None:
@@ -109,7 +106,6 @@ def test_one_lock_at_a_time(tmp_path: Path) -> None:
 
 
 def test_a_private_directory_is_kept(tmp_path: Path) -> None:
-    """A private directory that is there already is used as it is, and nothing is left beside it."""
     made = directories.make_private_dir(tmp_path / "p", None)
     (made / "kept").write_text("")
     assert directories.make_private_dir(tmp_path / "p", None) == made

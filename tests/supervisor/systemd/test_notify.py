@@ -32,13 +32,7 @@ def test_other_kinds_of_sockets_are_not_for_us() -> None:
 
 @pytest.mark.parametrize(
     ("pid", "microseconds", "heard"),
-    [
-        (0, "2000000", 2),
-        (None, "2000000", 2),
-        (1, "2000000", 0),
-        (None, "0", 0),
-        (None, "soon", 0),
-    ],
+    [(0, "2000000", 2), (None, "2000000", 2), (1, "2000000", 0), (None, "0", 0), (None, "soon", 0)],
 )
 def test_the_watchdog_hears_at_half_its_interval(
     tmp_path: Path, pid: int | None, microseconds: str, heard: int

@@ -1,4 +1,4 @@
-"""The unit of systemd that is printed, and sockets that are handed over."""
+"""The printed unit of systemd, and sockets that it hands over."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FIRST = 200  # nobody has descriptors so high here
 
 
 def test_the_delivered_unit_is_that_of_opt() -> None:
-    """There is one text; a place that is not /opt/pulse stands where that stood."""
+    """There is one text; a place other than /opt/pulse replaces that."""
     for which, path in FILES.items():
         assert unit_text(which, Path("/opt/pulse")) == (DEPLOY / path).read_text("utf-8")
     for which, command in (("server", "pulse-supervisor"), ("worker", "pulse worker")):
@@ -40,7 +40,6 @@ def test_each_is_printed() -> None:
 
 @pytest.fixture
 def handed() -> Iterator[list[socket.socket]]:
-    """Three sockets at descriptors that follow one another, and a file behind them."""
     with ExitStack() as stack:
         made = [stack.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(3)]
         file = os.open("/dev/null", os.O_RDONLY)
@@ -54,7 +53,7 @@ def handed() -> Iterator[list[socket.socket]]:
 
 
 def test_what_is_handed_over(handed: list[socket.socket]) -> None:
-    """By its name, the first of several, not to be inherited; what is no socket is closed; children hear nothing."""
+    """By its name, the first of several, not to be inherited; other files are closed; children get nothing."""
     env = {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "4", "LISTEN_FDNAMES": "a:b:a:file", "HOME": "/"}
     taken = take(env, FIRST)
     assert env == {"HOME": "/"}
@@ -67,17 +66,12 @@ def test_what_is_handed_over(handed: list[socket.socket]) -> None:
 
 
 @pytest.mark.usefixtures("handed")
-@pytest.mark.parametrize(
-    "env",
-    [
-        {},
-        {"LISTEN_PID": "1", "LISTEN_FDS": "1", "LISTEN_FDNAMES": "a"},
-        {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "-1"},
-        {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "many"},
-    ],
-)
+@pytest.mark.parametrize("env", [
+    {}, {"LISTEN_PID": "1", "LISTEN_FDS": "1", "LISTEN_FDNAMES": "a"},
+    {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "-1"}, {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "many"},
+])  # fmt: skip
 def test_what_is_not_for_this_process(env: dict[str, str]) -> None:
-    """It is left as it is, and its variables are taken away all the same."""
+    """It is left as it is, and its variables are removed all the same."""
     given = dict(env)
     assert take(given, FIRST) == {}
     assert given == {}
@@ -85,7 +79,7 @@ def test_what_is_not_for_this_process(env: dict[str, str]) -> None:
 
 
 def test_who_listens_where(tmp_path: Path) -> None:
-    """It listens, at that very path, and the path leads to it still."""
+    """It listens, at that very path, and the path still leads to it."""
     path = tmp_path / "pulse.sock"
     with socket.socket(socket.AF_UNIX) as sock, socket.socket(socket.AF_UNIX) as other:
         other.bind(str(tmp_path / "other.sock"))

@@ -17,25 +17,17 @@ from tests.support.store.helpers import LEASE_S, at, fence, job
 STEP_S: Final = 100.0  # longer than any back-off here
 # What happens to each job, one attempt after the other; None: it is claimed, and still runs.
 LIVES: Final[dict[str, tuple[EndingKind | str | None, ...]]] = {
-    "pending": (),
-    "running": (None,),
-    "completed": ("complete",),
+    "pending": (), "running": (None,), "completed": ("complete",),
     "completed_late": (EndingKind.ERROR, EndingKind.CRASHED, EndingKind.RELEASED, "complete"),
-    "retrying": (EndingKind.ERROR,),
-    "told_when": (EndingKind.RETRY,),
-    "spent": (EndingKind.ERROR, EndingKind.TIMEOUT),
-    "discarded": (EndingKind.DISCARDED,),
+    "retrying": (EndingKind.ERROR,), "told_when": (EndingKind.RETRY,),
+    "spent": (EndingKind.ERROR, EndingKind.TIMEOUT), "discarded": (EndingKind.DISCARDED,),
     "crashing": (EndingKind.CRASHED,),
     "crashed": (EndingKind.CRASHED, EndingKind.RELEASED, EndingKind.CRASHED, EndingKind.CRASHED),
-    "given_back": (EndingKind.RELEASED,),
-    "snoozed": (EndingKind.STALLED, EndingKind.SNOOZED),
-    "unassigned": (EndingKind.UNASSIGNED, EndingKind.UNASSIGNED),
-    "lapsed": (EndingKind.LEASE_EXPIRED,),
-    "silent": (EndingKind.SILENT,),
-    "canceled": (None, "cancel"),
-    "canceled_waiting": ("cancel",),
+    "given_back": (EndingKind.RELEASED,), "snoozed": (EndingKind.STALLED, EndingKind.SNOOZED),
+    "unassigned": (EndingKind.UNASSIGNED, EndingKind.UNASSIGNED), "lapsed": (EndingKind.LEASE_EXPIRED,),
+    "silent": (EndingKind.SILENT,), "canceled": (None, "cancel"), "canceled_waiting": ("cancel",),
     "revived": (EndingKind.ERROR, EndingKind.ERROR, "revive", "complete", "revive", EndingKind.ERROR),
-}
+}  # fmt: skip
 LASTS_S: Final = {EndingKind.LEASE_EXPIRED: LEASE_S + 1}
 _clock = itertools.count(1)
 
@@ -46,7 +38,6 @@ def ending(held: Fence, kind: EndingKind) -> Ending:
 
 
 async def live(store: Store, name: str) -> bytes:
-    """Let a job on a topic of its own have that life; its id."""
     submitted_s = STEP_S * next(_clock)
     new = job(topic=name, max_attempts=2)
     await store.submit([new], now=at(submitted_s))
@@ -86,7 +77,7 @@ async def live_all(store: Store) -> dict[str, str]:
 
 
 async def _set_back(store: Store, earlier: datetime, later: datetime, *, fires_again: bool) -> None:
-    """Let one that occurs once fire; then it is changed to an earlier time, and perhaps fires again."""
+    """Let one that occurs once fire; then set it to an earlier time, and perhaps let it fire again."""
     schedule = uuid7().bytes
     await store.schedules.create(NewSchedule(schedule, "n", "at", "{}", later, run_at=later))
     await store.schedules.fire([Firing(schedule, to_us(later), None, to_us(later))], now=later)
@@ -99,15 +90,7 @@ async def _set_back(store: Store, earlier: datetime, later: datetime, *, fires_a
 
 @dataclass(frozen=True, slots=True)
 class Wrong:
-    """
-    Something that must not be.
-
-    Attributes:
-        check: Who notices.
-        sql: How it comes to be; ids stand in it by name.
-        who: Of which job or other thing it is told.
-        says: What is told of it, a part.
-    """
+    """Something that must not be, made by *sql*, in which ids have names: *check* says *says* of *who*."""
 
     check: str
     sql: str
@@ -119,7 +102,7 @@ class Wrong:
 
 
 def _wrongs(table: str) -> list[Wrong]:
-    """One of each line: check, who, what is told, and the SQL, which goes on in indented lines."""
+    """One of each line: check, who, message, and the SQL, which goes on in indented lines."""
     wrongs: list[Wrong] = []
     for line in re.sub(r"\n {4}", " ", table).strip().splitlines():
         check, who, says, sql = (word.strip() for word in line.split("|"))
@@ -255,6 +238,12 @@ endings | retrying | error of w2 | ENDED SET worker = 'w2'
 endings | lapsed | of nobody | ENDED SET worker = NULL
 history-ends | completed | attempt 1 is released |
     INSERT INTO pulse.attempts (job_id, attempt, outcome) VALUES ('{completed}', 1, 'released')
+history-ends | running | attempt 1 is completed |
+    INSERT INTO pulse.attempts (job_id, attempt, outcome) VALUES ('{running}', 1, 'completed')
+history-ends | revived | attempt 3 is error |
+    UPDATE pulse.attempts SET outcome = 'error' WHERE job_id = '{revived}' AND attempt = 3
+history-ends | retrying | attempt 1 is completed |
+    UPDATE pulse.attempts SET outcome = 'completed' WHERE job_id = '{retrying}'
 history-ends | running | did not end |
     INSERT INTO pulse.attempts (job_id, attempt, outcome) VALUES ('{running}', 1, 'error')
 due | retrying | attempt 2 started at |

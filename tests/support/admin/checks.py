@@ -1,7 +1,7 @@
 """
 For every CHECK of schema.sql: rows that it allows and rows that it refuses, on both sides of each boundary.
 
-A row is what differs from the base row of its table; values are SQL expressions.
+A row is its difference from the base row of its table; values are SQL expressions.
 """
 
 from __future__ import annotations
@@ -29,29 +29,20 @@ BASE: Final[dict[str, Columns]] = {
     "sweep_mark": {"one": "true"},
     "retention_mark": {"one": "true"},
     "set_aside": {
-        "job_id": "'00000000-0000-0000-0000-000000000007'",
-        "sqlstate": "'XX001'",
-        "statement": "'claim_jobs'",
+        "job_id": "'00000000-0000-0000-0000-000000000007'", "sqlstate": "'XX001'", "statement": "'claim_jobs'",
         "error": "'e'",
     },
     "audit": {"action": "'jobs.cancel'"},
     "epochs": {"epoch": "77"},
     "witnesses": {
-        "instance": "'00000000-0000-0000-0000-000000000007'",
-        "counter": "1",
-        "epoch": "1",
-        "highest": "1000",
-        "place": "'p'",
-        "host": "'h'",
+        "instance": "'00000000-0000-0000-0000-000000000007'", "counter": "1", "epoch": "1", "highest": "1000",
+        "place": "'p'", "host": "'h'",
     },
-}
+}  # fmt: skip
 _RUNNING: Final = {
-    "status": "'RUNNING'",
-    "locked_by": "'w'",
-    "lease_until": "now()",
-    "started_at": "now()",
-    "attempts": "1",
-}
+    "status": "'RUNNING'", "locked_by": "'w'", "lease_until": "now()", "started_at": "now()", "attempts": "1",
+}  # fmt: skip
+_DONE: Final = {"status": "'COMPLETED'", "completed_at": "now()"}
 _DEAD: Final = {"status": "'DEAD_LETTERED'", "completed_at": "now()", "last_error": "'boom'"}
 _CRON: Final = {"kind": "'cron'", "cron": "'* * * * *'", "timezone": "'UTC'", "every_s": "NULL"}
 _AT: Final = {"kind": "'at'", "run_at": "now()", "every_s": "NULL"}
@@ -59,7 +50,7 @@ _AT: Final = {"kind": "'at'", "run_at": "now()", "every_s": "NULL"}
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A constraint with rows that keep it and rows that break it, and it alone."""
+    """A constraint with rows that keep it and rows that break only it."""
 
     table: str
     name: str
@@ -76,8 +67,7 @@ def _column(table: str, name: str, column: str, *, good: Iterable[str], bad: Ite
 
 def _text(table: str, name: str, column: str, least: int = 1) -> Check:
     good = [f"repeat('é', {length})" for length in (max(least, 1), 200)]
-    bad = ["repeat('é', 201)", *(["''"] if least else [])]
-    return _column(table, name, column, good=good, bad=bad)
+    return _column(table, name, column, good=good, bad=["repeat('é', 201)", *(["''"] if least else [])])
 
 
 def _budget(table: str, name: str, column: str) -> Check:
@@ -96,12 +86,9 @@ def _seconds_or_zero(table: str, column: str) -> Check:
 
 def _backoff(table: str) -> Check:
     return _column(
-        table,
-        f"{table}_backoff",
-        "backoff",
-        good=[f"'{word}'" for word in BACKOFFS],
+        table, f"{table}_backoff", "backoff", good=[f"'{word}'" for word in BACKOFFS],
         bad=[f"'{word}'" for word in NO_BACKOFFS],
-    )
+    )  # fmt: skip
 
 
 def _priority(table: str, name: str) -> Check:
@@ -127,14 +114,11 @@ CHECKS: Final = [
         "jobs_lease",
         [_RUNNING, {"status": "'PENDING'"}, {"status": "'RETRYING'", "attempts": "1", "started_at": "now()"}],
         [
-            {**_RUNNING, "locked_by": "NULL"},
-            {**_RUNNING, "lease_until": "NULL"},
-            {"locked_by": "'w'"},
-            {"lease_until": "now()"},
-            {**_DEAD, "locked_by": "'w'"},
-            {**_DEAD, "lease_until": "now()"},
+            {**_RUNNING, "locked_by": "NULL"}, {**_RUNNING, "lease_until": "NULL"}, {"locked_by": "'w'"},
+            {"lease_until": "now()"}, {**_DEAD, "locked_by": "'w'"}, {**_DEAD, "lease_until": "now()"},
         ],
     ),
+    Check("jobs", "jobs_ran_by", [{**_DONE, "ran_by": "'w'"}, _DONE], [{**_DEAD, "ran_by": "'w'"}, {"ran_by": "'w'"}]),
     Check("jobs", "jobs_claimed", [_RUNNING, {}], [{**_RUNNING, "started_at": "NULL"}, {**_RUNNING, "attempts": "0"}]),
     Check(
         "jobs",
@@ -179,7 +163,7 @@ CHECKS: Final = [
         "attempts",
         "attempts_outcome_check",
         "outcome",
-        good=[f"'{outcome}'" for outcome in (*OUTCOMES, "canceled", "expired")],
+        good=[f"'{outcome}'" for outcome in (*OUTCOMES, "canceled", "expired", "completed")],
         bad=("''", "'ERROR'", "'ok'", "'unassigned'"),
     ),
     Check(
@@ -187,19 +171,10 @@ CHECKS: Final = [
         "schedules_kind",
         [_CRON, _AT, {}],
         [
-            {"kind": "'never'"},
-            {"every_s": "NULL"},
-            {"run_at": "now()"},
-            {"cron": "'* * * * *'"},
-            {"timezone": "'UTC'"},
-            {**_CRON, "cron": "NULL"},
-            {**_CRON, "timezone": "NULL"},
-            {**_CRON, "run_at": "now()"},
-            {**_CRON, "every_s": "1"},
-            {**_AT, "run_at": "NULL"},
-            {**_AT, "every_s": "1"},
-            {**_AT, "cron": "'* * * * *'"},
-            {**_AT, "timezone": "'UTC'"},
+            {"kind": "'never'"}, {"every_s": "NULL"}, {"run_at": "now()"}, {"cron": "'* * * * *'"},
+            {"timezone": "'UTC'"}, {**_CRON, "cron": "NULL"}, {**_CRON, "timezone": "NULL"},
+            {**_CRON, "run_at": "now()"}, {**_CRON, "every_s": "1"}, {**_AT, "run_at": "NULL"},
+            {**_AT, "every_s": "1"}, {**_AT, "cron": "'* * * * *'"}, {**_AT, "timezone": "'UTC'"},
         ],
     ),
     _time("schedules", "schedules_next_run_at", "next_run_at"),
@@ -212,8 +187,7 @@ CHECKS: Final = [
     _text("schedules", "schedules_name", "name"),
     _object("schedules", "schedules_args"),
     Check(
-        "schedules",
-        "schedules_cron",
+        "schedules", "schedules_cron",
         [{**_CRON, "cron": f"'{cron}'"} for cron in ("0 * * * *", " 0  0 * * * * ", "@daily", "a b c d e")],
         [{**_CRON, "cron": f"'{cron}'"} for cron in ("", "* * * *", "* * * * * * *", "@", "@daily *")],
     ),
@@ -233,39 +207,28 @@ CHECKS: Final = [
         "schedules",
         "schedules_jitter",
         [
-            {"jitter_s": "0"},
-            {"jitter_s": "60"},
-            {**_CRON, "jitter_s": "86400"},
+            {"jitter_s": "0"}, {"jitter_s": "60"}, {**_CRON, "jitter_s": "86400"},
             {"every_s": "1e6", "jitter_s": "86400"},
         ],
         [
-            {"jitter_s": "-0.1"},
-            {"jitter_s": "60.1"},
-            {**_CRON, "jitter_s": "86400.1"},
-            {"every_s": "1e6", "jitter_s": "86400.1"},
-            {**_CRON, "jitter_s": "'NaN'"},
+            {"jitter_s": "-0.1"}, {"jitter_s": "60.1"}, {**_CRON, "jitter_s": "86400.1"},
+            {"every_s": "1e6", "jitter_s": "86400.1"}, {**_CRON, "jitter_s": "'NaN'"},
         ],
     ),
     _column("schedules", "schedules_catch_up", "catch_up", good=("'skip'", "'latest'", "'all'"), bad=("''", "'none'")),
     _column(
-        "schedules",
-        "schedules_overlap",
-        "overlap",
-        good=("'allow'", "'skip'", "'queue'", "'cancel'"),
+        "schedules", "schedules_overlap", "overlap", good=("'allow'", "'skip'", "'queue'", "'cancel'"),
         bad=("''", "'none'"),
     ),
     _column("schedules", "schedules_waiting", "waiting", good=("0", "1"), bad=("-1",)),
     _text("schedules", "schedules_key", "key"),
     _text("dispatch_control", "dispatch_control_topic_check", "topic", least=0),
     Check(
-        "dispatch_control",
-        "dispatch_control_paused",
-        [{"paused": "true", "paused_at": "now()"}, {}],
+        "dispatch_control", "dispatch_control_paused", [{"paused": "true", "paused_at": "now()"}, {}],
         [{"paused": "true"}, {"paused_at": "now()"}],
     ),
     Check(
-        "dispatch_control",
-        "dispatch_control_open",
+        "dispatch_control", "dispatch_control_open",
         [{"paused": "true", "paused_at": "now()", "paused_by": "'me'", "paused_until": "now()"}, {}],
         [{"paused_by": "'me'"}, {"paused_until": "now()"}],
     ),
@@ -300,9 +263,7 @@ CHECKS: Final = [
     *(_seconds_or_zero("topics", name) for name in ("retention_s", "retention_dead_s", "ageing_s")),
     _backoff("topics"),
     Check(
-        "topics",
-        "topics_server",
-        [{"topic": "''", "max_attempts": "1", "max_crashes": "1"}, {"topic": "'x'"}],
+        "topics", "topics_server", [{"topic": "''", "max_attempts": "1", "max_crashes": "1"}, {"topic": "'x'"}],
         [{"topic": "''", "max_attempts": "1"}, {"topic": "''", "max_crashes": "1"}],
     ),
-]
+]  # fmt: skip

@@ -1,4 +1,4 @@
-"""What the tests of `pulse doctor` ask it, and whom they examine; the fixtures are in conftest.py."""
+"""What the tests of `pulse doctor` ask, and the databases that it examines."""
 
 from __future__ import annotations
 
@@ -8,28 +8,21 @@ from typing import Any, Final
 import asyncpg
 
 from pulse.ops.doctor.finding import Finding
-from pulse.ops.doctor.verdicts import judge
+from pulse.ops.doctor.verdicts import CheckContext, judge
 from pulse.store.admin.doctor import expected_indexes, look
 from tests.support.store.helpers import Sql
 from tests.support.waiting import until_async
 
 # As an operator would have it, and able to keep prepared transactions and slots.
 SOUND: Final = {
-    "fsync": "on",
-    "full_page_writes": "on",
-    "synchronous_commit": "on",
-    "autovacuum": "on",
-    "wal_level": "logical",
-    "max_wal_senders": "4",
-    "max_prepared_transactions": "4",
-}
+    "fsync": "on", "full_page_writes": "on", "synchronous_commit": "on", "autovacuum": "on", "wal_level": "logical",
+    "max_wal_senders": "4", "max_prepared_transactions": "4",
+}  # fmt: skip
 WITHIN_S: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Patient:
-    """A database, a session of it, and what the doctor thinks."""
-
     dsn: str
     sql: Sql
     sessions: list[Sql] = field(default_factory=list)
@@ -38,7 +31,10 @@ class Patient:
         self, *, grace_s: float = 60.0, served: set[str] | None = None, dsn: str = ""
     ) -> dict[str, Finding]:
         seen = await look(dsn or self.dsn, WITHIN_S)
-        return {one.check: one for one in judge(seen, grace_s=grace_s, expected=expected_indexes(), served=served)}
+        return {
+            one.check: one
+            for one in judge(seen, CheckContext(expected=expected_indexes(), served=served), grace_s=grace_s)
+        }
 
     async def rows(self, name: str, *, dsn: str = "") -> list[dict[str, Any]]:
         seen = await look(dsn or self.dsn, WITHIN_S)

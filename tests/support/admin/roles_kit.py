@@ -66,8 +66,6 @@ CALLS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A database whose schema has roles, and a session of its super-user."""
-
     dsn: str
     prefix: str
     sql: Sql
@@ -76,7 +74,6 @@ class Place:
         return re.sub(r"user=[^&]*", f"user={user}", self.dsn)
 
     def login(self, kind: str) -> str:
-        """The name of a role that may log in, and has the role *kind* alone."""
         return f"{self.prefix}login_{kind}"
 
     async def session(self, kind: str) -> Sql:
@@ -84,7 +81,6 @@ class Place:
 
 
 async def forget(connection: Sql, prefix: str) -> None:
-    """Drop all roles whose names begin so, with what they own in this database."""
     for row in await connection.fetch("SELECT rolname FROM pg_roles WHERE starts_with(rolname, $1)", prefix):
         await connection.execute(f"DROP OWNED BY {row['rolname']} CASCADE")
     for row in await connection.fetch("SELECT rolname FROM pg_roles WHERE starts_with(rolname, $1)", prefix):

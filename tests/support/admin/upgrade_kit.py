@@ -37,16 +37,10 @@ _CATALOGUE: Final = """
 
 
 def make_upgrades(monkeypatch: Patch, folder: Path, *steps: str) -> int:
-    """
-    Let this pulse be a later one, whose releases brought *steps*, SQL each, as files in *folder*.
-
-    Returns:
-        The newest version then.
-    """
+    """Let this pulse be a later one, whose releases brought *steps*, SQL each, as files in *folder*; its version."""
     upgrades = folder / "upgrades"
     upgrades.mkdir(exist_ok=True)
-    first = max(schema.RELEASES) + 1
-    for version, step in enumerate(steps, first):
+    for version, step in enumerate(steps, max(schema.RELEASES) + 1):
         release = f"made up {version}"
         end = f"INSERT INTO pulse.schema_version (version, release) VALUES ({version}, '{release}');"
         (upgrades / f"{version}.sql").write_text(f"{step};\n{end}\n")

@@ -16,7 +16,7 @@ __all__ = ["app"]
 
 @app.handler("close-everything")
 async def close_everything(ctx: pulse.Context) -> None:
-    """As daemons do at their start."""
+    """As daemons do when they start."""
     with noted(ctx):
         os.closerange(3, 4096)
 
@@ -30,7 +30,7 @@ async def cancel_all_tasks(ctx: pulse.Context) -> None:
 
 @app.handler("ignore-children")
 async def ignore_children(ctx: pulse.Context) -> None:
-    """As those do who want no zombies: nobody can wait for a child any more."""
+    """As programs do that want no zombies: nobody can wait for a child any more."""
     with noted(ctx):
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 
@@ -46,7 +46,6 @@ async def stop_the_clock(ctx: pulse.Context) -> None:
 
 @app.handler("leave-the-directory")
 async def leave_the_directory(ctx: pulse.Context) -> None:
-    """Work in a directory that is removed afterwards."""
     with noted(ctx):
         with tempfile.TemporaryDirectory() as directory:
             os.chdir(directory)

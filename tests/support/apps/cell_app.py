@@ -1,5 +1,4 @@
-"""The handlers of the tests that run each in a process of their own; most of them in two kinds: async and plain."""
-# ruff: noqa: ASYNC110 - handlers poll small local files
+"""The handlers of the tests of isolated jobs; most of them in two kinds: async and plain."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ from typing import Any
 import anyio
 
 import pulse
-from tests.support.apps.worker_app import known, serve_ends, tell, watch_lease
+from tests.support.apps.worker_app import known, opened, serve_ends, tell, watch_lease
 
 app = pulse.App()
 serve_ends(app, isolate=True)
@@ -32,12 +31,9 @@ def whoami() -> dict[str, Any]:
     return {
         "oom_score": int(Path("/proc/self/oom_score_adj").read_text()),
         "inherited": [link.name for link in links if int(link.name) > 2 and os.get_inheritable(int(link.name))],
-        "pid": os.getpid(),
-        "parent": os.getppid(),
-        "group": os.getpgid(0),
-        "threads": threading.active_count(),
+        "pid": os.getpid(), "parent": os.getppid(), "group": os.getpgid(0), "threads": threading.active_count(),
         "sockets": sorted(name for name in sockets if name.startswith("socket:")),
-    }
+    }  # fmt: skip
 
 
 async def who(**given: Any) -> dict[str, Any]:
@@ -57,9 +53,7 @@ for _name, _isolate in (("who", True), ("here", False)):
 async def wait(gate: str, started: str) -> str:
     """End when a file is there; tell by another one, with the pid, that the call began."""
     tell_pid(started)
-    while not Path(gate).exists():
-        await anyio.sleep(0.005)
-    return "through"
+    return await opened(gate)
 
 
 @app.handler("wait-plain", isolate=True)
@@ -85,7 +79,6 @@ async def echo(text: str) -> str:
 
 @app.handler("deaf", isolate=True)
 async def deaf(started: str) -> None:
-    """Take no notice of anything, holding the interpreter."""
     tell_pid(started)
     sum(itertools.repeat(0))
 
@@ -124,7 +117,6 @@ async def silent(ctx: pulse.Context) -> None:
 
 @app.handler("silent-plain", isolate=True, stall_s=0.5)
 def silent_plain(ctx: pulse.Context) -> None:
-    """The same, and deaf."""
     for number in range(10):
         ctx.progress(number)
         time.sleep(0.1)
@@ -209,18 +201,16 @@ def eat_all() -> None:
 
 @app.handler("diet", isolate=True, max_memory_bytes=4096)
 def diet() -> None:
-    """Be allowed less than there is already."""
+    """Have a lower memory limit than is in use already."""
 
 
 @app.handler("compute", isolate=True, max_cpu_s=1)
 async def compute() -> None:
-    """Use the processor, in C code that holds the interpreter."""
     sum(itertools.repeat(0))
 
 
 @app.handler("compute-plain", isolate=True, max_cpu_s=0.2)
 def compute_plain() -> None:
-    """The same, after a look at the signal."""
     signal.signal(signal.SIGXCPU, signal.SIG_IGN)
     sum(itertools.repeat(0))
 

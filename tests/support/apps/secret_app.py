@@ -12,7 +12,6 @@ keyless = pulse.App()
 
 
 def _charge(card: str, ctx: pulse.Context) -> dict[str, object]:
-    """Fail once behind a checkpoint, and find it again."""
     saved = None if ctx.previous is None else ctx.previous.checkpoint
     if not isinstance(saved, dict):
         ctx.checkpoint({"card": card})

@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -32,12 +33,8 @@ log = structlog.get_logger()
 def note(event: str, ctx: pulse.Context, **more: object) -> None:
     """One line of the ledger; short enough that the kernel never mixes two."""
     entry = {
-        "event": event,
-        "job": str(ctx.job_id),
-        "attempt": ctx.attempt,
-        "pid": os.getpid(),
-        "at_s": time.monotonic(),
-    }
+        "event": event, "job": str(ctx.job_id), "attempt": ctx.attempt, "pid": os.getpid(), "at_s": time.monotonic(),
+    }  # fmt: skip
     descriptor = os.open(os.environ[LEDGER], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
         os.write(descriptor, json.dumps(entry | more).encode() + b"\n")
@@ -57,7 +54,6 @@ def noted(ctx: pulse.Context) -> Iterator[None]:
 
 
 def is_open(gate: str, ctx: pulse.Context) -> bool:
-    """Whether the gate is open, for everybody or for this attempt."""
     return Path(gate).exists() or Path(f"{gate}.{ctx.attempt}").exists()
 
 
@@ -71,7 +67,6 @@ async def hold(gate: str, ctx: pulse.Context) -> str:
 
 @app.handler("hold-plain")
 def hold_plain(gate: str, ctx: pulse.Context) -> str:
-    """The same in a thread, which can only be asked to end."""
     with noted(ctx):
         while not is_open(gate, ctx):
             if ctx.cancelled:
@@ -83,7 +78,6 @@ def hold_plain(gate: str, ctx: pulse.Context) -> str:
 
 @app.handler("deaf")
 def deaf(gate: str, ctx: pulse.Context) -> None:
-    """The same, without listening to anybody."""
     with noted(ctx):
         while not is_open(gate, ctx):
             time.sleep(LOOK_S)
@@ -91,7 +85,7 @@ def deaf(gate: str, ctx: pulse.Context) -> None:
 
 @app.handler("clog")
 async def clog(gate: str, ctx: pulse.Context) -> None:
-    """The same in a coroutine: nothing else runs on its event loop meanwhile."""
+    """The same in a coroutine: it blocks its event loop."""
     with noted(ctx):
         while not is_open(gate, ctx):
             time.sleep(LOOK_S)  # noqa: ASYNC251 - that is the mistake
@@ -168,7 +162,7 @@ async def return_text(size: int = 0, code_point: int = 0x78) -> str:
 
 @app.handler("die", max_crashes=3)
 async def die(how: int, ctx: pulse.Context) -> None:
-    """Take the process along: by that signal, or 0: by leaving without a word, exit code 7."""
+    """Kill the process by that signal, or 0: exit without a word, exit code 7."""
     with noted(ctx):
         if how == 0:
             os._exit(7)
@@ -182,7 +176,8 @@ def leave_orphan(ctx: pulse.Context) -> None:
         subprocess.run(["/bin/sh", "-c", "sleep 600 & exit 0"], check=True)
 
 
-def _shout(lines: int) -> int:
+@app.handler("shout-plain")
+def shout_plain(lines: int) -> int:
     for number in range(lines):
         print("x" * 99)  # noqa: T201 - what is tested
         log.info("shouted", number=number)
@@ -192,15 +187,21 @@ def _shout(lines: int) -> int:
 
 
 @app.handler("shout")
-async def shout(lines: int) -> int:
-    return _shout(lines)
-
-
-@app.handler("shout-plain")
-def shout_plain(lines: int) -> int:
-    return _shout(lines)
-
-
 @app.handler("shout-apart", isolate=True)
-async def shout_apart(lines: int) -> int:
-    return _shout(lines)
+async def shout(lines: int) -> int:
+    return shout_plain(lines)
+
+
+@app.handler("give-up", retry_on={ValueError: pulse.Discard})
+async def give_up(text: str) -> None:
+    raise ValueError(text)
+
+
+@app.handler("die-once", max_crashes=1)
+async def die_once() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@app.handler("die-apart", isolate=True, max_crashes=1)
+async def die_apart() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)

@@ -75,19 +75,23 @@ async def nothing() -> None:
     """No result."""
 
 
-@app.handler("wait")
-async def wait(gate: str, started: str | None = None) -> str:
-    """End when a file is there; tell by another file that the call began."""
-    if started is not None:
-        Path(started).touch()
+async def opened(gate: str) -> str:
     while not Path(gate).exists():
         await anyio.sleep(0.005)
     return "through"
 
 
+@app.handler("wait")
+async def wait(gate: str, started: str | None = None) -> str:
+    """End when a file is there; tell by another file that the call began."""
+    if started is not None:
+        Path(started).touch()
+    return await opened(gate)
+
+
 @app.handler("wait-plain")
 def wait_plain(gate: str, started: str, ctx: pulse.Context) -> str:
-    """The same in a thread, which nobody can interrupt; it ends when it is asked to, as well."""
+    """The same in a thread, which nobody can interrupt; a cancel ends it, too."""
     Path(started).touch()
     while not Path(gate).exists():
         if ctx.cancelled:
@@ -114,14 +118,12 @@ async def crowd(gate: str, counts: str) -> None:
     _running += 1
     with Path(counts).open("a") as file:
         file.write(f"{_running}\n")
-    while not Path(gate).exists():
-        await anyio.sleep(0.005)
+    await opened(gate)
     _running -= 1
 
 
 @app.handler("hold-interpreter")
 def hold_interpreter(seconds: float, started: str, ctx: pulse.Context) -> str:
-    """Keep the interpreter to itself, as a C extension may."""
     Path(started).touch()
     ctypes.PyDLL(None).usleep(int(seconds * 1_000_000))  # PyDLL does not let the interpreter go
     return f"held, lease lost: {ctx.lease_lost}"
@@ -136,7 +138,6 @@ async def watch_lease(ctx: pulse.Context) -> str:
 
 @app.handler("block-loop")
 async def block_loop(gate: str, started: str, ctx: pulse.Context) -> str:
-    """Block the event loop of this process, not the interpreter."""
     Path(started).touch()
     while not Path(gate).exists():
         os.sched_yield()
@@ -157,22 +158,17 @@ async def big(size: int) -> str:
 async def tell(gate: str, ctx: pulse.Context) -> dict[str, object]:
     await ctx.progress(0.5, "half way")
     await ctx.checkpoint({"page": 3})
-    while not Path(gate).exists():
-        await anyio.sleep(0.005)
+    await opened(gate)
     return known(ctx)
 
 
 def known(ctx: pulse.Context) -> dict[str, object]:
     previous = ctx.previous
     return {
-        "job_id": str(ctx.job_id),
-        "attempt": ctx.attempt,
-        "name": ctx.name,
-        "topic": ctx.topic,
-        "deadline": ctx.deadline is not None,
-        "occurrence": ctx.occurrence.isoformat() if ctx.occurrence else None,
+        "job_id": str(ctx.job_id), "attempt": ctx.attempt, "name": ctx.name, "topic": ctx.topic,
+        "deadline": ctx.deadline is not None, "occurrence": ctx.occurrence.isoformat() if ctx.occurrence else None,
         "previous": None if previous is None else [previous.outcome, previous.reason, previous.checkpoint],
-    }
+    }  # fmt: skip
 
 
 @app.handler("tell-plain")
@@ -199,14 +195,11 @@ async def die() -> None:
 
 @app.handler("restless", stall_s=0.5)
 async def restless(word: str, started: str, gate: str, ctx: pulse.Context) -> str:
-    """Tell progress, or checkpoints, for more than a second, then nothing any more until the gate is there."""
     for number in range(12):
         await (ctx.progress(number) if word == "progress" else ctx.checkpoint(number))
         await anyio.sleep(0.1)
     Path(started).touch()
-    while not Path(gate).exists():
-        await anyio.sleep(0.005)
-    return "through"
+    return await opened(gate)
 
 
 @app.handler("restless-plain", stall_s=0.3)
@@ -235,14 +228,13 @@ async def wait_deeply(gate: str) -> int:
 
 @app.handler("hog")
 def hog(started: str) -> None:
-    """Keep the interpreter for ever, in C code that no signal interrupts."""
     Path(started).touch()
     sum(itertools.repeat(0))
 
 
 @app.handler("hog-mute")
 async def hog_mute(started: str) -> None:
-    """The same, where the signal that asks for stacks is answered by something that never ends, in many threads."""
+    """The same, with a hanging signal handler for stacks, in many threads."""
     for _ in range(8):
         threading.Thread(target=threading.Event().wait, daemon=True).start()
     libc = ctypes.CDLL(None)

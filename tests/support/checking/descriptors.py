@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def free_descriptors(count: int) -> Generator[None]:
-    """This process can open *count* more files: that many numbers are left, from the lowest free one to its limit."""
+    """This process can open only *count* more files."""
     lowest_free = os.dup(0)
     os.close(lowest_free)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -9,12 +9,7 @@ T = TypeVar("T")
 
 
 def every(things: Iterable[T], check: Callable[[T], None]) -> None:
-    """
-    Check each of *things*.
-
-    Raises:
-        AssertionError: Some do not pass, or there is none; it names all that do not, each with what is wrong.
-    """
+    """Check each of *things*; an AssertionError names all that do not pass, with the reason, or an empty *things*."""
     checked, wrong = 0, list[str]()
     for thing in things:
         checked += 1

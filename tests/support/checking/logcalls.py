@@ -15,11 +15,7 @@ CALLABLES: Final = frozenset({"log", "_log", "tell"})  # a bound method of a log
 
 @dataclass(frozen=True, slots=True)
 class LogCall:
-    """
-    One call; *event* None where the name is composed, *text* then its constant parts.
-
-    *fields*: the names of what it tells; *spread*: and more that cannot be read here.
-    """
+    """One call; *event* is None where the name is composed, *text* its constant parts; *spread*: with ``**fields``."""
 
     path: Path
     line: int
@@ -31,7 +27,6 @@ class LogCall:
 
 
 def log_calls(root: Path) -> Iterator[LogCall]:
-    """All calls that log, of the Python files under *root*."""
     for path in sorted(root.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.Call) and (level := _level(node.func)) and node.args:
@@ -39,7 +34,7 @@ def log_calls(root: Path) -> Iterator[LogCall]:
 
 
 def _level(function: ast.expr) -> str:
-    """The level of a call that logs, '?' where whoever handed the logger over decides; '' for other calls."""
+    """The level of a call that logs, '?' where the caller chose it; '' for other calls."""
     match function:
         case ast.Attribute(value=ast.Name(id=name) | ast.Attribute(attr=name), attr=level) if (
             name in LOGGERS and level in LEVELS

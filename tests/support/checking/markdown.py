@@ -15,12 +15,7 @@ Row = dict[str, str]
 
 
 def section(page: str, heading: str) -> str:
-    """
-    The text under *heading* of *page*, up to the next heading of its level or a higher one.
-
-    Raises:
-        KeyError: There is no such heading.
-    """
+    """The text under *heading* of *page*, up to the next heading of its level or a higher one."""
     level, lines, fenced = 0, list[str](), False
     for line in page.splitlines():
         fenced ^= _FENCE.match(line) is not None
@@ -37,12 +32,7 @@ def section(page: str, heading: str) -> str:
 
 
 def table(text: str) -> list[Row]:
-    """
-    The first table of *text*: a row by its columns' names, without the backquotes around words.
-
-    Raises:
-        LookupError: There is no table.
-    """
+    """The first table of *text*: a row by its columns' names, without the backquotes around words."""
     lines = text.splitlines()
     start = next((number for number, line in enumerate(lines) if line.startswith("|")), None)
     if start is None:
@@ -53,7 +43,6 @@ def table(text: str) -> list[Row]:
 
 
 def blocks(text: str, language: str) -> list[str]:
-    """The code blocks of *text* in *language*."""
     found: list[str] = []
     inside: list[str] | None = None
     for line in text.splitlines():

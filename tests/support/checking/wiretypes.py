@@ -9,27 +9,18 @@ import msgspec
 from msgspec import Struct, inspect
 
 NAMES: Final = {
-    "JobRef": "ref",
-    "HandlerInfo": "handler",
-    "Assignment": "assignment",
-    "Result": "result",
-    "ResultExtra": "end",
-    "Beat": "held",
-    "StopOrder": "order",
-    "SubmittedJob": "job",
-    "ScheduleDeclared": "declared",
-}
+    "JobRef": "ref", "HandlerInfo": "handler", "Assignment": "assignment", "Result": "result", "ResultExtra": "end",
+    "Beat": "held", "StopOrder": "order", "SubmittedJob": "job", "ScheduleDeclared": "declared",
+}  # fmt: skip
 
 
 def fields(kind: type[Struct]) -> list[tuple[str, str, str]]:
-    """Name, type and default of each field, as the tables show them."""
     info = inspect.type_info(kind)
     assert isinstance(info, inspect.StructType)
     return [(field.encode_name, type_name(field.type), default_of(field)) for field in info.fields]
 
 
 def default_of(field: inspect.Field) -> str:
-    """What a field is when it is left out; ``required`` when it may not be."""
     if field.required:
         return "required"
     if field.default is field.default_factory is msgspec.NODEFAULT:
@@ -40,7 +31,6 @@ def default_of(field: inspect.Field) -> str:
 
 
 def type_name(kind: inspect.Type) -> str:  # noqa: PLR0911 - one for each kind of type
-    """A type as the tables show it."""
     match kind:
         case inspect.ListType(item, min_length, max_length):
             return f"[{type_name(item)}…]{_lengths(min_length, max_length)}"
@@ -96,7 +86,6 @@ def _range(kind: inspect.IntType | inspect.FloatType) -> str:
 
 
 def _number(value: float) -> str:
-    """Integers in full, floats as short as they can be written: 1e9."""
     if isinstance(value, int):
         return str(value)
     return re.sub(r"e\+?(-?)0*", r"e\1", f"{value:g}")

@@ -44,7 +44,6 @@ class Done:
 
     @property
     def plain(self) -> str:
-        """What a person reads of the output: without colours, with the terminal's line breaks undone."""
         return _ESCAPES.sub("", self.out).replace("\r\n", "\n")
 
 
@@ -76,7 +75,7 @@ def run(
     cwd: Path | None = None,
     command: Sequence[str] = PULSE,
 ) -> Done:
-    """Run ``pulse`` with pipes to its end; ``ctl`` in a process that was warm already, where nobody can tell."""
+    """Run ``pulse`` with pipes to its end; ``ctl`` in a warm process, where that makes no difference."""
     started_s = time.monotonic()
     if command is PULSE and warm.fits(args, env, stdin, environment()):
         note_settings(env)
@@ -86,14 +85,9 @@ def run(
         search(err, f"stderr of {args}")
         return Done(code, out.decode(), err.decode(), time.monotonic() - started_s)
     done = subprocess.run(
-        [*command, *args],
-        env=env,
-        input=stdin,
-        cwd=cwd or tempfile.gettempdir(),
-        capture_output=True,
-        timeout=DEADLINE_S,
-        check=False,
-    )
+        [*command, *args], env=env, input=stdin, cwd=cwd or tempfile.gettempdir(), capture_output=True,
+        timeout=DEADLINE_S, check=False,
+    )  # fmt: skip
     spent_s = time.monotonic() - started_s
     return Done(done.returncode, done.stdout.decode(), done.stderr.decode(), spent_s)
 
@@ -108,7 +102,7 @@ def run_on_terminal(
     command: Sequence[str] = PULSE,
 ) -> Done:
     """
-    Run ``pulse`` on a terminal to its end; ``out`` is what the terminal got, of stdout and stderr together.
+    Run ``pulse`` on a terminal to its end; ``out`` is the output of both streams.
 
     Where they are given, *stdin* comes from a pipe, and stdout goes to that file descriptor.
     """
@@ -122,13 +116,9 @@ def run_on_terminal(
             out = _read_all(master)
             return Done(running.wait(DEADLINE_S), out.decode(), "", time.monotonic() - started_s)
         process = subprocess.Popen(
-            [*command, *args],
-            env=env,
-            cwd=tempfile.gettempdir(),
-            stdin=slave if stdin is None else subprocess.PIPE,
-            stdout=sink,
-            stderr=slave,
-        )
+            [*command, *args], env=env, cwd=tempfile.gettempdir(), stdin=slave if stdin is None else subprocess.PIPE,
+            stdout=sink, stderr=slave,
+        )  # fmt: skip
         os.close(slave)
         if process.stdin is not None:
             process.stdin.write(stdin or b"")
@@ -154,9 +144,8 @@ def _terminal(columns: int) -> Iterator[tuple[int, int]]:
 
 
 def _read_all(master: int) -> bytes:
-    """Everything that is written to the terminal until its last process has closed it."""
     parts: list[bytes] = []
-    with contextlib.suppress(OSError):  # EIO is how a terminal says that nobody is there any more
+    with contextlib.suppress(OSError):  # EIO: a terminal without a process
         while data := os.read(master, 65536):
             parts.append(data)
     search(b"".join(parts), "a terminal")

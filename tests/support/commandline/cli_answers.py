@@ -16,83 +16,37 @@ JOB_ID: Final = UUID("0190163d-8694-739b-aea5-966c26f8ad91")
 SCHEDULE_ID: Final = UUID("0190163d-8694-739b-aea5-966c26f8ad92")
 
 _JOB: Final[Mapping[str, Any]] = {
-    "id": JOB_ID.bytes,
-    "topic": "images",
-    "name": "resize",
-    "args": '{"path": "a.png", "width": 1.10}',
-    "status": "DEAD_LETTERED",
-    "priority": 0,
-    "attempts": 5,
-    "uncharged": 0,
-    "max_attempts": 5,
-    "crashes": 0,
-    "submitted_at": NOW_S - 300,
-    "next_run_at": NOW_S - 200,
-    "started_at": NOW_S - 100,
-    "completed_at": NOW_S - 99,
-    "occurrence": None,
-    "timeout_s": 60.0,
-    "locked_by": None,
-    "lease_until": None,
-    "progress": '{"fraction": 0.5}',
-    "result": None,
-    "last_error": "ValueError: \x1b[31mcannot open\nfile",
-    "schedule_id": SCHEDULE_ID.bytes,
-}
+    "id": JOB_ID.bytes, "topic": "images", "name": "resize", "args": '{"path": "a.png", "width": 1.10}',
+    "status": "DEAD_LETTERED", "priority": 0, "attempts": 5, "uncharged": 0, "max_attempts": 5, "crashes": 0,
+    "submitted_at": NOW_S - 300, "next_run_at": NOW_S - 200, "started_at": NOW_S - 100, "completed_at": NOW_S - 99,
+    "occurrence": None, "timeout_s": 60.0, "locked_by": None, "lease_until": None, "progress": '{"fraction": 0.5}',
+    "result": None, "last_error": "ValueError: \x1b[31mcannot open\nfile", "schedule_id": SCHEDULE_ID.bytes,
+}  # fmt: skip
 _ATTEMPT: Final = {
-    "job_id": JOB_ID.bytes,
-    "attempt": 5,
-    "worker": "host/boot/1/w1",
-    "started_at": NOW_S - 100,
-    "ended_at": NOW_S - 99,
-    "outcome": "crashed",
-    "error": "worker process died: SIGKILL",
-    "exit_code": -9,
+    "job_id": JOB_ID.bytes, "attempt": 5, "worker": "host/boot/1/w1", "started_at": NOW_S - 100,
+    "ended_at": NOW_S - 99, "outcome": "crashed", "error": "worker process died: SIGKILL", "exit_code": -9,
     "progress": None,
-}
+}  # fmt: skip
 _SCHEDULE: Final = {
-    "id": SCHEDULE_ID.bytes,
-    "name": "report",
-    "topic": None,
-    "args": '{"a": 1}',
-    "kind": "cron",
-    "cron": "30 6 * * 1-5",
-    "timezone": "Europe/Berlin",
-    "every_s": None,
-    "run_at": None,
-    "next_run_at": NOW_S + 4000,
-    "last_run_at": None,
-    "paused": False,
-    "priority": 0,
-    "max_attempts": None,
-    "timeout_s": None,
+    "id": SCHEDULE_ID.bytes, "name": "report", "topic": None, "args": '{"a": 1}', "kind": "cron",
+    "cron": "30 6 * * 1-5", "timezone": "Europe/Berlin", "every_s": None, "run_at": None, "next_run_at": NOW_S + 4000,
+    "last_run_at": None, "paused": False, "priority": 0, "max_attempts": None, "timeout_s": None,
     "created_at": NOW_S - 9,
-}
+}  # fmt: skip
 _WORKER: Final = {
-    "identity": "host/boot/1/w1",
-    "name": "w1",
-    "pid": 12,
-    "host": "host",
-    "topics": ["images", "default"],
-    "names": ["resize"],
-    "capacity": 10,
-    "running": [JOB_ID.bytes],
-}
+    "identity": "host/boot/1/w1", "name": "w1", "pid": 12, "host": "host", "topics": ["images", "default"],
+    "names": ["resize"], "capacity": 10, "running": [JOB_ID.bytes],
+}  # fmt: skip
 _GATE: Final = {
-    "paused": True,
-    "reason": "maintenance",
-    "paused_at": NOW_S - 3.5 * 86400,
+    "paused": True, "reason": "maintenance", "paused_at": NOW_S - 3.5 * 86400,
     "topics": {"images": {"reason": None, "paused_at": NOW_S - 30}},
-}
+}  # fmt: skip
 _OVERALL: Final = {
     "supervisor": {"pid": 1, "uptime_s": 7300.2, "version": "0.1.0"},
-    "actors": [{"name": "dispatcher", "pid": 13, "state": "running", "restarts": 0, "uptime_s": 7299.0}],
-    "pools": [],
-    "database": {"ok": True, "dsn": "postgresql:///pulse", "server_version": "18.0"},
-    "gate": _GATE,
-    "jobs": {"PENDING": 12, "RUNNING": 1, "COMPLETED": 12345},
-    "jobs_exact": True,
-}
+    "actors": [{"name": "dispatcher", "pid": 13, "state": "running", "restarts": 0, "uptime_s": 7299.0}], "pools": [],
+    "database": {"ok": True, "dsn": "postgresql:///pulse", "server_version": "18.0"}, "gate": _GATE,
+    "jobs": {"PENDING": 12, "RUNNING": 1, "COMPLETED": 12345}, "jobs_exact": True,
+}  # fmt: skip
 
 
 _REASONS: Final = [
@@ -113,29 +67,23 @@ def job(**columns: Any) -> dict[str, Any]:
 def dispatcher() -> dict[str, Answer]:
     return {
         "jobs.list": {"jobs": [job(), job(status="COMPLETED", last_error=None, result='{"ok": true}')], "next": "abc"},
-        "jobs.get": {"job": {**_JOB, "history": [_ATTEMPT]}},
+        "jobs.find": found, "jobs.get": {"job": {**_JOB, "history": [_ATTEMPT]}},
         "jobs.stack": {"worker": "h/b/1/7.8/w", "pid": 7, "attempt": 2, "stack": 'File "a.py", line 3 in crunch\n'},
         "jobs.why": {"id": JOB_ID.bytes, "name": "resize", "topic": "images", "status": "PENDING", "reasons": _REASONS},
         "jobs.cancel": lambda body: {"done": body["ids"], "refused": []},
         "jobs.retry": lambda body: {"done": body["ids"], "refused": []},
         "schedules.list": {"schedules": [_SCHEDULE], "next": None},
-        "schedules.get": {"schedule": _SCHEDULE},
-        "schedules.create": {"schedule": _SCHEDULE},
-        "schedules.update": {"schedule": _SCHEDULE},
-        "schedules.pause": {"schedule": _SCHEDULE},
-        "schedules.resume": {"schedule": _SCHEDULE},
-        "schedules.trigger": {"id": JOB_ID.bytes},
+        "schedules.find": lambda body: {"schedules": [_SCHEDULE] if body["words"] == ["nightly"] else []},
+        "schedules.get": {"schedule": _SCHEDULE}, "schedules.create": {"schedule": _SCHEDULE},
+        "schedules.update": {"schedule": _SCHEDULE}, "schedules.pause": {"schedule": _SCHEDULE},
+        "schedules.resume": {"schedule": _SCHEDULE}, "schedules.trigger": {"id": JOB_ID.bytes},
         "schedules.preview": {"times": [1711762200.0, 1711846800.0], "timezone": "Europe/Berlin"},
-        "schedules.delete": lambda body: {"id": body["id"]},
-        "dispatch.pause": _GATE,
-        "dispatch.resume": {"paused": False, "reason": None, "topics": {}},
-        "dispatch.status": _GATE,
-        "workers.list": {"workers": [_WORKER]},
-        "status": {**_OVERALL, "workers": [_WORKER]},
-        "submit": submitted,
+        "schedules.delete": lambda body: {"id": body["id"]}, "dispatch.pause": _GATE,
+        "dispatch.resume": {"paused": False, "reason": None, "topics": {}}, "dispatch.status": _GATE,
+        "workers.list": {"workers": [_WORKER]}, "status": {**_OVERALL, "workers": [_WORKER]}, "submit": submitted,
         "stats": stats(topics=[{"topic": "images", "ready": 12, "oldest_s": 90.0, "running": 1, "workers": 1}]),
         "topics.list": {"topics": [{"topic": "", "max_attempts": 5, "backoff": None}], "next": None},
-    }
+    }  # fmt: skip
 
 
 def stats(**parts: Any) -> dict[str, Any]:
@@ -155,13 +103,16 @@ def supervisor() -> dict[str, Answer]:
     }
 
 
+def found(body: Mapping[str, Any]) -> dict[str, object]:
+    return {"jobs": [job() for one in body["prefixes"] if JOB_ID.hex.startswith(one)]}
+
+
 def submitted(body: Mapping[str, Any]) -> dict[str, object]:
     return {"ids": [one["id"] for one in body["jobs"]]}
 
 
 @contextlib.contextmanager
 def system() -> Iterator[FakeDispatcher]:
-    """A runtime directory with a supervisor and a dispatcher that answer everything; the dispatcher."""
     with RuntimeDir() as directory:
         supervisor_ = FakeDispatcher(directory.path, supervisor(), name=SUPERVISOR_SOCKET)
         with supervisor_, FakeDispatcher(directory.path, dispatcher()) as dispatcher_:

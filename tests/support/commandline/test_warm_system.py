@@ -1,4 +1,4 @@
-"""Commands of tests that run in a warm process: nobody can tell them from cold ones."""
+"""Commands of tests that run in a warm process behave like cold ones."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_input_environment_and_folder_are_its_own(tmp_path: Path) -> None:
 
 
 def test_two_run_side_by_side_and_a_signal_ends_one(tmp_path: Path) -> None:
-    """The end of each is told to who started it; a signal that it does not take is told as such."""
+    """Each caller gets its own exit, and the signal that ended it."""
     with RuntimeDir() as made, FakeDispatcher(made.path, frozen=True), (tmp_path / "said").open("wb") as sink:
         options = (environment(made.path), tmp_path, [sink.fileno()] * 3)
         words = ["ctl", "--timeout", "60", "status"]
@@ -57,7 +57,6 @@ def test_two_run_side_by_side_and_a_signal_ends_one(tmp_path: Path) -> None:
 
 
 def test_what_an_interpreter_sees_first_is_cold() -> None:
-    """Another encoding, other commands, and words that are no text are left to a process of their own."""
     usual = environment()
     assert not warm.fits(["ctl", "status"], environment(PYTHONIOENCODING="ascii"), b"", usual)
     assert not warm.fits(["ctl", "status"], environment(LC_ALL="C"), b"", usual)

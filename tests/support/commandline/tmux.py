@@ -1,4 +1,4 @@
-"""A terminal as people have one: tmux draws it, tests type into it, change its size and read what stands on it."""
+"""A terminal as people have one: tmux draws it, tests type into it, change its size and read it."""
 
 from __future__ import annotations
 
@@ -20,13 +20,10 @@ _CODE: Final = "the command ended with "
 
 
 class Screen:
-    """A window of tmux with one command in it."""
-
     def __init__(self, program: str, socket: Path) -> None:
         self._tmux = (program, "-S", str(socket), "-f", "/dev/null")
 
     def start(self, command: str, env: Mapping[str, str], columns: int, lines: int) -> None:
-        """Run *command*; its exit code is written below what it has left."""
         words = " ".join(f"{key}={shlex.quote(value)}" for key, value in env.items() if key.isidentifier())
         # Ctrl-C reaches the shell, too, which is to tell how the command ended.
         shell = f"trap : INT; env -i {words} {command}; echo '{_CODE}'$?; exec sleep 60"
@@ -37,7 +34,7 @@ class Screen:
         return self._run("capture-pane", "-p")
 
     def see(self, *texts: str, within_s: float = 10.0) -> str:
-        """What stands on it as soon as all *texts* do."""
+        """Its text as soon as it has all *texts*."""
         last = [""]
 
         def is_there() -> bool:
@@ -78,7 +75,6 @@ class Screen:
 
 @contextlib.contextmanager
 def screen() -> Iterator[Screen]:
-    """A terminal; nothing of it is left."""
     program = shutil.which("tmux")
     if program is None:
         pytest.skip("package tmux is not installed")

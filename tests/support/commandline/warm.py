@@ -1,8 +1,8 @@
 """
 ``pulse ctl`` started in a tenth of the time: by a server that has imported it already, and forks for each command.
 
-What runs is a process of its own, with the words, environment, folder and descriptors of who asks, and it ends as an
-interpreter does. Only what happens before ``main`` is not its own: who tests that starts it cold.
+Each is a process of its own, with the words, environment, folder and descriptors of its caller, and ends like
+an interpreter. Tests of what happens before ``main`` start it cold.
 """
 
 from __future__ import annotations
@@ -50,7 +50,6 @@ class Running:
         self.pid = self._number()
 
     def wait(self, timeout_s: float) -> int:
-        """Its exit code; negative: the signal that ended it. What does not end in time is killed."""
         self._told.settimeout(timeout_s)
         with self._told:
             try:
@@ -128,9 +127,6 @@ def _server(mutant: str | None) -> socket.socket:
     return here
 
 
-# The server.
-
-
 def main(number: int) -> None:
     """Serve until nobody can ask any more; what is forked goes on behind that."""
     _import()
@@ -183,7 +179,7 @@ def _tell_ends(running: dict[int, socket.socket]) -> None:
 
 
 def _become(request: Request, descriptors: list[int]) -> None:
-    """Be what an interpreter would be that was started so."""
+    """Be an interpreter that was started so."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     for number, one in enumerate(descriptors):
@@ -200,7 +196,6 @@ def _become(request: Request, descriptors: list[int]) -> None:
 
 
 def _import() -> None:
-    """All that ``pulse ctl`` imports, sooner or later."""
     import click
 
     from pulse.cli.ctl import ctl

@@ -1,5 +1,5 @@
 """
-Connecting as another account: as root only, since the kernel tells a server who it was that connected.
+Connecting as another account: as root only, since the kernel names the account that connected.
 
 ``account`` changes this process for a moment; ``stranger`` is a process of its own, with another pid.
 """
@@ -22,7 +22,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can connect
 
 @contextlib.contextmanager
 def account(uid: int, gid: int | None = None, groups: Sequence[int] = ()) -> Iterator[None]:
-    """Whatever connects in here is that account's, to the other side, for as long as the connection lives."""
+    """All connections made in here are of that account, to the other side, for as long as they live."""
     former_gid, former_groups = os.getegid(), os.getgroups()
     os.setgroups(groups)
     os.setegid(uid if gid is None else gid)
@@ -50,7 +50,7 @@ back.recv(1)
 
 @contextlib.contextmanager
 def stranger(uid: int, path: Path) -> Iterator[socket.socket]:
-    """A connection to *path* that a process of the account *uid* has made, which lives for as long."""
+    """A connection to *path* by a process of the account *uid*, which lives as long."""
     ours, theirs = socket.socketpair()
     command = [sys.executable, "-c", _STRANGER, str(uid), str(path), str(theirs.fileno())]
     with ours, theirs, subprocess.Popen(command, pass_fds=[theirs.fileno()]) as process:

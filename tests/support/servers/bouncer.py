@@ -21,7 +21,6 @@ DEADLINE_S: Final = 10.0
 
 
 def answers(path: Path) -> bool:
-    """Whether somebody listens there; a socket has its name a moment before."""
     with socket.socket(socket.AF_UNIX) as client:
         return client.connect_ex(str(path)) == 0
 
@@ -29,10 +28,9 @@ def answers(path: Path) -> bool:
 @contextlib.contextmanager
 def bouncer(dsn: str, mode: str, *, database: str = "", ignored: str = "") -> Iterator[str]:
     """
-    A PgBouncer in front of *dsn*, and the way through it; where there is none, the test is skipped.
+    A PgBouncer in front of *dsn*, and the address of it; without the program, the test is skipped.
 
     Args:
-        dsn: The database.
         mode: Of its pools.
         database: More settings of the databases.
         ignored: Settings of sessions that it drops.

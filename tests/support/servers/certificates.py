@@ -13,15 +13,11 @@ from tests.support.confidential import confidential
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Files of a certificate, with its chain, and of its key."""
-
     cert: Path
     key: Path
 
 
 class Authority:
-    """Somebody who vouches."""
-
     def __init__(self, directory: Path, name: str = "ca") -> None:
         self._directory = directory
         self._authority = trustme.CA(organization_name=name)

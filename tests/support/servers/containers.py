@@ -1,7 +1,7 @@
 """
 Process 1 of a pid namespace, as a container's first process is: ``unshare`` makes one where the kernel allows it.
 
-All else, files and network, is that of this machine: pulse cares about pids alone.
+Everything else, files and network, is this machine's: pulse only cares about pids.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _AS_ANYBODY: Final = (*_AS_ROOT, "--user", "--map-current-user")
 
 
 def unshare() -> Sequence[str]:
-    """What to put before a command that is to be process 1."""
+    """What to put before a command that becomes process 1."""
     return _AS_ROOT if os.geteuid() == 0 else _AS_ANYBODY
 
 
 def enter(init: int) -> Sequence[str]:
-    """What to put before a command that is to be in the pid namespace of process 1 *init*."""
+    """What to put before a command to run it in the pid namespace of process 1 *init*."""
     as_anybody = () if os.geteuid() == 0 else ("--user", "--preserve-credentials")
     return ["nsenter", "--target", str(init), *as_anybody, "--pid", "--mount"]
 
@@ -54,7 +54,6 @@ class Container:
 
     @property
     def namespace(self) -> int:
-        """Its pid namespace."""
         return processes.pid_namespace(self.init)
 
     def find(self, word: str) -> list[psutil.Process]:
@@ -62,17 +61,15 @@ class Container:
         return [one for one in psutil.Process(self.init).children(recursive=True) if word in _command_line(one)]
 
     def one(self, word: str) -> psutil.Process:
-        """The same, as soon as there is exactly one."""
         until(lambda: len(self.find(word)) == 1, f"one process with {word!r}")
         return self.find(word)[0]
 
     def zombies(self) -> list[int]:
-        """Processes in it that are dead, and that nobody has reaped."""
         children = psutil.Process(self.init).children(recursive=True)
         return [one.pid for one in children if _status(one) == psutil.STATUS_ZOMBIE]
 
     def catches(self, number: signal.Signals) -> bool:
-        """Whether process 1 has a handler for this signal; of others it hears nothing but SIGKILL and SIGSTOP."""
+        """Whether process 1 has a handler for this signal; without one it gets only SIGKILL and SIGSTOP."""
         lines = Path(f"/proc/{self.init}/status").read_text("utf-8").splitlines()
         mask = next(line for line in lines if line.startswith("SigCgt:")).partition(":")[2]
         return bool(int(mask, 16) & (1 << (number - 1)))
@@ -94,7 +91,7 @@ class Container:
 
 
 def start(words: Sequence[str], env: Mapping[str, str], said: Path, cwd: Path | None = None) -> Container:
-    """A container that runs *words*, and writes what it says to *said*."""
+    """A container that runs *words*, and writes its output to *said*."""
     with said.open("ab") as sink:
         return Container(
             subprocess.Popen([*unshare(), *words], env=env, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, cwd=cwd)

@@ -24,7 +24,7 @@ NOW_S: Final = 2_000_000_000.0  # sessions of tests are of another time than the
 
 
 class Told(Questions):
-    """Answers from a table, by the kind of the question; what is not in it nobody answers. Keeps what was changed."""
+    """Answers from a table, by the kind of the question; other questions get none. Keeps the changes."""
 
     def __init__(self, **replies: Reply) -> None:
         super().__init__(None)
@@ -68,7 +68,7 @@ class Got:
 
 @dataclass(slots=True)
 class Browser:
-    """Sends requests to *app*; its cookie is that of a session, once it has one."""
+    """Sends requests to *app*, with the cookie of its session, once it has one."""
 
     app: ASGIApp
     site: Site
@@ -93,7 +93,7 @@ class Browser:
         token: bool = True,
         receive: Callable[[], Any] | None = None,
     ) -> Got:
-        """One request; a form has the token of the session, unless it shall not."""
+        """One request; a form has the token of the session, unless told otherwise."""
         more = (
             {"csrf": self.session.token} if self.session is not None and token and not isinstance(form, bytes) else {}
         )
@@ -132,6 +132,5 @@ class Browser:
 
 
 def site_of(questions: Questions | None = None, *, path: Any = None, said: Sequence[str] = (), **options: Any) -> Site:
-    """A site that listens nowhere."""
     where = ListenAddress(path=path) if path is not None else ListenAddress("127.0.0.1", 8470)
     return Site(SiteOptions(where, **options), questions or Told(), list(said).append)

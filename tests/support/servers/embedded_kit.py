@@ -50,8 +50,6 @@ sys.stdin.read()
 
 @dataclass(slots=True)
 class Events:
-    """A log that keeps what it is told."""
-
     seen: list[tuple[str, dict[str, object]]] = field(default_factory=list)
 
     def __call__(self, event: str, **fields: object) -> None:
@@ -85,7 +83,6 @@ def _made(binaries: Path) -> Path:
 
 
 def copy_made(state_dir: Path, binaries: Path) -> None:
-    """Let *state_dir* be one that has served before, as if initdb had run there."""
     subprocess.run(["cp", "-a", "--reflink=auto", _made(binaries), state_dir], check=True)
 
 
@@ -93,7 +90,7 @@ def copy_made(state_dir: Path, binaries: Path) -> None:
 def running(
     state_dir: Path, *, candidates: list[Path] | None = None, settings: Mapping[str, str] = NOT_DURABLE
 ) -> Iterator[tuple[EmbeddedServer, subprocess.Popen[bytes]]]:
-    """A server on *state_dir*, stopped and released at the end, whatever happened to it."""
+    """A server on *state_dir*, stopped and released at the end."""
     events = Events()
     server = embedded.prepare(state_dir, embedded_user=None, log=events, settings=settings, candidates=candidates)
     try:
@@ -143,11 +140,9 @@ def values(server: EmbeddedServer, *statements: str) -> list[str]:
 
 
 def permissions(*paths: Path) -> dict[str, tuple[int, int, int]]:
-    """Mode, owner and group of each path and of all its parents."""
     found = {place: place.stat() for path in paths for place in (path, *path.parents)}
     return {str(place): (stat.S_IMODE(s.st_mode), s.st_uid, s.st_gid) for place, s in found.items()}
 
 
 def this_account() -> Account | None:
-    """The account that a server runs under here."""
     return account_for(None, Events())

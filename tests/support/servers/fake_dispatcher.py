@@ -37,15 +37,12 @@ class FakeDispatcher(FakeServer):
     A server that answers each kind of request by script; use it as a context manager.
 
     Args:
-        directory: The runtime directory.
         script: Kind of request -> the answer; a request of another kind gets no answer at all.
-        name: File name of the socket.
         frozen: Accept, and never say a word.
         hang_up: Kinds of requests that are answered by closing the connection, once each.
 
     Attributes:
         asked: The requests that came, in order.
-
     """
 
     def __init__(

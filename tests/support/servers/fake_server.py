@@ -1,8 +1,8 @@
 """
 A server on a real Unix socket that plays its part by hand: the peer that workers are tested against.
 
-It keeps every frame that it hears, in order, and answers hello, heartbeat, ping and report by itself unless it is told
-not to. Everything else, a test sends when it wants to.
+It keeps every frame that it hears, in order, and answers hello, heartbeat, ping and report by itself, unless they are
+in *silent_on*. Everything else, a test sends when it wants to.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Peer:
         return not self.hello.get("names")
 
     def take(self, kind: str, where: Callable[[Heard], bool] = lambda _: True) -> Heard:
-        """The oldest frame of *kind* that was not taken yet; waits for it."""
+        """The oldest *kind* of frame that was not taken yet; waits for it."""
 
         def found() -> Heard | None:
             return next((one for one in self._waiting if one.kind == kind and where(one)), None)
@@ -99,7 +99,6 @@ class Peer:
             self._connection.shutdown(socket.SHUT_RDWR)
 
     def serve(self) -> None:
-        """Read until the end; runs in a thread of its own."""
         reader = FrameReader()
         while True:
             try:
@@ -131,19 +130,14 @@ class FakeServer:
     The server; use it as a context manager.
 
     Args:
-        heartbeat_s: What welcome says.
-        lease_s: What welcome says.
-        max_frame_bytes: What welcome says.
         silent_on: Kinds that are not answered by themselves.
         path: Its socket; None: in a new directory of its own.
 
     Attributes:
         directory: A runtime directory, with a path short enough for sockets.
-        path: The socket.
         lost: What the next welcomes call lost; None: not known.
         lost_beats: What the next beats call lost.
         refuse_hello: Code and message that the next hellos are answered with.
-
     """
 
     def __init__(
@@ -184,7 +178,6 @@ class FakeServer:
             shutil.rmtree(self.directory)
 
     def listen(self) -> None:
-        """Accept connections, from now on."""
         listener = self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         early = self.path.with_suffix(".early")
         listener.bind(str(early))
@@ -210,7 +203,6 @@ class FakeServer:
         return self._wait(lambda peer: not peer.is_parent)
 
     def wait_parent(self) -> Peer:
-        """The next pool parent that says hello."""
         return self._wait(lambda peer: peer.is_parent)
 
     def wait_peer(self) -> Peer:
@@ -243,12 +235,9 @@ class FakeServer:
             peer.send("error", heard.request, {"code": code, "message": message})
             return
         body: Body = {
-            "protocol": 1,
-            "server": "fake",
-            "heartbeat_s": self.heartbeat_s,
-            "lease_s": self.lease_s,
+            "protocol": 1, "server": "fake", "heartbeat_s": self.heartbeat_s, "lease_s": self.lease_s,
             "max_frame_bytes": self.max_frame_bytes,
-        }
+        }  # fmt: skip
         if heard.body["role"] == "worker":
             peer.session = self.sessions.setdefault(heard.body["worker"], peer.session)
             body |= {"session": peer.session, "lost": self.lost}
@@ -294,10 +283,8 @@ def job(
     lease_s: float = 30.0,
     extra: Body | None = None,
 ) -> list[Any]:
-    """One job of an assignment, with an id of its own."""
     return [uuid.uuid4().bytes, attempt, name, topic, args, timeout_s, lease_s, extra]
 
 
 def pair(assigned: Sequence[Any]) -> list[Any]:
-    """The id and attempt of a job, as frames carry them."""
     return list(assigned[:2])

@@ -1,5 +1,5 @@
 """
-Real PostgreSQL servers for tests: started once in a session, a fresh database for whoever asks.
+Real PostgreSQL servers for tests: each started once in a session, and a fresh database on request.
 
 A server lives in a directory of its own, in memory where the machine allows it (a new database costs 10 ms there and
 200 ms on a disk), without the care for the disk that production takes. It dies with the test process, however that
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 GIVEN_DSN: Final = "PULSE_TEST_DSN"  # a server to use instead of starting any: its super-user's DSN
 GIVEN_TEMPLATE: Final = "PULSE_TEST_TEMPLATE"  # a database with the schema there, to copy instead of installing it
-PASSWORD_ROLE: Final = "with_password"  # logs in by password; everyone else who reaches the socket is let in
+PASSWORD_ROLE: Final = "with_password"  # logs in by password; others need none at the socket
 _PREFIX: Final = "pulse-tests-"
 _MEMORY: Final = Path("/dev/shm")
 _ROOM_BYTES: Final = 2 * 1024**3
@@ -98,15 +98,19 @@ class Postgres:
         return self._admin.get_server_version().major
 
     @contextlib.contextmanager
-    def database(self, *, installed: bool = True) -> Iterator[str]:
+    def database(self, *, installed: bool = True, encoding: str | None = None) -> Iterator[str]:
         """
-        The DSN of a new database, which is dropped afterwards, whoever is still connected to it.
+        The DSN of a new database, which is dropped afterwards, with all connections to it.
 
         Args:
             installed: With pulse's schema; else it is empty.
+            encoding: Of its text, other than the server's; then it is empty, too.
         """
         name = next(self._names)
+        installed = installed and encoding is None
         source = f"TEMPLATE {self.template()} STRATEGY file_copy" if installed else ""
+        if encoding is not None:
+            source = f"ENCODING '{encoding}' LOCALE 'C' TEMPLATE template0"
         self._execute(f"CREATE DATABASE {name} {source}")
         if installed:
             self._runner.run(_freshen(self._dsn_of(name)))
@@ -122,7 +126,6 @@ class Postgres:
             self._runner.run(self._admin.close())
 
     def drop_of(self, pid: int) -> None:
-        """Drop what a process has made that was killed."""
         pattern = rf"pulse\_test\_{pid}\_%"
         for (name,) in self._runner.run(
             self._admin.fetch("SELECT datname FROM pg_database WHERE datname LIKE $1", pattern)
@@ -130,7 +133,6 @@ class Postgres:
             self._drop(name)
 
     def template(self) -> str:
-        """A database with the schema, without anybody's session."""
         if self.dsn == os.environ.get(GIVEN_DSN) and GIVEN_TEMPLATE in os.environ:
             return os.environ[GIVEN_TEMPLATE]
         if self._template is None:
@@ -155,14 +157,11 @@ class Postgres:
 
 
 class Servers:
-    """The servers of one session, each started when it is first asked for."""
-
     def __init__(self) -> None:
         self._stack = contextlib.ExitStack()
         self._running: dict[Installation | None, Postgres] = {}
 
     def get(self, installation: Installation | None) -> Postgres:
-        """The server of *installation*, None for the one that GIVEN_DSN names."""
         if installation not in self._running:
             self._running[installation] = self._stack.enter_context(
                 _given() if installation is None else started(installation)
@@ -175,19 +174,16 @@ class Servers:
 
 @contextlib.contextmanager
 def started(installation: Installation, **settings: str) -> Iterator[Postgres]:
-    """A server of *installation*, with *settings* of its own; the main thread must call, whose end would be its end."""
+    """A server of *installation*, with *settings* of its own, for the main thread: the server ends with that."""
     parent = _base_directory()
     _remove_left_behind(parent)
     directory = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
     directory.chmod(0o711)  # as root: PostgreSQL runs as another user, who has to get through
     try:
         server = embedded.prepare(
-            directory,
-            embedded_user=os.environ.get("PULSE_EMBEDDED_USER"),
-            log=_ignore,
-            settings={**SETTINGS, **settings},
-            candidates=[installation.directory],
-        )
+            directory, embedded_user=os.environ.get("PULSE_EMBEDDED_USER"), log=_ignore,
+            settings={**SETTINGS, **settings}, candidates=[installation.directory],
+        )  # fmt: skip
         (server.data_dir / "pg_hba.conf").write_text(_HBA, "ascii")
         process = embedded.run(server, _ignore)
         try:
@@ -208,7 +204,7 @@ def _given() -> Iterator[Postgres]:
 
 
 async def _freshen(dsn: str) -> None:
-    """As if the schema had just been installed: else a watchdog would believe that nobody has swept for long."""
+    """As if the schema had just been installed: else a watchdog would think that no sweep ran for long."""
     connection = await asyncpg.connect(dsn)
     await connection.execute("UPDATE pulse.sweep_mark SET swept_at = clock_timestamp()")
     await connection.close(timeout=5)
@@ -221,7 +217,7 @@ async def _install(dsn: str) -> None:
 
 
 def _base_directory() -> Path:
-    """Memory, where there is enough of it and programs may run from it (PostgreSQL's copy may have to lie there)."""
+    """Memory, where there is enough of it and programs may run from it (PostgreSQL's copy may be there)."""
     with contextlib.suppress(OSError):
         room = os.statvfs(_MEMORY)
         if (

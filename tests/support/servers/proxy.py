@@ -13,8 +13,6 @@ _CHUNK_BYTES: Final = 65_536
 
 
 class Proxy:
-    """A way to *socket* that can be cut and restored."""
-
     def __init__(self, socket: Path) -> None:
         self._socket = socket
         self._open = asyncio.Event()
@@ -28,7 +26,6 @@ class Proxy:
         self._open.clear()
 
     def restore(self) -> None:
-        """Let everything through again, also what was held back."""
         self._open.set()
 
     @contextlib.asynccontextmanager
@@ -80,7 +77,6 @@ def socket_of(dsn: str) -> Path:
 
 
 def through(dsn: str, port: int) -> str:
-    """*dsn* over TCP by way of *port*."""
     parts = urlsplit(dsn)
     user = parse_qs(parts.query).get("user", [parts.username or ""])[0]
     return f"postgresql://{quote(user, safe='')}@127.0.0.1:{port}{parts.path}?sslmode=disable"

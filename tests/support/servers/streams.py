@@ -1,4 +1,4 @@
-"""Reading a stream when a test says so, and not before; and what programs append to a file, each line once."""
+"""Reading a stream on request only; and the lines of a file that programs append to, each once."""
 
 from __future__ import annotations
 
@@ -18,20 +18,17 @@ T = TypeVar("T")
 
 
 class Reader:
-    """The other end; it reads when it is asked to."""
-
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self.text = b""
         os.set_blocking(fd, False)
 
     def look(self, size: int) -> None:
-        """Read so much, if it is there."""
         with contextlib.suppress(BlockingIOError):
             self.text += os.read(self._fd, size)
 
     def read(self, wanted: Callable[[bytes], object]) -> bytes:
-        """All that has come, as soon as it is what is *wanted*."""
+        """All that has come, as soon as it is *wanted*."""
 
         def look() -> object:
             self.look(1 << 20)
@@ -53,7 +50,6 @@ class JsonLines(Generic[T]):
         self._by_key: defaultdict[object, list[T]] = defaultdict(list)
 
     def read(self, value: object = None) -> list[T]:
-        """All lines so far; those with that value of the key."""
         with contextlib.suppress(FileNotFoundError), self._path.open("rb") as file:
             file.seek(self._read_bytes)
             text, end, _ = file.read().rpartition(b"\n")  # the last line may be half written

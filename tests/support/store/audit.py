@@ -1,7 +1,7 @@
 """
-A trigger that writes down every change of ``pulse.jobs``, and what must hold of any such record, whatever happened.
+A trigger that records every change of ``pulse.jobs``, and the rules that any such record keeps.
 
-For tests only: put it on, let anything run, and ask for violations.
+Put it on, let anything run, and ask for violations.
 """
 
 from __future__ import annotations
@@ -82,6 +82,5 @@ async def install(connection: Connection[Record]) -> None:
 
 
 async def violations(connection: Connection[Record]) -> list[str]:
-    """What was violated, a line for each rule; empty when all is well."""
     found = {rule: await connection.fetch(sql) for rule, sql in CHECKS.items()}
     return [f"{rule}: {len(rows)}, first {rows[0][0]}" for rule, rows in found.items() if rows]

@@ -15,8 +15,6 @@ from pulse_actors.shared.identity import Host
 
 @dataclass(frozen=True, slots=True)
 class ClaimParts(parts.ClaimParts):
-    """With what submits through them, and what counts."""
-
     counters: DispatchCounters
     submits: SubmitWriter
 
@@ -31,19 +29,13 @@ def claim_parts(
     poll_s: float = 60.0,
     batch: int = 500,
 ) -> ClaimParts:
-    """New ones; *host* and *batch* as for ``Handout`` and ``ClaimLoop``."""
     counters = DispatchCounters()
     claims = parts.claim_parts(
-        store, registry, counters, host=host, deadlines=deadlines, lease_s=lease_s, poll_s=poll_s, batch=batch
-    )
+        store, registry, counters, host=host, deadlines=deadlines, lease_s=lease_s, poll_s=poll_s, batch=batch,
+    )  # fmt: skip
     submits = SubmitWriter(
-        store,
-        registry,
-        signal=claims.signal,
-        in_doubt=claims.in_doubt,
-        handout=claims.handout,
-        batch=batch,
+        store, registry, signal=claims.signal, in_doubt=claims.in_doubt, handout=claims.handout, batch=batch,
         counters=counters,
-    )
+    )  # fmt: skip
     made = {name: getattr(claims, name) for name in parts.ClaimParts.__slots__}
     return ClaimParts(**made, counters=counters, submits=submits)

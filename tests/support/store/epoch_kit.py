@@ -17,7 +17,6 @@ _TABLES: Final = ("jobs", "attempts", "epochs", "witnesses")
 
 
 async def keep(connection: Sql) -> None:
-    """As a backup does: remember what the tables hold."""
     await connection.execute("DROP SCHEMA IF EXISTS kept CASCADE; CREATE SCHEMA kept")
     for table in _TABLES:
         columns = ", ".join(await _columns(connection, table))
@@ -39,14 +38,12 @@ async def _columns(connection: Sql, table: str) -> list[str]:
 
 
 async def clean(connection: Sql) -> None:
-    """No host has seen it, and it has never gone back."""
     await connection.execute(
         "DELETE FROM pulse.witnesses; DELETE FROM pulse.epochs WHERE epoch > 1; DELETE FROM pulse.jobs"
     )
 
 
 async def come(store: Store, instance: UUID = ME, *, highest: int = 1000) -> tuple[DatabaseState, Witnessed]:
-    """A host accepts the newest epoch; what it knows then."""
     seen = await store.epochs.look(instance, None, LEASE_S)
     _, mark = await store.epochs.begin(seen, HostContact(instance, HOST, 0, highest))
     assert mark is not None
@@ -56,7 +53,7 @@ async def come(store: Store, instance: UUID = ME, *, highest: int = 1000) -> tup
 async def raised(
     store: Store, epoch: int, instance: UUID = ME, *, highest: int = 1000, held: Held | None = None
 ) -> tuple[int, int] | None:
-    """A host raises the epoch; its number and its floor, None: another one was faster."""
+    """A host raises the epoch; its number and its floor, None: another host was faster."""
     seen = await store.epochs.look(instance, None, LEASE_S)
     made, _ = await store.epochs.begin(seen, HostContact(instance, HOST, 1, highest), epoch=epoch, held=held)
     return made

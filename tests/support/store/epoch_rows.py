@@ -1,4 +1,4 @@
-"""The database's memory of its users, as Python: ``pulse.epochs``, ``pulse.witnesses``, and who asks for them."""
+"""``pulse.epochs`` and ``pulse.witnesses`` as Python."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STEP: Final = 1000
 
 
 class Server(NamedTuple):
-    """Which PostgreSQL it is, and which tables: what a restore changes."""
+    """The identity of a PostgreSQL and of its tables: what a restore changes."""
 
     started_at: datetime
     relation: int
@@ -26,8 +26,6 @@ class Server(NamedTuple):
 
 @dataclass(slots=True)
 class Epoch:
-    """A row of ``pulse.epochs``."""
-
     epoch: int
     began_at: datetime
     floor: int = 0
@@ -36,8 +34,6 @@ class Epoch:
 
 @dataclass(slots=True)
 class WitnessRow:
-    """A row of ``pulse.witnesses``."""
-
     counter: int
     seen_at: datetime
     epoch: int
@@ -56,11 +52,10 @@ class Ledger:
 
     @property
     def floor(self) -> int:
-        """Of the newest epoch: all jobs of a world are old enough for it, or have ids that no clock made."""
+        """Of the newest epoch: all jobs of a world are old enough for it, or have ids without a time."""
         return self.epochs[-1].floor if self.epochs else 0
 
     def knows(self, known: Witnessed, server: Server) -> bool:
-        """The fence of a claim."""
         if known.instance is None:
             return True
         row = self.witnesses.get(known.instance)
@@ -71,7 +66,6 @@ class Ledger:
     def look(
         self, instance: UUID, back_to: datetime | None, wait_s: float, server: Server, now: datetime
     ) -> DatabaseState:
-        """As ``look_at_epoch``."""
         own, newest = self.witnesses.get(instance), self.newest
         others = {one: row for one, row in self.witnesses.items() if one != instance}
         elsewhere = [row for row in others.values() if row.place != server.place]
@@ -80,24 +74,15 @@ class Ledger:
         since = None if back_to is None else back_to - timedelta(seconds=APART_S)
         late = [one for one, row in others.items() if row.epoch < newest.epoch and one in newest.hosts]
         return DatabaseState(
-            lineage=LINEAGE,
-            system_id="1",
-            timeline=1,
-            started_at=server.started_at,
-            relation=server.relation,
-            place=server.place,
-            epoch=newest.epoch,
-            floor=newest.floor,
-            counter=None if own is None else own.counter,
-            epoch_seen=None if own is None else own.epoch,
-            back_to=back_to,
+            lineage=LINEAGE, system_id="1", timeline=1, started_at=server.started_at, relation=server.relation,
+            place=server.place, epoch=newest.epoch, floor=newest.floor, counter=None if own is None else own.counter,
+            epoch_seen=None if own is None else own.epoch, back_to=back_to,
             elsewhere=sum(since is not None and row.seen_at >= since for row in elsewhere),
             behind=len(late) if newest.began_at > now - timedelta(seconds=wait_s) else 0,
             newest=max((row.highest for row in self.witnesses.values()), default=None),
-        )
+        )  # fmt: skip
 
     def tick(self, known: Witnessed, highest: int, server: Server, now: datetime) -> Mark | None:
-        """As ``tick_witness``."""
         if known.instance is None or not self.knows(known, server):
             return None
         row = self.witnesses[known.instance]
@@ -108,7 +93,6 @@ class Ledger:
     def begin(
         self, epoch: int, highest: int, instance: UUID, back_to: datetime | None, now: datetime
     ) -> NewEpoch | None:
-        """As ``raise_epoch``."""
         if self.newest.epoch >= epoch:
             return None
         since = None if back_to is None else back_to - timedelta(seconds=APART_S)
@@ -119,7 +103,6 @@ class Ledger:
         return NewEpoch(epoch, self.floor)
 
     def accept(self, instance: UUID, counter: int, epoch: int, highest: int, place: str, now: datetime) -> Mark | None:
-        """As ``accept_epoch``."""
         if epoch != self.newest.epoch:
             return None
         highest, row = max(highest, self.floor + STEP), self.witnesses.get(instance)
@@ -132,5 +115,4 @@ class Ledger:
 
 
 def first_ledger(now: datetime) -> Ledger:
-    """As the schema is installed."""
     return Ledger([Epoch(1, now)])

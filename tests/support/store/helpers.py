@@ -1,4 +1,4 @@
-"""Jobs in any state, and what became of them: the vocabulary of the store's tests."""
+"""Jobs in any state, and their history: the vocabulary of the store's tests."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ STATUSES: Final = tuple(status.value for status in Status)
 
 _COLUMNS: Final = """
     id, submitted_at, next_run_at, started_at, lease_until, completed_at, occurrence, timeout_s, schedule_id, attempts,
-    uncharged, max_attempts, crashes, status::text AS status, priority, topic, name, args, locked_by, progress, result,
-    checkpoint, last_error"""
+    uncharged, max_attempts, crashes, status::text AS status, priority, topic, name, args, locked_by, ran_by,
+    progress, result, checkpoint, last_error"""
 
 EXAMPLES: Final = pytest.mark.parametrize("part", [3, pytest.param(1, marks=pytest.mark.rest)])  # of them, for a model
 
@@ -44,7 +44,6 @@ Sql: TypeAlias = "Connection[Record]"  # a plain connection
 
 
 def run_histories(machine: Any, part: int) -> None:
-    """Let random histories happen to such machines."""
     few = settings(max_examples=settings().max_examples // part, suppress_health_check=[HealthCheck.too_slow])
     run_state_machine_as_test(machine, settings=few)
 
@@ -67,7 +66,6 @@ def found_of(found: T | None) -> T:
 
 
 def at(seconds: float) -> datetime:
-    """*seconds* after NOW."""
     return NOW + timedelta(seconds=seconds)
 
 
@@ -80,22 +78,15 @@ def job(**fields: Any) -> SubmittedJob:
 
 
 async def forge(connection: Sql, status: str = "PENDING", **columns: Any) -> bytes:
-    """Insert a row as it might stand in *status*, attempt 1, held by WORKER where that applies; returns its id."""
+    """Insert a row in *status*, attempt 1, held by WORKER where that applies; returns its id."""
     row: Row = {
-        "id": new_id(),
-        "name": "n",
-        "topic": TOPIC,
-        "max_attempts": 5,
-        "submitted_at": NOW,
-        "next_run_at": NOW,
-        "attempts": 0 if status == "PENDING" else 1,
-        "started_at": None if status == "PENDING" else NOW,
+        "id": new_id(), "name": "n", "topic": TOPIC, "max_attempts": 5, "submitted_at": NOW, "next_run_at": NOW,
+        "attempts": 0 if status == "PENDING" else 1, "started_at": None if status == "PENDING" else NOW,
         "locked_by": WORKER if status == "RUNNING" else None,
         "lease_until": at(LEASE_S) if status == "RUNNING" else None,
         "completed_at": NOW if status in TERMINAL else None,
-        "last_error": "boom" if status == "DEAD_LETTERED" else None,
-        **columns,
-    }
+        "last_error": "boom" if status == "DEAD_LETTERED" else None, **columns,
+    }  # fmt: skip
     names = ", ".join(row)
     places = ", ".join(f"${number}" for number in range(2, len(row) + 2))
     identity: bytes = row["id"]
@@ -113,13 +104,11 @@ async def read(connection: Sql, identity: bytes) -> Row:
 
 
 async def history(connection: Sql, identity: bytes) -> list[Row]:
-    """The attempts of one job that did not simply succeed, oldest first."""
     found = await connection.fetch("SELECT * FROM pulse.attempts WHERE job_id = $1 ORDER BY attempt", identity.hex())
     return [dict(row) for row in found]
 
 
 async def remember(connection: Sql, identity: bytes, outcome: str = "error", attempt: int = 1) -> None:
-    """Insert a row of the history."""
     sql = "INSERT INTO pulse.attempts (job_id, attempt, outcome) VALUES ($1, $2, $3)"
     await connection.execute(sql, identity.hex(), attempt, outcome)
 

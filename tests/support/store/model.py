@@ -19,8 +19,6 @@ Key = tuple[int, int, datetime]  # how claims are ordered: priority (negated), p
 
 @dataclass(slots=True)
 class ModelJob:
-    """A row, by the names of its columns."""
-
     id: bytes
     topic: str
     name: str
@@ -37,6 +35,7 @@ class ModelJob:
     lease_until: datetime | None = None
     completed_at: datetime | None = None
     locked_by: str | None = None
+    ran_by: str | None = None
     progress: str | None = None
     result: str | None = None
     checkpoint: str | None = None
@@ -45,7 +44,6 @@ class ModelJob:
     expires_at: datetime | None = None
 
     def is_over(self, now: datetime) -> bool:
-        """Whether its time to begin is over."""
         return self.expires_at is not None and self.expires_at <= now
 
     def is_held(self, fence: Sequence[object]) -> bool:
@@ -53,29 +51,23 @@ class ModelJob:
         return self.status == "RUNNING" and (self.id, self.attempts, self.locked_by) == tuple(fence[:3])
 
     def let_go(self, status: str, *, finished_at: datetime | None = None) -> None:
-        """Leave RUNNING, or whatever it was."""
         self.status, self.completed_at = status, finished_at
         self.locked_by = self.lease_until = None
 
 
 @dataclass(slots=True)
 class Model:
-    """All jobs, their history, and the gate."""
-
     jobs: dict[bytes, ModelJob] = field(default_factory=dict)
     history: dict[tuple[bytes, int], dict[str, Any]] = field(default_factory=dict)
     paused: set[str] = field(default_factory=set)
 
     def is_held(self, fence: Sequence[Any]) -> bool:
-        """Whether the attempt *fence* holds its job now; one that was deleted nobody holds."""
+        """Whether the attempt *fence* holds its job now; a deleted job has no holder."""
         job = self.jobs.get(fence[0])
         return job is not None and job.is_held(fence)
 
     def held(self) -> list[Fence]:
-        """The tokens that are good now."""
-        return sorted(
-            Fence(job.id, job.attempts, job.locked_by or "") for job in self.jobs.values() if job.status == "RUNNING"
-        )
+        return sorted(Fence(x.id, x.attempts, x.locked_by or "") for x in self.jobs.values() if x.status == "RUNNING")
 
     def claimable(self, topics: Sequence[str], now: datetime) -> list[tuple[Key, bytes]]:
         """The jobs that a claim may take, in the order in which it takes them; equal keys in any order."""
@@ -87,17 +79,15 @@ class Model:
         )
 
     def is_paused(self, topic: str, _now: datetime) -> bool:
-        """Whether nothing of *topic* is claimed."""
         return bool(self.paused & {"", topic})
 
     def wait_s(self, job: ModelJob) -> float:
-        """The back-off after the try that *job* has made."""
         return float((job.attempts - job.uncharged) ** 2)
 
     def seated(
         self, claimed: Iterable[bytes], workers: Sequence[str], lease_s: float, now: datetime
     ) -> dict[bytes, str]:
-        """Give *claimed* to *workers*, one each: by priority, due time, id; returns who got what."""
+        """Give *claimed* to *workers*, one each: by priority, due time, id; returns the pairs."""
         jobs = sorted((self.jobs[one] for one in claimed), key=lambda job: (-job.priority, job.next_run_at, job.id))
         for job, worker in zip(jobs, workers, strict=False):
             job.status, job.locked_by, job.attempts = "RUNNING", worker, job.attempts + 1
@@ -105,7 +95,7 @@ class Model:
         return {job.id: job.locked_by or "" for job in jobs}
 
     def before(self, identity: bytes) -> tuple[object, ...] | None:
-        """What the newest attempt before the current one left that is in the history."""
+        """The newest attempt in the history before the current one."""
         job = self.jobs[identity]
         attempts = [attempt for one, attempt in self.history if one == identity and attempt < job.attempts]
         if not attempts:
@@ -114,13 +104,14 @@ class Model:
         return (row["outcome"], row["error"], row["worker"], row["progress"])
 
     def complete(self, completions: Sequence[Completion], now: datetime) -> set[tuple[bytes, int]]:
-        """Close those attempts that hold their jobs; which are closed, by this or before."""
+        """Close those attempts that hold their jobs; returns those that are closed, by this or before."""
         closed = set()
         for one in completions:
             job = self.jobs.get(one.id)
             if job is None:
                 continue
             if job.is_held(one):
+                job.ran_by = job.locked_by
                 job.let_go("COMPLETED", finished_at=now)
                 job.result, job.progress = one.result, one.progress if one.progress is not None else job.progress
             if job.status == "COMPLETED" and job.attempts == one.attempt:
@@ -136,14 +127,12 @@ class Model:
         return {(one.id, one.attempt) for one in held}
 
     def save(self, checkpoints: Sequence[Renewal]) -> set[tuple[bytes, int]]:
-        """Keep the checkpoints of those attempts that hold their jobs."""
         held = [one for one in checkpoints if self.is_held(one)]
         for one in held:
             self.jobs[one.id].checkpoint = one.progress
         return {(one.id, one.attempt) for one in held}
 
     def move(self, fence: Fence, heir: str) -> set[bytes]:
-        """Pass an attempt on."""
         if not self.is_held(fence):
             return set()
         self.jobs[fence.id].locked_by = heir
@@ -188,7 +177,8 @@ class Model:
         else:
             job.let_go("PENDING" if untried else "RETRYING")
             job.next_run_at = now + timedelta(seconds=delay_s)
-        return Ended(job.id, job.attempts, job.status, job.topic, job.priority, delay_s, job.next_run_at.timestamp())
+        due_s = job.next_run_at.timestamp()
+        return Ended(job.id, job.attempts, job.status, job.topic, job.priority, delay_s, due_s, job.name)
 
     def cancel(self, ids: Iterable[bytes], now: datetime) -> list[Canceled]:
         canceled = []
@@ -203,8 +193,13 @@ class Model:
     def retry(self, ids: Iterable[bytes], now: datetime) -> set[bytes]:
         chosen = {job.id for job in self._there(ids) if job.status in FINISHED}
         for job in self._there(chosen):
+            if job.status == "COMPLETED":
+                self.history[job.id, job.attempts] = {
+                    "worker": job.ran_by, "started_at": job.started_at, "ended_at": job.completed_at,
+                    "outcome": "completed", "error": None, "exit_code": None, "progress": job.progress,
+                }  # fmt: skip
             job.let_go("PENDING")
-            job.uncharged, job.crashes, job.next_run_at = job.attempts, 0, now
+            job.uncharged, job.crashes, job.next_run_at, job.ran_by = job.attempts, 0, now, None
             job.result = job.progress = job.checkpoint = None
             job.expires_at = None if job.is_over(now) else job.expires_at
         return chosen
@@ -218,7 +213,7 @@ class Model:
     def change(
         self, ids: Iterable[bytes], topic: str | None, priority: int | None, now: datetime
     ) -> dict[bytes, tuple[str, int, bool]]:
-        """Move those that wait: where each was, and whether that was elsewhere. What is due is due from now on."""
+        """Move those that wait: where each was, and whether that was elsewhere. Due jobs become due from now on."""
         before = {}
         for job in self._there({*ids}):
             if job.status not in WAITING:
@@ -236,12 +231,6 @@ class Model:
 
     def _remember(self, job: ModelJob, outcome: str, now: datetime, **more: Any) -> None:
         self.history[job.id, job.attempts] = {
-            "worker": job.locked_by,
-            "started_at": job.started_at,
-            "ended_at": now,
-            "outcome": outcome,
-            "error": None,
-            "exit_code": None,
-            "progress": job.progress,
-            **more,
-        }
+            "worker": job.locked_by, "started_at": job.started_at, "ended_at": now, "outcome": outcome, "error": None,
+            "exit_code": None, "progress": job.progress, **more,
+        }  # fmt: skip

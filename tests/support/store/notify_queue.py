@@ -15,12 +15,7 @@ PAGE: Final = "x" * 7900  # a text of which each takes a page
 
 
 class NotifyQueue:
-    """
-    The queue, a session that listens in a transaction, and one that fills it.
-
-    Args:
-        dsn: Any database of the server.
-    """
+    """The queue of the server of *dsn*, a session that listens in a transaction, and one that fills it."""
 
     def __init__(self, dsn: str) -> None:
         self._dsn = dsn

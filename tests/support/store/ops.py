@@ -38,11 +38,7 @@ _STATE: Final = """
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """
-    One job, in a topic of its own, and a schedule that is due; ``job`` may not be there yet.
-
-    The job is the schedule's last, which makes way for the next.
-    """
+    """One job, in a topic of its own, and a schedule that is due, whose last job it is; ``job`` may not exist yet."""
 
     job: bytes = field(default_factory=new_id)
     schedule: bytes = field(default_factory=new_id)
@@ -59,13 +55,7 @@ class World:
 
 @dataclass(frozen=True, slots=True)
 class Op:
-    """
-    One guarded statement.
-
-    Attributes:
-        hot: On which kind of connection it runs.
-        told: What it said, without anything that differs from world to world.
-    """
+    """One guarded statement; *hot*: on a hot connection; *told*: its result, but for what differs between worlds."""
 
     name: str
     do: Callable[[Store, World], Awaitable[Any]]
@@ -77,8 +67,6 @@ class Op:
 
 
 class PinnedPool(Pool):
-    """A pool of the one connection that it is given, which it neither opens nor closes."""
-
     def __init__(self, target: Target, pinned: Sql) -> None:
         super().__init__(target, size=1)
         self.pinned = pinned
@@ -116,7 +104,7 @@ class Session(Store):
 
 
 async def made(connection: Sql, store: Store, stage: str) -> World:
-    """A world whose job stands in *stage*; a RUNNING one is held by WORKER, and its lease lapses before LATER_S."""
+    """A world whose job is in *stage*; WORKER holds a RUNNING one, and its lease lapses before LATER_S."""
     world = World()
     if stage != "absent":
         await forge(connection, stage, id=world.job, topic=world.topic, expires_at=at(EXPIRES_S))
@@ -128,7 +116,6 @@ async def made(connection: Sql, store: Store, stage: str) -> World:
 
 
 async def state(connection: Sql, world: World) -> str:
-    """All that the database knows of *world*, without its names: equal states are equal strings."""
     ids = (uuid.UUID(bytes=world.job), uuid.UUID(bytes=world.schedule))
     found: str = await connection.fetchval(_STATE, *ids, world.topic)
     return found
@@ -187,17 +174,13 @@ OPS: Final = [
     Op("checkpoint", lambda store, world: store.checkpoint([Renewal(world.job, 1, WORKER, "7")])),
     Op("move", lambda store, world: store.move([(fence(world.job), OTHER)])),
     Op(
-        "cancel",
-        lambda store, world: store.cancel([world.job], now=LATER),
-        hot=False,
+        "cancel", lambda store, world: store.cancel([world.job], now=LATER), hot=False,
         told=lambda canceled: [(one.attempt, one.worker) for one in canceled],
     ),
     Op("retry", lambda store, world: store.retry([world.job], now=LATER), hot=False),
     Op("delete", lambda store, world: store.delete([world.job]), hot=False),
     Op(
-        "change",
-        lambda store, world: store.change([world.job], priority=7, now=LATER),
-        hot=False,
+        "change", lambda store, world: store.change([world.job], priority=7, now=LATER), hot=False,
         told=lambda moved: [(was.priority, was.wake is not None) for was in moved.values()],
     ),
     Op("fire", lambda store, world: store.schedules.fire([world.firing], now=LATER), hot=False, told=_became),
@@ -209,10 +192,7 @@ OPS: Final = [
     ),
     Op("pause", lambda store, world: store.gate.pause(world.topic, None, now=LATER), hot=False, told=_nothing),
     Op(
-        "pause schedule",
-        lambda store, world: store.schedules.pause(world.schedule, paused=True),
-        hot=False,
-        told=_same,
+        "pause schedule", lambda store, world: store.schedules.pause(world.schedule, paused=True), hot=False, told=_same
     ),
     Op(
         "update schedule",
@@ -231,4 +211,4 @@ OPS: Final = [
         lambda store, world: store.submit_again([job(id=world.job, topic=world.topic)], now=LATER),
         hot=False,
     ),
-]
+]  # fmt: skip

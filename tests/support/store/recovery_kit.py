@@ -45,6 +45,10 @@ class Wire:
     closed: bool = False
     backlog_bytes: int = 0
 
+    @property
+    def is_over(self) -> bool:
+        return self.closed
+
     def send(self, kind: str, request: int | None, body: Mapping[str, object]) -> None:
         self.sent.append((kind, request, body))
 
@@ -76,7 +80,6 @@ def process(*command: str, **how: Any) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def identity_of(pid: int, name: str = "w") -> str:
-    """What a worker in the process *pid* is called."""
     return compose(HOST, Peer(pid, 0, 0, processes.start_time(pid), HOST.pidns), name)
 
 
@@ -85,20 +88,16 @@ async def dead(pid: int) -> None:
 
 
 class Floor:
-    """
-    Registry, claims, reports and the watch over processes, put together as the dispatcher does.
-
-    Args:
-        store: The database.
-        connection: Another way to it.
-    """
+    """Registry, claims, reports and the watch over processes, put together as the dispatcher does."""
 
     def __init__(self, store: Store, connection: Sql) -> None:
         self.store = store
         self.connection = connection
         self.registry = WorkerRegistry()
         self.claims = claim_parts(store, self.registry, HOST, lease_s=LEASE_S, poll_s=60.0, batch=500)
-        self.results = ReportWriter(store, self.registry, self.claims.signal, self.claims.counters)
+        self.results = ReportWriter(
+            store, self.registry, self.claims.signal, self.claims.counters, failures=self.claims.failures
+        )
         self.deaths = ProcessWatch(store, self.registry, self.claims.in_doubt, self.results, self.claims.counters)
         self.host: Host = HOST
 
@@ -109,7 +108,6 @@ class Floor:
         return worker
 
     def working(self, pid: int, **facts: Any) -> RegisteredWorker:
-        """A watched worker in a process."""
         worker = new_worker(identity_of(pid), pid)
         worker.facts = replace(worker.facts, **facts)
         return self.watch(worker)

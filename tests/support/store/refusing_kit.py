@@ -1,4 +1,4 @@
-"""A database that refuses what a test says: by a trigger of the user, with any SQLSTATE, for one job or for all."""
+"""A database that refuses jobs as a test wants: by a user's trigger, with any SQLSTATE, for one job or for all."""
 
 from __future__ import annotations
 
@@ -29,7 +29,6 @@ _REFUSE: Final = """
 
 
 def sqlstates() -> list[str]:
-    """One of each class of errcodes.txt, as asyncpg knows them, and some that nobody knows."""
     known = sorted(
         {
             error.sqlstate
@@ -40,32 +39,14 @@ def sqlstates() -> list[str]:
     by_class = {state[:2]: state for state in known if state[:2] not in {"00", "01", "02"}}  # those are no errors
     # Those that pulse tells from others of their class.
     told_apart = {
-        "57014",
-        "57P01",
-        "57P03",
-        "55P03",
-        "53300",
-        "25006",
-        "40001",
-        "40P01",
-        "42501",
-        "54000",
-        "54001",
-        "23505",
-    }
+        "57014", "57P01", "57P03", "55P03", "53300", "25006", "40001", "40P01", "42501", "54000", "54001", "23505",
+    }  # fmt: skip
     return sorted({*by_class.values(), *told_apart, *UNKNOWN})
 
 
 @contextlib.asynccontextmanager
 async def refusing(connection: Sql, refused: Mapping[bytes, str] | str, *statuses: str) -> AsyncIterator[None]:
-    """
-    Meanwhile no job, or none of *refused*, may become what it is to become.
-
-    Args:
-        connection: Whose role owns the table.
-        refused: What is raised for each job; one text: for every job.
-        statuses: Of the rows as they are to be written.
-    """
+    """Meanwhile no job, or none of *refused* (job -> what is raised), may be written in one of *statuses*."""
     await connection.execute(_REFUSE)
     rows = [(None, refused)] if isinstance(refused, str) else [(job.hex(), state) for job, state in refused.items()]
     await connection.executemany("INSERT INTO mine.refused (job, sqlstate) VALUES ($1, $2)", rows)
@@ -80,7 +61,7 @@ async def refusing(connection: Sql, refused: Mapping[bytes, str] | str, *statuse
 
 
 async def spoil(connection: Sql, identity: bytes) -> None:
-    """The name of this job is no text any more, as on a bad disk: what PostgreSQL stores it also hands out."""
+    """Make the name of this job invalid text, as a bad disk does: PostgreSQL returns what it has stored."""
     async with connection.transaction():
         await connection.execute("CREATE CAST (bytea AS text) WITHOUT FUNCTION")
         await connection.execute(

@@ -1,4 +1,4 @@
-"""The model with submits, claims and all that actors ask: the whole database of a simulation."""
+"""The model with submits, claims and all other requests of actors: the database of a simulation."""
 
 from __future__ import annotations
 
@@ -26,8 +26,6 @@ LAST: Final = timedelta(seconds=5)
 
 @dataclass(slots=True)
 class Rows(Model):
-    """All tables."""
-
     handlers: dict[str, HandlerInfo] = field(default_factory=dict)
     hosts: dict[tuple[str, str, int], datetime] = field(default_factory=dict)
     swept_at: datetime | None = None
@@ -40,19 +38,13 @@ class Rows(Model):
         if job.run_at is not None:
             raise NotImplementedError
         return ModelJob(
-            job.id,
-            job.topic or info.topic or "default",
-            job.name,
-            job.args,
-            job.priority,
-            job.max_attempts or info.max_attempts or MAX_ATTEMPTS,
-            now,
+            job.id, job.topic or info.topic or "default", job.name, job.args, job.priority,
+            job.max_attempts or info.max_attempts or MAX_ATTEMPTS, now,
             now + timedelta(seconds=job.delay_s or 0.0, microseconds=place),
             timeout_s=job.timeout_s or info.timeout_s,
-        )
+        )  # fmt: skip
 
     def submit(self, jobs: Sequence[SubmittedJob], now: datetime) -> list[Wake]:
-        """Insert; all or none."""
         new = [self._new(job, now, place) for place, job in enumerate(jobs)]
         if len({row.id for row in new} - self.jobs.keys()) < len(new):
             why = "duplicate key value violates unique constraint"
@@ -68,7 +60,6 @@ class Rows(Model):
         lease_s: float,
         now: datetime,
     ) -> tuple[list[Claim], list[Wake]]:
-        """Insert, and claim those of the *topics* at once; all or none."""
         self.submit(jobs, now)
         open_ones = {topic for topic in topics if not self.is_paused(topic, now)}
         seat_of = {job.id: seat for job, seat in zip(jobs, seats, strict=False) if job.id is not None}
@@ -80,7 +71,6 @@ class Rows(Model):
         return claims, [Wake(row.topic, row.priority, row.next_run_at.timestamp(), 1) for row in left]
 
     def submit_again(self, jobs: Sequence[SubmittedJob], now: datetime) -> list[Wake]:
-        """Insert what is not there yet."""
         new = [self._new(job, now, place) for place, job in enumerate(jobs)]
         for row in new:
             there = self.jobs.get(row.id)
@@ -115,7 +105,7 @@ class Rows(Model):
     def take(
         self, due: Iterable[bytes], workers: Sequence[str], seats: Sequence[int], lease_s: float, now: datetime
     ) -> list[Claim]:
-        """Claim these: of jobs that are due at the same time, a claim may bring any."""
+        """Claim these: a claim may bring any of the jobs that are due at the same time."""
         chosen = sorted(due, key=lambda one: (-self.jobs[one].priority, self.jobs[one].next_run_at, one))
         due_at = {one: self.jobs[one].next_run_at for one in chosen}
         self.seated(chosen, [workers[seat] for seat in seats], lease_s, now)
@@ -134,7 +124,6 @@ class Rows(Model):
     def begin_epoch(
         self, seen: DatabaseState, coming: HostContact, epoch: int | None, held: Held | None, now: datetime
     ) -> tuple[NewEpoch | None, Mark | None]:
-        """A host raises the epoch, or accepts it; as ``EpochStore.begin``."""
         instance, host, counter, highest = coming
         raised = None
         if epoch is not None:
@@ -168,7 +157,6 @@ class Rows(Model):
         self.put_off([ending.id for ending in over], held.put_off_s, now)
 
     def put_off(self, ids: Sequence[bytes], put_off_s: float, now: datetime) -> None:
-        """Nobody begins these soon."""
         for job in (self.jobs[one] for one in ids if one in self.jobs):
             if job.status in WAITING:
                 job.next_run_at = max(job.next_run_at, now + timedelta(seconds=put_off_s))
@@ -196,25 +184,15 @@ class Rows(Model):
     def _claimed(self, identity: bytes, seat: int, due_at: datetime) -> Claim:
         row, before = self.jobs[identity], self.before(identity)
         return Claim(
-            row.id,
-            row.attempts,
-            row.name,
-            row.topic,
-            row.args,
-            row.timeout_s,
-            row.priority,
-            due_at.timestamp(),
-            seat,
-            row.uncharged,
-            row.crashes,
-            checkpoint=row.checkpoint,
+            row.id, row.attempts, row.name, row.topic, row.args, row.timeout_s, row.priority, due_at.timestamp(),
+            seat, row.uncharged, row.crashes, checkpoint=row.checkpoint,
             previous=None if before is None else json.dumps(before),
-        )
+        )  # fmt: skip
 
     def moved(
         self, ids: Iterable[bytes], topic: str | None, priority: int | None, now: datetime
     ) -> dict[bytes, ChangedJob]:
-        """Move what waits, and say what to wake where it is now."""
+        """Move what waits, and return what to wake there."""
         before = self.change(ids, topic, priority, now)
         return {
             one: ChangedJob(was, level, self._wake(self.jobs[one]) if is_moved else None)
@@ -232,7 +210,7 @@ class Rows(Model):
         return {(row.id, row.attempts): Running(row.name, row.topic, row.timeout_s) for row in held}
 
     def leases_of(self, workers: Sequence[str], now: datetime) -> dict[str, dict[tuple[bytes, int], Leased]]:
-        """What each of *workers* holds, and for how long yet; those that hold nothing are missing."""
+        """What each of *workers* holds, and for how long; those without jobs are missing."""
         held = {worker: [row for row in self.running() if row.locked_by == worker] for worker in workers}
         return {
             worker: {
@@ -260,7 +238,7 @@ class Rows(Model):
         return {one: (self.jobs[one].status, self.jobs[one].attempts) for one in ids if one in self.jobs}
 
     def last_workers(self, ids: Sequence[bytes]) -> dict[bytes, str]:
-        """Who had the last attempt where it was canceled, or has it still."""
+        """The worker of the last attempt where it was canceled, or that still has it."""
         found: dict[bytes, str] = {}
         for job in (self.jobs[one] for one in ids if one in self.jobs):
             history: Mapping[str, object] = self.history.get((job.id, job.attempts), {})
@@ -270,7 +248,7 @@ class Rows(Model):
         return found
 
     def mark_sweep(self, gap_s: float, wait_s: float, now: datetime) -> tuple[float, float, float]:
-        """Seconds since the sweep before, the time, and how long nobody may reap."""
+        """Seconds since the sweep before, the time, and how long no attempt may be reaped."""
         before, self.swept_at = self.swept_at, now
         since_s = float("inf") if before is None else (now - before).total_seconds()
         longest = now + timedelta(seconds=wait_s)

@@ -31,8 +31,6 @@ PAUSE_S: Final = 0.02  # between two submits of the load
 
 
 class Backups:
-    """Base backups of a server, and what is restored from them."""
-
     def __init__(self, database: Own, directory: Path) -> None:
         self.database = database
         self._copy = directory / "backup"
@@ -57,7 +55,7 @@ class Backups:
             await connection.close(timeout=5)
 
     def restore(self) -> float:
-        """Stop the server, put the backup in the place of its data, and start it; when it was there, monotonic."""
+        """Stop the server, replace its data by the backup, and start it; when it was there, monotonic."""
         self.database.down()
         copied(self._copy, self.database.data_dir)
         (self.database.data_dir / "postmaster.pid").unlink(missing_ok=True)
@@ -66,13 +64,13 @@ class Backups:
 
 
 def copied(source: Path, target: Path) -> None:
-    """*target* becomes what *source* is, owners and all; files that go away meanwhile do not matter."""
+    """*target* becomes what *source* is, owners and all; files that go away meanwhile are left out."""
     shutil.rmtree(target, ignore_errors=True)
     subprocess.run(["cp", "-a", str(source), str(target)], check=False, capture_output=True)
 
 
 class Load:
-    """Submits short jobs all the time, from a thread, and goes on whatever is answered."""
+    """Submits short jobs all the time, from a thread, whatever the answers are."""
 
     def __init__(self, whole: Whole) -> None:
         self.acked: list[UUID] = []
@@ -104,7 +102,6 @@ def starts(whole: Whole) -> list[Entry]:
 
 
 def twice(whole: Whole) -> list[tuple[UUID, int]]:
-    """Attempts that were handed out twice."""
     counted = Counter((entry.job, entry.attempt) for entry in starts(whole))
     return [pair for pair, times in counted.items() if times > 1]
 
@@ -123,14 +120,7 @@ def overlaps(*wholes: Whole) -> list[tuple[Entry, Entry]]:
 
 
 class Pair:
-    """
-    A primary and a standby that streams from it.
-
-    Args:
-        primary: Runs.
-        standby: Any server; its data are replaced.
-        directory: For the backup.
-    """
+    """A primary that runs and a standby that streams from it; *standby* is any server, whose data are replaced."""
 
     def __init__(self, primary: Own, standby: Own, directory: Path) -> None:
         self.primary = primary
@@ -140,8 +130,7 @@ class Pair:
             with (one.data_dir / "pg_hba.conf").open("a") as file:
                 file.write("local replication all trust\n")
         primary.up()
-        backups = Backups(primary, directory)
-        backups.take()
+        Backups(primary, directory).take()
         copied(directory / "backup", standby.data_dir)
         (standby.data_dir / "postmaster.pid").unlink(missing_ok=True)
         query = parse_qs(urlsplit(primary.dsn).query)
@@ -172,7 +161,7 @@ class Pair:
 
 
 def ask(database: Own, *statements: str) -> object:
-    """The first value that the last of them returns."""
+    """The first value that the last statement returns."""
 
     async def asked() -> object:
         connection = await asyncpg.connect(database.dsn)
@@ -186,7 +175,7 @@ def ask(database: Own, *statements: str) -> object:
 
 @contextlib.contextmanager
 def beside(server: Mapping[str, str], **settings: str) -> Iterator[tuple[Whole, Own, Sql]]:
-    """A system on a server of its own, started, and a session of a super-user, made anew when the server was away."""
+    """A system on a server of its own, started, and a session of a super-user, made anew after the server was away."""
     with contextlib.ExitStack() as stack:
         whole = stack.enter_context(place("", **settings))
         home = whole.directory / "server"

@@ -1,4 +1,4 @@
-"""A whole system under a load, on a server in which faults can be made, and what must hold under each of them."""
+"""A whole system under a load, on a server in which faults can be made, and what must always hold."""
 
 from __future__ import annotations
 
@@ -22,12 +22,9 @@ from tests.support.waiting import is_alive, until
 
 SETTINGS: Final = {"PULSE_LEASE_S": "6", "PULSE_HEARTBEAT_S": "2", "PULSE_SWEEP_S": "2"}
 SERVER: Final = {
-    "fsync": "off",
-    "max_wal_size": "256MB",
-    "autovacuum": "off",
-    "allow_system_table_mods": "on",
+    "fsync": "off", "max_wal_size": "256MB", "autovacuum": "off", "allow_system_table_mods": "on",
     **notify_queue.SETTINGS,
-}
+}  # fmt: skip
 HELD_S: Final = 8.0  # how long a fault lasts: longer than a lease
 SPEED_S: Final = 3.0  # until jobs run at full speed again
 RATE: Final = 20  # starts in a second that are full speed: the load is twice that on a quiet machine
@@ -41,8 +38,6 @@ _FROZEN_UP_TO: Final = "SELECT relfrozenxid::text::bigint FROM pg_class WHERE oi
 
 
 class Trial:
-    """A system that runs under a load."""
-
     def __init__(self, whole: Whole, database: Own, sql: Sql, pool: Pool) -> None:
         self.whole = whole
         self.database = database
@@ -51,7 +46,7 @@ class Trial:
 
     @contextlib.contextmanager
     def load(self) -> Iterator[Load]:
-        """Jobs come while this lasts: none is lost or runs twice, nobody is started again, all is fast at its end."""
+        """Jobs come while this lasts: none is lost or runs twice, no process is restarted, all is fast at its end."""
         before = self._standing()
         with Load(self.whole) as load:
             until(lambda: len(load.acked) > RATE, "jobs are submitted")
@@ -62,7 +57,6 @@ class Trial:
         self.ran_once()
 
     def is_fast(self, healed_s: float) -> None:
-        """Jobs run at full speed so soon."""
         until(lambda: since(healed_s) > SPEED_S + 1.0, "its time")
         at_s = [entry.at_s - healed_s for entry in starts(self.whole)]
         measured("until a job runs", min(one for one in at_s if one > 0))
@@ -82,7 +76,6 @@ class Trial:
         until(lambda: since(began_s) > seconds, "its time", seconds + END_S)
 
     def refusals(self, sqlstate: str) -> list[Body]:
-        """What the actors say of statements and jobs that are refused so."""
         events = ("statement_refused", "job_set_aside", "report_refused")
         return [line for event in events for line in self.whole.log(event, sqlstate=sqlstate)]
 
@@ -99,19 +92,14 @@ class Trial:
         """A program of PostgreSQL, as the user that the server runs as."""
         owner = self.database.data_dir.stat()
         done = subprocess.run(
-            [next(iter(binaries.candidates())) / name, *words],
-            capture_output=True,
-            text=True,
-            check=False,
-            cwd=self.database.data_dir,
-            user=owner.st_uid,
-            group=owner.st_gid,
-        )
+            [next(iter(binaries.candidates())) / name, *words], capture_output=True, text=True, check=False,
+            cwd=self.database.data_dir, user=owner.st_uid, group=owner.st_gid,
+        )  # fmt: skip
         assert done.returncode == 0, done.stderr
         return done
 
     def near_wraparound(self, table: str, meanwhile: Callable[[], object]) -> None:
-        """The server is stopped; its transaction ids are set to where that *table* stops all writes; it is started."""
+        """Stop the server, set its transaction ids to where that *table* stops all writes, and start it."""
         oldest = self.sql.value(_FROZEN_UP_TO, table)
         assert isinstance(oldest, int)
         limit = oldest + 2**31 - 1 - STOP_XIDS
@@ -126,7 +114,6 @@ class Trial:
 
     @property
     def place(self) -> tuple[str, ...]:
-        """How PostgreSQL's programs find the database."""
         query = parse_qs(urlsplit(self.database.dsn).query)
         return ("-h", query["host"][0], "-p", query.get("port", ["5432"])[0], "-U", "pulse", "-d", "postgres")
 

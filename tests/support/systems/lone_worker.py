@@ -1,8 +1,8 @@
 """
 A raw worker in a process of its own, for tests of what happens to processes.
 
-It says hello, takes jobs, prints them as one line of JSON, names some of them as started, and then only beats, if it is
-told to; it obeys no cancel. It gives back what it is to recall, and ends at the end of its stdin.
+It says hello, takes jobs, prints them as one line of JSON, names some of them as started, and then only beats, if
+*beat_s* is set; it obeys no cancel. It gives back jobs on recall, and ends at the end of its stdin.
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ class Manner:
         start: How many of them it names as started.
         beat_s: Pause between two heartbeats; None: it never beats.
         deaf: Ignores SIGTERM.
-        handlers: What its hello says of its handlers.
     """
 
     topic: str
@@ -52,10 +51,8 @@ def lone_worker(
     """The process, and the attempts that it took, those that it started first."""
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.support.systems.lone_worker", str(path), name, json.dumps(asdict(manner))],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        cwd=ROOT,
-    )
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT,
+    )  # fmt: skip
     try:
         assert process.stdout is not None
         assert select.select([process.stdout], [], [], DEADLINE_S)[0], "it took nothing"

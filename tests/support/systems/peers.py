@@ -1,8 +1,8 @@
 """
 Raw peers: blocking sockets that speak the wire by hand.
 
-A ``Peer`` sends what a test tells it to, right or wrong, and keeps the frames that come until they are asked for;
-nothing is slept for, every wait has a deadline.
+A ``Peer`` sends anything, right or wrong, and keeps the frames that come until a test asks for them; nothing sleeps,
+every wait has a deadline.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Peer:
         self._socket.shutdown(socket.SHUT_WR)
 
     def send_bytes(self, data: bytes) -> None:
-        """Send anything; it is no error if the server hangs up meanwhile, what it said can still be read."""
+        """Send anything; if the server hangs up meanwhile, its words can still be read."""
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._socket.sendall(data)
 
@@ -86,7 +86,6 @@ class Peer:
         return self
 
     def ask(self, kind: str, **body: object) -> int:
-        """Send a request; its number."""
         self._number += 1
         self.send(kind, self._number, **body)
         return self._number
@@ -102,7 +101,6 @@ class Peer:
         return self.answer(self.ask(kind, **body))
 
     def refusal(self, kind: str, **body: object) -> tuple[str, str]:
-        """Code and message of a request that is refused."""
         try:
             answer = self.call(kind, **body)
         except Refused as refused:
@@ -110,7 +108,6 @@ class Peer:
         raise AssertionError(f"{kind} was not refused: {answer}")
 
     def submit(self, *jobs: Body) -> list[bytes]:
-        """Submit jobs in one request; their ids."""
         ids: list[bytes] = self.call("submit", jobs=jobs)["ids"]
         assert ids == [job["id"] for job in jobs]
         return ids
@@ -120,7 +117,7 @@ class Peer:
         return self.take(lambda one: one.kind == kind, kind, within_s).body
 
     def take(self, wanted: Callable[[Got], bool], what: str, within_s: float = DEADLINE_S) -> Got:
-        """The oldest frame that is wanted; frames that are not wait for their turn."""
+        """The oldest frame that is wanted; others wait for their turn."""
         deadline_s = time.monotonic() + within_s
         while (found := next((one for one in self._got if wanted(one)), None)) is None:
             assert self._receive(deadline_s - time.monotonic()), f"hung up before {what}; there was {self._got}"
@@ -128,7 +125,6 @@ class Peer:
         return found
 
     def arrived(self, kind: str) -> list[Body]:
-        """The frames of that kind that have come, without waiting."""
         while select.select([self._socket], [], [], 0)[0] and self._receive(DEADLINE_S):
             pass
         found = [one for one in self._got if one.kind == kind]
@@ -143,7 +139,6 @@ class Peer:
         return self._got
 
     def _receive(self, within_s: float) -> bool:
-        """Read once; False at the end of the stream."""
         assert within_s > 0, f"in vain; there was {self._got}"
         self._socket.settimeout(within_s)
         try:
@@ -161,14 +156,7 @@ def _got(frame: Frame) -> Got:
 
 
 class Worker(Peer):
-    """
-    A worker by hand: it has said hello, and does nothing by itself.
-
-    Args:
-        path: The socket.
-        name: Its own name; another name is another worker.
-        hello: More of its hello: names, topics, capacity, running …
-    """
+    """A worker by hand: it has said hello, with *hello* added, and does nothing by itself."""
 
     def __init__(self, path: Path, name: str, **hello: object) -> None:
         super().__init__(path)
@@ -180,7 +168,6 @@ class Worker(Peer):
 
     @property
     def session(self) -> bytes:
-        """What its pool parent beats with."""
         session: bytes = self.welcome["session"]
         return session
 
@@ -197,7 +184,7 @@ class Worker(Peer):
         return identity, attempt
 
     def idle(self) -> bool:
-        """Whether nothing has been assigned that was not taken, as of now."""
+        """Whether no assignment has come that was not taken."""
         self.call("ping")
         return not self._jobs and not any(got.kind == "assign" for got in self._got)
 
@@ -207,7 +194,6 @@ class Worker(Peer):
         return stale
 
     def done(self, *pairs: Sequence[Any]) -> list[list[Any]]:
-        """Report success without a result; the stale ones."""
         return self.report(*([pair[0], pair[1], "ok", None] for pair in pairs))
 
     def beat(self, *jobs: Sequence[object]) -> list[list[Any]]:

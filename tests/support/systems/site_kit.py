@@ -1,4 +1,4 @@
-"""What a test of a whole system does with it: by the command line as people do, and by the protocol."""
+"""A whole system as people use it, by the command line, and by the protocol."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from tests.support.waiting import until
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A system, a client of it, and a topic of the test's own."""
-
     whole: Whole
     client: Peer
     topic: str
@@ -30,7 +28,7 @@ class Site:
     # What people type, and read.
 
     def ctl(self, *words: str, code: int = 0) -> str:
-        """What a command says; what it says of an error, where that is what it must end with."""
+        """What a command prints; what it prints on stderr, where it must end with an error."""
         done = self.whole.command("ctl", *words)
         assert (done.returncode, bool(done.stderr)) == (code, code != 0), done
         return done.stderr if code else done.stdout
@@ -46,7 +44,6 @@ class Site:
         return [one for one in found if all(one[key] == value for key, value in wanted.items())]
 
     def said(self, job: uuid.UUID) -> list[str]:
-        """Why it does not run: the lines that a person reads."""
         return self.ctl("jobs", "why", str(job)).splitlines()
 
     # The same on the wire.

@@ -1,7 +1,7 @@
 """
-A child for the supervisor's tests: speaks the bus, does one thing wrong on demand, and writes down what happens to it.
+A child for the supervisor's tests: speaks the bus, misbehaves on demand, and writes down what happens to it.
 
-Every act is one line, ``name what``, appended to the file of --diary; lines of all children stand in the order of time.
+Every act is one line, ``name what``, appended to the file of --diary; lines of all children are in the order of time.
 """
 
 from __future__ import annotations
@@ -103,7 +103,6 @@ class ScriptedChild:
             self.note("lets a client in")
 
     def become_ready(self) -> None:
-        """Say ready, or do what the script wants instead."""
         match self.options.crash:
             case "refuse":
                 self.send("failed", None, message="the database is too new for this pulse")

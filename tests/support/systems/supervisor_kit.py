@@ -32,7 +32,6 @@ def script(name: str, *words: str, **more: object) -> dict[str, object]:
 
 
 def four(**words: list[str]) -> list[dict[str, object]]:
-    """The four actors, in order, each with its own words."""
     return [script(name, *words.get(name, [])) for name in NAMES]
 
 
@@ -53,7 +52,6 @@ class Rig:
         return self.process.pid
 
     def log(self, event: str | None = None, **fields: object) -> list[dict[str, object]]:
-        """The log's entries, those of one event and with these fields where that is asked."""
         entries = JsonLines(self.errors, dict, bool).read()
         wanted = fields if event is None else {"event": event, **fields}
         return [entry for entry in entries if all(entry.get(key) == value for key, value in wanted.items())]
@@ -95,7 +93,6 @@ class Rig:
         return names
 
     def pids(self) -> dict[str, int]:
-        """The living children by name, as status tells."""
         status = self.ask("status")
         rows = [*status["actors"], *status["pools"]]
         return {row["name"]: row["pid"] for row in rows if row["pid"] is not None}
@@ -125,10 +122,8 @@ def supervisor(
 
     Args:
         children: Scripts for ``supervisor_child.py``.
-        directory: The runtime directory; by default a new one.
-        env: More of the environment.
         pipes_log: Its log is a pipe to us.
-        handed: Sockets that it is given as a service manager gives them, by their names.
+        handed: Sockets as a service manager passes them, by their names.
     """
     with contextlib.ExitStack() as stack:
         base = stack.enter_context(short_directory())
@@ -136,30 +131,23 @@ def supervisor(
         diary, errors = base / "diary", base / "errors"
         inherited = {key: value for key, value in os.environ.items() if not key.startswith(("PULSE_", "NOTIFY_"))}
         environment = {
-            **inherited,
-            "PULSE_RUNTIME_DIR": str(runtime_dir),
-            "PULSE_DSN": "postgresql://nobody@localhost/nothing",
-            "PULSE_LOG_FORMAT": "json",
-            "PULSE_LOG_LEVEL": "debug",
-            "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
-            **(env or {}),
-        }
+            **inherited, "PULSE_RUNTIME_DIR": str(runtime_dir), "PULSE_DSN": "postgresql://nobody@localhost/nothing",
+            "PULSE_LOG_FORMAT": "json", "PULSE_LOG_LEVEL": "debug",
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])), **(env or {}),
+        }  # fmt: skip
         with errors.open("wb") as sink:
             process = subprocess.Popen(
-                [*_handing(handed), sys.executable, str(PROGRAM), str(diary), json.dumps(children)],
-                env=environment,
-                pass_fds=[sock.fileno() for sock in (handed or {}).values()],
-                stdin=subprocess.DEVNULL,
-                stderr=subprocess.PIPE if pipes_log else sink,
-                cwd=base,
-            )
+                [*_handing(handed), sys.executable, str(PROGRAM), str(diary), json.dumps(children)], env=environment,
+                pass_fds=[sock.fileno() for sock in (handed or {}).values()], stdin=subprocess.DEVNULL,
+                stderr=subprocess.PIPE if pipes_log else sink, cwd=base,
+            )  # fmt: skip
         rig = Rig(process, runtime_dir, diary, errors)
         stack.callback(_bury, rig)
         yield rig
 
 
 def _handing(handed: Mapping[str, socket.socket] | None) -> list[str]:
-    """The words before a command that let it have these sockets, from descriptor 3 on, with its own pid beside them."""
+    """Words before a command that pass it these sockets, from descriptor 3 on, with its own pid beside them."""
     if handed is None:
         return []
     fds = [sock.fileno() for sock in handed.values()]

@@ -20,8 +20,6 @@ SCRIPT = Path(__file__).with_name("supervisor_child.py")
 
 
 class Script(msgspec.Struct, frozen=True):
-    """A child of the test, as the command line describes it in JSON."""
-
     name: str
     words: list[str] = []
     kind: str = "actor"

@@ -30,18 +30,9 @@ if TYPE_CHECKING:
     from asyncpg import Connection, Record
 
 __all__ = [
-    "DEADLINE_S",
-    "PROGRAM",
-    "Body",
-    "Pair",
-    "Peer",
-    "Refused",
-    "System",
-    "Worker",
-    "new_job",
-    "running",
+    "DEADLINE_S", "PROGRAM", "Body", "Pair", "Peer", "Refused", "System", "Worker", "new_job", "running",
     "short_directory",
-]
+]  # fmt: skip
 
 PROGRAM: Final = Path(sys.executable).with_name("pulse-supervisor")
 
@@ -51,14 +42,12 @@ class System:
     A supervisor and what it runs.
 
     Args:
-        dsn: Its database.
         directory: A place of its own, with a short name.
         env: More of its environment.
         options: More of its command line.
 
     Attributes:
         path: The socket of workers and clients.
-        process: The supervisor, once started.
         errors: Its log.
     """
 
@@ -97,17 +86,12 @@ class System:
         assert self.process is None
         with self.errors.open("ab") as sink:
             self.process = subprocess.Popen(
-                [*self._command, *options],
-                env=self._env,
-                stdin=subprocess.DEVNULL,
-                stdout=sink,
-                stderr=sink,
+                [*self._command, *options], env=self._env, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink,
                 cwd=self.directory,
-            )
+            )  # fmt: skip
         return self.process
 
     def stop(self) -> int:
-        """Ask it to stop; its exit code."""
         return self._end(signal.SIGTERM)
 
     def kill(self) -> int:
@@ -145,8 +129,6 @@ class System:
         return pid
 
     def wait_actor(self, name: str, *, not_pid: int) -> int:
-        """Wait until an actor runs as another process; its pid."""
-
         def new_pid() -> int:
             pid = self.pids().get(name, 0)
             return 0 if pid == not_pid else pid
@@ -169,7 +151,6 @@ class System:
 
     @property
     def tcp_port(self) -> int:
-        """Where it listens for other machines, as it says itself."""
         return int(self.log("supervisor_ready")[-1]["tcp"].rpartition(":")[2])
 
     def client(self) -> Peer:
@@ -181,7 +162,6 @@ class System:
     # What it leaves behind.
 
     def log(self, event: str, **fields: object) -> list[Body]:
-        """The log's entries of one event, with these fields."""
         found = self._log.read(event)
         return [entry for entry in found if all(entry.get(key) == value for key, value in fields.items())]
 

@@ -45,8 +45,6 @@ class Entry:
 
 
 class Pool:
-    """A worker pool that was started by hand: its parent, its handler processes, what it said."""
-
     def __init__(self, process: subprocess.Popen[bytes], errors: Path) -> None:
         self.process = process
         self._errors = errors
@@ -57,7 +55,6 @@ class Pool:
 
     @property
     def said(self) -> str:
-        """Its log and its messages so far."""
         return self._errors.read_text("utf-8", "replace")
 
     def workers(self) -> list[int]:
@@ -66,7 +63,6 @@ class Pool:
         return []
 
     def stop(self) -> int:
-        """Ask it to end; its exit code."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(END_S)
 
@@ -80,15 +76,7 @@ class Pool:
 
 
 class Whole(system.System):
-    """
-    A system with worker pools, clients, and the ledger that its handlers write.
-
-    Args:
-        dsn: Its database; None: a PostgreSQL of its own.
-        directory: A place of its own, with a short name.
-        env: Its settings.
-        options: More of its command line.
-    """
+    """A system with worker pools, clients, and the ledger of its handlers; *dsn* None: a PostgreSQL of its own."""
 
     def __init__(self, dsn: str | None, directory: Path, env: Mapping[str, str], options: Sequence[str] = ()) -> None:
         super().__init__(dsn or "", directory, clean_environment(**env), options)
@@ -107,7 +95,6 @@ class Whole(system.System):
         self._pools = 0
 
     def set_dsn(self, dsn: str) -> None:
-        """Its database is that one, made after its place was."""
         self.dsn = dsn
         self._command[self._command.index("--dsn") + 1] = dsn
 
@@ -126,13 +113,9 @@ class Whole(system.System):
         errors = self.directory / f"pool-{self._pools}"
         with errors.open("wb") as sink:
             process = subprocess.Popen(
-                [sys.executable, "-m", "pulse.cli.main", "worker", app, *words],
-                env={**self.env, **(env or {})},
-                stdin=subprocess.DEVNULL,
-                stdout=sink,
-                stderr=sink,
-                cwd=cwd,
-            )
+                [sys.executable, "-m", "pulse.cli.main", "worker", app, *words], env={**self.env, **(env or {})},
+                stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, cwd=cwd,
+            )  # fmt: skip
         pool = Pool(process, errors)
         self._stack.callback(pool.bury)
         if wait:
@@ -146,7 +129,7 @@ class Whole(system.System):
         return bool(workers) and set(workers) <= {row["pid"] for row in self.connected()}
 
     def connected(self) -> list[Body]:
-        """The handler processes that are connected; none while nobody answers."""
+        """The connected handler processes; none while nobody answers."""
         with contextlib.suppress(pulse.PulseError), pulse.Client(self.path) as client:
             return rows_of(client.workers())
         return []
@@ -154,13 +137,11 @@ class Whole(system.System):
     # Its clients.
 
     def jobs(self) -> Jobs:
-        """A client that is closed at the end."""
         client = pulse.Client(self.path, timeout_s=END_S)
         self._stack.callback(client.close)
         return Jobs(client)
 
     def command(self, *words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-        """``pulse`` with these words, to its end."""
         return run("pulse.cli.main", words, self.env, stdin=stdin)
 
     # What its handlers wait for and write.
@@ -173,8 +154,6 @@ class Whole(system.System):
         return [one for one in self._ledger.read(job) if event in {None, one.event}]
 
     def wait_entry(self, job: UUID, event: str = "start", attempt: int = 1, within_s: float = END_S) -> Entry:
-        """The line of the ledger that says this; waits for it."""
-
         def look() -> list[Entry]:
             return [entry for entry in self.entries(job, event) if entry.attempt == attempt]
 
@@ -239,17 +218,10 @@ def run(
     cwd: Path = ROOT,
     within_s: float = END_S,
 ) -> subprocess.CompletedProcess[str]:
-    """A program of pulse, to its end."""
     return subprocess.run(
-        [sys.executable, "-m", module, *words],
-        env=env,
-        input=stdin,
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        timeout=within_s,
-        check=False,
-    )
+        [sys.executable, "-m", module, *words], env=env, input=stdin, cwd=cwd, capture_output=True, text=True,
+        timeout=within_s, check=False,
+    )  # fmt: skip
 
 
 def rows_of(value: object) -> list[Body]:

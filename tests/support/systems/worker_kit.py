@@ -87,20 +87,18 @@ def worker(
 
 @contextlib.contextmanager
 def at_work(*options: str, **more: Any) -> Iterator[tuple[Peer, WorkerProcess]]:
-    """A pool with a handler process that a server has welcomed."""
     with FakeServer() as server, worker(server, *options, **more) as pool:
         yield server.wait_child(), pool
 
 
 def args(**given: object) -> str:
-    """Args as the wire carries them."""
     return json.dumps({key: str(value) if isinstance(value, Path) else value for key, value in given.items()})
 
 
 def hold(
     child: Peer, directory: Path, *behind: list[Any], name: str = "wait", **options: Any
 ) -> tuple[list[Any], Path]:
-    """Have a handler run until its gate is there, with jobs *behind* it; the job and the gate."""
+    """Have a handler run until its gate opens, with jobs *behind* it; the job and the gate."""
     number = uuid.uuid4()
     gate, started = directory / f"gate-{number}", directory / f"started-{number}"
     one = job(name, args(gate=gate, started=started), **options)
@@ -110,7 +108,6 @@ def hold(
 
 
 def check_endings(child: Peer, more: Mapping[str, tuple[str, object]]) -> None:
-    """Jobs that run side by side, of ENDINGS and *more*, each come to their own end."""
     expected = {**ENDINGS, **more}
     jobs = {name: job(name) for name in expected}
     child.assign(jobs.values())

@@ -37,8 +37,6 @@ NOTHING: Final = "CREATE FUNCTION public.nothing() RETURNS trigger LANGUAGE plpg
 
 @dataclass(frozen=True, slots=True)
 class Day:
-    """A system under load, its pool, and its database as a DBA sees it."""
-
     whole: Whole
     database: Own
     pool: Pool
@@ -46,7 +44,6 @@ class Day:
     sql: Sql
 
     def do(self, *statements: str, database: str = "postgres") -> None:
-        """What the DBA does, in a session of its own, each by itself."""
         dsn = urlsplit(self.database.dsn)._replace(path=f"/{database}").geturl()
 
         async def done() -> None:
@@ -72,7 +69,6 @@ class Day:
         until(lambda: len(starts(self.whole)) > before + count, "jobs run")
 
     def finding(self, check: str) -> tuple[str, str]:
-        """What the doctor thinks of it: state and text."""
         told = json.loads(self.whole.command("doctor", "--json", "--dsn", self.database.dsn).stdout)
         return next((one["state"], one["text"]) for one in told["checks"] if one["name"] == check)
 
@@ -87,7 +83,7 @@ def running() -> Iterator[Day]:
 
 @pytest.fixture
 def day(running: Day) -> Iterator[Day]:
-    """The system, at full speed; afterwards it must be so again in time, with the processes that it had."""
+    """The system, at full speed, and so again in time afterwards, with the processes that it had."""
     running.begun(10)
     assert running.whole.process is not None
     before = running.whole.process.pid, len(running.whole.log("actor_failed"))
@@ -107,7 +103,7 @@ def day(running: Day) -> Iterator[Day]:
 
 
 def test_columns_come_and_go(day: Day) -> None:
-    """Plans that are kept do not mind a column that a DBA adds, or drops."""
+    """Prepared plans survive a column that a DBA adds, or drops."""
     pids = day.whole.pids()
     for _ in range(3):
         day.do("ALTER TABLE pulse.jobs ADD COLUMN mine text DEFAULT 'x'")
@@ -118,7 +114,7 @@ def test_columns_come_and_go(day: Day) -> None:
 
 
 def test_a_role_that_is_read_only(day: Day) -> None:
-    """It is waited for; no process ends."""
+    """The server waits; no process ends."""
     pids = day.whole.pids()
     day.do("ALTER ROLE pulse SET default_transaction_read_only = on", END)
     try:
@@ -153,7 +149,7 @@ def test_a_database_that_is_renamed(day: Day) -> None:
 
 
 def test_a_trigger_that_drops_rows(day: Day) -> None:
-    """Nobody is told that a job is there which is not, and the doctor names the trigger."""
+    """No job is acknowledged that does not exist, and the doctor names the trigger."""
     day.do(NOTHING, "CREATE TRIGGER nothing BEFORE INSERT ON pulse.jobs FOR EACH ROW EXECUTE FUNCTION public.nothing()")
     try:
         until(lambda: "without an error" in day.refused(), "it is told")
@@ -168,7 +164,7 @@ def test_a_trigger_that_drops_rows(day: Day) -> None:
 
 
 def test_a_constraint_that_no_job_may_run_by(day: Day) -> None:
-    """Those that wait are set aside, since each claim has few places, and all are run within seconds of its end."""
+    """Waiting jobs are set aside, since each claim has few places, and all run within seconds of its end."""
     jobs = day.submit("nap", 20, args={"seconds": 0.0}, delay_s=0.5)
     day.do("ALTER TABLE pulse.jobs ADD CONSTRAINT mine CHECK (status <> 'RUNNING') NOT VALID")
     try:
@@ -183,7 +179,7 @@ def test_a_constraint_that_no_job_may_run_by(day: Day) -> None:
 
 
 def test_a_constraint_that_no_result_may_be_written_by(day: Day) -> None:
-    """The results are kept and written at its end: no job is run again for it, none is a dead letter."""
+    """Results are kept and written at its end: no job runs again for it, none is a dead letter."""
     day.do("ALTER TABLE pulse.jobs ADD CONSTRAINT mine CHECK (status <> 'COMPLETED') NOT VALID")
     try:
         until(lambda: day.whole.log("report_refused", sqlstate="23514"), "it is told")
@@ -196,7 +192,7 @@ def test_a_constraint_that_no_result_may_be_written_by(day: Day) -> None:
 
 
 def test_a_foreign_key_onto_the_jobs(day: Day) -> None:
-    """What it names is kept beyond its retention; all else is deleted, and the doctor names the key."""
+    """Referenced jobs are kept beyond their retention; others are deleted, and the doctor names the key."""
     day.do("CREATE TABLE public.mine (job uuid REFERENCES pulse.jobs)",
            "INSERT INTO public.mine SELECT id FROM pulse.jobs WHERE status = 'COMPLETED' LIMIT 3")  # fmt: skip
     try:
@@ -210,7 +206,7 @@ def test_a_foreign_key_onto_the_jobs(day: Day) -> None:
 
 
 def test_a_session_limit_of_the_server(day: Day) -> None:
-    """Sessions that are ended in the middle of each statement are made anew, and nothing is lost."""
+    """Sessions that end in the middle of each statement are made anew, and nothing is lost."""
     if day.sql.value("SELECT count(*) FROM pg_settings WHERE name = 'transaction_timeout'") == 0:
         pytest.skip("transaction_timeout takes PostgreSQL 17")
     file = day.database.data_dir / "postgresql.auto.conf"
@@ -228,18 +224,18 @@ def test_a_session_limit_of_the_server(day: Day) -> None:
 
 
 def test_a_state_directory_that_is_removed(day: Day) -> None:
-    """What is known of the database is kept in memory alone, which is told, and all goes on."""
+    """The witness is kept in memory alone, with a warning, and all goes on."""
     directory = day.whole.directory / "state"
     shutil.rmtree(directory)
     try:
-        until(lambda: "Nothing is kept beside the database" in day.whole.command("ctl", "status").stdout, "it is told")
+        until(lambda: "warning  memory: " in day.whole.command("ctl", "status").stdout, "it is told")
         day.begun()
     finally:
         directory.mkdir(mode=0o700)
 
 
 def test_a_pool_without_descriptors(day: Day) -> None:
-    """A parent that cannot open a file keeps the workers that it has, and starts the others when it can again."""
+    """A parent that cannot open a file keeps its workers, and starts the others when it can again."""
     limits = resource.prlimit(day.pool.pid, resource.RLIMIT_NOFILE)
     resource.prlimit(day.pool.pid, resource.RLIMIT_NOFILE, (3, limits[1]))
     try:
@@ -254,7 +250,6 @@ def test_a_pool_without_descriptors(day: Day) -> None:
 
 
 def test_a_supervisor_without_descriptors(day: Day) -> None:
-    """However long it cannot start the dispatcher that died, it does not give up, and starts it when it can."""
     assert day.whole.process is not None
     supervisor, dispatcher = day.whole.process.pid, day.whole.pids()["dispatcher"]
     limits = resource.prlimit(supervisor, resource.RLIMIT_NOFILE)
@@ -272,11 +267,10 @@ def test_a_supervisor_without_descriptors(day: Day) -> None:
     [("close-everything",), ("cancel-all-tasks",), ("ignore-children", "stop-the-clock", "leave-the-directory")],
 )
 def test_a_library(day: Day, names: tuple[str, ...]) -> None:
-    """Whatever it does to its process, other jobs are run, isolated ones, too, and no neighbour is a dead letter."""
+    """Whatever it does to its process, other jobs run, isolated ones, too, and no neighbour is a dead letter."""
     before = Counter(entry.event for entry in day.whole.entries())
     jobs = [job for name in names for job in day.submit(name, 2, max_attempts=2)]
-    apart = day.submit("apart", 2)
-    for job in (*jobs, *apart):
+    for job in (*jobs, *day.submit("apart", 2)):
         found = until(lambda one=job: _ended(day, one), f"{names} end", 20.0)  # type: ignore[misc]
         assert found == "COMPLETED" or job in jobs
     day.begun()
@@ -284,7 +278,7 @@ def test_a_library(day: Day, names: tuple[str, ...]) -> None:
 
 
 def _ended(day: Day, job: UUID) -> str:
-    """How it ended; '': it did not, or what it was is deleted."""
+    """How it ended; '': it did not, or is deleted."""
     rows = day.sql.rows("SELECT status::text FROM pulse.jobs WHERE id = $1", job)
     if not rows:
         return "COMPLETED"  # dead letters are kept
@@ -292,7 +286,7 @@ def _ended(day: Day, job: UUID) -> str:
 
 
 def test_a_truncated_table(day: Day) -> None:
-    """What was there is lost, as was asked for; nothing else is, and what ran comes to its end without a trace."""
+    """Its jobs are lost, as intended; nothing else is, and running handlers end without a trace."""
     pids = day.whole.pids()
     day.do("TRUNCATE pulse.jobs CASCADE")
     day.begun(30)
@@ -300,7 +294,7 @@ def test_a_truncated_table(day: Day) -> None:
 
 
 def test_a_runtime_directory_that_is_removed(day: Day) -> None:
-    """It is told once, and what to do; who is connected goes on."""
+    """One log line says what to do; connected peers go on."""
     kept = day.whole.directory / "kept"
     day.whole.runtime_dir.rename(kept)
     try:
@@ -314,9 +308,8 @@ def test_a_runtime_directory_that_is_removed(day: Day) -> None:
 
 
 def test_nothing_was_lost(day: Day) -> None:
-    """Each job that was acknowledged since the table was truncated is run, and all have come to their end."""
+    """Each job that was acknowledged since the table was truncated has run, and ended."""
     before = len(day.load.acked)
     until(lambda: len(day.load.acked) > before + 20, "jobs are taken")
-    mine = day.load.acked[before : before + 20]
-    for job in mine:
+    for job in day.load.acked[before : before + 20]:
         day.whole.wait_entry(job, "end")

@@ -47,14 +47,11 @@ FROZEN: Final = "SELECT bool_and(age(datfrozenxid) < 1000000000) FROM pg_databas
 
 @pytest.fixture(scope="module")
 def one() -> Iterator[Trial]:
-    """One system for all faults that leave it as it was."""
     with trial() as made:
         yield made
 
 
 def made(one: Trial, sql: str, **names: object) -> None:
-    """Some statements of a user, all or none of them."""
-
     async def executed() -> None:
         connection = await asyncpg.connect(one.database.dsn)
         try:
@@ -67,7 +64,7 @@ def made(one: Trial, sql: str, **names: object) -> None:
 
 @pytest.mark.rest
 def test_a_trigger_that_raises_for_one_job(one: Trial) -> None:
-    """Such jobs wait with it, at their claim or their end; all others run; they end when nothing raises any more."""
+    """Such jobs wait, at their claim or their end; all others run; they end when nothing raises any more."""
     jobs = {status: uuid7() for status in ("RUNNING", "COMPLETED")}
     with one.load() as load:
         made(one, FUNCTION)
@@ -99,7 +96,7 @@ def test_a_corrupt_value_in_one_job(one: Trial) -> None:
         one.completed(load.acked[: before + 100])
         assert one.sql.value(SET_ASIDE, job) == "XX001"
         assert "XX001" in str(one.doctor("set-aside"))
-    made(one, "VACUUM pulse.jobs")  # until then the pieces that are gone are in the way of those that are left
+    made(one, "VACUUM pulse.jobs")  # until then the dead pieces block the living ones
     made(one, "DELETE FROM pulse.jobs WHERE id = '{job}'", job=job)
 
 
@@ -118,7 +115,7 @@ def test_a_constraint_that_was_dropped(one: Trial) -> None:
 
 @pytest.mark.rest
 def test_a_full_queue_of_notify(one: Trial) -> None:
-    """Jobs run as before, submits by SQL and pauses go on, and the doctor names who keeps it full."""
+    """Jobs run as before, submits by SQL and pauses go on, and the doctor names the session that keeps it full."""
     with asyncio.Runner() as runner:
         queue = NotifyQueue(one.database.dsn)
         with one.load() as load:
@@ -138,7 +135,7 @@ def test_a_full_queue_of_notify(one: Trial) -> None:
 
 @pytest.mark.rest
 def test_a_stop_before_wraparound(one: Trial) -> None:
-    """Nothing can be written; what was submitted and handed out before ends when somebody has frozen the old rows."""
+    """Nothing can be written; jobs from before end when somebody has frozen the old rows."""
     made(one, "CREATE TABLE public.old AS SELECT 1; UPDATE pg_database SET datallowconn = true")
     old = one.database.data_dir / str(one.sql.value("SELECT pg_relation_filepath('public.old')"))
     aside = old.with_suffix(".aside")
@@ -154,14 +151,14 @@ def test_a_stop_before_wraparound(one: Trial) -> None:
 
 
 def dumped(one: Trial) -> str:
-    """The schema with all that is in it, as pg_dump writes it; the file."""
+    """The schema and its data, by pg_dump; the file."""
     path = str(one.database.data_dir / "dump")
     one.program("pg_dump", *one.place, "-Fc", "-n", "pulse", "-f", path)
     return path
 
 
 def test_a_restore_into_the_live_database(one: Trial) -> None:
-    """pg_restore --clean drops the tables under the actors: they wait, and nothing begins twice under a number."""
+    """pg_restore --clean drops the tables under the actors: they wait, and no attempt number begins twice."""
     before, epoch = one.whole.pids(), one.sql.value("SELECT max(epoch) FROM pulse.epochs")
     dump = dumped(one)
     with Load(one.whole):
@@ -175,7 +172,7 @@ def test_a_restore_into_the_live_database(one: Trial) -> None:
 
 @pytest.mark.rest
 def test_a_schema_that_is_away_for_a_while(one: Trial) -> None:
-    """It is waited for; no actor that is started meanwhile installs one of its own."""
+    """Actors wait, and none that starts meanwhile installs one of its own."""
     dump = dumped(one)
     with Load(one.whole):
         one.hold(1.0)

@@ -39,7 +39,6 @@ def more(whole: Whole, count: int) -> None:
 
 
 def held_jobs(whole: Whole, count: int = 1) -> list[UUID]:
-    """Jobs that run until their gate is open."""
     jobs = [whole.jobs().submit("hold", {"gate": str(whole.gate("held"))}) for _ in range(count)]
     for job in jobs:
         whole.wait_entry(job)
@@ -47,14 +46,13 @@ def held_jobs(whole: Whole, count: int = 1) -> list[UUID]:
 
 
 def is_sound(whole: Whole) -> None:
-    """No attempt was handed out twice, and none of a job beside another."""
     assert twice(whole) == []
     assert overlaps(whole) == []
 
 
 @pytest.mark.rest
 def test_a_restore_of_a_base_backup_under_running_workers() -> None:
-    """Nothing runs twice under one number, or twice at once; new jobs run within 3 s; it is told."""
+    """Nothing runs twice under one number, or twice at once; new jobs run within 3 s; status says so."""
     with restorable() as (whole, backups, sql):
         whole.pool("--processes", "2", "--concurrency", "5")
         with Load(whole):
@@ -73,8 +71,7 @@ def test_a_restore_of_a_base_backup_under_running_workers() -> None:
         assert epoch["reopened"] is not None
         (line,) = whole.log("database_went_back")
         assert (line["reopened"], line["epoch"]) == (epoch["reopened"], 2)
-        said = whole.command("ctl", "status").stdout
-        assert "the database went back to" in said
+        assert "the database went back to" in whole.command("ctl", "status").stdout
         told = json.loads(whole.command("doctor", "--json").stdout)
         (found,) = [one for one in told["checks"] if one["name"] == "epochs"]
         assert found["state"] == "warning"
@@ -83,7 +80,7 @@ def test_a_restore_of_a_base_backup_under_running_workers() -> None:
 
 @pytest.mark.rest
 def test_a_job_that_was_finished_is_told() -> None:
-    """One that the backup lists as running, and that ended since, runs again above the floor, and is named."""
+    """A job that runs in the backup, and ended since, runs again above the floor, and is named."""
     with restorable() as (whole, backups, sql):
         whole.pool()
         (job,) = held_jobs(whole)
@@ -102,7 +99,7 @@ def test_a_job_that_was_finished_is_told() -> None:
 
 @pytest.mark.rest
 def test_a_restore_while_the_supervisor_does_not_run() -> None:
-    """What it remembers beside the database is enough; what its workers run, who come back, nobody else begins."""
+    """What it remembers beside the database is enough; nobody else begins what its workers run."""
     with restorable() as (whole, backups, sql):
         whole.pool("--processes", "2", "--concurrency", "5")
         with Load(whole):
@@ -124,7 +121,7 @@ def test_a_restore_while_the_supervisor_does_not_run() -> None:
 
 @pytest.mark.rest
 def test_a_restore_under_two_hosts() -> None:
-    """Both see to their own workers, and nothing is handed out before both have."""
+    """Both wait for their own workers, and no job is handed out before both have."""
     with restorable(PULSE_HOST_ID="a") as (one, backups, sql), place(one.dsn, **SETTINGS, PULSE_HOST_ID="b") as two:
         two.start()
         for whole in (one, two):
@@ -152,7 +149,7 @@ def test_a_restore_under_two_hosts() -> None:
 
 @pytest.mark.rest
 def test_a_failover_with_a_gap_and_the_old_primary_back() -> None:
-    """The gap begins an epoch; the old primary, which comes back and takes writes, is refused, and that is told."""
+    """The gap begins an epoch; the old primary, which comes back and takes writes, is refused and named."""
     with replicated() as (whole, pair):
         whole.pool("--processes", "2", "--concurrency", "5")
         with Load(whole):
@@ -180,7 +177,7 @@ def test_a_failover_with_a_gap_and_the_old_primary_back() -> None:
 
 @pytest.mark.rest
 def test_a_failover_without_a_gap() -> None:
-    """A synchronous one loses nothing: what runs goes on, and no epoch begins."""
+    """A synchronous one loses nothing: handlers go on, and no epoch begins."""
     with replicated() as (whole, pair):
         ask(pair.primary, "ALTER SYSTEM SET synchronous_standby_names = '*'", "SELECT pg_reload_conf()")
         whole.pool("--processes", "2", "--concurrency", "5")

@@ -1,4 +1,4 @@
-"""Locks that last longer than a lease, on two hosts: whose heartbeat cannot be written lives, and nobody runs twice."""
+"""Locks that last longer than a lease, on two hosts: workers whose heartbeats wait live on, and no job runs twice."""
 
 from __future__ import annotations
 
@@ -31,7 +31,6 @@ HELD: Final = {
 
 @pytest.fixture
 def hosts(own_database: str) -> Iterator[tuple[Whole, Whole]]:
-    """Two supervisors on one database; the pool is at the first."""
     with (
         place(own_database, **SHORT_LEASE, PULSE_HOST_ID="a") as home,
         place(own_database, **SHORT_LEASE, PULSE_HOST_ID="b") as away,
@@ -44,7 +43,6 @@ def hosts(own_database: str) -> Iterator[tuple[Whole, Whole]]:
 
 @contextlib.contextmanager
 def held(whole: Whole, *statements: str) -> Iterator[None]:
-    """While this lasts, a session that is none of pulse's holds these locks."""
     whole.rows("BEGIN")
     for sql in statements:
         whole.rows(sql)
@@ -53,7 +51,7 @@ def held(whole: Whole, *statements: str) -> Iterator[None]:
 
 
 def begun(home: Whole) -> list[UUID]:
-    """Jobs that run until the gate opens; all places of the pool."""
+    """Jobs that run until the gate opens, in all slots of the pool."""
     made = [home.jobs().submit("hold", {"gate": str(home.gate("g"))}) for _ in range(JOBS)]
     for job in made:
         home.wait_entry(job)
@@ -61,7 +59,7 @@ def begun(home: Whole) -> list[UUID]:
 
 
 def ran_once(hosts: tuple[Whole, Whole], made: Sequence[UUID]) -> None:
-    """All of them complete at their first attempt, and nobody was taken for dead."""
+    """All of them complete at their first attempt, and no worker was declared dead."""
     home, _ = hosts
     jobs = home.jobs()
     for job in made:
@@ -73,7 +71,7 @@ def ran_once(hosts: tuple[Whole, Whole], made: Sequence[UUID]) -> None:
 
 @pytest.mark.parametrize("kind", HELD)
 def test_a_lock_longer_than_a_lease(hosts: tuple[Whole, Whole], kind: str) -> None:
-    """No lease is believed that nobody could extend: nothing is reaped, nothing runs twice."""
+    """No lease counts that nobody could extend: nothing is reaped, nothing runs twice."""
     home, away = hosts
     made = begun(home)
     with held(away, *HELD[kind]):
@@ -100,7 +98,7 @@ def test_one_lock_after_the_other(hosts: tuple[Whole, Whole]) -> None:
 
 @pytest.mark.parametrize("kind", ["share", "rows"])
 def test_reports_that_wait_longer_than_a_lease(hosts: tuple[Whole, Whole], kind: str) -> None:
-    """Nobody beats for what has ended; it is not run again because that cannot be written."""
+    """No beat covers an attempt that has ended; it still does not run again."""
     home, away = hosts
     made = begun(home)
     with held(away, *HELD[kind]):

@@ -1,4 +1,4 @@
-"""Nobody waits for the log, and nothing ends for its sake: a full disk, a pipe that nobody reads, for every process."""
+"""No process waits for the log, or ends because of it: a full disk, a pipe that nobody reads, for every process."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ import psutil
 import pytest
 
 from pulse.client.requests import NewJob
+from tests.support.servers.bouncer import answers
 from tests.support.servers.postgres import Postgres
 from tests.support.systems.system_kit import APP, END_S, ROOT, SHORT_LEASE, Pool, Whole, measured, place
 from tests.support.waiting import is_alive, until
@@ -44,8 +45,6 @@ class Unread:
         self.text = b""
 
     def read(self, event: str) -> list[dict[str, object]]:
-        """The lines of that name, as soon as there is one."""
-
         def look() -> list[dict[str, object]]:
             with contextlib.suppress(BlockingIOError):
                 while True:
@@ -61,7 +60,6 @@ class Unread:
 
 @pytest.fixture(params=["full", "unread"])
 def bad_log(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Unread | Path]:
-    """What standard error and standard output are: a full disk, or a pipe that nobody reads."""
     if request.param == "full":
         yield Path("/dev/full")
     else:
@@ -71,7 +69,7 @@ def bad_log(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Unread |
 
 @pytest.fixture
 def where(newest_server: Postgres) -> Iterator[Whole]:
-    """A place for a system with everything that logs, at the level that logs the most; nothing runs in it yet."""
+    """A place for a system with everything that logs, at the most verbose level; nothing runs in it yet."""
     with newest_server.database() as dsn, place(dsn, ("--app", APP), PULSE_LOG_LEVEL="debug", **SHORT_LEASE) as whole:
         whole.env["PULSE_METRICS"] = str(whole.directory / "metrics.sock")
         yield whole
@@ -82,7 +80,7 @@ def path_of(log: Unread | Path) -> Path:
 
 
 def assert_works(whole: Whole) -> None:
-    """Loud jobs and quiet ones, and one that outlasts its lease, are completed at their first attempt."""
+    """Loud jobs and quiet ones, and one that outlasts its lease, complete at their first attempt."""
     jobs = whole.jobs()
     long = jobs.submit("nap", {"seconds": SILENCE_S})
     loud = [NewJob(name=name, args={"lines": LINES}) for name in LOUD]
@@ -106,7 +104,7 @@ def assert_all_told(log: Unread | Path) -> None:
 
 
 def test_everything_goes_on(where: Whole, bad_log: Unread | Path) -> None:
-    """Supervisor, actors, pool, isolated jobs and metrics start, work and stop as ever; nobody is started anew."""
+    """Supervisor, actors, pool, isolated jobs and metrics start, work and stop as ever; no process restarts."""
     where.errors = path_of(bad_log)
     process = where.spawn()
     until(lambda: process.poll() is not None or where.connected(), "the pool connects", END_S)
@@ -121,7 +119,6 @@ def test_everything_goes_on(where: Whole, bad_log: Unread | Path) -> None:
 
 
 def scraped(path: str) -> int:
-    """How the endpoint at a Unix socket answers."""
     connection = http.client.HTTPConnection("localhost")
     connection.sock = socket.socket(socket.AF_UNIX)
     with contextlib.closing(connection), connection.sock as sock:
@@ -133,7 +130,6 @@ def scraped(path: str) -> int:
 
 @contextlib.contextmanager
 def started(whole: Whole, log: Path, *words: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A command of pulse that says everything there."""
     with log.open("ab") as sink:
         process = subprocess.Popen(
             [sys.executable, "-m", "pulse.cli.main", *words],
@@ -150,7 +146,7 @@ def started(whole: Whole, log: Path, *words: str) -> Iterator[subprocess.Popen[b
 
 
 def test_a_pool_alone_goes_on(where: Whole, bad_log: Unread | Path) -> None:
-    """The same where only the workers' log is bad: they beat, work, and end when they are asked to."""
+    """Only the workers' log is bad: they beat, work, and end at SIGTERM."""
     where._command = where._command[:-2]  # without an app
     where.start()
     with started(where, path_of(bad_log), "worker", APP) as process:
@@ -164,17 +160,11 @@ def test_a_pool_alone_goes_on(where: Whole, bad_log: Unread | Path) -> None:
         assert pool.stop() == 0
 
 
-def is_listening(path: Path) -> bool:
-    """Whether somebody answers there; the file is there before."""
-    with socket.socket(socket.AF_UNIX) as sock:
-        return sock.connect_ex(str(path)) == 0
-
-
 def test_the_dashboard_goes_on(where: Whole, bad_log: Unread | Path) -> None:
-    """It says where it listens, and why it cannot ask, to nobody; its pages are there."""
+    """It cannot log its address or its errors; its pages work."""
     path = where.directory / "ui.sock"
     with started(where, path_of(bad_log), "ui", "--listen", f"unix:{path}") as process:
-        until(lambda: process.poll() is not None or is_listening(path), "it listens", END_S)
+        until(lambda: process.poll() is not None or answers(path), "it listens", END_S)
         for _ in range(20):
             assert scraped(str(path)) in {200, 303, 502, 503}
         process.terminate()

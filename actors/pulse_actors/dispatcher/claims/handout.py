@@ -15,6 +15,7 @@ from pulse.store.failures import refusal_of
 from pulse.store.recovery.epochs import WENT_BACK
 from pulse.store.rows import Claim, Ending, EndingKind, Level, Renewal
 from pulse.store.store import Store
+from pulse.system.failure_log import FailureLog
 from pulse_actors.dispatcher.claims.cursors import LevelStart
 from pulse_actors.dispatcher.claims.doubts import InDoubtClaims
 from pulse_actors.dispatcher.claims.placement import length_of, place
@@ -25,6 +26,7 @@ from pulse_actors.dispatcher.monitoring.unhandled_log import UnhandledLog
 from pulse_actors.dispatcher.workers.records import Pair
 from pulse_actors.dispatcher.workers.registry import ClaimPlan, WorkerRegistry
 from pulse_actors.shared import identity as identities
+from pulse_actors.shared.failures import failed_attempts
 
 _DUE: Final = attrgetter("due_at", "id")
 _PRIORITY: Final = attrgetter("priority")
@@ -60,6 +62,7 @@ class Handout:
     Args:
         signal: Learns of jobs that could not be handed out.
         host: This host, whose processes can be seen and killed; None: leases only.
+        failures: Learns of jobs that cannot be sent.
 
     Attributes:
         lease_s: Length of a lease, unless the topic has a longer one.
@@ -75,6 +78,7 @@ class Handout:
         host: identities.Host | None,
         lease_s: float,
         counters: DispatchCounters,
+        failures: FailureLog,
     ) -> None:
         self._store = store
         self._registry = registry
@@ -83,6 +87,7 @@ class Handout:
         self._host = host
         self.lease_s = lease_s
         self._counters = counters
+        self._failures = failures
         self._canceled: set[Pair] = set()
         self._unhandled = UnhandledLog(registry)
 
@@ -189,7 +194,9 @@ class Handout:
             self._in_doubt.confirm(heirs)
         if placement.returned:
             self._unhandled.note(placement.unhandled, time.monotonic())
-            for ended in await self._store.end(placement.returned):
+            returned = await self._store.end(placement.returned)
+            self._failures.note(failed_attempts(placement.returned, returned))
+            for ended in returned:
                 self._signal.wake_level(Level(ended.topic, ended.priority), max(ended.delay_s, 0.001))
 
     def _may_run_yet(self, previous: str) -> bool:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import structlog
+
 from pulse.store.store import Store
+from pulse.system.failure_log import FailureLog
 from pulse_actors.dispatcher.claims.cross_host import CrossHostHints
 from pulse_actors.dispatcher.claims.doubts import InDoubtClaims
 from pulse_actors.dispatcher.claims.handout import Handout
@@ -20,8 +23,9 @@ from pulse_actors.shared.identity import Host
 
 @dataclass(frozen=True, slots=True)
 class ClaimParts:
-    """The objects that make claims; the module of each describes it."""
+    """The objects that make claims, and what logs failures of the dispatcher's own; the module of each describes it."""
 
+    failures: FailureLog
     cross_host: CrossHostHints
     signal: WorkSignal
     in_doubt: InDoubtClaims
@@ -51,10 +55,12 @@ def claim_parts(
         poll_s: Longest pause between two claims while a worker has room.
         batch: Most jobs of one claim.
     """
-    cross_host, quarantine = CrossHostHints(store), Quarantine()
+    cross_host, quarantine, failures = CrossHostHints(store), Quarantine(), FailureLog(structlog.get_logger())
     signal = WorkSignal(registry, cross_host, poll_s=poll_s)
     in_doubt = InDoubtClaims(store, registry, signal, deadlines=deadlines)
-    handout = Handout(store, registry, signal, in_doubt=in_doubt, host=host, lease_s=lease_s, counters=counters)
+    handout = Handout(
+        store, registry, signal, in_doubt=in_doubt, host=host, lease_s=lease_s, counters=counters, failures=failures
+    )
     refused_jobs = RefusedJobs(store, registry, handout, in_doubt=in_doubt, signal=signal)
     loop = ClaimLoop(
         store,
@@ -67,5 +73,12 @@ def claim_parts(
         batch=batch,
     )
     return ClaimParts(
-        cross_host, signal, in_doubt, handout=handout, quarantine=quarantine, refused_jobs=refused_jobs, loop=loop
+        failures,
+        cross_host,
+        signal,
+        in_doubt=in_doubt,
+        handout=handout,
+        quarantine=quarantine,
+        refused_jobs=refused_jobs,
+        loop=loop,
     )

@@ -17,7 +17,7 @@ from pulse.common.text import ago, count, cut, duration, similar_names
 from pulse.store.reading.jobs import BEFORE_MAX, StoredFacts
 from pulse_actors.dispatcher.claims.handout import ISOLATE_AT_CRASHES
 from pulse_actors.dispatcher.claims.quarantine import LONGEST_S
-from pulse_actors.dispatcher.diagnosis.reasons import Cause, JobFacts, job_id, moment, short
+from pulse_actors.dispatcher.diagnosis.reasons import Cause, JobFacts, job_id, moment, short, short_error
 from pulse_actors.dispatcher.diagnosis.why_running import running
 from pulse_actors.shared import identity as identities
 
@@ -48,7 +48,7 @@ def explain(job: StoredFacts, facts: JobFacts) -> list[Cause]:
 
 def _ended(job: StoredFacts) -> Cause:
     at = "" if job.completed_at is None else f" since {moment(job.completed_at, job.now)}"
-    error = f": {short(job.last_error)}" if job.last_error and job.status == "DEAD_LETTERED" else "."
+    error = f": {short_error(job.last_error)}" if job.last_error and job.status == "DEAD_LETTERED" else "."
     details = {"completed_at": job.completed_at, "last_error": job.last_error, "crashes": job.crashes}
     text = f"It does not run any more: it is {ENDED[job.status]}{at}{error}"
     if job.outcome == "crashed" and job.status == "DEAD_LETTERED":
@@ -193,17 +193,20 @@ def _held_back(_job: StoredFacts, facts: JobFacts) -> Cause | None:
         return None
     causes = Counter(one.stopped for one in able)
     counted = ", ".join(f"{number} {cause}" for cause, number in causes.most_common())
-    text = f"No worker that could run it gets jobs now: {counted}."
-    advice = "pulse ctl workers; those that drain leave, those that are silent or hang are killed: start others."
+    text = f"No worker that could run it starts jobs now: {counted}."
+    advice = (
+        "pulse ctl workers; those that drain leave, those that are stopped, silent or hang are killed: start others."
+    )
     return Cause("held_back", text, advice, details={"stopped": [list(pair) for pair in causes.most_common()]})
 
 
 def _full(job: StoredFacts, facts: JobFacts) -> Cause | None:
     able = [one for one in facts.candidates if one.is_able and one.stopped is None]
-    if not able or any(len(one.held) < one.capacity for one in able):
+    if not able or any(one.held < one.capacity for one in able):
         return None
-    capacity = sum(one.capacity for one in able)
-    running = Counter(name for one in able for name in one.held).most_common(_DETAILED)
+    places = sum(one.places for one in able)
+    running = Counter(name for one in able for name in one.calls).most_common(_DETAILED)
+    ahead = sum(one.held - len(one.calls) for one in able)
     names = ", ".join(f"{number} {name or '(not known yet)'}" for name, number in running[:_SHOWN])
     more = ", …" if len(running) > _SHOWN else ""
     whose = (
@@ -211,7 +214,8 @@ def _full(job: StoredFacts, facts: JobFacts) -> Cause | None:
     )
     stopped = Counter(one.stopped for one in facts.candidates if one.is_able and one.stopped is not None)
     others = "".join(f" {number} more: {cause}." for cause, number in stopped.most_common())
-    text = f"{whose} full: {count(capacity, 'place')}, taken by {names}{more}.{others}"
+    sent = f"; {count(ahead, 'more job')} {'was' if ahead == 1 else 'were'} sent ahead" if ahead else ""
+    text = f"{whose} full: {count(places, 'place')}, taken by {names or 'jobs about to start'}{more}{sent}.{others}"
     advice = (
         f"Wait, or start more workers; what runs: pulse ctl jobs list --status RUNNING --topic {shlex.quote(job.topic)}"
     )
@@ -219,7 +223,12 @@ def _full(job: StoredFacts, facts: JobFacts) -> Cause | None:
         "full",
         text,
         advice,
-        details={"workers": len(able), "places": capacity, "running": [list(pair) for pair in running]},
+        details={
+            "workers": len(able),
+            "places": places,
+            "ahead": ahead,
+            "running": [list(pair) for pair in running],
+        },
     )
 
 
@@ -239,12 +248,12 @@ def _not_due(job: StoredFacts, _facts: JobFacts) -> Cause | None:
         text = f"It was claimed, and given back since nobody could take it just then; it is looked at again {when}."
         return Cause("given_back", text, "", details=details)
     if job.outcome is None:
-        return Cause("not_due", f"It is not due yet: it was submitted to start {when}.", "", details=details)
+        return Cause("not_due", f"It is scheduled: it was submitted to start {when}.", "", details=details)
     details |= {"outcome": job.outcome, "error": job.attempt_error}
     if job.outcome == "snoozed":
         return Cause("snoozed", f"Its handler asked to be called again {when}.", "", details=details)
     tries = f"{job.attempts - job.uncharged} of {job.max_attempts} tries are used"
-    error = f" with: {short(job.attempt_error)}" if job.attempt_error else ""
+    error = f" with: {short_error(job.attempt_error)}" if job.attempt_error else ""
     text = f"Attempt {job.attempts} ended ({job.outcome}){_where(job)}{error}. It is tried again {when}; {tries}."
     if job.outcome == "crashed":
         alone = ", and runs alone, in a process of its own" if job.crashes >= ISOLATE_AT_CRASHES else ""
@@ -284,11 +293,13 @@ def _expires(job: StoredFacts, _facts: JobFacts) -> Cause | None:
 
 
 def _ready(job: StoredFacts, facts: JobFacts) -> Cause:
-    free = sum(one.capacity - len(one.held) for one in facts.candidates if one.is_able and one.stopped is None)
+    ready = [one for one in facts.candidates if one.is_able and one.stopped is None]
+    free = sum(max(0, one.places - len(one.calls)) for one in ready)
+    room = f"have {count(free, 'free place')}" if free else "take jobs ahead"
     details = {"next_run_at": job.next_run_at, "free": free}
     text = (
         f"Nothing blocks it: it is due since {moment(job.next_run_at, job.now)}, "
-        f"and workers have {count(free, 'free place')}. It should start within {duration(facts.poll_s)}."
+        f"and workers {room}. It should start within {duration(facts.poll_s)}."
     )
     advice = (
         "Ask again."

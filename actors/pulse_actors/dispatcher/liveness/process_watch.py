@@ -352,6 +352,7 @@ class _NoWorkerLink:
     """The link of a worker without a connection."""
 
     backlog_bytes = 0
+    is_over = True
 
     def send(self, kind: str, request: int | None, body: Mapping[str, object]) -> None:
         """Dropped."""

@@ -18,7 +18,9 @@ import structlog
 from pulse.store.rows import Ending, EndingKind
 from pulse.store.store import Store
 from pulse.system import process_tree, processes
+from pulse.system.failure_log import FailureLog
 from pulse_actors.shared import identity as identities
+from pulse_actors.shared.failures import failed_attempts
 from pulse_actors.shared.row_writes import write_merged
 
 OTHERS_S: Final = 3.0  # for another supervisor of this host to end the attempts of its own workers
@@ -85,11 +87,13 @@ async def bury_late(store: Store, host: identities.Host, has_met: Callable[[str]
 
 async def _end(store: Store, identity: str, kind: EndingKind, reason: str | None) -> list[Ending]:
     held = await store.running_of(identity)
+    failures = FailureLog(log)
 
     async def together(endings: Sequence[Ending]) -> None:
-        await store.end(endings)
+        failures.note(failed_attempts(endings, await store.end(endings)))
 
     left = await write_merged(store, [Ending(*pair, identity, kind, error=reason) for pair in held], together)
+    failures.settle()
     log.warning("worker_died", worker=identity, reason=reason, held=len(held))
     return [one.row for one in left]
 

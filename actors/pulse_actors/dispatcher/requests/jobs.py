@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,6 +11,7 @@ from types import MappingProxyType
 from typing import Final
 
 from pulse import protocol
+from pulse.common.ids import hex_digits
 from pulse.errors import BadRequestError, ConflictError, NotFoundError, StatementError, UnavailableError
 from pulse.job import Status
 from pulse.store.operators.transaction import Acting
@@ -26,8 +26,6 @@ from pulse_actors.dispatcher.writes.batcher import halve
 from pulse_actors.shared import identity as identities
 
 NOTED_IDS: Final = 100  # ids in an audit entry; larger requests have a filter, or the operator has the list
-ID_DIGITS: Final = 32
-ID_PREFIX: Final = re.compile(rf"[0-9a-fA-F]{{1,{ID_DIGITS}}}")
 SET_ASIDE: Final = "set_aside"  # why a job was not changed: the database refuses it; it is set aside
 SOON_S: Final = 1.0  # due times that differ by less than clocks do count as now
 
@@ -39,9 +37,7 @@ async def list_jobs(on: RequestContext, body: protocol.JobsList) -> Answer:
         if status not in STATUSES:
             message = f"status is {status!r:.60}; allowed are {', '.join(STATUSES)}"
             raise BadRequestError(message)
-    if body.prefix is not None and not ID_PREFIX.fullmatch(body.prefix.replace("-", "")):
-        message = f"prefix is {body.prefix!r:.60}; 1 to {ID_DIGITS} hexadecimal digits are allowed"
-        raise BadRequestError(message)
+    prefix = None if body.prefix is None else _digits_of(body.prefix)
     wanted = JobFilter(
         tuple(statuses) if statuses else None,
         body.topic,
@@ -51,10 +47,24 @@ async def list_jobs(on: RequestContext, body: protocol.JobsList) -> Answer:
         worker=body.worker,
         older_s=body.older_s,
         newer_s=body.newer_s,
-        prefix=body.prefix,
+        prefix=prefix,
+        due=body.due,
     )
     page = await on.services.store.listing.page(wanted, body.limit, body.after, oldest=body.oldest, brief=body.brief)
     return {"jobs": page.jobs, "next": page.next, "reached": page.reached_s}
+
+
+async def find_jobs(on: RequestContext, body: protocol.JobsFind) -> Answer:
+    """The jobs that each prefix of an id may mean, a few of each."""
+    return {"jobs": await on.services.store.prefixes.jobs([_digits_of(one) for one in body.prefixes])}
+
+
+def _digits_of(prefix: str) -> str:
+    digits = hex_digits(prefix)
+    if digits is None:
+        message = f"prefix is {prefix!r:.60}; 1 to 32 hexadecimal digits are allowed"
+        raise BadRequestError(message)
+    return digits
 
 
 async def get_job(on: RequestContext, body: protocol.ById) -> Answer:
@@ -72,7 +82,7 @@ async def why_job(on: RequestContext, body: protocol.ById) -> Answer:
         which = uuid.UUID(bytes=body.id)
         message = f"there is no job {which}: it was never submitted here, or has ended and was deleted since"
         raise NotFoundError(message)
-    slow = await on.services.incidents.snapshot() if job.status in ACTIVE else None
+    slow = await on.services.findings.snapshot() if job.status in ACTIVE else None
     reasons = explain(job, facts_of(on, job, time.monotonic(), slow))
     return {
         "id": job.id,
@@ -121,8 +131,9 @@ async def retry_jobs(on: RequestContext, body: protocol.ByIds) -> Answer:
         retried = await store.retry([job for job in body.ids if job not in held])
         await store.lift(list(retried))
         await _note(store, "jobs.retry", body, list(retried))
-    _wake(on, retried.values())
-    return await _done_and_refused(on, body.ids, set(retried), conflicts=held)
+    _wake(on, (one.wake for one in retried.values()))
+    answer = await _done_and_refused(on, body.ids, set(retried), conflicts=held)
+    return {**answer, "completed": [job for job, one in retried.items() if one.had_completed]}
 
 
 async def delete_jobs(on: RequestContext, body: protocol.ByIds) -> Answer:

@@ -38,6 +38,11 @@ async def list_schedules(on: RequestContext, body: protocol.SchedulesList) -> An
     return {"schedules": schedules, "next": following}
 
 
+async def find_schedules(on: RequestContext, body: protocol.SchedulesFind) -> Answer:
+    """The schedules that each key or prefix of an id may mean, a few of each."""
+    return {"schedules": await on.services.store.prefixes.schedules(body.words)}
+
+
 async def get_schedule(on: RequestContext, body: protocol.ById) -> Answer:
     """One schedule."""
     return {"schedule": await _row(on, body.id)}

@@ -11,12 +11,17 @@ from typing import Final, TypeAlias, TypeVar, cast
 import msgspec
 
 from pulse import protocol
-from pulse.errors import BadRequestError
-from pulse.ops.doctor.finding import Finding
+from pulse.errors import BadRequestError, NotFoundError
+from pulse.ops.doctor import running
+from pulse.ops.doctor.finding import Finding, State, bad_of, document_of
+from pulse.protocol.answers import Worker, read
 from pulse.protocol.bus import HintEvent, TopicGate, hint
+from pulse.store.connections.usage import away_s
 from pulse.store.operators.policies import OPTIONS, SERVER_OPTIONS, effective
 from pulse.store.operators.transaction import Operator
+from pulse.system import processes
 from pulse_actors.dispatcher.context import Answer, RequestContext
+from pulse_actors.dispatcher.monitoring.findings import WAIT_S
 from pulse_actors.dispatcher.requests import jobs, schedules
 from pulse_actors.dispatcher.workers.health import condition_of, quiet_s
 from pulse_actors.dispatcher.workers.records import RegisteredWorker
@@ -128,6 +133,17 @@ async def list_workers(on: RequestContext, _body: protocol.NoBody) -> Answer:
     return {"workers": workers(on)}
 
 
+async def drain_worker(on: RequestContext, body: protocol.WorkerRequest) -> Answer:
+    """Let a handler process finish what it runs, and end."""
+    worker = on.services.registry.get(body.worker)
+    if worker is None or not (worker.facts.topics or worker.facts.names):
+        raise NotFoundError(f"no worker {body.worker!r:.300} is connected here")
+    async with on.acting() as store:
+        await store.note("workers.drain", detail={"worker": worker.facts.name, "pid": worker.facts.pid})
+    worker.drain(reconnect=False)
+    return {}
+
+
 def workers(on: RequestContext) -> list[Answer]:
     """Every connected handler process, without pool parents, which hold no jobs."""
     now_s = time.monotonic()
@@ -139,6 +155,7 @@ def workers(on: RequestContext) -> list[Answer]:
 
 
 def _worker(worker: RegisteredWorker, now_s: float, heartbeat_s: float) -> Answer:
+    used = processes.facts(worker.facts.pid) if worker.watched else None
     return {
         "identity": worker.identity,
         "name": worker.facts.name,
@@ -147,32 +164,40 @@ def _worker(worker: RegisteredWorker, now_s: float, heartbeat_s: float) -> Answe
         "topics": list(worker.facts.topics),
         "names": sorted(worker.facts.names),
         "capacity": worker.capacity,
+        "concurrency": worker.facts.concurrency,
         "running": [identity for identity, _ in worker.held],
         "started": sum(held.started for held in worker.held.values()),
-        "draining": worker.draining,
+        "draining": worker.is_draining,
         "silent": worker.contact.silent,
         "condition": condition_of(worker, now_s, heartbeat_s),
         "quiet_s": quiet_s(worker, now_s),
         "calls": dict(Counter(held.name for held in worker.held.values() if held.started)),
         "recovery": "kernel" if worker.watched else "lease",
+        "cpu_s": None if used is None else used.cpu_s,
+        "rss_bytes": None if used is None else used.rss_bytes,
+        "uptime_s": None if used is None else used.uptime_s,
     }
 
 
 async def stats(on: RequestContext, body: protocol.StatsRequest) -> Answer:
     """Depths, rates and latencies; also while the database is away."""
-    found = await on.services.incidents.current(wait_s=0.0)
-    return {**await on.services.stats.answer(body), "incidents": {one.check: one.state.value for one in found}}
+    answer = await on.services.stats.answer(body)
+    found = {one.check: one.state.value for one in await _findings(on, wait_s=0.0)}
+    usages = (pool.usage for pool in on.services.store.pools.values())
+    is_away = away_s(usages, time.monotonic()) > 0
+    return {**answer, "findings": found | ({"database": State.WRONG.value} if is_away else {})}
 
 
 async def status(on: RequestContext, _body: protocol.NoBody) -> Answer:
     """Everything at a glance; the supervisor's part comes over the bus."""
     of_supervisor = await on.services.bus.ask_status(SUPERVISOR_ANSWER_S) or {}
     database = await database_status(on.services.store)
-    counts, exact, gate, wrong = None, None, None, None
+    counts, exact, gate, waiting = None, None, None, None
     if database["ok"]:
+        waiting = await on.services.stats.waiting()
         counts, exact = await on.services.store.reads.counts()
         gate = await on.services.store.gate.get()
-        wrong = [_incident(one) for one in await on.services.incidents.current()]
+    found = await _findings(on, wait_s=WAIT_S if database["ok"] else 0.0)
     return {
         "supervisor": of_supervisor.get("supervisor"),
         "actors": of_supervisor.get("actors"),
@@ -183,13 +208,15 @@ async def status(on: RequestContext, _body: protocol.NoBody) -> Answer:
         "workers": workers(on),
         "jobs": counts,
         "jobs_exact": exact,
-        "incidents": wrong,
+        "waiting": waiting,
+        "findings": list(map(document_of, found)),
     }
 
 
-def _incident(found: Finding) -> Answer:
-    row = {"check": found.check, "state": found.state.value, "text": found.text}
-    return {**row, "details": list(found.details), "advice": list(found.advice)}
+async def _findings(on: RequestContext, wait_s: float) -> list[Finding]:
+    """What is wrong, and the warnings; the supervisor's part is left to those who ask."""
+    of_workers = running.workers([read(Worker, row) for row in workers(on)])
+    return bad_of([of_workers, *await on.services.findings.current(wait_s)])
 
 
 async def ping(_on: RequestContext, _body: protocol.NoBody) -> Answer:
@@ -207,6 +234,7 @@ def _handler(function: Callable[[RequestContext, B], Awaitable[Answer]]) -> Hand
 # `submit` is not here: it goes through the group commit.
 REQUESTS: Final[Mapping[str, Handler]] = {
     "jobs.list": _handler(jobs.list_jobs),
+    "jobs.find": _handler(jobs.find_jobs),
     "jobs.get": _handler(jobs.get_job),
     "jobs.why": _handler(jobs.why_job),
     "jobs.cancel": _handler(jobs.cancel_jobs),
@@ -215,6 +243,7 @@ REQUESTS: Final[Mapping[str, Handler]] = {
     "jobs.change": _handler(jobs.change_jobs),
     "jobs.stack": _handler(jobs.take_stack),
     "schedules.list": _handler(schedules.list_schedules),
+    "schedules.find": _handler(schedules.find_schedules),
     "schedules.get": _handler(schedules.get_schedule),
     "schedules.create": _handler(schedules.create_schedule),
     "schedules.update": _handler(schedules.update_schedule),
@@ -233,6 +262,7 @@ REQUESTS: Final[Mapping[str, Handler]] = {
     "topics.unset": _handler(unset_topic),
     "audit.list": _handler(list_actions),
     "workers.list": _handler(list_workers),
+    "workers.drain": _handler(drain_worker),
     "stats": _handler(stats),
     "status": _handler(status),
     "ping": _handler(ping),

@@ -149,6 +149,10 @@ class WorkerRegistry:
             if worker.watched and worker.held:
                 self.away[worker.identity] = worker
 
+    def served(self) -> set[str]:
+        """The topics of which connected workers take jobs."""
+        return {topic for worker in self.workers() if not worker.draining for topic in worker.facts.topics}
+
     def unhandled(self, topic: str | None, name: str) -> tuple[str, list[str]] | None:
         """
         Whether a job finds workers, but none with its handler; None: it finds one, or its topic is not served here.

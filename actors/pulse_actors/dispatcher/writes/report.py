@@ -17,6 +17,7 @@ from pulse.errors import StatementError, UnavailableError
 from pulse.store.failures import CONSTRAINTS
 from pulse.store.rows import Completion, Ended, Ending, EndingKind, Level
 from pulse.store.store import HeldCommit, Store
+from pulse.system.failure_log import FailedAttempt, FailureLog
 from pulse_actors.dispatcher.claims.work_signal import WorkSignal
 from pulse_actors.dispatcher.monitoring.counters import DispatchCounters
 from pulse_actors.dispatcher.monitoring.observe import count_completed, count_ended, count_reaped, count_runs
@@ -25,6 +26,7 @@ from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 from pulse_actors.dispatcher.writes.batcher import Batcher
 from pulse_actors.dispatcher.writes.report_rows import Obituary, PendingReport, clean, split, weight_of
 from pulse_actors.runtime.actor import Backoff
+from pulse_actors.shared.failures import failed_attempts
 from pulse_actors.shared.row_writes import UnwrittenRow, write_merged
 
 BATCH: Final = 2000  # rows of one statement
@@ -52,6 +54,7 @@ class ReportWriter:
     Collects reports and writes them; each is answered after the commit.
 
     Args:
+        failures: Learns of attempts whose end no worker logs.
         keep: Whether completed jobs are kept; else they are deleted.
     """
 
@@ -62,6 +65,7 @@ class ReportWriter:
         signal: WorkSignal,
         counters: DispatchCounters,
         *,
+        failures: FailureLog,
         keep: bool = True,
     ) -> None:
         self._store = store
@@ -70,6 +74,8 @@ class ReportWriter:
         self._registry = registry
         self._signal = signal
         self._counters = counters
+        self._failures = failures
+        self._untold: dict[Pair, FailedAttempt] = {}  # written, of which the answer to their worker will tell
         self._kept: set[Pair] = set()  # written, of reports that are not answered yet
         self._deferred: list[_Deferred] = []
         self._refused: set[bytes] = set()  # jobs whose end the database refuses to write
@@ -142,6 +148,7 @@ class ReportWriter:
             return
         count_ended(self._counters, endings, ended)
         count_reaped(self._counters, endings, ended, began_s)
+        self._failures.note(failed_attempts(endings, ended))
         self._wake(ended)
 
     def _wake(self, ended: Sequence[Ended]) -> None:
@@ -169,6 +176,7 @@ class ReportWriter:
         await self._insist(lambda: batch.complete(completions))
         await self._insist(lambda: batch.end([*endings, *obituaries]))
         self._wake(batch.ended)
+        self._note_failures(reports, batch)
         answered = [
             (report, [pair for pair in report.pairs if pair not in batch.written])
             for report in reports
@@ -194,6 +202,19 @@ class ReportWriter:
                     self._kept |= batch.written.intersection(item.pairs)
                     pause_s = LOCKED_PAUSE_S if left.isdisjoint(refused) else REFUSED_PAUSE_S
                     self._deferred.append(_Deferred(item, left, time.monotonic() + pause_s))
+
+    def _note_failures(self, reports: Sequence[PendingReport], batch: _ReportBatch) -> None:
+        """Log those that no worker reported, also of results that cannot be stored; workers log what they reported."""
+        if not batch.ended:
+            return
+        reported = {(one.id, one.attempt) for report in reports for one in report.results if one.outcome != "ok"}
+        own: list[FailedAttempt] = []
+        for one in failed_attempts(batch.endings, batch.ended):
+            if (one.id, one.attempt) in reported:
+                self._untold[one.id, one.attempt] = one
+            else:
+                own.append(one)
+        self._failures.note(own)
 
     async def _note_refused(
         self, items: Sequence[PendingReport | Obituary], reports: Sequence[PendingReport], batch: _ReportBatch
@@ -253,7 +274,14 @@ class ReportWriter:
         self._kept.difference_update(pairs)
         self._registry.reporting.difference_update(pairs)
         self._registry.free(report.worker, pairs)
-        report.worker.link.send("reported", report.request, {"stale": stale})
+        body: dict[str, object] = {"stale": stale}
+        if self._untold:
+            failed = [self._untold.pop(pair) for pair in pairs if pair in self._untold]
+            if report.worker.link.is_over:
+                self._failures.note(failed)  # its worker never hears of it
+            elif dead := [(one.id, one.attempt) for one in failed if one.is_dead]:
+                body["dead"] = dead
+        report.worker.link.send("reported", report.request, body)
         report.settled()
 
     def _by_fate(self, done: Sequence[Completion]) -> list[tuple[bool, Sequence[Completion]]]:

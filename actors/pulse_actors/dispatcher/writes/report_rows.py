@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from pulse.common.text import cut_middle
 from pulse.protocol import Result, ResultExtra
 from pulse.store.rows import Completion, Ending, EndingKind
 from pulse_actors.dispatcher.admission.memory_budget import nothing_reserved
@@ -138,5 +139,5 @@ def _progress(extra: ResultExtra | None) -> str | None:
 
 def clean(text: str) -> str:
     """*text* as PostgreSQL can store it: no NUL, no surrogates, not longer than 64 KiB, not empty."""
-    storable = _UNSTORABLE.sub("\N{REPLACEMENT CHARACTER}", text[:MAX_ERROR_BYTES])
-    return storable.encode()[:MAX_ERROR_BYTES].decode(errors="ignore") or "no reason given"
+    storable = _UNSTORABLE.sub("\N{REPLACEMENT CHARACTER}", cut_middle(text, MAX_ERROR_BYTES))
+    return cut_middle(storable, MAX_ERROR_BYTES) or "no reason given"  # again: a NUL has one byte, a replacement three

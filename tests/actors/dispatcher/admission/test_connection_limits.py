@@ -15,7 +15,7 @@ def stay() -> None:
 
 
 def test_bounds() -> None:
-    """Of one source, and of those of it that have said nothing; who leaves makes room."""
+    """Of one source, and of its silent ones; a connection that closes makes room."""
     crowd = ConnectionLimits(most=3, most_before_hello=2)
     first, second = crowd.enter("a", stay), crowd.enter("a", stay)
     assert crowd.refusal("a") == "2 connections of a have not said hello yet"
@@ -54,7 +54,7 @@ def test_the_oldest_that_has_said_nothing_makes_room() -> None:
 
 
 def test_room_is_made_where_the_most_are() -> None:
-    """Whoever holds a network of addresses loses his own, however young, and not the few of others."""
+    """The source with a whole network of addresses loses its own, however young, not the few of others."""
     gone: list[str] = []
     crowd = ConnectionLimits(most_before_hello_of_all=4)
     for source in (
@@ -70,14 +70,9 @@ def test_room_is_made_where_the_most_are() -> None:
     assert gone == ["2001:db8:7::/64", "2001:db8:7:1::/64", "10.0.0.1"]
 
 
-@pytest.mark.parametrize(
-    ("source", "network"),
-    [
-        ("10.1.2.3", "10.1.2.0/24"),
-        ("2001:db8:1:2::/64", "2001:db8:1::/48"),
-        ("uid 1000", "uid 1000"),
-        ("somewhere", "somewhere"),
-    ],
-)
+@pytest.mark.parametrize(("source", "network"), [
+    ("10.1.2.3", "10.1.2.0/24"), ("2001:db8:1:2::/64", "2001:db8:1::/48"), ("uid 1000", "uid 1000"),
+    ("somewhere", "somewhere"),
+])  # fmt: skip
 def test_networks(source: str, network: str) -> None:
     assert network_of(source) == network

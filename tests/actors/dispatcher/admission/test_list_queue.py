@@ -1,4 +1,4 @@
-"""Of all who ask for long answers one has its turn, and others are served in between."""
+"""Of all sources that ask for long answers one has its turn, and others are served in between."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_who_asks_for_many_does_not_go_before_who_asks_for_one() -> None:
-    """Whoever has the fewest of them goes first, whenever it came."""
+    """The source with the fewest goes first, whenever it came."""
     pages, order = ListQueue(), list[str]()
 
     async def ask(asker: str) -> None:
@@ -54,7 +54,6 @@ async def test_whoever_is_alone_goes_on_at_once() -> None:
 
 
 async def test_whoever_waits_for_long_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And has taken nobody's turn."""
     monkeypatch.setattr(module, "WAIT_S", 0.01)
     pages = ListQueue()
     async with pages.turn():

@@ -1,4 +1,4 @@
-"""Whoever sends nonsense is heard more slowly, and behind everybody else."""
+"""A peer that sends nonsense is read more slowly, and behind all others."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_some_at_once_and_then_so_many_a_second() -> None:
 
 
 async def test_the_lane_is_for_those_who_make_many_mistakes() -> None:
-    """A few are nothing; with more one stands there, and some seconds after the last no longer."""
+    """A few do not count; with more a peer is in the lane, until some seconds after the last."""
     few, many = _after(MISTAKES), _after(MISTAKES + 1)
     assert (few.is_throttled, many.is_throttled) == (False, True)
     await many.wait()
@@ -71,7 +71,7 @@ async def test_the_lane_is_for_those_who_make_many_mistakes() -> None:
 
 
 def test_all_in_the_lane_have_one_request_under_way() -> None:
-    """Not so those who are not there, and not what waits for somebody else than the database."""
+    """Not peers outside the lane, nor requests that wait for something else than the database."""
     good, other, bad, worse = _after(0), _after(0), _after(MISTAKES + 1), _after(MISTAKES * 9)
     assert good.slot_for("jobs.list") is good.requests is not other.slot_for("jobs.list")
     assert bad.slot_for("jobs.list") is worse.slot_for("jobs.list") is not bad.requests
@@ -79,7 +79,7 @@ def test_all_in_the_lane_have_one_request_under_way() -> None:
 
 
 async def test_behind_a_request_the_back_door_rests(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For as long as the request took; whoever gives up meanwhile keeps nobody out."""
+    """For as long as the request took; a waiter that gives up keeps nobody out."""
     now_s, rests, resting = 100.0, list[float](), anyio.CancelScope()
 
     async def rest(for_s: float) -> None:
@@ -106,7 +106,7 @@ async def test_behind_a_request_the_back_door_rests(monkeypatch: pytest.MonkeyPa
 
 
 async def test_most_of_the_time_nobody_is_in_the_lane(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However much they have to say: behind a stretch of frames there is a rest that is longer."""
+    """Behind a stretch of frames there is a rest that is longer."""
     now_s, rests = 100.0, 0
 
     async def rest(for_s: float) -> None:

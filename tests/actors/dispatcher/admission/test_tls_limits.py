@@ -16,7 +16,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_whoever_is_alone_begins_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody waits who comes now and then; and what is done for it later is done for the server, as before."""
+    """Nobody waits who comes now and then; and its later costs count as the server's, as before."""
     monkeypatch.setattr(module, "A_SECOND", 1e-6)
     with anyio.fail_after(5):
         await TlsHandshakes().wait("a", "n")
@@ -24,7 +24,6 @@ async def test_whoever_is_alone_begins_at_once(monkeypatch: pytest.MonkeyPatch) 
 
 
 async def pauses_s(monkeypatch: pytest.MonkeyPatch, each_s: float) -> list[float]:
-    """How long each of five waits that come together, on a clock that only they move."""
     now_s, slept_s = 100.0, list[float]()
 
     async def sleep(for_s: float) -> None:
@@ -47,12 +46,11 @@ async def test_so_many_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_those_that_take_long_are_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A long key takes no more of the loop than a short one."""
     assert await pauses_s(monkeypatch, 0.002) == pytest.approx([0.0, *[0.002 / SHARE] * 4])
 
 
 async def test_who_opens_many_does_not_go_before_who_opens_one() -> None:
-    """Whichever network has the fewest that wait goes first, whenever it came; and within it every address in turn."""
+    """The network with the fewest waiting goes first, whenever it came; within it each address in turn."""
     handshakes, order = TlsHandshakes(), list[str]()
 
     async def begin(source: str) -> None:

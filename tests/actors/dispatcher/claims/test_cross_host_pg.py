@@ -1,4 +1,4 @@
-"""Work that nobody here has room for is told to other hosts, rarely; what they tell is looked for."""
+"""A host without room notifies others of its work, rarely; and claims what others notify it of."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ pytestmark = pytest.mark.heavy
 
 
 class Ear:
-    """What is heard, in order; ``marks`` of the test end a look at it."""
+    """What is heard, in order; the test's ``marks`` end a look at it."""
 
     def __init__(self, connection: Sql) -> None:
         self._connection = connection
@@ -65,7 +65,7 @@ def listening(
 
 
 def test_work_is_told_where_nobody_has_room() -> None:
-    """With room in every topic that has work nobody is told; where one of them has none, all are, once."""
+    """With room in every topic that has work nothing is sent; without room in one of them, one word to all."""
     told, registry, cross_host = list[str](), WorkerRegistry(), AsyncMock(CrossHostHints)
     cross_host.work = lambda: told.append("work")
     signal = WorkSignal(registry, cross_host, poll_s=60.0)
@@ -101,7 +101,7 @@ async def test_other_hosts_hear_of_work_without_a_claim(monkeypatch: Patch) -> N
 
 
 async def test_it_is_told_once_in_a_while(store: Store, ear: Ear, monkeypatch: Patch) -> None:
-    """However much there is to tell: what comes during the pause is told after it, once, and then nothing more."""
+    """What comes during the pause is sent after it, once, and then nothing more."""
     pauses: list[float] = []
     over = asyncio.Event()
 
@@ -127,7 +127,7 @@ async def test_it_is_told_once_in_a_while(store: Store, ear: Ear, monkeypatch: P
 
 
 async def test_a_database_that_is_away(store: Store, ear: Ear, monkeypatch: Patch) -> None:
-    """What cannot be told is not: the others poll. Afterwards it goes on."""
+    """What cannot be sent is dropped: the others poll. Afterwards it goes on."""
     notify = store.notify_work
     asked, tried = list[str](), asyncio.Event()
 
@@ -148,7 +148,7 @@ async def test_a_database_that_is_away(store: Store, ear: Ear, monkeypatch: Patc
 
 
 async def test_what_is_heard(store: Store) -> None:
-    """It is looked for at once and once more, whoever tells it, but not for the one's own words, nor too often."""
+    """A claim follows at once and once more, but not after one's own words, nor too often."""
     news = CrossHostHints(store)
     assert news.heard(news._name, 10.0) == []
     assert news.heard("another", 10.0) == [0.0, PAUSE_S]
@@ -181,7 +181,7 @@ async def test_claims_tell_what_they_leave(store: Store, connection: Sql, monkey
 
 
 async def test_listening_begins_anew(dsn: str, connection: Sql) -> None:
-    """A connection that breaks is made again, each channel has its own ear, and from when it says so all is heard."""
+    """A broken connection is made again, each channel has its own listener, and nothing after that is lost."""
     heard, began = asyncio.Queue[tuple[str, str]](), asyncio.Queue[None]()
     channels = {name: functools.partial(_put, heard, name) for name in ("one", "two")}
     find = "SELECT pid FROM pg_stat_activity WHERE application_name = 'ear'"
@@ -199,23 +199,18 @@ def _put(heard: asyncio.Queue[tuple[str, str]], channel: str, text: str) -> None
     heard.put_nowait((channel, text))
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        UnavailableError("away"),
-        ConfigError("no such user"),
-        # All the ways in which asyncpg says that a connection was cut, as tried with a server that cuts and cuts.
-        asyncpg.InternalClientError("cannot switch to state 11; another operation (2) is in progress"),
-        asyncpg.ConnectionDoesNotExistError("connection was closed in the middle of operation"),
-        asyncpg.InterfaceError("connection is closed"),
-        ConnectionResetError(),
-    ],
-    ids=repr,
-)
+@pytest.mark.parametrize("error", [
+    UnavailableError("away"),
+    ConfigError("no such user"),
+    # All the ways in which asyncpg says that a connection was cut, as tried with a server that cuts and cuts.
+    asyncpg.InternalClientError("cannot switch to state 11; another operation (2) is in progress"),
+    asyncpg.ConnectionDoesNotExistError("connection was closed in the middle of operation"),
+    asyncpg.InterfaceError("connection is closed"),
+    ConnectionResetError(),
+], ids=repr)  # fmt: skip
 async def test_a_connection_that_cannot_be_made_or_is_cut_before_it_listens(
     dsn: str, connection: Sql, error: Exception, monkeypatch: Patch
 ) -> None:
-    """Another one is made."""
     errors = [error]
 
     def once(call: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
@@ -261,7 +256,7 @@ TELLING: Final = (
 
 @pytest.fixture(scope="module")
 def small_server() -> Iterator[Postgres]:
-    """One whose queue of NOTIFY is as small as one can be: no setting of it before PostgreSQL 17."""
+    """One with the smallest queue of NOTIFY: before PostgreSQL 17 its size is fixed."""
     installation, *_ = postgres.installations()
     if installation.major < 17:
         pytest.skip("the queue of NOTIFY is 8 GB before PostgreSQL 17")
@@ -309,7 +304,7 @@ async def test_all_that_tells_goes_on(database: str, sql: Sql, queue: NotifyQueu
 
 
 async def test_half_full_is_enough_to_be_silent(sql: Sql, queue: NotifyQueue) -> None:
-    """What pulse itself tells never fills it: from a half on it tells nothing, below it does."""
+    """From a half on pulse notifies nothing, so that it never fills the queue; below it does."""
     for upto, is_told in ((0.3, True), (0.5, False)):
         await queue.fill(upto)
         before = await queue.usage()
@@ -319,7 +314,7 @@ async def test_half_full_is_enough_to_be_silent(sql: Sql, queue: NotifyQueue) ->
 
 
 async def test_the_doctor_names_who_keeps_it_full(database: str, sql: Sql, queue: NotifyQueue) -> None:
-    """How full it is, and the oldest transaction, whatever its database; below a half all is well."""
+    """How full it is, and the oldest transaction of any database; below a half all is well."""
     patient = Patient(database, sql)
     finding = (await patient.found())["notifications"]
     assert (finding.state, finding.text) == (State.OK, "the queue of NOTIFY is 0% full")

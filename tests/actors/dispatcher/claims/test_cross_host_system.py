@@ -26,14 +26,14 @@ def hosts(own_database: str) -> Iterator[tuple[System, System]]:
 
 
 def begins_and_ends(worker: Worker, identity: bytes) -> None:
-    """That job is the one which *worker* is given; it is done."""
+    """*worker* gets that job; it is done."""
     (job,) = worker.jobs(1)
     assert job[0] == identity
     worker.done((job[0], job[1]))
 
 
 def test_a_submit_here_is_begun_there(hosts: tuple[System, System], topic: str) -> None:
-    """Where nobody at home has room, who has it elsewhere hears of it, time and again."""
+    """A host without room notifies one that has it, time and again."""
     home, away = hosts
     with away.worker("w", topics=[topic], names=["n"], capacity=1) as worker, home.client() as client:
         for _ in range(3):
@@ -42,7 +42,7 @@ def test_a_submit_here_is_begun_there(hosts: tuple[System, System], topic: str) 
 
 
 def test_a_submit_by_sql_is_begun_at_once(hosts: tuple[System, System], topic: str) -> None:
-    """On every host, and whoever was there before."""
+    """On every host, in any order."""
     home, _ = hosts
     with home.worker("w", topics=[topic], names=["n"], capacity=1) as worker:
         for _ in range(3):
@@ -51,7 +51,7 @@ def test_a_submit_by_sql_is_begun_at_once(hosts: tuple[System, System], topic: s
 
 
 def test_a_submit_while_nobody_listens_is_begun(hosts: tuple[System, System], topic: str) -> None:
-    """PostgreSQL keeps no word for who does not listen: whoever begins to (again) looks for what was told before."""
+    """PostgreSQL keeps no NOTIFY without a listener: a host that begins to listen (again) looks for earlier work."""
     home, away = hosts
     with away.worker("w", topics=[topic], names=["n"], capacity=1) as worker, home.client() as client:
         for _ in range(3):

@@ -26,7 +26,7 @@ def test_a_claim_goes_on_where_the_last_one_ended() -> None:
 
 
 def test_much_work_behind_a_cursor() -> None:
-    """A claim that took all it may has found the first of it: the cursor goes back until all is claimed, then on."""
+    """A full batch has found the first of it: the cursor goes back until all is claimed, then on."""
     one = Cursors(0.5)
     one.claimed([claim("a", 1, 100.0), claim("a", 2, 7.0), claim("b", 1, 50.0)], more=True)
     before = one.starts(("a", "b"))
@@ -48,7 +48,7 @@ def test_much_work_behind_a_cursor() -> None:
 
 
 def test_news_while_a_claim_is_made() -> None:
-    """What was told of meanwhile it may have missed, so the cursor does not pass that."""
+    """The claim may have missed them, so the cursor does not pass them."""
     one = Cursors(0.5)
     one.learn(Level("a", 1), 1.0)
     one.begin()
@@ -66,16 +66,13 @@ def test_levels_are_served_by_priority_then_in_the_order_of_the_topics() -> None
     for level in (Level("a", 0), Level("b", 0), Level("c", 5), Level("b", 5)):
         one.learn(level)
     assert [(start.topic, start.priority) for start in one.starts(("b", "a", "c"))] == [
-        ("b", 5),
-        ("c", 5),
-        ("b", 0),
-        ("a", 0),
-    ]
+        ("b", 5), ("c", 5), ("b", 0), ("a", 0),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("took_s", "soonest_s"), [(0.001, 0.004), (0.05, 0.2)])
 def test_full_claims_take_a_share_of_the_time(took_s: float, soonest_s: float) -> None:
-    """A fifth while they are cheap, however often one is wanted, for whatever reason."""
+    """A fifth while they are cheap, however often one is wanted."""
     for want in (Cursors.want_full, Cursors.want_recent):
         one = Cursors(0.5)
         one.full_begins()
@@ -149,7 +146,7 @@ def test_windows_take_the_place_of_dear_full_claims() -> None:
 
 
 def test_windows_take_a_share_of_the_time() -> None:
-    """A fiftieth; a thousandth where everybody would wait for long. What a long one costs is its own."""
+    """A fiftieth; a thousandth where everybody would wait for long. A long window has its own cost."""
     one = dear()
     one.window_done(0, 100.0, 100.04)
     one.window_done(1, 100.0, 100.01)
@@ -188,9 +185,7 @@ def test_news_are_looked_for_in_the_shortest_window() -> None:
     assert one.window_due(100.3) is None
 
 
-def test_a_window_looks_at_every_priority(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_window_looks_at_every_priority(monkeypatch: pytest.MonkeyPatch) -> None:
     """Behind the cursor where there is one, the last seconds where there is none."""
     monkeypatch.setattr(cursors, "PRIORITIES", (3, 2))
     one = Cursors(0.5)
@@ -198,17 +193,12 @@ def test_a_window_looks_at_every_priority(
     one.learn(Level("a", 2))
     at_s = 1000.0 - BACK_S
     assert one.window(("a", "b"), 0, 5000.0) == [
-        LevelStart("a", 3, None),
-        LevelStart("b", 3, None),
-        LevelStart("a", 2, None),
-        LevelStart("b", 2, at_s - 2.0),
-    ]
+        LevelStart("a", 3, None), LevelStart("b", 3, None), LevelStart("a", 2, None), LevelStart("b", 2, at_s - 2.0),
+    ]  # fmt: skip
     assert one.window(("a", "b"), 1, 5000.0) == [
-        LevelStart("a", 3, 4980.0),
-        LevelStart("b", 3, 4980.0),
-        LevelStart("a", 2, 4980.0),
+        LevelStart("a", 3, 4980.0), LevelStart("b", 3, 4980.0), LevelStart("a", 2, 4980.0),
         LevelStart("b", 2, at_s - 20.0),
-    ]
+    ]  # fmt: skip
 
 
 def test_a_window_of_many_topics() -> None:
@@ -291,7 +281,6 @@ def test_work_anywhere_is_work_at_all_known_levels() -> None:
 
 
 def emptied(*topics: str) -> Cursors:
-    """At 100 s nothing was left in *topics*."""
     one = Cursors(0.5)
     one.full_begins()
     one.learn(Level("a", 1))
@@ -303,7 +292,7 @@ def emptied(*topics: str) -> Cursors:
 
 
 def test_topics_in_which_nothing_waits() -> None:
-    """Until the next poll, in whatever order they are named; of other sets of topics nothing is known."""
+    """Until the next poll, in whatever order they are named; it says nothing of other sets of topics."""
     one = emptied("a", "b")
     assert one.is_empty(("b", "a"), 100.49)
     assert not one.is_empty(("b", "a"), 100.5)
@@ -321,14 +310,14 @@ def full_claim(one: Cursors) -> None:
     Cursors.window_begins,
 ])  # fmt: skip
 def test_work_may_be_in_topics_again(news: Callable[[Cursors], None]) -> None:
-    """Something is told of them, or of no topic; some claim has left more; who had no room missed a look everywhere."""
+    """After news of them, or of any topic; after a claim that left more; or a look everywhere without room."""
     one = emptied("a", "b")
     news(one)
     assert not one.is_empty(("a", "b"), 100.2)
 
 
 def test_news_during_a_claim_that_found_all() -> None:
-    """It may have missed that, whether a level was told of or none."""
+    """It may have missed them, with a level or without."""
     wants: list[Callable[[Cursors], None]] = [Cursors.want_recent, Cursors.want_full]
     for news in (lambda one: one.learn(Level("c", 1)), *wants):
         one = emptied("a")
@@ -391,7 +380,7 @@ def test_what_is_forgotten_is_forgotten_everywhere(monkeypatch: pytest.MonkeyPat
 
 
 def test_where_many_topics_age_the_oldest_come_along(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What may rank high by its waiting is named before higher priorities, where there is no room for all levels."""
+    """A job that may rank high by its waiting is named before higher priorities, if not all levels fit."""
     monkeypatch.setattr(cursors, "LEVELS_MAX", 3)
     one = Cursors(0.5)
     for topic, priority, due_s in (

@@ -1,4 +1,4 @@
-"""Passes of the claim loop, one at a time: what is claimed ends with somebody, whatever comes between."""
+"""Passes of the claim loop, one at a time: each claimed job ends at a worker, whatever comes between."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ async def test_long_args_are_spread_over_frames(bench: Bench, connection: Sql) -
 
 
 async def test_what_a_worker_does_not_list_is_given_back(bench: Bench, connection: Sql) -> None:
-    """At hello the listed attempts stay, all others of this worker are given back, those of others are left alone."""
+    """At hello the listed attempts stay, its others are given back, those of other workers are left alone."""
     listed, older, unlisted, foreign = [
         await forge(connection, "RUNNING", locked_by=worker, attempts=attempts)
         for worker, attempts in (("w", 1), ("w", 2), ("w", 1), ("v", 1))
@@ -138,12 +138,9 @@ async def test_what_a_worker_does_not_list_is_given_back(bench: Bench, connectio
 
 
 async def test_a_full_claim_that_fails_has_its_cost(bench: Bench, monkeypatch: Patch) -> None:
-    """Else it would be repeated in every pass."""
     bench.join("w")
     costs: list[float] = []
-    monkeypatch.setattr(
-        bench.claims.signal.cursors, "full_done", lambda began_s, ended_s: costs.append(ended_s - began_s)
-    )
+    monkeypatch.setattr(bench.claims.signal.cursors, "full_done", lambda begin, end: costs.append(end - begin))
     bench.after("claim", lost)
     with pytest.raises(UnavailableError, match="nothing was changed"):
         await bench.claims.loop.pass_once()
@@ -157,9 +154,7 @@ async def test_what_looking_everywhere_costs(bench: Bench, monkeypatch: Patch) -
     for module in ("loop", "handout"):
         monkeypatch.setattr(f"pulse_actors.dispatcher.claims.{module}.time", times)
     costs: list[float] = []
-    monkeypatch.setattr(
-        bench.claims.signal.cursors, "full_done", lambda began_s, ended_s: costs.append(ended_s - began_s)
-    )
+    monkeypatch.setattr(bench.claims.signal.cursors, "full_done", lambda begin, end: costs.append(end - begin))
     many = [f"t{number}" for number in range(30)]
     for topics in ([TOPIC], [TOPIC, "u"], many):
         bench.join(topics[-1], topics=topics)
@@ -172,7 +167,7 @@ async def test_what_looking_everywhere_costs(bench: Bench, monkeypatch: Patch) -
 
 
 async def test_doubts_about_a_row_that_somebody_has_locked(bench: Bench, connection: Sql, dsn: str) -> None:
-    """It is looked at again; all others are settled, and claims go on."""
+    """It is checked again; all others are settled, and claims go on."""
     worker = bench.join("w")
     locked, free = [await forge(connection, "RUNNING", locked_by="w") for _ in range(2)]
     job = await bench.waiting()
@@ -186,7 +181,7 @@ async def test_doubts_about_a_row_that_somebody_has_locked(bench: Bench, connect
 
 
 async def test_many_topics_are_served_in_turn(bench: Bench, connection: Sql, monkeypatch: Patch) -> None:
-    """With more work in each of them than there is room for, none gets more than the others, however it came there."""
+    """With too much work in each of them, none gets more than the others."""
     monkeypatch.setattr("pulse_actors.dispatcher.claims.loop.SURVEY", 7)
     monkeypatch.setattr("pulse_actors.dispatcher.claims.cursors.SURVEY", 7)
     topics = [f"t{number:02}" for number in range(30)]
@@ -210,7 +205,7 @@ async def test_many_topics_are_served_in_turn(bench: Bench, connection: Sql, mon
 
 
 async def test_many_topics_with_little_work(bench: Bench, connection: Sql) -> None:
-    """Passes go on until every topic with work has been looked at, and name none that has none."""
+    """Passes go on until every topic with work has had its turn, and name no empty one."""
     topics = [f"t{number:03}" for number in range(LEVELS_MAX + 50)]
     worker = bench.join("w", capacity=1000, topics=topics)
     for topic in topics:
@@ -233,7 +228,7 @@ async def test_a_claim_that_ended_because_of_its_size(bench: Bench, connection: 
 
 
 async def test_a_claim_of_a_topic_that_ages_is_repeated(bench: Bench, connection: Sql) -> None:
-    """Until nothing comes: what another host has locked may have kept others out of it. Not of other topics."""
+    """Until nothing comes: another host's locks may have kept others out of it. Not of other topics."""
     for topic, again in ((TOPIC, True), ("u", False)):
         bench.registry.policies = TopicPolicies({TOPIC: LivePolicy(ageing_s=5.0)})
         worker = bench.join("w", capacity=10, topics=[topic])
@@ -256,12 +251,9 @@ async def test_levels_are_found_by_a_loose_scan(store: Store, connection: Sql) -
     at_s = now.timestamp()
     found = await store.find_levels(FIRST, 10, now=now)
     assert found == [
-        Head(Level("a", -3), at_s + 2, False),
-        Head(Level("b", 7), at_s + 9, False),
-        Head(Level("b", 0), at_s + 1, False),
-        Head(Level("c", 0), at_s - 1, True),
-        Head(Level("d", 0), at_s, True),
-    ]
+        Head(Level("a", -3), at_s + 2, False), Head(Level("b", 7), at_s + 9, False),
+        Head(Level("b", 0), at_s + 1, False), Head(Level("c", 0), at_s - 1, True), Head(Level("d", 0), at_s, True),
+    ]  # fmt: skip
     assert await store.find_levels(FIRST, 2, now=now) == found[:2]
     assert await store.find_levels(found[1].level, 10, now=now) == found[2:]
     assert await store.find_levels(found[-1].level, 10) == []

@@ -45,12 +45,7 @@ CLAIM: Final = Claim(bytes(16), 1, "n", TOPIC, "{}", None, 0, 0.0, 0, 0)
 
 
 class Bench(recovery_kit.Bench):
-    """
-    One that remembers its claims.
-
-    Attributes:
-        levels: Of the claims that were made: None for a full one.
-    """
+    """One that remembers the *levels* of its claims: None for a full one."""
 
     def __init__(self, store: Store, connection: Sql, monkeypatch: Patch) -> None:
         super().__init__(store, connection, monkeypatch)
@@ -64,14 +59,13 @@ class Bench(recovery_kit.Bench):
         monkeypatch.setattr(store, "claim", recorded)
 
     def rest(self) -> None:
-        """The last full claim was made just now, and nothing is wanted."""
         now_s = time.monotonic()
         self.claims.signal.cursors.full_begins()
         self.claims.signal.cursors.full_done(now_s, now_s)
 
     @property
     def due(self) -> list[Level | None]:
-        """The levels at which something is known to be due later."""
+        """The levels of the known later due times."""
         return [level for _, _, level in sorted(self.claims.signal._due._heap)]
 
     @property
@@ -79,7 +73,6 @@ class Bench(recovery_kit.Bench):
         return self.claims.signal.cursors.is_full_due(time.monotonic())
 
     async def pauses(self) -> bool:
-        """Whether the loop would now wait until something happens."""
         over = anyio.Event()
 
         async def pause() -> None:
@@ -97,9 +90,6 @@ class Bench(recovery_kit.Bench):
 @pytest.fixture
 def bench(store: Store, connection: Sql, monkeypatch: Patch) -> Bench:
     return Bench(store, connection, monkeypatch)
-
-
-# When.
 
 
 async def test_a_wake(bench: Bench) -> None:
@@ -122,7 +112,7 @@ async def test_a_wake(bench: Bench) -> None:
 
 
 async def test_what_became_due_during_a_claim(bench: Bench) -> None:
-    """The claim may have missed it: the next one follows at once, and what is due later stays."""
+    """The claim may have missed it: the next one follows at once, and later work stays."""
     bench.rest()
     now_s = time.monotonic()
     later: list[tuple[Level | None, float]] = [(LEVEL, -2), (None, -1), (None, 100)]
@@ -138,7 +128,7 @@ async def test_what_became_due_during_a_claim(bench: Bench) -> None:
 
 
 async def test_what_is_due_later_is_waited_for(bench: Bench, monkeypatch: Patch) -> None:
-    """Not a moment is spent before, and none is lost after, though nobody has room and nobody polls."""
+    """The loop sleeps exactly until then, without room and without polls."""
     monkeypatch.setattr(claiming, "DOUBT_S", 60.0)
     bench.rest()
     bench.claims.signal._due.add(None, 100, time.monotonic())
@@ -164,7 +154,6 @@ async def test_without_room_nobody_polls(bench: Bench) -> None:
 
 
 async def test_a_full_claim_is_followed_by_another(bench: Bench) -> None:
-    """As long as claims bring all that they can; then the loop rests."""
     jobs = [await bench.waiting(next_run_at=PAST + timedelta(seconds=number)) for number in range(3)]
     bench.claims.loop._batch = 1
     worker, rests = bench.join(), anyio.Event()
@@ -201,11 +190,8 @@ async def test_an_outage_is_logged_now_and_then(monkeypatch: Patch) -> None:
     assert [entry["event"] for entry in logs].count("database_away") == 1
 
 
-# From where.
-
-
 def break_topic(bench: Bench) -> None:
-    """From now on nothing of TOPIC can be read: neither claimed, nor looked at one by one."""
+    """From now on nothing of TOPIC can be read: neither claimed, nor read one by one."""
     claim, claimable = bench.store.claim, bench.store.aside.claimable
     broken = StatementError("invalid page", sqlstate="XX001", statement="claim_jobs")
 
@@ -224,7 +210,7 @@ def break_topic(bench: Bench) -> None:
 
 
 async def test_topics_that_are_claimed_together_go_on(bench: Bench) -> None:
-    """One worker serves them all, and has room: those of which every job can be read are handed out."""
+    """One worker serves them all, and has room: the topics without a broken job are handed out."""
     worker = bench.join()
     worker.facts, worker.capacity = replace(worker.facts, topics=(TOPIC, "u", "v")), 9
     soon = datetime.now(UTC)
@@ -235,13 +221,11 @@ async def test_topics_that_are_claimed_together_go_on(bench: Bench) -> None:
         bench.claims.signal.cursors._full_s = float("-inf")
         await bench.claims.loop.pass_once()
     assert sorted(jobs_of(worker)) == sorted(others)
-    assert [
-        topic for topic in worker.facts.topics if bench.claims.quarantine.is_quarantined(topic, time.monotonic())
-    ] == [TOPIC]
+    assert [t for t in worker.facts.topics if bench.claims.quarantine.is_quarantined(t, time.monotonic())] == [TOPIC]
 
 
 async def test_nothing_is_looked_for_until_a_topic_can_be_read_again(bench: Bench) -> None:
-    """Whoever has room serves that one alone: the loop waits, whatever else it wants to know."""
+    """Only that topic has a worker with room: the loop waits, for other reasons too."""
     worker = bench.join()
     bench.claims.quarantine.failed(worker.facts.topics, time.monotonic(), lasts=True)
     bench.claims.signal.cursors.want_full()
@@ -255,7 +239,7 @@ async def test_nothing_is_looked_for_until_a_topic_can_be_read_again(bench: Benc
 
 
 async def test_a_full_claim_that_failed_is_made_up_for(bench: Bench) -> None:
-    """However long it took: what is due since long is at levels that nobody knows."""
+    """However long it took: old work is at levels that nobody knows."""
     worker, now_s = bench.join(), time.monotonic()
     bench.claims.quarantine.failed(worker.facts.topics, now_s - 11, lasts=True, full=True)
     bench.claims.signal.cursors.full_begins()
@@ -266,7 +250,7 @@ async def test_a_full_claim_that_failed_is_made_up_for(bench: Bench) -> None:
 
 
 async def test_a_job_that_cannot_be_read_in_time(bench: Bench) -> None:
-    """Others go on as well, and it is tried again soon, then later; but who waits for a lock blames no job for that."""
+    """Others go on, and it is tried again soon, then later; but a wait for a lock blames no job."""
     worker, other = bench.join(), bench.join("v", topics=("u",))
     soon = datetime.now(UTC)
     await bench.waiting(next_run_at=soon)
@@ -326,7 +310,7 @@ async def test_the_first_claim_is_full_and_the_next_is_not(bench: Bench) -> None
 
 
 async def test_where_full_claims_are_dear_windows_find_the_rest(bench: Bench) -> None:
-    """What lies behind the cursor, or at a level that nobody has told of; then only what is known is asked for."""
+    """Behind the cursor, or at an unknown level; then only known levels are claimed."""
     worker, now_s = bench.join(), time.monotonic()
     bench.claims.signal.cursors.learn(Level(TOPIC, 3), time.time())
     bench.claims.signal.cursors.full_begins()
@@ -362,7 +346,7 @@ async def test_a_window_that_fails_has_its_cost(bench: Bench) -> None:
 
 
 async def test_who_comes_to_topics_that_others_serve_wants_no_full_claim(bench: Bench) -> None:
-    """Their jobs are known, or found by windows; those of a topic that nobody served may have waited for long."""
+    """Their jobs are known, or found by windows; those of an unserved topic may have waited for long."""
     now_s = time.monotonic()
     for name, wanted in (("first", True), ("second", False)):
         worker = bench.join(name)
@@ -373,7 +357,7 @@ async def test_who_comes_to_topics_that_others_serve_wants_no_full_claim(bench: 
 
 
 async def test_where_nothing_waits_nothing_is_claimed(bench: Bench) -> None:
-    """A place that becomes free costs no statement; work that is told of is claimed by who serves its topic, alone."""
+    """A free slot costs no statement; news of work are claimed for workers of that topic alone."""
     worker, _ = bench.join(), bench.join("v", topics=("u",))
     first = await bench.waiting()
     await bench.waiting(topic="u")
@@ -405,9 +389,6 @@ async def test_dispatch_that_closes_while_a_claim_waits_for_its_turn(bench: Benc
     assert bench.registry.closed
     assert bench.levels == []
     assert (await read(bench.connection, job))["attempts"] == 0
-
-
-# What is handed out.
 
 
 async def test_a_job_that_is_taken_away_while_it_is_passed_on_is_not_handed_out(bench: Bench) -> None:
@@ -456,7 +437,7 @@ async def test_which_attempts_may_run_yet(bench: Bench) -> None:
 
 
 async def test_doubts_about_somebody_who_has_left(bench: Bench) -> None:
-    """Nothing is given back in the name of a worker that cannot be asked, and the doubt is over."""
+    """No attempt of a worker that cannot be asked is given back, and the doubt is over."""
     job = await forge(bench.connection, "RUNNING", locked_by="gone")
     bench.claims.in_doubt.doubt("gone")
     await bench.claims.loop.pass_once()
@@ -465,7 +446,7 @@ async def test_doubts_about_somebody_who_has_left(bench: Bench) -> None:
 
 
 async def test_a_lost_claim_may_commit_later(bench: Bench) -> None:
-    """After a claim whose answer was lost heartbeats are looked at again; after a hello they are so anyway."""
+    """After a claim whose answer was lost, heartbeats are checked again; a hello is so anyway."""
     worker = bench.join()
     worker.contact.doubtful_beats = 0
     bench.claims.in_doubt.doubt("w")
@@ -478,7 +459,7 @@ async def test_a_lost_claim_may_commit_later(bench: Bench) -> None:
 
 
 async def test_what_is_completed_during_a_doubt_is_not_given_back(bench: Bench) -> None:
-    """The database's answer is of a moment ago: what the worker held then is nothing to be given back."""
+    """The database's answer is a moment old: what the worker held then must not be given back."""
     worker = bench.join()
     held, reporting = [await forge(bench.connection, "RUNNING", locked_by="w") for _ in range(2)]
     worker.held[held, 1] = HeldJob("n", TOPIC)
@@ -496,7 +477,7 @@ async def test_what_is_completed_during_a_doubt_is_not_given_back(bench: Bench) 
 
 
 async def test_what_a_refused_claim_took(bench: Bench) -> None:
-    """Where its answer cannot be read, what workers do not list goes back without history; else nothing was taken."""
+    """Where its answer cannot be read, unlisted attempts go back without history; else nothing was taken."""
     worker, gone = bench.join(), bench.join("v")
     plan = bench.registry.plan(10)[0]
     assert set(plan.workers) == {"w", "v"}
@@ -529,32 +510,29 @@ def test_a_frame_holds_one_job_at_least(monkeypatch: Patch) -> None:
     assert list(_parts([long, long, short, short, short])) == [[long], [long], [short, short], [short]]
 
 
-@pytest.mark.parametrize(
-    ("fields", "extra"),
-    [
-        ({}, None),
-        ({"occurrence_at": 0.0}, {"occurrence": 0.0}),
-        ({"attempt": 2}, None),
-        ({"attempt": 2, "occurrence_at": 0.0}, {"occurrence": 0.0}),
-        ({"attempt": 2, "crashes": 1}, None),
-        ({"attempt": 3, "crashes": 2}, {"isolate": True}),
-        (
-            {"attempt": 2, "checkpoint": "{}"},
-            {"previous": {"outcome": None, "reason": None, "worker": None, "progress": None, "checkpoint": "{}"}},
-        ),
-        (
-            {"attempt": 2, "previous": '["error", "why", "w", 1]'},
-            {"previous": {"outcome": "error", "reason": "why", "worker": "w", "progress": 1, "checkpoint": None}},
-        ),
-        ({"attempt": 5, "uncharged": 2}, {"tries": 3}),
-    ],
-)
+@pytest.mark.parametrize(("fields", "extra"), [
+    ({}, None),
+    ({"occurrence_at": 0.0}, {"occurrence": 0.0}),
+    ({"attempt": 2}, None),
+    ({"attempt": 2, "occurrence_at": 0.0}, {"occurrence": 0.0}),
+    ({"attempt": 2, "crashes": 1}, None),
+    ({"attempt": 3, "crashes": 2}, {"isolate": True}),
+    (
+        {"attempt": 2, "checkpoint": "{}"},
+        {"previous": {"outcome": None, "reason": None, "worker": None, "progress": None, "checkpoint": "{}"}},
+    ),
+    (
+        {"attempt": 2, "previous": '["error", "why", "w", 1]'},
+        {"previous": {"outcome": "error", "reason": "why", "worker": "w", "progress": 1, "checkpoint": None}},
+    ),
+    ({"attempt": 5, "uncharged": 2}, {"tries": 3}),
+])  # fmt: skip
 def test_what_a_job_is_told_beside_its_args(fields: dict[str, Any], extra: object) -> None:
     assert _extra(CLAIM._replace(**fields)) == extra
 
 
 async def test_a_topic_of_its_own_rules(bench: Bench, monkeypatch: Patch) -> None:
-    """A lease that is longer than the server's is so from the claim on, and told; so is a stall of the topic."""
+    """A lease longer than the server's holds from the claim on, and is sent; so is a stall of the topic."""
     worker = bench.join()
     worker.facts = replace(worker.facts, topics=("own", "other"))
     bench.registry.policies = TopicPolicies({"own": LivePolicy(lease_s=90.0, stall_s=5.0)}, 30.0)

@@ -1,4 +1,4 @@
-"""Topics whose claims cannot be made are left alone for a while, by themselves."""
+"""Topics whose claims fail are left alone for a while, by themselves."""
 
 from __future__ import annotations
 
@@ -24,17 +24,13 @@ def test_what_may_have_passed_is_tried_again_later_each_time() -> None:
 
 
 def test_others_go_on() -> None:
-    """It is about the topics that were claimed together; which of them it is shows when they are claimed apart."""
+    """The whole group is suspect; claims of each topic show which one it is."""
     quarantine = Quarantine()
     assert quarantine.failed(("a", "b"), 100.0, lasts=False) == SHORTEST_S
     assert quarantine.holds(("b", "a"), 100.1)
     assert not quarantine.is_quarantined("a", 100.1)  # a slow moment blames no job
     assert quarantine.failed(("a",), 100.0, lasts=True) == REFUSED_S
-    assert [quarantine.holds(topics, 101.0) for topics in (("a", "b"), ("a",), ("c",))] == [
-        False,
-        True,
-        False,
-    ]
+    assert [quarantine.holds(topics, 101.0) for topics in (("a", "b"), ("a",), ("c",))] == [False, True, False]
     assert [quarantine.is_quarantined(topic, 101.0) for topic in "abc"] == [True, False, False]
     assert not quarantine.is_quarantined("a", 102.0)
     quarantine.succeeded(("c",), full=True)
@@ -145,7 +141,7 @@ def test_each_topic_is_first_in_its_turn() -> None:
 
 
 def test_what_was_to_look_at_everything_is_to_be_made_up_for() -> None:
-    """Once, when its topics may be claimed again; whatever others have looked at meanwhile."""
+    """Once, when its topics may be claimed again, whatever other claims have seen."""
     quarantine = Quarantine()
     quarantine.failed(("b",), 100.0, lasts=True)
     assert not quarantine.has_missed(102.0)
@@ -158,7 +154,6 @@ def test_what_was_to_look_at_everything_is_to_be_made_up_for() -> None:
 
 
 def test_it_is_active_as_long_as_something_may_follow() -> None:
-    """From any failure on, until what came of it is over and a claim was made."""
     one, both, unbelieved = Quarantine(), Quarantine(), Quarantine()
     assert not one.is_active
     one.failed(("a",), 100.0, lasts=True)

@@ -1,4 +1,4 @@
-"""Jobs that find a free worker when they are submitted: they begin at once, and nothing else is done to them."""
+"""Jobs that find a free worker when they are submitted: they begin at once, in one statement."""
 
 from __future__ import annotations
 
@@ -27,13 +27,12 @@ from tests.support.waiting import until_async
 
 
 async def insert(store: Store, jobs: list[SubmittedJob], *, topic: str = TOPIC) -> tuple[list[Claim], list[Wake]]:
-    """Insert *jobs* at NOW, for two workers of *topic* in turn."""
     seats = [place % 2 for place in range(len(jobs))]
     return await store.submit_and_claim(jobs, [topic], ["w0", "w1"], seats, LEASE_S, now=NOW)
 
 
 async def test_a_job_is_handed_out_as_by_a_claim(store: Store, connection: Sql) -> None:
-    """What is returned, and what the row is, are what submit and claim make of it."""
+    """The answer and the row are those of a submit and a claim."""
     jobs = [job(args='{ "b":1,"a":[1.0]}', priority=7, timeout_s=3.5, max_attempts=2), job(name="m")]
     twins = [
         SubmittedJob(**{**{name: getattr(one, name) for name in one.__struct_fields__}, "id": os.urandom(16)})
@@ -53,7 +52,6 @@ async def test_a_job_is_handed_out_as_by_a_claim(store: Store, connection: Sql) 
 
 
 async def test_the_clock_is_the_databases(store: Store, connection: Sql) -> None:
-    """Without a time of the caller's a lease is as long as it should be."""
     one = job()
     await store.submit_and_claim([one], [TOPIC], ["w"], [0], LEASE_S)
     row = await read(connection, one.id or b"")
@@ -61,19 +59,12 @@ async def test_the_clock_is_the_databases(store: Store, connection: Sql) -> None
     assert row["next_run_at"] <= row["started_at"]
 
 
-@pytest.mark.parametrize(
-    ("paused", "until", "runs"),
-    [
-        (TOPIC, None, False),
-        ("", None, False),
-        ("other", None, True),
-        (TOPIC, at(1), False),
-        ("", NOW, True),
-        (None, None, True),
-    ],
-)
+@pytest.mark.parametrize(("paused", "until", "runs"), [
+    (TOPIC, None, False), ("", None, False), ("other", None, True), (TOPIC, at(1), False), ("", NOW, True),
+    (None, None, True),
+])  # fmt: skip
 async def test_a_pause(store: Store, connection: Sql, paused: str | None, until: datetime | None, runs: bool) -> None:
-    """What is paused waits, and is told as something to claim; what was opened again (None) does not."""
+    """A paused job waits, and the answer lists it as work to claim; after the end of the pause (None) it does not."""
     one = job(priority=3)
     await store.gate.pause(TOPIC if paused is None else paused, None, now=at(-5))
     if paused is None:
@@ -86,7 +77,7 @@ async def test_a_pause(store: Store, connection: Sql, paused: str | None, until:
 
 
 async def test_a_topic_that_they_do_not_serve(store: Store, connection: Sql) -> None:
-    """It is the topic that counts in the end, the handler's, too; the others of the same submit run."""
+    """The resolved topic counts, the handler's, too; the others of the same submit run."""
     await store.note_handlers({"moved": HandlerInfo(topic="other"), "here": HandlerInfo(topic=TOPIC)})
     away, here = job(name="moved", topic=None), job(name="here", topic=None)
     claims, woken = await insert(store, [away, here])
@@ -96,7 +87,7 @@ async def test_a_topic_that_they_do_not_serve(store: Store, connection: Sql) -> 
 
 
 async def test_what_has_expired(store: Store, connection: Sql) -> None:
-    """It waits to be buried; what expires later runs."""
+    """It waits for the watchdog; what expires later runs."""
     over, later, soon = job(expires_at=NOW.timestamp()), job(expires_at=at(1).timestamp()), job(expires_in_s=0.5)
     claims, _ = await insert(store, [over, later, soon])
     assert [claim.id for claim in claims] == [later.id, soon.id]
@@ -105,9 +96,6 @@ async def test_what_has_expired(store: Store, connection: Sql) -> None:
         for one in (over, later, soon)
     ]
     assert expiries == [NOW, at(1), at(0.5)]
-
-
-# The dispatcher.
 
 
 @pytest.fixture
@@ -160,7 +148,7 @@ UNFIT: Final[dict[str, tuple[list[dict[str, Any]], Callable[[Bench], object]]]] 
 
 @pytest.mark.parametrize("unfit", UNFIT)
 async def test_what_waits_for_its_claim(bench: Bench, connection: Sql, unfit: str) -> None:
-    """All others are inserted as they always are, and no statement tries to hand them out."""
+    """All others are inserted as always, and no statement tries to hand them out."""
     worker, (fields, happens) = bench.join(), UNFIT[unfit]
     happens(bench)
     bench.monkeypatch.setattr(bench.store, "submit_and_claim", None)
@@ -172,7 +160,7 @@ async def test_what_waits_for_its_claim(bench: Bench, connection: Sql, unfit: st
 
 
 async def test_a_submit_does_not_wait_for_a_claim(bench: Bench, connection: Sql) -> None:
-    """While jobs are between the database and the book, it goes its own way."""
+    """While claimed jobs are on their way to the registry, it is a plain insert."""
     bench.join()
     async with bench.claims.in_doubt._lock:
         with anyio.fail_after(DEADLINE_S):
@@ -180,14 +168,10 @@ async def test_a_submit_does_not_wait_for_a_claim(bench: Bench, connection: Sql)
     assert await connection.fetchval("SELECT status::text FROM pulse.jobs") == "PENDING"
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        UnavailableError("lost"),
-        StatementError("unreadable", sqlstate="22021", statement="submit_and_claim", may_be_done=True),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("error", [
+    UnavailableError("lost"),
+    StatementError("unreadable", sqlstate="22021", statement="submit_and_claim", may_be_done=True),
+], ids=str)  # fmt: skip
 async def test_an_answer_that_is_lost_or_cannot_be_read(bench: Bench, connection: Sql, error: Exception) -> None:
     """It may be done: the submit fails, and the job is handed out once more, uncharged."""
     worker, one = bench.join(), job()
@@ -207,7 +191,7 @@ async def test_an_answer_that_is_lost_or_cannot_be_read(bench: Bench, connection
 
 @pytest.mark.parametrize("is_known", [True, False])
 async def test_a_job_that_cannot_be_stored(bench: Bench, connection: Sql, *, is_known: bool) -> None:
-    """The client that submits it gets the reason; nothing was done, so nobody is in doubt."""
+    """Its client gets the reason; nothing was done, so there is no doubt."""
     bench.join()
     one = job(id=await forge(connection)) if is_known else job()
     async with refusing(connection, {} if is_known else {one.id or b"": "P0001"}, "PENDING", "RUNNING"):
@@ -220,7 +204,7 @@ async def test_a_job_that_cannot_be_stored(bench: Bench, connection: Sql, *, is_
 
 @pytest.mark.parametrize("sqlstate", ["P0001", "23514"])
 async def test_a_job_that_cannot_be_handed_out(bench: Bench, connection: Sql, sqlstate: str) -> None:
-    """It is accepted as it is while workers are busy: that is told by its claim, which sets it aside."""
+    """It is accepted, as with busy workers: its claim reports the error, and sets it aside."""
     worker, one = bench.join(), job()
     one_id = one.id or b""
 
@@ -232,8 +216,7 @@ async def test_a_job_that_cannot_be_handed_out(bench: Bench, connection: Sql, sq
     submit = bench.store.submit
     bench.monkeypatch.setattr(bench.store, "submit", store_alone)
     async with refusing(connection, {one_id: sqlstate}, "RUNNING"):
-        woken = await bench.claims.submits.submit([one])
-        assert [(wake.topic, wake.jobs) for wake in woken] == [(TOPIC, 1)]
+        assert [(wake.topic, wake.jobs) for wake in (await bench.claims.submits.submit([one]))] == [(TOPIC, 1)]
         assert (await read(connection, one_id))["status"] == "PENDING"
         await bench.claims.loop.pass_once()
         assert [row["sqlstate"] for row in await connection.fetch("SELECT sqlstate FROM pulse.set_aside")] == [sqlstate]
@@ -267,7 +250,7 @@ async def test_a_pass_waits_for_the_room_that_is_left(bench: Bench, connection: 
 
 
 async def test_when_claims_are_at_rest(bench: Bench) -> None:
-    """When all that is known was claimed, and somebody has room."""
+    """When all known work was claimed, and a worker has room."""
     bench.claims.signal._is_waiting = False
     seen: list[bool] = []
     claim = bench.store.claim

@@ -12,7 +12,7 @@ HERE = Level("t", 3)
 
 
 def test_what_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is not too far away, as long as there is room; all else is left to the poll."""
+    """What is not too far away, while there is room; the poll finds the rest."""
     monkeypatch.setattr(work_signal, "MAX_TIMES", 2)
     times = DueTimes()
     assert not times.add(HERE, work_signal.FAR_S, 10.0)

@@ -1,4 +1,4 @@
-"""Why a job does not run, of what is known: each reason, when it applies, and which of several comes first."""
+"""Why a job does not run: each reason, when it applies, and which of several comes first."""
 
 from __future__ import annotations
 
@@ -19,34 +19,21 @@ LAST: Final = UUID("0190163d-8694-739b-aea5-966c26f8ad92")
 NOW: Final = 1_900_000_000.0
 MINE: Final = "here/b/1/7.8/w1"
 JOB: Final = StoredFacts(
-    id=ID.bytes,
-    topic="images",
-    name="resize",
-    status="PENDING",
-    priority=0,
-    attempts=0,
-    uncharged=0,
-    max_attempts=5,
-    crashes=0,
-    submitted_at=NOW - 60,
-    next_run_at=NOW - 1,
-    now=NOW,
-)
-FREE: Final = Candidate("w1", frozenset({"resize", "crop"}), is_able=True, capacity=2)
-FULL: Final = replace(FREE, held=("resize", "crop"))
-OTHER: Final = Candidate("w2", frozenset({"crop"}), is_able=False, capacity=9)
+    id=ID.bytes, topic="images", name="resize", status="PENDING", priority=0, attempts=0, uncharged=0, max_attempts=5,
+    crashes=0, submitted_at=NOW - 60, next_run_at=NOW - 1, now=NOW,
+)  # fmt: skip
+FREE: Final = Candidate("w1", frozenset({"resize", "crop"}), is_able=True, capacity=2, places=2)
+FULL: Final = replace(FREE, held=2, calls=("resize", "crop"))
+OTHER: Final = Candidate("w2", frozenset({"crop"}), is_able=False, capacity=9, places=9)
 KNOWN: Final = JobFacts(host="here", poll_s=0.5, candidates=(FREE,), topics=("images",))
 RUNNING: Final = structs.replace(
     JOB, status="RUNNING", attempts=2, locked_by=MINE, started_at=NOW - 180, lease_until=NOW + 20
 )
 HELD: Final = structs.replace(JOB, held=True, next_run_at=253402128000.0, last_job_id=LAST.bytes)
 FAILED: Final[dict[str, Any]] = {
-    "status": "RETRYING",
-    "attempts": 2,
-    "outcome": "error",
-    "attempt_error": "ValueError: cannot open\nfile",
+    "status": "RETRYING", "attempts": 2, "outcome": "error", "attempt_error": "ValueError: cannot open\nfile",
     "next_run_at": NOW + 4,
-}
+}  # fmt: skip
 
 
 def why(job: StoredFacts = JOB, known: JobFacts = KNOWN, **columns: Any) -> list[Cause]:
@@ -67,7 +54,7 @@ def served_by(*candidates: Candidate, **more: Any) -> JobFacts:
 
 
 def test_nothing_is_in_the_way() -> None:
-    known = served_by(FREE, replace(FREE, held=("crop",)), FULL, OTHER, replace(FREE, stopped="silent"))
+    known = served_by(FREE, replace(FREE, held=1, calls=("crop",)), FULL, OTHER, replace(FREE, stopped="silent"))
     ready = only(known=known)
     assert (ready.code, ready.details["free"], ready.advice) == ("ready", 3, "Ask again.")
     assert ready.text == (
@@ -77,14 +64,11 @@ def test_nothing_is_in_the_way() -> None:
     assert "log" in only(next_run_at=NOW - 10).advice
 
 
-@pytest.mark.parametrize(
-    ("status", "text"),
-    [
-        ("COMPLETED", "it is completed since 2030-03-17T17:46:35Z (5 s ago)."),
-        ("CANCELED", "it is canceled since 2030-03-17T17:46:35Z (5 s ago)."),
-        ("DEAD_LETTERED", "it is a dead letter since 2030-03-17T17:46:35Z (5 s ago): it broke again"),
-    ],
-)
+@pytest.mark.parametrize(("status", "text"), [
+    ("COMPLETED", "it is completed since 2030-03-17T17:46:35Z (5 s ago)."),
+    ("CANCELED", "it is canceled since 2030-03-17T17:46:35Z (5 s ago)."),
+    ("DEAD_LETTERED", "it is a dead letter since 2030-03-17T17:46:35Z (5 s ago): it broke"),
+])  # fmt: skip
 def test_it_has_ended(status: str, text: str) -> None:
     job = structs.replace(JOB, status=status, completed_at=NOW - 5, last_error="it broke\nagain")
     reason = only(job, paused_at=NOW)
@@ -94,8 +78,7 @@ def test_it_has_ended(status: str, text: str) -> None:
 
 
 def test_it_runs() -> None:
-    known = replace(KNOWN, holder=Holder(2.0, started=True))
-    reason = only(RUNNING, known, paused_at=NOW)
+    reason = only(RUNNING, replace(KNOWN, holder=Holder(2.0, started=True)), paused_at=NOW)
     assert (reason.code, reason.advice) == ("running", f"Where it is now: pulse ctl jobs stack {ID}")
     assert reason.text == (
         'It runs: attempt 2 is at worker "w1", pid 7, claimed 2030-03-17T17:43:40Z (3 min ago), heard of 2 s ago. '
@@ -107,16 +90,13 @@ def test_it_runs() -> None:
     assert "not heard of yet" in only(RUNNING, replace(KNOWN, holder=Holder(None, started=True))).text
 
 
-@pytest.mark.parametrize(
-    ("seen_at", "code", "end"),
-    [
-        (NOW - 3, "running", ""),
-        (NOW - 60, "host_gone", "That host is gone: it was last seen 60 s ago. "),
-        (None, "host_gone", "That host is gone: it was last seen never. "),
-    ],
-)
+@pytest.mark.parametrize(("seen_at", "code", "end"), [
+    (NOW - 3, "running", ""),
+    (NOW - 60, "host_gone", "That host is gone: it was last seen 60 s ago. "),
+    (None, "host_gone", "That host is gone: it was last seen never. "),
+])  # fmt: skip
 def test_it_runs_on_another_host(seen_at: float | None, code: str, end: str) -> None:
-    """Of that this server knows the lease, and when it was seen: a host not seen for a minute runs nothing."""
+    """This server only knows its lease, and when it was seen: a host not seen for a minute runs nothing."""
     reason = only(RUNNING, locked_by="there/b/1/7.8/w9", host_seen_at=seen_at)
     assert (reason.code, reason.details["host"], reason.details["host_seen_at"]) == (code, "there", seen_at)
     assert 'worker "w9", pid 7 of another host, there' in reason.text
@@ -134,7 +114,7 @@ def test_it_has_a_worker_that_nobody_knows() -> None:
 def test_its_worker_is_silent() -> None:
     for holder, how in (
         (Holder(40.0, condition=Condition.SILENT, started=True), "silent, heard of 40 s ago"),
-        (Holder(40.0, condition=Condition.STOPPED, started=True), "stopped, by SIGSTOP, Ctrl-Z or a debugger, heard"),
+        (Holder(40.0, condition=Condition.STOPPED, started=True), "stopped (SIGSTOP), heard"),
         (Holder(40.0, is_connected=False, started=True), "not connected, heard of 40 s ago"),
     ):
         reason = only(RUNNING, replace(KNOWN, holder=holder))
@@ -169,7 +149,7 @@ def test_its_lease_lapsed() -> None:
 
 
 def test_the_database_is_held_back() -> None:
-    """It stands behind whatever is in the way, or beside nothing; a job that runs, or has ended, is not told."""
+    """It comes after any other reason, or alone; a job that runs, or has ended, does not have it."""
     known = replace(KNOWN, slow=("it is held back", "end it"))
     assert codes(known=known) == ["ready", "slow_database"]
     assert codes(known=known, paused_at=NOW) == ["paused", "slow_database"]
@@ -188,7 +168,7 @@ def test_it_waits_at_its_worker() -> None:
 
 
 def test_it_has_expired() -> None:
-    """Then nothing else matters; also where it will expire before it is due, whatever becomes of the rest."""
+    """Then nothing else matters; also where it will expire before it is due."""
     reason = only(expires_at=NOW, paused_at=NOW)
     assert (reason.code, "It expired" in reason.text) == ("expired", True)
     assert codes(expires_at=NOW + 0.1) == ["expires"]
@@ -237,8 +217,7 @@ def test_nobody_serves_its_topic() -> None:
 
 
 def test_no_worker_has_its_handler() -> None:
-    known = served_by(replace(FREE, is_able=False), OTHER)
-    reason = only(name="rezise", known=known)
+    reason = only(name="rezise", known=served_by(replace(FREE, is_able=False), OTHER))
     assert (reason.code, reason.details["alike"]) == ("no_handler", ["resize"])
     assert reason.text == ('2 workers serve topic "images", but none has a handler named "rezise". Alike: resize.')
     seen = only(known=served_by(OTHER), handler_topic="pictures", handler_seen_at=NOW - 180)
@@ -246,14 +225,13 @@ def test_no_worker_has_its_handler() -> None:
 
 
 def test_who_could_run_it_gets_no_jobs() -> None:
-    known = served_by(replace(FREE, stopped="draining"), replace(FULL, stopped="silent"), OTHER)
-    reason = only(known=known)
+    reason = only(known=served_by(replace(FREE, stopped="draining"), replace(FULL, stopped="silent"), OTHER))
     assert (reason.code, reason.details["stopped"]) == ("held_back", [["draining", 1], ["silent", 1]])
-    assert reason.text == "No worker that could run it gets jobs now: 1 draining, 1 silent."
+    assert reason.text == "No worker that could run it starts jobs now: 1 draining, 1 silent."
 
 
 def test_all_are_full() -> None:
-    known = served_by(FULL, replace(FULL, held=("resize", "resize")), replace(FREE, stopped="draining"), OTHER)
+    known = served_by(FULL, replace(FULL, calls=("resize", "resize")), replace(FREE, stopped="draining"), OTHER)
     reason = only(known=known)
     assert (reason.code, reason.details["places"]) == ("full", 4)
     assert reason.details["running"] == [["resize", 3], ["crop", 1]]
@@ -261,10 +239,12 @@ def test_all_are_full() -> None:
         "All 2 workers that could run it are full: 4 places, taken by 3 resize, 1 crop. 1 more: draining."
     )
     assert only(known=served_by(FULL)).text.startswith("The only worker that could run it is full: 2 places")
+    ahead = served_by(replace(FULL, capacity=9, held=9))
+    assert only(known=ahead).text.endswith("2 places, taken by 1 resize, 1 crop; 7 more jobs were sent ahead.")
+    assert "workers take jobs ahead" in only(known=served_by(replace(FULL, capacity=9))).text
     assert codes(known=served_by(FULL, FREE)) == ["ready"]
     names = tuple(f"n{number}" for number in range(9))
-    full = only(known=served_by(replace(FREE, capacity=9, held=names)))
-    assert ", …" in full.text
+    assert ", …" in only(known=served_by(replace(FREE, capacity=9, held=9, calls=names))).text
     assert ", …" in only(known=served_by(topics=names)).text
 
 
@@ -272,7 +252,7 @@ def test_it_failed_and_is_tried_again() -> None:
     reason = only(**FAILED, uncharged=1)
     assert (reason.code, reason.details["outcome"]) == ("back_off", "error")
     assert reason.text == (
-        "Attempt 2 ended (error) with: ValueError: cannot open file. "
+        "Attempt 2 ended (error) with: ValueError: cannot open. "
         "It is tried again 2030-03-17T17:46:44Z (in 4 s); 1 of 5 tries are used."
     )
     assert codes(**{**FAILED, "next_run_at": NOW}) == ["ready"]
@@ -280,7 +260,7 @@ def test_it_failed_and_is_tried_again() -> None:
 
 
 def test_it_was_given_back() -> None:
-    """That follows from the want of somebody who takes it, so it comes behind that."""
+    """It follows from the missing worker, so it comes behind that."""
     later: dict[str, Any] = {"attempts": 1, "next_run_at": NOW + 5}
     assert codes(**later) == ["given_back"]
     assert codes(**later, known=served_by(OTHER)) == ["no_handler", "given_back"]
@@ -319,12 +299,11 @@ def test_the_order_of_what_is_due() -> None:
     for candidates, code in (((), "no_worker"), ((OTHER,), "no_handler"), ((FULL,), "full")):
         known = served_by(*candidates, is_stopping=True, is_unreadable=True, earlier="w")
         assert codes(known=known, **everything) == [*first, code, "earlier_attempt", *last]
-    reasons = why(known=KNOWN, **everything)
-    assert [reason.details.get("topic") for reason in reasons[:2]] == ["", "images"]
+    assert [reason.details.get("topic") for reason in why(known=KNOWN, **everything)[:2]] == ["", "images"]
 
 
 def test_the_order_of_what_is_not_due() -> None:
-    """A pause without an end decides, then the time; who is missing now is told behind that."""
+    """A pause without an end decides, then the time; a missing worker comes behind that."""
     more: dict[str, Any] = {"all_paused_at": NOW, "paused_at": NOW, "expires_at": NOW + 99, "known": served_by()}
     assert codes(**more, **FAILED) == ["paused", "paused", "back_off", "no_worker", "expires"]
     assert codes(HELD, **more, last_job_status="RUNNING") == ["held", "paused", "paused", "no_worker", "expires"]

@@ -12,7 +12,7 @@ from tests.support.systems.site_kit import Site
 
 pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system]
 
-# Long enough for the commands of a test, whose worker does not beat meanwhile: who is silent for a lease is killed.
+# Long enough for the commands of a test, whose worker does not beat meanwhile: a silent lease kills it.
 SETTINGS: Final = {"PULSE_LEASE_S": "10", "PULSE_HEARTBEAT_S": "1"}
 ME: Final = f"uid {os.getuid()} ("
 

@@ -1,4 +1,4 @@
-"""What a witness remembers beside the database: in order, however many write, and not at the price of its work."""
+"""What a witness remembers beside the database: in order, with many writers, and without slowing it."""
 
 from __future__ import annotations
 
@@ -58,13 +58,7 @@ def witness_of(directory: Path, dsn: str = "postgresql://u:secret@a,b:1/d") -> W
     store, registry = Store(Target(dsn, "t")), WorkerRegistry()
     claims = claim_parts(store, registry, None, lease_s=15.0, poll_s=60.0, batch=100)
     return Witness(
-        store,
-        registry,
-        in_doubt=claims.in_doubt,
-        signal=claims.signal,
-        host="host",
-        directory=directory,
-        lease_s=15.0,
+        store, registry, in_doubt=claims.in_doubt, signal=claims.signal, host="host", directory=directory, lease_s=15.0
     )
 
 
@@ -76,7 +70,6 @@ async def opened(directory: Path) -> tuple[Witness, Memory]:
 
 
 def kept(witness: Witness) -> Memory:
-    """What the next process would find."""
     directory = witness._file.directory
     witness._file.close()
     return MemoryFile(directory).open(LINEAGE)
@@ -87,7 +80,7 @@ def problems(witness: Witness) -> list[str]:
 
 
 async def test_a_tick_and_a_claim_at_once(tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One is written after the other, and neither over what is newer: each as it is when its turn has come."""
+    """One is written after the other, and neither over what is newer."""
     witness, memory = await opened(tmp_path)
     keep, written = witness._file.keep, list[tuple[int, int]]()
 
@@ -133,7 +126,7 @@ async def test_a_state_directory_that_hangs(tmp_path: Path, disk: Disk, monkeypa
 async def test_a_state_directory_that_hangs_at_first(
     tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The witness goes on in memory; what it has not read it does not write over."""
+    """The witness goes on in memory, and never overwrites what it has not read."""
     before, memory = await opened(tmp_path)
     before._file.close()
     witness = witness_of(tmp_path)
@@ -152,7 +145,7 @@ async def test_a_state_directory_that_hangs_at_first(
 
 
 async def test_which_database_it_was(tmp_path: Path) -> None:
-    """It is kept, without user and password; its own file tells a dispatcher the timeline, that of a copy does not."""
+    """It is kept, without user and password; a dispatcher takes the timeline from its own file, not from a copy."""
     first, memory = await opened(tmp_path)
     assert memory.database == "a:5432,b:1/d"
     for database, is_old in (("a:5432,b:1/d", True), ("", True), ("staging:5432/d", False)):

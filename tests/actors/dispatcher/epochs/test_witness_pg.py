@@ -1,4 +1,4 @@
-"""A dispatcher looks at its database, once at a time: when it may claim, and what it does when that went back."""
+"""A dispatcher checks its database, once at a time: when it may claim, and what it does when that went back."""
 
 from __future__ import annotations
 
@@ -37,21 +37,14 @@ FLOOR: Final = 1000
 
 
 class Host:
-    """A dispatcher's book, its claims and its witness."""
-
     def __init__(self, dsn: str, directory: Path | None) -> None:
         self.store = Store(Target(dsn, "witness"))
         self.registry = WorkerRegistry()
         self.claims = claim_parts(self.store, self.registry, None, lease_s=LEASE_S, poll_s=60.0, batch=100)
         self.witness = Witness(
-            self.store,
-            self.registry,
-            in_doubt=self.claims.in_doubt,
-            signal=self.claims.signal,
-            host=HOST,
-            directory=directory,
-            lease_s=LEASE_S,
-        )
+            self.store, self.registry, in_doubt=self.claims.in_doubt, signal=self.claims.signal, host=HOST,
+            directory=directory, lease_s=LEASE_S,
+        )  # fmt: skip
         self.store.trust(self.witness)
         self.worker = new_worker(f"{HOST}/b/1/2.3/w", 2, capacity=9)
         self.registry.join(self.worker)
@@ -115,7 +108,6 @@ async def held(host: Host, connection: Sql) -> bytes:
 
 
 async def kept(host: Host, connection: Sql) -> None:
-    """As a backup that the next tick is not in."""
     await host.witness.step()
     await keep(connection)
     await host.witness.step()
@@ -155,8 +147,7 @@ async def test_what_was_kept_is_put_back(host: Host, connection: Sql) -> None:
     assert await host.witness.step() == TICK_S
     assert sorted(await host.claim()) == sorted([(two, FLOOR + 1), (third, FLOOR + 1)])
     assert host.worker.held.keys() >= {(one, 1)}
-    rejected = await host.store.complete([Completion(one, 1, host.worker.identity, None)])
-    assert rejected == set()
+    assert await host.store.complete([Completion(one, 1, host.worker.identity, None)]) == set()
 
 
 async def away(*_given: object) -> None:
@@ -164,7 +155,7 @@ async def away(*_given: object) -> None:
 
 
 async def test_what_may_run_yet_is_handed_out_to_nobody(host: Host, connection: Sql, monkeypatch: Patch) -> None:
-    """Not by this host, whose book says so, though its worker is not watched; nor by others: it is put off."""
+    """Not by this host, whose registry knows it, though its worker is not watched; nor by others: it is put off."""
     one = await due(connection)
     await kept(host, connection)
     assert await host.claim() == [(one, 1)]
@@ -190,7 +181,7 @@ async def test_what_may_run_yet_is_handed_out_to_nobody(host: Host, connection: 
 
 
 async def test_it_remembers_beside_the_database(dsn: str, host: Host, connection: Sql, clock: Clock) -> None:
-    """Another process of this host sees that it went back; it lets workers come back before it claims."""
+    """Another process of this host notices that it went back; it lets workers come back before it claims."""
     one = await due(connection)
     await kept(host, connection)
     await put_back(connection)
@@ -257,15 +248,12 @@ async def test_a_new_place_that_knows_the_newest_attempts(host: Host, connection
     assert await connection.fetchval("SELECT max(epoch) FROM pulse.epochs") == 1
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        "DELETE FROM pulse.jobs",
-        "UPDATE pulse.jobs SET attempts = 0, status = 'PENDING', locked_by = NULL, lease_until = NULL",
-    ],
-)
+@pytest.mark.parametrize("change", [
+    "DELETE FROM pulse.jobs",
+    "UPDATE pulse.jobs SET attempts = 0, status = 'PENDING', locked_by = NULL, lease_until = NULL",
+])  # fmt: skip
 async def test_a_new_place_that_does_not(host: Host, connection: Sql, change: str) -> None:
-    """What was handed out since the last tick, or in the one that is under way, tells that it went back."""
+    """Jobs handed out since the last tick, or in the current one, prove that it went back."""
     one = await held(host, connection)
     await connection.execute(change)
     assert await elsewhere(host) == SOON_S
@@ -273,7 +261,7 @@ async def test_a_new_place_that_does_not(host: Host, connection: Sql, change: st
 
 
 async def test_what_a_tick_has_confirmed_is_not_asked_for(host: Host, connection: Sql) -> None:
-    """An operator deletes jobs, and their attempts: only what no tick has counted yet is looked for."""
+    """An operator deletes jobs, and their attempts: only those that no tick has counted yet are looked for."""
     await held(host, connection)
     await host.witness.step()
     await connection.execute("DELETE FROM pulse.jobs")
@@ -346,7 +334,7 @@ async def test_hosts_that_have_not_accepted(host: Host, connection: Sql) -> None
 
 
 async def test_hosts_that_never_come_back(host: Host, connection: Sql, clock: Clock) -> None:
-    """They are waited for as long as a lease, by this host's clock, also where the database's was set back since."""
+    """They delay claims for a lease, by this host's clock, also where the database's was set back."""
     await host.witness.step()
     await come(host.store, OTHER)
     await kept(host, connection)
@@ -361,7 +349,7 @@ async def test_hosts_that_never_come_back(host: Host, connection: Sql, clock: Cl
 
 
 async def test_another_database_under_the_same_name(host: Host, connection: Sql, tmp_path: Path) -> None:
-    """It does not know what was handed out here either; it is remembered for itself."""
+    """It does not know what was handed out here either; it is remembered separately."""
     await host.witness.step()
     await connection.execute("UPDATE pulse.epochs SET lineage = gen_random_uuid() WHERE epoch = 1")
     await host.witness.step()
@@ -393,7 +381,7 @@ async def test_a_submit_is_remembered_as_a_claim_is(host: Host, connection: Sql)
 
 
 async def test_a_row_that_cannot_be_ended(host: Host, connection: Sql) -> None:
-    """The epoch begins all the same: that row waits for its lease, others are ended, and what is new is handed out."""
+    """The epoch begins all the same: that row waits for its lease, others are ended, and new work is handed out."""
     bad, good = await due(connection), await due(connection)
     await host.witness.step()
     assert {job for job, _ in await host.claim()} == {bad, good}

@@ -1,4 +1,4 @@
-"""Handlers that outlast their time, in real processes: who is killed, who is charged, and who is let finish."""
+"""Handlers that outlast their time, in real processes: which worker dies, which job pays, and which may finish."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ KILLED: Final = "it did not end when it was cancelled, so its process was killed
 
 
 class Hall(Floor):
-    """A floor with somebody who watches the limits."""
+    """A floor that watches the limits."""
 
     def __init__(self, store: Store, connection: Sql) -> None:
         super().__init__(store, connection)
@@ -92,9 +92,6 @@ async def tasks() -> AsyncIterator[TaskGroup]:
         made.cancel_scope.cancel()
 
 
-# Who is watched.
-
-
 async def test_what_has_a_limit_is_watched(at: Hall, living: Process) -> None:
     """Of another host's worker only the lease is known, and it cannot be killed."""
     worker = at.working(living.pid, stalls={"promised": 5.0})
@@ -138,7 +135,7 @@ async def test_what_is_told_again_is_kept_once(at: Hall, monkeypatch: Patch, liv
 
 
 async def test_what_a_worker_came_with_has_a_limit_once_it_is_known(at: Hall, living: Process) -> None:
-    """While the database was away nobody knew what it was: its limit counts from the look that tells."""
+    """While the database was away the job was unknown: its limit counts from the look that finds it."""
     claims = claim_parts(at.store, at.registry, HOST, deadlines=at.deadlines)
     worker = at.working(living.pid)
     job = await at.running(worker, timeout_s=LONG_S)
@@ -148,9 +145,6 @@ async def test_what_a_worker_came_with_has_a_limit_once_it_is_known(at: Hall, li
     assert [(due.pair, due.held.timeout_s) for due in at.deadlines._heap] == [((job, 1), LONG_S)]
 
 
-# When a limit passes.
-
-
 async def test_a_handler_that_has_ended_is_nobodys_guilt(at: Hall, tasks: TaskGroup, living: Process) -> None:
     worker, job = await at.hung(living.pid)
     worker.held[job, 1] = HeldJob("n", TOPIC, started=True)
@@ -158,7 +152,7 @@ async def test_a_handler_that_has_ended_is_nobodys_guilt(at: Hall, tasks: TaskGr
 
 
 async def test_a_result_without_room_came_in_time(at: Hall, tasks: TaskGroup, living: Process) -> None:
-    """It is to be reported again; meanwhile its handler does not run, and nobody waits for its end."""
+    """The worker reports it again; meanwhile its handler does not run, and no limit applies."""
     worker = at.working(living.pid)
     job, other = await at.limited(worker), await at.running(worker)
     at.start(worker)
@@ -182,13 +176,10 @@ async def test_a_worker_that_came_back_is_watched_anew(at: Hall, tasks: TaskGrou
     assert not at.due(tasks)
 
 
-@pytest.mark.parametrize(
-    ("timeout_s", "ended"),
-    [
-        (None, ("stalled", f"stalled: no progress for 5 s; {KILLED}")),
-        (0.1, ("timeout", f"timed out after 0.1 s; {KILLED}")),
-    ],
-)
+@pytest.mark.parametrize(("timeout_s", "ended"), [
+    (None, ("stalled", f"stalled: no progress for 5 s; {KILLED}")),
+    (0.1, ("timeout", f"timed out after 0.1 s; {KILLED}")),
+])  # fmt: skip
 async def test_progress_moves_the_stall_and_not_the_time_limit(
     at: Hall, tasks: TaskGroup, living: Process, timeout_s: float | None, ended: tuple[str, str]
 ) -> None:
@@ -207,7 +198,7 @@ async def test_progress_moves_the_stall_and_not_the_time_limit(
 
 
 async def test_two_that_hang_are_judged_together(at: Hall, tasks: TaskGroup, living: Process) -> None:
-    """The process dies once, and both are charged; what ran beside them, and what waited, is given back."""
+    """The process dies once, and both are charged; its other jobs, running and waiting, are given back."""
     with capture_logs() as logs:
         worker = at.working(living.pid)
         guilty = [await at.limited(worker) for _ in range(2)]
@@ -255,7 +246,7 @@ async def test_a_handler_that_ends_after_all(
 
 
 async def test_what_has_ended_and_is_not_written_yet(at: Hall, tasks: TaskGroup, living: Process) -> None:
-    """While the database is away results wait here: their handlers do not hang, and nobody is killed for them."""
+    """While the database is away results wait here: their handlers do not hang, and no worker dies."""
     worker, job = await at.hung(living.pid)
     at.registry.reporting.add((job, 1))
     assert not at.due(tasks)
@@ -265,7 +256,7 @@ async def test_what_has_ended_and_is_not_written_yet(at: Hall, tasks: TaskGroup,
 
 
 async def test_what_runs_apart_has_time_to_begin(at: Hall, living: Process) -> None:
-    """Its time runs from when its process is there, which its worker alone knows."""
+    """Its time runs from when its process exists, which its worker alone knows."""
     worker = at.working(living.pid)
     here, apart = await at.limited(worker, 1.0), await at.limited(worker, 1.0)
     worker.held[apart, 1].apart = True
@@ -275,7 +266,6 @@ async def test_what_runs_apart_has_time_to_begin(at: Hall, living: Process) -> N
 
 
 async def test_siblings_may_finish(at: Hall, tasks: TaskGroup, monkeypatch: Patch, living: Process) -> None:
-    """What has not started is recalled; what runs is waited for, and as soon as only what hangs is left, it is over."""
     monkeypatch.setattr(timing, "SIBLINGS_S", LONG_S)
     worker = at.working(living.pid)
     job, sibling, queued = await at.limited(worker), await at.running(worker), await at.running(worker)
@@ -299,9 +289,6 @@ async def test_nothing_is_recalled_where_nothing_waits(at: Hall, tasks: TaskGrou
     assert [kind for kind, _, _ in wire_of(worker).sent] == ["stack"]
 
 
-# The loop.
-
-
 async def test_limits_pass_by_themselves(at: Hall, tasks: TaskGroup, living: Process) -> None:
     tasks.start_soon(at.hung_handlers.run)
     await anyio.wait_all_tasks_blocked()
@@ -317,9 +304,6 @@ async def test_limits_pass_by_themselves(at: Hall, tasks: TaskGroup, living: Pro
         assert is_alive(living.pid)
 
 
-# Progress, and stacks.
-
-
 def test_what_counts_as_progress() -> None:
     worker = new_worker("w")
     told, silent = (bytes(16), 1), (bytes(15) + b"x", 1)
@@ -330,7 +314,7 @@ def test_what_counts_as_progress() -> None:
 
 @pytest.fixture
 def parent(at: Hall, monkeypatch: Patch) -> RegisteredWorker:
-    """This process, as the pool parent of those that it starts; it takes its time to answer."""
+    """This process, as the pool parent of those that it starts; it answers slowly."""
     monkeypatch.setattr(looking, "ANSWER_S", LONG_S)
     made = new_worker("parent", os.getpid())
     made.facts = replace(made.facts, topics=())
@@ -364,7 +348,7 @@ async def test_stacks_come_from_the_pool_parent(
 async def test_a_worker_that_answers_knows_best(
     at: Hall, parent: RegisteredWorker, tasks: TaskGroup, living: Process
 ) -> None:
-    """It is asked for the very attempt, and may name another process; it is waited for as long as its loop may live."""
+    """The question names the attempt, and the answer may name another process; the loop has its time to answer."""
     worker = at.working(living.pid)
     shown: list[HandlerStack | None] = []
 

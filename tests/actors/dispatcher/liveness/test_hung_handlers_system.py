@@ -1,4 +1,4 @@
-"""Handlers that outlast their time, and do not end when they are told to: their process is killed."""
+"""Handlers that outlast their time and ignore their cancel: their process is killed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def history(system: System, job: bytes) -> list[tuple[object, ...]]:
 
 
 def test_a_handler_that_hangs(system: System, client: Peer, topic: str) -> None:
-    """It alone is charged, with its timeout; its siblings are given back, and what had not started goes elsewhere."""
+    """It alone is charged, with its timeout; its siblings are given back, and waiting jobs go elsewhere."""
     client.submit(
         *(new_job(topic=topic, priority=-place, timeout_s=timeout_s) for place, timeout_s in enumerate((0.2, 60, 0.1)))
     )

@@ -1,4 +1,4 @@
-"""How what a dead worker held ends, and what is said of its end."""
+"""How the attempts of a dead worker end, and with which reason."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_what_had_ended_did_not_kill_it(worker: RegisteredWorker) -> None:
     worker.held[STARTED].ended = True
     assert ends(worker) == [CHARGED, EXCUSED, GIVEN_BACK]
     worker.held[HUNG].ended = True
-    worker.jobs.forced_endings[HUNG] = SENTENCE  # before it was told
+    worker.jobs.forced_endings[HUNG] = SENTENCE  # before its cancel was sent
     assert {kind for kind, *_ in ends(worker)} == {EndingKind.RELEASED}
 
 
@@ -79,22 +79,19 @@ EXIT_7: Final = 7 << 8
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize(
-    ("status", "oom", "leaving", "said"),
-    [
-        (KILLED, "oom_kill 4\n", False, "out of memory (SIGKILL)"),
-        (KILLED, "oom_kill 3\n", False, "SIGKILL"),
-        (KILLED, None, False, "SIGKILL"),
-        (KILLED, "oom_kill 4\n", True, "SIGKILL"),  # that was us
-        (int(signal.SIGTERM), "oom_kill 4\n", False, "SIGTERM"),
-        (EXIT_7, "oom_kill 4\n", False, "exit code 7"),
-        (None, "oom_kill 4\n", False, "how is not known"),
-    ],
-)
+@pytest.mark.parametrize(("status", "oom", "leaving", "said"), [
+    (KILLED, "oom_kill 4\n", False, "out of memory (SIGKILL)"),
+    (KILLED, "oom_kill 3\n", False, "SIGKILL"),
+    (KILLED, None, False, "SIGKILL"),
+    (KILLED, "oom_kill 4\n", True, "SIGKILL"),  # that was us
+    (int(signal.SIGTERM), "oom_kill 4\n", False, "SIGTERM"),
+    (EXIT_7, "oom_kill 4\n", False, "exit code 7"),
+    (None, "oom_kill 4\n", False, "how is not known"),
+])  # fmt: skip
 async def test_want_of_memory_is_named(
     worker: RegisteredWorker, tmp_path: Path, status: int | None, oom: str | None, leaving: bool, said: str
 ) -> None:
-    """Where the kernel has killed for want of memory since, and nobody else is known to have killed it."""
+    """Where the kernel's OOM killer was active since, and no other killer is known."""
     worker.leaving = leaving
     watch = WatchedProcess(worker, -1, anyio.lowlevel.checkpoint)
     if oom is not None:

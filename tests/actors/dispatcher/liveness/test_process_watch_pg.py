@@ -1,4 +1,4 @@
-"""Real processes that die, on a real database: who is watched, what is waited for, and whom it concerns."""
+"""Real processes that die, on a real database: which are watched, what the dispatcher waits for, which jobs end."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ async def outcome(at: Floor, job: bytes) -> tuple[str, str | None, int | None]:
 
 
 async def test_a_death_ends_what_was_held(at: Floor) -> None:
-    """Started: crashed, with the signal as the reason. Not started: given back. Nobody else's rows are touched."""
+    """Started: crashed, with the signal as the reason. Not started: given back. No other rows change."""
     with process() as dying, process() as living:
         worker, other = (at.working(one.pid) for one in (dying, living))
         started, queued = await at.running(worker), await at.running(worker, started=False)
@@ -88,7 +88,7 @@ async def test_a_death_ends_what_was_held(at: Floor) -> None:
 
 
 async def test_a_death_does_not_wait_for_a_claim(at: Floor, living: Process) -> None:
-    """However long the one that is under way takes; only what it may have brought is looked for after it."""
+    """Not even for a slow one; only the jobs that it may have brought are looked for after it."""
     worker = at.working(living.pid)
     job = await at.running(worker)
     async with at.claims.in_doubt._lock:
@@ -102,7 +102,7 @@ async def test_a_death_does_not_wait_for_a_claim(at: Floor, living: Process) -> 
 
 
 async def test_who_has_ended_is_no_suspect(at: Floor, living: Process) -> None:
-    """Its result is here and waits to be written: what killed the worker is among those that still ran."""
+    """Its result is here and waits to be written: a job that still ran has killed the worker."""
     worker = at.working(living.pid)
     over, apart = await at.running(worker), await at.running(worker)
     worker.held[apart, 1].apart = True
@@ -123,20 +123,18 @@ async def test_who_is_buried_is_not_away_any_more(at: Floor, living: Process) ->
 
 @pytest.mark.parametrize("leads", [True, False])
 async def test_its_group_dies_with_it(at: Floor, *, leads: bool) -> None:
-    """Also who has lost its mark; but of a shell's pipeline, which is one group, only where it leads a session."""
+    """Also processes without its mark; but a shell's pipeline is one group, which dies only with its session leader."""
     with process(process_group=0) as dying, process(process_group=dying.pid) as other:
-        worker = at.working(dying.pid, leads_group=leads)
-        await dies(at, worker, dying)
+        await dies(at, at.working(dying.pid, leads_group=leads), dying)
         assert other.wait(DEADLINE_S) == -signal.SIGKILL if leads else is_alive(other.pid)
 
 
 async def test_what_carries_its_mark_dies_with_it(at: Floor) -> None:
-    """A daemon that a handler has started is in no group of its worker, and is found all the same."""
+    """A daemon that a handler has started is in no group of its worker, but has the mark."""
     mark = process_tree.new_mark()
     env = {**os.environ, process_tree.MARK: mark}
     with process(env=env) as dying, process(env=env, start_new_session=True) as daemon:
-        worker = at.working(dying.pid, mark=mark)
-        await dies(at, worker, dying)
+        await dies(at, at.working(dying.pid, mark=mark), dying)
         assert daemon.wait(DEADLINE_S) == -signal.SIGKILL
 
 
@@ -168,7 +166,7 @@ async def test_its_jobs_are_free_when_all_of_it_is_dead(at: Floor, monkeypatch: 
 
 
 async def test_what_does_not_die_keeps_no_row_locked(at: Floor, monkeypatch: Patch, living: Process) -> None:
-    """For long: its jobs are ended in peace when it is dead after all, and not before."""
+    """For long: its jobs end later, when it is dead after all."""
     monkeypatch.setattr(report, "HURRY_S", 0.05)
     dead, given_up = anyio.Event(), anyio.Event()
     end = at.store.end
@@ -208,7 +206,7 @@ async def test_what_cannot_be_written_at_once_is_written_later(at: Floor, monkey
 
 
 async def test_last_words_are_heard_out(at: Floor, living: Process) -> None:
-    """What it had written before it died is read first: an attempt whose result is among it has not crashed."""
+    """What it wrote before its death is read first: an attempt with a result there has not crashed."""
     worker = new_worker(identity_of(living.pid), living.pid)
 
     async def hear_out() -> None:
@@ -249,7 +247,7 @@ async def test_claims_that_it_never_heard_of(at: Floor, monkeypatch: Patch, livi
 
 
 async def test_a_claim_for_it_that_is_committed_late(at: Floor, monkeypatch: Patch, living: Process) -> None:
-    """A statement whose answer nobody waits for may end after the first look: there is a second one."""
+    """A statement whose caller has gone may commit after the first look: there is a second one."""
     monkeypatch.setattr(watching, "LATE_S", 0.5)
     worker = at.working(living.pid)
     held = await at.running(worker)
@@ -275,7 +273,7 @@ async def test_who_has_died_is_waited_for(at: Floor) -> None:
 
 
 async def test_an_end_is_told_louder_when_something_was_lost(at: Floor, monkeypatch: Patch) -> None:
-    """A worker that ends with nothing in its hands is no cause for a warning, nor for a statement."""
+    """A worker that ends without jobs causes no warning, and no statement."""
     levels: list[str] = []
     written: list[int] = []
     end = at.store.end
@@ -296,11 +294,8 @@ async def test_an_end_is_told_louder_when_something_was_lost(at: Floor, monkeypa
     assert written == [1]
 
 
-# Who is watched.
-
-
 async def test_who_says_hello_again_is_watched_anew(at: Floor, living: Process) -> None:
-    """The newer connection takes the place of the older one, whose watch ends; it dies once."""
+    """The newer connection replaces the older one, whose watch ends; it dies once."""
     identity = identity_of(living.pid)
     older, newer = at.watch(new_worker(identity, living.pid)), new_worker(identity, living.pid)
     with anyio.fail_after(DEADLINE_S):
@@ -379,9 +374,6 @@ async def test_before_the_loops_run_nothing_is_watched(at: Floor) -> None:
         os.fstat(pidfd)
 
 
-# Strangers.
-
-
 async def test_a_stranger_is_adopted_with_what_it_holds(at: Floor, living: Process) -> None:
     identity = identity_of(living.pid)
     job = await at.row(identity)
@@ -389,7 +381,7 @@ async def test_a_stranger_is_adopted_with_what_it_holds(at: Floor, living: Proce
     assert list(stranger.held) == [(job, 1)]
     assert at.registry.strangers == {identity: stranger}
     assert at.deaths.in_hand() == [stranger]
-    worker = at.working(living.pid)  # the watch goes over to whoever says hello
+    worker = at.working(living.pid)  # the watch goes over to the connection that says hello
     assert at.registry.strangers == {}
     assert await at.deaths.adopt(HOST, identity) is worker
     assert at.registry.strangers == {}
@@ -404,7 +396,7 @@ async def test_a_stranger_is_of_the_user_of_its_process(at: Floor) -> None:
 
 
 async def test_a_stranger_is_released_only_while_it_is_one(at: Floor, living: Process) -> None:
-    """It may have said hello while the database was asked about it, or have been buried."""
+    """It may have said hello during the query, or have been buried."""
     identity = identity_of(living.pid)
     job = await at.row(identity)
     stranger = found_of(await at.deaths.adopt(at.host, identity))
@@ -435,7 +427,7 @@ async def test_who_is_not_in_hand_is_not_adopted(at: Floor, monkeypatch: Patch) 
 
 
 async def test_a_pid_that_is_used_again_while_it_is_opened(at: Floor, monkeypatch: Patch, living: Process) -> None:
-    """What was opened by pid is held against the start time once more; of another process nothing stays open."""
+    """After the open the start time is compared once more; of another process nothing stays open."""
     opened: list[int] = []
     pidfd_open = os.pidfd_open
     identity = identity_of(living.pid)
@@ -500,7 +492,7 @@ async def test_a_stranger_that_dies_while_the_database_is_away(at: Floor, monkey
 
 
 async def test_who_knows_a_stranger_better_may_bury_it(at: Floor, monkeypatch: Patch, living: Process) -> None:
-    """Its own dispatcher, if it has one, comes first; a process that is dead is nobody's to kill meanwhile."""
+    """Its own dispatcher, if it has one, comes first; meanwhile no dispatcher kills a dead process."""
     waits = anyio.Event()
     sleep = anyio.sleep
 

@@ -1,4 +1,4 @@
-"""Proof of death: what the kernel says of a worker's end is acted on at once, and of nothing else."""
+"""Proof of death: the dispatcher acts at once on a worker's end that the kernel reports, and on nothing else."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def gated(whole: Whole) -> tuple[UUID, Path]:
 
 
 def test_sigkill_gives_back_at_once(whole: Whole, pools: list[Pool]) -> None:
-    """A started attempt of a killed worker is over within moments, charged to the crash budget, and runs elsewhere."""
+    """A started attempt of a killed worker ends within moments, costs crash budget, and runs elsewhere."""
     pools.append(whole.pool("--concurrency", "1"))
     job, gate = gated(whole)
     killed = whole.wait_entry(job).pid

@@ -1,4 +1,4 @@
-"""Real processes that fall silent: whom the dispatcher renews, whom it asks, whom it kills, and what lapses."""
+"""Real processes that fall silent: whose leases the dispatcher renews, which it asks and kills, and what lapses."""
 
 from __future__ import annotations
 
@@ -46,12 +46,7 @@ WHILE_S: Final = 5.0  # to be asked for; twenty looks are taken meanwhile
 
 
 class Room(Floor):
-    """
-    A floor with somebody who looks after the silent.
-
-    Attributes:
-        signals: What was sent to workers.
-    """
+    """A floor with the watch over silent workers; *signals*: what it sent to them."""
 
     def __init__(self, store: Store, connection: Sql) -> None:
         super().__init__(store, connection)
@@ -114,14 +109,11 @@ async def look(at: Room, tasks: TaskGroup) -> None:
     await at.silence._look(time.monotonic(), tasks)
 
 
-# Looks.
-
-
 @pytest.mark.parametrize(("silent", "is_renewed"), [(0.5, False), (0.8, True)])
 async def test_who_has_missed_beats_is_renewed(
     at: Room, tasks: TaskGroup, living: Process, silent: float, *, is_renewed: bool
 ) -> None:
-    """So that no watchdog ends what may run yet; what a worker that beats does not list must be able to lapse."""
+    """So that no watchdog ends a running attempt; one that a beating worker does not list must be able to lapse."""
     job = await at.running(at.silent(living.pid, silent * LEASE_S), lease_until=ago(-5))
     await look(at, tasks)
     left_s = await at.lease_s(job)
@@ -130,7 +122,7 @@ async def test_who_has_missed_beats_is_renewed(
 
 
 async def test_who_is_silent_for_a_lease_is_killed(at: Room, tasks: TaskGroup, deaf: Process) -> None:
-    """Asked, told, killed; then what it had started is over, and what it had not is given back."""
+    """A question, SIGTERM, SIGKILL; then its started attempts are over, and the others are given back."""
     worker = at.silent(deaf.pid)
     job, queued = await at.running(worker), await at.running(worker, started=False)
     await look(at, tasks)
@@ -158,7 +150,7 @@ async def test_a_process_is_killed_once(at: Room, tasks: TaskGroup, monkeypatch:
 async def test_a_process_that_does_not_die_is_waited_for(
     at: Room, tasks: TaskGroup, monkeypatch: Patch, deaf: Process
 ) -> None:
-    """One that is stuck in the kernel is not put on the ladder again and again."""
+    """One that hangs in the kernel is not signalled again and again."""
     killed = anyio.Event()
     monkeypatch.setattr(at.deaths, "kill", lambda _worker, _why: killed.set())
     with capture_logs() as logs:
@@ -173,7 +165,6 @@ async def test_a_process_that_does_not_die_is_waited_for(
 
 
 async def test_who_holds_nothing_need_not_beat(at: Room, tasks: TaskGroup, living: Process) -> None:
-    """An idle process has nothing that could run twice."""
     at.silent(living.pid, LONG_S)
     await look(at, tasks)
     assert not at.silence._being_killed
@@ -187,14 +178,11 @@ async def test_a_longer_lease_of_a_topic_lets_its_worker_live(at: Room, tasks: T
     assert not at.silence._being_killed
 
 
-# The ladder.
-
-
 @pytest.mark.parametrize("ends", [False, True])
 async def test_who_answers_is_not_told_to_end(
     at: Room, tasks: TaskGroup, monkeypatch: Patch, living: Process, *, ends: bool
 ) -> None:
-    """A heartbeat stops the ladder before its first signal; a process that has gone is somebody else's matter."""
+    """A heartbeat stops the ladder before its first signal; a process that has gone is not its business."""
     monkeypatch.setattr(looking, "ASK_S", WHILE_S)
     worker = at.silent(living.pid)
     await at.running(worker)
@@ -210,7 +198,7 @@ async def test_who_answers_is_not_told_to_end(
 
 
 async def test_who_answers_late_is_not_killed(at: Room, tasks: TaskGroup, monkeypatch: Patch, deaf: Process) -> None:
-    """A heartbeat after SIGTERM is one; should it die later, that has other reasons."""
+    """A heartbeat after SIGTERM counts; a later death has other reasons."""
     monkeypatch.setattr(looking, "TERM_S", LONG_S)
     worker = at.silent(deaf.pid)
     await at.running(worker)
@@ -237,9 +225,6 @@ async def test_who_is_stopped_is_not_waited_for(
     assert at.signals == [signal.SIGTERM, signal.SIGKILL]
 
 
-# Leases that have lapsed.
-
-
 async def test_what_a_speaking_worker_does_not_list_lapses(at: Room, living: Process) -> None:
     worker = at.silent(living.pid, 0.0)
     lapsed, lasting, reported = [await at.running(worker, lease_until=ago(by)) for by in (1, -30, 1)]
@@ -247,8 +232,7 @@ async def test_what_a_speaking_worker_does_not_list_lapses(at: Room, living: Pro
         held.unlisted = 2
     at.registry.reporting.add((reported, 1))
     await at.silence.lapsed([worker.identity])
-    row = await at.wait(lapsed, status="RETRYING")
-    assert row["last_error"] == "worker lease expired"
+    assert (await at.wait(lapsed, status="RETRYING"))["last_error"] == "worker lease expired"
     assert [(await at.read(job))["status"] for job in (lasting, reported)] == ["RUNNING"] * 2
 
 
@@ -270,7 +254,7 @@ async def test_what_may_run_does_not_lapse(
 
 
 async def test_what_a_speaking_worker_was_never_given(at: Room, living: Process) -> None:
-    """A row under its name that it does not hold is looked at before the next claim, and given back then."""
+    """A row under its name that it does not hold is checked before the next claim, and given back then."""
     worker = at.silent(living.pid, 0.0)
     job = await at.row(worker.identity, lease_until=ago(1))
     await at.silence.lapsed([worker.identity])
@@ -302,20 +286,17 @@ async def test_who_is_connected_is_no_stranger(at: Room, living: Process) -> Non
 
 
 async def test_a_stranger_is_watched_and_renewed(at: Room, living: Process) -> None:
-    """A living process that nobody here has heard of gets a lease's time; one that is gone is left to the watchdog."""
+    """A living process without a connection gets a lease's time; a dead one is left to the watchdog."""
     job = await at.row(identity_of(living.pid), lease_until=ago(1))
     await at.silence.lapsed([identity_of(2**22 + 1), identity_of(living.pid)])
     assert at.deaths.watched(identity_of(living.pid)) is not None
     assert await at.lease_s(job) > LEASE_S - 5
 
 
-# The loop.
-
-
 async def test_a_dispatcher_that_was_stopped_blames_nobody(
     at: Room, tasks: TaskGroup, monkeypatch: Patch, living: Process
 ) -> None:
-    """What was said to it meanwhile is still unread: everybody gets a lease to be heard again."""
+    """Its workers' words are still unread: each gets a lease to be heard again."""
 
     class Clock:
         ahead_s = 0.0
@@ -361,9 +342,6 @@ async def test_what_a_worker_that_is_not_connected_was_never_given(at: Room, liv
     assert [(await at.read(one))["status"] for one in (held, reported)] == ["RUNNING"] * 2
 
 
-# Strangers.
-
-
 async def stranger(at: Room, pid: int) -> RegisteredWorker:
     await at.silence.lapsed([identity_of(pid)])
     found = found_of(at.deaths.watched(identity_of(pid)))
@@ -375,7 +353,7 @@ async def stranger(at: Room, pid: int) -> RegisteredWorker:
 async def test_a_stranger_for_whom_somebody_else_beats(
     at: Room, tasks: TaskGroup, lease_s: float, living: Process
 ) -> None:
-    """It works for another supervisor of this host, which may have shorter leases: its lease was moved from there."""
+    """It works for another supervisor of this host, which may have shorter leases and moves its lease."""
     await at.row(identity_of(living.pid))
     worker = await stranger(at, living.pid)
     await look(at, tasks)  # an attempt that nobody extends: the ladder begins
@@ -423,7 +401,7 @@ async def test_a_stranger_that_holds_nothing_any_more(at: Room, tasks: TaskGroup
 async def test_strangers_while_the_database_is_away(
     at: Room, tasks: TaskGroup, monkeypatch: Patch, living: Process
 ) -> None:
-    """Whether somebody beats for them cannot be known: they are not killed, nor at its return. Others are."""
+    """Their beats cannot be seen: they are not killed, nor at its return. Others are."""
 
     async def away(_workers: object) -> None:
         raise UnavailableError("away")
@@ -444,7 +422,7 @@ async def test_strangers_while_the_database_is_away(
 async def test_strangers_while_nobody_can_write(
     at: Room, tasks: TaskGroup, monkeypatch: Patch, living: Process, dsn: str, *, is_away: bool
 ) -> None:
-    """Their leases do not move, whoever beats for them, also while CREATE INDEX lets nobody beat: that says nothing."""
+    """Their leases do not move although others may beat for them, also during CREATE INDEX: that proves nothing."""
 
     async def away(*_: object) -> None:
         raise UnavailableError("away")
@@ -485,7 +463,6 @@ async def test_who_dies_of_sigterm_has_let_its_lease_lapse(
 
 
 async def test_renewals_from_here_are_no_beats(at: Room, tasks: TaskGroup, living: Process) -> None:
-    """Else a stranger would never be silent."""
     job = await at.row(identity_of(living.pid))
     worker = await stranger(at, living.pid)
     worker.contact.beaten_s = beaten_s = time.monotonic() - 0.8 * LEASE_S

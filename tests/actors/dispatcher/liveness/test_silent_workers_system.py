@@ -1,4 +1,4 @@
-"""Kill, then requeue: what a silent process of this host holds is handed out again only when that process is dead."""
+"""Kill, then requeue: jobs of a silent process of this host are handed out again only when that process is dead."""
 
 from __future__ import annotations
 
@@ -22,15 +22,11 @@ LEASE_S: Final = 2.5
 _HELD: Final = """
     SELECT *, coalesce(status = 'RUNNING' AND lease_until > clock_timestamp(), false) AS is_held
     FROM pulse.jobs WHERE id = $1"""
-SETTINGS: Final[Mapping[str, str]] = {
-    "PULSE_LEASE_S": str(LEASE_S),
-    "PULSE_HEARTBEAT_S": "0.5",
-    "PULSE_SWEEP_S": "0.2",
-}
+SETTINGS: Final[Mapping[str, str]] = {"PULSE_LEASE_S": str(LEASE_S), "PULSE_HEARTBEAT_S": "0.5", "PULSE_SWEEP_S": "0.2"}
 
 
 def test_a_stopped_worker(system: System, client: Peer, topic: str) -> None:
-    """It is killed once it has been silent for a lease; only then its attempts are over, as lapsed leases."""
+    """It is killed after a silent lease; only then its attempts end, as lapsed leases."""
     client.submit(new_job(topic=topic), new_job(topic=topic, priority=-1))
     with lone_worker(system.path, "stopped", Manner(topic, take=2)) as (process, (started, queued)):
         (told,) = [one for one in client.call("workers.list")["workers"] if one["name"] == "stopped"]

@@ -1,4 +1,4 @@
-"""What is RUNNING when a dispatcher starts: which rows it ends, and who is charged."""
+"""RUNNING jobs when a dispatcher starts: which rows it ends, and which it charges."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def seen(connection: Sql, host: str, boot: str, ago: str) -> None:
 
 
 async def test_what_cannot_be_running_is_given_back(store: Store, connection: Sql) -> None:
-    """Rows of this host's dead processes, and of its boots that are over; of everybody else nothing is touched."""
+    """Rows of this host's dead processes, and of its boots that are over; no others."""
     void = [DEAD, worker(HERE, PID, 7), EARLIER]
     valid = [
         ALIVE,
@@ -75,7 +75,7 @@ async def test_a_restart_of_the_machine_is_charged_to_nobody(store: Store, conne
 
 
 async def test_at_the_start_of_the_whole_nobody_is_charged(store: Store, connection: Sql) -> None:
-    """Somebody had stopped it all: a death is no crash of a job's making."""
+    """Everything was stopped: no job has caused those deaths."""
     job = await forge(connection, "RUNNING", locked_by=DEAD)
     await bury_forgotten(store, HERE, boot=True, sweep_s=SWEEP_S)
     row = await read(connection, job)
@@ -92,7 +92,7 @@ async def test_who_dies_beside_its_dispatcher_is_charged(store: Store, connectio
 
 
 async def test_a_row_that_somebody_has_locked(store: Store, connection: Sql, dsn: str) -> None:
-    """A dead worker's own transaction may hold it yet: all others are ended, and this one is for later."""
+    """A dead worker's own transaction may hold it yet: all others end, and this one later."""
     locked, free = [await forge(connection, "RUNNING", locked_by=DEAD) for _ in range(2)]
     async with holding(dsn, "SELECT FROM pulse.jobs WHERE id = $1 FOR UPDATE", locked.hex()):
         living, left = await bury_forgotten(store, HERE, boot=False, sweep_s=SWEEP_S)
@@ -102,7 +102,7 @@ async def test_a_row_that_somebody_has_locked(store: Store, connection: Sql, dsn
 
 
 async def test_claims_that_were_committed_late(store: Store, connection: Sql, monkeypatch: Patch) -> None:
-    """Of workers that are dead and that nobody here knows: they were never handed out, and leave no trace."""
+    """Of workers that are dead and unknown here: they were never handed out, and leave no trace."""
     monkeypatch.setattr(startup, "OTHERS_S", 0.0)
     known = worker(HERE, PID, 8)
     workers = [DEAD, known, ALIVE, EARLIER, worker(Host("there", BEFORE, 1)), "somebody"]
@@ -114,7 +114,7 @@ async def test_claims_that_were_committed_late(store: Store, connection: Sql, mo
 
 
 async def test_another_supervisor_may_bury_its_own(store: Store, connection: Sql, monkeypatch: Patch) -> None:
-    """It knows what had started: only what is left after a while was forgotten."""
+    """It knows what had started: what it leaves behind for a while is ended here."""
     row = await forge(connection, "RUNNING", locked_by=DEAD)
 
     async def buried(_seconds: float) -> None:

@@ -25,7 +25,6 @@ RUNNING: Final = """
 
 
 def test_what_cannot_be_running_is_given_back(newest_server: Postgres) -> None:
-    """Of this host's dead, uncharged, before the system is ready; what lives goes on."""
     gone, alive = uuid7().bytes, uuid7().bytes
     with newest_server.database() as dsn, running(dsn, {"PULSE_HOST_ID": "here"}) as system:
         system.kill()

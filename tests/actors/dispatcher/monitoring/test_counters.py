@@ -21,7 +21,6 @@ def _counts(**kinds: int) -> list[int]:
 
 
 def test_percentiles_are_those_of_the_durations() -> None:
-    """A percentile is at most a bucket away from the real one; a histogram knows number and sum."""
     rng = random.Random(7)
     durations = sorted(10 ** rng.uniform(-3.5, 2) for _ in range(5000))
     histogram = Histogram()
@@ -39,8 +38,7 @@ def test_extremes_have_buckets() -> None:
     for value_s, place in [(-5.0, 0), (1e-4, 0), (1.01e-4, 1), (1e5, -2), (1e9, -1)]:
         histogram = Histogram()
         histogram.add(value_s, 2.5)
-        assert histogram.counts[place] == 2.5
-        assert histogram.total == 2.5
+        assert (histogram.counts[place], histogram.total) == (2.5, 2.5)
     assert Histogram().percentile(0.5) is None
     assert Histogram().told()["counts"] == [0.0] * (len(BOUNDS) + 1)
 
@@ -92,18 +90,13 @@ def test_topics_and_history_are_bounded() -> None:
     assert [one.history[0][0], len(one.history)] == [5.0, counters.HISTORY]
 
 
-@pytest.mark.parametrize(
-    ("kind", "status", "failed", "retried", "dead"),
-    [
-        (EndingKind.ERROR, "RETRYING", 1, 1, 0),
-        (EndingKind.CRASHED, "DEAD_LETTERED", 1, 0, 1),
-        (EndingKind.RELEASED, "PENDING", 0, 0, 0),
-        (EndingKind.SNOOZED, "RETRYING", 0, 0, 0),
-        (EndingKind.UNASSIGNED, "PENDING", 0, 0, 0),
-    ],
-)
+@pytest.mark.parametrize(("kind", "status", "failed", "retried", "dead"), [
+    (EndingKind.ERROR, "RETRYING", 1, 1, 0), (EndingKind.CRASHED, "DEAD_LETTERED", 1, 0, 1),
+    (EndingKind.RELEASED, "PENDING", 0, 0, 0), (EndingKind.SNOOZED, "RETRYING", 0, 0, 0),
+    (EndingKind.UNASSIGNED, "PENDING", 0, 0, 0),
+])  # fmt: skip
 def test_ends_are_counted_by_outcome(kind: EndingKind, status: str, failed: int, retried: int, dead: int) -> None:
-    """What was charged has failed, what is tried again is retried; what was given back is neither."""
+    """A charged one has failed, one with another try is retried; one that was given back is neither."""
     one = DispatchCounters()
     observe.count_ended(one, [Ending(bytes(16), 1, "w", kind)], [Ended(bytes(16), 1, status, "a", 0, 0.0, 0.0)])
     assert one.grand_total() == _counts(failed=failed, retried=retried)
@@ -130,7 +123,7 @@ def test_a_batch_is_measured_by_a_sample_and_counted_whole(topics: Sequence[str]
 
 
 def test_a_start_is_measured_from_the_submit() -> None:
-    """Only of first attempts that were due at once, when their handlers are called, each once; few are waited for."""
+    """Only of first attempts that were due at once, when their handlers are called, each once."""
     one, who = DispatchCounters(), worker()
     due = _claim(due_at=_now())
     for claim in (due, _claim(attempt=2, due_at=_now()), _claim(due_at=_now() + 60), _claim(identity=bytes(16))):

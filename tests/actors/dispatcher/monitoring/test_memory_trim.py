@@ -13,7 +13,7 @@ from tests.support.waiting import until_async
 
 
 def test_it_is_trimmed_when_there_is_more_than_after_the_last_time() -> None:
-    """A little more is not worth it; where the allocator has no such function nothing is done."""
+    """A little more is not worth it; without such a function in the allocator nothing happens."""
     now, trimmed = [50 * MORE_BYTES], list[int]()
 
     def trim(_pad: int) -> None:
@@ -44,7 +44,6 @@ def test_the_holes_go_back() -> None:
 
 @pytest.mark.anyio
 async def test_it_goes_on_when_it_cannot_look(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No descriptor is free to read how much there is: it looks again."""
     monkeypatch.setattr(memory_trim, "LOOK_S", 0.0)
     looks = list[int]()
 

@@ -15,7 +15,7 @@ TOLD = ["watchdog", "mark_sweep", "42P10", "no unique constraint", 3, 12.0]
 
 
 def test_the_first_refusal_is_no_finding() -> None:
-    """It may be a victim of somebody's restart; from the second in a row on it is wrong, until it succeeds."""
+    """It may be a victim of a restart; from the second in a row on it is a fault, until it succeeds."""
     own = Failing()
     statements = RefusedStatements(own)
     own.refused("claim_jobs", "XX001", "missing chunk")

@@ -42,20 +42,16 @@ NOTED: Final = """
 NO_ID: Final = b"\0" * 16
 BODIES: Final[Mapping[str, dict[str, Any]]] = {
     "submit": {"jobs": [{"name": "n", "topic": "of a client"}]},
-    **{f"jobs.{kind}": {"ids": [NO_ID]} for kind in ("cancel", "retry", "delete")},
+    **{f"jobs.{kind}": {"ids": [NO_ID]} for kind in ("cancel", "retry", "delete")}, "jobs.find": {"prefixes": ["00"]},
     "jobs.change": {"ids": [NO_ID], "priority": 1},
     **{f"jobs.{kind}": {"id": NO_ID} for kind in ("get", "why", "stack")},
     **{f"schedules.{kind}": {"id": NO_ID} for kind in ("get", "update", "delete", "pause", "resume", "trigger")},
-    "schedules.preview": {"id": NO_ID},
-    "schedules.create": {"name": "n", "cron": "@yearly"},
-    "schedules.declare": {"by": "nobody:app", "schedules": []},
-    "dispatch.pause": {"topic": "nobody's"},
-    "dispatch.resume": {"topic": "nobody's"},
-    "topics.get": {"topic": "nobody's"},
-    "topics.set": {"topic": "nobody's", "max_attempts": 3},
-    "topics.unset": {"topic": "nobody's"},
-    "actors.restart": {"name": "nobody"},
-}
+    "schedules.find": {"words": ["k"]}, "schedules.preview": {"id": NO_ID},
+    "schedules.create": {"name": "n", "cron": "@yearly"}, "schedules.declare": {"by": "nobody:app", "schedules": []},
+    "dispatch.pause": {"topic": "nobody's"}, "dispatch.resume": {"topic": "nobody's"},
+    "topics.get": {"topic": "nobody's"}, "topics.set": {"topic": "nobody's", "max_attempts": 3},
+    "topics.unset": {"topic": "nobody's"}, "actors.restart": {"name": "nobody"},
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +77,6 @@ def come(path: Path, uid: int, *groups: int, role: str = "client", **hello: obje
 
 
 def code_of(peer: Peer, kind: str) -> str:
-    """What becomes of a request: ``ok``, or the error's code."""
     try:
         peer.call(kind, **BODIES.get(kind, {}))
     except Refused as error:
@@ -102,7 +97,7 @@ def test_each_kind_takes_its_role(system: System, role: Access) -> None:
 
 @pytest.mark.parametrize("role", Access)
 def test_only_a_worker_gets_jobs(system: System, role: Access) -> None:
-    """Its hello is refused to all others; the kinds of a worker are none of a client's."""
+    """Its hello is refused to all others; a client may not send a worker's kinds."""
     words = {"worker": "w", "topics": ["t"], "names": ["n"], "capacity": 1}
     if may("hello as worker", role):
         with come(system.path, ACCOUNTS[role], role="worker", **words) as peer:
@@ -201,11 +196,9 @@ def test_a_viewer_sees_no_contents(system: System) -> None:
         for who in ("viewer", "client"):
             with come(system.path, ACCOUNTS[who]) as peer:
                 answers[who] = [
-                    peer.call("jobs.get", id=job["id"])["job"],
-                    peer.call("jobs.list", topic="seen")["jobs"][0],
-                    peer.call("schedules.get", id=schedule)["schedule"],
-                    peer.call("schedules.list")["schedules"][0],
-                ]
+                    peer.call("jobs.get", id=job["id"])["job"], peer.call("jobs.list", topic="seen")["jobs"][0],
+                    peer.call("schedules.get", id=schedule)["schedule"], peer.call("schedules.list")["schedules"][0],
+                ]  # fmt: skip
     assert ["4711" in str(answer) for answer in answers["client"]] == [True, True, True, True]
     assert ["4711" in str(answer) for answer in answers["viewer"]] == [False, False, False, False]
     assert [answer["concealed"] for answer in answers["viewer"]] == [True, True, True, True]
@@ -213,7 +206,7 @@ def test_a_viewer_sees_no_contents(system: System) -> None:
 
 
 def test_frames_of_a_viewer_are_short(system: System) -> None:
-    """It brings nothing: what it sends is not kept in thousands of unfinished frames of 8 MiB."""
+    """It sends no payload: thousands of unfinished frames of 8 MiB would fill the memory."""
     size = (VIEWER_MAX_FRAME_BYTES + 1).to_bytes(4, "big")
     with come(system.path, ACCOUNTS["viewer"]) as viewer, come(system.path, ACCOUNTS["client"]) as client:
         viewer.send_bytes(size)
@@ -233,7 +226,7 @@ def test_a_refusal_is_noted_once(system: System) -> None:
 
 
 def test_the_sockets_are_there_for_all_only_where_others_may_come(system: System, newest_server: Postgres) -> None:
-    """0666 in 0711, and back to 0600 for a server without such settings, which refuses whoever got there."""
+    """0666 in 0711, and back to 0600 for a server without such settings, which refuses others."""
 
     def modes() -> list[int]:
         places = (system.path, system.runtime_dir / "supervisor.sock", system.runtime_dir)
@@ -253,7 +246,7 @@ def test_the_sockets_are_there_for_all_only_where_others_may_come(system: System
 
 
 def test_identities_and_attempts_of_others_are_out_of_reach(system: System) -> None:
-    """A worker under another account is another one: by the same name it takes nothing over, and ends nothing."""
+    """A worker under another account is another one: the same name takes over nothing, and ends nothing."""
     job = new_job(topic="mine", name="n")
     words = {"worker": "same", "topics": ["mine"], "names": ["n"], "capacity": 1}
     with system.client() as client, system.worker("same", topics=["mine"], names=["n"]) as mine:

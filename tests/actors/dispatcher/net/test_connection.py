@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timed]
 
 
 class Pipe:
-    """A stream whose other end reads when it is told to."""
+    """A stream whose other end reads on request."""
 
     def __init__(self) -> None:
         self.reads = anyio.Event()
@@ -151,7 +151,7 @@ async def test_long_answers_wait_for_each_other() -> None:
 
 
 class Parts(Pipe):
-    """A stream that brings these parts, each as soon as it is told to; then nothing, for ever."""
+    """A stream that brings these parts, each on request; then nothing, for ever."""
 
     def __init__(self, *parts: bytes) -> None:
         super().__init__()
@@ -171,7 +171,7 @@ IN_NO_TIME: Final = pytest.mark.parametrize(
 
 @IN_NO_TIME
 async def test_a_frame_that_has_begun_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many bytes still come; while none has begun a peer may be silent, and each frame has its own time."""
+    """However many bytes still come; between frames a peer may be silent, and each frame has its own time."""
     monkeypatch.setattr("pulse_actors.dispatcher.net.connection.FRAME_S", 0.25)
     frame = protocol.encode("ping", 1, {})
     heard: list[protocol.Frame] = []
@@ -194,7 +194,7 @@ async def test_a_frame_that_has_begun_ends_in_time(monkeypatch: pytest.MonkeyPat
 
 
 async def test_frames_that_have_begun_have_room_together() -> None:
-    """The next one of the same source is read on when there is room for all of it; whoever is gone leaves its room."""
+    """The next one of the same source is read when there is room for all of it; a closed connection frees its room."""
     frame = protocol.encode("submit", 1, {"args": "x" * 900})
     begun, heard = MemoryBudget(1500), list[str]()
 
@@ -274,7 +274,6 @@ async def test_a_worker_has_a_room_of_its_own() -> None:
 
 
 def test_room() -> None:
-    """What is longer than all there is has room alone."""
     room = MemoryBudget(10)
     assert room.try_reserve(11)
     assert not room.try_reserve(1)
@@ -285,8 +284,6 @@ def test_room() -> None:
 
 
 class Others:
-    """A task that counts its turns of the loop."""
-
     turns = 0
 
     async def run(self) -> None:
@@ -328,7 +325,7 @@ async def test_only_nonsense_is_a_mistake(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 async def test_those_in_the_lane_have_a_stretch_together() -> None:
-    """However many connections there are of those who make many mistakes, others wait for a few frames at most."""
+    """However many connections make many mistakes, others wait for a few frames at most."""
     others, heard = Others(), list[int]()
 
     async def listen() -> None:
@@ -355,8 +352,6 @@ HALF: Final = protocol.encode("submit", 1, {"args": "x" * 900})[:700]
 
 
 class Heard(list[int]):
-    """The requests that were heard of a peer whose other end somebody holds all the time."""
-
     def __init__(self, connection: PeerConnection, other: socket.socket) -> None:
         super().__init__()
         self.connection = connection
@@ -374,7 +369,7 @@ class Heard(list[int]):
 
 @contextlib.asynccontextmanager
 async def listening(begun: MemoryBudget | None = None) -> AsyncIterator[Heard]:
-    """To a peer on a real socket, which somebody else holds when it has died."""
+    """To a peer on a real socket, which another process holds when it has died."""
     other, own = socket.socketpair()
     other.setblocking(False)
     with other:
@@ -384,7 +379,7 @@ async def listening(begun: MemoryBudget | None = None) -> AsyncIterator[Heard]:
 
 @pytest.mark.parametrize("half", [b"", HALF])
 async def test_all_that_a_dead_peer_wrote_is_heard_at_once(half: bytes) -> None:
-    """It is in the socket, and nothing is waited for behind it: not for an end that somebody keeps back."""
+    """It is in the socket: the dispatcher reads it without waiting for the end."""
     async with listening() as heard, anyio.create_task_group() as tasks:
         heard.other.sendall(WORDS + half)
         tasks.start_soon(heard.listen)
@@ -414,7 +409,7 @@ async def test_what_a_peer_wrote_before_it_died_has_its_time() -> None:
 @pytest.mark.parametrize("is_waiting", [False, True])
 @pytest.mark.parametrize("by", ["others have the room", "mistakes", "answers that it does not read"])
 async def test_a_dead_peer_is_heard_whatever_held_it_up(by: str, *, is_waiting: bool) -> None:
-    """What it has begun is torn, and is not read on; a living one is read slowly, or not at all."""
+    """Its unfinished frame is dropped; a living one is read slowly, or not at all."""
     room = MemoryBudget(1500)
     assert room.try_reserve(1500)
     async with listening(room) as heard, anyio.create_task_group() as tasks:

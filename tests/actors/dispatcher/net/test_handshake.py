@@ -33,7 +33,7 @@ def listener(tmp_path: Path) -> Listener:
 
 
 def test_a_handshake_is_tried(tmp_path: Path) -> None:
-    """With a client that says hello, up to the answer; whether clients need certificates of their own or not."""
+    """With a client's hello, up to the answer; with client certificates or without."""
     ca = Authority(tmp_path)
     mine = ca.issue("server", "localhost")
     for client_ca in (None, ca.file):
@@ -80,7 +80,7 @@ async def test_none_begins_before_its_turn(listener: Listener) -> None:
 
 @pytest.mark.anyio
 async def test_who_waited_has_time_left(listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next one of a long line has waited for nearly as long as it may: its handshake has a time of its own."""
+    """The end of a long line has waited for nearly as long as it may: its handshake has a time of its own."""
     until_s: list[float] = []
     secured: Any = object()
 
@@ -127,16 +127,10 @@ def test_clients_choose_no_dear_handshake(tmp_path: Path) -> None:
             assert told.result(20) == found
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
-        {"topics": ["a", "b\0"]},
-        {"names": ["b\0"]},
-        {"handlers": {"b\0": HandlerInfo()}},
-        {"handlers": {"a": HandlerInfo(topic="b\0")}},
-    ],
-    ids=["topic", "name", "handler", "topic of a handler"],
-)
+@pytest.mark.parametrize("said", [
+    {"topics": ["a", "b\0"]}, {"names": ["b\0"]}, {"handlers": {"b\0": HandlerInfo()}},
+    {"handlers": {"a": HandlerInfo(topic="b\0")}},
+], ids=["topic", "name", "handler", "topic of a handler"])  # fmt: skip
 def test_what_no_database_can_hold_is_refused(said: dict[str, Any]) -> None:
     refuse_unstorable(Hello(1, Role.WORKER, topics=["a"], names=["a"], handlers={"a": HandlerInfo(topic="t")}), 5)
     with pytest.raises(ProtocolError, match=r"hello: 'b\\x00' contains a NUL character") as refused:

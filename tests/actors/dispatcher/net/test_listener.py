@@ -18,7 +18,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Full:
-    """A listener that has no descriptor for whoever comes, in each of the ways to say so; and then it has."""
+    """A listener without a descriptor for new connections, in each of the ways to say so; and then with one."""
 
     def __init__(self) -> None:
         self.errors: list[Exception] = [OSError(errno.EMFILE, "Too many open files"), anyio.BrokenResourceError()] * 2
@@ -61,11 +61,7 @@ async def test_accept_does_not_spin(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_some_descriptors_are_no_connections() -> None:
-    """When fewer are left than the dispatcher needs itself, no connection is accepted."""
     with free_descriptors(OWN_DESCRIPTORS):
         check_descriptors()
-    with (
-        free_descriptors(OWN_DESCRIPTORS - 1),
-        pytest.raises(OSError, match=f"{OWN_DESCRIPTORS} of .* are kept"),
-    ):
+    with free_descriptors(OWN_DESCRIPTORS - 1), pytest.raises(OSError, match=f"{OWN_DESCRIPTORS} of .* are kept"):
         check_descriptors()

@@ -1,4 +1,4 @@
-"""Hellos, and what a worker says of itself and of others: whom the dispatcher believes, and what."""
+"""Hellos, and what a worker says of itself and of others: what the dispatcher believes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from pulse_actors.dispatcher.context import PeerServices, RequestContext, Server
 from pulse_actors.dispatcher.liveness.stack_requests import StackRequests
 from pulse_actors.dispatcher.main import Dispatcher
 from pulse_actors.dispatcher.monitoring.answer import StatsReporter
-from pulse_actors.dispatcher.monitoring.incidents import Incidents
+from pulse_actors.dispatcher.monitoring.findings import Findings
 from pulse_actors.dispatcher.net import session as visiting
 from pulse_actors.dispatcher.net.connection import PeerConnection
 from pulse_actors.dispatcher.net.listener import Listener
@@ -87,37 +87,20 @@ class Line(Wire):
 
 
 class Lobby(Floor):
-    """A floor with a door."""
-
     def services(self, store: Store | None = None) -> PeerServices:
-        claims = (
-            self.claims
-            if store is None
-            else claim_parts(store, self.registry, HOST, lease_s=LEASE_S, poll_s=60.0, batch=1)
-        )
-        store = store or self.store
+        claims, store = self.claims, store or self.store
+        if store is not self.store:
+            claims = claim_parts(store, self.registry, HOST, lease_s=LEASE_S, poll_s=60.0, batch=1)
         return PeerServices(
-            store=store,
-            registry=self.registry,
-            signal=claims.signal,
-            handout=claims.handout,
-            quarantine=claims.quarantine,
-            bus=cast("Any", None),
-            host=HOST,
-            stacks=StackRequests(self.registry),
-            stats=StatsReporter(self.store, self.registry, self.claims.counters),
-            incidents=Incidents(store.incidents),
-            redaction=Redaction(None),
-            server=ServerInfo("here", 10.0, LEASE_S),
-            in_doubt=claims.in_doubt,
+            store=store, registry=self.registry, signal=claims.signal, handout=claims.handout,
+            quarantine=claims.quarantine, bus=cast("Any", None), host=HOST, stacks=StackRequests(self.registry),
+            stats=StatsReporter(self.store, self.registry, self.claims.counters), findings=Findings(store.findings),
+            redaction=Redaction(None), server=ServerInfo("here", 10.0, LEASE_S), in_doubt=claims.in_doubt,
             reports=self.results,
             heartbeats=HeartbeatWriter(store, self.registry, HOST, self.claims.counters, lease_s=LEASE_S),
-            submits=claims.submits,
-            process_watch=self.deaths,
-            deadlines=None,
-            counters=claims.counters,
+            submits=claims.submits, process_watch=self.deaths, deadlines=None, counters=claims.counters,
             refusal_log=RefusalLog(store),
-        )
+        )  # fmt: skip
 
     def hears(self, worker: RegisteredWorker, kind: str, *bodies: msgspec.Struct) -> None:
         session, _ = self.peer_session()
@@ -129,12 +112,9 @@ class Lobby(Floor):
     ) -> tuple[PeerSession, Line]:
         line = Line()
         made = PeerSession(
-            self.services(store),
-            cast("PeerConnection", line),
-            LocalPeerAuth(peer, EVERYTHING, HOST.id, lambda: None),
-            pidfd,
-            number,
-        )
+            self.services(store), cast("PeerConnection", line),
+            LocalPeerAuth(peer, EVERYTHING, HOST.id, lambda: None), pidfd, number,
+        )  # fmt: skip
         made._peer = AuthenticatedPeer(Operator(peer.uid), EVERYTHING, peer)
         return made, line
 
@@ -144,8 +124,7 @@ class Lobby(Floor):
         peer_session, line = self.peer_session(number)
         await peer_session._greet_worker(hello(*running, **words), 0)
         (welcome,) = line.bodies("welcome")
-        worker = found_of(self.registry.get(IDENTITY))
-        return worker, dict(welcome)
+        return found_of(self.registry.get(IDENTITY)), dict(welcome)
 
 
 def hello(*running: tuple[bytes, int], **words: Any) -> Hello:
@@ -159,7 +138,7 @@ def lobby(store: Store, connection: Sql) -> Lobby:
 
 
 async def test_a_hello_is_held_against_the_database(lobby: Lobby) -> None:
-    """What is listed and held goes on; what is not held any more is lost; what is not listed is given back."""
+    """Listed and held attempts go on; those no longer held are lost; unlisted ones are given back."""
     held, unlisted, canceled = [
         await forge(lobby.connection, status, locked_by=IDENTITY if status == "RUNNING" else None, timeout_s=5.0)
         for status in ("RUNNING", "RUNNING", "CANCELED")
@@ -178,7 +157,7 @@ async def test_a_hello_is_held_against_the_database(lobby: Lobby) -> None:
 
 @pytest.mark.parametrize("is_away", [False, True])
 async def test_what_had_started_has_started_when_its_worker_comes_back(lobby: Lobby, *, is_away: bool) -> None:
-    """It may die before it has told that again: the crash is that of what it ran."""
+    """It may die before it names its started attempts again: they have crashed."""
     job, apart, waiting, unknown = [await forge(lobby.connection, "RUNNING", locked_by=IDENTITY) for _ in range(4)]
     older, _ = await lobby.greet((job, 1), (apart, 1), (waiting, 1))
     lobby.registry.started(older, [(job, 1), (apart, 1)], {(apart, 1)})
@@ -226,7 +205,7 @@ async def test_nobody_looks_for_who_is_gone(lobby: Lobby, monkeypatch: Patch, ki
 
 
 async def test_of_all_peers_one_long_page_is_worked_out_at_once(lobby: Lobby, monkeypatch: Patch) -> None:
-    """Others have their turn in between; what is short waits for nobody's page."""
+    """Others have their turn in between; a short answer waits for no page."""
     under_way, most = list[str](), list[list[str]]()
 
     async def answer(_context: RequestContext, body: msgspec.Struct) -> dict[str, object]:
@@ -249,7 +228,7 @@ async def test_of_all_peers_one_long_page_is_worked_out_at_once(lobby: Lobby, mo
 
 
 async def test_who_submits_more_than_is_stored_has_to_wait(lobby: Lobby) -> None:
-    """Nothing more is read of a peer while many jobs of anybody wait: else they would fill the memory."""
+    """The dispatcher stops reading such peers while many jobs wait: else they would fill the memory."""
     peer_session, _ = lobby.peer_session()
     submits = peer_session._services.submits
     frame, body = Frame("submit", 1, msgspec.Raw()), protocol.Submit([protocol.SubmittedJob("n")])
@@ -270,7 +249,7 @@ async def test_who_submits_more_than_is_stored_has_to_wait(lobby: Lobby) -> None
 
 @pytest.mark.parametrize(("kind", "body"), [("submit", {"jobs": [{"name": "n"}]}), ("ping", {})])
 async def test_what_a_dead_worker_asked_holds_up_nothing(lobby: Lobby, kind: str, body: dict[str, Any]) -> None:
-    """The report behind it is heard although the request has no place yet; it is done when it has one."""
+    """The report behind it is read although the request has no place yet; it is done when it has one."""
     peer_session, _ = lobby.peer_session()
     other, own = socket.socketpair()
     words = {"protocol": 1, "role": "worker", "worker": NAME, "topics": [TOPIC]}
@@ -310,12 +289,11 @@ async def test_a_newer_hello_takes_the_place_of_an_older_one(lobby: Lobby) -> No
     newer, _ = await lobby.greet(number=2)
     assert lobby.registry.get(IDENTITY) is newer
     assert wire_of(older).bodies("error")[0]["code"] == "conflict"
-    assert wire_of(older).closed
-    assert not wire_of(newer).closed
+    assert (wire_of(older).closed, wire_of(newer).closed) == (True, False)
 
 
 async def test_a_hello_that_came_too_late_is_refused(lobby: Lobby) -> None:
-    """A worker that gave up on it, and came again, would lose what it was given since."""
+    """A worker that gave up on it, and came again, would lose its new jobs."""
     job = await forge(lobby.connection, "RUNNING", locked_by=IDENTITY)
     worker, _ = await lobby.greet((job, 1), number=2)
     peer_session, line = lobby.peer_session(1)
@@ -328,22 +306,20 @@ async def test_a_hello_that_came_too_late_is_refused(lobby: Lobby) -> None:
 
 
 def away() -> Store:
-    """A database that nobody serves."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return Store(Target(f"postgresql://pulse@127.0.0.1:{probe.getsockname()[1]}/pulse", "pulse-tests"))
 
 
 async def test_a_hello_while_the_database_is_away(lobby: Lobby, monkeypatch: Patch) -> None:
-    """It is welcome with all that it lists; what the database says is looked at before the next claim."""
+    """All that it lists is accepted; the database is asked before the next claim."""
     monkeypatch.setattr(visiting, "RECONCILE_S", 0.1)
     store = away()
     peer_session, line = lobby.peer_session(store=store)
     await peer_session._greet_worker(hello((bytes(16), 1)), 0)
     store.close()
     assert [welcome["lost"] for welcome in line.bodies("welcome")] == [None]
-    worker = found_of(lobby.registry.get(IDENTITY))
-    assert list(worker.held) == [(bytes(16), 1)]
+    assert list(found_of(lobby.registry.get(IDENTITY)).held) == [(bytes(16), 1)]
 
 
 async def behind_a_claim(lobby: Lobby, peer_session: PeerSession, words: Hello) -> ProtocolError | None:
@@ -373,8 +349,7 @@ async def test_a_hello_that_takes_too_long(lobby: Lobby, monkeypatch: Patch) -> 
     assert [welcome["lost"] for welcome in line.bodies("welcome")] == [None]
     assert lobby.claims.in_doubt._doubted == {IDENTITY}
     late, _ = lobby.peer_session(0)
-    refused = found_of(await behind_a_claim(lobby, late, hello()))
-    assert refused.code == "conflict"
+    assert found_of(await behind_a_claim(lobby, late, hello())).code == "conflict"
 
 
 async def test_who_connects_from_here_is_watched(lobby: Lobby) -> None:
@@ -390,7 +365,7 @@ async def test_who_connects_from_here_is_watched(lobby: Lobby) -> None:
 
 
 async def test_a_pool_parent_takes_nobody_with_it(lobby: Lobby) -> None:
-    """Its children end by themselves, and drain first: neither its group nor its mark is for killing."""
+    """Its children end by themselves, and drain first: their group and mark protect them."""
     with process(start_new_session=True, env={**os.environ, "PULSE_TREE": "m" * 32}) as leader:
         until(lambda: process_tree.mark_of(leader.pid), "its environment")  # exec may not be through with that
         found = []
@@ -408,7 +383,7 @@ async def test_a_pool_parent_takes_nobody_with_it(lobby: Lobby) -> None:
 
 
 async def test_whose_capacity_may_be_told(lobby: Lobby) -> None:
-    """One's own; another session's by its own user or by root, of whom 0 says that it is about to leave."""
+    """One's own; another session's by its own user or by root; 0 says that it is about to leave."""
     parent, child = new_worker("parent", uid=USER), new_worker("child", uid=USER)
     for one in (parent, child):
         lobby.registry.join(one)
@@ -441,8 +416,7 @@ async def test_what_a_heartbeat_does_not_list(lobby: Lobby) -> None:
         lobby.hears(worker, "heartbeat", body)
 
     beat(b"session")
-    assert worker.contact.beaten_s == 0.0
-    assert worker.held[unlisted].unlisted == 1
+    assert (worker.contact.beaten_s, worker.held[unlisted].unlisted) == (0.0, 1)
     for _ in range(2):
         beat(None, listed)
     assert (worker.held[listed].unlisted, worker.held[unlisted].unlisted) == (0, 3)
@@ -491,9 +465,9 @@ async def test_the_first_heartbeats_are_doubted(lobby: Lobby) -> None:
 
 async def test_a_process_brings_no_more_than_has_room(lobby: Lobby) -> None:
     """
-    What it brings is kept until a statement takes it, and the next that is too much is refused, on any connection.
+    Its words wait for a statement, and beyond the limit the next is refused, on any connection.
 
-    It is to be sent again. A result that is refused came in time, and a heartbeat says at least that its worker lives.
+    It sends them again. A refused result came in time, and a heartbeat at least proves that its worker lives.
     """
     services, worker, budget = lobby.services(), new_worker(IDENTITY), MemoryBudget(1500)
     lobby.registry.join(worker)
@@ -534,7 +508,7 @@ async def test_a_process_brings_no_more_than_has_room(lobby: Lobby) -> None:
     row = await read(lobby.connection, told[0])
     assert row["progress"] is None
     assert row["lease_until"] != before
-    assert line.bodies("beat") == [{"lost": [], "kept": False}]  # what it told is to be told again
+    assert line.bodies("beat") == [{"lost": [], "kept": False}]  # it must send that again
     hear("heartbeat", heartbeat)
     for session in (b"a" * 16, b"b" * 16):  # of its children, of which it tells nothing else
         hear("heartbeat", protocol.Heartbeat(jobs=None, session=session))
@@ -577,28 +551,21 @@ async def test_what_the_database_does_not_take_leaves_its_room(lobby: Lobby) -> 
 
 
 async def test_all_connections_of_a_process_have_one_room(lobby: Lobby) -> None:
-    peer_sessions: list[PeerSession] = []
-    limits: list[object] = []
-    rooms: list[object] = []
+    met: list[tuple[MemoryBudget, object, object]] = []
     client = {"protocol": 1, "role": "client"}
     worker = {"protocol": 1, "role": "worker", "worker": NAME, "topics": [TOPIC], "names": ["n"], "capacity": 1}
     async with anyio.create_task_group() as tasks:
         for pid, body in ((1, client), (1, client), (2, client), (1, worker), (2, worker)):
             peer_session, line = lobby.peer_session(peer=Peer(pid, 0, 0, 7, HOST.pidns))
             await peer_session._greet(Frame("hello", 1, msgspec.Raw(msgspec.msgpack.encode(body))), tasks)
-            peer_sessions.append(peer_session)
-            limits.append(line.limits)
-            rooms.append(line.begun)
-    first, second, other, working, elsewhere = (peer_session._unwritten for peer_session in peer_sessions)
+            met.append((peer_session._unwritten, line.limits, line.begun))
+    (first, second, other, working, elsewhere), limits, rooms = zip(*met, strict=True)
     assert first is second
     assert len({first, other, working, elsewhere}) == 4
     assert limits[0] is limits[1]
     assert len({*limits}) == 4
-    assert rooms[:3] == [None] * 3, "they go on with what is their account's or address's"
+    assert rooms[:3] == (None,) * 3, "they go on with what is their account's or address's"
     assert rooms[3] is not rooms[4]
-
-
-# The dispatcher as a whole.
 
 
 def dispatcher(lobby: Lobby, **more: Any) -> Dispatcher:
@@ -607,7 +574,7 @@ def dispatcher(lobby: Lobby, **more: Any) -> Dispatcher:
 
 @pytest.mark.parametrize("reconnect", [True, False])
 async def test_a_drain(lobby: Lobby, reconnect: bool) -> None:
-    """Towards a successor nothing more is claimed; else each worker is about to leave. Nobody is told twice."""
+    """Before a successor nothing more is claimed; else each worker hears once that it must leave."""
     workers = [new_worker(name) for name in "ab"]
     for worker in workers:
         lobby.registry.join(worker)
@@ -622,30 +589,24 @@ async def test_a_drain(lobby: Lobby, reconnect: bool) -> None:
 
 
 async def test_policies_are_read_once_in_a_turn(lobby: Lobby) -> None:
-    """However many hints there are: a turn that read them for each would last too long while the database is slow."""
-    reads: list[None] = []
+    """For any number of hints: with a slow database one read for each would make a turn too long."""
+    reads, counts = list[None](), list[int]()
 
     async def read() -> None:
         reads.append(None)
 
     actor = dispatcher(lobby, _read_policies=read, drain=lambda **_how: None)
     changed = (Hint("pause", "policies changed"),)
-    for inbox, expected in (
-        ((), 1),
-        (changed * 5, 1),
-        ((Hint("pause", "drain"), *changed), 1),
-        ((Hint("p", "drain"),), 0),
-    ):
-        reads.clear()
+    for inbox in ((), changed * 5, (Hint("pause", "drain"), *changed), (Hint("p", "drain"),)):
         await Dispatcher.turn(actor, Turn(1.0, inbox))
-        assert len(reads) == expected
+        counts.append(len(reads))
+    assert counts == [1, 2, 3, 3]
 
 
 async def test_of_whom_the_kernel_can_tell(lobby: Lobby) -> None:
     here, elsewhere = Peer(7, 0, 0, 7, HOST.pidns), Peer(7, 0, 0, 7, HOST.pidns + 1)
     reception = Listener(lobby.services(), Settings())
-    assert reception._knows(here)
-    assert not reception._knows(elsewhere)
-    assert not reception._knows(Peer(0, 0, 0, 0, HOST.pidns))
+    asked = (here, elsewhere, Peer(0, 0, 0, 0, HOST.pidns))
+    assert [reception._knows(peer) for peer in asked] == [True, False, False]
     by_leases = cast("PeerServices", SimpleNamespace(process_watch=None, host=HOST))
     assert not Listener(by_leases, Settings())._knows(here)

@@ -1,4 +1,4 @@
-"""An operator's retry or delete against what a dispatcher can know of the last attempt: no job is run twice at once."""
+"""An operator's retry or delete against a dispatcher's knowledge of the last attempt: no job runs twice at once."""
 
 from __future__ import annotations
 
@@ -37,7 +37,6 @@ def context(store: Store, connection: Sql) -> RequestContext:
 
 
 async def code(context: RequestContext, identity: bytes, change: Change = retry_jobs) -> str:
-    """What an operator hears of one job."""
     answer = await change(context, ByIds([identity]))
     if answer == {"done": [identity], "refused": []}:
         return "done"
@@ -49,7 +48,6 @@ async def code(context: RequestContext, identity: bytes, change: Change = retry_
 
 
 async def canceled(store: Store, connection: Sql, worker: str) -> bytes:
-    """A job that was canceled while *worker* had it."""
     identity = await forge(connection, "RUNNING", locked_by=worker)
     assert [job.id for job in await store.cancel([identity])] == [identity]
     return identity
@@ -74,12 +72,7 @@ async def test_a_claim_that_has_passed_it(context: RequestContext, connection: S
     ids=["alive", "gone", "elsewhere", "made up"],
 )
 async def test_a_worker_that_is_not_connected(
-    context: RequestContext,
-    store: Store,
-    connection: Sql,
-    change: Change,
-    worker: str,
-    told: str,
+    context: RequestContext, store: Store, connection: Sql, change: Change, worker: str, told: str
 ) -> None:
     """While its process lives on this host it may be running the canceled attempt; of others nothing is known."""
     assert await code(context, await canceled(store, connection, worker), change) == told
@@ -87,12 +80,9 @@ async def test_a_worker_that_is_not_connected(
 
 @pytest.mark.parametrize("change", [retry_jobs, delete_jobs])
 async def test_what_a_connected_worker_holds_decides(
-    context: RequestContext,
-    store: Store,
-    connection: Sql,
-    change: Change,
+    context: RequestContext, store: Store, connection: Sql, change: Change
 ) -> None:
-    """What is left of an attempt is never taken for an attempt of another job that has its id."""
+    """Leftovers of an attempt never count for another job with its id."""
     identity = await canceled(store, connection, ALIVE)
     worker = new_worker(ALIVE, PID)
     context.services.registry.join(worker)
@@ -107,7 +97,7 @@ async def test_an_attempt_that_ended_by_a_result_is_nobodys(context: RequestCont
 
 
 async def test_one_that_still_runs(context: RequestContext, connection: Sql) -> None:
-    """A RUNNING job is refused, whoever has it; a cancel that comes between the looks changes nothing of that."""
+    """A RUNNING job of any worker is refused; a cancel between the looks does not change that."""
     assert await code(context, await forge(connection, "RUNNING", locked_by=ALIVE)) == "conflict"
     running = await forge(connection, "RUNNING", locked_by=GONE)
     assert await code(context, running) == "invalid_transition"
@@ -115,7 +105,7 @@ async def test_one_that_still_runs(context: RequestContext, connection: Sql) -> 
 
 
 async def test_ids_that_are_unknown_repeated_or_ended(context: RequestContext, connection: Sql) -> None:
-    """Each id is answered once; what has ended is not canceled."""
+    """Each id is answered once; an ended job is not canceled."""
     waiting, unknown = await forge(connection), new_id()
     ended = [await forge(connection, status) for status in TERMINAL]
     answer = await cancel_jobs(context, ByIds([waiting, unknown, waiting, *ended]))

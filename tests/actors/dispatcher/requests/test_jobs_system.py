@@ -1,4 +1,4 @@
-"""What clients ask of the dispatcher, on the raw wire: each answered by itself, whatever the others send."""
+"""Requests of clients, on the raw wire: each answered by itself, whatever the others send."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SETTINGS: Final = {"PULSE_POLL_S": "60"}
 
 
 def test_ids_are_made_where_none_is_given(system: System, client: Peer, topic: str) -> None:
-    """Each job gets an id, version 7, in the order of the jobs; what was said of the job is in its row."""
+    """Each job gets an id, version 7, in the order of the jobs; its row has all that was said."""
     job = {"name": "n", "topic": topic, "args": '{"a": 1}', "priority": -3, "max_attempts": 2, "timeout_s": 1.5}
     first, second = client.call("submit", jobs=[job, {"name": "m", "topic": topic}])["ids"]
     assert {uuid.UUID(bytes=identity).version for identity in (first, second)} == {7}
@@ -29,14 +29,11 @@ def test_ids_are_made_where_none_is_given(system: System, client: Peer, topic: s
     assert (row["name"], row["args"], row["priority"], row["max_attempts"], row["timeout_s"]) == ("m", "{}", 0, 5, None)
 
 
-@pytest.mark.parametrize(
-    ("fields", "said"),
-    [
-        ({"args": '{"a":"\\u0000"}'}, "one of 2 jobs cannot be stored: "),
-        ({"run_at": 1.0, "delay_s": 1.0}, "job 1 (n): run_at and delay_s are both given; "),
-        ({"expires_in_s": -1.0}, "submit: Expected `float` > 0.0 - at `$.jobs[1].expires_in_s`, which is -1.0"),
-    ],
-)
+@pytest.mark.parametrize(("fields", "said"), [
+    ({"args": '{"a":"\\u0000"}'}, "one of 2 jobs cannot be stored: "),
+    ({"run_at": 1.0, "delay_s": 1.0}, "job 1 (n): run_at and delay_s are both given; "),
+    ({"expires_in_s": -1.0}, "submit: Expected `float` > 0.0 - at `$.jobs[1].expires_in_s`, which is -1.0"),
+])  # fmt: skip
 def test_a_bad_job_refuses_its_request(system: System, client: Peer, topic: str, fields: Body, said: str) -> None:
     """With one short line; nothing is inserted, and the next request is served."""
     good, bad = new_job(topic=topic), new_job(topic=topic, **fields)
@@ -74,7 +71,7 @@ def test_a_delayed_job_comes_when_it_is_due(system: System, client: Peer, topic:
 
 @pytest.mark.parametrize("by_sql", [False, True])
 def test_a_gate_that_opens_wakes_the_claim(system: System, client: Peer, topic: str, by_sql: bool) -> None:
-    """Nothing comes before; also where somebody else opens it, as another host does."""
+    """Nothing comes before; also when another host opens it."""
     with system.worker("waits", topics=[topic]) as worker:
         client.call("dispatch.pause", topic=topic)
         (identity,) = client.submit(new_job(topic=topic))
@@ -89,7 +86,7 @@ def test_a_gate_that_opens_wakes_the_claim(system: System, client: Peer, topic: 
 
 
 def test_a_cron_schedule_is_kept(client: Peer, topic: str) -> None:
-    """Its zone and its next time are told; it stands in the list; the same id with the same words is the same."""
+    """The answer and the list have its zone and its next time; the same id with the same words is the same."""
     words = {"id": uuid.uuid4().bytes, "name": "n", "topic": topic, "cron": "0 3 * * *", "timezone": "Europe/Berlin"}
     made = client.call("schedules.create", **words)["schedule"]
     assert {name: made[name] for name in words} == words
@@ -101,7 +98,7 @@ def test_a_cron_schedule_is_kept(client: Peer, topic: str) -> None:
 
 
 def test_a_list_is_filtered(client: Peer, topic: str) -> None:
-    """By what is said, newest first; a cursor that pulse did not give is refused, and so is no status."""
+    """By each filter, newest first; a cursor that pulse did not give is refused, and so is no status."""
     ids = [client.submit(new_job(topic=topic, name=name))[0] for name in ("a", "b", "a", "a")]
     client.call("jobs.cancel", ids=ids[:1])
     first = client.call("jobs.list", topic=topic, name="a", status=["PENDING"], limit=1)
@@ -115,7 +112,7 @@ def test_a_list_is_filtered(client: Peer, topic: str) -> None:
 
 
 def test_drain_sends_workers_home(system: System, client: Peer, topic: str) -> None:
-    """An operator's drain of all tells each worker not to come back, and gives it nothing more."""
+    """An operator's drain of all makes each worker leave, and gives it nothing more."""
     with system.worker("home", topics=[topic]) as worker:
         (held,) = client.submit(new_job(topic=topic))
         worker.job()
@@ -130,7 +127,7 @@ def test_drain_sends_workers_home(system: System, client: Peer, topic: str) -> N
 
 
 def test_who_reads_many_long_pages_late_gets_them_all(system: System, topic: str) -> None:
-    """They are worked out one after the other, as far as they are read; nobody is cut off, and others are served."""
+    """They are computed one after the other, as fast as they are read; others are served meanwhile."""
     asked = 16  # together more than a connection may leave unread
     with system.client() as slow, system.client() as other:
         for _ in range(4):

@@ -44,8 +44,7 @@ def test_options_are_unset(client: Peer, topic: str) -> None:
     now = client.call("schedules.update", id=late["id"], starts_at=None, topic=None)["schedule"]
     assert now["next_run_at"] < time.time() + 1001
     assert (now["starts_at"], now["topic"]) == (None, None)
-    utc = client.call("schedules.update", id=made["id"], timezone=None)["schedule"]
-    assert utc["timezone"] == "UTC"
+    assert client.call("schedules.update", id=made["id"], timezone=None)["schedule"]["timezone"] == "UTC"
     for needed in ("name", "cron", "every", "at", "args", "priority", "catch_up", "overlap"):
         assert client.refusal("schedules.update", id=made["id"], **{needed: None})[0] == "bad_request"
 
@@ -64,7 +63,7 @@ def test_args_are_as_long_as_those_of_a_job(client: Peer, topic: str) -> None:
 
 
 def test_another_rule_has_another_next_time(client: Peer, topic: str) -> None:
-    """A new rule of another kind takes the place of the old one, and begins now; so does a new time zone."""
+    """A rule of another kind replaces the old one, and begins now; so does a new time zone."""
     made = create(client, topic, every=1000.0)
     cron = client.call("schedules.update", id=made["id"], **BERLIN)["schedule"]
     assert (cron["kind"], cron["every_s"], cron["cron"], cron["timezone"]) == ("cron", None, *BERLIN.values())
@@ -75,14 +74,11 @@ def test_another_rule_has_another_next_time(client: Peer, topic: str) -> None:
     assert (again["timezone"], again["cron"]) == (None, None)
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ({"catch_up": "none"}, "catch_up is 'none'; allowed are skip, latest, all"),
-        ({"overlap": "none"}, "overlap is 'none'; allowed are allow, skip, queue, cancel"),
-        ({"jitter_s": -1.0}, "jitter_s is -1; 0 to 86400 s is allowed"),
-    ],
-)
+@pytest.mark.parametrize(("words", "message"), [
+    ({"catch_up": "none"}, "catch_up is 'none'; allowed are skip, latest, all"),
+    ({"overlap": "none"}, "overlap is 'none'; allowed are allow, skip, queue, cancel"),
+    ({"jitter_s": -1.0}, "jitter_s is -1; 0 to 86400 s is allowed"),
+])  # fmt: skip
 def test_bad_input(client: Peer, topic: str, words: Body, message: str) -> None:
     made = create(client, topic, every=1000.0)
     assert client.refusal("schedules.update", id=made["id"], **words) == ("bad_request", message)
@@ -91,7 +87,6 @@ def test_bad_input(client: Peer, topic: str, words: Body, message: str) -> None:
 
 
 def test_pause_resume_trigger(system: System, client: Peer, topic: str) -> None:
-    """A paused schedule fires nothing, but can be triggered; it goes on when it is resumed."""
     made = create(client, topic, every=1.0)
     before = client.call("schedules.pause", id=made["id"])["schedule"]
     assert (before["paused"], before["last_run_at"]) == (True, None)
@@ -149,7 +144,7 @@ def declared(key: str, topic: str, **words: Any) -> Body:
 
 
 def test_declared_schedules(client: Peer, topic: str) -> None:
-    """Created once, changed where code is, the cursor kept; what is gone is told once, goes on, and can come back."""
+    """Created once, changed where code is, the cursor kept; a removed one is reported once, and can come back."""
     by = f"app{topic}"
     one, two = declared(f"one{topic}", topic, every=1000.0), declared(f"two{topic}", topic, **BERLIN)
     first = client.call("schedules.declare", by=by, schedules=[one, two])
@@ -173,7 +168,7 @@ def test_declared_schedules(client: Peer, topic: str) -> None:
 
 
 def test_bad_declarations_change_nothing(client: Peer, topic: str) -> None:
-    """One that is wrong spoils all of them; a key that is there twice, too."""
+    """One bad one spoils all; a repeated key, too."""
     good = declared(f"good{topic}", topic, every=1000.0)
     for bad, named in (
         (declared(f"bad{topic}", topic, cron="0 0 30 2 *"), f"schedule 'bad{topic}': cron is '0 0 30 2 *'"),
@@ -187,7 +182,7 @@ def test_bad_declarations_change_nothing(client: Peer, topic: str) -> None:
 
 
 def test_changes_at_the_same_time_do_not_wait_for_each_other(client: Peer, topic: str) -> None:
-    """Each has one connection to the database: transactions that wanted another would wait for it, all of them."""
+    """Each has one connection: if all transactions wanted another, all would wait."""
     made = [create(client, topic, **BERLIN)["id"] for _ in range(12)]
     began_s = time.monotonic()
     asked = [client.ask("schedules.update", id=one, priority=place) for place, one in enumerate(made)]

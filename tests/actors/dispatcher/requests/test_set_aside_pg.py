@@ -1,4 +1,4 @@
-"""A job with a corrupt value: what the database cannot change is set aside, what it can read is told, and it can go."""
+"""A job with a corrupt value: it is set aside, its readable parts are shown, and it can be deleted."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def context(store: Store, connection: Sql) -> RequestContext:
 
 
 async def corrupt(connection: Sql, status: str = "PENDING", **columns: Any) -> bytes:
-    """A job whose args are gone, as on a bad disk: they were too long for its row, and what held them is deleted."""
+    """A job whose args are gone, as on a bad disk: their TOAST rows are deleted."""
     job = await forge(connection, status, args=json.dumps({"text": secrets.token_hex(20_000)}), **columns)
     toast = await connection.fetchval(TOAST)
     for kind, statement in (
@@ -59,7 +59,7 @@ async def reasons(context: RequestContext, job: bytes) -> Any:
 
 @pytest.mark.parametrize("status", ["PENDING", "RETRYING", "RUNNING"])
 async def test_what_cannot_be_canceled_is_set_aside(context: RequestContext, connection: Sql, status: str) -> None:
-    """Others of the same request are canceled; the answer, the audit and `why` tell which was not, and why."""
+    """Others of the same request are canceled; the answer, the audit and `why` name this one, and the reason."""
     job = await corrupt(connection, status)
     others = [await forge(connection) for _ in range(4)]
     answer = await cancel_jobs(context, ByIds([*others[:2], job, *others[2:]]))
@@ -101,7 +101,7 @@ async def test_what_has_ended_is_why_it_does_not_run(context: RequestContext, co
 
 @pytest.mark.parametrize("status", ["PENDING", "RETRYING", "RUNNING", *TERMINAL])
 async def test_what_is_set_aside_can_be_deleted(context: RequestContext, connection: Sql, status: str) -> None:
-    """Whatever its status, without its args being read; nothing of it is left, and nobody else's place aside goes."""
+    """In any status, without reading its args; nothing of it is left, and other jobs' places aside stay."""
     job, other = await corrupt(connection, status), await forge(connection)
     for one in (job, other):
         await connection.execute(SET_ASIDE, one.hex())
@@ -119,7 +119,7 @@ async def test_what_is_set_aside_can_be_deleted(context: RequestContext, connect
 async def test_what_can_be_changed_again_is_set_aside_no_more(
     context: RequestContext, connection: Sql, status: str
 ) -> None:
-    """Also what an operator set aside: he cancels or retries it, and that works; nobody else's place aside goes."""
+    """Also a job that an operator set aside: a cancel or retry works again; other jobs' places aside stay."""
     job, other = await forge(connection, status), await forge(connection)
     for one in (job, other):
         await connection.execute(SET_ASIDE, one.hex())
@@ -135,7 +135,7 @@ async def test_what_is_not_set_aside_is_not_deleted(context: RequestContext, con
 
 
 async def test_an_error_that_is_nobodys_sets_nobody_aside(context: RequestContext, connection: Sql) -> None:
-    """Where the database refuses the statement whatever job it is for, the request fails, and no job is to blame."""
+    """Where the statement fails for any job, the request fails, and no job is to blame."""
     job = await forge(connection)
     await connection.execute("ALTER TABLE pulse.attempts RENAME TO lost")
     try:
@@ -165,7 +165,7 @@ async def test_what_can_be_read_is_told(context: RequestContext, connection: Sql
 
 
 async def test_what_is_not_there_is_not_told(connection: Sql) -> None:
-    """It may go between the look that failed and the one at what can be read."""
+    """It may go between the failed read and the one of its readable parts."""
     assert await legible_job(connection, UUID(bytes(16))) is None
 
 
@@ -215,15 +215,14 @@ async def test_what_an_operator_set_aside_stays_so(store: Store, connection: Sql
     await connection.execute("UPDATE pulse.set_aside SET next_try_at = 'infinity' WHERE job_id = $1", job.hex())
     await store.aside.add([(job, AGAIN)], 0.0)
     assert (await rows(connection))[job]["for_good"]
-    found = found_of(await store.aside.next(60.0))
-    assert found.id == other
+    assert found_of(await store.aside.next(60.0)).id == other
     await store.aside.add([(third, REFUSED)], 0.0)
     await store.aside.readmit([job, other])
     assert {*await rows(connection)} == {job, third}
 
 
 async def test_each_has_its_turn(store: Store, connection: Sql) -> None:
-    """The one that has waited longest, by itself; a server that tries it keeps no other from trying the next."""
+    """The longest waiting one, by itself; two servers try different ones."""
     jobs = [await forge(connection) for _ in range(3)]
     for job in jobs:
         await store.aside.add([(job, REFUSED)], 0.0)
@@ -239,14 +238,13 @@ async def test_each_has_its_turn(store: Store, connection: Sql) -> None:
 
 
 async def test_what_has_expired(store: Store, connection: Sql) -> None:
-    """No claim waits for it, and it is told from what may still be claimed."""
+    """No claim waits for it, and it differs from jobs that may still be claimed."""
     late, other = await forge(connection), await forge(connection, expires_at=datetime(2999, 1, 1, tzinfo=UTC))
     await connection.execute("UPDATE pulse.jobs SET expires_at = now() WHERE id = $1", late.hex())
     for job in (late, other):
         await store.aside.add([(job, REFUSED)], 0.0)
     assert await store.aside.next(60.0) == SetAside(late, None, "claim_jobs", "XX001", "PENDING")
-    found = found_of(await store.aside.next(60.0))
-    assert found.suspect is not None
+    assert found_of(await store.aside.next(60.0)).suspect is not None
 
 
 async def test_one_that_another_server_tries_is_passed_over(store: Store, connection: Sql, dsn: str) -> None:
@@ -259,7 +257,7 @@ async def test_one_that_another_server_tries_is_passed_over(store: Store, connec
 
 
 async def test_what_has_the_same_cause(store: Store, connection: Sql) -> None:
-    """It is let go with the one that can be handed out; not what an operator set aside, nor whose report is refused."""
+    """It is let go with the one that can be handed out; not after an operator's word or a refused report."""
     like, mine, other, report = (new_id() for _ in range(4))
     reported = StatementError("no", sqlstate="XX001", statement="complete_jobs")
     await store.aside.add([(like, REFUSED), (mine, REFUSED), (other, AGAIN), (report, reported)], 0.0)

@@ -1,4 +1,4 @@
-"""Policies, pauses with an end and expiry, asked of the dispatcher on the raw wire, and what comes of them there."""
+"""Policies, pauses with an end and expiry, on the raw wire, and their effects there."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SOON_S: Final = 1.0
 
 
 def test_a_policy_is_set_shown_and_unset(system: System, client: Peer, topic: str) -> None:
-    """Each value that counts is told with its source, and what handlers of the topic declare themselves."""
+    """Each effective value has its source; handlers of the topic show what they declare."""
     handlers = {f"h{topic}": {"topic": topic, "backoff": "fixed:1"}}
     with system.worker("says", topics=[topic], names=list(handlers), handlers=handlers):
         answer = client.call("topics.set", topic=topic, policy={"max_attempts": 3, "lease_s": 300.0})["topic"]
@@ -39,7 +39,7 @@ def test_a_policy_is_set_shown_and_unset(system: System, client: Peer, topic: st
 
 
 def test_what_others_set_is_known_within_a_second(system: System, client: Peer, topic: str) -> None:
-    """A plain UPDATE reaches the dispatcher's memory: the next job is told the stall of its topic."""
+    """A plain UPDATE reaches the dispatcher's memory: the next job carries the stall of its topic."""
     with system.worker("told", topics=[topic]) as worker:
         system.rows("INSERT INTO pulse.topics (topic, stall_s) VALUES ($1, 77.5)", topic)
         began_s = time.monotonic()
@@ -55,7 +55,7 @@ def test_what_others_set_is_known_within_a_second(system: System, client: Peer, 
 
 
 def test_who_has_paused_and_until_when(system: System, client: Peer, topic: str) -> None:
-    """The kernel says who; the end comes by itself, and wakes the workers."""
+    """The kernel names the account; the end comes by itself, and wakes the workers."""
     name = pwd.getpwuid(os.getuid()).pw_name
     with system.worker("waits", topics=[topic]) as worker:
         gate = client.call("dispatch.pause", topic=topic, reason="why", for_s=1.0)["topics"][topic]
@@ -71,14 +71,11 @@ def test_who_has_paused_and_until_when(system: System, client: Peer, topic: str)
     until(lambda: system.log("pause_expired", topic=topic), "log")
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"until": 1.0}, "until is 1 (Unix seconds); a time in the future is allowed"),
-        ({"until": 4e9, "for_s": 1.0}, "until and for_s are both given; one of them is allowed"),
-        ({"for_s": -1.0}, "dispatch.pause: Expected `float` > 0.0 - at `$.for_s`, which is -1.0"),
-    ],
-)
+@pytest.mark.parametrize(("fields", "message"), [
+    ({"until": 1.0}, "until is 1 (Unix seconds); a time in the future is allowed"),
+    ({"until": 4e9, "for_s": 1.0}, "until and for_s are both given; one of them is allowed"),
+    ({"for_s": -1.0}, "dispatch.pause: Expected `float` > 0.0 - at `$.for_s`, which is -1.0"),
+])  # fmt: skip
 def test_a_bad_pause_is_refused(client: Peer, topic: str, fields: dict[str, float], message: str) -> None:
     assert client.refusal("dispatch.pause", topic=topic, **fields) == ("bad_request", message)
     assert topic not in client.call("dispatch.status")["topics"]

@@ -1,4 +1,4 @@
-"""Workers that live by leases alone: of other hosts, of other users, or where the kernel is not to be asked."""
+"""Workers that live by leases alone: of other hosts, of other users, or without proof of death."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SETTINGS: Final = {"PULSE_POLL_S": "60", "PULSE_SWEEP_S": "0.2", "PULSE_PROOF_OF
 
 
 def test_a_silent_worker_loses_its_lease(system: System, client: Peer, topic: str) -> None:
-    """The lease lapses, another worker completes attempt 2, and the zombie's late word changes nothing."""
+    """The lease lapses, another worker completes attempt 2, and the zombie's late report changes nothing."""
     with system.worker("zombie", topics=[topic], capacity=1) as zombie, system.worker("heir", topics=[topic]) as heir:
         told = [one["recovery"] for one in client.call("workers.list")["workers"] if topic in one["topics"]]
         assert told == ["lease", "lease"]

@@ -15,11 +15,9 @@ from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 from tests.support.store.recovery_kit import new_worker
 
 LIVE = {
-    "": LivePolicy(stall_s=9.0, lease_s=500.0),
-    "a": LivePolicy(stall_s=5.0, lease_s=90.0, retention_s=0.0),
-    "b": LivePolicy(lease_s=30.0, retention_s=60.0),
-    "c": LivePolicy(ageing_s=1.0),
-}
+    "": LivePolicy(stall_s=9.0, lease_s=500.0), "a": LivePolicy(stall_s=5.0, lease_s=90.0, retention_s=0.0),
+    "b": LivePolicy(lease_s=30.0, retention_s=60.0), "c": LivePolicy(ageing_s=1.0),
+}  # fmt: skip
 
 
 def book(live: Mapping[str, LivePolicy]) -> WorkerRegistry:
@@ -40,7 +38,7 @@ def test_leases() -> None:
 
 
 def test_ageing() -> None:
-    """Of topics that have it; 0 is strict order, and what is next to it no number that breaks a claim."""
+    """Of topics that have it; 0 is strict order, and tiny values do not break a claim."""
     live = {**LIVE, "d": LivePolicy(ageing_s=0.0), "e": LivePolicy(ageing_s=1e-307)}
     assert TopicPolicies(live).ageing_s == {"c": 1.0, "e": 0.001}
 

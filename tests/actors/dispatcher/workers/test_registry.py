@@ -1,4 +1,4 @@
-"""The dispatcher's book: who gets what, and what becomes of a claim that its seat cannot run."""
+"""The dispatcher's registry: which worker gets which job, and what follows a claim that cannot run."""
 
 from __future__ import annotations
 
@@ -58,8 +58,7 @@ def plan_for(*workers: RegisteredWorker) -> ClaimPlan:
 
 
 def returned(placement: Placement) -> Ending:
-    assert placement.assigned == {}
-    assert placement.moved == []
+    assert (placement.assigned, placement.moved) == ({}, [])
     (ending,) = placement.returned
     return ending
 
@@ -70,7 +69,7 @@ def test_credit_is_capacity_minus_held(capacity: int, held: int, credit: int) ->
 
 
 def test_who_has_no_credit_whatever_its_capacity() -> None:
-    """Who drains; whose process may be killed for handlers that hang; and who has not read a large backlog."""
+    """Workers that drain, may be killed for hung handlers, or have a large unread backlog."""
     draining, closing, slow = worker(), worker(), worker()
     draining.draining = closing.closing = True
     wire_of(slow).backlog_bytes = BACKLOG_BYTES + 1
@@ -95,7 +94,7 @@ def test_workers_with_the_same_topics_share_a_claim() -> None:
 
 
 def test_what_is_not_planned_for() -> None:
-    """A pool parent, which has no capacity; a worker that serves no topic, or drains; nobody where dispatch closes."""
+    """A pool parent, which has no capacity; a worker without topics, or in a drain; none where dispatch is closed."""
     draining = worker("draining")
     draining.draining = True
     registry = desk_of(worker("parent", capacity=0), worker("idle", topics=[]), draining)
@@ -107,7 +106,6 @@ def test_what_is_not_planned_for() -> None:
 
 
 def test_topics_take_turns() -> None:
-    """No topic is always the last among equal priorities: each comes first in its turn."""
     registry = desk_of(worker(topics=["a", "b", "c"]))
     assert {registry.plan(500)[0].topics[0] for _ in range(3)} == {"a", "b", "c"}
     assert len({registry.plan(500, again=again)[0].topics for again in (False, True, True)}) == 1
@@ -170,7 +168,6 @@ def test_a_name_that_finds_workers_but_no_handler() -> None:
 
 @pytest.mark.parametrize("why", ["full", "draining"])
 def test_a_name_whose_workers_are_busy_comes_back_soon(why: str) -> None:
-    """Without an error: it has a handler."""
     seat, other = worker("seat", names=["blue"]), worker("other", held=10 if why == "full" else 0)
     other.draining = why == "draining"
     ending = returned(place(desk_of(seat, other), plan_for(seat), [claim(1)]))
@@ -178,7 +175,7 @@ def test_a_name_whose_workers_are_busy_comes_back_soon(why: str) -> None:
 
 
 def test_what_is_put_back_at_once() -> None:
-    """A claim for a worker that has left, where nobody else takes it; and one that comes after dispatch closed."""
+    """A claim for a worker that has left, if no other takes it; and one after dispatch has closed."""
     one = worker()
     gone, closed = desk_of(worker("other", names=["blue"])), desk_of(one)
     at_once = Ending(claim(1).id, 1, "w", EndingKind.UNASSIGNED, None, 0.0, None)
@@ -189,16 +186,12 @@ def test_what_is_put_back_at_once() -> None:
     assert returned(place(closed, plan_for(one), [claim(1)])) == at_once
 
 
-@pytest.mark.parametrize(
-    ("texts", "error"),
-    [
-        ({"args": '{"a": "ééééééé"}'}, "args have 23 bytes as the database prints them; at most 20 can be sent"),
-        ({"checkpoint": '"0123456789abcdefgh"'}, "args and checkpoint have 22 bytes as the database prints them"),
-        ({"previous": "[" + 18 * "1" + "]"}, ""),
-        ({"args": '{"a": "éééééx"}'}, None),
-    ],
-    ids=["args", "checkpoint", "the attempt before", "just fits"],
-)
+@pytest.mark.parametrize(("texts", "error"), [
+    ({"args": '{"a": "ééééééé"}'}, "args have 23 bytes as the database prints them; at most 20 can be sent"),
+    ({"checkpoint": '"0123456789abcdefgh"'}, "args and checkpoint have 22 bytes as the database prints them"),
+    ({"previous": "[" + 18 * "1" + "]"}, ""),
+    ({"args": '{"a": "éééééx"}'}, None),
+], ids=["args", "checkpoint", "the attempt before", "just fits"])  # fmt: skip
 def test_what_no_frame_can_carry_is_a_dead_letter(
     monkeypatch: pytest.MonkeyPatch, texts: dict[str, str], error: str | None
 ) -> None:
@@ -255,11 +248,9 @@ workers_strategy = st.lists(
 
 
 @given(
-    workers_strategy,
-    st.integers(1, 12),
-    st.data(),
+    workers_strategy, st.integers(1, 12), st.data(),
     st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3)), max_size=3),
-)
+)  # fmt: skip
 def test_every_claim_is_placed_once_and_nobody_is_overfilled(
     shapes: list[tuple[int, int, set[str], list[str], bool]],
     batch: int,
@@ -286,14 +277,11 @@ def test_every_claim_is_placed_once_and_nobody_is_overfilled(
                     registry.leave(made[index])
         claims = [
             claim(
-                number,
-                name=data.draw(st.sampled_from(NAMES)),
-                topic=data.draw(st.sampled_from(plan.topics)),
-                seat=seat,
-                uncharged=data.draw(st.integers(0, 5)),
+                number, name=data.draw(st.sampled_from(NAMES)), topic=data.draw(st.sampled_from(plan.topics)),
+                seat=seat, uncharged=data.draw(st.integers(0, 5)),
             )
             for number, seat in enumerate(plan.seats)
-        ]
+        ]  # fmt: skip
         free = {one.identity: one.credit for one in registry.workers()}
         placement = place(registry, plan, claims)
         assert Counter(placed_ids(placement)) == Counter(one.id for one in claims)
@@ -401,7 +389,7 @@ def test_who_must_end_in_time() -> None:
 
 
 def test_a_promise_is_the_handlers_else_the_topics() -> None:
-    """As it was told with the job, whatever the policy says since; of what a worker came with, as it is now."""
+    """As it was sent with the job, whatever the policy says since; of jobs that a worker came with, the policy's."""
     one = worker()
     one.facts = replace(one.facts, stalls={"green": 1.0})
     registry = desk_of(one)
@@ -425,7 +413,7 @@ def test_where_a_job_waited() -> None:
 
 
 def test_the_newest_connection_counts() -> None:
-    """A hello that waited is older than one that was made after it, whenever it is looked at."""
+    """A hello that waited is older than one that was made after it."""
     registry = desk_of()
     assert registry.is_newest("w", 3)
     assert registry.is_newest("w", 3)
@@ -444,7 +432,7 @@ def test_not_every_connection_is_remembered(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_who_is_away_still_holds_its_jobs() -> None:
-    """A process that is watched and lost its connection may be running them yet, until it comes back or is buried."""
+    """A watched process without a connection may still run them, until it comes back or dies."""
     watched, idle, unseen = worker("watched", held=1), worker("idle"), worker("unseen", held=1)
     watched.watched = idle.watched = True
     registry = desk_of(watched, idle, unseen)
@@ -470,7 +458,7 @@ def test_what_runs_in_hand() -> None:
 
 @pytest.mark.parametrize(("uncharged", "delay_s"), [(0, 1.0), (2, 4.0), (1_000_499, 10.0)])
 def test_a_job_whose_earlier_attempt_runs_yet_waits(uncharged: int, delay_s: float) -> None:
-    """It is put back, later and later, until the process that may run it yet has ended; others are not held up."""
+    """It is put back, later and later, until that process has ended; others go on."""
     one, other = worker(), worker("other")
     other.watched = True
     again, elsewhere, free = (
@@ -487,11 +475,7 @@ def test_a_job_whose_earlier_attempt_runs_yet_waits(uncharged: int, delay_s: flo
 def test_what_a_worker_came_with_is_learned() -> None:
     one = worker()
     running, queued, known, gone = ((claim(number).id, 1) for number in range(4))
-    one.jobs.held = {
-        running: HeldJob("", "", started=True),
-        queued: HeldJob("", ""),
-        known: HeldJob("blue", "a"),
-    }
+    one.jobs.held = {running: HeldJob("", "", started=True), queued: HeldJob("", ""), known: HeldJob("blue", "a")}
     news = {pair: Running("red", "a", 5.0) for pair in (running, queued, known, gone)}
     assert [pair for pair, _ in desk_of(one).learn(one, news)] == [running]
     assert [(one.held[pair].name, one.held[pair].timeout_s) for pair in (running, queued, known)] == [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Final
 
 import pytest
@@ -14,11 +15,8 @@ pytestmark = [pytest.mark.postgres, pytest.mark.process, pytest.mark.system]
 SETTINGS: Final = {"PULSE_POLL_S": "60"}
 
 
-# Hello.
-
-
 def test_a_welcome(system: System, client: Peer, topic: str) -> None:
-    """All learn the times and the longest frame; a worker also its session, and what it has lost."""
+    """All get the times and the longest frame; a worker also its session, and its lost attempts."""
     terms = {"protocol": 1, "heartbeat_s": 10.0, "lease_s": 30.0, "max_frame_bytes": 8 * 1024 * 1024}
     assert client.welcome == {**terms, "server": client.welcome["server"]}
     assert client.welcome["server"].startswith("pulse ")
@@ -29,16 +27,13 @@ def test_a_welcome(system: System, client: Peer, topic: str) -> None:
         assert (row["name"], row["names"], row["capacity"], row["running"]) == ("w", ["a", "b"], 3, [])
 
 
-@pytest.mark.parametrize(
-    ("kind", "body", "code"),
-    [
-        ("ping", {}, "bad_request"),
-        ("hello", {"protocol": 2, "role": "client"}, "unsupported_version"),
-        ("hello", {"protocol": 1, "role": "worker"}, "bad_request"),
-        ("hello", {"protocol": 1, "role": "worker", "worker": "w", "topics": ["a\0b"]}, "bad_request"),
-        ("hello", {"protocol": 1, "role": "worker", "worker": "w", "handlers": {"n": {"topic": "\0"}}}, "bad_request"),
-    ],
-)
+@pytest.mark.parametrize(("kind", "body", "code"), [
+    ("ping", {}, "bad_request"),
+    ("hello", {"protocol": 2, "role": "client"}, "unsupported_version"),
+    ("hello", {"protocol": 1, "role": "worker"}, "bad_request"),
+    ("hello", {"protocol": 1, "role": "worker", "worker": "w", "topics": ["a\0b"]}, "bad_request"),
+    ("hello", {"protocol": 1, "role": "worker", "worker": "w", "handlers": {"n": {"topic": "\0"}}}, "bad_request"),
+])  # fmt: skip
 def test_a_wrong_hello_ends_the_connection(system: System, client: Peer, kind: str, body: Body, code: str) -> None:
     with system.peer() as peer:
         peer.send(kind, 0, **body)
@@ -58,9 +53,6 @@ def test_no_hello_in_time_ends_the_connection(system: System, client: Peer) -> N
     assert client.call("ping") == {}
 
 
-# Assignment.
-
-
 def test_an_assignment_has_all_that_a_handler_needs(system: System, client: Peer, topic: str) -> None:
     with system.worker("whole", topics=[topic]) as worker:
         (identity,) = client.submit(new_job(topic=topic, args='{"b":1,"a":"\u00e9"}', timeout_s=2.5))
@@ -68,7 +60,21 @@ def test_an_assignment_has_all_that_a_handler_needs(system: System, client: Peer
         worker.done((identity, 1))
 
 
-# Heartbeats.
+def test_a_worker_is_drained(system: System, client: Peer, topic: str) -> None:
+    """It is told to end, and gets no more jobs; that is in the audit. Nobody else can be drained."""
+    with system.worker("leaving", topics=[topic]) as worker:
+        (row,) = [one for one in client.call("workers.list")["workers"] if one["topics"] == [topic]]
+        assert not row["draining"]
+        assert client.call("workers.drain", worker=row["identity"]) == {}
+        assert worker.expect("drain") == {"reconnect": False}
+        (row,) = [one for one in client.call("workers.list")["workers"] if one["topics"] == [topic]]
+        assert row["draining"]
+        (noted,) = client.call("audit.list", limit=1)["audit"]
+        assert (noted["action"], json.loads(noted["detail"])) == (
+            "workers.drain",
+            {"pid": row["pid"], "worker": "leaving"},
+        )
+    assert client.refusal("workers.drain", worker="nobody")[0] == "not_found"
 
 
 def test_workers_come_and_go(system: System, topic: str) -> None:
@@ -80,7 +86,7 @@ def test_workers_come_and_go(system: System, topic: str) -> None:
 
 
 def test_a_submit_that_no_handler_is_there_for(client: Peer, topic: str, system: System) -> None:
-    """It is stored, and the answer says which names have no handler, and which handlers have a similar name."""
+    """It is stored, and the answer names the missing handlers, and similar names."""
     with system.worker("w", topics=[topic], names=["send_mail"]):
         good, bad = [new_job(topic=topic, name=name) for name in ("send_mail", "sned_mail")]
         answer = client.call("submit", jobs=[good, bad])

@@ -21,8 +21,6 @@ def own_weight(item: int) -> int:
 
 
 class Handler:
-    """Keeps the batches, and holds up each until it is let go."""
-
     def __init__(self) -> None:
         self.batches: list[list[int]] = []
         self.gate = anyio.Event()
@@ -114,8 +112,7 @@ def test_batches_keep_order_and_weight(items: list[int], limit: int) -> None:
 
 async def test_who_puts_more_than_is_handled_has_to_wait() -> None:
     """Two batches may wait; then there is room again when one of them is taken."""
-    handler = Handler()
-    batcher = Batcher(handler, own_weight, 10)
+    batcher = Batcher(Handler(), own_weight, 10)
     for item in (10, 10):
         batcher.put(item)
     with anyio.fail_after(5):

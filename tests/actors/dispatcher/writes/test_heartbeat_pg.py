@@ -1,4 +1,4 @@
-"""Heartbeats: whose leases they extend, on whose word, and what is told to be lost."""
+"""Heartbeats: which leases they extend, and which attempts the answers call lost."""
 
 from __future__ import annotations
 
@@ -30,27 +30,24 @@ USER: Final = 12345  # a uid that owns nothing here
 
 
 class Ward(Floor):
-    """A floor where heartbeats are taken."""
-
     def __init__(self, store: Store, connection: Sql) -> None:
         super().__init__(store, connection)
         self.leases = HeartbeatWriter(store, self.registry, HOST, self.claims.counters, lease_s=LEASE_S)
 
     def join(self, identity: str, pid: int = 0, uid: int = 0) -> RegisteredWorker:
-        """A worker comes, and was not heard of for long."""
+        """A worker comes, after a long silence."""
         worker = new_worker(identity, pid, uid=uid)
         worker.contact.heard_s = worker.contact.beaten_s = 0.0
         self.registry.join(worker)
         return worker
 
     async def job(self, identity: str) -> bytes:
-        """A row whose lease ends soon; its id."""
         return await forge(self.connection, "RUNNING", locked_by=identity, lease_until=ago(-5))
 
     async def beat(
         self, worker: str, jobs: Sequence[Beat] | None = None, *, session: bytes | None = None, uid: int | None = 0
     ) -> list[Any]:
-        """One heartbeat; what it is told to have lost."""
+        """One heartbeat; its lost attempts."""
         wire = Wire()
         await self.leases._beat([PendingHeartbeat(wire, 1, uid, worker, session, jobs, AT_S)])
         ((kind, number, body),) = wire.sent
@@ -59,7 +56,7 @@ class Ward(Floor):
         return lost
 
     async def save(self, *beats: Beat) -> list[Any]:
-        """Checkpoints of the worker "w"; what it is told to have lost."""
+        """Checkpoints of the worker "w"; its lost attempts."""
         wire = Wire()
         await self.leases._save([PendingHeartbeat(wire, 1, 0, "w", None, beats, AT_S)])
         ((kind, _, body),) = wire.sent
@@ -78,7 +75,7 @@ def ward(store: Store, connection: Sql) -> Ward:
 
 
 async def test_a_worker_extends_what_it_lists(ward: Ward) -> None:
-    """And nothing else; what is not its own any more is lost."""
+    """And nothing else; what it no longer holds is lost."""
     worker = ward.join("w")
     listed, unlisted, foreign = await ward.job("w"), await ward.job("w"), await ward.job("v")
     worker.held[listed, 1] = worker.held[unlisted, 1] = object()  # type: ignore[assignment]
@@ -90,7 +87,7 @@ async def test_a_worker_extends_what_it_lists(ward: Ward) -> None:
 
 
 async def test_a_result_that_overtakes_a_heartbeat_is_no_loss(ward: Ward, monkeypatch: Patch) -> None:
-    """What is completed while the leases are extended is told to be lost, as it is, but to nobody else."""
+    """Its own worker hears nothing of a job that completes meanwhile; another one hears that it is lost."""
     worker = ward.join("w")
     done, reported, lost = (new_id() for _ in range(3))
     for job in (done, reported, lost):
@@ -113,7 +110,7 @@ async def test_a_result_that_overtakes_a_heartbeat_is_no_loss(ward: Ward, monkey
 
 
 async def test_where_nothing_is_lost_nothing_is_said(ward: Ward) -> None:
-    """A heartbeat that lists nothing counts as one all the same."""
+    """An empty heartbeat still counts."""
     worker = ward.join("w")
     with capture_logs() as logs:
         assert await ward.beat("w", []) == []
@@ -125,7 +122,7 @@ async def test_where_nothing_is_lost_nothing_is_said(ward: Ward) -> None:
 
 
 async def test_a_checkpoint_extends_no_lease(ward: Ward) -> None:
-    """Nor is it taken for something that did: what has lapsed meanwhile has lapsed."""
+    """Nor does it hide that one has lapsed."""
     worker, job = ward.join("w"), await ward.job("w")
     before_s = worker.contact.extended_s
     assert await ward.save(Beat(job, 1, "1")) == []
@@ -161,7 +158,7 @@ async def test_a_text_that_cannot_be_stored_is_not_kept(ward: Ward) -> None:
 
 
 async def test_a_worker_that_lists_nothing_at_all(ward: Ward) -> None:
-    """Without a list, all that it was given is extended; of somebody who is not there, nothing."""
+    """Without a list, all its attempts are extended; without such a worker, none."""
     worker, job, gone = ward.join("w"), await ward.job("w"), await ward.job("gone")
     worker.held[job, 1] = object()  # type: ignore[assignment]
     assert await ward.beat("w") == []
@@ -170,7 +167,7 @@ async def test_a_worker_that_lists_nothing_at_all(ward: Ward) -> None:
 
 
 async def test_a_parent_beats_for_its_child(ward: Ward) -> None:
-    """All leases of that session, of the same user or by root, and it counts as a word of the child."""
+    """All leases of that session, of the same user or by root, and it counts as a beat of the child."""
     child, job = ward.join("child", uid=USER), await ward.job("child")
     child.held[job, 1] = object()  # type: ignore[assignment]
     assert await ward.beat("parent", session=child.facts.session, uid=USER + 1) == []
@@ -188,7 +185,7 @@ async def test_a_parent_beats_for_its_child(ward: Ward) -> None:
 
 
 async def test_a_parent_beats_for_a_child_that_has_not_come_back(ward: Ward, living: Process) -> None:
-    """The leases tell who it is: by its session, and by the user of its process, which lives."""
+    """The leases identify it: by its session, and by the user of its process, which lives."""
     identity = identity_of(living.pid)
     job, other = await ward.job(identity), await ward.job("somebody")
     session = new_worker(identity).facts.session
@@ -200,7 +197,7 @@ async def test_a_parent_beats_for_a_child_that_has_not_come_back(ward: Ward, liv
 
 @pytest.mark.parametrize("where", ["strangers", "away"])
 async def test_the_word_of_a_parent_counts_for_who_is_not_connected(ward: Ward, where: str, living: Process) -> None:
-    """One that is watched is not silent as long as its parent sees it at work, the database away or not."""
+    """A watched worker is not silent as long as its parent sees it at work, with the database or without."""
     identity = identity_of(living.pid)
     worker = new_worker(identity, living.pid, uid=os.geteuid())
     worker.contact.beaten_s = 0.0
@@ -223,7 +220,7 @@ async def test_a_session_of_nobody_extends_nothing(ward: Ward) -> None:
 
 
 async def test_sessions_of_nobody_cost_one_look(ward: Ward, monkeypatch: Patch, living: Process) -> None:
-    """However many of them come at once: else who makes them up keeps the heartbeats of all others waiting."""
+    """For any number at once: else made-up sessions would delay all other heartbeats."""
     identity = identity_of(living.pid)
     job = await ward.job(identity)
     session = new_worker(identity).facts.session
@@ -249,7 +246,7 @@ def counted(ask: Callable[..., Any], looks: list[str]) -> Callable[..., Any]:
 
 
 async def test_a_session_over_tcp_is_nobodys_of_here(ward: Ward) -> None:
-    """There a worker may say any session: one that was reckoned for a local worker does not come between its words."""
+    """There a worker may claim any session: a session of a local worker is not among its words."""
     local, job = ward.join("local", uid=USER), await ward.job("local")
     local.held[job, 1] = object()  # type: ignore[assignment]
     mine = identities.compose_remote("eve", local.facts.session, "w")
@@ -267,7 +264,7 @@ async def test_a_session_over_tcp_is_nobodys_of_here(ward: Ward) -> None:
 
 
 async def test_a_worker_over_tcp_that_has_not_come_back(ward: Ward) -> None:
-    """Its leases tell who it is, to who knows its session; the mark of it, which everybody may see, is none."""
+    """Its secret session identifies its leases; its public mark does not."""
     session = identities.new_session()
     identity = identities.compose_remote("ann", session, "w")
     job = await ward.job(identity)
@@ -297,14 +294,11 @@ def test_what_a_heartbeat_weighs() -> None:
 
 
 async def test_who_may_speak_for_whom() -> None:
-    """The account of a local worker, and root; over TCP whoever knows a session of there; neither for the other."""
+    """The account of a local worker, and root; over TCP every peer that knows the session; neither for the other."""
     local, remote = "h/b/1/7.8/w", "tcp:ann/0/w"
     asked: list[tuple[int | None, str, int | None]] = [
-        (1000, local, 1000),
-        (0, local, 1000),
-        (1001, local, 1000),
-        (None, local, 1),
-    ]
+        (1000, local, 1000), (0, local, 1000), (1001, local, 1000), (None, local, 1),
+    ]  # fmt: skip
     assert [may_speak_for(*one) for one in asked] == [True, True, False, False]
     asked = [(None, remote, None), (0, remote, None), (1000, remote, None)]
     assert [may_speak_for(*one) for one in asked] == [True, False, False]

@@ -1,4 +1,4 @@
-"""Rows that are dropped without a word, or refused by a constraint that is not pulse's: nobody is told "ok" wrongly."""
+"""Rows that a trigger drops silently, or a foreign constraint refuses: no wrong "ok"."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def dropping(connection: Sql) -> AsyncIterator[None]:
 @pytest.mark.usefixtures("dropping")
 @pytest.mark.parametrize("has_room", [True, False])
 async def test_requests(store: Store, connection: Sql, *, has_room: bool) -> None:
-    """Who submits what is dropped is told so, and to try again; all beside it is stored, whoever hands it out."""
+    """The client of a dropped job gets an error, and may try again; all others are stored, by either way."""
     floor = Floor(store, connection)
     worker = new_worker("w", capacity=10)
     if has_room:
@@ -63,14 +63,13 @@ async def test_requests(store: Store, connection: Sql, *, has_room: bool) -> Non
 
 @pytest.mark.usefixtures("dropping")
 async def test_a_submit_that_is_repeated(store: Store) -> None:
-    """It is refused as well: the id is not there the second time either."""
     jobs: list[SubmittedJob] = [job(), job(name=DROPPED)]
     with pytest.raises(StatementError, match="drops 1 of 2 jobs"):
         await store.submit_again(jobs)
 
 
 async def test_a_constraint_that_is_not_pulses(store: Store, connection: Sql, monkeypatch: Patch) -> None:
-    """No result is taken for a bad one: it is kept, charges no attempt, and is written when the constraint is gone."""
+    """No result counts as bad: it is kept, charges no attempt, and is written when the constraint is gone."""
     monkeypatch.setattr(report, "REFUSED_PAUSE_S", 0.05)
     monkeypatch.setattr(actor, "RETRY_MAX_S", 0.05)
     floor = Floor(store, connection)

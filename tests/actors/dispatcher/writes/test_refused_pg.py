@@ -1,4 +1,4 @@
-"""Whatever the database answers, nobody's process ends, the others go on, and what is refused comes back by itself."""
+"""Whatever the database answers, no process ends, other jobs go on, and a refused one comes back by itself."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from uuid import UUID
 import anyio
 import asyncpg
 import pytest
+import structlog
 from structlog.testing import capture_logs
 
 from pulse.errors import StatementError, UnavailableError
@@ -20,6 +21,7 @@ from pulse.protocol import Beat, Result
 from pulse.store import failures
 from pulse.store.failures import CONSTRAINTS, IN_VAIN, STUBBORN, UNIQUE_VIOLATION
 from pulse.store.store import Store
+from pulse.system.failure_log import FailureLog
 from pulse_actors.dispatcher.claims import refused_jobs
 from pulse_actors.dispatcher.writes import report as results
 from pulse_actors.dispatcher.writes.heartbeat import HeartbeatWriter, PendingHeartbeat
@@ -58,21 +60,15 @@ class Counter(Floor):
         self.client = Wire()
 
     def open(self) -> contextlib.AbstractAsyncContextManager[None]:
-        """Its loops run meanwhile."""
         return running(
-            self.claims.loop.run,
-            self.claims.refused_jobs.run,
-            self.results.run,
-            self.leases.batcher.run,
-            self.leases.checkpoints.run,
-            self.submits.batcher.run,
-        )
+            self.claims.loop.run, self.claims.refused_jobs.run, self.results.run, self.leases.batcher.run,
+            self.leases.checkpoints.run, self.submits.batcher.run,
+        )  # fmt: skip
 
     def assigned(self) -> set[bytes]:
         return {one[0] for body in wire_of(self.worker).bodies("assign") for one in body["jobs"]}
 
     def report(self, *results: Result) -> None:
-        """The worker reports, each in a frame of its own."""
         for one in results:
             self.results.accept(PendingReport(self.worker, 1, [one], [one.pair]))
 
@@ -90,7 +86,7 @@ class Counter(Floor):
 async def open_while_refused(
     counter: Counter, connection: Sql, refused: Mapping[bytes, str] | str, *statuses: str
 ) -> AsyncIterator[Callable[[], Awaitable[None]]]:
-    """Its loops run, and found the cause there when they began; what is yielded takes that away."""
+    """Its loops run, and found the cause when they began; the yielded function removes it."""
     async with contextlib.AsyncExitStack() as cause:
         await cause.enter_async_context(refusing(connection, refused, *statuses))
         async with counter.open():
@@ -100,7 +96,6 @@ async def open_while_refused(
 
 @pytest.fixture
 def counter(store: Store, connection: Sql, monkeypatch: Patch) -> Counter:
-    """One that tries again soon: the pauses are measured elsewhere."""
     monkeypatch.setattr(results, "REFUSED_PAUSE_S", 0.05)
     monkeypatch.setattr(refused_jobs, "TRY_S", 0.05)
     monkeypatch.setattr(actor, "RETRY_MAX_S", 0.05)
@@ -117,7 +112,7 @@ async def is_aside(connection: Sql, expected: Mapping[bytes, str]) -> bool:
 
 
 async def until_assigned(counter: Counter, jobs: Collection[bytes], left: Mapping[bytes, str] | None = None) -> None:
-    """These jobs have been handed out, and no other is; *left* are set aside, and no other is."""
+    """Exactly these jobs have been handed out; exactly *left* are set aside."""
 
     async def are_assigned() -> bool:
         return counter.assigned() == {*jobs} and await aside(counter.connection) == (left or {})
@@ -126,7 +121,7 @@ async def until_assigned(counter: Counter, jobs: Collection[bytes], left: Mappin
 
 
 async def test_claims(counter: Counter, connection: Sql) -> None:
-    """Jobs that are refused are set aside, all others are handed out, and they are, too, as soon as that works."""
+    """Refused jobs are set aside, all others are handed out, and they are, too, as soon as that works."""
     jobs = [await forge(connection, next_run_at=PAST) for _ in range(2 * len(STATES))]
     bad = dict(zip(jobs[1::2], STATES, strict=True))
     async with open_while_refused(counter, connection, bad, "RUNNING") as heal:
@@ -138,7 +133,7 @@ async def test_claims(counter: Counter, connection: Sql) -> None:
 
 @pytest.mark.parametrize("is_first", [True, False])
 async def test_what_is_not_believed(counter: Counter, connection: Sql, *, is_first: bool) -> None:
-    """It is told, so that claims are made at a slower pace, the next one of everything; other topics have theirs."""
+    """The error is logged, and later claims are slower, the next one full; other topics keep their pace."""
     bad, good = (TOPIC, "others") if is_first else ("others", TOPIC)
     worker = new_worker("other")
     worker.facts = replace(worker.facts, topics=("others",))
@@ -158,7 +153,7 @@ async def test_what_is_not_believed(counter: Counter, connection: Sql, *, is_fir
 
 
 async def test_what_is_said_of_a_claim_that_was_made(counter: Counter, connection: Sql, monkeypatch: Patch) -> None:
-    """Whoever is told to go may have been so behind the commit: what was taken goes back before the next claim."""
+    """A backend may end just behind the commit: its claim goes back before the next one."""
     job = await forge(connection, next_run_at=PAST)
     claim = counter.store.claim
 
@@ -176,7 +171,7 @@ async def test_what_is_said_of_a_claim_that_was_made(counter: Counter, connectio
 
 
 async def test_what_a_search_finds_before_a_lock(counter: Counter, connection: Sql, monkeypatch: Patch) -> None:
-    """It is set aside, though the search does not come to its end."""
+    """It is set aside, though the search cannot go on."""
     jobs = [await forge(connection, next_run_at=PAST + timedelta(seconds=place)) for place in range(4)]
 
     async def interrupted(*_args: Any) -> None:
@@ -192,11 +187,9 @@ async def test_what_a_search_finds_before_a_lock(counter: Counter, connection: S
 
 @pytest.mark.parametrize("is_one", [True, False])
 async def test_a_search_has_no_cost(counter: Counter, connection: Sql, monkeypatch: Patch, *, is_one: bool) -> None:
-    """What one knows of full claims is not made of it: the next ones would come rarely, for no reason."""
+    """It does not count as a full claim: the next ones would be rare, for no reason."""
     costs: list[float] = []
-    monkeypatch.setattr(
-        counter.claims.signal.cursors, "full_done", lambda began_s, ended_s: costs.append(ended_s - began_s)
-    )
+    monkeypatch.setattr(counter.claims.signal.cursors, "full_done", lambda begin, end: costs.append(end - begin))
     jobs = [await forge(connection, next_run_at=PAST) for _ in range(2 * IN_VAIN)]
     refused: Mapping[bytes, str] | str = {jobs[0]: "XX001"} if is_one else "XX001"
     async with refusing(connection, refused, "RUNNING"):
@@ -206,7 +199,7 @@ async def test_a_search_has_no_cost(counter: Counter, connection: Sql, monkeypat
 
 @pytest.mark.parametrize("is_left", [False, True])
 async def test_a_name_that_cannot_be_read(counter: Counter, connection: Sql, store: Store, *, is_left: bool) -> None:
-    """Its claim is done, and nobody can read of what: it goes back, the others are handed out, and no loop ends."""
+    """Its claim is done, with an unreadable answer: it goes back, the others are handed out, and no loop ends."""
     jobs = [await forge(connection, next_run_at=PAST) for _ in range(9)]
     bad = jobs[4]
     await spoil(connection, bad)
@@ -247,7 +240,7 @@ async def test_what_is_let_go_with_another(counter: Counter, connection: Sql) ->
 
 
 async def test_a_bad_job_that_one_place_waits_for(counter: Counter, connection: Sql) -> None:
-    """The place goes to another one, so that it is about the first alone; the claim is made again for those behind."""
+    """The slot goes to another one, so that only the first is set aside; the claim is repeated for those behind."""
     counter.worker.capacity = 1
     jobs = [await forge(connection, next_run_at=PAST + timedelta(seconds=place)) for place in range(3)]
     async with refusing(connection, {jobs[0]: "XX001"}, "RUNNING"):
@@ -260,7 +253,7 @@ async def test_a_bad_job_that_one_place_waits_for(counter: Counter, connection: 
 
 
 async def test_many_jobs_that_one_place_waits_for(counter: Counter, connection: Sql, monkeypatch: Patch) -> None:
-    """Where each of them is refused, some are set aside, and no more than may be, however many places there are."""
+    """Where each of them is refused, only a bounded number is set aside, for any number of slots."""
     monkeypatch.setattr(refused_jobs, "MOST_BLAMED", 1)
     counter.worker.capacity = 1
     jobs = [await forge(connection, next_run_at=PAST) for _ in range(20)]
@@ -279,7 +272,7 @@ async def test_many_jobs_that_one_place_waits_for(counter: Counter, connection: 
 
 
 async def test_what_is_set_aside_is_told_once(counter: Counter, connection: Sql, monkeypatch: Patch) -> None:
-    """And nothing is told of those that are not, since too many are."""
+    """And nothing is logged of jobs that stay, since too many do."""
     monkeypatch.setattr(refused_jobs, "MOST_BLAMED", 4)
     for _ in range(30):
         await forge(connection, next_run_at=PAST)
@@ -300,7 +293,7 @@ async def test_what_is_set_aside_is_told_once(counter: Counter, connection: Sql,
 
 @pytest.mark.parametrize("sqlstate", sorted(WAITED))
 async def test_a_claim_that_waits(counter: Counter, connection: Sql, monkeypatch: Patch, sqlstate: str) -> None:
-    """One that met a lock, or took too long, blames no job; it is made as soon as that works."""
+    """A lock or a timeout blames no job; the claim is made as soon as that works."""
     monkeypatch.setattr(failures, "AT_ONCE_S", 0.0)
     soon = datetime.now(UTC)
     jobs = [await forge(connection, next_run_at=soon) for _ in range(3)]
@@ -328,7 +321,7 @@ async def test_a_claim_that_waits(counter: Counter, connection: Sql, monkeypatch
 @pytest.mark.rest
 @pytest.mark.parametrize(("outcome", "status"), [("ok", "COMPLETED"), ("error", "RETRYING")])
 async def test_reports(counter: Counter, connection: Sql, outcome: Literal["ok", "error"], status: str) -> None:
-    """Results of others are written; what is refused is kept, and written when it is not any more."""
+    """Results of others are written; a refused one is kept, and written when that works."""
     counter.registry.closed = True  # none is handed out again
     good = [await counter.running(counter.worker) for _ in STATES]
     bad = {await counter.running(counter.worker): sqlstate for sqlstate in STATES}
@@ -353,7 +346,7 @@ async def test_reports(counter: Counter, connection: Sql, outcome: Literal["ok",
 
 
 async def test_a_report_that_is_refused_stays_aside(counter: Counter, connection: Sql, monkeypatch: Patch) -> None:
-    """It is told once, is where people look as long as it lasts, and waits longer than for a lock."""
+    """It is logged once, is visible as long as it lasts, and waits longer than for a lock."""
     monkeypatch.setattr(results, "LOCKED_PAUSE_S", 0.0)
     monkeypatch.setattr(results, "REFUSED_PAUSE_S", 0.2)
     job, other = await counter.running(counter.worker), await counter.running(counter.worker)
@@ -365,9 +358,7 @@ async def test_a_report_that_is_refused_stays_aside(counter: Counter, connection
                 counter.report(Result(other, 1, "ok"))
                 await until(lambda: counter.is_status("COMPLETED", other), "another report")
                 assert await aside(connection) == {job: "P0001"}
-                await until(
-                    lambda: counter.worker.held.keys() == {(job, 1)}, "the other one, which is freed behind its commit"
-                )
+                await until(lambda: counter.worker.held.keys() == {(job, 1)}, "the other one is freed")
                 lost = anyio.Event()
 
                 async def lose(*_args: Any) -> None:
@@ -385,7 +376,7 @@ async def test_a_report_that_is_refused_stays_aside(counter: Counter, connection
 
 @pytest.mark.parametrize("together", [True, False])
 async def test_many_refused_reports(counter: Counter, connection: Sql, together: bool) -> None:
-    """They hold up no other: neither what comes later, nor what stands behind them in the same flush."""
+    """They delay no other: neither later ones, nor the next in the same flush."""
     bad = {await counter.running(counter.worker): "P0001" for _ in range(3 * IN_VAIN)}
     good = await counter.running(counter.worker)
     counter.registry.closed = True
@@ -419,15 +410,13 @@ async def test_nobody_waits_for_a_refused_report(counter: Counter, connection: S
 
 
 async def late(connection: Sql, number: int) -> list[bytes]:
-    """So many jobs that have expired."""
     ends = [PAST + timedelta(seconds=1 + second) for second in range(number)]
     return [await forge(connection, next_run_at=PAST, expires_at=end) for end in ends]
 
 
 @contextlib.asynccontextmanager
 async def expiring(counter: Counter) -> AsyncIterator[None]:
-    """The expiry runs, and what tries the jobs that are set aside."""
-    async with counter.open(), running(partial(expiry.expire, counter.store)):
+    async with counter.open(), running(partial(expiry.expire, counter.store, FailureLog(structlog.get_logger()))):
         yield
 
 
@@ -454,7 +443,7 @@ async def test_late_jobs_that_are_refused(counter: Counter, connection: Sql, mon
 
 
 async def test_each_late_job_is_refused(store: Store, connection: Sql, monkeypatch: Any) -> None:
-    """It may be about none of them: no more than some are set aside, and the database is blamed."""
+    """It may be about none of them: a bounded number is set aside, and the database gets the blame."""
     monkeypatch.setattr(expiry, "MOST_BLAMED", 2 * IN_VAIN)
     monkeypatch.setattr(actor, "QUIET_S", 0.0)
     monkeypatch.setattr(actor, "RETRY_MAX_S", 0.05)
@@ -462,14 +451,15 @@ async def test_each_late_job_is_refused(store: Store, connection: Sql, monkeypat
     tries = 0
     expire = store.expire
 
-    async def counted(limit: int) -> int:
+    async def counted(limit: int) -> list[Any]:
         nonlocal tries
         tries += 1
         return await expire(limit)
 
     monkeypatch.setattr(store, "expire", counted)
     with capture_logs() as logs:
-        async with refusing(connection, "P0001", "DEAD_LETTERED"), running(partial(expiry.expire, store)):
+        expiring = partial(expiry.expire, store, FailureLog(structlog.get_logger()))
+        async with refusing(connection, "P0001", "DEAD_LETTERED"), running(expiring):
             await until(lambda: tries > 5 * IN_VAIN, "many tries")
             assert len(await aside(connection)) == 2 * IN_VAIN
             await connection.execute("DROP TRIGGER mine ON pulse.jobs")
@@ -482,7 +472,7 @@ async def test_each_late_job_is_refused(store: Store, connection: Sql, monkeypat
 
 
 async def test_what_was_refused_something_else(store: Store, connection: Sql) -> None:
-    """It is let go without a pause before the next: whoever was refused that tries it again."""
+    """It is let go without a pause before the next, by the caller that was refused and tries again."""
     counter = Counter(store, connection)
     for _ in range(2):
         one = await forge(connection, next_run_at=datetime.now(UTC) + timedelta(hours=1))
@@ -492,7 +482,7 @@ async def test_what_was_refused_something_else(store: Store, connection: Sql) ->
 
 
 async def test_what_is_reported_is_nobodys_turn(counter: Counter, connection: Sql) -> None:
-    """Of a job that runs its report may be what is refused: that stays so. Who was handed out meanwhile is let go."""
+    """Of a running job the report may be refused: that stays so. A job that was handed out meanwhile is let go."""
     reported, handed_out = [await counter.running(counter.worker) for _ in range(2)]
     for one, statement in ((reported, "complete_jobs"), (handed_out, "claim_jobs")):
         await counter.store.aside.add([(one, StatementError("no", sqlstate="P0001", statement=statement))], 0.0)
@@ -502,7 +492,7 @@ async def test_what_is_reported_is_nobodys_turn(counter: Counter, connection: Sq
 
 @pytest.mark.rest
 async def test_heartbeats_and_checkpoints(counter: Counter, connection: Sql) -> None:
-    """Leases of others are extended, their checkpoints kept; what is refused is not lost to its worker."""
+    """Leases of others are extended, their checkpoints kept; a refused one is not lost to its worker."""
     good = [await counter.running(counter.worker) for _ in STATES]
     bad = {await counter.running(counter.worker): sqlstate for sqlstate in STATES}
     jobs = [one for both in zip(good, bad, strict=True) for one in both]
@@ -522,7 +512,7 @@ async def test_heartbeats_and_checkpoints(counter: Counter, connection: Sql) -> 
 
 
 async def test_submits(counter: Counter, connection: Sql) -> None:
-    """A request that is refused is answered, with what was said; all others of the same statement are carried out."""
+    """A refused request gets the database's words; all others of the same statement are carried out."""
     jobs = [job() for _ in range(2 * len(STATES))]
     ids = [one.id or b"" for one in jobs]
     bad = dict(zip(ids[1::2], STATES, strict=True))
@@ -530,11 +520,11 @@ async def test_submits(counter: Counter, connection: Sql) -> None:
     sent: dict[bytes, Wire] = {}
 
     def codes() -> dict[str, str]:
-        """What was said of each that is refused."""
+        """The code of each refused request."""
         return {bad[one]: sent[one].sent[-1][2].get("code", "") for one in bad}
 
     def ask_again() -> None:
-        """As clients do who are told that the database is away."""
+        """As clients do after "unavailable"."""
         for one, identity in zip(jobs, ids, strict=True):
             wire = sent.get(identity)
             code = "" if wire is None or not wire.sent else wire.sent[-1][2].get("code", "")
@@ -555,13 +545,13 @@ async def test_submits(counter: Counter, connection: Sql) -> None:
 
 
 async def test_requests_that_were_not_tried_alone(counter: Counter, connection: Sql) -> None:
-    """They may be good ones behind many bad ones: they are told to try again, and are carried out then."""
+    """They may be good ones behind many bad ones: their clients try again, and succeed then."""
     bad, good = [job() for _ in range(36)], [job() for _ in range(4)]
     every = [*bad[:31], good[0], *bad[31:33], good[1], *bad[33:], *good[2:]]
     sent: dict[bytes, Wire] = {}
 
     def ask() -> bool:
-        """As clients do: what is not answered for good yet is sent; whether there was any."""
+        """As clients do: send all without a final answer; whether there was any."""
         these = [one for one in every if code_in(sent.get(one.id or b"")) == "unavailable"]
         for one in these:
             sent[one.id or b""] = Wire()
@@ -602,19 +592,19 @@ async def test_every_row_is_refused(counter: Counter, connection: Sql, monkeypat
 
 
 def code_in(wire: Wire | None) -> str:
-    """What was answered last; of what was not sent: what clients are told who are to try again."""
+    """The last answer; of an unsent one: the code that makes clients try again."""
     return "unavailable" if wire is None else wire.sent[-1][2].get("code", "")
 
 
 def code_of(sqlstate: str) -> str:
-    """What the one who asked is told."""
+    """The code of the answer."""
     if sqlstate == UNIQUE_VIOLATION:
         return "conflict"
     return "bad_request" if is_value(sqlstate) or sqlstate.startswith("P0") else "unavailable"
 
 
 def is_value(sqlstate: str) -> bool:
-    """Whether that says that what was given cannot be stored."""
+    """Whether that code blames the value."""
     error = asyncpg.PostgresError("not with me")
     vars(error)["sqlstate"] = sqlstate
     return failures.meaning_of(error) is failures.Meaning.VALUE

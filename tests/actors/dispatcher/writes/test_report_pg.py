@@ -1,12 +1,13 @@
-"""Reports and obituaries on their way to the database: what is stale, what is locked, what is kept till its answer."""
+"""Reports and obituaries on their way to the database: stale, locked, and kept until their answers."""
 
 from __future__ import annotations
 
 import contextlib
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import MutableMapping, Sequence
 from typing import Any, Final
+from uuid import UUID
 
 import msgspec
 import pytest
@@ -33,7 +34,7 @@ LOCK_TIMEOUT_S: Final = float(SERVER_SETTINGS["lock_timeout"]) / 1000
 
 
 class Tray(Floor):
-    """A floor with a worker, and without loops: a test writes what it has gathered."""
+    """A floor with a worker, and without loops: a test writes what has come."""
 
     def __init__(self, store: Store, connection: Sql, dsn: str) -> None:
         super().__init__(store, connection)
@@ -61,12 +62,11 @@ class Tray(Floor):
         await self.results._write(self.results.batcher._take())
 
     async def write_again(self) -> None:
-        """Write what was locked, and is not any more."""
         await self.results._bring_back()
         await self.write()
 
     def answers(self, worker: RegisteredWorker | None = None) -> list[tuple[int | None, list[Any]]]:
-        """Which reports were answered, with what was stale of them."""
+        """The answered reports, with their stale attempts."""
         return [(number, body["stale"]) for _, number, body in wire_of(worker or self.worker).sent]
 
     def locked(self, job: bytes) -> contextlib.AbstractAsyncContextManager[None]:
@@ -75,7 +75,6 @@ class Tray(Floor):
 
 @pytest.fixture
 def tray(store: Store, connection: Sql, dsn: str, monkeypatch: Patch) -> Tray:
-    """One whose locked rows are tried again at once."""
     monkeypatch.setattr(writing, "LOCKED_PAUSE_S", 0.0)
     return Tray(store, connection, dsn)
 
@@ -89,7 +88,7 @@ def error(job: bytes, attempt: int = 1) -> Result:
 
 
 async def test_what_is_stale_is_told(tray: Tray) -> None:
-    """Exactly those attempts that are not written; all of them are no longer held, nor on their way."""
+    """Exactly the unwritten attempts; the registry keeps none of them."""
     done, failed, foreign = await tray.held(), await tray.held(), await forge(tray.connection, "RUNNING")
     tray.worker.held[foreign, 1] = HeldJob("n", TOPIC)
     with capture_logs() as logs:
@@ -114,7 +113,7 @@ async def test_a_success_that_comes_again_is_not_stale(tray: Tray) -> None:
 
 
 async def test_a_locked_row_holds_up_its_own_report_alone(tray: Tray) -> None:
-    """The others are answered; it is answered when it is written, with what was written before."""
+    """Others are answered; it is answered when it is written, with what was written before."""
     first, locked, other = await tray.held(), await tray.held(), await tray.held()
     async with tray.locked(locked):
         tray.report(1, error(first), ok(locked))
@@ -134,7 +133,7 @@ async def test_a_locked_row_holds_up_its_own_report_alone(tray: Tray) -> None:
 
 
 async def test_a_lock_is_waited_for_once(tray: Tray) -> None:
-    """While a row is known to be locked, nothing waits for it, nor for another one that is locked as well."""
+    """While a row is known to be locked, no report waits for it, nor for another locked row."""
     first, second, third = await tray.held(), await tray.held(), await tray.held()
     done, failed = await tray.held(), await tray.held()
     async with tray.locked(first), tray.locked(second), tray.locked(third):
@@ -154,7 +153,7 @@ async def test_a_lock_is_waited_for_once(tray: Tray) -> None:
 
 
 async def test_what_is_locked_is_looked_at_again(tray: Tray) -> None:
-    """Until nobody has it locked, whether the database answers each time or not."""
+    """Until it is free, also after a failed look."""
     job = await tray.held()
     lockable, asked = tray.store.lockable, list[bool]()
 
@@ -204,7 +203,7 @@ async def test_an_obituary_of_a_locked_row_is_written_later(tray: Tray) -> None:
 
 
 async def test_a_worker_that_said_how_it_ended_did_not_crash(tray: Tray) -> None:
-    """An attempt whose result has arrived ends by it, not by the obituary behind it."""
+    """A result that has arrived counts, not the obituary behind it."""
     job, other = await tray.held(), await tray.held()
     tray.report(1, error(job))
     await tray.results._write([Obituary([Ending(one, 1, "w", EndingKind.CRASHED, "why") for one in (job, other)])])
@@ -220,6 +219,44 @@ async def test_a_dead_letter_is_nothing_to_claim(tray: Tray) -> None:
     await tray.write()
     assert tray.woken == [(Level(TOPIC, 0), 1.0)]
     assert tray.dues_s == [(await read(tray.connection, again))["next_run_at"].timestamp()]
+
+
+def failures(logs: Sequence[MutableMapping[str, Any]]) -> list[tuple[str, str, str]]:
+    """The lines about failures: event, job, outcome."""
+    return [(one["event"], one["id"], one["outcome"]) for one in logs if one["event"].startswith("job_")]
+
+
+async def test_the_answer_names_dead_letters_for_their_worker_to_log(tray: Tray) -> None:
+    """Also one that is given long after the row was written; then the next answers name none."""
+    again, dead, locked = await tray.held(), await tray.held(max_attempts=1), await tray.held()
+    with capture_logs() as logs:
+        async with tray.locked(locked):
+            tray.report(1, error(again), error(dead), ok(locked))
+            await tray.write()
+        await tray.write_again()
+        tray.report(2, error(await tray.held()))
+        await tray.write()
+    assert wire_of(tray.worker).bodies("reported") == [{"stale": [], "dead": [(dead, 1)]}, {"stale": []}]
+    assert failures(logs) == []
+    assert tray.results._untold == {}
+
+
+async def test_the_server_logs_what_no_worker_will(tray: Tray) -> None:
+    """A result that it refuses, a worker that was buried, or one that is gone when its answer is ready."""
+    big, crashed, gone = [await tray.held(max_attempts=1) for _ in range(3)]
+    absent = new_worker("absent")
+    absent.link.close()
+    await tray.connection.execute("UPDATE pulse.jobs SET locked_by = 'absent' WHERE id = $1", gone.hex())
+    with capture_logs() as logs:
+        tray.report(1, Result(big, 1, "ok", "NaN"))
+        tray.die(
+            Ending(crashed, 1, "w", EndingKind.SILENT, "why"), Ending(await tray.held(), 1, "w", EndingKind.RELEASED)
+        )
+        tray.report(2, error(gone), worker=absent)
+        await tray.write()
+    ends = {str(UUID(bytes=big)): "error", str(UUID(bytes=crashed)): "lease_expired", str(UUID(bytes=gone)): "error"}
+    assert sorted(failures(logs)) == sorted(("job_dead_lettered", job, outcome) for job, outcome in ends.items())
+    assert wire_of(tray.worker).bodies("reported") == [{"stale": []}]
 
 
 @pytest.mark.parametrize("outcome", ["ok", "error"])
@@ -244,7 +281,7 @@ async def test_a_result_that_cannot_be_stored_is_an_error(tray: Tray) -> None:
 
 
 async def test_progress_and_the_rest_cannot_be_stored(tray: Tray, monkeypatch: Patch) -> None:
-    """Neither progress nor text of an end: it is kept without both; what is refused otherwise is kept back."""
+    """Neither progress nor text of an end: it is kept without both; a refusal for other reasons is kept back."""
     job = await tray.held()
     bad = Ending(job, 1, tray.worker.identity, EndingKind.ERROR, "boom\0", progress='"\\u0000"')
     tray.die(bad)
@@ -278,7 +315,7 @@ async def test_an_outage_is_logged_now_and_then(monkeypatch: Patch, tray: Tray) 
         return 0.0
 
     monkeypatch.setattr(Backoff, "next_s", counted)
-    results = ReportWriter(away, tray.registry, tray.claims.signal, tray.claims.counters)
+    results = ReportWriter(away, tray.registry, tray.claims.signal, tray.claims.counters, failures=tray.claims.failures)
     results.accept(PendingReport(tray.worker, 1, [ok(bytes(16))], [(bytes(16), 1)]))
     with capture_logs() as logs:
         async with running(results.run):

@@ -25,27 +25,23 @@ def reported(identity: str, *results: Result) -> PendingReport:
     return PendingReport(worker, 1, results, [one.pair for one in results])
 
 
-@pytest.mark.parametrize(
-    ("outcome", "detail", "ending"),
-    [
-        ("error", "boom", (EndingKind.ERROR, "boom", None, None)),
-        ("error", "", (EndingKind.ERROR, "no reason given", None, None)),
-        ("discard", "why", (EndingKind.DISCARDED, "why", None, None)),
-        ("discard", "", (EndingKind.DISCARDED, "no reason given", None, None)),
-        ("retry", (7.5, "later"), (EndingKind.RETRY, "later", 7.5, None)),
-        ("retry", (0.0, ""), (EndingKind.RETRY, "no reason given", 0.0, None)),
-        ("snooze", 3.0, (EndingKind.SNOOZED, None, 3.0, None)),
-        ("release", None, (EndingKind.RELEASED, None, None, None)),
-        ("crash", ("died", -9), (EndingKind.CRASHED, "died", None, -9)),
-        ("crash", ("died", None), (EndingKind.CRASHED, "died", None, None)),
-        ("crash", ("died", 2**31), (EndingKind.CRASHED, "died", None, None)),
-    ],
-)
+@pytest.mark.parametrize(("outcome", "detail", "ending"), [
+    ("error", "boom", (EndingKind.ERROR, "boom", None, None)),
+    ("error", "", (EndingKind.ERROR, "no reason given", None, None)),
+    ("discard", "why", (EndingKind.DISCARDED, "why", None, None)),
+    ("discard", "", (EndingKind.DISCARDED, "no reason given", None, None)),
+    ("retry", (7.5, "later"), (EndingKind.RETRY, "later", 7.5, None)),
+    ("retry", (0.0, ""), (EndingKind.RETRY, "no reason given", 0.0, None)),
+    ("snooze", 3.0, (EndingKind.SNOOZED, None, 3.0, None)),
+    ("release", None, (EndingKind.RELEASED, None, None, None)),
+    ("crash", ("died", -9), (EndingKind.CRASHED, "died", None, -9)),
+    ("crash", ("died", None), (EndingKind.CRASHED, "died", None, None)),
+    ("crash", ("died", 2**31), (EndingKind.CRASHED, "died", None, None)),
+])  # fmt: skip
 def test_each_outcome_has_its_ending(
     outcome: str, detail: object, ending: tuple[EndingKind, str | None, float | None, int | None]
 ) -> None:
-    result = msgspec.convert((JOB, 3, outcome, detail), Result)
-    assert ending_of(result, "w") == Ending(JOB, 3, "w", *ending)
+    assert ending_of(msgspec.convert((JOB, 3, outcome, detail), Result), "w") == Ending(JOB, 3, "w", *ending)
 
 
 def test_each_result_keeps_the_identity_of_the_worker_that_sent_it() -> None:
@@ -95,7 +91,8 @@ details = st.one_of(
 @given(st.sampled_from(["ok", "error", "retry", "discard", "snooze", "release", "crash", "nonsense"]), details)
 def test_whatever_passes_the_check_can_be_written(outcome: str, detail: object) -> None:
     """A result off the wire is refused by a ProtocolError, or becomes a success or an ending with sound values."""
-    frame = protocol.FrameReader().feed(_frame(outcome, detail))[0]
+    data = protocol.encode("report", 1, {"results": [[JOB, 1, outcome, detail]]})
+    frame = protocol.FrameReader().feed(data)[0]
     try:
         report = protocol.decode_body(protocol.Report, frame)
         for result in report.results:
@@ -111,13 +108,9 @@ def test_whatever_passes_the_check_can_be_written(outcome: str, detail: object) 
         assert ending.kind in {EndingKind.SNOOZED, EndingKind.RELEASED} or ending.error
 
 
-def _frame(outcome: str, detail: object) -> bytes:
-    return protocol.encode("report", 1, {"results": [[JOB, 1, outcome, detail]]})
-
-
 @given(st.text(st.characters(exclude_categories=()), max_size=200))
 def test_cleaned_text_can_be_stored(text: str) -> None:
-    """What comes out is UTF-8 without NUL and surrogates, not empty, and the same text where that was so already."""
+    """The result is UTF-8 without NUL and surrogates, not empty, and unchanged where it was so already."""
     cleaned = clean(text)
     assert cleaned
     assert "\0" not in cleaned
@@ -128,14 +121,16 @@ def test_cleaned_text_can_be_stored(text: str) -> None:
 
 @pytest.mark.parametrize("char", ["a", "é", "\u20ac", "\U0001f600", "\0"])
 def test_cleaned_text_is_cut_to_64_kib(char: str) -> None:
-    """However wide its characters are, a text takes at most 64 KiB, and is not cut within a character."""
+    """In bytes, never within a character."""
     cleaned = clean(char * 100_000)
-    assert MAX_ERROR_BYTES - 4 < len(cleaned.encode()) <= MAX_ERROR_BYTES
-    assert set(cleaned) == {"\N{REPLACEMENT CHARACTER}" if char == "\0" else char}
+    assert MAX_ERROR_BYTES - 9 < len(cleaned.encode()) <= MAX_ERROR_BYTES
+    first, note, last = cleaned.split("\n")
+    assert set(first) == set(last) == {"\N{REPLACEMENT CHARACTER}" if char == "\0" else char}
+    assert note.endswith(" bytes left out …")
 
 
 def test_what_was_told_beside_a_failure() -> None:
-    """Where it hung, what it used, and which limit it had passed; of nothing else than an error."""
+    """Where it hung, its usage, and the limit it had passed; only of errors."""
     told = {"stopped": "stalled", "stack": "there\0", "cpu_s": 1.5, "peak_rss_bytes": 7}
     ending = ending_of(msgspec.convert((JOB, 1, "error", "x", told), Result), "w")
     assert (ending.kind, ending.stack) == (EndingKind.STALLED, "there\N{REPLACEMENT CHARACTER}")
@@ -161,7 +156,6 @@ def test_a_result_that_is_too_large_is_an_error(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_progress_that_prints_too_long_is_left_out() -> None:
-    """PostgreSQL writes all digits of a number; the result is kept."""
     digits = "1e131071, " * (CLAIM_MAX_BYTES // 131_072 + 1)
     huge, fits = (ResultExtra(progress=f"[{text}1]") for text in (digits, "1e131071, "))
     some = (Result(JOB, 1, "ok", "1", huge), Result(JOB, 2, "error", "no", huge), Result(JOB, 3, "error", "no", fits))

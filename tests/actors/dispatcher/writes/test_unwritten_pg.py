@@ -1,4 +1,4 @@
-"""What cannot be written of workers that were heard: when all sweeps are told of it, and when not."""
+"""Leases of living workers that cannot be written: when all sweeps must wait for them, and when not."""
 
 from __future__ import annotations
 
@@ -31,8 +31,6 @@ LATE_S: Final = DOUBTED_SHARE * LEASE_S
 
 
 class Clock:
-    """The monotonic clock, set forward."""
-
     def __init__(self) -> None:
         self.ahead_s = 0.0
 
@@ -41,15 +39,12 @@ class Clock:
 
 
 class Ledge:
-    """One job of a worker, and who extends its lease."""
-
     def __init__(self, store: Store, connection: Sql, dsn: str, clock: Clock, job: bytes) -> None:
         self.store, self.connection, self.dsn, self.clock, self.job = store, connection, dsn, clock, job
         self.registry = WorkerRegistry()
         self.unwritten = UnwrittenLeases(store, self.registry, lease_s=LEASE_S)
 
     async def beat(self) -> bool:
-        """A heartbeat; whether it was written."""
         try:
             return bool(await self.unwritten.extend([Renewal(self.job, 1, "w", None)]))
         except (UnavailableError, asyncpg.PostgresError):
@@ -59,7 +54,7 @@ class Ledge:
         await self.unwritten.look(Backoff())
 
     async def progress_s(self) -> float:
-        """For how long nobody may reap from now on; below zero: it was not told."""
+        """How long no attempt may be reaped from now on; below zero: no limit was set."""
         until, now = await self.connection.fetchrow(  # type: ignore[misc] # pyright: ignore[reportGeneralTypeIssues]
             "SELECT nullif(wait_until, '-infinity'), clock_timestamp() FROM pulse.sweep_mark"
         )
@@ -69,7 +64,7 @@ class Ledge:
         return await self.progress_s() >= 0
 
     async def is_told(self) -> bool:
-        """Whether everybody waits for a lease."""
+        """Whether all sweeps wait for a lease."""
         await self.look()
         return LEASE_S - 5 < await self.progress_s() <= LEASE_S
 
@@ -144,7 +139,7 @@ async def test_what_failed_a_lease_ago_is_forgotten(ledge: Ledge) -> None:
 
 
 async def test_a_report_that_waits(ledge: Ledge) -> None:
-    """Its job has ended, so nobody beats for it; but who takes its lease for lapsed runs it again."""
+    """Its job has ended, so no beat covers it; but a reaped lease would run it again."""
     ledge.registry.reporting.add((ledge.job, 1))
     assert not await ledge.is_told()
     ledge.clock.ahead_s += LATE_S
@@ -172,7 +167,7 @@ async def test_what_cannot_be_told_is_told_later(ledge: Ledge) -> None:
 
 
 async def test_it_is_told_at_once_and_again(ledge: Ledge, monkeypatch: Patch) -> None:
-    """A heartbeat that fails too late waits for no look; the log says so now and then."""
+    """A heartbeat that fails too late marks at once; the log says so now and then."""
     monkeypatch.setattr(unwriting, "LOOK", 1000.0)
     with capture_logs() as logs:
         async with running(ledge.unwritten.run), ledge.locked(ROW):
@@ -238,7 +233,7 @@ def refusal(*, is_value: bool = False) -> StatementError:
 
 
 async def test_what_is_refused_is_found(store: Store) -> None:
-    """By halves, until it is alone; a value that cannot be stored is dealt with, all else is left with its reason."""
+    """By halves, until it is alone; a value that cannot be stored is handled, all others are left with their reason."""
     rows = [Completion(bytes([place]) * 16, 1, WORKER, None) for place in range(16)]
     bad = {rows[3]: refusal(), rows[9]: refusal(is_value=True), rows[12]: refusal(is_value=True)}
     written: list[Completion] = []
@@ -263,7 +258,7 @@ async def test_what_is_refused_is_found(store: Store) -> None:
 
 
 async def test_whatever_row_it_is(store: Store) -> None:
-    """Where each row by itself is refused, and none was written, it is not about rows: the whole is tried later."""
+    """Where each single row is refused, and none was written, no row is to blame: all are tried later."""
     rows = [Completion(place.to_bytes(16), 1, WORKER, None) for place in range(1000)]
     tries: list[int] = []
 
@@ -278,7 +273,6 @@ async def test_whatever_row_it_is(store: Store) -> None:
 
 
 async def test_those_that_are_refused_stand_beside_each_other(store: Store) -> None:
-    """However many they are, and wherever: the others are written."""
     rows = [Completion(place.to_bytes(16), 1, WORKER, None) for place in range(100)]
     written: list[Completion] = []
 
@@ -287,13 +281,12 @@ async def test_those_that_are_refused_stand_beside_each_other(store: Store) -> N
             raise refusal()
         written.extend(some)
 
-    left = await write_merged(store, rows, together, never)
-    assert sorted(one.row for one in left) == rows[:80]
+    assert sorted(one.row for one in (await write_merged(store, rows, together, never))) == rows[:80]
     assert sorted(written) == rows[80:]
 
 
 async def test_a_part_that_hears_away(store: Store) -> None:
-    """Where a part was refused, "away" from a server that answered is a refusal, too; without an answer it is not."""
+    """Behind a refused part, "away" from a server that answered is a refusal, too; without an answer it is not."""
     rows = [Completion(place.to_bytes(16), 1, WORKER, None) for place in range(4)]
     causes: list[Exception] = [refusal(), told("terminating"), told("again")]
 
@@ -317,7 +310,7 @@ async def test_a_part_that_hears_away(store: Store) -> None:
 def told(
     reason: str, *, severity: str | None = "FATAL", statement: str | None = "complete_jobs"
 ) -> asyncpg.PostgresError:
-    """What the server says of a statement, or when it is connected to; what the driver says itself has no severity."""
+    """A server's error of a statement, or of a connect; one of the driver has no severity."""
     error = asyncpg.AdminShutdownError(reason)
     vars(error).update({"severity": severity, **({"statement": statement} if statement else {})})
     return error

@@ -22,13 +22,10 @@ BROKEN = "UPDATE pulse.jobs SET uncharged = attempts, started_at = now() WHERE n
 
 @pytest.fixture
 def odd(own_database: str) -> str:
-    """A database with seven jobs whose counters do not fit."""
     execute(
-        own_database,
-        "SELECT count(*) FROM (SELECT pulse.submit('odd') FROM generate_series(1, 7)) AS made",
-        BROKEN,
+        own_database, "SELECT count(*) FROM (SELECT pulse.submit('odd') FROM generate_series(1, 7)) AS made", BROKEN,
         "UPDATE pulse.sweep_mark SET swept_at = clock_timestamp()",
-    )
+    )  # fmt: skip
     return own_database
 
 
@@ -57,7 +54,7 @@ def test_a_sound_database(own_database: str) -> None:
 
 
 def test_a_stopped_system(own_database: str) -> None:
-    """What only a running system repairs is skipped, and said so; that alone is no failure."""
+    """Checks that need a running system are skipped, and named; that alone is no failure."""
     execute(own_database, "UPDATE pulse.sweep_mark SET swept_at = clock_timestamp() - interval '1 h'")
     done = check(own_database)
     assert done.code == 0
@@ -85,11 +82,8 @@ def test_json(odd: str) -> None:
     [counters] = bad
     assert set(counters) == {"name", "what", "state", "violations", "examples", "reason", "took_s"}
     assert (counters["name"], counters["state"], counters["violations"], counters["reason"]) == (
-        "counters",
-        "violated",
-        7,
-        None,
-    )
+        "counters", "violated", 7, None,
+    )  # fmt: skip
     [example] = counters["examples"]
     assert set(example) == {"id", "detail"}
     execute(odd, "DELETE FROM pulse.jobs")
@@ -112,8 +106,7 @@ def test_the_audit(own_database: str) -> None:
     assert check(own_database, "--install-audit").err == "pulse: an audit is installed already\n"
     execute(own_database, "SELECT pulse.submit('x')", "UPDATE pulse.jobs SET args = '{\"changed\": true}'")
     assert check(own_database).code == 0
-    done = check(own_database, "--audit")
-    assert done.err.endswith("do not hold: unchanged\n")
+    assert check(own_database, "--audit").err.endswith("do not hold: unchanged\n")
     assert check(own_database, "--remove-audit").out == "audit removed\n"
     assert check(own_database, "--remove-audit").out == "there was no audit\n"
 
@@ -136,7 +129,7 @@ def test_a_database_without_pulse(server: Postgres) -> None:
 
 @pytest.mark.rest
 def test_the_embedded_database_is_found() -> None:
-    """Of the running server, whose state directory need not be known; and by the state directory alone."""
+    """Of the running server, without its state directory; and by the state directory alone."""
     with place(None) as whole:
         whole.start()
         told = {key: value for key, value in whole.env.items() if key != "PULSE_STATE_DIR"}

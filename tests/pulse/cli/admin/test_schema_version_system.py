@@ -1,4 +1,4 @@
-"""A database of a development version: every program says so in one line, and what the line says helps."""
+"""A database of a development version: every program says so in one useful line."""
 
 from __future__ import annotations
 

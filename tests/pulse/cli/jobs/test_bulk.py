@@ -23,15 +23,12 @@ MANY = [UUID(int=number).bytes for number in range(bulk.MOST_PER_REQUEST + 1)]
 CANCEL = ACTIONS["cancel"]
 
 
-@pytest.mark.parametrize(
-    ("ids", "filters", "dry_run", "said"),
-    [
-        (FEW, {"topic": "t"}, False, "ids and options that choose jobs cannot be given together"),
-        ([], {}, False, "which jobs?"),
-        (FEW, {}, True, "--dry-run counts what options choose"),
-        ([], {"status": ["PENDING", "COMPLETED"]}, True, "--status COMPLETED: jobs can be canceled that are PENDING"),
-    ],
-)
+@pytest.mark.parametrize(("ids", "filters", "dry_run", "said"), [
+    (FEW, {"topic": "t"}, False, "ids and options that choose jobs cannot be given together"),
+    ([], {}, False, "which jobs?"),
+    (FEW, {}, True, "--dry-run counts what options choose"),
+    ([], {"status": ["PENDING", "COMPLETED"]}, True, "--status COMPLETED: jobs can be canceled that are PENDING"),
+])  # fmt: skip
 def test_what_is_not_understood(ids: list[bytes], filters: Mapping[str, object], dry_run: bool, said: str) -> None:
     """No server is asked: what was meant as a look must not become a change."""
     with pytest.raises(click.UsageError, match=said):
@@ -88,6 +85,14 @@ def test_few_are_undone_by_their_ids() -> None:
         f"to undo: pulse ctl jobs change --to-topic 'a b' --priority 5 {named}"
     ]
     assert undo("delete", FEW, []) == []
+
+
+def test_a_completed_job_that_runs_again_has_no_undo() -> None:
+    """A cancel would end the new run, and bring no result back; other jobs that were retried can be canceled."""
+    changed = ChangedAnswer(FEW, [], completed=FEW[:1])
+    (line,) = bulk._undo(ACTIONS["retry"], changed, {})
+    assert line == f"to undo: pulse ctl jobs cancel {UUID(bytes=FEW[1])}"
+    assert list(bulk._undo(ACTIONS["retry"], ChangedAnswer(FEW, [], completed=FEW), {})) == []
 
 
 def test_many_are_undone_by_what_chose_them() -> None:

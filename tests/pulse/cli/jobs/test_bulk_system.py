@@ -1,4 +1,4 @@
-"""What operators do to many jobs, by the command line on a real supervisor, and what is written down of it."""
+"""Operators change many jobs, by the command line on a real supervisor, and the audit notes it."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_all_that_operators_do_is_noted(site: Site) -> None:
 
 
 def test_for_whom_somebody_asks(site: Site) -> None:
-    """It is noted beside what the kernel tells, never instead of it, by the dispatcher and by the supervisor."""
+    """The note has it beside the kernel's account, never instead, by the dispatcher and by the supervisor."""
     user = pwd.getpwuid(os.getuid()).pw_name
     with pulse.Client(site.whole.path, behalf="ann") as client:
         client.pause(site.topic)
@@ -94,7 +94,7 @@ def test_for_whom_somebody_asks(site: Site) -> None:
 
 
 def test_what_the_supervisor_was_asked(site: Site) -> None:
-    """Restarts and drains are noted by an actor, which hears of them over the bus; also that of this very actor."""
+    """Restarts and drains are noted by an actor, over the bus; also its own restart."""
     for name in ("scheduler", "watchdog"):
         site.ctl("actors", "restart", name)
     site.ctl("drain")  # the watchdog has just begun to start, and hears nothing yet
@@ -125,8 +125,33 @@ def test_a_person_is_asked_first(site: Site) -> None:
     assert site.listed() == []
 
 
+def test_a_person_is_asked_before_a_completed_job_runs_again(site: Site) -> None:
+    """By id and by options; where nobody can be asked it runs again, and that is said."""
+    ids = [*map(str, site.jobs(2))]
+    site.whole.rows(
+        "UPDATE pulse.jobs SET status = 'COMPLETED', completed_at = now(), attempts = 1, started_at = now() "
+        "WHERE topic = $1",
+        site.topic,
+    )
+    for words, question, answer, last in (
+        (("retry", ids[0]), "1 job has completed: it runs again, and that cannot be undone.", "n", "nothing was done"),
+        (("retry", ids[0]), "retry 1 job? [y/N]", "y", f"retried {ids[0]}, which had completed"),
+        (("retry", "--topic", site.topic, "--status", "COMPLETED"), "it runs again, and that", "n", "nothing was done"),
+    ):
+        with screen() as terminal:
+            _open(terminal, site, "jobs", *words)
+            terminal.see(question)
+            terminal.type(answer, "Enter")
+            terminal.see(last)
+            assert "to undo" not in terminal.text
+    assert site.ctl("jobs", "retry", ids[1]) == f"retried {ids[1]}, which had completed\n"
+    assert {one["status"] for one in site.listed()} == {"PENDING"}
+    (run,) = site.told("jobs", "get", ids[1])["history"]
+    assert (run["attempt"], run["outcome"]) == (1, "completed")
+
+
 def test_ctrl_c_ends_it_between_two_batches(site: Site) -> None:
-    """What is done stays done, and it says what was not touched; the list can be watched until then."""
+    """Finished batches stay done, and it says how many jobs it did not touch; the list can be watched until then."""
     columns = "id, topic, name, max_attempts"
     rows = "SELECT pulse.uuid7(), $1::text, 'n', 5 FROM generate_series(1, $2::int)"
     site.whole.rows(f"INSERT INTO pulse.jobs ({columns}) {rows}", site.topic, LOTS)

@@ -1,4 +1,4 @@
-"""Answers of the wire as JSON documents; what became of a job, as people read it."""
+"""Answers of the wire as JSON documents; and the story of a job, as people read it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulse.cli.jobs.story import story, where
+from pulse.cli.jobs.story import story
 from pulse.cli.output.documents import document, encoded
-from pulse.ops.job_text import pretty
+from pulse.ops.job_text import pretty, where
 from pulse.protocol.answers import AttemptInfo, JobInfo
 
 JSON_KEYS = {"args", "result", "progress"}
@@ -37,28 +37,23 @@ def test_times_are_iso(key: str) -> None:
     assert as_json({key: None}) == {key: None}
 
 
-@pytest.mark.parametrize(
-    ("body", "shown"),
-    [
-        ({"times": [0.0, 60.0]}, {"times": ["1970-01-01T00:00:00Z", "1970-01-01T00:01:00Z"]}),
-        ({"occurrence": "2030-01-01T00:00:00Z", "run_at": 1e15}, None),  # text, or beyond the calendar
-        ({"uptime_s": 5.5, "pid": 7, "paused": True, "jobs": {"PENDING": 3}}, None),  # no times
-        # The name of a topic is no column, whatever it is called.
-        ({"topics": {"submitted_at": {"paused_at": 0.0}}}, {"topics": {"submitted_at": {"paused_at": ZERO}}}),
-        ({"topics": {"args": {"reason": "x"}}}, None),
-    ],
-)
+@pytest.mark.parametrize(("body", "shown"), [
+    ({"times": [0.0, 60.0]}, {"times": ["1970-01-01T00:00:00Z", "1970-01-01T00:01:00Z"]}),
+    ({"occurrence": "2030-01-01T00:00:00Z", "run_at": 1e15}, None),  # text, or beyond the calendar
+    ({"uptime_s": 5.5, "pid": 7, "paused": True, "jobs": {"PENDING": 3}}, None),  # no times
+    # The name of a topic is no column, whatever it is called.
+    ({"topics": {"submitted_at": {"paused_at": 0.0}}}, {"topics": {"submitted_at": {"paused_at": ZERO}}}),
+    ({"topics": {"args": {"reason": "x"}}}, None),
+])  # fmt: skip
 def test_what_is_a_time(body: dict[str, object], shown: dict[str, object] | None) -> None:
-    """A list has the meaning of its key; what cannot be a date, and what is none, stays as it is."""
+    """By the keys; values that cannot be a date stay as they are."""
     assert as_json(body) == (body if shown is None else shown)
 
 
 @pytest.mark.parametrize("key", ["args", "result", "progress"])
 def test_json_text_is_put_in_as_it_is(key: str) -> None:
-    """No digit is lost, however long the number: the text is never decoded."""
     text = '{"big": ' + "9" * 5000 + ', "pi": 3.14159265358979323846264338327950288, "at": {"started_at": 5}}'
-    line = encoded(document({key: text}), indented=False).decode()
-    assert line == f'{{"{key}":{text}}}\n'
+    assert encoded(document({key: text}), indented=False).decode() == f'{{"{key}":{text}}}\n'
 
 
 def test_an_indented_document_is_the_same_document() -> None:
@@ -104,45 +99,54 @@ def attempt(number: int, outcome: str, **more: Any) -> AttemptInfo:
 def test_all_attempts_in_their_order() -> None:
     """The story has each attempt with its claim, place, end and reason; one line counts those that left no row."""
     history = [
-        attempt(1, "error", error="ValueError: no\nTraceback ..."),
+        attempt(1, "error", error="ValueError: no\nTraceback ...\n  File ..."),
         attempt(2, "crashed", exit_code=-9, cpu_s=1.5, peak_rss_bytes=3 * 2**20),
-        attempt(4, "snoozed", progress='{"a":1}'),
+        attempt(4, "completed", progress='{"a":1}'),
     ]
-    found = told(status="COMPLETED", attempts=5, started_at=NOW_S - 5, completed_at=NOW_S - 2, history=history)
+    times: dict[str, Any] = {"started_at": NOW_S - 5, "completed_at": NOW_S - 2}
+    found = told(status="COMPLETED", attempts=5, ran_by=WORKER, history=history, **times)
     assert found == [
         "submitted; first claimed after 11 s",
         "attempt 1 claimed by pool/1 on h0st, pid 1234",
         "attempt 1 error after 2 s, charged",
-        "why: ValueError: no Traceback ...",
+        "why: ValueError: no",
+        "Traceback ...",
+        "File ...",
         "attempt 2 claimed by pool/1 on h0st, pid 1234",
         "attempt 2 crashed (SIGKILL) after 2 s, uncharged",
         "used: 1.50 s of CPU, 3 MiB of memory",
         "attempt 4 claimed by pool/1 on h0st, pid 1234",
-        "attempt 4 snoozed after 2 s, uncharged",
+        "attempt 4 completed after 2 s",
         'progress: {"a": 1}',
-        "attempt 3 left no record: given back unstarted, or completed before a retry",
-        "attempt 5 claimed",
+        "attempt 3 left no record: given back unstarted",
+        "attempt 5 claimed by pool/1 on h0st, pid 1234",
         "COMPLETED, 3 s after its claim",
     ]
 
 
+def test_a_traceback_is_shown_once() -> None:
+    """An attempt that failed as an earlier one, or as the last error above says, has only the line of the exception."""
+    errors = ["KeyError: 1\nTraceback of it", "KeyError: 1\nTraceback of it", "KeyError: 2\nTraceback of that"]
+    history = [attempt(number, "error", error=error) for number, error in enumerate(errors, 1)]
+    found = told(status="RETRYING", attempts=3, history=history, last_error=errors[2])
+    assert [line for line in found if "KeyError" in line or "Traceback" in line] == [
+        "why: KeyError: 1", "Traceback of it", "why: KeyError: 1", "why: KeyError: 2"
+    ]  # fmt: skip
+
+
 def test_a_claim_that_began_before_the_submit() -> None:
-    """Its transaction may be the older one: the story says all the same when the job was first claimed."""
+    """Its transaction may be the older one: the story still has the job's first claim."""
     assert told(status="RUNNING", started_at=NOW_S - 100.5, attempts=1)[0] == "submitted; first claimed after 0 s"
 
 
-@pytest.mark.parametrize(
-    ("columns", "last"),
-    [
-        ({"status": "PENDING", "next_run_at": NOW_S + 60}, "due in 60 s"),
-        ({"status": "RETRYING", "next_run_at": NOW_S - 60}, "due since 60 s: `pulse ctl jobs why` tells why it waits"),
-        ({"status": "PENDING", "next_run_at": 253402128000.0}, "held back behind an earlier job of its schedule"),
-        ({"status": "RUNNING", "started_at": NOW_S - 7, "attempts": 1}, "still running, for 7 s"),
-        ({"status": "CANCELED", "completed_at": NOW_S}, "CANCELED"),
-        ({"status": "DEAD_LETTERED", "completed_at": NOW_S, "history": [AttemptInfo(0, "expired")]}, "DEAD_LETTERED"),
-    ],
-    ids=lambda value: value.get("status") if isinstance(value, dict) else None,
-)
+@pytest.mark.parametrize(("columns", "last"), [
+    ({"status": "PENDING", "next_run_at": NOW_S + 60}, "due in 60 s"),
+    ({"status": "RETRYING", "next_run_at": NOW_S - 60}, "due since 60 s: `pulse ctl jobs why` tells why it waits"),
+    ({"status": "PENDING", "next_run_at": 253402128000.0}, "held back behind an earlier job of its schedule"),
+    ({"status": "RUNNING", "started_at": NOW_S - 7, "attempts": 1}, "still running, for 7 s"),
+    ({"status": "CANCELED", "completed_at": NOW_S}, "CANCELED"),
+    ({"status": "DEAD_LETTERED", "completed_at": NOW_S, "history": [AttemptInfo(0, "expired")]}, "DEAD_LETTERED"),
+], ids=lambda value: value.get("status") if isinstance(value, dict) else None)  # fmt: skip
 def test_how_it_stands(columns: dict[str, Any], last: str) -> None:
     assert told(**columns)[-1] == last
 
@@ -158,13 +162,12 @@ def test_stacks_are_short_unless_asked_for() -> None:
     short = told(status="PENDING", attempts=1, history=hung)
     assert [line for line in short if line.startswith("line")] == [f"line {number}" for number in range(5, 9)]
     assert any("the 4 innermost of 9 lines; --stack shows all" in line for line in short)
-    whole = told(status="PENDING", history=hung, whole_stacks=True)
-    assert sum(line.startswith("line") for line in whole) == 9
+    assert sum(line.startswith("line") for line in told(status="PENDING", history=hung, whole_stacks=True)) == 9
 
 
 @pytest.mark.parametrize(("newest", "numbers"), [("last", range(5, 9)), ("first", range(4))])
 def test_a_short_stack_is_of_the_handler(newest: str, numbers: range) -> None:
-    """Of several parts the first is shown, which is the handler's, at the end at which it hangs."""
+    """Of several parts the first is shown, the handler's, with its innermost frames."""
     handler = [f"Here (most recent call {newest}):", *(f"line {number}" for number in range(9))]
     stack = "\n".join([*handler, "Current thread 0x1 (most recent call first):", "  File host.py"])
     short = told(status="PENDING", attempts=1, history=[attempt(1, "timeout", stack=stack)])

@@ -15,10 +15,11 @@ from pulse.cli.control.schedules import facts as schedule_facts
 from pulse.cli.jobs.commands import jobs_table
 from pulse.cli.jobs.page import facts
 from pulse.cli.output.render import Line, plain_table
-from pulse.cli.system.status_page import overview
+from pulse.cli.system.status_page import finding_lines, overview
 from pulse.cli.system.workers import workers_table
+from pulse.ops.doctor.finding import document_of
+from pulse.ops.doctor.running import findings
 from pulse.ops.job_text import outcome_of
-from pulse.ops.problems import problems
 from pulse.ops.status import merge
 from pulse.protocol.answers import (
     AttemptInfo,
@@ -51,27 +52,22 @@ def status(**parts: Any) -> StatusAnswer:
     sound: dict[str, Any] = {
         "supervisor": {"pid": 1, "uptime_s": 7200.0, "version": "0.1.0"},
         "actors": [{"name": "watchdog", "pid": 2, "state": "running", "restarts": 0, "uptime_s": 7199.0}],
-        "pools": [],
-        "database": {"ok": True, "dsn": "postgresql:///pulse", "server_version": "18.0"},
+        "pools": [], "database": {"ok": True, "dsn": "postgresql:///pulse", "server_version": "18.0"},
         "gate": {"paused": False, "reason": None, "topics": {}},
-        "workers": [{"name": "w", "capacity": 10, "running": [ID.bytes]}],
-        "jobs": {"PENDING": 0, "RUNNING": 1, "COMPLETED": 12345},
-        "jobs_exact": True,
-    }
+        "workers": [{"name": "w", "capacity": 10, "running": [ID.bytes], "started": 1}],
+        "jobs": {"PENDING": 0, "RUNNING": 1, "COMPLETED": 12345}, "jobs_exact": True,
+    }  # fmt: skip
     return read(StatusAnswer, {**sound, **parts})
 
 
 class TestStatus:
     def test_a_sound_system(self) -> None:
         assert texts(overview(status(), NOW_S)) == [
-            "supervisor  pulse 0.1.0, pid 1, up 2 h",
-            "database    ok  PostgreSQL 18.0  postgresql:///pulse",
-            "gate        open",
-            "actors      watchdog  running   pid 2, up 119 min",
-            "workers     1 connected, 1 of 10 places taken",
-            "jobs        1 running, 12,345 completed",
-        ]
-        assert list(problems(status(), {})) == []
+            "supervisor  pulse 0.1.0, pid 1, up 2 h", "database    ok  PostgreSQL 18.0  postgresql:///pulse",
+            "gate        open", "actors      watchdog  running   pid 2, up 119 min",
+            "workers     1 connected, 1 of 10 places taken", "jobs        1 running, 12,345 completed",
+        ]  # fmt: skip
+        assert findings(status(), {}) == []
 
     def test_many_paused_topics(self) -> None:
         many = status(gate={"paused": False, "topics": {f"t{number:04}": {} for number in range(2000)}})
@@ -80,12 +76,12 @@ class TestStatus:
         assert "            and 1,995 more topics: pulse ctl dispatch status" in found
 
     def test_services(self) -> None:
-        """What serves metrics is a process as others are: it is shown, and told where it does not run."""
+        """The process that serves metrics is a process like others, and named where it does not run."""
         metrics = {"name": "metrics", "pid": 5, "state": "running", "restarts": 0, "uptime_s": 7199.0}
         found = texts(overview(status(services=[metrics]), NOW_S))
         assert "services    metrics  running   pid 5, up 119 min" in found
         ended = status(services=[{**metrics, "state": "starting"}])
-        assert list(problems(ended, {})) == ["metrics is starting"]
+        assert [one.text for one in findings(ended, {})] == ["metrics is starting"]
 
     def test_what_is_not_there(self) -> None:
         away = status(database={"ok": False, "dsn": "postgresql://db/x"}, workers=[], jobs={"PENDING": 0})
@@ -95,48 +91,51 @@ class TestStatus:
         shown = texts(overview(status(jobs_exact=False), NOW_S))
         assert shown[-1] == "jobs        1 running, 12,345 completed (ended ones estimated)"
         assert texts(overview(StatusAnswer(), NOW_S)) == [
-            "supervisor  unknown",
-            "database    unknown: no actor told in time",
-            "gate        unknown",
-            "workers     unknown",
-            "jobs        unknown",
-        ]
-        silent = list(problems(status(), {"dispatcher": "no answer within 1 s"}))
-        assert silent == ["the dispatcher does not answer: no answer within 1 s"]
+            "supervisor  unknown", "database    unknown: no actor told in time", "gate        unknown",
+            "workers     unknown", "jobs        unknown",
+        ]  # fmt: skip
+        (silent,) = findings(status(), {"dispatcher": "no answer within 1 s"})
+        assert silent.text == "the dispatcher does not answer: no answer within 1 s"
 
-    @pytest.mark.parametrize(
-        ("parts", "told"),
-        [
-            ({"workers": [], "jobs": {"PENDING": 0}}, []),  # no jobs and no workers are no problem
-            (
-                {"database": {"ok": False, "dsn": "postgresql://db/x", "error": "connection\nrefused"}, "jobs": None},
-                ["the database is away: connection refused"],
-            ),
-            (
-                {"gate": {"paused": False, "topics": {}, "as_of": NOW_S + 0.25}},
-                ["the gate is shown as it was at 2030-03-17T17:46:40Z"],
-            ),
-            (
-                {
-                    "actors": [
-                        {"name": "dispatcher", "pid": None, "state": "starting", "restarts": 3, "uptime_s": None},
-                        {"name": "pause", "pid": 9, "state": "running", "restarts": 1, "uptime_s": 5.0},
-                        {"name": "watchdog", "pid": 8, "state": "running", "restarts": 1, "uptime_s": 500.0},
-                    ]
-                },
-                ["dispatcher is starting (3 restarts so far)", "pause was restarted 5 s ago (1 restart so far)"],
-            ),
-            (
-                {"workers": [], "jobs": {"PENDING": 2, "RETRYING": 1}, "gate": {"paused": True, "topics": {}}},
-                [
-                    "dispatch is paused: 3 jobs will not start before `pulse ctl dispatch resume`",
-                    "no workers are connected: 3 jobs wait",
+    @pytest.mark.parametrize(("parts", "told"), [
+        (
+            {"database": {"ok": False, "dsn": "postgresql://db/x", "error": "connection\nrefused"}, "jobs": None},
+            ["wrong database: the database is away: connection refused"],
+        ),
+        (
+            {
+                "actors": [
+                    {"name": "dispatcher", "pid": None, "state": "starting", "restarts": 3, "uptime_s": None},
+                    {"name": "pause", "pid": 9, "state": "running", "restarts": 1, "uptime_s": 5.0},
+                    {"name": "watchdog", "pid": 8, "state": "running", "restarts": 1, "uptime_s": 500.0},
+                ]
+            },
+            [
+                "warning processes: dispatcher is starting (3 restarts so far)",
+                "pause was restarted 5 s ago (1 restart so far)",
+            ],
+        ),
+        (
+            {
+                "actors": [{"name": "pause", "pid": None, "state": "failed", "restarts": 9, "uptime_s": None}],
+                "findings": [
+                    {"id": "gate", "severity": "warning", "text": "paused"},
+                    {"id": "hosts", "severity": "wrong", "text": "gone", "details": ["h"], "do": "look\nthere"},
                 ],
-            ),
-        ],
-    )
-    def test_problems(self, parts: dict[str, Any], told: list[str]) -> None:
-        assert list(problems(status(**parts), {})) == told
+            },
+            ["wrong processes: pause is failed (9 restarts so far)", "wrong hosts: gone", "h", "warning gate: paused"],
+        ),
+    ])  # fmt: skip
+    def test_what_is_wrong(self, parts: dict[str, Any], told: list[str]) -> None:
+        """The worst first, as the doctor tells it, with what to do."""
+        found = findings(status(**parts), {})
+        shown = [" ".join(line.split()) for one in found for line in texts(finding_lines(one))]
+        assert [line for line in shown if not line.startswith("-> ")] == told
+
+    def test_what_to_do(self) -> None:
+        told = {"id": "hosts", "severity": "wrong", "text": "gone", "do": "look\nthere"}
+        (found,) = findings(status(findings=[told]), {})
+        assert document_of(found) == {**told, "details": []}
 
 
 class TestMerge:
@@ -158,27 +157,23 @@ class TestMerge:
         assert (merged["workers"], merged["jobs"], merged["database"]) == (None, {"PENDING": 1}, {"ok": True})
 
     def test_counts_and_database_are_of_one_moment(self) -> None:
-        """When the dispatcher found the database away, no counts stand beside it."""
         supervisor: dict[str, object] = {"database": 1, "jobs": 1, "jobs_exact": True, "gate": {"paused": True}}
         merged = merge(supervisor, {"database": {"ok": False}, "jobs": None, "gate": None, "workers": []})
         assert (merged["database"], merged["jobs"], merged["jobs_exact"]) == ({"ok": False}, None, None)
         assert merged["gate"] == {"paused": True}
 
 
-@pytest.mark.parametrize(
-    ("gate", "lines"),
-    [
-        (Gate(), ["open"]),
-        (Gate(paused=True, paused_at=NOW_S - 300), ["all topics paused since 5 min"]),
-        (Gate(paused=True, paused_at=NOW_S), ["all topics paused just now"]),
-        (Gate(paused=True, reason="upgrade"), ["all topics paused: upgrade"]),
-        (
-            Gate(topics={"b\x1b": PauseInfo(reason="x\ny", paused_at=NOW_S - 30), "a": PauseInfo()}),
-            ["open, except:", "topic a paused", "topic b\\x1b paused since 30 s: x\\ny"],
-        ),
-        (Gate(paused=True, topics={"a": PauseInfo()}), ["all topics paused", "topic a paused"]),
-    ],
-)
+@pytest.mark.parametrize(("gate", "lines"), [
+    (Gate(), ["open"]),
+    (Gate(paused=True, paused_at=NOW_S - 300), ["all topics paused since 5 min"]),
+    (Gate(paused=True, paused_at=NOW_S), ["all topics paused just now"]),
+    (Gate(paused=True, reason="upgrade"), ["all topics paused: upgrade"]),
+    (
+        Gate(topics={"b\x1b": PauseInfo(reason="x\ny", paused_at=NOW_S - 30), "a": PauseInfo()}),
+        ["open, except:", "topic a paused", "topic b\\x1b paused since 30 s: x\\ny"],
+    ),
+    (Gate(paused=True, topics={"a": PauseInfo()}), ["all topics paused", "topic a paused"]),
+])  # fmt: skip
 def test_the_gate_in_words(gate: Gate, lines: list[str]) -> None:
     assert texts(gate_lines(gate, NOW_S)) == lines
 
@@ -186,29 +181,28 @@ def test_the_gate_in_words(gate: Gate, lines: list[str]) -> None:
 class TestJobs:
     def test_table(self) -> None:
         """A line for each job; tries that count, of those allowed; a long error is cut even where the text is piped."""
-        dead = job(status="DEAD_LETTERED", attempts=7, uncharged=2, last_error="Value\nError", submitted_at=NOW_S - 60)
+        dead = job(
+            status="DEAD_LETTERED", attempts=7, uncharged=2, last_error="ValueError: no\nTraceback ...",
+            submitted_at=NOW_S - 60,
+        )  # fmt: skip
         lines = plain_table(jobs_table(JobPageAnswer([dead]), NOW_S), None)
         assert lines[0].split() == ["id", "status", "name", "topic", "tries", "age", "error"]
-        assert lines[1].split() == [str(ID), "DEAD_LETTERED", "resize", "images", "5/5", "60", "s", "Value", "Error"]
+        assert lines[1].split() == [str(ID), "DEAD_LETTERED", "resize", "images", "5/5", "60", "s", "ValueError:", "no"]
         (_, line) = plain_table(jobs_table(JobPageAnswer([job(last_error="x" * 65536)]), NOW_S), None)
         assert len(line) < 400
 
     def test_an_error_is_seen_in_80_columns(self) -> None:
         dead = job(status="DEAD_LETTERED", last_error="ValueError: no", submitted_at=NOW_S - 600, attempts=5)
-        (_, line) = plain_table(jobs_table(JobPageAnswer([dead]), NOW_S), 80)
-        assert line == f"{ID}  DEAD_LETTERED  resize  10 min  ValueError…"
+        (_, line) = plain_table(jobs_table(JobPageAnswer([dead]), NOW_S, 80), 80)
+        assert line == f"{str(ID)[:13]}  DEAD_LETTERED  resize  images    5/5  10 min  ValueError: no"
 
     def test_facts_of_a_waiting_job(self) -> None:
         waiting = job(next_run_at=NOW_S + 5, submitted_at=NOW_S - 60.5, attempts=3, uncharged=1, crashes=1, priority=-5)
         assert {label: cell.text for label, cell in facts(waiting, NOW_S)} == {
-            "status": "PENDING",
-            "name": "resize",
-            "topic": "images",
-            "tries": "2 of 5 (3 attempts, 1 uncharged, 1 crash)",
-            "priority": "-5",
-            "submitted": "2030-03-17T17:45:39Z (60 s ago)",
-            "due": "2030-03-17T17:46:45Z (in 5 s)",
-        }
+            "status": "PENDING", "name": "resize", "topic": "images",
+            "tries": "2 of 5 (3 attempts, 1 uncharged, 1 crash)", "priority": "-5",
+            "submitted": "2030-03-17T17:45:39Z (60 s ago)", "due": "2030-03-17T17:46:45Z (in 5 s)",
+        }  # fmt: skip
 
     def test_facts_of_a_running_job(self) -> None:
         running = job(
@@ -219,6 +213,17 @@ class TestJobs:
         assert shown["lease until"].endswith("(in 28 s)")
         assert shown["timeout"] == "90 s"
         assert "due" not in shown
+
+    def test_facts_of_a_completed_job(self) -> None:
+        """Where it ran, when, and for how long."""
+        times = {"started_at": NOW_S - 70, "completed_at": NOW_S - 60}
+        shown = {
+            label: cell.text
+            for label, cell in facts(job(status="COMPLETED", ran_by="h0st/b00t/42/1234.99/pool/1", **times), NOW_S)
+        }
+        assert shown["ran by"] == "pool/1 on h0st, pid 1234"
+        assert shown["claimed"].endswith("(70 s ago)")
+        assert shown["ended"].endswith("(60 s ago), 10 s after its claim")
 
     @pytest.mark.parametrize(
         ("exit_code", "shown"),
@@ -244,7 +249,7 @@ class TestSchedules:
         assert [line.rstrip().rsplit("  ", 1)[1].strip() for line in lines[1:]] == ["in 3 s", "paused", "never again"]
 
     def test_declared(self) -> None:
-        """Where code declares any, there is a column for the keys; what it declares no more says so in any state."""
+        """Where code declares any, there is a column for the keys; a removed one says so in any state."""
         plain = ScheduleInfo(ID.bytes, "a", every_s=5.0, next_run_at=NOW_S + 3)
         assert "key" not in plain_table(schedules_table(SchedulePageAnswer([plain]), NOW_S), None)[0]
         words: dict[str, Any] = {"key": "k1", "declared_by": "app", "undeclared_at": NOW_S, "every_s": 5.0}
@@ -264,15 +269,12 @@ class TestSchedules:
         assert dict(schedule_facts(paused, NOW_S))["next"].text == "paused"
         assert shown["args"] == "too long to be shown"
 
-    @pytest.mark.parametrize(
-        ("given", "message"),
-        [
-            ({}, "none of them given"),
-            ({"cron": "* * * * *", "every": 5.0}, "--cron and --every given"),
-            ({"every": 5.0, "at": NOW_S}, "--every and --at given"),
-            ({"every": 5.0, "timezone": "UTC"}, "--timezone goes with --cron"),
-        ],
-    )
+    @pytest.mark.parametrize(("given", "message"), [
+        ({}, "none of them given"),
+        ({"cron": "* * * * *", "every": 5.0}, "--cron and --every given"),
+        ({"every": 5.0, "at": NOW_S}, "--every and --at given"),
+        ({"every": 5.0, "timezone": "UTC"}, "--timezone goes with --cron"),
+    ])  # fmt: skip
     def test_exactly_one_kind(self, given: dict[str, Any], message: str) -> None:
         when: TimingOptions = {"cron": None, "timezone": None, "every": None, "at": None, **given}  # type: ignore[typeddict-item]
         with pytest.raises(click.UsageError, match=message):
@@ -282,9 +284,10 @@ class TestSchedules:
 def test_table_of_workers() -> None:
     body = {"identity": "i", "name": "w1", "pid": 7, "host": "h", "topics": ["a", "b"], "names": ["n"]}
     worker = read(
-        Worker, {**body, "capacity": 10, "running": [ID.bytes, ID.bytes], "draining": True, "recovery": "lease"}
+        Worker,
+        {**body, "capacity": 10, "running": [ID.bytes, ID.bytes], "started": 2, "draining": True, "recovery": "lease"},
     )
     (_, line) = plain_table(workers_table([worker]), None)
-    assert line.split() == ["w1", "7", "h", "2/10", "draining", "a,", "b", "n", "lease"]
+    assert line.split() == ["w1", "7", "h", "2", "draining", "a,", "b", "n", "lease"]
     (_, line) = plain_table(workers_table([read(Worker, {**body, "capacity": 10, "silent": True})]), None)
     assert line.split()[3:5] == ["0/10", "silent"]

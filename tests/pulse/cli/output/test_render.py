@@ -10,15 +10,25 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pulse.cli.output.render import Cell, Column, Screen, Table, fit, foreign, plain_table
-from pulse.common.text import ago, count, cut, duration, iso, one_line, printable, shell_word, width_of
+from pulse.common.text import (
+    ago,
+    count,
+    cut,
+    cut_middle,
+    duration,
+    headline,
+    iso,
+    one_line,
+    printable,
+    shell_word,
+    width_of,
+)
 
 ID = "0190163d-8694-739b-aea5-966c26f8ad91"
 COLUMNS = (
-    Column("id"),
-    Column("name", least=4),
-    Column("tries", right=True, leave_out=2),
+    Column("id"), Column("name", least=4), Column("tries", right=True, leave_out=2),
     Column("error", least=6, leave_out=1),
-)
+)  # fmt: skip
 
 
 def table(*rows: tuple[str, ...]) -> Table:
@@ -29,7 +39,7 @@ SMALL = table(("a1", "resize", "1/5", ""), ("b2", "crunch numbers", "12/20", "Va
 
 
 def test_piped_text_is_aligned_and_whole() -> None:
-    """Without a width nothing is cut, columns are aligned, numbers to the right; else the longest gives way."""
+    """Without a width nothing is cut, columns are aligned, numbers to the right; else the longest is cut."""
     lines = [
         "id  name            tries  error",
         "a1  resize            1/5",
@@ -53,13 +63,8 @@ def test_columns_are_left_out_in_their_order() -> None:
 def test_rows_become_blocks_where_nothing_else_fits() -> None:
     wide = table((ID, "resize", "1/5", ""), (ID, "crunch numbers", "", "ValueError: no such file"))
     assert plain_table(wide, 40) == [
-        ID,
-        "  name   resize",
-        "  tries  1/5",
-        ID,
-        "  name   crunch numbers",
-        "  error  ValueError: no such file",
-    ]
+        ID, "  name   resize", "  tries  1/5", ID, "  name   crunch numbers", "  error  ValueError: no such file",
+    ]  # fmt: skip
     assert plain_table(wide, 20)[-1] == "  error  ValueError…"
 
 
@@ -109,16 +114,11 @@ def test_a_pipe_gets_no_styles() -> None:
         assert text in terminal.getvalue()
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (0.0, "1970-01-01T00:00:00Z"),
-        (1_900_000_000.0, "2030-03-17T17:46:40Z"),
-        (1_900_000_000.25, "2030-03-17T17:46:40.250000Z"),
-        (1_763_632_800.000001, "2025-11-20T10:00:00.000001Z"),
-        (-1.0, "1969-12-31T23:59:59Z"),
-    ],
-)
+@pytest.mark.parametrize(("seconds", "text"), [
+    (0.0, "1970-01-01T00:00:00Z"), (1_900_000_000.0, "2030-03-17T17:46:40Z"),
+    (1_900_000_000.25, "2030-03-17T17:46:40.250000Z"), (1_763_632_800.000001, "2025-11-20T10:00:00.000001Z"),
+    (-1.0, "1969-12-31T23:59:59Z"),
+])  # fmt: skip
 def test_iso_is_utc_to_the_microsecond(seconds: float, text: str) -> None:
     assert iso(seconds) == text
 
@@ -165,6 +165,32 @@ def test_lines() -> None:
 ])  # fmt: skip
 def test_cut(text: str, width: int, shown: str) -> None:
     assert cut(text, width) == shown
+
+
+@pytest.mark.parametrize(("error", "line"), [
+    ("ValueError: no\nTraceback (most recent call last):\nValueError: no", "ValueError: no"),
+    ('\nTraceback (most recent call last):\n  File "a"\nValueError: no\n\n', "ValueError: no"),
+    ("timed out\nmore", "timed out"), ("", ""),
+])  # fmt: skip
+def test_the_headline_of_an_error(error: str, line: str) -> None:
+    assert headline(error) == line
+
+
+def test_the_middle_of_a_long_text_is_left_out() -> None:
+    """Whole lines are kept at both ends, and what is missing is counted exactly."""
+    text = "\n".join(f"line {number:03}" for number in range(300))
+    assert cut_middle(text, len(text)) == text
+    shown = cut_middle(text, 500)
+    first, note, last = shown.partition("\n… ")[0], shown.partition("\n… ")[2].split("\n")[0], shown.split("…\n")[1]
+    assert 400 < len(shown) <= 500
+    assert text.startswith(first + "\n")
+    assert text.endswith("\n" + last)
+    assert note == f"{len(text) - len(first) - len(last):,} bytes left out …"
+
+
+@given(st.text(), st.integers(0, 200))
+def test_a_cut_text_takes_no_more_than_it_may(text: str, most: int) -> None:
+    assert len(cut_middle(text, most).encode()) <= most
 
 
 @given(st.text(), st.integers(0, 40))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import sys
 from collections.abc import Iterator
@@ -37,7 +38,7 @@ def pulse(directory: Path, line: str, *, env: dict[str, str] | None = None, **op
 
 @pytest.mark.parametrize("line", LISTINGS + PAGES)
 def test_the_text_is_the_same_without_colours(directory: Path, line: str) -> None:
-    """Colours never carry what the words do not say: without them, or without rich, the words are the same."""
+    """Colours carry nothing beyond the words: without them, or without rich, the words are the same."""
     shown = pulse(directory, line)
     assert (shown.code, "\x1b[" in shown.out) == (0, True)
     assert "\x1b[31mcannot" not in shown.out  # which the server sent
@@ -55,7 +56,8 @@ def test_listings_fit(directory: Path, line: str, columns: int) -> None:
     lines = [text for text in done.plain.splitlines() if not text.startswith("more: ")]
     assert all(width_of(text.rstrip()) <= columns for text in lines)
     if line not in {"ctl workers", "ctl topics list"}:
-        assert JOB[:-1] in done.plain
+        assert (JOB[:13] in done.plain, JOB[:-1] in done.plain) == (True, False)
+        assert JOB[:-1] in pulse(directory, f"{line} --full", columns=columns).plain
 
 
 def test_long_texts_of_a_job() -> None:
@@ -66,8 +68,9 @@ def test_long_texts_of_a_job() -> None:
         shown = pulse(place.path, f"ctl jobs get {JOB}", columns=80)
         piped = run(["ctl", "jobs", "get", JOB], environment(place.path))
     assert len(shown.plain) < 8000
-    assert "… 56,000 more characters; --json has all of it" in shown.plain
-    assert piped.out.count("E") > 120_000
+    assert "bytes left out …" in shown.plain
+    assert "--json has all of it" in shown.plain
+    assert piped.out.count("E") > 60_000
 
 
 @pytest.mark.parametrize("line", [f"{line} --json" for line in LISTINGS + PAGES])
@@ -92,12 +95,11 @@ def test_progress_of_a_bulk_submit(directory: Path) -> None:
 
 
 def test_no_progress_between_ids(directory: Path) -> None:
-    """When the ids themselves are shown on the terminal, no line moves between them."""
     done = pulse(directory, "ctl submit x -", stdin=b"{}\n" * 3)
     assert len(done.plain.split()) == 3
     assert "\r\x1b[K" not in done.out
 
 
 def _timeless(done: Done) -> list[str]:
-    """The lines without the words that have numbers in them: seconds pass between two runs."""
-    return [" ".join(word for word in line.split() if word.isalpha()) for line in done.plain.splitlines()]
+    lines = re.sub(r"\d+ (s|min|h|d)\b", "", done.plain).splitlines()
+    return [" ".join(word for word in line.split() if word.isalpha()) for line in lines]

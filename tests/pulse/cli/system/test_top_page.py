@@ -1,4 +1,4 @@
-"""The screen of `pulse ctl top`: a pure function of what is known and of the window."""
+"""The screen of `pulse ctl top`: a pure function of the answers and the window."""
 
 from __future__ import annotations
 
@@ -83,13 +83,12 @@ def test_it_fits(width: int, height: int) -> None:
 
 
 def test_what_is_shown() -> None:
-    """Rates, latencies, the topics with the most work, the worker of the slowest job, the oldest that is due."""
     found = "\n".join(texts(shot()))
     assert "12.3 submitted, 0 started, 1,234 done, 0 failed" in found
     assert "wait p50 4 ms p99 0.5 s, run unknown" in found
     assert "dispatcher" not in found.splitlines()[4]
     rows = found.splitlines()
-    at = next(number for number, line in enumerate(rows) if line.startswith("topic (most ready)"))
+    at = next(number for number, line in enumerate(rows) if line.startswith("topic (most waiting)"))
     assert rows[at + 1].split()[:3] == ["t39", "39", "21"]
     assert any(line.split()[:1] == ["w7"] and line.endswith("10 min  slow") for line in rows)
     assert [line.split()[2] for line in rows if line.endswith(tuple("0123456789abcdef")) and " 0/5 " in line] == [
@@ -107,26 +106,25 @@ def test_every_table_has_room() -> None:
     assert 3 <= sum(line.startswith("t") and line[1:3].isdigit() for line in found) < 20
 
 
-def test_problems_stand_above_all_tables() -> None:
+def test_what_is_wrong_stands_above_all_tables() -> None:
     silent = texts(shot(silent={"dispatcher": "no answer in time"}, stats=None, workers=None, running=(), waiting=()))
-    assert "! the dispatcher does not answer: no answer in time" in silent
+    assert "wrong processes: the dispatcher does not answer: no answer in time" in silent
     away = texts(shot(stats=known([], database=DatabaseUsage(12.0, {}))))
-    assert "! the database has not answered the dispatcher for 12 s" in away
+    assert "wrong database: the database has not answered the dispatcher for 12 s" in away
     failed = StatusAnswer(actors=[Process(name="pause", state="failed")])
-    assert "! pause is failed" in texts(shot(status=failed))
+    assert "wrong processes: pause is failed" in texts(shot(status=failed))
 
 
 def test_orders_and_scrolling() -> None:
     def first(keys: str | list[str], title: str) -> str:
         view = functools.reduce(pressed, keys, TopView())
         lines = texts(shot(), view, 100, 40)
-        at = next(number for number, line in enumerate(lines) if line.startswith(title))
-        return lines[at + 1].split()[0]
+        return lines[next(number for number, line in enumerate(lines) if line.startswith(title)) + 1].split()[0]
 
-    assert first("", "topic (most ready)") == "t39"
+    assert first("", "topic (most waiting)") == "t39"
     assert first("t", "topic (oldest)") == "t00"
     assert first("ttt", "topic (name)") == "t00"
-    assert first("tttt?", "topic (most ready)") == "t39"
+    assert first("tttt?", "topic (most waiting)") == "t39"
     assert first("ww", "worker (name)") == "w0"
     assert first("w", "worker (longest)") == "w7"
     assert first(["\x1b[B", "\x1b[B", "\x1b[A"], "topic") == "t38"

@@ -67,7 +67,7 @@ class Demo:
     began_s: float
 
     def finish(self) -> dict[str, str]:
-        """What it told; no process and no file of it may be left."""
+        """Its output; no process and no file of it may be left."""
         out, errors = self.process.communicate(timeout=DEADLINE_S)
         measured("demonstration", since(self.began_s))
         assert (self.process.returncode, errors) == (0, "")
@@ -87,14 +87,9 @@ def started(directory: Path, env: Mapping[str, str], python: Sequence[str] = (sy
     before = sorted(directory.rglob("*"))
     with subreaper():
         process = subprocess.Popen(
-            [*python, "-m", "pulse.cli.main", "demo"],
-            env={**env, MARKER: marker, "TMPDIR": str(directory)},
-            cwd=directory,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+            [*python, "-m", "pulse.cli.main", "demo"], env={**env, MARKER: marker, "TMPDIR": str(directory)},
+            cwd=directory, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
         with process:
             try:
                 yield Demo(process, directory, marker, before, time.monotonic())
@@ -104,7 +99,7 @@ def started(directory: Path, env: Mapping[str, str], python: Sequence[str] = (sy
 
 @pytest.fixture(scope="module")
 def ordinary() -> Iterator[Demo]:
-    """The demonstration of a user without any rights, who has no more than a home of his own; it is started first."""
+    """The demonstration of a user without any rights, with only a home directory; it is started first."""
     if not IS_ROOT:
         pytest.skip("it runs as an ordinary user already")
     if shutil.which("setpriv") is None:
@@ -163,13 +158,12 @@ def test_as_an_ordinary_user(ordinary: Demo) -> None:
 
 @pytest.fixture(scope="module")
 def place() -> Iterator[Path]:
-    """A directory for temporary files, open to the user that PostgreSQL runs as."""
     with reachable_dir() as directory:
         yield directory
 
 
 def read(text: str) -> dict[str, str]:
-    """What the story tells; every line must be as it is to be, and no moment before the one above it."""
+    """The story; every line must match, and no moment comes before the one above it."""
     lines = text.splitlines()
     told: dict[str, str] = {}
     moments: list[float] = []
@@ -186,7 +180,7 @@ def read(text: str) -> dict[str, str]:
 
 @contextlib.contextmanager
 def subreaper() -> Iterator[None]:
-    """Whoever loses its parent meanwhile becomes a child of this process, where it is seen."""
+    """Processes that lose their parent become children of this process, where it sees them."""
     option, libc = 36, ctypes.CDLL(None, use_errno=True)  # PR_SET_CHILD_SUBREAPER
     assert libc.prctl(option, 1, 0, 0, 0) == 0
     try:
@@ -197,9 +191,9 @@ def subreaper() -> Iterator[None]:
 
 def left_behind(marker: str, directory: Path, within_s: float = 1.0) -> list[str]:
     """
-    Command lines of what lives on: all that has the marker, and whatever works in *directory*.
+    Command lines of processes that live on: all that have the marker, or work in *directory*.
 
-    PostgreSQL is given an environment without it, but names its directory; as an orphan it would be a child of ours.
+    PostgreSQL has an environment without it, but names its directory; as an orphan it would be a child of ours.
     """
 
     def look() -> list[str]:

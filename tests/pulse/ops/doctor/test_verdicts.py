@@ -1,4 +1,4 @@
-"""What the doctor thinks, at the edge of each limit: pure functions of rows and facts."""
+"""The doctor's verdicts, at the edge of each limit: pure functions of rows and facts."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ import pytest
 
 from pulse.cli.admin.doctor import RunningSystem, judge_workers
 from pulse.ops.doctor import blockers, database, directories, installation, queue
+from pulse.ops.doctor.checks import CHECKS
 from pulse.ops.doctor.directories import Directory, Socket
 from pulse.ops.doctor.finding import Finding, State, is_well, list_some, shown_bytes, shown_s
 from pulse.ops.doctor.installation import Abilities, DescriptorLimits, Requirement
-from pulse.ops.doctor.verdicts import QUESTIONS, judge
+from pulse.ops.doctor.verdicts import CheckContext, judge, verdicts
 from pulse.protocol.answers import StatusAnswer, Worker
 from pulse.store.admin.doctor import QUEUE_CHECKS, SERVER_CHECKS, DatabaseAnswers, expected_indexes
 
@@ -26,10 +27,11 @@ TABLE = {"name": "jobs", "live": 10, "dead": 0, "bytes": 8192, "vacuumed_s": Non
 INDEX = {"name": "i", "home": "jobs", "is_valid": True, "bytes": 64 * 1024**2, "entries": 1e6}
 LEASES = {"worker": "h/b/1/2.3/w", "jobs": 2, "lapsed": 0, "lapsed_s": 0.0, "host": "h", "host_s": 1.0}
 TOPIC = {"topic": "mail", "due_s": 10.0, "is_paused": False, "hosts": 1}
-ENDED = {"name": "x", "topic": "t", "age_s": 5.0, "error": "bad\nthing", "job": "0190", "worker": "h/b/1/2.3/w",
-         "jobs_dead": 0, "killed": 0}  # fmt: skip
+ENDED = {"name": "x", "topic": "t", "age_s": 5.0, "error": "bad thing\nTraceback:", "job": "0190",
+         "worker": "h/b/1/2.3/w", "jobs_dead": 0, "killed": 0}  # fmt: skip
 RUNS = {"name": "x", "topic": "t", "jobs": 1, "age_s": 600.0, "job": "0190", "worker": "h/b/1/2.3/w"}
-PAUSE = {"topic": "t", "reason": "fire", "paused_by": "uid 0 (root)", "age_s": 5.0, "left_s": None}
+PAUSE = {"topic": "t", "reason": "fire", "paused_by": "uid 0 (root)", "age_s": 5.0, "left_s": None, "total": 1}
+SERVER = {"version": "x", "version_num": 180006, "in_recovery": False, "encoding": "UTF8"}
 ROOM = {"greatest": 100, "reserved": 3, "used": 10, "role_limit": -1, "role_used": 1,
         "database_limit": -1, "database_used": 1}  # fmt: skip
 
@@ -54,9 +56,9 @@ def test_settings_that_hurt(name: str, value: str, state: State) -> None:
 
 
 @pytest.mark.parametrize(("check", "usual", "verdicts"), [
-    (partial(database.server, shown="dsn"), {"version": "x", "version_num": 180006, "in_recovery": False}, [
+    (partial(database.server, shown="dsn"), SERVER, [
         ({}, OK), ({"version_num": 149999}, WRONG), ({"version_num": 150000}, OK), ({"version_num": 190000}, WARNING),
-        ({"in_recovery": True}, WRONG),
+        ({"in_recovery": True}, WRONG), ({"encoding": "LATIN1"}, WRONG), ({"encoding": "SQL_ASCII"}, WRONG),
     ]),
     (database.clock, {"skew_s": 0.9, "trip_s": 0.0}, [  # a skew counts beyond what the question itself took
         ({}, OK), ({"skew_s": -1.0}, WARNING), ({"skew_s": 1.4, "trip_s": 1.0}, OK), ({"skew_s": 60.0}, WRONG),
@@ -99,34 +101,28 @@ def test_limits_of_a_row(
     ({**SLOT, "xids": 1, "state": "inactive"}, WARNING),
 ])  # fmt: skip
 def test_xmin(row: dict[str, Any], state: State) -> None:
-    """By age where that is known, and by distance; a slot that nobody reads is told at once."""
+    """By age where that is known, and by distance; a slot without a reader is a finding at once."""
     found = blockers.xmin([row], GRACE_S)
     assert found.state is state
     assert (row["name"] in found.text) == (state is not OK)
 
 
-@pytest.mark.parametrize(
-    ("row", "words"),
-    [
-        ({**HOLDER, "age_s": 61.0}, "session 7 (ann) is active since 61 s: SELECT 1"),
-        ({**HOLDER, "kind": "standby", "age_s": 61.0}, "standby of ann (walsender 7) by hot_standby_feedback"),
-        ({**HOLDER, "kind": "prepared transaction", "age_s": 61.0}, "prepared transaction 7 of ann since 61 s"),
-        ({**SLOT, "application": "wal2json"}, "replication slot 7 (wal2json, active)"),
-    ],
-)
+@pytest.mark.parametrize(("row", "words"), [
+    ({**HOLDER, "age_s": 61.0}, "session 7 (ann) is active since 61 s: SELECT 1"),
+    ({**HOLDER, "kind": "standby", "age_s": 61.0}, "standby of ann (walsender 7) by hot_standby_feedback"),
+    ({**HOLDER, "kind": "prepared transaction", "age_s": 61.0}, "prepared transaction 7 of ann since 61 s"),
+    ({**SLOT, "application": "wal2json"}, "replication slot 7 (wal2json, active)"),
+])  # fmt: skip
 def test_what_keeps_a_snapshot(row: dict[str, Any], words: str) -> None:
     assert blockers.xmin([{**row, "xids": 100_000}], GRACE_S).text == f"{words}, 100,000 transactions back"
 
 
-@pytest.mark.parametrize(
-    ("kind", "name", "command"),
-    [
-        ("session", "7", "SELECT pg_terminate_backend(7);"),
-        ("prepared transaction", "it's", "ROLLBACK PREPARED 'it''s';"),
-        ("replication slot", "gone", "SELECT pg_drop_replication_slot('gone');"),
-        ("standby", "8", "hot_standby_feedback = off at that standby"),
-    ],
-)
+@pytest.mark.parametrize(("kind", "name", "command"), [
+    ("session", "7", "SELECT pg_terminate_backend(7);"),
+    ("prepared transaction", "it's", "ROLLBACK PREPARED 'it''s';"),
+    ("replication slot", "gone", "SELECT pg_drop_replication_slot('gone');"),
+    ("standby", "8", "hot_standby_feedback = off at that standby"),
+])  # fmt: skip
 def test_what_ends_a_snapshot(kind: str, name: str, command: str) -> None:
     row = {**HOLDER, "kind": kind, "name": name, "age_s": 61.0, "xids": 1}
     assert blockers.xmin([row, row], GRACE_S).advice[-1] == command
@@ -136,7 +132,7 @@ def test_what_ends_a_snapshot(kind: str, name: str, command: str) -> None:
 
 @pytest.mark.parametrize(("age_s", "state"), [(0.0, WARNING), (60.0, WRONG)])
 def test_locks(age_s: float, state: State) -> None:
-    """A lock that is young may be somebody's migration; an old one is in the way."""
+    """A young lock may be a migration; an old one is a fault."""
     row = {**HOLDER, "pid": 7, "age_s": age_s, "what": "holds X", "blockers": [8, 9]}
     found = blockers.locks([row], GRACE_S)
     assert (found.state, "behind pid 8, 9" in found.text) == (state, True)
@@ -154,15 +150,10 @@ def test_topics(changed: dict[str, Any], served: set[str] | None, state: State) 
 
 
 def test_jobs_that_nobody_handles() -> None:
-    """They are wrong, told with their number, and with handlers that have nearly that name."""
     row = {
-        "topic": "mail",
-        "name": "sned_mail",
-        "jobs": 500,
-        "age_s": 9.0,
-        "job": "0190",
+        "topic": "mail", "name": "sned_mail", "jobs": 500, "age_s": 9.0, "job": "0190",
         "handlers": ["send_mail", "x"],
-    }
+    }  # fmt: skip
     found = queue.unhandled([row], GRACE_S)
     assert found.state is WRONG
     for word in ("500 jobs", "'sned_mail'", "'mail'", "'send_mail'"):
@@ -189,12 +180,24 @@ def test_endings(number: int, crashes: State, dead: State) -> None:
 )
 def test_hung(outcome: str, words: str) -> None:
     """What a handler did not end itself, and no death explains."""
-    rows = [{**ENDED, "outcome": outcome, "attempts": 1}]
+    rows = [{**ENDED, "outcome": outcome, "attempts": 1, "killed": 1}]
     found = queue.hung(rows, GRACE_S)
     assert (found.state, f": {words} within" in found.text) == (WARNING, True)
     assert found.text.endswith(" (worker w of host h)") == (outcome == "lease_expired")
     assert any("frozen" in line for line in found.advice) == (outcome == "lease_expired")
     assert queue.crashes(rows, GRACE_S).state is OK
+
+
+@pytest.mark.parametrize(("number", "state"), [(2, OK), (3, WARNING)])
+def test_a_limit_that_does_its_work_is_no_news(number: int, state: State) -> None:
+    rows = [{**ENDED, "outcome": "timeout", "attempts": number}]
+    assert queue.hung(rows, GRACE_S).state is state
+
+
+@pytest.mark.parametrize(("age_s", "state"), [(900.0, WRONG), (901.0, WARNING)])
+def test_older_crashes_are_history(age_s: float, state: State) -> None:
+    died = {**ENDED, "outcome": "crashed", "attempts": 3, "age_s": age_s}
+    assert queue.crashes([died], GRACE_S).state is state
 
 
 @pytest.mark.parametrize(("age_s", "state"), [(599.0, OK), (600.0, WARNING)])
@@ -205,19 +208,22 @@ def test_what_nothing_would_end(age_s: float, state: State) -> None:
 
 
 def test_the_gate() -> None:
-    young, old = queue.gate([PAUSE], GRACE_S), queue.gate([{**PAUSE, "age_s": 60.0}], GRACE_S)
-    what = "topic 't' is paused since {} s by uid 0 (root), until somebody resumes it; reason: fire"
-    assert (young.state, young.details, young.advice) == (OK, (what.format(5),), old.advice)
-    assert (old.state, old.text) == (WARNING, what.format(60))
+    found, whole = queue.gate([PAUSE], GRACE_S), queue.gate([{**PAUSE, "topic": ""}], GRACE_S)
+    what = "topic 't' is paused for 5 s by uid 0 (root), until somebody resumes it; reason: fire"
+    assert (found.state, found.text) == (WARNING, what)
+    assert (found.advice, whole.advice) == (("pulse ctl dispatch resume --topic t",), ("pulse ctl dispatch resume",))
     assert queue.gate([], GRACE_S).text == "nothing is paused"
 
 
-@pytest.mark.parametrize(("running", "age_s", "state"), [(0, 59.0, OK), (0, 60.0, WARNING), (1, 60.0, WRONG)])
-def test_hosts(running: int, age_s: float, state: State) -> None:
-    for lapsed in (0, 1, 2):
-        found = queue.hosts([{"host": "h", "age_s": age_s, "running": running, "lapsed": lapsed}], GRACE_S)
-        assert found.state is state
-        assert ("taken back" in found.text) == (lapsed > 0 and state is not OK)
+@pytest.mark.parametrize(
+    ("running", "lapsed", "age_s", "state"),
+    [(1, 1, 59.0, OK), (0, 0, 60.0, OK), (0, 2, 60.0, WARNING), (1, 0, 60.0, WRONG), (1, 1, 60.0, WRONG)],
+)
+def test_hosts(running: int, lapsed: int, age_s: float, state: State) -> None:
+    """One that held nothing when it went may be gone for good."""
+    found = queue.hosts([{"host": "h", "age_s": age_s, "running": running, "lapsed": lapsed}], GRACE_S)
+    assert found.state is state
+    assert ("taken back" in found.text) == (lapsed > 0 and state is not OK)
 
 
 def test_installation() -> None:
@@ -257,7 +263,6 @@ def test_slips_of_the_pen() -> None:
      (DescriptorLimits("d", 950, 1024, 1), WRONG)],
 )  # fmt: skip
 def test_limits(facts: DescriptorLimits | None, state: State) -> None:
-    """Descriptors for twice the workers there are."""
     assert installation.limits(facts).state is state
 
 
@@ -295,9 +300,12 @@ def test_little_room(free_gib: float, state: State) -> None:
 
 def test_every_question_has_an_answer() -> None:
     """Each is judged, each check has a statement; what could not be asked is skipped; warnings count where wanted."""
-    assert set(QUESTIONS.values()) == {*SERVER_CHECKS, *QUEUE_CHECKS, "identity", "schema", "pooler"}
-    seen = DatabaseAnswers("dsn", failed=dict.fromkeys(QUESTIONS.values(), "no time"))
-    found = list(judge(seen, grace_s=GRACE_S, expected=expected_indexes(), served=None))
+    questions = {one.question for one in CHECKS.values() if one.question}
+    assert questions == {*SERVER_CHECKS, *QUEUE_CHECKS, "identity", "schema", "pooler"}
+    assert list(verdicts(CheckContext())) == [check for check, one in CHECKS.items() if one.question]
+    found = list(
+        judge(DatabaseAnswers("dsn", failed=dict.fromkeys(questions, "no time")), CheckContext(), grace_s=GRACE_S)
+    )
     assert {(one.state, one.text) for one in found} == {(SKIPPED, "no time")}
     assert "idx_jobs_claim" in expected_indexes()
     warned, wrong = Finding("a", WARNING, "x"), Finding("b", WRONG, "x")
@@ -312,31 +320,23 @@ def test_words() -> None:
     assert list_some(list("abcdefg")) == ("a", "b", "c", "d", "e", "and 2 more")
 
 
-@pytest.mark.parametrize(
-    ("workers", "state", "words"),
-    [
-        (None, SKIPPED, "did not say"),
-        ([], WARNING, "no worker is connected"),
-        ([Worker(name="w", capacity=2, running=[b"x"])], OK, "1 connected, 1 of 2 places"),
-        ([Worker(name="w", capacity=1, running=[b"x"])], WARNING, "all workers are full"),
-        ([Worker(name="w", capacity=1, draining=True)], WARNING, "all workers drain"),
-        ([Worker(name="w", pid=7, capacity=1, silent=True)], WRONG, "worker w (pid 7) has let a lease pass"),
-        (
-            [Worker(name="w", pid=7, capacity=1, condition="stopped", quiet_s=9.0)],
-            WRONG,
-            "is frozen: its process is stopped, by SIGSTOP, Ctrl-Z or a debugger, and has said nothing for 9 s",
-        ),
-        (
-            [
-                Worker(
-                    name="w", pid=7, capacity=2, condition="blocked", quiet_s=9.0, running=[bytes(16)], calls={"a": 1}
-                )
-            ],
-            WRONG,
-            "it has not answered for 9 s. Called there: 1 a",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("workers", "state", "words"), [
+    (None, SKIPPED, "did not say"),
+    ([], WARNING, "no worker is connected"),
+    ([Worker(name="w", capacity=2, running=[b"x"], started=1)], OK, "1 connected, 1 of 2 places"),
+    ([Worker(name="w", capacity=1, draining=True)], WARNING, "all workers drain"),
+    ([Worker(name="w", pid=7, capacity=1, silent=True)], WRONG, "worker w (pid 7) has let a lease pass"),
+    (
+        [Worker(name="w", pid=7, capacity=1, condition="stopped", quiet_s=9.0)],
+        WRONG,
+        "is stopped (SIGSTOP), and has said nothing for 9 s",
+    ),
+    (
+        [Worker(name="w", pid=7, capacity=2, condition="blocked", quiet_s=9.0, running=[bytes(16)], calls={"a": 1})],
+        WRONG,
+        "it has not answered for 9 s. Called there: 1 a",
+    ),
+])  # fmt: skip
 def test_workers(workers: list[Worker] | None, state: State, words: str) -> None:
     found = judge_workers(RunningSystem(StatusAnswer(workers=workers), {}))
     assert (found.state, words in found.text) == (state, True)

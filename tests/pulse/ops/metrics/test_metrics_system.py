@@ -1,4 +1,4 @@
-"""The Prometheus endpoint of a real system: scraped over TCP and a Unix socket, whoever is frozen, away or hostile."""
+"""The Prometheus endpoint of a real system: over TCP and a Unix socket, with frozen, absent and hostile peers."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_jobs_that_nobody_handles(whole: Whole) -> None:
     """Metrics, status, doctor and log tell of them within seconds, until they are gone."""
     with pytest.warns(pulse.UnhandledNameWarning, match="named shuot; similar: shout"):
         job = whole.jobs().client.submit("shuot", topic="default")
-    key = ("pulse_incident", frozenset({("check", "unhandled"), ("state", "wrong")}))
+    key = ("pulse_finding", frozenset({("check", "unhandled"), ("severity", "wrong")}))
     until(lambda: key in _scrape(whole), "it is exported", 30.0)
     assert "topic 'default': 1 job named 'shuot'" in whole.command("ctl", "status").stdout
     told = json.loads(whole.command("doctor", "--json", "--dsn", whole.dsn).stdout)["checks"]
@@ -115,18 +115,14 @@ def test_jobs_that_nobody_handles(whole: Whole) -> None:
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed (Debian: prometheus)")
 def test_promtool_finds_nothing_wrong(whole: Whole) -> None:
     done = subprocess.run(
-        ["promtool", "check", "metrics"],
-        input=_page(whole)[1],
-        capture_output=True,
-        text=True,
-        check=False,
+        ["promtool", "check", "metrics"], input=_page(whole)[1], capture_output=True, text=True, check=False,
         timeout=END_S,
-    )
+    )  # fmt: skip
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 def test_a_scrape_is_answered_while_the_dispatcher_is_frozen(whole: Whole) -> None:
-    """It says so, each time within its own; what it tells of the others goes on, and it is back when they are."""
+    """It says so, in time; metrics of others go on, and it is back when they are."""
     pid = whole.pids()["dispatcher"]
     os.kill(pid, signal.SIGSTOP)
     try:
@@ -160,8 +156,7 @@ def test_the_command_on_a_unix_socket(whole: Whole) -> None:
     command = [sys.executable, "-m", "pulse.cli.main", "metrics", "--listen", str(path), "--socket", str(whole.path)]
     with subprocess.Popen(command, env=whole.env, stderr=subprocess.DEVNULL) as process:
         try:
-            page = until(lambda: _over(path), "it answers", END_S)
-            assert _up(_samples(page), "dispatcher") == 1
+            assert _up(_samples(until(lambda: _over(path), "it answers", END_S)), "dispatcher") == 1
             assert stat.S_IMODE(path.stat().st_mode) == 0o600
             second = whole.command("metrics", "--listen", str(path))
             assert (second.returncode, second.stderr) == (

@@ -1,4 +1,4 @@
-"""The checker: a history that really happened is clean, and each invariant notices when it is broken by hand."""
+"""The checker: a real history is clean, and each invariant notices when it is broken by hand."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ async def test_a_clean_history(rows: Sql, check: Check) -> None:
 
 
 async def test_every_kind_of_move_is_in_it(rows: Sql) -> None:
-    """The clean history is no empty one: each transition but the one of expiry, and each outcome but that."""
+    """The clean history has each transition and each outcome but those of expiry."""
     made = await rows.fetch(
         "SELECT DISTINCT old_status, new_status FROM pulse_audit.changes WHERE old_status <> new_status"
     )
@@ -78,12 +78,12 @@ async def test_every_kind_of_move_is_in_it(rows: Sql) -> None:
     expired = {("PENDING", "DEAD_LETTERED"), ("RETRYING", "DEAD_LETTERED"), ("RETRYING", "CANCELED")}
     assert {tuple(row) for row in made} | expired | {("CANCELED", "PENDING")} == legal
     outcomes = await rows.fetch("SELECT DISTINCT outcome FROM pulse.attempts")
-    assert {row["outcome"] for row in outcomes} == {*EndingKind, "canceled"} - {"unassigned", "silent"}
+    assert {row["outcome"] for row in outcomes} == {*EndingKind, "canceled", "completed"} - {"unassigned", "silent"}
 
 
 @pytest.mark.parametrize("wrong", [*GUARDS, *ROWS, *RECORD], ids=str)
 async def test_a_violation_is_noticed(rows: Sql, ids: dict[str, str], wrong: Wrong) -> None:
-    """Each way to break an invariant is told once, with who and what."""
+    """Each way to break an invariant is reported once, with job and reason."""
     if wrong.check not in {"guards", "anchors"}:
         await unguarded(rows)
     await rows.execute(wrong.sql.format(**ids))
@@ -101,7 +101,7 @@ def test_every_check_has_a_violation() -> None:
 
 
 async def test_a_schedule_under_the_id_of_another(rows: Sql, ids: dict[str, str]) -> None:
-    """What was deleted and declared anew is not held to the occurrences that were before."""
+    """A schedule that was deleted and declared anew has no duty to earlier occurrences."""
     await rows.execute(
         "UPDATE pulse.schedules SET created_at = next_run_at, last_run_at = last_run_at - interval '1 s', "
         "next_run_at = next_run_at - interval '1 s' WHERE id = $1",
@@ -110,16 +110,12 @@ async def test_a_schedule_under_the_id_of_another(rows: Sql, ids: dict[str, str]
     assert (await examine(rows, "occurrences")).state == "ok"
 
 
-@pytest.mark.parametrize(
-    "deleted",
-    [
-        "INSERT INTO pulse.audit (action, jobs, at) SELECT 'jobs.delete', 1, last_run_at FROM pulse.schedules",
-        "DELETE FROM pulse.jobs WHERE schedule_id = '{schedule}' AND status = 'COMPLETED'",
-    ],
-    ids=["by an operator", "by age"],
-)
+@pytest.mark.parametrize("deleted", [
+    "INSERT INTO pulse.audit (action, jobs, at) SELECT 'jobs.delete', 1, last_run_at FROM pulse.schedules",
+    "DELETE FROM pulse.jobs WHERE schedule_id = '{schedule}' AND status = 'COMPLETED'",
+], ids=["by an operator", "by age"])  # fmt: skip
 async def test_a_last_job_that_was_deleted(rows: Sql, ids: dict[str, str], deleted: str) -> None:
-    """The job of a last occurrence is missed neither after a delete, nor when all that ended with it is gone, too."""
+    """The job of a last occurrence may be missing after a delete, or when all that ended with it is gone, too."""
     await rows.execute(
         "DELETE FROM pulse.jobs j USING pulse.schedules s "
         f"WHERE s.id = '{ids['schedule']}' AND j.schedule_id = s.id AND j.occurrence = s.last_run_at"
@@ -141,17 +137,14 @@ async def test_a_claim_beside_a_pause(rows: Sql, ids: dict[str, str], pauses: st
     assert (await examine(rows, "gate")).state == "ok"
 
 
-@pytest.mark.parametrize(
-    ("was_set", "state"),
-    [
-        ("INSERT INTO pulse.topics (topic, backoff) SELECT topic, 'fixed:9' FROM pulse.jobs WHERE id = '{}'", "ok"),
-        ("UPDATE pulse.topics SET backoff = 'fixed:9' WHERE topic = ''", "ok"),
-        ("INSERT INTO pulse.handlers (name, backoff) SELECT name, 'fixed:9' FROM pulse.jobs WHERE id = '{}'", "ok"),
-        ("INSERT INTO pulse.topics (topic, backoff) VALUES ('another', 'fixed:9')", "violated"),
-    ],
-)
+@pytest.mark.parametrize(("was_set", "state"), [
+    ("INSERT INTO pulse.topics (topic, backoff) SELECT topic, 'fixed:9' FROM pulse.jobs WHERE id = '{}'", "ok"),
+    ("UPDATE pulse.topics SET backoff = 'fixed:9' WHERE topic = ''", "ok"),
+    ("INSERT INTO pulse.handlers (name, backoff) SELECT name, 'fixed:9' FROM pulse.jobs WHERE id = '{}'", "ok"),
+    ("INSERT INTO pulse.topics (topic, backoff) VALUES ('another', 'fixed:9')", "violated"),
+])  # fmt: skip
 async def test_a_back_off_that_was_unset(rows: Sql, ids: dict[str, str], was_set: str, state: str) -> None:
-    """How long a try had to wait that failed when another back-off may have been in force, nobody says."""
+    """The wait of a failed try is unknown where another back-off may have been in force."""
     await rows.execute(was_set.format(ids["retrying"]))
     await rows.execute("UPDATE pulse.topics SET backoff = NULL; UPDATE pulse.handlers SET backoff = NULL")
     await rows.execute(
@@ -163,7 +156,6 @@ async def test_a_back_off_that_was_unset(rows: Sql, ids: dict[str, str], was_set
 
 
 async def test_all_violations_are_counted(rows: Sql) -> None:
-    """However many there are, so many examples as were asked for are told, and the number of all."""
     await unguarded(rows)
     await rows.execute("UPDATE pulse.jobs SET locked_by = 'w', lease_until = now()")
     finding = await examine(rows, "leases")
@@ -172,7 +164,7 @@ async def test_all_violations_are_counted(rows: Sql) -> None:
 
 @pytest.mark.parametrize("name", ["lapsed", "late-schedules", "dead-processes"])
 async def test_nobody_is_blamed_without_a_watchdog(rows: Sql, name: str) -> None:
-    """What only a watchdog could repair is skipped where none has swept lately, and says so."""
+    """Rows that only a watchdog could repair are skipped, with a note, where none has swept lately."""
     await rows.execute("UPDATE pulse.jobs SET lease_until = '2000-01-01' WHERE status = 'RUNNING'")
     await rows.execute("UPDATE pulse.sweep_mark SET swept_at = clock_timestamp() - interval '100 s'")
     finding = await examine(rows, name)
@@ -201,7 +193,7 @@ def pid_of_the_dead() -> int:
 
 
 async def test_dead_processes(rows: Sql, monkeypatch: Patch) -> None:
-    """What a dead process of this host holds is told; not what a living one holds, or one that cannot be seen."""
+    """Jobs of a dead process of this host are reported; not those of a living one, or one that cannot be seen."""
     monkeypatch.setattr(checks, "BURIAL_S", 0.2)
     gone = pid_of_the_dead()
     own = processes.own_pid()
@@ -240,7 +232,7 @@ async def test_what_is_given_back_meanwhile(module_shared: Shared, monkeypatch: 
 
 
 async def test_idle_sessions(module_shared: Shared, monkeypatch: Patch) -> None:
-    """A session of pulse that sits in a transaction is told; one of somebody else, or at work, is not."""
+    """A session of pulse that is idle in a transaction is reported; another's, or one at work, is not."""
     monkeypatch.setattr(checks, "IDLE_S", 0.0)
     for name, state in (("other", "ok"), ("pulse x", "violated")):
         sitting = await asyncpg.connect(module_shared.dsn, server_settings={"application_name": name})
@@ -250,7 +242,7 @@ async def test_idle_sessions(module_shared: Shared, monkeypatch: Patch) -> None:
 
 
 async def test_what_takes_too_long(module_shared: Shared, ids: dict[str, str]) -> None:
-    """A check that is not done in time is told as such, and the others go on."""
+    """A check that does not end in time is named, and the others go on."""
     locker = await asyncpg.connect(module_shared.dsn)
     async with locker.transaction():
         await locker.execute("LOCK TABLE pulse.attempts")
@@ -282,7 +274,7 @@ async def test_it_writes_nothing(module_shared: Shared, ids: dict[str, str]) -> 
 
 @pytest.mark.usefixtures("own_database")
 async def test_audit_comes_and_goes(dsn: str, connection: Sql, store: Store) -> None:
-    """Installed once, it sees what follows, not what was; removed, nothing of it is left."""
+    """Once installed, it records all that follows; removed, it leaves nothing."""
     target = Target(dsn, "pulse-tests")
     assert not await remove_audit(target)
     with pytest.raises(NotFoundError, match="--install-audit"):
@@ -303,7 +295,7 @@ async def test_audit_comes_and_goes(dsn: str, connection: Sql, store: Store) -> 
 
 @pytest.mark.usefixtures("own_database")
 async def test_a_job_under_the_id_of_one_that_was_deleted(dsn: str, store: Store) -> None:
-    """Its attempts count from 1 again, and what became of those before it is not held against it."""
+    """Its attempts count from 1 again; the deleted job's do not matter."""
     await install_audit(Target(dsn, "pulse-tests"))
     [held] = await claim_one(store, "t")
     await store.end([Ending(*fence(held), EndingKind.ERROR, "why")])
@@ -316,7 +308,7 @@ async def test_a_job_under_the_id_of_one_that_was_deleted(dsn: str, store: Store
 
 @pytest.mark.usefixtures("own_database")
 async def test_claims_of_a_new_epoch(dsn: str, connection: Sql, store: Store) -> None:
-    """Above its floor they are as they should be, also those of a submit; another jump is not."""
+    """Above its floor they are valid, also those of a submit; another jump is not."""
     await connection.execute("UPDATE pulse.sweep_mark SET swept_at = clock_timestamp()")
     await install_audit(Target(dsn, "pulse-tests"))
     [held] = await claim_one(store, "t")
@@ -348,7 +340,7 @@ async def claim_one(store: Store, topic: str) -> list[bytes]:
 
 @pytest.mark.usefixtures("own_database")
 async def test_heartbeats_are_not_written_down(dsn: str, connection: Sql) -> None:
-    """What changes no more than lease, progress and checkpoint costs the audit nothing."""
+    """A change of only lease, progress and checkpoint costs the audit nothing."""
     await install_audit(Target(dsn, "pulse-tests"))
     held = await forge(connection, "RUNNING")
     before = await connection.fetchval("SELECT count(*) FROM pulse_audit.changes")

@@ -54,7 +54,7 @@ async def submitted(
 
 
 async def test_connections_are_counted(patient: Patient, empty: str) -> None:
-    """Those of all clients, of the role, and of the database; what is reserved for superusers others do not have."""
+    """Those of all clients, of the role, and of the database; a normal role lacks those reserved for superusers."""
     await patient.session()
     await patient.session(empty)
     role = "doctor_counted"
@@ -72,7 +72,7 @@ async def test_connections_are_counted(patient: Patient, empty: str) -> None:
 
 
 async def test_what_is_pulses(patient: Patient) -> None:
-    """Tables, indexes and rights of other schemas are not told."""
+    """Tables, indexes and rights of other schemas are left out."""
     await patient.sql.execute("CREATE TABLE public.other (id int PRIMARY KEY)")
     tables = {row[0] for row in await patient.sql.fetch(PULSES, "r")}
     assert {row["name"] for row in await patient.rows("tables")} == tables
@@ -88,7 +88,7 @@ async def test_what_is_pulses(patient: Patient) -> None:
 
 
 async def test_who_pulse_is(patient: Patient, sound: Postgres) -> None:
-    """A superuser, whoever owns the schema, and a member of the owner are told apart from one who has what he must."""
+    """A superuser, an owner of the schema, a member of the owner, and a role with only the rights that it needs."""
     role = f"doctor_who_{sound.major}"
     await patient.sql.execute(f"CREATE ROLE {role} LOGIN; CREATE ROLE {role}_owner; GRANT {role}_owner TO {role}")
     await patient.sql.execute(f"CREATE SCHEMA {role} AUTHORIZATION {role}")  # its own, which is none of pulse
@@ -110,7 +110,7 @@ async def test_who_pulse_is(patient: Patient, sound: Postgres) -> None:
 
 
 async def test_snapshots_of_this_database(patient: Patient, empty: str) -> None:
-    """Who keeps dead rows of another database does no harm here; nor does who keeps none. The oldest comes first."""
+    """Snapshots of another database do no harm here; nor do sessions without one. The oldest comes first."""
 
     async def looks() -> str:
         session = await patient.session()
@@ -134,7 +134,7 @@ async def test_snapshots_of_this_database(patient: Patient, empty: str) -> None:
 
 
 async def test_transactions_of_this_database(patient: Patient, empty: str) -> None:
-    """Those that only stand there, the oldest first; not those of others, nor who is between two of them."""
+    """Idle ones, the oldest first; not those of others, nor sessions between two of them."""
     first, second = await patient.session(), await patient.session()
     await first.execute("BEGIN; SELECT 1")
     await second.execute("BEGIN; SELECT 1")
@@ -146,7 +146,7 @@ async def test_transactions_of_this_database(patient: Patient, empty: str) -> No
 
 
 async def test_locks_that_matter(patient: Patient, empty: str) -> None:
-    """Who keeps a whole table of pulse, and who waits for a table or a row; not the locks of other things."""
+    """Locks on a whole table of pulse, and waits for a table or a row; not the locks of other things."""
     await patient.sql.execute("CREATE TABLE public.other ()")
     holder, writer, waiter, third, asking = [await patient.session() for _ in range(5)]
     elsewhere, other = [await patient.session(empty) for _ in range(2)]
@@ -178,7 +178,7 @@ async def test_locks_that_matter(patient: Patient, empty: str) -> None:
 
 
 async def test_leases_by_worker(patient: Patient) -> None:
-    """Of each worker what it holds and what of it has lapsed, the longest first; the newest boot of its host counts."""
+    """Of each worker its jobs and the lapsed ones, the longest first; the newest boot of its host counts."""
     for boot, ago_s in (("b", 0), ("a", 9000)):
         await patient.sql.execute("DELETE FROM pulse.hosts WHERE boot = $1", boot)
         await patient.sql.execute(HOST, "here", boot, ago_s)
@@ -193,8 +193,7 @@ async def test_leases_by_worker(patient: Patient) -> None:
 
 async def test_hosts_of_today(patient: Patient) -> None:
     """Each once, by its newest boot, the longest away first; one of days ago only while it holds something."""
-    hosts = (("here", "a", 9000), ("there", "a", 600), ("old", "a", 90_000), ("holds", "a", 180_000))
-    for host in hosts:
+    for host in (("here", "a", 9000), ("there", "a", 600), ("old", "a", 90_000), ("holds", "a", 180_000)):
         await patient.sql.execute(HOST, *host)
     await patient.sql.execute(RUNS, await submitted(patient), "holds/a/w", 100)
     found = await patient.rows("queue_hosts")
@@ -204,15 +203,9 @@ async def test_hosts_of_today(patient: Patient) -> None:
 async def test_due_jobs_by_topic(patient: Patient) -> None:
     """Of each topic how long its first due job waits, the longest first; whether it is paused, by itself or not."""
     due = (
-        ("b", 5, 10),
-        ("b", 3, 700),
-        ("b", 3, 60),
-        ("b", 1, 30),
-        ("a", 0, 100),
-        ("c", 0, 90),
-        ("d", 0, 80),
+        ("b", 5, 10), ("b", 3, 700), ("b", 3, 60), ("b", 1, 30), ("a", 0, 100), ("c", 0, 90), ("d", 0, 80),
         ("e", 0, -900),
-    )
+    )  # fmt: skip
     for topic, priority, due_s in due:
         await submitted(patient, topic=topic, priority=priority, due_s=due_s)
     for topic, left_s in (("a", 900), ("c", -1), ("nowhere", 900)):
@@ -222,11 +215,8 @@ async def test_due_jobs_by_topic(patient: Patient) -> None:
     await patient.sql.execute(HOST, "here", "a", 1)
     found = await patient.rows("queue_topics")
     assert [(row["topic"], round(row["due_s"], -1), row["is_paused"]) for row in found] == [
-        ("b", 700, False),
-        ("a", 100, True),
-        ("c", 90, False),
-        ("d", 80, False),
-    ]
+        ("b", 700, False), ("a", 100, True), ("c", 90, False), ("d", 80, False),
+    ]  # fmt: skip
     assert {row["hosts"] for row in found} == {1}
     assert [row["topic"] for row in await patient.rows("queue_gate")] == ["a", "nowhere"]
     await patient.sql.execute("UPDATE pulse.dispatch_control SET paused = true, paused_at = now() WHERE topic = ''")
@@ -234,7 +224,7 @@ async def test_due_jobs_by_topic(patient: Patient) -> None:
 
 
 async def test_late_schedules(patient: Patient) -> None:
-    """Those that cannot be followed first, then those that are late: not who is in time, nor who is paused."""
+    """Those without a next occurrence first, then late ones: not those in time, nor paused ones."""
     for name in ("bad", "late", "paused", "in time"):
         await patient.sql.execute("SELECT pulse.create_schedule($1, every_s => 600)", name)
     await patient.sql.execute(
@@ -249,7 +239,7 @@ async def test_late_schedules(patient: Patient) -> None:
 
 
 async def test_when_a_watchdog_may_reap(patient: Patient) -> None:
-    """How long leases mean nothing yet; nothing, when that is over."""
+    """How long leases mean nothing yet; NULL after that."""
     for left_s, wanted in ((3600, 3600), (-3600, 0)):
         await patient.sql.execute("UPDATE pulse.sweep_mark SET wait_until = now() + $1::int * interval '1 s'", left_s)
         (row,) = await patient.rows("queue_watchdog")
@@ -274,14 +264,11 @@ async def test_endings_of_the_last_hour(patient: Patient) -> None:
 
 
 async def test_dead_letters_of_the_last_hour(patient: Patient) -> None:
-    """Likewise of jobs: not those that ended otherwise, or longer ago."""
     ends = (
-        ("burn", "DEAD_LETTERED", "older", 1800),
-        ("burn", "DEAD_LETTERED", "newer", 600),
-        ("burn", "DEAD_LETTERED", "long ago", 4000),
-        ("burn", "CANCELED", "canceled", 0),
+        ("burn", "DEAD_LETTERED", "older", 1800), ("burn", "DEAD_LETTERED", "newer", 600),
+        ("burn", "DEAD_LETTERED", "long ago", 4000), ("burn", "CANCELED", "canceled", 0),
         ("boil", "DEAD_LETTERED", "once", 0),
-    )
+    )  # fmt: skip
     for name, *how in ends:
         await patient.sql.execute(ENDS, await submitted(patient, name=name), *how)
     own = await patient.sql.fetchval("SELECT pulse.submit('boil', id => gen_random_uuid())")

@@ -1,4 +1,4 @@
-"""How the database roles are made: by whom, what becomes of those who were there before, and of what comes later."""
+"""How the database roles are made: with which rights, and with earlier roles and later changes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ STEP: Final = """
     CREATE TABLE pulse.later (id int);
     CREATE FUNCTION pulse.later_too() RETURNS int LANGUAGE sql AS 'SELECT 1';
 """
-# It fits better than PostgreSQL's own, for whoever finds it by the search_path.
+# Where the search_path leads to it, it fits better than PostgreSQL's own.
 _TRAP: Final = """
     CREATE FUNCTION public.has_schema_privilege(text, text, text) RETURNS boolean LANGUAGE plpgsql
     AS $$ BEGIN RAISE 'caught'; END $$;
@@ -76,7 +76,7 @@ async def test_one_who_may_make_roles(place: Place) -> None:
 
 
 async def test_who_owned_it_goes_on(place: Place) -> None:
-    """A super-user makes the roles of a schema that somebody else has installed, who notices nothing of it."""
+    """A super-user makes the roles of a schema that another role owns, whose programs go on."""
     former = await _installed_by(place, "app")
     await former.execute("CREATE VIEW pulse.mine AS SELECT 1 AS one; CREATE TYPE pulse.mood AS ENUM ('good')")
     assert (await make_roles(place.sql, place.prefix)).members == (f"{place.prefix}app",)
@@ -91,7 +91,7 @@ async def test_who_owned_it_goes_on(place: Place) -> None:
 
 
 async def test_one_who_may_not_make_roles(place: Place) -> None:
-    """Is told which right is missing, and what a superuser may run instead; nothing was done. That does it."""
+    """The error names the missing right, and the SQL for a superuser; nothing was done. That SQL does it."""
     mine = await _installed_by(place, "app")
     said = (
         f'role "{place.prefix}app" may not make roles, since it lacks CREATEROLE; '
@@ -109,7 +109,7 @@ async def test_one_who_may_not_make_roles(place: Place) -> None:
 
 
 async def test_one_who_does_not_own_the_schema(place: Place) -> None:
-    """May make roles, but not give them what is another's: told as PostgreSQL tells it, and nothing is left behind."""
+    """May make roles, but not give them another's objects: PostgreSQL's own error, and nothing is left behind."""
     owner = await _installed_by(place, "app")
     mine = await _login(place, "other", "CREATEROLE")
     with pytest.raises(SchemaError, match=rf'role "{place.prefix}other" may not do that: .*; let a superuser run'):
@@ -143,7 +143,7 @@ def test_prefixes_that_are_refused(prefix: str) -> None:
 
 
 async def test_whom_somebody_let_in_by_name_stays(place: Place) -> None:
-    """Roles with rights of their own submit as before, and get what is new; whom nobody named comes in no more."""
+    """Roles with rights of their own submit as before, and get new rights; others lose theirs."""
     await ensure_schema(place.sql)
     names = [place.prefix + name for name in ("shop", "till", "guest")]
     for name in names:
@@ -167,7 +167,7 @@ async def test_whom_somebody_let_in_by_name_stays(place: Place) -> None:
 
 @pytest.mark.parametrize("by", ["superuser", "member"])
 async def test_what_comes_later(place: Place, by: str, monkeypatch: Patch, tmp_path: Path) -> None:
-    """What an upgrade makes is the owner's, whoever upgrades, is given to nobody else, and grants are given again."""
+    """New objects are the owner's after an upgrade by any role, nobody else may use them, and grants come back."""
     await ensure_schema(place.sql)
     await make_roles(place.sql, place.prefix)
     await place.sql.execute(f"CREATE ROLE {place.prefix}op LOGIN IN ROLE {place.prefix}owner")
@@ -217,7 +217,7 @@ async def test_who_may_not_upgrade_waits_for_who_may(place: Place, monkeypatch: 
 
 
 async def test_who_may_not_even_look(place: Place) -> None:
-    """A role that may not use the schema, or not install it, is told so, and what to do; no traceback."""
+    """A role that may not use the schema, or not install it, gets an error that says what to do; no traceback."""
     stranger = await _login(place, "stranger", create=False)
     with pytest.raises(SchemaError, match=r"may not install the schema pulse: .*; it takes CREATE on the database$"):
         await ensure_schema(stranger)
@@ -234,7 +234,7 @@ async def test_who_may_not_even_look(place: Place) -> None:
 
 
 async def test_who_may_read_reads_himself(place: Place) -> None:
-    """Without roles: who may read jobs compares as himself; nobody else guesses at what jobs were given."""
+    """Without roles a reader compares under its own rights; nobody else can guess at a job's args."""
     await ensure_schema(place.sql)
     name = f"{place.prefix}shop"
     await place.sql.execute(

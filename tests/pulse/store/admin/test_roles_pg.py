@@ -1,4 +1,4 @@
-"""The database roles: what each may do, and nothing else; held against the catalogue, and tried."""
+"""The database roles: what each may do, and nothing else; by the catalogue, and by trying."""
 
 from __future__ import annotations
 
@@ -63,7 +63,6 @@ async def test_every_object_is_in_the_table(place: Place) -> None:
 
 @pytest.mark.parametrize("kind", ["server", "submit", "read", "public"])
 async def test_tables(place: Place, kind: str) -> None:
-    """Each privilege on each table, and on which of its columns where it is not the whole."""
     role = kind if kind == "public" else place.prefix + kind
     privileges = [*_PRIVILEGES, *(["MAINTAIN"] if place.sql.get_server_version().major >= 17 else [])]
     columns = {
@@ -85,7 +84,7 @@ async def test_tables(place: Place, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["server", "submit", "read", "public"])
 async def test_schema_sequences_and_functions(place: Place, kind: str) -> None:
-    """Who may use the schema, which functions he may call, and that nobody may make anything there."""
+    """Which roles may use the schema, which functions they may call, and that none may create anything there."""
     role = kind if kind == "public" else place.prefix + kind
     ask = place.sql.fetchval
     assert await ask("SELECT has_schema_privilege($1, 'pulse', 'USAGE')", role) == (kind != "public")
@@ -157,7 +156,7 @@ async def test_what_is_tried_and_refused(place: Place, kind: str) -> None:
 
 
 async def test_reading(place: Place) -> None:
-    """Who may read sees how every job stands, and why, but not what it was given."""
+    """A reader sees the state of every job, and why, but not its args."""
     session = await place.session("read")
     assert await session.fetch("SELECT id, name, topic, status, attempts, last_error, locked_by FROM pulse.jobs") == []
     assert await session.fetchval("SELECT count(*) FROM pulse.jobs") == 0
@@ -188,7 +187,7 @@ async def _submits(session: Sql) -> None:
 
 
 async def test_submitting(place: Place, submitter: Sql) -> None:
-    """Who may submit does so in a transaction of his own, and again with the same id; a rollback takes it back."""
+    """A submitter submits in its own transaction, and again with the same id; a rollback takes it back."""
     await place.sql.execute(
         f"CREATE TABLE public.orders (id int); GRANT INSERT ON public.orders TO {place.login('submit')};"
         "INSERT INTO pulse.handlers (name, topic, max_attempts) VALUES ('n', 'orders', 7);"
@@ -227,7 +226,7 @@ _CALLS: Final = (
 
 
 async def _lacks(session: Sql, role: str, asked: dict[str, str]) -> str | None:
-    """The first of what a server asks that *role* is refused, in the transaction that is open."""
+    """The first request of a server that *role* is refused, in the open transaction."""
     await session.execute(f"SET LOCAL ROLE {role}")
     for sql in (*_CALLS, *asked.values()):
         is_call = sql in _CALLS
@@ -236,7 +235,7 @@ async def _lacks(session: Sql, role: str, asked: dict[str, str]) -> str | None:
                 if is_call:
                     await session.execute(sql)
                 else:
-                    given = ", ".join(["NULL"] * _parameters(sql))
+                    given = ", ".join(["NULL"] * max(map(int, re.findall(r"\$(\d+)", sql)), default=0))
                     await session.execute(f"PREPARE asked AS {sql}")
                     await session.execute(f"EXPLAIN EXECUTE asked{'(' + given + ')' if given else ''}")
                     await session.execute("DEALLOCATE asked")
@@ -248,10 +247,6 @@ async def _lacks(session: Sql, role: str, asked: dict[str, str]) -> str | None:
     return None
 
 
-def _parameters(sql: str) -> int:
-    return max(map(int, re.findall(r"\$(\d+)", sql)), default=0)
-
-
 def _each_right(prefix: str) -> list[str]:
     """Every privilege of the server, as it is granted."""
     role = f"{prefix}server"
@@ -259,7 +254,7 @@ def _each_right(prefix: str) -> list[str]:
         f"{privilege}{' (' + ', '.join(columns) + ')' if columns else ''} ON pulse.{table} FROM {role}"
         for table, privileges in MAY["server"].items()
         for privilege, columns in privileges.items()
-        if (table, privilege) != ("audit", "INSERT")  # refuses nothing, but whom the note names: tried below
+        if (table, privilege) != ("audit", "INSERT")  # refuses nothing, but a name in the note: tried below
     ]
     of_functions = [f"EXECUTE ON FUNCTION pulse.{name} FROM {role}" for name in sorted(CALLS["server"])]
     of_sequences = [f"{privilege} ON SEQUENCE pulse.work_notified FROM {role}" for privilege in ("SELECT", "UPDATE")]
@@ -267,7 +262,7 @@ def _each_right(prefix: str) -> list[str]:
 
 
 async def test_a_server_has_what_it_needs_and_nothing_else(place: Place) -> None:
-    """Nothing that a server asks is refused; without any one of its rights something is, and the doctor names that one."""
+    """No request of a server is refused; without any one of its rights one is, and the doctor names that right."""
     role = f"{place.prefix}server"
 
     async def tried(taken: str | None) -> tuple[str | None, list[str]]:
@@ -293,7 +288,7 @@ async def test_a_server_has_what_it_needs_and_nothing_else(place: Place) -> None
 
 
 async def test_who_asked_is_believed_from_the_server_alone(place: Place) -> None:
-    """A server says for whom it acts, and who may only write to a table through its function does not."""
+    """A server names the user for whose request it acts; a role that only writes through functions cannot."""
     said = json.dumps({"user": "ann", "uid": 7})
     await place.sql.execute(f"GRANT EXECUTE ON FUNCTION pulse.note TO {place.prefix}read")
     for kind in ("server", "read"):

@@ -22,7 +22,6 @@ from tests.support.waiting import until_blocked
 
 
 async def insert(connection: Sql, table: str, columns: Columns) -> None:
-    """Insert the base row of *table* with *columns* over it, and take it back again."""
     row = {**BASE[table], **columns}
     transaction = connection.transaction()
     await transaction.start()
@@ -38,7 +37,7 @@ async def insert(connection: Sql, table: str, columns: Columns) -> None:
 
 @pytest.mark.parametrize("check", CHECKS, ids=str)
 async def test_check(connection: Sql, check: Check) -> None:
-    """Each CHECK allows what lies on the right side of its boundaries, and it alone refuses what lies beyond."""
+    """Each CHECK allows the right side of its boundaries, and it alone refuses the other."""
     for columns in check.good:
         await insert(connection, check.table, columns)
     for columns in check.bad:
@@ -52,24 +51,12 @@ async def test_every_check_is_tested(connection: Sql) -> None:
     assert {row["conname"] for row in await connection.fetch(sql)} == {check.name for check in CHECKS}
 
 
-@pytest.mark.parametrize(
-    ("table", "key"),
-    [
-        ("jobs", {"id": f"'{new_id().hex()}'"}),
-        ("attempts", {"job_id": f"'{new_id().hex()}'"}),
-        ("schedules", {"id": f"'{new_id().hex()}'"}),
-        ("dispatch_control", {}),
-        ("handlers", {}),
-        ("topics", {}),
-        ("schema_version", {}),
-        ("sweep_mark", {}),
-        ("retention_mark", {}),
-        ("set_aside", {}),
-        ("audit", {"id": "7"}),
-        ("epochs", {}),
-        ("witnesses", {}),
-    ],
-)
+@pytest.mark.parametrize(("table", "key"), [
+    ("jobs", {"id": f"'{new_id().hex()}'"}), ("attempts", {"job_id": f"'{new_id().hex()}'"}),
+    ("schedules", {"id": f"'{new_id().hex()}'"}), ("dispatch_control", {}), ("handlers", {}), ("topics", {}),
+    ("schema_version", {}), ("sweep_mark", {}), ("retention_mark", {}), ("set_aside", {}), ("audit", {"id": "7"}),
+    ("epochs", {}), ("witnesses", {}),
+])  # fmt: skip
 async def test_keys_are_unique(connection: Sql, table: str, key: Columns) -> None:
     row = {**BASE[table], **key}
     sql = f"INSERT INTO pulse.{table} ({', '.join(row)}) VALUES ({', '.join(row.values())})"
@@ -114,15 +101,13 @@ async def test_many_installs_at_once(empty_dsn: str) -> None:
     """Of eight that start at once one installs, the others wait for it, and all go on."""
     stores = [Store(Target(empty_dsn, "test")) for _ in range(8)]
     await asyncio.gather(*(store.query.open() for store in stores))
-    found = await asyncio.gather(*(store.prepare() for store in stores))
-    assert set(found) <= {0, SCHEMA_VERSION}
+    assert set(await asyncio.gather(*(store.prepare() for store in stores))) <= {0, SCHEMA_VERSION}
     assert await stores[0].prepare() == SCHEMA_VERSION
     for store in stores:
         store.close()
 
 
 async def test_a_newer_schema_is_refused(store: Store, connection: Sql) -> None:
-    """A schema that a newer pulse made is left alone, and the message says what to do."""
     await connection.execute("INSERT INTO pulse.schema_version VALUES ($1, 'newer')", SCHEMA_VERSION + 1)
     with pytest.raises(
         SchemaError, match=f"version {SCHEMA_VERSION + 1}; this pulse knows up to {SCHEMA_VERSION}: upgrade"
@@ -131,7 +116,7 @@ async def test_a_newer_schema_is_refused(store: Store, connection: Sql) -> None:
 
 
 async def test_a_newer_schema_that_came_while_waiting(empty_dsn: str) -> None:
-    """Also when the newer pulse was just installing: who waited for it looks again, and refuses."""
+    """The newer pulse was just installing: after the wait the older one looks again, and refuses."""
     newer, older, watcher = [await asyncpg.connect(empty_dsn) for _ in range(3)]
     async with newer.transaction():
         await newer.execute(STATEMENTS["schema_lock"].sql)
@@ -154,7 +139,7 @@ async def test_an_old_server_is_refused(connection: Sql, server: Postgres, monke
 
 
 async def test_waiting_for_a_migration_ends(empty_dsn: str, monkeypatch: Patch) -> None:
-    """Who waits too long for another's migration is told that the database is away, and nothing is installed."""
+    """A long wait for another's migration ends as "away", and nothing is installed."""
     monkeypatch.setattr(schema, "LOCK_TIMEOUT_S", 0.05)
     holder = await asyncpg.connect(empty_dsn)
     store = Store(Target(empty_dsn, "test"))
@@ -177,7 +162,7 @@ async def test_an_install_is_whole_or_nothing(empty_dsn: str) -> None:
 
 
 def test_schema_sql_of_an_installation(monkeypatch: Patch, tmp_path: Path) -> None:
-    """In an installation the file lies inside the package, and is preferred to one beside it."""
+    """In an installation the file is inside the package, and wins over one beside it."""
     (tmp_path / "pulse").mkdir()
     (tmp_path / "schema.sql").write_text("-- beside")
     monkeypatch.setattr(schema, "_PULSE", tmp_path / "pulse")
@@ -209,7 +194,7 @@ async def test_uuid7_is_random(connection: Sql) -> None:
     len(postgres.installations()) < 2, reason="only one PostgreSQL is installed: the store is tested on that one"
 )
 def test_two_versions(server: Postgres, request: pytest.FixtureRequest) -> None:
-    """The store is tested on the newest PostgreSQL that is here and on the oldest, and each is what it is taken for."""
+    """The store is tested on the newest PostgreSQL here and on the oldest."""
     majors = sorted(one.major for one in postgres.installations())
     assert [one.major for one in postgres.to_test_on()] == [majors[-1], majors[0]]
     assert server.major == request.node.callspec.params["server"].major

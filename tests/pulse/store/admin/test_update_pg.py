@@ -1,4 +1,4 @@
-"""How a schema is upgraded, by steps that are made up here, and which one is refused: that of a development version."""
+"""How a schema is upgraded, by made-up steps, and which is refused: a development version's."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ async def test_two_upgrade_at_once(installed: Sql, empty_dsn: str, monkeypatch: 
 
 
 async def test_an_upgrade_is_whole_or_nothing(installed: Sql, monkeypatch: Patch, tmp_path: Path) -> None:
-    """One that fails in its second step leaves the schema as it was; when that is repaired, it is done."""
+    """A failure in its second step leaves the schema as it was; after the repair, it is done."""
     before = await catalogue(installed)
     newest = make_upgrades(monkeypatch, tmp_path, STEP, "ALTER TABLE pulse.later ADD COLUMN more int; SELECT 1 / 0")
     with pytest.raises(asyncpg.DivisionByZeroError, match="division by zero"):
@@ -91,7 +91,7 @@ async def test_an_upgrade_is_whole_or_nothing(installed: Sql, monkeypatch: Patch
 
 
 async def test_an_upgrade_takes_its_time(installed: Sql, empty_dsn: str, monkeypatch: Patch, tmp_path: Path) -> None:
-    """A step may rewrite a large table: the limit of the session for its statements is not in force meanwhile."""
+    """A step may rewrite a large table: the session's statement limit is off meanwhile."""
     hasty = await asyncpg.connect(empty_dsn, server_settings={"statement_timeout": "100"})
     make_upgrades(monkeypatch, tmp_path, f"SELECT pg_sleep(0.3); {STEP}")
     assert await ensure_schema(hasty) == SCHEMA_VERSION
@@ -101,7 +101,7 @@ async def test_an_upgrade_takes_its_time(installed: Sql, empty_dsn: str, monkeyp
 
 
 async def test_who_only_looks_changes_nothing(empty: Sql, monkeypatch: Patch, tmp_path: Path) -> None:
-    """An actor that is started again waits for a schema that is not there, is half restored, or is older."""
+    """An actor that restarts waits for a schema that is missing, half restored, or older."""
     with pytest.raises(UnavailableError, match=f"pulse is not there; this pulse waits for version {SCHEMA_VERSION}"):
         await ensure_schema(empty, install=False)
     assert await empty.fetchval("SELECT to_regnamespace('pulse')") is None
@@ -132,7 +132,7 @@ async def test_who_finds_what_he_needs_waits_for_nobody(installed: Sql, empty_ds
 @pytest.mark.parametrize("version", [1, 2, 10])
 @pytest.mark.parametrize("install", [True, False])
 async def test_a_schema_of_old_is_refused(empty: Sql, version: int, *, install: bool) -> None:
-    """What was numbered before the first release is told by its table, whatever its number, and is left as it is."""
+    """A table identifies numbers from before the first release; that schema is left as it is."""
     await empty.execute(DEVELOPMENT.format(version))
     before = await catalogue(empty)
     said = rf"development version .* \(as version {version}\), .*: dump .* DROP SCHEMA pulse .* run pulse migrate"
@@ -142,7 +142,7 @@ async def test_a_schema_of_old_is_refused(empty: Sql, version: int, *, install: 
 
 
 async def test_a_draft_is_refused(installed: Sql, monkeypatch: Patch, tmp_path: Path) -> None:
-    """A version that its release brought otherwise is refused, by that release and by those after it."""
+    """A version that its release made otherwise is refused, by that release and by later ones."""
     before = await catalogue(installed)
     monkeypatch.setitem(schema.RELEASES, SCHEMA_VERSION, "0.1.0")
     for _ in range(2):
@@ -154,10 +154,10 @@ async def test_a_draft_is_refused(installed: Sql, monkeypatch: Patch, tmp_path: 
 
 def test_a_changed_schema_has_another_name() -> None:
     """
-    Who changes what schema.sql makes calls it a later .dev release, there and in RELEASES, and notes both here.
+    A change of what schema.sql makes needs a later .dev release, there and in RELEASES, and here.
 
     So databases of the schema before are refused, instead of failing somewhere.
     """
     text = " ".join(re.sub("--.*", "", schema_sql()).split())
     made = hashlib.sha256(text.encode()).hexdigest()[:16]
-    assert (RELEASES[SCHEMA_VERSION], made) == ("0.1.0.dev2", "3f57517b7e42f72b")
+    assert (RELEASES[SCHEMA_VERSION], made) == ("0.1.0.dev3", "79452e911563687c")

@@ -1,4 +1,4 @@
-"""Connections never hang, are never reused in doubt, and when they fail they tell why, without a secret in it."""
+"""Connections never hang, are never reused in doubt, and their errors say why, without a secret."""
 
 from __future__ import annotations
 
@@ -67,10 +67,6 @@ async def ask(pool: Pool, sql: str, used: list[Sql]) -> None:
         await connection.fetch(sql)
 
 
-async def is_gone(connection: Sql, pid: int) -> bool:
-    return not await connection.fetchval("SELECT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1)", pid)
-
-
 async def is_running(connection: Sql, sql: str) -> bool:
     running = (
         "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE state = 'active' AND query = $1 AND pid <> pg_backend_pid())"
@@ -79,7 +75,7 @@ async def is_running(connection: Sql, sql: str) -> bool:
 
 
 async def test_a_silent_server(distant: Pool, proxy: Proxy) -> None:
-    """A statement whose answer never comes ends at its deadline; the connection is terminated, and a new one works."""
+    """A statement without an answer ends at its deadline; the connection is terminated, and a new one works."""
     before = await pid_of(distant)
     proxy.cut()
     used: list[Sql] = []
@@ -94,7 +90,7 @@ async def test_a_silent_server(distant: Pool, proxy: Proxy) -> None:
 
 
 async def test_a_silent_server_at_connect(distant: Pool, proxy: Proxy) -> None:
-    """A handshake whose answer never comes ends at the deadline of the use that needed it."""
+    """A handshake without an answer ends at the deadline of the use that needed it."""
     proxy.cut()
     began_s = time.monotonic()
     with pytest.raises(UnavailableError, match="no answer within"):
@@ -124,7 +120,7 @@ async def test_keepalive(distant: Pool) -> None:
 
 
 async def test_a_statement_that_takes_too_long(pool: Pool) -> None:
-    """A server that works on and on is left at the deadline; its connection is not used again."""
+    """A busy server is left at the deadline; its connection is not used again."""
     before = await pid_of(pool)
     used: list[Sql] = []
     began_s = time.monotonic()
@@ -137,7 +133,7 @@ async def test_a_statement_that_takes_too_long(pool: Pool) -> None:
 
 @pytest.mark.parametrize("is_terminated", [False, True])
 async def test_a_statement_that_is_cut_short(pool: Pool, connection: Sql, *, is_terminated: bool) -> None:
-    """A task that is cancelled leaves a terminated connection; of a backend that ended, the database is away."""
+    """A cancelled task leaves a terminated connection; a backend that ended counts as away."""
     before = await pid_of(pool)
 
     async def use() -> None:
@@ -166,7 +162,7 @@ async def test_cancellation_while_waiting(pool: Pool) -> None:
 
 
 async def test_a_backend_that_was_terminated_while_idle(pool: Pool, connection: Sql) -> None:
-    """Once the loop has seen that an idle connection was closed, the very next use gets a new one and works."""
+    """Once the loop has seen that an idle connection was closed, the next use gets a new one and works."""
     async with pool.connection() as idle:
         before = idle.get_server_pid()
     await connection.execute("SELECT pg_terminate_backend($1)", before)
@@ -180,7 +176,7 @@ async def test_a_backend_that_was_terminated_while_idle(pool: Pool, connection: 
 
 
 async def test_a_statement_at_fault(pool: Pool) -> None:
-    """A value that it refuses says so, and the connection is kept; of what else it refuses nobody knows the session."""
+    """After a refused value the connection is kept; after other refusals the session's state is unknown."""
     before = await pid_of(pool)
     with pytest.raises(StatementError, match="division by zero") as caught:
         async with pool.connection() as connection:
@@ -195,7 +191,7 @@ async def test_a_statement_at_fault(pool: Pool) -> None:
 
 
 async def test_an_answer_that_cannot_be_read(pool: Pool) -> None:
-    """The statement is done, says so by its name, and does not give the connection back, whose state nobody knows."""
+    """The error names the statement, which is done; its connection, in an unknown state, is not used again."""
     before = await pid_of(pool)
     sql = "SELECT '200000-01-01'::timestamptz"  # no datetime; text that is none is the same, and needs a bad disk
     told = r"answers to SELECT '2.* cannot be read: .* \(SQLSTATE 22021\)"
@@ -216,7 +212,7 @@ async def test_an_answer_that_cannot_be_read(pool: Pool) -> None:
 
 
 async def test_away_of_one_statement_alone(pool: Pool) -> None:
-    """A server that lets us in each time, and always says "away" of the same statement, refuses that statement."""
+    """A server that accepts connections, and always says "away" of the same statement, refuses that statement."""
     sql = "DO $$ BEGIN RAISE EXCEPTION 'no' USING ERRCODE = '57P03'; END $$"
     told: list[type[Exception]] = []
     for _ in range(STUBBORN):
@@ -226,13 +222,11 @@ async def test_away_of_one_statement_alone(pool: Pool) -> None:
         except UnavailableError as error:
             told.append(type(error))
     assert told == [UnavailableError] * (STUBBORN - 1) + [StatementError]
-    assert [(one.statement[:8], one.sqlstate, one.times) for one in pool.failing.now()] == [
-        ("DO $$ BE", "57P03", STUBBORN)
-    ]
+    assert [(x.statement[:8], x.sqlstate, x.times) for x in pool.failing.now()] == [("DO $$ BE", "57P03", STUBBORN)]
 
 
 async def test_a_connection_that_breaks_each_time(pool: Pool) -> None:
-    """What the driver says of a statement says nothing of it, however often: it may have been carried out."""
+    """The driver's own errors never prove a refusal: the statement may have been carried out."""
 
     async def broken() -> None:
         async with pool.connection() as connection:
@@ -247,7 +241,6 @@ async def test_a_connection_that_breaks_each_time(pool: Pool) -> None:
 
 
 async def test_what_succeeds_is_refused_no_more(pool: Pool) -> None:
-    """The newest refusal of each statement is told until it is carried out."""
     for _ in range(2):
         with pytest.raises(StatementError, match="refuses SELECT nothing"):
             async with pool.connection() as connection:
@@ -266,7 +259,7 @@ async def test_what_succeeds_is_refused_no_more(pool: Pool) -> None:
 
 
 async def test_an_error_of_our_own(pool: Pool) -> None:
-    """After an error that has nothing to do with the database the connection is in doubt, and goes."""
+    """After any other error the connection is in doubt, and goes."""
     before = await pid_of(pool)
     with pytest.raises(KeyError):
         async with pool.connection():
@@ -275,7 +268,6 @@ async def test_an_error_of_our_own(pool: Pool) -> None:
 
 
 async def test_an_open_transaction(pool: Pool) -> None:
-    """A connection that comes back inside a transaction, sound or failed, is not used again."""
     for statement in ("BEGIN", "BEGIN; SELECT 1 / 0"):
         before = await pid_of(pool)
         with pytest.raises(StatementError) if "/" in statement else contextlib.nullcontext():
@@ -307,7 +299,7 @@ async def test_more_users_than_connections(dsn: str) -> None:
 
 
 async def test_waiting_for_a_connection_has_a_bound(pool: Pool) -> None:
-    """Who waits for a place longer than the deadline is told so; then the place is not lost."""
+    """A wait longer than the deadline is an error; the place is not lost."""
     async with pool.connection():
         began_s = time.monotonic()
         with pytest.raises(UnavailableError, match="no turn within"):
@@ -323,30 +315,25 @@ async def test_close(pool: Pool, connection: Sql) -> None:
         pool.close()
         assert not used.is_closed()
     assert used.is_closed()
-    await until_async(lambda: is_gone(connection, pid), "the backend to end")
+    gone = "SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1)"
+    await until_async(lambda: connection.fetchval(gone, pid), "the backend to end")
 
 
-@pytest.mark.parametrize(
-    ("change", "error", "reason"),
-    [
-        ({"user": PASSWORD_ROLE, "password": f"{SECRET}-not"}, ConfigError, "password authentication failed"),
-        ({"user": "nobody", "password": SECRET}, ConfigError, 'role "nobody" does not exist'),
-        ({"database": "nowhere", "password": SECRET}, ConfigError, 'database "nowhere" does not exist'),
-        ({"host": "/nowhere", "password": SECRET}, UnavailableError, "No such file"),
-    ],
-    ids=["password", "user", "database", "socket"],
-)
+@pytest.mark.parametrize(("change", "error", "reason"), [
+    ({"user": PASSWORD_ROLE, "password": f"{SECRET}-not"}, ConfigError, "password authentication failed"),
+    ({"user": "nobody", "password": SECRET}, ConfigError, 'role "nobody" does not exist'),
+    ({"database": "nowhere", "password": SECRET}, ConfigError, 'database "nowhere" does not exist'),
+    ({"host": "/nowhere", "password": SECRET}, UnavailableError, "No such file"),
+], ids=["password", "user", "database", "socket"])  # fmt: skip
 async def test_who_is_let_in(
     dsn: str, connection: Sql, change: dict[str, str], error: type[Exception], reason: str
 ) -> None:
-    """What only other settings can repair is a ConfigError, an absent server is not; neither tells a password."""
+    """A fault of the settings is a ConfigError, an absent server is not; neither shows a password."""
     await _make_role(connection)
     parts = {
-        "user": "pulse",
-        "host": str(socket_of(dsn).parent),
-        "database": dsn.partition("?")[0].rpartition("/")[2],
+        "user": "pulse", "host": str(socket_of(dsn).parent), "database": dsn.partition("?")[0].rpartition("/")[2],
         **change,
-    }
+    }  # fmt: skip
     bad = f"postgresql:///{parts['database']}?host={parts['host']}&user={parts['user']}&password={parts['password']}"
     with pytest.raises(error, match=reason) as caught:
         await connect(Target(bad, "test"), {})
@@ -354,18 +341,14 @@ async def test_who_is_let_in(
     assert "password=***" in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("bad", "error"),
-    [
-        (f"postgresql://u:{SECRET}@127.0.0.1:1/d", UnavailableError),
-        (f"postgresql://u:{SECRET}@nowhere.invalid/d", UnavailableError),
-        (f"postgresql://u:{SECRET}@127.0.0.1:notaport/d", ConfigError),
-        (f"postgresql://u:{SECRET}@127.0.0.1/d?sslmode=never", ConfigError),
-    ],
-    ids=["nobody listens", "unknown host", "no port", "no sslmode"],
-)
+@pytest.mark.parametrize(("bad", "error"), [
+    (f"postgresql://u:{SECRET}@127.0.0.1:1/d", UnavailableError),
+    (f"postgresql://u:{SECRET}@nowhere.invalid/d", UnavailableError),
+    (f"postgresql://u:{SECRET}@127.0.0.1:notaport/d", ConfigError),
+    (f"postgresql://u:{SECRET}@127.0.0.1/d?sslmode=never", ConfigError),
+], ids=["nobody listens", "unknown host", "no port", "no sslmode"])  # fmt: skip
 async def test_where_nobody_is(bad: str, error: type[Exception]) -> None:
-    """A server that is not there is away; a DSN that is none is a wrong setting; neither tells a password."""
+    """A missing server is away; an invalid DSN is a wrong setting; neither shows a password."""
     with pytest.raises(error) as caught:
         await connect(Target(bad, "test"), {})
     assert SECRET not in str(caught.value)
@@ -373,7 +356,7 @@ async def test_where_nobody_is(bad: str, error: type[Exception]) -> None:
 
 
 async def test_a_full_server(dsn: str, connection: Sql) -> None:
-    """A server without a place for one more session is away for now; the sessions that there are go on."""
+    """A server without room for one more session is away for now; existing sessions go on."""
     await _make_role(connection)
     await connection.execute(f"ALTER ROLE {PASSWORD_ROLE} CONNECTION LIMIT 1")
     mine = f"{dsn}&user={PASSWORD_ROLE}&password={SECRET}".replace("&user=pulse", "")
@@ -388,7 +371,7 @@ async def test_a_full_server(dsn: str, connection: Sql) -> None:
 
 
 async def test_a_server_that_became_read_only(pool: Pool) -> None:
-    """A write that a standby refuses says that the database is away, and its connection is not used again."""
+    """A write that a standby refuses means away, and its connection is not used again."""
     async with pool.connection() as connection:
         await connection.execute("SET default_transaction_read_only = on")
     before = await pid_of(pool)
@@ -402,9 +385,7 @@ async def test_settings_of_each_kind(store: Store) -> None:
     """Each kind of connection has the limits and planner settings that belong to it, in UTC."""
     for pool, own in ((store.hot, HOT_SETTINGS), (store.beats, BEAT_SETTINGS), (store.query, {})):
         async with pool.connection() as connection:
-            found = {
-                name: await connection.fetchval("SELECT current_setting($1)", name) for name in (*SERVER_SETTINGS, *own)
-            }
+            found = {x: await connection.fetchval("SELECT current_setting($1)", x) for x in (*SERVER_SETTINGS, *own)}
         assert found == {name: SHOWN.get(value, value) for name, value in {**SERVER_SETTINGS, **own}.items()}
         assert {found["timezone"], found["statement_timeout"]} == {"UTC", "5s"}
     async with store.hot.connection() as connection:
@@ -430,7 +411,7 @@ async def test_a_name_for_each_connection(dsn: str) -> None:
 
 @pytest.mark.parametrize("is_proved", [False, True])
 async def test_settings_that_were_right_once(dsn: str, connection: Sql, is_proved: bool) -> None:
-    """Who was let in before and is refused now finds the database away; who never was has a wrong setting."""
+    """A refusal after an earlier success means away; without one, a wrong setting."""
     await _make_role(connection)
     pool = Pool(Target(f"{dsn}&user={PASSWORD_ROLE}&password={SECRET}".replace("&user=pulse", ""), "rotated"), size=1)
     if is_proved:
@@ -452,7 +433,7 @@ async def _make_role(connection: Sql) -> None:
 
 
 async def test_statements_stay_prepared(dsn: str) -> None:
-    """However long nobody has asked: to plan one anew takes longer than most statements do."""
+    """For any idle time: planning anew takes longer than most statements."""
     opened = await connect(Target(dsn, "test"), {})
     try:
         assert opened._stmt_cache._max_lifetime == 0  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""A pooler in the place of the database: who starts is told so at once, in one line, with what to do."""
+"""A pooler instead of the database: each start says so at once, in one line, with what to do."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_pooler_is_told_at_start(empty: str, mode: str, database: str, ignored
 
 
 async def test_those_who_look_at_the_same_time_see_it(empty: str) -> None:
-    """Actors start together: where one borrows a session in between, the look of another one sees nothing."""
+    """Actors start together: where one borrows a session in between, another one's look finds nothing."""
     mode, database, ignored, what = POOLERS[-1]
     with bouncer(empty, mode, database=database, ignored=ignored) as dsn:
         for _ in range(20):
@@ -77,7 +77,7 @@ async def test_those_who_look_at_the_same_time_see_it(empty: str) -> None:
 
 
 async def test_what_sets_sessions_otherwise_is_no_pooler(newest_server: Postgres, empty: str) -> None:
-    """A trigger of a DBA may change each session when it begins: no advice about poolers would help."""
+    """A DBA's trigger may change each session when it begins: no advice about poolers would help."""
     if newest_server.major < 17:
         pytest.skip("PostgreSQL 17 is the first that has triggers on login")
     connection = await asyncpg.connect(empty)
@@ -98,7 +98,7 @@ class Pooled:
 
 
 async def test_only_the_first_start_looks_for_a_pooler() -> None:
-    """An actor that is restarted has somebody whom it serves: one that comes later is no reason to end everything."""
+    """An actor that restarts is in use already: a pooler that came later does not end everything."""
     for boot, error in ((True, PoolerError), (False, SchemaError)):
         runtime = Runtime("pause", cast("Any", None), Settings(), cast("Any", Pooled()), boot=boot)
         with pytest.raises(error):
@@ -106,19 +106,18 @@ async def test_only_the_first_start_looks_for_a_pooler() -> None:
 
 
 async def test_a_distant_pooler_that_keeps_sessions_is_let_be(empty: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However long all rounds take together: each has its own time."""
+    """For any round-trip time: each query has its own limit."""
     monkeypatch.setattr(doctor, "_PROBES", 1000)
     with bouncer(empty, "session", database=AS_ASKED, ignored=IGNORED) as dsn:
         await refuse_pooler(Target(dsn, "test"))
 
 
 async def test_a_pooler_that_keeps_sessions_is_let_be(empty: str) -> None:
-    """What each session has is what was asked for, and it is the client's own: nothing is wrong with that."""
+    """Each session keeps its own settings: nothing is wrong with that."""
     with bouncer(empty, "session", database=AS_ASKED, ignored=IGNORED) as dsn:
         await refuse_pooler(Target(dsn, "test"))
 
 
 async def test_nobody_who_is_away_is_a_pooler() -> None:
-    """A database that does not answer may come back."""
     with pytest.raises(UnavailableError, match="does not answer"):
         await refuse_pooler(Target("postgresql://u@127.0.0.1:1/x", "test"))

@@ -1,4 +1,4 @@
-"""What operators do to jobs, against each other and against claims, and the notes of it."""
+"""Operators' changes of jobs, against each other and against claims, and their notes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def notes(connection: Sql) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("status", STATUSES)
 async def test_delete(store: Store, connection: Sql, status: str) -> None:
-    """What has ended is gone, with its history, and nothing else; what has not is left as it is."""
+    """An ended job is gone, with its history, and nothing else; others stay as they are."""
     job, other = await forge(connection, status), await forge(connection, "COMPLETED")
     for one in (job, other):
         await remember(connection, one)
@@ -55,7 +55,7 @@ async def test_delete(store: Store, connection: Sql, status: str) -> None:
 
 @pytest.mark.parametrize("status", STATUSES)
 async def test_change(store: Store, connection: Sql, status: str) -> None:
-    """What waits is moved, and due from now on; what does not wait, or was not asked for, is left as it is."""
+    """A waiting job moves, and is due from now on; other statuses and other ids are left as they are."""
     job, other = await forge(connection, status, priority=3), await forge(connection)
     left = await read(connection, other)
     before = await read(connection, job)
@@ -75,7 +75,7 @@ async def test_change(store: Store, connection: Sql, status: str) -> None:
 
 
 async def test_change_of_one_of_both(store: Store, connection: Sql) -> None:
-    """What is not named stays; who is there already is left alone, and keeps its place."""
+    """An option that is not named stays; a job that is there already keeps its place."""
     job = await forge(connection, priority=3)
     assert await store.change([job], priority=3, now=at(1)) == {job: ChangedJob(TOPIC, 3, None)}
     assert (await read(connection, job))["next_run_at"] == NOW
@@ -86,7 +86,6 @@ async def test_change_of_one_of_both(store: Store, connection: Sql) -> None:
 
 
 async def test_change_of_what_is_not_due(store: Store, connection: Sql) -> None:
-    """A back-off is not cut short, and what is held back stays so."""
     later = await forge(connection, "RETRYING", next_run_at=at(60))
     held = await forge(connection)
     await connection.execute(
@@ -111,20 +110,14 @@ async def test_a_note_is_there_with_what_was_done(store: Store, connection: Sql)
         await acting.note("jobs.cancel", topic="t", schedule=job, job=job, jobs=1, detail={"a": 1})
     (note,) = await notes(connection)
     assert {name: note[name] for name in ("action", "uid", "user_name", "behalf", "host", "pid", "topic", "jobs")} == {
-        "action": "jobs.cancel",
-        "uid": 1000,
-        "user_name": "anna",
-        "behalf": "bob",
-        "host": "host",
-        "pid": 77,
-        "topic": "t",
-        "jobs": 1,
-    }
+        "action": "jobs.cancel", "uid": 1000, "user_name": "anna", "behalf": "bob", "host": "host", "pid": 77,
+        "topic": "t", "jobs": 1,
+    }  # fmt: skip
     assert (note["job_id"].bytes, note["schedule_id"].bytes, json.loads(note["detail"])) == (job, job, {"a": 1})
 
 
 async def test_no_note_without_what_was_done(store: Store, connection: Sql) -> None:
-    """What fails is neither done nor written down, and the connection is good for the next."""
+    """A failure is neither done nor noted, and the connection is good for the next."""
     job = await forge(connection)
 
     async def fail(error: Exception) -> None:
@@ -141,7 +134,7 @@ async def test_no_note_without_what_was_done(store: Store, connection: Sql) -> N
 
 
 async def test_functions_note_what_they_do(store: Store, connection: Sql) -> None:
-    """What SQL does leaves the same notes, by the role; what a server does by them, by whom the server says."""
+    """SQL leaves the same notes, under its role; for a server, under the name that the server gives."""
     schedule = await connection.fetchval("SELECT pulse.create_schedule('n', every_s => 60, args => '{\"secret\": 1}')")
     for sql in (
         "update_schedule($1, priority => 3)",
@@ -157,11 +150,7 @@ async def test_functions_note_what_they_do(store: Store, connection: Sql) -> Non
     )
     found = await notes(connection)
     names = ["create", "update", "pause", "resume", "trigger", "delete"]
-    assert [note["action"] for note in found] == [
-        *(f"schedules.{name}" for name in names),
-        "topics.set",
-        "topics.unset",
-    ]
+    assert [one["action"] for one in found] == [*(f"schedules.{name}" for name in names), "topics.set", "topics.unset"]
     role = await connection.fetchval("SELECT session_user")
     assert {(note["uid"], note["user_name"], note["behalf"]) for note in found} == {(None, role, None)}
     assert {note["schedule_id"] for note in found[:6]} == {schedule}
@@ -176,7 +165,7 @@ async def test_functions_note_what_they_do(store: Store, connection: Sql) -> Non
 
 
 async def test_nobody_forges_a_note(connection: Sql) -> None:
-    """A role that may change a schedule cannot say that it is somebody else, nor change what is written."""
+    """A role that may change a schedule cannot act under another name, nor change notes."""
     role = f"shop_{NOW.year}_{connection.get_server_pid()}"
     await connection.execute(f"CREATE ROLE {role}; GRANT USAGE ON SCHEMA pulse TO {role}")
     try:
@@ -196,11 +185,8 @@ async def test_nobody_forges_a_note(connection: Sql) -> None:
 
 async def test_pages_of_notes(store: Store, connection: Sql) -> None:
     made = (
-        (1, 0, "jobs.cancel", None),
-        (2, 1, "jobs.retry", "t"),
-        (3, 2, "jokes.told", "t"),
-        (4, 2, "topics.set", "t"),
-    )
+        (1, 0, "jobs.cancel", None), (2, 1, "jobs.retry", "t"), (3, 2, "jokes.told", "t"), (4, 2, "topics.set", "t"),
+    )  # fmt: skip
     for number, second, *what in made:
         await connection.execute(_NOTE, number, at(second), *what)
 
@@ -222,7 +208,7 @@ async def test_pages_of_notes(store: Store, connection: Sql) -> None:
 
 
 async def test_old_notes_go_in_batches(store: Store, connection: Sql, monkeypatch: Patch, other: Sql) -> None:
-    """The oldest first, never what is just as old as that; what another server deletes just now is left to it."""
+    """The oldest first, never one of the limit's age; a note that another server deletes now is left to it."""
     monkeypatch.setattr(audit, "BATCH", 2)
     for number in range(4):
         await connection.execute(_NOTE, number, at(number), "x", None)
@@ -242,7 +228,6 @@ async def test_old_notes_go_in_batches(store: Store, connection: Sql, monkeypatc
 
 
 async def test_progress_of_retention(store: Store) -> None:
-    """Rounds and steps are added up; the last whole round is kept beside the one that is under way."""
     told: list[dict[str, Any]] = []
     for walked, gone, begins, ends in (
         (5, 1, True, False),

@@ -1,4 +1,4 @@
-"""What people do: cancel, retry, pause, resume; and what servers and workers say of themselves."""
+"""Operators' requests: cancel, retry, pause, resume; and what servers and workers write about themselves."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import structlog
 
 from pulse.protocol import HandlerInfo
 from pulse.store.operators.gate import GATE_CHANNEL, Expired
-from pulse.store.rows import Canceled, Wake
+from pulse.store.operators.jobs import RestartedJob
+from pulse.store.rows import Canceled, Completion, Wake
 from pulse.store.store import Store
 from pulse_actors.pause import REFRESH_S, Pause
 from pulse_actors.runtime.actor import Turn
@@ -28,6 +29,7 @@ from tests.support.store.helpers import (
     at,
     changes,
     claim,
+    fence,
     forge,
     history,
     new_id,
@@ -42,7 +44,7 @@ OPEN: Final = {"reason": None, "paused_at": None, "paused_by": None, "paused_unt
 
 @pytest.mark.parametrize("status", ACTIVE)
 async def test_cancel(store: Store, connection: Sql, status: str) -> None:
-    """A job that is not finished is canceled, whatever it does; its budgets, progress and last error stay."""
+    """An unfinished job is canceled in any state; its budgets, progress and last error stay."""
     identity = await forge(connection, status, progress='"half"', last_error="before")
     before = await read(connection, identity)
     running = status == "RUNNING"
@@ -77,37 +79,42 @@ async def test_cancel_keeps_history(store: Store, connection: Sql) -> None:
 
 @pytest.mark.parametrize("status", TERMINAL)
 async def test_retry(store: Store, connection: Sql, status: str) -> None:
-    """A finished job starts again with fresh budgets, due now; attempts goes on, and what it ended with is gone."""
+    """A finished job starts again with fresh budgets, due now; attempts goes on, and the traces of its end are gone."""
     identity = await forge(
-        connection,
-        status,
-        attempts=5,
-        uncharged=2,
-        crashes=3,
-        result='"x"',
-        progress='"half"',
-        checkpoint="7",
-        last_error="boom",
-        priority=4,
-    )
+        connection, status, attempts=5, uncharged=2, crashes=3, result='"x"', progress='"half"', checkpoint="7",
+        last_error="boom", priority=4,
+    )  # fmt: skip
     before = await read(connection, identity)
-    assert await store.retry([identity], now=at(7)) == {identity: Wake(TOPIC, 4, at(7).timestamp())}
+    had_completed = status == "COMPLETED"
+    found = {identity: RestartedJob(Wake(TOPIC, 4, at(7).timestamp()), had_completed)}
+    assert await store.retry([identity], now=at(7)) == found
     assert changes(before, await read(connection, identity)) == {
-        "status": "PENDING",
-        "uncharged": 5,
-        "crashes": 0,
-        "next_run_at": at(7),
-        "completed_at": None,
-        "result": None,
-        "progress": None,
-        "checkpoint": None,
-    }
+        "status": "PENDING", "uncharged": 5, "crashes": 0, "next_run_at": at(7), "completed_at": None, "result": None,
+        "progress": None, "checkpoint": None,
+    }  # fmt: skip
+    assert [one["outcome"] for one in await history(connection, identity)] == ["completed"] * had_completed
     assert [one.attempt for one in await claim(store, seconds=7)] == [6]
+
+
+async def test_each_run_of_a_job_that_is_retried_is_kept(store: Store, connection: Sql) -> None:
+    """While it is completed its row says who ran it; from a retry on its history does, run by run."""
+    identity = await forge(connection, "RUNNING", started_at=at(1), progress='"half"')
+    for attempt in (1, 2):
+        assert await store.complete([Completion(*fence(identity, attempt), "7")], now=at(attempt + 1))
+        assert (await read(connection, identity))["ran_by"] == WORKER
+        await store.retry([identity], now=at(attempt + 1))
+        row = await read(connection, identity)
+        assert (row["ran_by"], row["status"]) == (None, "PENDING")
+        await claim(store, seconds=attempt + 1)
+    runs = await history(connection, identity)
+    assert [(one["attempt"], one["worker"], one["outcome"], one["ended_at"], one["progress"]) for one in runs] == [
+        (1, WORKER, "completed", at(2), '"half"'), (2, WORKER, "completed", at(3), None)
+    ]  # fmt: skip
+    assert [one["started_at"] for one in runs] == [at(1), at(2)]
 
 
 @pytest.mark.parametrize("status", ACTIVE)
 async def test_an_active_job_is_not_retried(store: Store, connection: Sql, status: str) -> None:
-    """Retrying a job that is not finished, or unknown, changes nothing, also beside one that is retried."""
     identity, other, not_asked = [await forge(connection, one) for one in (status, "CANCELED", "CANCELED")]
     before = await read(connection, identity), await read(connection, not_asked)
     assert set(await store.retry([identity, new_id(), other])) == {other}
@@ -124,13 +131,9 @@ async def test_pause_and_resume(store: Store) -> None:
     await store.gate.pause("", "deploy", now=NOW)
     await store.gate.pause("a", None, now=at(1))
     assert await store.gate.get() == {
-        "paused": True,
-        "reason": "deploy",
-        "paused_at": NOW.timestamp(),
-        "paused_by": None,
-        "paused_until": None,
+        "paused": True, "reason": "deploy", "paused_at": NOW.timestamp(), "paused_by": None, "paused_until": None,
         "topics": {"a": {"reason": None, "paused_at": at(1).timestamp(), "paused_by": None, "paused_until": None}},
-    }
+    }  # fmt: skip
     assert [await store.gate.resume(topic) for topic in ("", "", "a", "b")] == [True, False, True, False]
     assert await store.gate.get() == {"paused": False, **OPEN, "topics": {}}
 
@@ -143,7 +146,7 @@ async def test_a_pause_after_a_resume_begins_anew(store: Store) -> None:
 
 
 async def test_the_gate_tells_others(store: Store, connection: Sql) -> None:
-    """Closing, opening and an end are notified to other hosts, with the topic; opening what is open is not."""
+    """Closing, opening and an end are notified to other hosts, with the topic; a vain opening is not."""
     heard: asyncio.Queue[object] = asyncio.Queue()
     await connection.add_listener(GATE_CHANNEL, lambda *message: heard.put_nowait(message[3]))
     await store.gate.pause("a", None)
@@ -166,24 +169,16 @@ async def test_handlers(store: Store, connection: Sql) -> None:
     assert [tuple(row) for row in found] == [("a", None, 2, 1.5, 4, 0.5), ("b", "y", 3, None, None, None)]
 
 
-@pytest.mark.parametrize(
-    ("said", "age", "written"),
-    [
-        (HandlerInfo(topic="x"), "0", False),
-        (HandlerInfo(topic="x"), "2 minutes", True),
-        (HandlerInfo(topic="y"), "0", True),
-        (HandlerInfo(topic="x", max_attempts=1), "0", True),
-        (HandlerInfo(topic="x", timeout_s=1.0), "0", True),
-        (HandlerInfo(topic="x", max_crashes=1), "0", True),
-        (HandlerInfo(topic="x", stall_s=1.0), "0", True),
-        (HandlerInfo(topic="x", backoff="fixed:1"), "0", True),
-    ],
-    ids=["same", "same, old", "topic", "attempts", "timeout", "crashes", "stall", "backoff"],
-)
+@pytest.mark.parametrize(("said", "age", "written"), [
+    (HandlerInfo(topic="x"), "0", False), (HandlerInfo(topic="x"), "2 minutes", True),
+    (HandlerInfo(topic="y"), "0", True), (HandlerInfo(topic="x", max_attempts=1), "0", True),
+    (HandlerInfo(topic="x", timeout_s=1.0), "0", True), (HandlerInfo(topic="x", max_crashes=1), "0", True),
+    (HandlerInfo(topic="x", stall_s=1.0), "0", True), (HandlerInfo(topic="x", backoff="fixed:1"), "0", True),
+], ids=["same", "same, old", "topic", "attempts", "timeout", "crashes", "stall", "backoff"])  # fmt: skip
 async def test_unchanged_handlers_are_rarely_written(
     store: Store, connection: Sql, said: HandlerInfo, age: str, written: bool
 ) -> None:
-    """What a hello repeats is written at most once a minute; what it changes is written at once."""
+    """A repeated hello is written at most once a minute; a changed one at once."""
     await store.note_handlers({"n": HandlerInfo(topic="x")})
     await connection.execute("UPDATE pulse.handlers SET seen_at = seen_at - $1::text::interval", age)
     before = await connection.fetchval("SELECT xmin::text FROM pulse.handlers")
@@ -228,7 +223,7 @@ async def test_hosts(store: Store, connection: Sql) -> None:
 
 
 async def test_boots_of_a_host(store: Store, connection: Sql) -> None:
-    """Each boot of this host, whatever its pid namespaces, with the time since it was last seen."""
+    """Each boot of this host, in all pid namespaces, with the time since it was last seen."""
     for host, boot, pidns in (("h", "boot1", 1), ("h", "boot1", 2), ("h", "boot2", 1), ("other", "boot3", 1)):
         await store.note_host(host, boot, pidns)
     await connection.execute("UPDATE pulse.hosts SET seen_at = $1::timestamptz - pidns * interval '1 minute'", NOW)
@@ -246,7 +241,7 @@ async def test_sweeps_are_marked(store: Store) -> None:
 
 
 async def test_a_wait_is_no_longer_than_it_was_to_be(store: Store) -> None:
-    """A clock that was ahead when a gap was seen, and set back since, keeps nobody waiting."""
+    """A clock that was ahead when a gap was seen, and set back since, makes no wait longer."""
     ahead = NOW + timedelta(days=1)
     await store.mark_sweep(15.0, 30.0, now=NOW)
     assert (await store.mark_sweep(15.0, 30.0, now=ahead))[2] == 30.0
@@ -261,7 +256,7 @@ async def test_a_mark_that_is_gone(store: Store, connection: Sql) -> None:
 
 
 async def test_doubted_leases(store: Store) -> None:
-    """Every sweep hears how long it has to wait; who doubts for less time makes no wait shorter."""
+    """Every sweep hears how long it must wait; a shorter doubt makes no wait shorter."""
     await store.mark_sweep(1e9, 0.0, now=NOW)
     await store.doubt_leases(20.0, now=NOW)
     await store.doubt_leases(5.0, now=NOW)
@@ -303,7 +298,7 @@ async def test_a_pause_ends_by_itself(
 
 
 async def test_a_second_pause(store: Store) -> None:
-    """It keeps since when, and the reason if it has none; whose it is and until when are its own."""
+    """It keeps the begin, and the reason if it has none; its author and end are its own."""
     for seconds, reason, kept, who, for_s in (
         (0, "first", "first", "uid 1 (a)", 10.0),
         (1, None, "first", "uid 2 (b)", 60.0),
@@ -317,7 +312,7 @@ async def test_a_second_pause(store: Store) -> None:
 
 
 async def test_a_pause_after_one_that_ended_begins_anew(store: Store) -> None:
-    """What ended by itself lends neither its time nor its reason to the next one, cleared or not."""
+    """An ended pause leaves neither time nor reason to the next one, cleared or not."""
     await store.gate.pause("", "first", for_s=10.0, now=NOW)
     await store.gate.pause("", None, now=at(10))
     gate, _ = await store.gate.look(now=at(11))
@@ -325,7 +320,7 @@ async def test_a_pause_after_one_that_ended_begins_anew(store: Store) -> None:
 
 
 async def test_what_is_cleared(store: Store, connection: Sql) -> None:
-    """Those whose time is over, and what they said of themselves; no other."""
+    """Pauses whose time is over, with their reasons; no other."""
     await store.gate.pause("a", "x", who="me", for_s=1.0, now=NOW)
     await store.gate.pause("b", "y", for_s=2.0, now=NOW)
     await store.gate.pause("c", "z", now=NOW)
@@ -350,15 +345,13 @@ async def test_one_that_is_prolonged_meanwhile_stays(store: Store, connection: S
 
 
 async def test_the_pause_actor_clears_and_tells(store: Store, connection: Sql) -> None:
-    """It looks when the next pause is over, clears it, says so in the log, and wakes the dispatcher."""
+    """It wakes when the next pause is over, clears it, logs that, and wakes the dispatcher."""
     actor = Pause(store)
     await actor.prime(boot=True)
     await store.gate.pause("", "why", who="me", for_s=0.5)
     told = await actor.turn(Turn(time.monotonic()))
     assert 0 < told.next_s <= 0.5 < REFRESH_S
-    await connection.execute(
-        "UPDATE pulse.dispatch_control SET paused_until = now() - interval '1 second' WHERE paused"
-    )
+    await connection.execute("UPDATE pulse.dispatch_control SET paused_until = now() - interval '1 s' WHERE paused")
     with structlog.testing.capture_logs() as logs:
         told = await actor.turn(Turn(time.monotonic()))
     assert Hint("dispatcher", "gate changed") in told.hints
@@ -369,7 +362,7 @@ async def test_the_pause_actor_clears_and_tells(store: Store, connection: Sql) -
 
 
 async def test_a_plain_update_opens_and_closes(store: Store, connection: Sql) -> None:
-    """What SQL opens without a word of who and until when has neither left: the next pause lasts."""
+    """SQL that opens without author and end leaves neither: the next pause lasts."""
     await store.gate.pause("a", "x", who="me", for_s=1.0, now=NOW)
     await connection.execute("UPDATE pulse.dispatch_control SET paused = false, paused_at = NULL WHERE paused")
     await connection.execute("UPDATE pulse.dispatch_control SET paused = true, paused_at = now() WHERE topic = 'a'")

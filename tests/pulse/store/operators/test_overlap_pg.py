@@ -1,9 +1,10 @@
-"""Schedules whose earlier job is not finished: each occurrence goes as the policy says, whoever fires it."""
+"""Schedules whose earlier job is not finished: each occurrence follows the policy, for any scheduler."""
 
 from __future__ import annotations
 
 import asyncio
 import uuid
+from dataclasses import replace
 from typing import Any, Final
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from pulse.common.ids import uuid7
 from pulse.store.operators import schedules as scheduled
 from pulse.store.operators.schedules import MAX_HELD
-from pulse.store.rows import Completion, Due, Ending, EndingKind, Fired, Level, NewSchedule, from_us
+from pulse.store.rows import Completion, Ending, EndingKind, Fired, Level, NewSchedule, from_us
 from pulse.store.store import Store
 from pulse_actors.scheduler.catchup import firing_of
 from tests.support.store.helpers import NOW, OTHER, TOPIC, WORKER, Patch, Sql, at, claim, fence, found_of, history, read
@@ -21,7 +22,6 @@ EVERY_S: Final = 60.0
 
 
 async def make(store: Store, overlap: str, **fields: Any) -> bytes:
-    """A schedule of once a minute, first at NOW; its id."""
     new = NewSchedule(uuid7().bytes, "n", "every", "{}", NOW, topic=TOPIC, every_s=EVERY_S, overlap=overlap, **fields)
     assert await store.schedules.create(new)
     return new.id
@@ -56,7 +56,6 @@ async def finish(store: Store, now_s: float) -> None:
 
 
 async def test_allow(store: Store, connection: Sql) -> None:
-    """Each occurrence becomes a job that may run, whatever the others do."""
     await make(store, "allow")
     assert await verdicts(store, 0, 1, 2) == ["fired"] * 3
     assert len(await claim(store, seconds=200)) == 3
@@ -79,7 +78,7 @@ async def test_skip(store: Store, connection: Sql, stage: str) -> None:
 
 
 async def test_skip_goes_on_when_it_is_finished(store: Store, connection: Sql) -> None:
-    """The next occurrence after the end of the last job fires; so it does when that job is gone altogether."""
+    """The next occurrence after the end of the last job fires; also when that job is gone."""
     await make(store, "skip")
     assert await verdicts(store, 0) == ["fired"]
     await finish(store, 1)
@@ -158,7 +157,7 @@ async def test_what_is_held_keeps_its_turn(store: Store, connection: Sql) -> Non
 
 
 async def test_a_held_job_that_was_canceled_is_passed_over(store: Store, connection: Sql) -> None:
-    """An operator may cancel what waits; its place is taken by the next, and an empty queue is none."""
+    """An operator may cancel a waiting one; the next takes its place, and an empty queue is none."""
     schedule = await make(store, "queue")
     await verdicts(store, 0, 1, 2)
     await store.cancel([await job_of(connection, schedule, 1)], now=at(120))
@@ -212,13 +211,11 @@ async def test_what_is_held_back_during_a_release_is_not_forgotten(store: Store,
 
 
 async def test_release_is_of_one_schedule(store: Store, connection: Sql) -> None:
-    """The end of one schedule's job lets nothing of another one go, and no more than one of its own."""
+    """The end of one schedule's job releases one of its own, and none of another's."""
     first, second = await make(store, "queue"), await make(store, "queue")
     for _ in range(3):
-        due = await store.schedules.due(10, now=at(1000))
-        await store.schedules.fire(
-            [firing_of(Due(**{**_fields(one), "now_us": one.cursor_us})) for one in due], now=NOW
-        )
+        due = [replace(one, now_us=one.cursor_us or 0) for one in await store.schedules.due(10, now=at(1000))]
+        await store.schedules.fire([firing_of(one) for one in due], now=NOW)
     await connection.execute("DELETE FROM pulse.jobs WHERE id = $1", (await job_of(connection, first, 0)).hex())
     older = "UPDATE pulse.jobs SET occurrence = occurrence - interval '1 day' WHERE schedule_id = $1::uuid"
     await connection.execute(older, second.hex())
@@ -231,12 +228,8 @@ async def test_release_is_of_one_schedule(store: Store, connection: Sql) -> None
     assert sorted(row["schedule_id"].bytes for row in open_jobs) == sorted([first, second])
 
 
-def _fields(due: Due) -> dict[str, Any]:
-    return {name: getattr(due, name) for name in Due.__slots__}
-
-
 async def test_deleting_cancels_what_is_held(store: Store, connection: Sql) -> None:
-    """What waits behind another job would wait for ever without its schedule; the others stay as they are."""
+    """Held jobs would wait for ever without their schedule; the others stay as they are."""
     schedule = await make(store, "queue")
     other = await make(store, "allow")
     await store.schedules.delete(other)
@@ -246,7 +239,7 @@ async def test_deleting_cancels_what_is_held(store: Store, connection: Sql) -> N
 
 
 async def test_a_queue_that_makes_up_for_all(store: Store, monkeypatch: Patch) -> None:
-    """Who wants each that was missed has as many wait as may be made up for."""
+    """With `all`, as many wait as the catch-up allows."""
     monkeypatch.setattr(scheduled, "MAX_HELD_OF_ALL", MAX_HELD + 2)
     await make(store, "queue", catch_up="all")
     assert await verdicts(store, *range(MAX_HELD + 4)) == ["fired", *["held"] * (MAX_HELD + 2), "full"]

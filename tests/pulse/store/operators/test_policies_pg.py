@@ -1,4 +1,4 @@
-"""Policy per topic: how it is set, what is refused, and what comes of it."""
+"""Policy per topic: how it is set, what is refused, and its effects."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def test_what_is_set(store: Store) -> None:
 
 @pytest.mark.parametrize("option", OPTIONS)
 async def test_one_option_at_a_time(store: Store, connection: Sql, option: str) -> None:
-    """What is not named stays as it is, set or not; a row without options goes."""
+    """An option that is not named stays, set or not; a row without options goes."""
     await store.topics.set(TOPIC, {option: FULL[option]})
     assert await own(store) == {**UNSET, option: FULL[option]}
     await store.topics.set(TOPIC, {option: None})
@@ -64,7 +64,7 @@ async def test_many_set_at_once(store: Store) -> None:
 
 
 async def test_the_server(store: Store, connection: Sql) -> None:
-    """In the row '' stand the server's own, as far as they are no settings; it is never deleted."""
+    """The row '' has the server's defaults that are no settings; it is never deleted."""
     values = {option: FULL[option] for option in SERVER_OPTIONS}
     await store.topics.set("", values)
     assert await own(store, "") == {**UNSET, "max_attempts": 5, "max_crashes": 3, **values}
@@ -83,31 +83,24 @@ _OPTIONS: Final = (
 )
 
 
-@pytest.mark.parametrize(
-    ("topic", "policy", "message"),
-    [
-        ("t", {"max_tries": 3}, f'unknown option "max_tries" of topic "t"; allowed are {_OPTIONS}'),
-        ("t", {"max_attempts": 0}, f'max_attempts of topic "t" is 0; {_WHOLE}'),
-        ("t", {"max_attempts": 2.5}, f'max_attempts of topic "t" is 2.5; {_WHOLE}'),
-        ("t", {"max_crashes": "3"}, f'max_crashes of topic "t" is "3"; {_WHOLE}'),
-        ("t", {"timeout_s": -1}, f'timeout_s of topic "t" is -1; {_SECONDS}'),
-        ("t", {"stall_s": 0}, f'stall_s of topic "t" is 0; {_SECONDS}'),
-        ("t", {"lease_s": 2e9}, f'lease_s of topic "t" is 2000000000.0; {_SECONDS}'),
-        ("t", {"retention_s": -0.5}, f'retention_s of topic "t" is -0.5; {_SECONDS_OR_ZERO}'),
-        ("t", {"retention_dead_s": True}, f'retention_dead_s of topic "t" is true; {_SECONDS_OR_ZERO}'),
-        ("t", {"ageing_s": []}, f'ageing_s of topic "t" is []; {_SECONDS_OR_ZERO}'),
-        ("", {"max_attempts": 3}, "max_attempts of the server is a setting of it; here timeout_s, stall_s are allowed"),
-        (
-            "x" * 201,
-            {"max_attempts": 3},
-            f"topic is '{'x' * 50}'; up to 200 characters are allowed (\"\" for the server)",
-        ),
-        *(
-            ("t", {"backoff": word}, f'backoff of topic "t" is {json.dumps(word)[:80]}; allowed are {ALLOWED}')
-            for word in NO_BACKOFFS
-        ),
-    ],
-)
+@pytest.mark.parametrize(("topic", "policy", "message"), [
+    ("t", {"max_tries": 3}, f'unknown option "max_tries" of topic "t"; allowed are {_OPTIONS}'),
+    ("t", {"max_attempts": 0}, f'max_attempts of topic "t" is 0; {_WHOLE}'),
+    ("t", {"max_attempts": 2.5}, f'max_attempts of topic "t" is 2.5; {_WHOLE}'),
+    ("t", {"max_crashes": "3"}, f'max_crashes of topic "t" is "3"; {_WHOLE}'),
+    ("t", {"timeout_s": -1}, f'timeout_s of topic "t" is -1; {_SECONDS}'),
+    ("t", {"stall_s": 0}, f'stall_s of topic "t" is 0; {_SECONDS}'),
+    ("t", {"lease_s": 2e9}, f'lease_s of topic "t" is 2000000000.0; {_SECONDS}'),
+    ("t", {"retention_s": -0.5}, f'retention_s of topic "t" is -0.5; {_SECONDS_OR_ZERO}'),
+    ("t", {"retention_dead_s": True}, f'retention_dead_s of topic "t" is true; {_SECONDS_OR_ZERO}'),
+    ("t", {"ageing_s": []}, f'ageing_s of topic "t" is []; {_SECONDS_OR_ZERO}'),
+    ("", {"max_attempts": 3}, "max_attempts of the server is a setting of it; here timeout_s, stall_s are allowed"),
+    ("x" * 201, {"max_attempts": 3}, f"topic is '{'x' * 50}'; up to 200 characters are allowed (\"\" for the server)"),
+    *(
+        ("t", {"backoff": word}, f'backoff of topic "t" is {json.dumps(word)[:80]}; allowed are {ALLOWED}')
+        for word in NO_BACKOFFS
+    ),
+])  # fmt: skip
 async def test_what_set_topic_refuses(store: Store, topic: str, policy: dict[str, Any], message: str) -> None:
     """One line that names the topic, the option, the value and what is allowed; nothing is changed."""
     await store.topics.set("t", FULL)
@@ -122,14 +115,11 @@ async def test_what_is_no_number(store: Store) -> None:
         await store.topics.set("t", {"timeout_s": float("nan")})
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ("'t', '[]'", 'the policy of topic "t" must be a JSON object of options, not array'),
-        ("'t', NULL", 'the policy of topic "t" must be a JSON object of options, not NULL'),
-        ("NULL, '{}'", f"topic is NULL; {_ANY_TOPIC}"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "message"), [
+    ("'t', '[]'", 'the policy of topic "t" must be a JSON object of options, not array'),
+    ("'t', NULL", 'the policy of topic "t" must be a JSON object of options, not NULL'),
+    ("NULL, '{}'", f"topic is NULL; {_ANY_TOPIC}"),
+])  # fmt: skip
 async def test_what_sql_refuses(connection: Sql, arguments: str, message: str) -> None:
     with pytest.raises(asyncpg.InvalidParameterValueError) as caught:
         await connection.execute(f"SELECT pulse.set_topic({arguments})")
@@ -163,9 +153,7 @@ async def test_whose_back_off_counts(store: Store, connection: Sql) -> None:
     """The handler's, else the topic's, else the server's, else n squared; of charged tries; each when it is set."""
     assert await waits(store, connection, 3) == 9
     await store.set_server_defaults(5, 3, "list:10,20,30")
-    assert [
-        await waits(store, connection, attempts, uncharged) for attempts, uncharged in ((1, 0), (4, 2), (9, 0))
-    ] == [10, 20, 30]
+    assert [await waits(store, connection, n, free) for n, free in ((1, 0), (4, 2), (9, 0))] == [10, 20, 30]
     await store.set_server_defaults(5, 3, "quadratic")
     assert await waits(store, connection, 3) == 9
     await store.topics.set(TOPIC, {"backoff": "fixed:40"})
@@ -180,7 +168,7 @@ async def test_whose_back_off_counts(store: Store, connection: Sql) -> None:
 
 
 async def test_an_own_delay_goes_before_every_back_off(store: Store, connection: Sql) -> None:
-    """RetryAfter and Snooze say how long; a crash has its own rule; what is given back does not wait."""
+    """RetryAfter and Snooze say how long; a crash has its own rule; a job that was given back does not wait."""
     await store.topics.set(TOPIC, {"backoff": "fixed:40"})
     for kind, delay_s, waited in (
         (EndingKind.RETRY, 5.0, 5.0),
@@ -197,7 +185,7 @@ async def test_an_own_delay_goes_before_every_back_off(store: Store, connection:
 @pytest.mark.parametrize("word", BACKOFFS)
 @pytest.mark.parametrize("tries", [0, 1, 2, 3, 20, 10_000])
 async def test_sql_and_python_wait_alike(connection: Sql, word: str, tries: int) -> None:
-    """Both languages reckon the same, up to the jitter, which lies between half and the whole."""
+    """Both languages compute the same, up to the jitter, between half and the whole."""
     found = [
         row["s"]
         for row in await connection.fetch(
@@ -227,7 +215,7 @@ async def test_tries_and_timeout_are_resolved_at_submit(store: Store, connection
 async def test_a_topic_may_have_longer_leases(
     store: Store, connection: Sql, lease_s: float | None, length_s: float
 ) -> None:
-    """A heartbeat extends to the topic's lease where that is longer than the server's; others to the server's."""
+    """A heartbeat extends to the topic's lease where that is longer than the server's; else to the server's."""
     await store.topics.set(TOPIC, {"lease_s": lease_s, "stall_s": 1.0})
     mine, other = await forge(connection, "RUNNING"), await forge(connection, "RUNNING", topic="other")
     await store.extend([Renewal(one, 1, WORKER, None) for one in (mine, other)], 30.0, now=at(1))
@@ -249,23 +237,20 @@ async def test_pages(store: Store) -> None:
     first, following = await store.topics.page(2, None)
     second, end = await store.topics.page(2, following)
     assert [(one["topic"], one["max_attempts"]) for one in (*first, *second)] == [
-        ("", 5),
-        ("a", 97),
-        ("b", 98),
-        ("c", 99),
-    ]
+        ("", 5), ("a", 97), ("b", 98), ("c", 99),
+    ]  # fmt: skip
     assert (following, end) == ("a", None)
 
 
 async def test_handlers_of_a_topic(store: Store) -> None:
-    """What they declare goes before the topic's policy, so it is told with it."""
+    """Their own declarations win over the topic's policy, so `topics` shows them with it."""
     await store.note_handlers({"a": HandlerInfo(topic="x", backoff="fixed:1"), "b": HandlerInfo(max_attempts=2)})
     assert await store.topics.handlers("x") == [{"name": "a", "backoff": "fixed:1"}]
     assert await store.topics.handlers("default") == [{"name": "b", "max_attempts": 2}]
 
 
 def test_effective() -> None:
-    """The topic's value, else the server's, and whose it is; a lease shorter than the server's is the server's."""
+    """The topic's value, else the server's, with its source; a lease shorter than the server's is the server's."""
     server = {**UNSET, "max_attempts": 5, "lease_s": 30.0, "backoff": "quadratic"}
     found = effective({**UNSET, "max_attempts": 3, "lease_s": 10.0, "timeout_s": 2.0}, server)
     assert found["max_attempts"] == {"value": 3, "source": "topic"}

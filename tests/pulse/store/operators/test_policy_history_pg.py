@@ -1,6 +1,6 @@
 """
 Pause, policy and expiry against a model of them: random histories on the real database, by the stores of several
-dispatchers, and after each step what every store is told, and every row, as in the model.
+dispatchers, and after each step every store's answers, and every row, as in the model.
 
 More of it: ``HYPOTHESIS_PROFILE=long``.
 """
@@ -36,11 +36,8 @@ LEASE_S: Final = 1e6
 TOPICS: Final = ("a", "b")
 NAMES: Final = ("n", "m")
 BACKOFFS: Final[dict[str, list[float]]] = {
-    "quadratic": [1, 4, 9, 16],
-    "fixed:3": [3, 3, 3, 3],
-    "list:1,5": [1, 5, 5, 5],
-    "quadratic:0.5": [0.5, 2, 4.5, 8],
-}
+    "quadratic": [1, 4, 9, 16], "fixed:3": [3, 3, 3, 3], "list:1,5": [1, 5, 5, 5], "quadratic:0.5": [0.5, 2, 4.5, 8],
+}  # fmt: skip
 _JOBS: Final = """
     SELECT uuid_send(id) AS id, status::text AS status, attempts, uncharged, max_attempts, next_run_at, expires_at,
         last_error FROM pulse.jobs"""
@@ -107,7 +104,7 @@ class PolicyMachine(RuleBasedStateMachine):
 
     @rule(store=stores, limit=st.integers(1, 4), known=st.booleans())
     def claim(self, store: int, limit: int, known: bool) -> None:
-        """Of what is due, not paused, and not expired, as many as asked for; nothing else, whoever asks."""
+        """Of due jobs, not paused, not expired, as many as asked for; nothing else."""
         can = {one for _, one in self.policies.claimable(TOPICS, self.now)}
         levels = [(topic, 0, 0.0) for topic in TOPICS] if known else None
         doing = self.stores[store].claim(TOPICS, ["w"], [0] * limit, LEASE_S, levels=levels, now=self.now)
@@ -127,13 +124,12 @@ class PolicyMachine(RuleBasedStateMachine):
 
     @rule(store=stores, limit=st.integers(1, 4))
     def expire(self, store: int, limit: int) -> None:
-        """What has waited for too long, paused or not."""
         late = sorted(
             (row.expires_at or self.now, one)
             for one, row in self.policies.jobs.items()
             if row.status in WAITING and row.is_over(self.now)
         )
-        assert self.do(self.stores[store].expire(limit, now=self.now)) == min(limit, len(late))
+        assert len(self.do(self.stores[store].expire(limit, now=self.now))) == min(limit, len(late))
         rows = {row["id"]: row["status"] for row in self.do(self.connection.fetch(_JOBS))}
         given_up = {one for _, one in late if rows[one] == "DEAD_LETTERED"}
         assert len(given_up) == min(limit, len(late))
@@ -212,9 +208,7 @@ class PolicyMachine(RuleBasedStateMachine):
 
     @invariant()
     def all_are_told_the_same(self) -> None:
-        """What is paused now, whichever store is asked."""
-        pauses = self.policies.pauses
-        closed = {one for one, until in pauses.items() if until is None or until > self.now}
+        closed = {one for one, until in self.policies.pauses.items() if until is None or until > self.now}
         for store in self.stores:
             gate, _ = self.do(store.gate.look(now=self.now))
             listed = gate["topics"]
@@ -224,7 +218,6 @@ class PolicyMachine(RuleBasedStateMachine):
 
 @pytest.fixture
 def server(newest_server: Postgres) -> Postgres:
-    """One version is enough: what the others do differently, the other tests see."""
     return newest_server
 
 

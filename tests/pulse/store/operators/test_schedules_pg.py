@@ -1,4 +1,4 @@
-"""Schedules: an occurrence fires exactly once, whoever fires it, and its job is resolved as any other."""
+"""Schedules: an occurrence fires exactly once, for any number of schedulers, and its job is resolved as any other."""
 
 from __future__ import annotations
 
@@ -20,13 +20,8 @@ EVERY_S: Final = 60.0
 
 def new(**fields: Any) -> NewSchedule:
     base: dict[str, Any] = {
-        "id": new_id(),
-        "name": "n",
-        "kind": "every",
-        "args": '{"a": 1}',
-        "next_run_at": NOW,
-        "topic": TOPIC,
-    }
+        "id": new_id(), "name": "n", "kind": "every", "args": '{"a": 1}', "next_run_at": NOW, "topic": TOPIC,
+    }  # fmt: skip
     kind = {"every_s": EVERY_S} if fields.get("kind", "every") == "every" else {}
     return NewSchedule(**{**base, **kind, **fields})
 
@@ -45,8 +40,7 @@ def firing(schedule: NewSchedule, seconds: float = 0.0, *, more: bool = True) ->
 
 async def cursor(connection: Sql, schedule: NewSchedule) -> tuple[Any, Any]:
     sql = "SELECT next_run_at, last_run_at FROM pulse.schedules WHERE id = $1"
-    row = found_of(await connection.fetchrow(sql, schedule.id.hex()))
-    return tuple(row)
+    return tuple(found_of(await connection.fetchrow(sql, schedule.id.hex())))
 
 
 async def only_job(connection: Sql) -> Row:
@@ -55,7 +49,6 @@ async def only_job(connection: Sql) -> Row:
 
 
 async def test_fire(store: Store, connection: Sql) -> None:
-    """Firing moves the cursor on and inserts the occurrence's job, due now, in one step."""
     schedule = await made(store, priority=4, max_attempts=3, timeout_s=2.5)
     fired = replace(firing(schedule), following_us=to_us(at(2 * EVERY_S)))
     assert await store.schedules.fire([fired], now=at(0.25)) == [Fired(schedule.id, "fired", Level(TOPIC, 4), None)]
@@ -63,18 +56,10 @@ async def test_fire(store: Store, connection: Sql) -> None:
     assert await connection.fetchval("SELECT following_run_at FROM pulse.schedules") == at(2 * EVERY_S)
     found = await only_job(connection)
     expected = {
-        "name": "n",
-        "topic": TOPIC,
-        "args": '{"a": 1}',
-        "priority": 4,
-        "max_attempts": 3,
-        "timeout_s": 2.5,
-        "submitted_at": at(0.25),
-        "next_run_at": at(0.25),
-        "schedule_id": uuid.UUID(bytes=schedule.id),
-        "occurrence": NOW,
-        "attempts": 0,
-    }
+        "name": "n", "topic": TOPIC, "args": '{"a": 1}', "priority": 4, "max_attempts": 3, "timeout_s": 2.5,
+        "submitted_at": at(0.25), "next_run_at": at(0.25), "schedule_id": uuid.UUID(bytes=schedule.id),
+        "occurrence": NOW, "attempts": 0,
+    }  # fmt: skip
     assert {name: found[name] for name in expected} == expected
     assert found["id"].version == 7
     assert await connection.fetchval("SELECT last_job_id FROM pulse.schedules") == found["id"]
@@ -91,7 +76,7 @@ async def test_the_last_occurrence(store: Store, connection: Sql) -> None:
 
 
 async def test_fires_set_back(store: Store, connection: Sql) -> None:
-    """What is changed to an earlier time when it had fired, fires again; the newest occurrence stays the newest."""
+    """A schedule that is set to an earlier time fires again; the newest occurrence stays the newest."""
     schedule = await made(store, kind="at", next_run_at=at(EVERY_S), run_at=at(EVERY_S))
     await store.schedules.fire([firing(schedule, EVERY_S, more=False)])
     earlier = replace(schedule, next_run_at=NOW, run_at=NOW)
@@ -111,7 +96,7 @@ async def test_an_occurrence_fires_once(store: Store, connection: Sql) -> None:
 
 
 async def test_a_cursor_that_was_set_back_does_not_fire_again(store: Store, connection: Sql) -> None:
-    """A job of that occurrence is there, so even a cursor that stands there again inserts no second one."""
+    """The job of that occurrence exists, so no second one is inserted."""
     schedule = await made(store)
     await store.schedules.fire([firing(schedule)])
     before = await only_job(connection)
@@ -131,7 +116,7 @@ async def test_another_schedule_has_the_occurrence(store: Store, connection: Sql
 
 
 async def test_a_paused_schedule_does_not_fire(store: Store, connection: Sql) -> None:
-    """A schedule that is paused is neither due nor fired, even by one who saw it due before."""
+    """It is neither due nor fired, not even by a scheduler that saw it due before."""
     schedule = await made(store)
     await connection.execute("UPDATE pulse.schedules SET paused = true")
     assert await store.schedules.due(10, now=at(1)) == []
@@ -149,7 +134,7 @@ async def test_each_of_a_batch_is_judged_alone(store: Store, connection: Sql) ->
 
 
 async def test_due(store: Store) -> None:
-    """A schedule is due from the microsecond of its cursor on; the one that waits longest comes first."""
+    """A schedule is due from the microsecond of its cursor on; the longest waiting one comes first."""
     late, early = new(next_run_at=at(-5)), new(kind="cron", cron="* * * * *", timezone="UTC")
     await store.schedules.create(early)
     await store.schedules.create(late)
@@ -178,13 +163,8 @@ async def test_create_get_delete(store: Store, connection: Sql) -> None:
     assert not await store.schedules.create(new(id=schedule.id, name="other"))
     found = found_of(await store.schedules.get(schedule.id))
     expected = {
-        "id": schedule.id,
-        "kind": "at",
-        "name": "n",
-        "run_at": at(5).timestamp(),
-        "topic": None,
-        "args": '{"a": 1}',
-    }
+        "id": schedule.id, "kind": "at", "name": "n", "run_at": at(5).timestamp(), "topic": None, "args": '{"a": 1}',
+    }  # fmt: skip
     assert {name: found[name] for name in expected} == expected
     await store.schedules.fire([firing(schedule, 5, more=False)])
     assert [await store.schedules.delete(schedule.id) for _ in range(2)] == [True, False]
@@ -223,7 +203,7 @@ async def test_passing_over(store: Store, connection: Sql) -> None:
 
 
 async def test_jitter(store: Store) -> None:
-    """An occurrence is due later by its jitter, which SQL and Python reckon alike, and its job is of the occurrence."""
+    """An occurrence is due later by its jitter, the same in SQL and Python, and its job has the occurrence's time."""
     schedules = [new(jitter_s=jitter_s, every_s=jitter_s) for jitter_s in (0.5, 30.0, 3600.0, 86_400.0)]
     for schedule in schedules:
         await store.schedules.create(schedule)
@@ -239,7 +219,7 @@ async def test_jitter(store: Store) -> None:
 
 @pytest.mark.parametrize("catch_up", ["latest", "skip", "all"])
 async def test_jitter_that_lies_ahead(store: Store, connection: Sql, catch_up: str) -> None:
-    """After an absence an occurrence whose own time has not come is not missed: it fires when that comes."""
+    """After an absence an occurrence whose own time has not come is not missed: it fires then."""
     next_us = to_us(at(EVERY_S))
     identity = next(one for _ in range(1000) if jittered_us(one := new_id(), next_us, EVERY_S) > next_us + 30_000_000)
     await store.schedules.create(new(id=identity, jitter_s=EVERY_S, catch_up=catch_up))
@@ -252,12 +232,11 @@ async def test_jitter_that_lies_ahead(store: Store, connection: Sql, catch_up: s
     assert await store.schedules.due(10, now=own - timedelta(microseconds=1)) == []
     [due] = await store.schedules.due(10, now=own)
     assert [one.verdict for one in await store.schedules.fire([firing_of(due)], now=own)] == ["fired"]
-    newest = await connection.fetchval("SELECT max(occurrence) FROM pulse.jobs")
-    assert newest == from_us(next_us)
+    assert await connection.fetchval("SELECT max(occurrence) FROM pulse.jobs") == from_us(next_us)
 
 
 async def test_update(store: Store, connection: Sql) -> None:
-    """A change of the words leaves the cursor; one of the rule sets it; one that meets another is told so."""
+    """Other words leave the cursor; a new rule sets it; a concurrent update is an error."""
     schedule, other = new(following_run_at=at(EVERY_S)), new()
     await store.schedules.create(schedule)
     await store.schedules.create(other)
@@ -268,11 +247,8 @@ async def test_update(store: Store, connection: Sql) -> None:
     assert not await store.schedules.update(words, 0, moved=False)
     found = found_of(await store.schedules.get(schedule.id))
     assert (found["name"], found["priority"], found["overlap"], found["ends_at"]) == (
-        "m",
-        9,
-        "skip",
-        at(99).timestamp(),
-    )
+        "m", 9, "skip", at(99).timestamp(),
+    )  # fmt: skip
     assert (found["next_run_at"], found["following_run_at"]) == (NOW.timestamp(), at(EVERY_S).timestamp())
     assert await store.schedules.update(words, 1, moved=True)
     assert (await cursor(connection, schedule))[0] == at(5)
@@ -290,7 +266,7 @@ async def test_pause_and_resume(store: Store) -> None:
 
 
 async def test_trigger(store: Store, connection: Sql) -> None:
-    """A triggered job is as one that fires, but is no occurrence and moves no cursor; asked twice it is one."""
+    """A triggered job is like one that fires, but no occurrence, and moves no cursor; a repeated request is one job."""
     schedule = await made(store, priority=3, max_attempts=2)
     job_id = new_id()
     assert [await store.schedules.trigger(schedule.id, job_id) for _ in range(2)] == [True, True]
@@ -302,7 +278,7 @@ async def test_trigger(store: Store, connection: Sql) -> None:
 
 
 async def test_undeclare(store: Store, connection: Sql) -> None:
-    """What an application declares no longer is told once, until it is declared again; others are left alone."""
+    """A schedule that code no longer declares is reported once, until it is declared again; others are left alone."""
     mine = [new(key=key, declared_by="a") for key in ("one", "two", "three")]
     theirs, nobodys = new(key="four", declared_by="b"), new()
     for schedule in (*mine, theirs, nobodys):

@@ -36,7 +36,7 @@ from tests.support.store.helpers import (
 
 
 async def test_one_job(store: Store, connection: Sql) -> None:
-    """A job is told with all its columns, times as Unix seconds, JSON as text, and its history, oldest first."""
+    """All its columns, times as Unix seconds, JSON as text, and its history, oldest first."""
     identity = await forge(connection, "RUNNING", args='{"a": [1]}', progress="0.5", attempts=2, lease_until=at(-1))
     await remember(connection, identity)
     await store.end([Ending(*fence(identity, 2), EndingKind.TIMEOUT, "why", 5.0)], now=NOW)
@@ -48,18 +48,12 @@ async def test_one_job(store: Store, connection: Sql) -> None:
         "history"
     }  # those are for the next attempt
     expected = {
-        "id": identity,
-        "args": '{"a": [1]}',
-        "status": "RETRYING",
-        "next_run_at": at(5).timestamp(),
+        "id": identity, "args": '{"a": [1]}', "status": "RETRYING", "next_run_at": at(5).timestamp(),
         "progress": "0.5",
-    }
+    }  # fmt: skip
     assert {name: found[name] for name in expected} == expected
     told: Any = found["history"]
-    assert [(row["attempt"], row["outcome"], row["worker"]) for row in told] == [
-        (1, "error", None),
-        (2, "timeout", WORKER),
-    ]
+    assert [(x["attempt"], x["outcome"], x["worker"]) for x in told] == [(1, "error", None), (2, "timeout", WORKER)]
     assert (told[1]["job_id"], told[1]["ended_at"], told[1]["progress"]) == (identity, NOW.timestamp(), "0.5")
 
 
@@ -67,10 +61,8 @@ async def test_history_has_the_columns_of_an_attempt(store: Store, connection: S
     identity = await forge(connection, "RETRYING", attempts=1)
     await connection.execute(
         "INSERT INTO pulse.attempts VALUES ($1, $2, $3, 7, -9, 'stalled', 'w:1', 'slow', '0.25', 1.5, 4096, 'at x')",
-        identity.hex(),
-        at(-2),
-        at(-1),
-    )
+        identity.hex(), at(-2), at(-1),
+    )  # fmt: skip
     found = await store.reads.job(identity)
     row = await connection.fetchrow("SELECT * FROM pulse.attempts WHERE job_id = $1", identity.hex())
     assert found is not None
@@ -132,7 +124,7 @@ async def test_the_database(store: Store, connection: Sql) -> None:
 
 
 async def test_a_database_that_is_away_is_told_in_time(dsn: str) -> None:
-    """That the database does not answer is known while the supervisor still waits to hear it."""
+    """The error comes while the supervisor still waits for the answer."""
     async with Proxy(socket_of(dsn)).running() as proxy:
         away = Store(Target(through(dsn, proxy.port), "away"))
         proxy.cut()
@@ -143,7 +135,7 @@ async def test_a_database_that_is_away_is_told_in_time(dsn: str) -> None:
 
 
 async def test_who_may_still_run_a_job(store: Store, connection: Sql) -> None:
-    """The worker of the last attempt is told where that was canceled or runs; an older one or a finished one is not."""
+    """The worker of the last attempt, if that was canceled or runs; not of an older or finished one."""
     running = await forge(connection, "RUNNING", attempts=2)
     canceled = await forge(connection, "RUNNING", locked_by="w2")
     again = await forge(connection, "CANCELED", attempts=2)
@@ -170,7 +162,7 @@ async def test_pages_of_large_schedules(store: Store) -> None:
 
 
 async def test_a_job_larger_than_a_frame(store: Store, connection: Sql) -> None:
-    """A job that no frame can carry is told without its longest text, alone and in a page, and says so."""
+    """Its longest text is left out, alone and in a page, with a note."""
     result = f"[{'1, ' * 3_000_000}1]"
     large = await forge(connection, "COMPLETED", args='{"a": 1}', result=result, submitted_at=at(1))
     await forge(connection)
@@ -199,7 +191,7 @@ FILL: Final = """
 
 
 async def test_what_waits_and_what_runs_is_counted(store: Store, connection: Sql) -> None:
-    """By topic, the most work first: due, due later, running, and since when the first is due; nothing that ended."""
+    """By topic, the most work first: due, scheduled, retrying, unhandled, running, since when the first is due."""
     for topic, second, status in (
         ("a", -5.0, "PENDING"),
         ("a", -9.0, "RETRYING"),
@@ -209,14 +201,21 @@ async def test_what_waits_and_what_runs_is_counted(store: Store, connection: Sql
         ("c", 5.0, "PENDING"),
     ):
         await forge(connection, status, topic=topic, next_run_at=at(second))
+    for status, second, uncharged in (("PENDING", 9.0, 2), ("RETRYING", -1.0, 3), ("PENDING", 9.0, 1)):
+        lost = {"last_error": 'no handler named "x" on topic "d"', "uncharged": uncharged, "attempts": uncharged}
+        await forge(connection, status, topic="d", next_run_at=at(second), **lost)
+    a, b, c, d = (1, 2, 0, 1, 0, 0, 9.0), (1, 0, 0, 0, 0, 1, None), (1, 0, 1, 0, 0, 0, None), (1, 0, 1, 0, 2, 0, None)
+    wanted = (Depth("a", *a), Depth("b", *b), Depth("d", *d), Depth("c", *c))
     found = await store.depths.read(10, [], now=NOW)
     assert (found.is_exact, found.now_s) == (True, NOW.timestamp())
-    assert found.topics == (Depth("a", 1, 2, 1, 0, 9.0), Depth("c", 1, 0, 1, 0, None), Depth("b", 1, 0, 0, 1, None))
+    assert set(found.topics) == set(wanted)
+    assert [one.topic for one in found.topics] == ["a", "d", "c", "b"]
+    sampled = await store.depths.sample(10, [], now=NOW)
+    assert {one[:6] for one in sampled.topics} == {one[:6] for one in wanted if one.waiting}
 
 
 async def test_nothing_waits(store: Store) -> None:
-    found = await store.depths.read(10, [], now=NOW)
-    assert found == counts.Depths((), is_exact=True, now_s=NOW.timestamp())
+    assert await store.depths.read(10, [], now=NOW) == counts.Depths((), is_exact=True, now_s=NOW.timestamp())
     assert await store.depths.sample(10, [], now=NOW) == counts.Depths((), is_exact=False, now_s=NOW.timestamp())
 
 
@@ -224,7 +223,11 @@ async def test_topics_beyond_the_limit_are_told_together(store: Store, connectio
     for number, topic in enumerate("aaabbcd"):
         await forge(connection, topic=topic, next_run_at=at(-number))
     found = await store.depths.read(2, [], now=NOW)
-    assert found.topics == (Depth("a", 1, 3, 0, 0, 2.0), Depth("b", 1, 2, 0, 0, 4.0), Depth(None, 2, 2, 0, 0, 6.0))
+    assert found.topics == (
+        Depth("a", 1, 3, 0, 0, 0, 0, 2.0),
+        Depth("b", 1, 2, 0, 0, 0, 0, 4.0),
+        Depth(None, 2, 2, 0, 0, 0, 0, 6.0),
+    )
 
 
 async def test_too_many_to_be_counted(store: Store, connection: Sql) -> None:
@@ -235,13 +238,13 @@ async def test_too_many_to_be_counted(store: Store, connection: Sql) -> None:
 
 
 async def test_many_are_estimated(store: Store, connection: Sql) -> None:
-    """A sample is near the truth in sum and by topic; what is small, or was asked for by name, is counted."""
+    """A sample is near the truth in sum and by topic; small topics, and named ones, are counted."""
     await connection.execute(FILL, 100_000, 4, NOW)
     for second in (-30.0, 5.0):
         await forge(connection, topic="small", next_run_at=at(second), priority=-100)
     found = await store.depths.sample(10, ["small", "absent"], pages=400.0, now=at(25))
     topics = {one.topic: one for one in found.topics}
-    assert topics["small"] == Depth("small", 1, 2, 0, 0, 55.0)
+    assert topics["small"] == Depth("small", 1, 2, 0, 0, 0, 0, 55.0)
     assert "absent" in topics
     assert topics["absent"][2:4] == (0, 0)
     for name in ("t0", "t1", "t2", "t3"):
@@ -252,7 +255,7 @@ async def test_many_are_estimated(store: Store, connection: Sql) -> None:
 
 
 async def test_a_backlog_is_sampled_until_it_is_small_again(store: Store, connection: Sql, own_database: str) -> None:
-    """Beyond the limit nothing is counted any more; when the sample says that it would be few, it is."""
+    """Beyond the limit nothing is counted; when a sample finds few, everything is."""
     await connection.execute(FILL, counts.ROWS + 1000, 1, NOW)
     assert not (await store.depths.read(10, [], now=NOW)).is_exact
     statements = store.counting.usage.took.total
@@ -266,7 +269,7 @@ async def test_a_backlog_is_sampled_until_it_is_small_again(store: Store, connec
 
 
 async def test_a_count_that_is_in_nobodys_interest_ends(store: Store, connection: Sql, dsn: str) -> None:
-    """What cannot be counted soon is sampled, and what cannot be sampled soon is not told, but nobody waits for it."""
+    """A slow count becomes a sample, and a slow sample is left out."""
     async with holding(dsn, "LOCK TABLE pulse.jobs IN ACCESS EXCLUSIVE MODE"):
         with pytest.raises(UnavailableError, match="lock timeout"):
             await store.depths.read(10, [], now=NOW)

@@ -1,4 +1,4 @@
-"""Where jobs stand in lists, and how walks become one list; no database."""
+"""The places of jobs in lists, and how walks become one list; no database."""
 
 from __future__ import annotations
 
@@ -34,13 +34,12 @@ PLACES = st.one_of(
 
 @given(TIMED, PLACES)
 def test_ids_are_cut_where_places_are(identity: bytes, cut: ListPosition) -> None:
-    """A timed job stands at a place or behind it exactly where its id is no less than the place's first id."""
+    """A timed job is at a place or behind it exactly where its id is no less than the place's first id."""
     assert (place_of(identity, 7) >= cut) == (identity >= min(first_id(cut), TIMED_END))
 
 
 @given(PLACES)
 def test_nothing_lies_between_a_place_and_the_next(place: ListPosition) -> None:
-    """What follows a place is behind it, and any other place behind it is not before that."""
     following = place.following()
     assert following > place
     assert int.from_bytes(following.id) == (int.from_bytes(place.id) + 1) % (1 << 128)
@@ -48,7 +47,7 @@ def test_nothing_lies_between_a_place_and_the_next(place: ListPosition) -> None:
 
 @given(st.lists(st.tuples(PLACES, st.integers(0, 2)), unique_by=lambda pair: pair[0]), st.booleans(), st.integers(1, 5))
 def test_walks_become_one_list(pairs: list[tuple[ListPosition, int]], oldest: bool, limit: int) -> None:
-    """However the jobs are dealt to walks, and however far each has come, the list has them in order, each once."""
+    """For any division into walks, and any progress of each, the list has all jobs in order, each once."""
     walks = [ListWalk(str(number)) for number in range(3)]
     left = [
         deque(sorted((place for place, number in pairs if number == walk), reverse=not oldest)) for walk in range(3)
@@ -71,7 +70,7 @@ def test_walks_become_one_list(pairs: list[tuple[ListPosition, int]], oldest: bo
 
 
 def test_how_far_all_have_come() -> None:
-    """Up to the place of the walk that is least far; those that are at their end hold nobody up."""
+    """Up to the place of the walk that is least far; finished walks do not count."""
     near, far = ListPosition(5, bytes(16)), ListPosition(9, bytes(16))
     one, other = ListWalk("one"), ListWalk("other")
     assert reached([one, other], oldest=True) is None

@@ -1,4 +1,4 @@
-"""Lists of jobs: every page in its place, whatever is looked for, and none of it slow."""
+"""Lists of jobs: every page in its place, for any filter, and none of it slow."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Row = dict[str, Any]
 
 
 def made_id(dice: random.Random) -> bytes:
-    """An id of whatever kind: some share their millisecond, with each other and with others' submitted_at."""
+    """An id of any kind: some share their millisecond, with each other and with others' submitted_at."""
     if dice.random() < 0.6:
         tail = dice.getrandbits(80).to_bytes(10)
         return (MADE_MS + dice.randrange(4)).to_bytes(6) + bytes([0x70 | tail[0] & 15]) + tail[1:]
@@ -44,15 +44,11 @@ def drawn(dice: random.Random) -> Row:
     error = dice.choice(ERRORS) or ("dead" if status == "DEAD_LETTERED" else None)
     worker = dice.choice(("host/1/w_1", "host/2/W%2"))
     return {
-        "id": made_id(dice),
-        "status": status,
-        "submitted_at": at(dice.randrange(5) / 1000 + dice.choice((0, 0.000001))),
-        "topic": dice.choice(TOPICS),
-        "name": dice.choice(NAMES),
-        "last_error": error,
-        "schedule_id": SCHEDULE if dice.random() < 0.3 else None,
+        "id": made_id(dice), "status": status,
+        "submitted_at": at(dice.randrange(5) / 1000 + dice.choice((0, 0.000001))), "topic": dice.choice(TOPICS),
+        "name": dice.choice(NAMES), "last_error": error, "schedule_id": SCHEDULE if dice.random() < 0.3 else None,
         **({"locked_by": worker} if status == "RUNNING" else {}),
-    }
+    }  # fmt: skip
 
 
 def maybe(dice: random.Random, draw: Callable[[], Any]) -> Any:
@@ -108,7 +104,7 @@ async def jobs(connection: Sql) -> list[Row]:
 
 @pytest.mark.parametrize("small", [3, 10_000], ids=["walked", "collected"])
 async def test_pages_are_the_list(store: Store, jobs: list[Row], small: int, monkeypatch: Patch) -> None:
-    """All pages together are what is looked for, in order, each once: also pages that end before they are full."""
+    """All pages together are all jobs of the filter, in order, each once: also pages that end before they are full."""
     monkeypatch.setattr(listing, "SMALL", small)
     dice = random.Random(8)
     for _ in range(60):
@@ -133,7 +129,7 @@ MEMBERS: Final[Mapping[str, Callable[[Row], bool]]] = {
 @pytest.mark.parametrize("oldest", [False, True], ids=["newest", "oldest"])
 @pytest.mark.parametrize("kind", MEMBERS)
 async def test_each_way_through_the_table(connection: Sql, jobs: list[Row], kind: str, oldest: bool) -> None:
-    """From its first place on, to before its last one, in order; what belongs to another way is not found."""
+    """From its first place on, to before its last one, in order; jobs of another way are not found."""
     dice = random.Random(9)
     places = sorted(place_of(job["id"], to_us(job["submitted_at"])) for job in jobs if MEMBERS[kind](job))
     for _ in range(20):
@@ -156,7 +152,7 @@ PARTS: Final[Mapping[str, Callable[[Row, JobFilter], bool]]] = {
 
 @pytest.mark.parametrize("part", PARTS)
 async def test_each_part_that_is_small(connection: Sql, jobs: list[Row], part: str) -> None:
-    """All of it that is looked for, each once, the others with their time; whatever else is looked for in it."""
+    """All of its jobs that match, each once, the others with their time."""
     dice = random.Random(10)
     for _ in range(60):
         drawn_one = wanted_of(dice, jobs)
@@ -168,15 +164,13 @@ async def test_each_part_that_is_small(connection: Sql, jobs: list[Row], part: s
         row = found_of(await connection.fetchrow(STATEMENTS["collect_jobs"].sql, part, 10 * JOBS, *wanted.columns()))
         found = [job for job in jobs if PARTS[part](job, wanted) and fits(job, wanted)]
         timed = [job["id"] for job in found if is_timed(job["id"])]
-        others = [
-            job["id"] + to_us(job["submitted_at"]).to_bytes(8, signed=True) for job in found if not is_timed(job["id"])
-        ]
+        others = [x["id"] + to_us(x["submitted_at"]).to_bytes(8, signed=True) for x in found if not is_timed(x["id"])]
         assert sorted(listing._pieces(row["timed"], 16)) == sorted(timed)
         assert sorted(listing._pieces(row["others"], 24)) == sorted(others)
 
 
 async def test_what_comes_and_goes_meanwhile(store: Store, connection: Sql, jobs: list[Row]) -> None:
-    """Jobs that change or come while the pages are read move nothing: the others are there once."""
+    """Jobs that change or come between pages do not move the others."""
     await connection.execute("DELETE FROM pulse.jobs WHERE status = 'RUNNING'")
     left = {job["id"] for job in jobs if job["status"] != "RUNNING"}
     seen: list[object] = []
@@ -211,8 +205,20 @@ async def test_age(store: Store, connection: Sql) -> None:
     assert await pages(store, JobFilter(older_s=7000), 5) == [[]]
 
 
+@pytest.mark.parametrize("oldest", [False, True])
+async def test_a_prefix_of_many_jobs(store: Store, connection: Sql, monkeypatch: Patch, oldest: bool) -> None:
+    """Only ids that begin so are walked through: what lies before and behind them does not use up the time."""
+    monkeypatch.setattr(listing, "FIRST_WINDOW", 1)
+    monkeypatch.setattr(listing, "SMALL", 1)
+    first = MADE_MS.to_bytes(6) + b"\x70"
+    wanted = [await forge(connection, id=first + bytes([number]) * 9) for number in range(2)]
+    for moment in (MADE_MS - 1, MADE_MS + 1):
+        await forge(connection, id=moment.to_bytes(6) + b"\x70" + bytes(9))
+    page = await store.listing.page(JobFilter(prefix=first.hex()), 1, oldest=oldest, budget_s=0)
+    assert [row["id"] for row in page.jobs] == [wanted[0 if oldest else 1]]
+
+
 async def test_how_far_it_came(store: Store, connection: Sql, monkeypatch: Patch) -> None:
-    """A page that ends early says how far was looked; the last one says nothing."""
     monkeypatch.setattr(listing, "FIRST_WINDOW", 1)
     made = [await forge(connection) for _ in range(3)]
     page = await store.listing.page(JobFilter(name="nobody"), 1, budget_s=0)
@@ -224,7 +230,6 @@ async def test_how_far_it_came(store: Store, connection: Sql, monkeypatch: Patch
 
 @pytest.mark.parametrize("piece", [1, 3, 4, 100])
 async def test_pages_of_large_jobs(store: Store, connection: Sql, monkeypatch: Patch, piece: int) -> None:
-    """A page ends before its text is too much, however it was read; the next one goes on where it ended."""
     monkeypatch.setattr(listing, "PIECE", piece)
     large = f'{{"a": "{"x" * 1_000_000}"}}'
     made = [await forge(connection, args=large, submitted_at=at(second)) for second in range(9)]

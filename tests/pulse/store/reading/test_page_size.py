@@ -1,4 +1,4 @@
-"""What people ask for is cut to what one frame carries: fewer rows, fewer texts, fewer attempts, in this order."""
+"""Answers are cut to one frame: fewer rows, fewer texts, fewer attempts, in this order."""
 
 from __future__ import annotations
 
@@ -30,7 +30,6 @@ def test_the_longest_texts_are_left_out() -> None:
 
 @pytest.mark.parametrize("is_long", [False, True])
 def test_the_oldest_attempts_are_left_out(is_long: bool) -> None:
-    """A history that is too long keeps its end, in its order; also beside a text that is left out."""
     entries: list[page_size.Row] = [{"attempt": number, "error": "e" * 1000} for number in range(10)]
     fitted = fit_job(row(args="x" * 9999 if is_long else ""), entries, 5000)
     assert fitted["history"] == entries[-3:]

@@ -1,4 +1,4 @@
-"""What the database tells of why a job does not run: each column, and what it costs among a million that wait."""
+"""What the database says of why a job does not run: each column, and its cost among a million that wait."""
 
 from __future__ import annotations
 
@@ -46,20 +46,10 @@ async def test_no_such_job(store: Store) -> None:
 async def test_a_job_that_waits(store: Store, connection: Sql) -> None:
     identity = await forge(connection, priority=3, expires_at=at(60), submitted_at=at(-5))
     assert await standing(store, identity) == StoredFacts(
-        id=identity,
-        topic=TOPIC,
-        name="n",
-        status="PENDING",
-        priority=3,
-        attempts=0,
-        uncharged=0,
-        max_attempts=5,
-        crashes=0,
-        submitted_at=at(-5).timestamp(),
-        next_run_at=NOW.timestamp(),
-        expires_at=at(60).timestamp(),
+        id=identity, topic=TOPIC, name="n", status="PENDING", priority=3, attempts=0, uncharged=0, max_attempts=5,
+        crashes=0, submitted_at=at(-5).timestamp(), next_run_at=NOW.timestamp(), expires_at=at(60).timestamp(),
         now=NOW.timestamp(),
-    )
+    )  # fmt: skip
 
 
 async def test_the_database_has_the_time(store: Store, connection: Sql) -> None:
@@ -70,7 +60,7 @@ async def test_the_database_has_the_time(store: Store, connection: Sql) -> None:
 
 
 async def test_a_job_that_runs(store: Store, connection: Sql) -> None:
-    """Who has it, since when, until when, and when that worker's host was last seen: in the boot that it names."""
+    """Its worker, since when, until when, and when that worker's host was last seen, in the boot that it names."""
     identity = await forge(connection, "RUNNING", locked_by="there/b/1/7.8/w", crashes=1)
     await connection.execute(
         "INSERT INTO pulse.hosts (host, boot, pidns, seen_at) VALUES ('there', 'b', 1, $1), ('there', 'c', 1, $2)",
@@ -84,7 +74,7 @@ async def test_a_job_that_runs(store: Store, connection: Sql) -> None:
 
 
 async def test_a_lease_that_lapsed(store: Store, connection: Sql) -> None:
-    """Of what nobody holds any more the host counts that had the newest attempt."""
+    """A job without a holder has the host of its newest attempt."""
     identity = await forge(connection, "RUNNING", locked_by="there/b/1/7.8/w", lease_until=at(-1))
     seen = at(-90)
     await connection.execute("INSERT INTO pulse.hosts (host, boot, pidns, seen_at) VALUES ('there', 'b', 1, $1)", seen)
@@ -100,7 +90,7 @@ async def test_a_job_that_has_ended(store: Store, connection: Sql, status: str) 
 
 
 async def test_after_an_error(store: Store, connection: Sql) -> None:
-    """The newest attempt says how it ended, when, where and with what; older ones are not told of."""
+    """How, when and where the newest attempt ended, with which error; not older ones."""
     identity = await forge(connection, "RUNNING", attempts=2)
     await remember(connection, identity, "expired", 0)
     await remember(connection, identity, "timeout")
@@ -126,7 +116,7 @@ async def test_what_nobody_could_take(store: Store, connection: Sql) -> None:
 
 @pytest.mark.parametrize("topic", ["", TOPIC, "other"])
 async def test_pauses(store: Store, connection: Sql, topic: str) -> None:
-    """Those of everything and of its topic are told apart, with all that is known of them; others are not its own."""
+    """Those of everything and of its topic, with all their columns; not those of others."""
     identity = await forge(connection)
     await store.gate.pause(topic, "why", who="me", for_s=60.0, now=NOW)
     told: list[object] = [NOW.timestamp(), at(60).timestamp(), "me", "why"]
@@ -139,7 +129,7 @@ async def test_pauses(store: Store, connection: Sql, topic: str) -> None:
 
 @pytest.mark.parametrize("topic", ["", TOPIC])
 async def test_pauses_that_are_over(store: Store, connection: Sql, topic: str) -> None:
-    """A pause ends by its time, whether or not its row was cleared, or when somebody ends it."""
+    """A pause ends by its time, cleared or not, or by hand."""
     identity = await forge(connection)
     await store.gate.pause(topic, None, for_s=60.0, now=NOW)
     found = await standing(store, identity, 60)
@@ -151,7 +141,7 @@ async def test_pauses_that_are_over(store: Store, connection: Sql, topic: str) -
 
 
 async def test_held_behind_its_schedule(store: Store, connection: Sql) -> None:
-    """A job that is held knows behind which one, how that stands, and how many of its schedule go first."""
+    """A held job has the job before it, its status, and the number of its schedule's that go first."""
     schedule, last = new_id().hex(), await forge(connection, "RUNNING")
     await connection.execute(
         "INSERT INTO pulse.schedules (id, name, kind, every_s, last_job_id) VALUES ($1, 'n', 'every', 5, $2)",
@@ -169,12 +159,11 @@ async def test_held_behind_its_schedule(store: Store, connection: Sql) -> None:
     assert [one.held_before for one in found] == [0, 1, 2]
     other = await standing(store, free)
     assert (other.held, other.last_job_id, other.held_before) == (False, None, 0)
-    alike = await standing(store, await forge(connection, next_run_at=marked))
-    assert not alike.held
+    assert not (await standing(store, await forge(connection, next_run_at=marked))).held
 
 
 async def test_what_is_known_of_its_handler_and_of_hosts(store: Store, connection: Sql) -> None:
-    """Which topic its handler has and when it was seen; of hosts, the others that were here within a minute."""
+    """The topic of its handler and when it was seen; and the other hosts of the last minute."""
     identity = await forge(connection)
     await connection.execute("INSERT INTO pulse.handlers (name, topic, seen_at) VALUES ('n', 'u', $1)", at(-9))
     await connection.execute(
@@ -200,11 +189,9 @@ async def test_who_comes_first(store: Store, connection: Sql) -> None:
         await forge(connection, **columns)
     await forge(connection, "RETRYING", next_run_at=at(-2))
     later: list[dict[str, Any]] = [
-        {"next_run_at": at(1)},
-        {"priority": -1, "next_run_at": at(-9)},
-        {"priority": 2, "next_run_at": at(11)},
+        {"next_run_at": at(1)}, {"priority": -1, "next_run_at": at(-9)}, {"priority": 2, "next_run_at": at(11)},
         {"topic": "other", "next_run_at": at(-9)},
-    ]
+    ]  # fmt: skip
     for columns in later:
         await forge(connection, **columns)
     await forge(connection, "RUNNING", next_run_at=at(-9))
@@ -224,7 +211,7 @@ def crowded_database(server: Postgres) -> Any:
 
 
 async def test_among_many_that_wait(crowded_database: str) -> None:
-    """A count that ends at its bound, and reads no more than that, whatever is known of the table."""
+    """A count that ends at its bound, and reads no more than that, with any statistics."""
     plain = await asyncpg.connect(crowded_database)
     await plain.execute(
         "INSERT INTO pulse.jobs (id, topic, name, priority, max_attempts, next_run_at)"

@@ -1,4 +1,4 @@
-"""Epochs in the database: who may claim, which numbers attempts get, and what ends when the database has gone back."""
+"""Epochs in the database: which hosts may claim, attempts' numbers, and what ends when the database has gone back."""
 
 from __future__ import annotations
 
@@ -54,7 +54,6 @@ async def taken(store: Store, known: Witnessed = UNWITNESSED) -> list[Claim]:
 
 
 def _wrong(known: Witnessed) -> list[Witnessed]:
-    """The same with one thing in it that is not true."""
     assert known.counter is not None and known.started_at is not None and known.relation is not None  # noqa: PT018
     return [
         CLOSED,
@@ -67,7 +66,7 @@ def _wrong(known: Witnessed) -> list[Witnessed]:
 
 
 async def test_claims_need_what_their_host_has_seen(connection: Sql, store: Store) -> None:
-    """Where anything is not as it was, nothing is claimed, whichever way it is looked for; else it is."""
+    """With any difference nothing is claimed, by either way; else it is."""
     await forge(connection)
     _, known = await come(store)
     for wrong in _wrong(known):
@@ -98,7 +97,7 @@ async def test_a_submit_hands_out_nothing_either(store: Store) -> None:
 
 
 async def test_old_jobs_go_on_above_the_floor(connection: Sql, store: Store) -> None:
-    """Whoever may be older than the epoch; charged tries stay, and who is above it goes on as ever."""
+    """Jobs that may be older than the epoch; charged tries stay, and attempts above it go on as ever."""
     old = await forge(connection, "RETRYING", attempts=3, uncharged=1)
     own = await forge(connection, id=_own())
     far = await forge(connection, id=b"\x04" + uuid7().bytes[1:])
@@ -114,7 +113,7 @@ async def test_old_jobs_go_on_above_the_floor(connection: Sql, store: Store) -> 
 
 
 async def test_an_id_that_is_submitted_again_begins_above_it(connection: Sql, store: Store) -> None:
-    """Its first submit was in the time that was lost: its first attempt may run yet."""
+    """Its first submit was in the lost time: its first attempt may run yet."""
     await raised(store, 2)
     began_s = (await connection.fetchval("SELECT began_at FROM pulse.epochs WHERE epoch = 2")).timestamp()
     jobs = [job(id=_timed(began_s + 3610)), job(), job(id=_own()), job(id=b"\x04" + uuid7().bytes[1:])]
@@ -140,7 +139,7 @@ async def test_what_is_told_of_claims_and_completions(connection: Sql, store: St
 
 
 async def test_each_epoch_has_a_higher_floor(connection: Sql, store: Store) -> None:
-    """A multiple of 1000, above the floor before it and all that any host has handed out."""
+    """A multiple of 1000, above the floor before it and all attempts of any host."""
     assert await raised(store, 2) == (2, 1000)
     await connection.execute("DELETE FROM pulse.witnesses")
     assert await raised(store, 3) == (3, 2000)
@@ -162,7 +161,7 @@ async def test_no_epoch_is_raised_twice(store: Store, epoch: int) -> None:
 async def test_two_hosts_raise_at_once(
     connection: Sql, store: Store, numbers: tuple[int, int], commit: bool, other: Sql
 ) -> None:
-    """Whoever comes second waits for the first where it is the same number; in the end claims go by the highest."""
+    """The second one waits for the first where it is the same number; at the end claims need the highest."""
     first, second = numbers
     seen = await store.epochs.look(ME, None, LEASE_S)
     transaction = other.transaction()
@@ -183,8 +182,7 @@ async def test_two_hosts_raise_at_once(
     assert epochs == {*([first] if commit else []), second}
     if commit and made is not None and second < first:  # accepted an epoch that is not the newest any more
         await forge(connection)
-        mine = Witnessed(ME, 1, second, seen.started_at, seen.relation)
-        assert await taken(store, mine) == []
+        assert await taken(store, Witnessed(ME, 1, second, seen.started_at, seen.relation)) == []
 
 
 async def test_hosts_that_were_seen_lately_are_waited_for(connection: Sql, store: Store) -> None:
@@ -193,12 +191,8 @@ async def test_hosts_that_were_seen_lately_are_waited_for(connection: Sql, store
     late, gone = UUID(int=9), UUID(int=10)
     for one in (OTHER, late, gone):
         await come(store, one)
-    await connection.execute(
-        "UPDATE pulse.witnesses SET seen_at = now() - interval '9 seconds' WHERE instance = $1", late
-    )
-    await connection.execute(
-        "UPDATE pulse.witnesses SET seen_at = now() - interval '12 seconds' WHERE instance = $1", gone
-    )
+    await connection.execute("UPDATE pulse.witnesses SET seen_at = now() - interval '9 s' WHERE instance = $1", late)
+    await connection.execute("UPDATE pulse.witnesses SET seen_at = now() - interval '12 s' WHERE instance = $1", gone)
     assert await raised(store, 2) is not None
     assert (await store.epochs.look(ME, None, LEASE_S)).behind == 2
     await come(store, OTHER)
@@ -208,7 +202,7 @@ async def test_hosts_that_were_seen_lately_are_waited_for(connection: Sql, store
 
 
 async def test_hosts_that_have_not_come_to_this_place(connection: Sql, store: Store) -> None:
-    """Those count that were seen when this host was seen last, and have not been here."""
+    """Hosts that were seen when this one was seen last, and have not been here."""
     await come(store)
     for number in (8, 9, 10):
         await come(store, UUID(int=number))
@@ -252,7 +246,7 @@ async def test_an_epoch_that_is_not_the_newest_is_not_accepted(store: Store) -> 
 
 
 async def test_a_place_that_was_not_looked_at_is_not_come_to(connection: Sql, store: Store) -> None:
-    """The database may have gone back since the look: to count on there would hide it."""
+    """The database may have gone back since the look: counting on there would hide it."""
     seen = await store.epochs.look(ME, None, LEASE_S)
     earlier = dataclasses.replace(seen, started_at=seen.started_at - timedelta(seconds=1))
     for other in (earlier, dataclasses.replace(seen, relation=seen.relation + 1)):
@@ -261,7 +255,7 @@ async def test_a_place_that_was_not_looked_at_is_not_come_to(connection: Sql, st
 
 
 async def test_what_ran_before_is_over(connection: Sql, store: Store) -> None:
-    """What this host's workers held goes back uncharged, due a little later: it may run yet, here or elsewhere."""
+    """Jobs of this host's workers go back uncharged, due a little later: they may run yet, here or elsewhere."""
     mine, tcp, theirs = f"{HOST}/boot/1/2.3/w", "tcp:me/mark/w", "there/boot/1/2.3/w"
     unheld = await forge(connection, "RUNNING", locked_by=mine)
     tried = await forge(connection, "RUNNING", locked_by=mine, attempts=3, uncharged=0)
@@ -286,13 +280,13 @@ async def test_what_ran_before_is_over(connection: Sql, store: Store) -> None:
     for one in (unheld, tried, runs_yet, own, waiting):
         assert now < rows[one]["next_run_at"] < await _in(connection, 61)
     assert rows[later]["next_run_at"] > await _in(connection, 3000)
-    assert [(row["attempt"], row["outcome"], row["worker"]) for row in await history(connection, tried)] == [
+    assert [(x["attempt"], x["outcome"], x["worker"]) for x in await history(connection, tried)] == [
         (3, "released", mine)
     ]
 
 
 async def test_what_is_held_and_not_known_is_in_the_history(connection: Sql, store: Store) -> None:
-    """The claim that begins a job again is told whose its lost attempt was; what the database knows is not touched."""
+    """The next claim of the job gets the worker of the lost attempt; known attempts are not touched."""
     mine = f"{HOST}/boot/1/2.3/w"
     lost = await forge(connection, next_run_at=await _in(connection, -9))
     known = await forge(connection, "COMPLETED", attempts=2)
@@ -315,7 +309,7 @@ async def test_what_is_held_and_not_known_is_in_the_history(connection: Sql, sto
 async def test_a_row_that_is_locked_is_left_to_who_holds_it(
     dsn: str, connection: Sql, store: Store, monkeypatch: Patch
 ) -> None:
-    """An epoch begins whatever somebody else has locked; it is not waited for, nor looked for in halves."""
+    """An epoch begins beside any lock, without waiting for it or searching by halves."""
     monkeypatch.delattr(EpochStore, "_lose_what_can_be")
     mine = f"{HOST}/boot/1/2.3/w"
     locked = await forge(connection, "RUNNING", locked_by=mine)
@@ -329,7 +323,7 @@ async def test_a_row_that_is_locked_is_left_to_who_holds_it(
 
 
 async def test_what_may_run_yet_is_put_off_again(connection: Sql, store: Store) -> None:
-    """Each time from now on, but never nearer; what has ended or runs is left alone."""
+    """Each time from now on, but never nearer; ended and running jobs are left alone."""
     waiting, done = (
         await forge(connection, next_run_at=await _in(connection, 0)),
         await forge(connection, "COMPLETED", next_run_at=await _in(connection, 0)),
@@ -343,7 +337,7 @@ async def test_what_may_run_yet_is_put_off_again(connection: Sql, store: Store) 
 
 
 async def test_attempts_that_are_not_known(connection: Sql, store: Store) -> None:
-    """Fewer attempts of a job than were handed out prove that it went back; so does one that is not there."""
+    """Fewer attempts of a job than were handed out prove that it went back; so does a missing job."""
     one, gone = await forge(connection, "RETRYING", attempts=2), uuid7().bytes
     for handed_out, forgotten, expected in (
         ({one: 2}, set(), False),
@@ -357,11 +351,8 @@ async def test_attempts_that_are_not_known(connection: Sql, store: Store) -> Non
 
 
 async def test_what_was_finished_and_is_open_again(connection: Sql, store: Store) -> None:
-    """Whatever is not over is told, with the epoch: how many, and the first of them."""
-    everything = {
-        status: await forge(connection, status)
-        for status in ("PENDING", "RETRYING", "RUNNING", "COMPLETED", "CANCELED")
-    }
+    """All unfinished ones count, with the epoch: how many, and the first of them."""
+    everything = {s: await forge(connection, s) for s in ("PENDING", "RETRYING", "RUNNING", "COMPLETED", "CANCELED")}
     found = await store.epochs.open_again([*everything.values(), uuid7().bytes])
     assert set(found) == {everything[status] for status in ("PENDING", "RETRYING", "RUNNING")}
     await raised(store, 2)
@@ -377,7 +368,7 @@ async def test_what_was_finished_and_is_open_again(connection: Sql, store: Store
 
 
 async def test_a_look_tells_another_place(store: Store) -> None:
-    """The same server and table are one place, told anew each time."""
+    """The same server and table are one place, in each look."""
     one, two = [await store.epochs.look(ME, None, LEASE_S) for _ in range(2)]
     assert dataclasses.replace(one, back_to=None) == dataclasses.replace(two, back_to=None)
     assert one.timeline == 1
@@ -385,7 +376,6 @@ async def test_a_look_tells_another_place(store: Store) -> None:
 
 
 def _own() -> bytes:
-    """An id of one's own making, behind those of the next years."""
     return b"\x03" + uuid4().bytes[1:]
 
 

@@ -23,8 +23,6 @@ pytestmark = pytest.mark.heavy
 
 
 class Pools:
-    """Makes pools that are closed at the end, whatever happens."""
-
     def __init__(self, dsn: str) -> None:
         self.dsn = dsn
         self.made: list[Pool] = []
@@ -62,7 +60,7 @@ async def test_a_server_on_an_older_timeline(pools: Pools, connection: Sql) -> N
 
 
 async def test_what_another_process_has_seen(pools: Pools, connection: Sql, tmp_path: Path) -> None:
-    """The state directory tells it, as it is at each new connection; not of a promoted copy that it uses elsewhere."""
+    """The state directory has it, read at each new connection; not of a promoted copy that it uses elsewhere."""
     timelines = Store(Target(pools.dsn, "t")).timelines
     timelines.directory = tmp_path
     book = MemoryFile(tmp_path)
@@ -104,6 +102,5 @@ async def test_other_hosts_are_tried(pools: Pools, connection: Sql, monkeypatch:
         return ServerTimeline("another", 1) if len(asked) == 3 else await admit(connection, shown, writable=writable)
 
     monkeypatch.setattr(timelines, "admit", second_is_newer)
-    pool = pools.of(timelines, several)
-    await pool.open()
+    await pools.of(timelines, several).open()
     assert ["," in one for one in asked] == [True, False, False]

@@ -41,7 +41,7 @@ async def some(connection: Sql, chance: random.Random) -> list[Waiting]:
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("known", [False, True], ids=["full", "known"])
 async def test_the_highest_rank_comes_first(store: Store, connection: Sql, seed: int, known: bool) -> None:
-    """Whatever ages and how fast, a claim brings what ranks highest, then what is due first; again and again."""
+    """For any ageing, a claim brings the highest rank first, then the first due; again and again."""
     chance = random.Random(seed)
     waiting = await some(connection, chance)
     ageing_s = {topic: chance.choice((0.5, 10.0, 100.0, 1e9)) for topic in chance.sample(TOPICS, chance.randint(1, 3))}
@@ -118,7 +118,7 @@ async def test_what_somebody_has_locked_is_passed_over(store: Store, connection:
 
 
 async def test_what_cannot_be_claimed_keeps_nobody_back(store: Store, connection: Sql) -> None:
-    """Neither what another session has locked nor what has expired takes the places of what could be claimed."""
+    """Locked and expired jobs do not use up the batch."""
     jobs = [await forge(connection, topic="a", next_run_at=at(-1000 + number)) for number in range(6)]
     other = await forge(connection, topic="a", priority=1, next_run_at=at(-5))
     await connection.execute("UPDATE pulse.jobs SET expires_at = $2 WHERE id = $1::uuid", jobs[0].hex(), at(-1))

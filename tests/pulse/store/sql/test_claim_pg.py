@@ -1,4 +1,4 @@
-"""The claim: who gets what, in which order, and what can never be claimed."""
+"""The claim: which worker gets what, in which order, and what can never be claimed."""
 
 from __future__ import annotations
 
@@ -47,43 +47,23 @@ SLOW_GATE: Final = f"""
 
 @pytest.mark.parametrize("status", WAITING)
 async def test_a_claim_opens_the_lease(store: Store, connection: Sql, status: str) -> None:
-    """A claim sets status, lease and token at once, clears the progress of the one before, and changes nothing else."""
+    """A claim sets status, lease and token at once, clears the last progress, and changes nothing else."""
     identity = await forge(
-        connection,
-        status,
-        attempts=3,
-        uncharged=1,
-        crashes=1,
-        progress='"half"',
-        last_error="boom",
-        priority=4,
+        connection, status, attempts=3, uncharged=1, crashes=1, progress='"half"', last_error="boom", priority=4,
         timeout_s=2.5,
-    )
+    )  # fmt: skip
     before = await read(connection, identity)
     claimed = await claim(store, seconds=5.0)
     assert claimed == [
         Claim(
-            id=identity,
-            attempt=4,
-            name="n",
-            topic=TOPIC,
-            args="{}",
-            timeout_s=2.5,
-            priority=4,
-            due_at=NOW.timestamp(),
-            worker=0,
-            uncharged=1,
-            crashes=1,
+            id=identity, attempt=4, name="n", topic=TOPIC, args="{}", timeout_s=2.5, priority=4,
+            due_at=NOW.timestamp(), worker=0, uncharged=1, crashes=1,
         )
-    ]
+    ]  # fmt: skip
     assert changes(before, await read(connection, identity)) == {
-        "status": "RUNNING",
-        "attempts": 4,
-        "locked_by": WORKER,
-        "started_at": at(5),
-        "lease_until": at(5 + LEASE_S),
+        "status": "RUNNING", "attempts": 4, "locked_by": WORKER, "started_at": at(5), "lease_until": at(5 + LEASE_S),
         "progress": None,
-    }
+    }  # fmt: skip
 
 
 async def test_a_claim_tells_the_occurrence(store: Store, connection: Sql) -> None:
@@ -92,7 +72,7 @@ async def test_a_claim_tells_the_occurrence(store: Store, connection: Sql) -> No
 
 
 async def test_a_claim_tells_the_attempt_before(store: Store, connection: Sql) -> None:
-    """What the last attempt that left a trace came to is handed on; older ends and other jobs' are not."""
+    """It returns the end of the last attempt in the history; not older ones, nor other jobs'."""
     told = await forge(connection, "RETRYING", attempts=2, checkpoint='{"at": 7}')
     silent = await forge(connection, "RETRYING", attempts=2)
     first = await forge(connection)
@@ -131,8 +111,7 @@ async def test_only_due_jobs_are_claimed(store: Store, connection: Sql, status: 
 async def test_the_database_clock_decides(store: Store, connection: Sql) -> None:
     await forge(connection, next_run_at=await connection.fetchval("SELECT now() + interval '1 minute'"))
     due = await forge(connection, next_run_at=await connection.fetchval("SELECT now()"))
-    claimed = await store.claim([TOPIC], [WORKER], [0, 0], LEASE_S)
-    assert [one.id for one in claimed] == [due]
+    assert [one.id for one in (await store.claim([TOPIC], [WORKER], [0, 0], LEASE_S))] == [due]
     left_s = "SELECT extract(epoch FROM lease_until - clock_timestamp()) FROM pulse.jobs WHERE status = 'RUNNING'"
     assert LEASE_S - 5 < float(await connection.fetchval(left_s)) <= LEASE_S
 
@@ -150,7 +129,7 @@ async def test_only_the_topics_asked_for(store: Store, connection: Sql) -> None:
 async def test_the_gate(
     store: Store, connection: Sql, paused: str, claimable: set[str], known: list[Known] | None
 ) -> None:
-    """A closed gate stops claims of its topic, that of the whole all; opened again, it stops none."""
+    """A closed gate stops claims of its topic, the global one all; opened again, it stops none."""
     for topic in "ab":
         await forge(connection, topic=topic)
         await forge(connection, topic=topic)
@@ -164,21 +143,17 @@ async def test_the_gate(
 
 
 async def test_known_levels(store: Store, connection: Sql) -> None:
-    """Only the levels that are named are claimed, in their order, each from its own time on; none: the last seconds."""
+    """Only the named levels are claimed, in their order, each from its own time on; none: the last seconds."""
     await store.gate.pause("low", "paused, and opened again")
     await store.gate.resume("low")
     due = {
         name: await forge(connection, topic=topic, priority=priority, next_run_at=at(-ago_s), name=name)
         for name, topic, priority, ago_s in (
-            ("before", "a", 5, 100.001),
-            ("behind", "a", 5, 99.999),
-            ("old", "low", 0, 5.001),
-            ("new", "low", 0, 4.999),
-            ("other level", "a", 4, 1.0),
-            ("other topic", "b", 5, 1.0),
+            ("before", "a", 5, 100.001), ("behind", "a", 5, 99.999), ("old", "low", 0, 5.001),
+            ("new", "low", 0, 4.999), ("other level", "a", 4, 1.0), ("other topic", "b", 5, 1.0),
             ("not due", "a", 5, -0.001),
         )
-    }
+    }  # fmt: skip
     known = [("a", 5, at(-100).timestamp()), ("low", 0, None), ("nothing", 1, None)]
     claimed = await store.claim(["unused"], [WORKER], [0] * 9, LEASE_S, levels=known, now=NOW)
     assert sorted(one.name for one in claimed) == ["behind", "new"]
@@ -189,7 +164,7 @@ async def test_known_levels(store: Store, connection: Sql) -> None:
 
 
 async def test_order(store: Store, connection: Sql) -> None:
-    """Higher priority first, whatever the topic; then the topic named first; then what was due first."""
+    """Higher priority first, in any topic; then the topic named first; then the first due."""
     ranked = [
         await forge(connection, topic="b", priority=5),
         await forge(connection, topic="a", priority=2, next_run_at=at(-1)),
@@ -205,15 +180,10 @@ async def test_a_batch_is_what_comes_first(store: Store, connection: Sql) -> Non
     for priority in (3, 2, 1):
         for due_s in (-2, -1, 0):
             await forge(connection, priority=priority, next_run_at=at(due_s))
-    claimed = await claim(store, 5)
-    ranked = sorted((-one.priority, one.due_at) for one in claimed)
+    ranked = sorted((-one.priority, one.due_at) for one in (await claim(store, 5)))
     assert [(-rank, round(due_at - NOW.timestamp())) for rank, due_at in ranked] == [
-        (3, -2),
-        (3, -1),
-        (3, 0),
-        (2, -2),
-        (2, -1),
-    ]
+        (3, -2), (3, -1), (3, 0), (2, -2), (2, -1),
+    ]  # fmt: skip
     assert len(await claim(store, 50)) == 4
 
 
@@ -221,20 +191,14 @@ _LETTERS: Final = "x" * 100_000
 _NOISE: Final = base64.b64encode(random.Random(1).randbytes(75_000)).decode()
 
 
-@pytest.mark.parametrize(
-    ("column", "pad"),
-    [
-        ("args", _LETTERS),
-        ("args", _NOISE),
-        ("checkpoint", _LETTERS),
-        ("last_error", "\n" * 50_000),
-        ("progress", _LETTERS),
-    ],
-)
+@pytest.mark.parametrize(("column", "pad"), [
+    ("args", _LETTERS), ("args", _NOISE), ("checkpoint", _LETTERS), ("last_error", "\n" * 50_000),
+    ("progress", _LETTERS),
+])  # fmt: skip
 async def test_what_is_stored_otherwise_counts_as_it_is_printed(
     store: Store, connection: Sql, column: str, pad: str
 ) -> None:
-    """A hundred thousand times one letter take a few bytes on disk, and all of theirs in memory and on the wire."""
+    """A hundred thousand equal letters take a few bytes on disk, and all of theirs on the wire."""
     text = json.dumps(pad) if column == "last_error" else json.dumps({"pad": pad})
     for _ in range(90):
         await forge(connection, **{column: pad if column == "last_error" else text})
@@ -244,7 +208,7 @@ async def test_what_is_stored_otherwise_counts_as_it_is_printed(
 
 
 async def test_a_claim_ends_after_so_many_bytes(store: Store, connection: Sql) -> None:
-    """A claim hands out at most 8 MiB of args, and what goes beyond only with its last job: at least one job always."""
+    """A claim hands out at most 8 MiB of args, and exceeds that only by its last job: at least one job always."""
     args = '{"a": "' + "x" * 3 * 1024**2 + '"}'
     ids = [await forge(connection, args=args, next_run_at=at(-place)) for place in (4, 3, 2, 1)]
     huge = await forge(connection, args='{"a": "' + "x" * 9 * 1024**2 + '"}')
@@ -268,7 +232,7 @@ async def test_no_seats_no_jobs(store: Store, connection: Sql) -> None:
 
 
 async def test_claims_never_wait_for_each_other(store: Store, connection: Sql) -> None:
-    """What another session is just claiming is passed over at once; the two get different jobs."""
+    """A row that another session is claiming is skipped at once; the two get different jobs."""
     first, second = await forge(connection, priority=1), await forge(connection)
     async with connection.transaction():
         args = ([TOPIC], 1, [WORKER], [1], LEASE_S, *[None] * 10, NOW)
@@ -278,22 +242,18 @@ async def test_claims_never_wait_for_each_other(store: Store, connection: Sql) -
     assert [one.id for one in others] == [second]
 
 
-@pytest.mark.parametrize(
-    ("meanwhile", "claimed_attempt"),
-    [
-        ("status = 'RUNNING', attempts = 1, locked_by = 'w2', lease_until = now(), started_at = now()", None),
-        ("status = 'CANCELED', completed_at = now()", None),
-        ("status = 'RETRYING', attempts = 1, next_run_at = next_run_at + interval '1 hour'", None),
-        ("status = 'RETRYING', attempts = 1", 2),
-        ("status = 'PENDING', attempts = 6, uncharged = 6", 7),
-    ],
-    ids=["claimed", "canceled", "put off", "failed, due", "given back"],
-)
+@pytest.mark.parametrize(("meanwhile", "claimed_attempt"), [
+    ("status = 'RUNNING', attempts = 1, locked_by = 'w2', lease_until = now(), started_at = now()", None),
+    ("status = 'CANCELED', completed_at = now()", None),
+    ("status = 'RETRYING', attempts = 1, next_run_at = next_run_at + interval '1 hour'", None),
+    ("status = 'RETRYING', attempts = 1", 2),
+    ("status = 'PENDING', attempts = 6, uncharged = 6", 7),
+], ids=["claimed", "canceled", "put off", "failed, due", "given back"])  # fmt: skip
 @pytest.mark.usefixtures("own_database")
 async def test_a_claim_sees_what_happened_since_it_began(
     store: Store, connection: Sql, dsn: str, meanwhile: str, claimed_attempt: int | None
 ) -> None:
-    """A row that was changed and committed after a claim took its snapshot is judged as it is now, not as it was."""
+    """A row that changed after the snapshot of a claim is judged as it is now."""
     identity = await forge(connection)
     await connection.execute(SLOW_GATE)
     holder = await asyncpg.connect(dsn)
@@ -319,7 +279,7 @@ BAD: Final = ["", "x", TRACE[:-1], f"{TRACE}0", TRACE.upper(), f"{TRACE}\n", f"\
 
 @pytest.mark.parametrize("way", ["submit", "again", "submit and claim", "SQL", "SQL, many"])
 async def test_from_a_submit_to_the_claim(store: Store, connection: Sql, way: str) -> None:
-    """Each job its own, or none, by whichever way it came."""
+    """Each job its own, or none, in each way."""
     jobs = [job(traceparent=TRACE), job(), job(traceparent=OTHER)]
     claims: list[Claim] = []
     if way == "submit and claim":
@@ -328,9 +288,7 @@ async def test_from_a_submit_to_the_claim(store: Store, connection: Sql, way: st
         for one in jobs:
             await connection.execute("SELECT pulse.submit('n', topic => 't', traceparent => $1)", one.traceparent)
     elif way == "SQL, many":
-        many = [
-            {"name": "n", "topic": "t", **({"traceparent": t} if t else {})} for t in (one.traceparent for one in jobs)
-        ]
+        many = [{"name": "n", "topic": "t", **({"traceparent": t} if t else {})} for t in (j.traceparent for j in jobs)]
         await connection.execute("SELECT pulse.submit_many($1::jsonb)", json.dumps(many))
     else:
         await (store.submit_again if way == "again" else store.submit)(jobs)
@@ -339,7 +297,7 @@ async def test_from_a_submit_to_the_claim(store: Store, connection: Sql, way: st
 
 
 async def test_what_was_written_past_the_functions(store: Store, connection: Sql) -> None:
-    """Whoever may insert may insert megabytes: no frame could carry them, so the job is handed out without."""
+    """An INSERT may bring megabytes: no frame could carry them, so the job is handed out without."""
     await store.submit([job()])
     await connection.execute("UPDATE pulse.jobs SET traceparent = repeat('x', 9000000)")
     assert [one.traceparent for one in await claim(store, seconds=1e9)] == [None]

@@ -1,9 +1,9 @@
 """
 Every guarded statement against every other, on two connections, in every order.
 
-The first runs in a transaction that is held open, the second meets it there: it waits for the row and judges what it
-finds then, or passes by. Whatever happens, statements and rows must end as if one had run after the other: what those
-serial orders give is asked of the database itself. An audit trigger watches over all of it.
+The first runs in a transaction that is held open, the second meets it there: it waits for the row and judges it then,
+or passes by. Statements and rows must end as if one had run after the other: the database itself says what those
+serial orders give. An audit trigger watches over all of it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Outcome = tuple[object, ...]  # what each operation said, in the order first, se
 @dataclass(frozen=True, slots=True)
 class Arena:
     """
-    Two sessions, a watcher, and what is known already.
+    Two sessions, a watcher, and results so far.
 
     Attributes:
         known: Outcomes of serial orders.
@@ -45,7 +45,7 @@ class Arena:
     met: dict[str, set[tuple[str, str]]] = field(default_factory=dict)
 
     async def serial(self, stage: str, *ops: Op) -> Outcome:
-        """What *ops* say, one after the other, and the state afterwards."""
+        """The answers of *ops*, one after the other, and the state afterwards."""
         key = (stage, *(op.name for op in ops))
         if key not in self.known:
             world = await made(self.watcher, self.two, stage)
@@ -117,8 +117,8 @@ async def test_rolled_back(arena: Arena, first: Op) -> None:
     """
     A statement that met one that was rolled back ends as if it had been alone; claim and expiry may pass by.
 
-    Whoever did not wait for the first one ended before that was committed, and has not seen it: so it is left out where
-    the test above has told.
+    A statement that did not wait for the first one ended before its commit, and has not seen it: so pairs that the test
+    above has found to pass are left out.
     """
     wrong = []
     met = arena.met.get(first.name)
@@ -140,16 +140,8 @@ async def test_rolled_back(arena: Arena, first: Op) -> None:
 async def test_statements_do_meet(arena: Arena) -> None:
     """The tests above prove something only if sessions do wait for each other: all that write to the same row do."""
     row_writers = {
-        "complete",
-        "error",
-        "released",
-        "crashed",
-        "lease_expired",
-        "extend",
-        "checkpoint",
-        "move",
-        "cancel",
-    }
+        "complete", "error", "released", "crashed", "lease_expired", "extend", "checkpoint", "move", "cancel",
+    }  # fmt: skip
     for first in OPS:
         for second in OPS:
             if {first.name, second.name} <= row_writers:

@@ -57,13 +57,9 @@ def _end(kind: EndingKind) -> Write:
 
 
 WRITES: Final = [
+    Write("complete", lambda store, fences: store.complete([Completion(*one, '"done"') for one in fences], now=LATER)),
     Write(
-        "complete",
-        lambda store, fences: store.complete([Completion(*one, '"done"') for one in fences], now=LATER),
-    ),
-    Write(
-        "extend",
-        lambda store, fences: store.extend([Renewal(*one, '"half"') for one in fences], LEASE_S, now=LATER),
+        "extend", lambda store, fences: store.extend([Renewal(*one, '"half"') for one in fences], LEASE_S, now=LATER)
     ),
     Write("checkpoint", lambda store, fences: store.checkpoint([Renewal(*one, '{"at": 7}') for one in fences])),
     Write("move", lambda store, fences: store.move([(one, HEIR) for one in fences]), lambda moved: moved),
@@ -85,8 +81,7 @@ async def test_a_stale_write_changes_nothing(store: Store, connection: Sql, writ
     """An unknown id, an older or newer attempt, or another holder: zero rows, and the row and its history stay."""
     identity = await forge(connection, "RUNNING", attempts=5)
     before = await read(connection, identity)
-    stale = [fence(new_id(), 5), fence(identity, 4), fence(identity, 6), fence(identity, 5, OTHER)]
-    for one in stale:
+    for one in [fence(new_id(), 5), fence(identity, 4), fence(identity, 6), fence(identity, 5, OTHER)]:
         assert await write.do(store, [one]) == set()
         assert await read(connection, identity) == before
     assert await connection.fetchval("SELECT count(*) FROM pulse.attempts") == 0
@@ -109,7 +104,7 @@ async def test_only_a_running_row_is_written(store: Store, connection: Sql, writ
 
 @pytest.mark.parametrize("write", WRITES, ids=str)
 async def test_stale_neighbours_do_not_matter(store: Store, connection: Sql, write: Write) -> None:
-    """In one merged write each row is judged alone: good ones are written, stale ones are not, in any order given."""
+    """In one merged write each row is judged alone: good ones are written, stale ones are not, in any order."""
     good = [await forge(connection, "RUNNING") for _ in range(3)]
     stale = [await forge(connection, "RUNNING", attempts=2) for _ in range(3)]
     before = [await read(connection, identity) for identity in stale]
@@ -128,7 +123,7 @@ async def test_the_same_attempt_twice_in_one_write(store: Store, connection: Sql
 
 
 async def test_complete(store: Store, connection: Sql) -> None:
-    """Completing stores result, progress (where some is sent) and time, gives the lease up, and leaves no history."""
+    """Completing stores result, progress (where some is sent) and time, ends the lease, and leaves no history."""
     identity = await forge(connection, "RUNNING", progress='"half"', last_error="before", crashes=1)
     other = await forge(connection, "RUNNING", progress='"half"')
     before = await read(connection, identity), await read(connection, other)
@@ -141,7 +136,7 @@ async def test_complete(store: Store, connection: Sql) -> None:
 
 
 async def test_completed_already(store: Store, connection: Sql) -> None:
-    """A repeated report is told from a stale one: only the very attempt that completed the job counts."""
+    """A repeated report differs from a stale one: only the very attempt that completed the job counts."""
     done = await forge(connection, "COMPLETED", attempts=2)
     await forge(connection, "COMPLETED", attempts=2)
     others = [await forge(connection, status, attempts=2) for status in STATUSES if status != "COMPLETED"]
@@ -182,7 +177,7 @@ async def test_lapsed_looks_at_the_status(store: Store, connection: Sql) -> None
 
 @pytest.mark.parametrize(("lease_s", "reaped"), [(-0.000001, True), (0.0, False), (LEASE_S, False)])
 async def test_a_living_lease_is_never_reaped(store: Store, connection: Sql, lease_s: float, reaped: bool) -> None:
-    """An attempt seen as lapsed is ended only if its lease has still lapsed when it is ended: a beat may have come."""
+    """An attempt seen as lapsed is ended only if its lease has still lapsed then: a beat may have come."""
     identity = await forge(connection, "RUNNING", lease_until=at(lease_s))
     before = await read(connection, identity)
     ended = await store.end([Ending(*fence(identity), EndingKind.LEASE_EXPIRED, "worker lease expired")], now=NOW)
@@ -192,7 +187,7 @@ async def test_a_living_lease_is_never_reaped(store: Store, connection: Sql, lea
 
 @pytest.mark.usefixtures("own_database")
 async def test_running_of(store: Store, connection: Sql) -> None:
-    """What a worker holds is told by attempt, of its own RUNNING rows only; workers are told once each."""
+    """A worker's attempts, of its own RUNNING rows only; each worker once."""
     await connection.execute("ALTER TABLE pulse.jobs DROP CONSTRAINT jobs_lease")
     mine = [
         await forge(connection, "RUNNING", attempts=attempt, name=f"n{attempt}", timeout_s=(None, 1.5)[attempt - 1])

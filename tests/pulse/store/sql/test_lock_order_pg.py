@@ -31,7 +31,7 @@ ROWS: Final = 6
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """A statement over the rows *ids*, which stand in *status* in *table* when it begins."""
+    """A statement over the rows *ids*, which have *status* in *table* when it begins."""
 
     name: str
     do: Callable[[Store, list[bytes]], Coroutine[Any, Any, object]]
@@ -92,7 +92,7 @@ async def _made(connection: Sql, store: Store, write: Write) -> list[bytes]:
 )
 @pytest.mark.parametrize("write", UPDATES, ids=str)
 async def test_updates(store: Store, connection: Sql, write: Write, analysed: bool, other: Sql) -> None:
-    """While the first row is locked by another, none of the others is locked by who waits for it."""
+    """While the first row is locked, a statement that waits for it holds none of the others."""
     ids = await _made(connection, store, write)
     if analysed:
         await connection.execute("ANALYZE pulse.jobs, pulse.schedules")
@@ -110,7 +110,7 @@ async def test_updates(store: Store, connection: Sql, write: Write, analysed: bo
 
 @pytest.mark.parametrize("write", INSERTS, ids=str)
 async def test_inserts(store: Store, connection: Sql, write: Write, other: Sql) -> None:
-    """While another inserts the first id, none of the others is inserted yet by who waits for it."""
+    """While another inserts the first id, a statement that waits for it has inserted none of the others."""
     ids = sorted(new_id() for _ in range(ROWS))
     holding = connection.transaction()
     await holding.start()
@@ -157,14 +157,11 @@ async def _fetch(dsn: str, sql: str, *args: object) -> None:
 
 @pytest.mark.parametrize("seed", [1, 2])
 async def test_a_storm(connection: Sql, dsn: str, seed: int) -> None:
-    """Many sessions that do everything to the same few jobs at once never wait in a circle, and break no rule."""
     await audit.install(connection)
     ids = [await forge(connection, max_attempts=20, next_run_at=at(-9)) for _ in range(12)]
     stores = [Store(Target(dsn, "storm"), hot=1, queries=1) for _ in range(5)]
     try:
-        await asyncio.gather(
-            *(_rage(store, random.Random(f"{seed} {number}"), ids) for number, store in enumerate(stores))
-        )
+        await asyncio.gather(*(_rage(one, random.Random(f"{seed} {n}"), ids) for n, one in enumerate(stores)))
     finally:
         for store in stores:
             store.close()
@@ -187,20 +184,15 @@ async def _rage(store: Store, chance: random.Random, ids: list[bytes]) -> None:
                 await store.complete([Completion(*one, None) for one in some], now=now)
             case 4:
                 kinds = [
-                    EndingKind.ERROR,
-                    EndingKind.RELEASED,
-                    EndingKind.SNOOZED,
-                    EndingKind.CRASHED,
+                    EndingKind.ERROR, EndingKind.RELEASED, EndingKind.SNOOZED, EndingKind.CRASHED,
                     EndingKind.DISCARDED,
-                ]
+                ]  # fmt: skip
                 await store.end([Ending(*one, chance.choice(kinds), "why", 1.0) for one in some], now=now)
             case 5:
                 await store.extend([Renewal(*one, None) for one in some], LEASE_S, now=now)
             case 6:
                 lapsed = await store.lapsed(5, now=now)
-                await store.end(
-                    [Ending(*one, EndingKind.LEASE_EXPIRED, "worker lease expired") for one in lapsed], now=now
-                )
+                await store.end([Ending(*one, EndingKind.LEASE_EXPIRED, "lapsed") for one in lapsed], now=now)
             case 7:
                 await store.cancel(few[:1], now=now)
             case _:

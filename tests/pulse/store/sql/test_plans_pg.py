@@ -1,8 +1,8 @@
 """
-How the hot statements reach their rows, whatever the statistics say: never analysed, fresh, or of another time.
+How the hot statements reach their rows, with any statistics: never analysed, fresh, or of another time.
 
-A claim reads a range of its index that ends at now, and costs the same behind any number of jobs that are not due. What
-ends or extends an attempt probes the primary key. Looked at as generic and as custom plan; measured in buffers.
+A claim reads a range of its index that ends at now, and costs the same behind any number of jobs that are not due. Ends
+and extensions of attempts probe the primary key. Generic and custom plans; measured in buffers.
 """
 
 from __future__ import annotations
@@ -51,13 +51,7 @@ ARGUMENTS: Final[dict[str, tuple[str | None, ...]]] = {
     "claim_jobs": (*_CLAIM, *[None] * 10, NOW.isoformat()),
     "claim_jobs ageing": (*_CLAIM, None, None, None, "{10,NULL}", *[None] * 6, NOW.isoformat()),
     "claim_jobs known": (
-        "{}",
-        *_CLAIM[1:],
-        f"{{{TOPIC},{TOPIC},u}}",
-        "{2,1,0}",
-        "{0,0,0}",
-        *[None] * 7,
-        NOW.isoformat(),
+        "{}", *_CLAIM[1:], f"{{{TOPIC},{TOPIC},u}}", "{2,1,0}", "{0,0,0}", *[None] * 7, NOW.isoformat(),
     ),
     "find_levels": ("", "0", str(BATCH), NOW.isoformat()),
     "complete_jobs": (*_FENCE, _NULLS, _NULLS, None),
@@ -68,7 +62,7 @@ ARGUMENTS: Final[dict[str, tuple[str | None, ...]]] = {
     "completed_at_attempt": (_IDS, _ONES),
     "complete_and_forget": _FENCE,
     "forget_jobs": ("{00000000-0000-0000-0000-000000000000}", str(BATCH), "1", "1", None),
-}
+}  # fmt: skip
 BY_ID: Final = re.compile(r"\(id >= (\w\.id)\) AND \(id <= \1\)")
 CLAIMS: Final = ("claim_jobs", "claim_jobs known", "claim_jobs ageing")
 WALK: Final = "forget_jobs"
@@ -88,7 +82,7 @@ class Planned:
     numbers: Iterator[int] = field(default_factory=itertools.count)
 
     async def plan(self, name: str, mode: str, *, analyse: bool = False, now: str | None = None) -> Node:
-        """The plan of a statement; with *analyse* it is carried out and taken back. *now* is its last argument."""
+        """The plan of a statement; with *analyse* it is carried out and rolled back. *now* is its last argument."""
         asked = f"asked_{next(self.numbers)}"
         await self.connection.execute(
             f"SET plan_cache_mode = force_{mode}_plan; PREPARE {asked} AS {STATEMENTS[name.partition(' ')[0]].sql}"
@@ -154,7 +148,7 @@ async def planned(request: pytest.FixtureRequest, small_database: str, large_dat
 
 @pytest.fixture(scope="module")
 async def alone(server: Postgres, small_database: str, planned: Planned) -> Node:
-    """What a claim does in a table that holds nothing but what it takes."""
+    """A claim in a table that holds only the jobs that it takes."""
     plain = await asyncpg.connect(small_database)
     await fill(plain, "PENDING", "-1 hour", DUE)
     claiming = await hot(small_database)
@@ -230,7 +224,7 @@ async def test_attempts_are_found_by_key(planned: Planned, name: str, mode: str)
 
 @pytest.mark.parametrize("mode", ["generic", "custom"])
 async def test_retention_walks_the_primary_key(planned: Planned, mode: str) -> None:
-    """A window of it in order, then a probe for each job that may go, whatever is known of the table."""
+    """A window of it in order, then a probe for each old job, with any statistics."""
     plan = await planned.plan(WALK, mode)
     [window] = scans_of_jobs(subplan(plan, "walked"))
     assert (window["Node Type"] in {"Index Scan", "Index Only Scan"}, window["Index Name"]) == (True, "jobs_pkey")
@@ -238,15 +232,13 @@ async def test_retention_walks_the_primary_key(planned: Planned, mode: str) -> N
     [gone] = scans_of_jobs(subplan(plan, "gone"))
     assert (gone["Node Type"], gone["Index Name"]) == ("Index Scan", "jobs_pkey")
     assert BY_ID.search(gone["Index Cond"])
-    [history] = [
-        node for node in nodes(plan) if node.get("Relation Name") == "attempts" and "Scan" in node["Node Type"]
-    ]
+    [history] = [x for x in nodes(plan) if x.get("Relation Name") == "attempts" and "Scan" in x["Node Type"]]
     assert (history["Node Type"], history["Index Name"]) == ("Index Scan", "attempts_pkey")
 
 
 @pytest.mark.parametrize("mode", ["generic", "custom"])
 async def test_levels_are_found_by_descents(planned: Planned, mode: str) -> None:
-    """Two probes of the claim index for each, in its order, whatever is known of the table; nothing is sorted."""
+    """Two probes of the claim index for each, in its order, with any statistics; nothing is sorted."""
     plan = await planned.plan(LEVELS, mode, analyse=True)
     scans = scans_of_jobs(plan)
     assert len(scans) == 2
@@ -260,7 +252,7 @@ async def test_levels_are_found_by_descents(planned: Planned, mode: str) -> None
 @pytest.mark.parametrize("planned", LARGE, indirect=True)
 @pytest.mark.parametrize("mode", ["generic", "custom"])
 async def test_retention_compares_no_job_with_all_others(planned: Planned, mode: str) -> None:
-    """What is left of a window is found by hashing or sorting: what is gone is read as a whole, not for each job."""
+    """The rest of a window is found by hashing or sorting: deleted rows are read as a whole, not for each job."""
     await planned.connection.execute("SET work_mem = '64kB'")  # as if the table were a hundred times as large
     plan = await planned.plan(WALK, mode, analyse=True)
     assert subplan(plan, "walked")["Actual Rows"] == BATCH
@@ -292,8 +284,7 @@ async def test_claim_costs_the_same_behind_what_is_not_due(planned: Planned, alo
 async def test_a_claim_of_known_levels_looks_for_none(planned: Planned) -> None:
     known = await planned.plan("claim_jobs known", "generic", analyse=True)
     assert known["Actual Rows"] == BATCH
-    found = subplan(known, "found")
-    assert {node["Actual Loops"] for node in scans_of_jobs(found)} == {0}
+    assert {node["Actual Loops"] for node in scans_of_jobs(subplan(known, "found"))} == {0}
 
 
 @pytest.mark.parametrize("planned", LARGE, indirect=True)

@@ -1,4 +1,4 @@
-"""The one retry path: what becomes of a job whose attempt ended without success, and what is remembered of it."""
+"""The one retry path: what follows an attempt that ended without success, and what is remembered of it."""
 
 from __future__ import annotations
 
@@ -13,18 +13,14 @@ from pulse.store.store import Store
 from tests.support.store.helpers import NOW, TOPIC, WORKER, Sql, at, changes, fence, forge, history, read, remember
 
 CHARGED: Final = (
-    EndingKind.ERROR,
-    EndingKind.RETRY,
-    EndingKind.TIMEOUT,
-    EndingKind.STALLED,
-    EndingKind.LEASE_EXPIRED,
+    EndingKind.ERROR, EndingKind.RETRY, EndingKind.TIMEOUT, EndingKind.STALLED, EndingKind.LEASE_EXPIRED,
     EndingKind.SILENT,
-)
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """An attempt before its end, and what must come of it."""
+    """An attempt before its end, and the expected outcome."""
 
     kind: EndingKind
     attempts: int
@@ -84,35 +80,23 @@ def _ending(identity: bytes, kind: EndingKind, attempt: int = 1, **fields: Any) 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 async def test_what_becomes_of_it(store: Store, connection: Sql, case: Case) -> None:
-    """Status, delay and both budgets follow from the outcome and the tries that count; the lease is given up."""
+    """Status, delay and both budgets follow from the outcome and the charged tries; the lease ends."""
     identity = await forge(
-        connection,
-        "RUNNING",
-        attempts=case.attempts,
-        uncharged=case.uncharged,
-        crashes=case.crashes,
-        lease_until=at(-1),
-        priority=3,
-        progress='"half"',
-    )
+        connection, "RUNNING", attempts=case.attempts, uncharged=case.uncharged, crashes=case.crashes,
+        lease_until=at(-1), priority=3, progress='"half"',
+    )  # fmt: skip
     before = await read(connection, identity)
     ended = await store.end(
         [_ending(identity, case.kind, case.attempts, error="why", delay_s=case.given_s)], now=at(10)
     )
     dead = case.status == "DEAD_LETTERED"
     due_at = NOW if dead else at(10 + case.delay_s)
-    assert ended == [Ended(identity, case.attempts, case.status, TOPIC, 3, case.delay_s, due_at.timestamp())]
+    assert ended == [Ended(identity, case.attempts, case.status, TOPIC, 3, case.delay_s, due_at.timestamp(), "n")]
     expected = {
-        **before,
-        "status": case.status,
-        "next_run_at": due_at,
-        "completed_at": at(10) if dead else None,
-        "uncharged": case.uncharged_after,
-        "crashes": case.crashes_after,
-        "last_error": "why",
-        "locked_by": None,
+        **before, "status": case.status, "next_run_at": due_at, "completed_at": at(10) if dead else None,
+        "uncharged": case.uncharged_after, "crashes": case.crashes_after, "last_error": "why", "locked_by": None,
         "lease_until": None,
-    }
+    }  # fmt: skip
     assert changes(expected, await read(connection, identity)) == {}
 
 
@@ -124,16 +108,10 @@ async def test_history(store: Store, connection: Sql, kind: EndingKind) -> None:
     [row] = await history(connection, identity)
     row.pop("job_id")
     assert row == {
-        "attempt": 2,
-        "started_at": NOW,
-        "ended_at": at(10),
-        "outcome": "lease_expired" if kind is EndingKind.SILENT else kind.value,
-        "worker": WORKER,
-        "error": "why",
-        "exit_code": -9,
-        "progress": '{"done": 1}',
-        **used,
-    }
+        "attempt": 2, "started_at": NOW, "ended_at": at(10),
+        "outcome": "lease_expired" if kind is EndingKind.SILENT else kind.value, "worker": WORKER, "error": "why",
+        "exit_code": -9, "progress": '{"done": 1}', **used,
+    }  # fmt: skip
 
 
 async def test_no_history_of_what_nobody_saw(store: Store, connection: Sql) -> None:
@@ -143,7 +121,7 @@ async def test_no_history_of_what_nobody_saw(store: Store, connection: Sql) -> N
 
 
 async def test_last_progress(store: Store, connection: Sql) -> None:
-    """Progress that comes with the end is kept, in the row and in the history; none keeps what is there."""
+    """Progress that comes with the end is kept, in the row and in the history; without any the old one stays."""
     told, silent = [await forge(connection, "RUNNING", progress="0.1") for _ in range(2)]
     await store.end(
         [_ending(told, EndingKind.ERROR, error="why", progress="0.9"), _ending(silent, EndingKind.ERROR, error="why")]
@@ -182,13 +160,11 @@ async def test_the_database_clock_decides(store: Store, connection: Sql) -> None
 async def test_the_crash_budget_is_resolved(
     store: Store, connection: Sql, handler: int | None, topic: int | None, default: int, most: int
 ) -> None:
-    """max_crashes is the handler's, else the topic's, else the server's, as it stands when the worker dies."""
+    """max_crashes is the handler's, else the topic's, else the server's, when the worker dies."""
     await store.note_handlers({"n": HandlerInfo(max_crashes=handler), "m": HandlerInfo(max_crashes=1)})
     await connection.execute("INSERT INTO pulse.topics VALUES ($1, NULL, $2), ('other', NULL, 1)", TOPIC, topic)
     await store.set_server_defaults(5, default)
     survivor = await forge(connection, "RUNNING", crashes=most - 2)
     culprit = await forge(connection, "RUNNING", crashes=most - 1)
-    ended = await store.end(
-        [_ending(one, EndingKind.CRASHED, error="worker process died") for one in (survivor, culprit)]
-    )
+    ended = await store.end([_ending(one, EndingKind.CRASHED, error="died") for one in (survivor, culprit)])
     assert {one.id: one.status for one in ended} == {survivor: "RETRYING", culprit: "DEAD_LETTERED"}

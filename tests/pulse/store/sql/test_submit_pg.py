@@ -18,11 +18,9 @@ from tests.support.store.helpers import LEASE_S, NOW, TOPIC, Row, Sql, at, count
 LEVELS: Final = ("job", "handler", "topic", "server")
 WAYS: Final = ("first", "again", "for workers of other topics", "SQL", "SQL, many", "fire", "trigger")
 POLICY: Final[dict[str, dict[str, Any]]] = {
-    "job": {"max_attempts": 11, "timeout_s": 1.5},
-    "handler": {"max_attempts": 12, "timeout_s": 2.5},
-    "topic": {"max_attempts": 13, "timeout_s": 3.5},
-    "server": {"max_attempts": 14, "timeout_s": 4.5},
-}
+    "job": {"max_attempts": 11, "timeout_s": 1.5}, "handler": {"max_attempts": 12, "timeout_s": 2.5},
+    "topic": {"max_attempts": 13, "timeout_s": 3.5}, "server": {"max_attempts": 14, "timeout_s": 4.5},
+}  # fmt: skip
 
 
 async def _submit(store: Store, way: str, jobs: list[SubmittedJob], now: datetime | None = None) -> list[Wake]:
@@ -36,7 +34,7 @@ async def _submit(store: Store, way: str, jobs: list[SubmittedJob], now: datetim
 
 
 async def _set_policy(store: Store, connection: Sql, levels: tuple[str, ...]) -> dict[str, Any]:
-    """Say something different on each of *levels*; returns the fields of the job."""
+    """Set different values on each of *levels*; returns the fields of the job."""
     if "handler" in levels:
         await store.note_handlers({"n": HandlerInfo(**POLICY["handler"])})
     sql = """INSERT INTO pulse.topics VALUES ($1, $2, 3, $3)
@@ -48,7 +46,6 @@ async def _set_policy(store: Store, connection: Sql, levels: tuple[str, ...]) ->
 
 
 async def _made(store: Store, connection: Sql, way: str, **fields: Any) -> Row:
-    """The row of a job that came to be in one of the WAYS."""
     one = job(**fields)
     identity, wanted = one.id or b"", (one.name, one.topic, one.max_attempts, one.timeout_s)
     if way == "SQL":
@@ -81,7 +78,7 @@ async def test_policy_is_resolved(store: Store, connection: Sql, first: int, way
 
 @pytest.mark.parametrize("way", WAYS)
 async def test_topic_is_resolved(store: Store, connection: Sql, way: str) -> None:
-    """It is the job's, else the handler's, else `default`; the policy is that of the topic that was found."""
+    """The job's, else the handler's, else `default`; the policy is the resolved topic's."""
     await store.note_handlers({"known": HandlerInfo(topic="its own")})
     await connection.execute("INSERT INTO pulse.topics VALUES ('its own', 7, 3, 7.5), ('default', 8, 3, 8.5)")
     jobs: list[dict[str, Any]] = [
@@ -101,12 +98,9 @@ async def test_topic_is_resolved(store: Store, connection: Sql, way: str) -> Non
 async def test_when_it_is_due(store: Store, connection: Sql, again: bool) -> None:
     """run_at wins over delay_s, delay_s counts from now, and the n-th job of one call is due n microseconds later."""
     jobs = [
+        job(), job(delay_s=60.0), job(run_at=at(-5).timestamp()), job(run_at=at(7200).timestamp(), delay_s=1.0),
         job(),
-        job(delay_s=60.0),
-        job(run_at=at(-5).timestamp()),
-        job(run_at=at(7200).timestamp(), delay_s=1.0),
-        job(),
-    ]
+    ]  # fmt: skip
     await (store.submit_again if again else store.submit)(jobs, now=NOW)
     due = [(await read(connection, one.id or b""))["next_run_at"] for one in jobs]
     assert due == [NOW, at(60.000001), at(-4.999998), at(7200.000003), at(0.000004)]
@@ -116,21 +110,15 @@ async def test_when_it_is_due(store: Store, connection: Sql, again: bool) -> Non
 async def test_what_to_wake(store: Store, again: bool) -> None:
     """The answer names each level that got work, once, with how much, and when it is due; later work wakes nobody."""
     jobs = [
-        job(topic="a", priority=1),
-        job(topic="a", priority=9),
-        job(topic="a", priority=9),
-        job(topic="a", priority=50, delay_s=60.0),
-        job(topic="b", priority=-3, run_at=at(0.5).timestamp()),
+        job(topic="a", priority=1), job(topic="a", priority=9), job(topic="a", priority=9),
+        job(topic="a", priority=50, delay_s=60.0), job(topic="b", priority=-3, run_at=at(0.5).timestamp()),
         job(topic="c", delay_s=1.5),
-    ]
+    ]  # fmt: skip
     woken = await (store.submit_again if again else store.submit)(jobs, now=NOW)
     assert sorted(woken, key=lambda one: one[:2]) == [
-        Wake("a", 1, NOW.timestamp(), 1),
-        Wake("a", 9, at(0.000001).timestamp(), 2),
-        Wake("a", 50, None, 1),
-        Wake("b", -3, at(0.500004).timestamp(), 1),
-        Wake("c", 0, None, 1),
-    ]
+        Wake("a", 1, NOW.timestamp(), 1), Wake("a", 9, at(0.000001).timestamp(), 2), Wake("a", 50, None, 1),
+        Wake("b", -3, at(0.500004).timestamp(), 1), Wake("c", 0, None, 1),
+    ]  # fmt: skip
 
 
 async def test_an_id_that_exists_refuses_the_whole_submit(store: Store, connection: Sql) -> None:

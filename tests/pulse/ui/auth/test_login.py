@@ -1,4 +1,4 @@
-"""Logging in and out of the dashboard: who guesses is slow, and who has left sees nothing more."""
+"""Logging in and out of the dashboard: guesses are slow, and after a logout nothing more is shown."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ async def guess(at: Browser, password: str, user: str = "ann") -> int:
 
 
 async def test_many_guesses_at_once_are_one() -> None:
-    """What is being looked at counts as wrong already: nobody gains by asking in parallel."""
+    """A guess counts as wrong while it is checked: parallel guesses gain nothing."""
     at = browser()
     codes = await asyncio.gather(*(guess(at, f"wrong {number}", f"user{number}") for number in range(20)))
     assert sorted(codes) == [403, *[429] * 19]
 
 
 async def test_one_name_from_many_addresses() -> None:
-    """They share its waits, which are short, so that its owner is not kept out; other names do not wait."""
+    """They share its waits, which are short, so that its owner gets in; other names do not wait."""
     first = browser("10.0.0.1")
     assert await guess(first, "wrong") == 403
     others = [browser(f"10.0.1.{number}", first) for number in range(3)]
@@ -77,7 +77,7 @@ async def test_one_network_of_ipv6_is_one_source() -> None:
 
 
 async def test_who_is_right_does_not_wipe_out_wrong_guesses() -> None:
-    """A user with a password does not get a free guess at others' after each login of his own."""
+    """A user with a password gets no free guess at others' after each login."""
     throttle = Throttle()
     for moment in (0.0, 10.0, 20.0):
         throttle.tries("a", moment)
@@ -119,7 +119,7 @@ async def test_a_new_login_ends_the_session_before(monkeypatch: pytest.MonkeyPat
 
 
 async def test_news_end_with_the_session(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also those of another tab, at the next one; and of a tab that stopped reading, after a while."""
+    """Also in another tab, at the next one; and in a tab that stopped reading, after a while."""
     monkeypatch.setattr(live, "SEND_S", 0.05)
     at = browser()
     at.enter()
@@ -161,7 +161,7 @@ async def test_news_end_with_the_session(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 async def test_time_does_not_tell_who_exists(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever it is, one comparison with a hash of each kind is made."""
+    """For any name one comparison with a hash of each kind is made."""
     monkeypatch.setattr(credentials, "BCRYPT_COST", 4)
     hashed = hash_password(RIGHT)
     monkeypatch.setattr(credentials, "BCRYPT_COST", 5)
@@ -192,7 +192,7 @@ async def test_time_does_not_tell_who_exists(monkeypatch: pytest.MonkeyPatch) ->
 
 
 async def test_guesses_from_elsewhere_keep_nobody_out_who_is_known_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From where a user has logged in, that goes on, even while guesses take all that is reckoned; not for others."""
+    """An address of an earlier login may go on, even while guesses take all hashing; others may not."""
     monkeypatch.setattr(credentials, "BCRYPT_COST", 4)
     moment = [0.0]
     logins = Logins(parse_users(f"ann:{hash_password('right')},bob:right"), lambda: moment[0])
@@ -213,7 +213,7 @@ async def test_guesses_from_elsewhere_keep_nobody_out_who_is_known_there(monkeyp
 
 
 async def test_one_user_does_not_end_the_sessions_of_others() -> None:
-    """A script that sends no cookie begins a session each time; those of its user alone end."""
+    """A script that sends no cookie begins a session each time; only its user's end."""
     sessions = BrowserSessions()
     cookie, session = sessions.begin("ann", 0.0)
     first, _ = sessions.begin("uid 0", 0.0)
@@ -225,7 +225,7 @@ async def test_one_user_does_not_end_the_sessions_of_others() -> None:
 
 
 async def test_who_connects_and_says_nothing_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Places for connections are few: one that never asks is ended, one that asks in time is not."""
+    """Places for connections are few: a silent one is ended, one that asks in time is not."""
     monkeypatch.setattr(server, "HEAD_S", 0.1)
     listening, address = bind(parse_listen("127.0.0.1:0"))
     at = uvicorn.Server(uvicorn.Config(make_app(site_of()), http=PeerProtocol, log_config=None, lifespan="off"))

@@ -1,4 +1,4 @@
-"""Changes of many jobs: they hit what was confirmed, nothing more, and are taken back whole."""
+"""Changes of many jobs: they hit exactly the confirmed ones, and can be undone."""
 
 from __future__ import annotations
 
@@ -26,8 +26,6 @@ def identity(number: int) -> bytes:
 
 
 class Queue(Told):
-    """Jobs by number, and what is done to them; pages are of three."""
-
     def __init__(self, jobs: Mapping[int, Mapping[str, Any]]) -> None:
         super().__init__(jobs_list=self._list)
         self.jobs = {number: {"status": "PENDING", "topic": "t", "priority": 0, **job} for number, job in jobs.items()}
@@ -71,7 +69,7 @@ def confirmed(verb: str, *found: int, at_s: float = NOW_S, **more: str) -> BulkO
 
 
 async def test_what_was_counted_is_what_is_changed() -> None:
-    """What has come, or has become like that since, is left alone; and so is what is not like that any more."""
+    """Newer matches are left alone, and so are jobs that no longer match."""
     queue = Queue({number: {} for number in range(1, 9)})
     queue.jobs[5]["topic"] = "other"
     await done(BulkTasks(queue), confirmed("cancel", 2, 5, 7, topic="t"))
@@ -104,7 +102,7 @@ async def test_ages_are_meant_as_of_the_page() -> None:
 
 
 async def test_statuses_and_names_are_looked_at_again() -> None:
-    """A name with a space before it is another name; a status is that of the row."""
+    """A name with a space before it is another name; the row's own status counts."""
     order = confirmed("retry", status="DEAD_LETTERED", topic=" t")
     assert order.filters is not None
     assert order.filters["topic"] == " t"
@@ -134,7 +132,7 @@ async def test_a_task_is_taken_back(verb: str, reverse: str) -> None:
 
 
 async def test_what_undoes_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The room is that of all tasks together: the oldest make way; what is too much for it is not kept at all."""
+    """All tasks share the room: the oldest make way; a task that is too large is not kept at all."""
     monkeypatch.setattr(tasks_module, "MOST_UNDOABLE", 6)
     tasks = BulkTasks(Queue({number: {} for number in range(1, 6)}))
     first, second = [await done(tasks, confirmed("cancel")) for _ in range(2)]

@@ -1,20 +1,22 @@
-"""Pages of the dashboard over answers from a table: what is odd, or too much, and what is changed behind a page."""
+"""Pages of the dashboard over answers from a table: odd ones, huge ones, and changes behind a page."""
 
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 import uuid
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any, cast
 
 import pytest
+from markupsafe import escape
 
 from pulse.errors import BadRequestError, NobodyAnswersError
 from pulse.ui.app import make_app
 from pulse.ui.data.poller import Poller
 from pulse.ui.pages import dead, topics
-from tests.support.commandline.cli_answers import stats
+from tests.support.commandline.cli_answers import job, stats
 from tests.support.servers.dashboard import Browser, Told, site_of
 
 pytestmark = pytest.mark.anyio
@@ -57,9 +59,23 @@ async def test_dead_letters_take_no_longer_than_a_page(monkeypatch: pytest.Monke
 
     at = browser(Told(status={}, jobs_list=page))
     for look in ("5000", "9" * 5000, "0", "-1", ""):
-        got = await asyncio.wait_for(at.ask("GET", f"/dead?look={look}"), 2.0)
-        assert got.status == 200
+        assert (await asyncio.wait_for(at.ask("GET", f"/dead?look={look}"), 2.0)).status == 200
     assert len(asked) > 1
+
+
+async def test_a_traceback_is_shown_as_it_is() -> None:
+    """In a list its last line, and the whole of it below; on the page of its job whole, and in its history."""
+    trace = 'Traceback (most recent call last):\n  File "a.py", line 1, in n\n    raise <it>'
+    error = f"ValueError: no\n{trace}"
+    history = [{"attempt": 1, "outcome": "error", "error": error}]
+    row = job(status="DEAD_LETTERED", last_error=error, history=history)
+    at = browser(Told(status={}, jobs_list={"jobs": [row], "next": None}, jobs_get={"job": row}, jobs_why={}))
+    shown = str(escape(error))
+    for path, times in (("/dead", 1), (f"/jobs/{uuid.UUID(bytes=row['id'])}", 2)):
+        got = await at.ask("GET", path)
+        assert len(re.findall(f"<pre[^>]*>{re.escape(shown)}</pre>", got.text)) == times
+    got = await at.ask("GET", "/jobs")
+    assert '<span class="err">ValueError: no</span>' in got.text
 
 
 async def test_odd_urls() -> None:
@@ -97,12 +113,17 @@ async def test_it_begins_and_ends_with_its_server() -> None:
     assert site.link_token
 
 
+async def test_a_page_that_is_missing_has_the_menu() -> None:
+    at = browser(Told(status={}))
+    got = await at.ask("GET", "/jbos")
+    assert (got.status, "There is no such page here" in got.text, 'href="/topics"' in got.text) == (404, True, True)
+
+
 async def test_a_page_that_fails_is_hardened() -> None:
     def broken(_body: Mapping[str, Any]) -> dict[str, object]:
         raise RuntimeError("secret")
 
-    at = browser(Told(status={}, dispatch_status=broken))
-    got = await at.ask("GET", "/gate")
+    got = await browser(Told(status={}, dispatch_status=broken)).ask("GET", "/gate")
     assert (got.status, "secret" in got.text) == (500, False)
     assert "default-src 'none'" in got.headers["content-security-policy"]
     assert got.headers["cache-control"] == "no-store"
@@ -230,8 +251,53 @@ async def test_ticked_jobs_are_not_looked_for() -> None:
     assert "1 ticked job" in got.text
 
 
+async def test_unknown_is_not_none() -> None:
+    """While the database is away the overview keeps the last counts with their age; no list is said to be empty."""
+    away: dict[str, Any] = {"jobs": None, "database": {"ok": False, "error": "refused"}, "workers": []}
+    told = Told(supervisor={}, stats={}, status=away)
+    at = browser(told)
+    got = await at.ask("GET", "/")
+    assert "No job was counted since this dashboard started" in got.text
+    told.replies["status"] = {"jobs": {"DEAD_LETTERED": 534}, "database": {"ok": True}}
+    told.replies["jobs.list"] = {"jobs": [], "next": None}
+    for status, words in ((None, "None."), (away, "Unknown.")):
+        if status is not None:
+            told.replies["status"] = status
+            del told.replies["jobs.list"]
+        at.site.changed()
+        got = await at.ask("GET", "/")
+        assert "<b>534</b>" in got.text
+        assert ("Unknown since " in got.text) == (status is away)
+        assert got.text.count(words) == 3
+    assert "the database is away. The counts of jobs are those of then." in got.text
+    got = await at.ask("GET", "/dead")
+    assert "Unknown: the database is away." in got.text
+    assert "no answer" not in got.text
+
+
+async def test_a_completed_job_runs_again_only_after_a_question() -> None:
+    """By its own button, and among ticked ones; what has run again cannot be undone, and no undo is offered."""
+    row = job(status="COMPLETED", last_error=None, ran_by="h0st/b00t/42/1234.99/pool/1")
+    key = uuid.UUID(bytes=row["id"])
+    done = {"done": [row["id"]], "refused": [], "completed": [row["id"]]}
+    at = browser(Told(status={}, jobs_get={"job": row}, jobs_retry=done))
+    questions = cast("Told", at.site.questions)
+    got = await at.ask("GET", f"/jobs/{key}")
+    assert "pool/1 on h0st, pid 1234" in got.text
+    assert "Retry…" in got.text
+    for path, form in ((f"/jobs/{key}/retry", {}), ("/bulk/preview", {"verb": "retry", "id": str(key)})):
+        got = await at.ask("POST", path, form)
+        assert "1 job has completed: it runs again, and that cannot be taken back." in got.text
+        assert "It can be taken back" not in got.text
+    assert questions.changed == []
+    await at.ask("POST", "/bulk/start", {"verb": "retry", "id": str(key)})
+    assert [kind for kind, _, _ in questions.changed] == ["jobs.retry"]
+    assert at.session is not None
+    assert not at.session.undos
+
+
 class Slow(Told):
-    """Tells a number that grows; the first answer comes when it may."""
+    """Counts up; the first answer waits for a signal."""
 
     def __init__(self) -> None:
         super().__init__(supervisor={}, stats={})
@@ -251,7 +317,6 @@ class Slow(Told):
 
 
 async def test_what_was_asked_before_a_change_is_not_shown_after_it() -> None:
-    """Neither before the newer answer has come nor behind it."""
     questions = Slow()
     poller = Poller(questions)
     before = asyncio.ensure_future(poller.latest(0.0))
@@ -293,7 +358,7 @@ async def test_only_so_many_pages_wait_for_news(monkeypatch: pytest.MonkeyPatch)
 
 
 async def test_a_round_that_fails_is_not_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever goes wrong in it, the next is asked: open pages would wait for ever."""
+    """After any error the next is asked: open pages would wait for ever."""
     monkeypatch.setattr("pulse.ui.data.poller.EVERY_S", 0.0)
     asked = 0
 

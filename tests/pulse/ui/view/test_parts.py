@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import re
 import socket
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -13,20 +15,22 @@ from markupsafe import escape
 
 import pulse.ui
 from pulse.errors import BadRequestError, NobodyAnswersError
-from pulse.ops.problems import Problem
 from pulse.protocol import answers
-from pulse.protocol.stats import TopicStats
+from pulse.protocol.stats import JobCounts, TopicStats
 from pulse.security.codec import shown_instead
 from pulse.ui.data.bulk_orders import ordered, undo_of
 from pulse.ui.data.filters import Filters, seconds
 from pulse.ui.data.poller import Poller, SystemSnapshot
-from pulse.ui.data.problems import wrongs
 from pulse.ui.data.queries import SHARED_S, Questions
 from pulse.ui.pages.dead import group
 from pulse.ui.pages.job import timeline
+from pulse.ui.pages.jobs import tabs_of
 from pulse.ui.pages.schedule_form import body_of, values_from
+from pulse.ui.pages.topics import is_wrong
 from pulse.ui.view import formatting
 from pulse.ui.view.charts import ChartLine, charts_of, draw, nice_top
+from pulse.ui.view.command_link import linked
+from pulse.ui.view.job_line import JobProgress, progress_of, when, worker_name
 
 ID = UUID("0199a1b2-c3d4-7e5f-8a0b-1c2d3e4f5a6b")
 NOW_S = 1_800_000_000.0
@@ -40,7 +44,7 @@ def job(**more: object) -> answers.JobInfo:
 
 class TestFilters:
     def test_empty(self) -> None:
-        """Nothing typed is every job; each field has its key; an id's begin and a part of an error are told apart."""
+        """No input is every job; each field has its key; an id's beginning and a part of an error differ."""
         assert Filters.of({}).is_any
         assert Filters.of({"status": [""], "q": ["  "]}).page() == {"limit": 50}
         assert Filters.of({}).words() == "all jobs"
@@ -58,25 +62,22 @@ class TestFilters:
         with pytest.raises(BadRequestError, match=rf"{next(iter(given))} is .* allowed"):
             Filters.of(given).wire()
 
-    @pytest.mark.parametrize(
-        ("given", "fits", "misfit"),
-        [
-            ({"topic": "a"}, {"topic": "a"}, {"topic": "ab"}),
-            ({"status": "RETRYING"}, {"status": "RETRYING"}, {"status": "RUNNING"}),
-            ({}, {"submitted_at": NOW_S}, {"submitted_at": NOW_S + 30}),
-            ({"name": "a"}, {"name": "a"}, {"name": "b"}),
-            ({"q": "smtp"}, {"last_error": "the SMTP said no"}, {"last_error": None}),
-            ({"q": "0199a1b2"}, {}, {"id": UUID(int=1).bytes}),
-            ({"worker": "w-1"}, {"locked_by": "host/x/W-1"}, {"locked_by": "host/x/w-2"}),
-            ({"older": "60"}, {"submitted_at": NOW_S - 90}, {"submitted_at": NOW_S - 30}),
-            ({"newer": "60"}, {"submitted_at": NOW_S - 30}, {"submitted_at": NOW_S - 90}),
-            ({"schedule": str(ID)}, {"schedule_id": ID.bytes}, {"schedule_id": None}),
-        ],
-    )
+    @pytest.mark.parametrize(("given", "fits", "misfit"), [
+        ({"topic": "a"}, {"topic": "a"}, {"topic": "ab"}),
+        ({"status": "RETRYING"}, {"status": "RETRYING"}, {"status": "RUNNING"}),
+        ({}, {"submitted_at": NOW_S}, {"submitted_at": NOW_S + 30}),
+        ({"name": "a"}, {"name": "a"}, {"name": "b"}),
+        ({"q": "smtp"}, {"last_error": "the SMTP said no"}, {"last_error": None}),
+        ({"q": "0199a1b2"}, {}, {"id": UUID(int=1).bytes}),
+        ({"worker": "w-1"}, {"locked_by": "host/x/W-1"}, {"locked_by": "host/x/w-2"}),
+        ({"older": "60"}, {"submitted_at": NOW_S - 90}, {"submitted_at": NOW_S - 30}),
+        ({"newer": "60"}, {"submitted_at": NOW_S - 30}, {"submitted_at": NOW_S - 90}),
+        ({"schedule": str(ID)}, {"schedule_id": ID.bytes}, {"schedule_id": None}),
+    ])  # fmt: skip
     def test_a_change_hits_no_more_than_was_asked_for(
         self, given: dict[str, str], fits: dict[str, object], misfit: dict[str, object]
     ) -> None:
-        """Also where an older server does not know the filter and tells of all jobs."""
+        """Also where an older server does not know the filter and returns all jobs."""
         filters = Filters.of({key: [value] for key, value in given.items()})
         assert filters.matches(job(**fits), NOW_S)
         assert not filters.matches(job(**misfit), NOW_S)
@@ -103,19 +104,16 @@ class TestOrders:
         assert order.matches(job(last_error="no 17 left"))
         assert not order.matches(job(last_error="no left"))
 
-    @pytest.mark.parametrize(
-        "form",
-        [
-            {},
-            {"verb": ["drop"], "all": ["1"]},
-            {"verb": ["cancel"]},
-            {"verb": ["cancel"], "id": ["x"]},
-            *(
-                {"verb": ["change"], "all": ["1"], **more}
-                for more in ({}, {"to_priority": ["101"]}, {"to_priority": ["x"]})
-            ),
-        ],
-    )
+    @pytest.mark.parametrize("form", [
+        {},
+        {"verb": ["drop"], "all": ["1"]},
+        {"verb": ["cancel"]},
+        {"verb": ["cancel"], "id": ["x"]},
+        *(
+            {"verb": ["change"], "all": ["1"], **more}
+            for more in ({}, {"to_priority": ["101"]}, {"to_priority": ["x"]})
+        ),
+    ])  # fmt: skip
     def test_wrong(self, form: dict[str, list[str]]) -> None:
         with pytest.raises(
             BadRequestError, match=r"^(priority|verb) is |^a job has no id|^no job is ticked|^no new topic"
@@ -162,7 +160,7 @@ class TestScheduleForm:
 
 class TestShown:
     def test_foreign(self) -> None:
-        """Directions, what hides and what breaks lines become escapes; markup is the template's business."""
+        """Directions, hidden characters and line breaks become escapes; markup is the template's business."""
         assert formatting.foreign("a\u202eb\x00\nc\u200b") == "a\\u202eb\\x00 c\\u200b"
         assert len(formatting.foreign("x" * 10_000)) == 120
         assert formatting.block("a\n\tb\u2066").split("\n") == ["a", "    b\\u2066"]
@@ -175,15 +173,25 @@ class TestShown:
         assert [formatting.json_line(text) for text in (None, "{}", '{"a": 1}')] == ["", "", '{"a": 1}']
         assert formatting.uuid(ID.bytes) == formatting.uuid(str(ID)) == str(ID)
 
+    def test_an_error(self) -> None:
+        """In a list the line that says what happened, of a bare traceback too; whole, its lines, without the middle."""
+        bare = 'Traceback (most recent call last):\n  File "a", line 1\nValueError: no\n'
+        assert formatting.first_line(f"ValueError: no\n{bare}") == formatting.first_line(bare) == "ValueError: no"
+        first, note, last = formatting.trace("a" * 1000 + "\n" + "b" * 1000, 100).split("\n")
+        assert (set(first), note.partition(" bytes")[2], set(last)) == ({"a"}, " left out …", {"b"})
+
     def test_kin(self) -> None:
-        """Errors that differ in numbers, addresses and ids only are one."""
         assert formatting.kin(f"user 17 at 0x7fab of {ID}") == formatting.kin(
             "user 4 at 0x1 of 11111111-2222-3333-4444-555555555555"
         )
         assert formatting.kin("a") != formatting.kin("b")
+        one = "10.0.0.7:443 and ::1 refused ann@shop.example, ch_5f3a9c21, in 1.5 s, 66dd5f3a9c21e8b7aa10"
+        other = "10.12.0.99:8443 and ::1 refused bob.b@mail.example, ch_9d3a9c28, in 12 s, 5f3a9c2166dd10e8b7aa"
+        assert formatting.kin(one) == formatting.kin(other)
+        assert formatting.kin("a deadbeef") == "a deadbeef"
 
     def test_times(self) -> None:
-        """PostgreSQL knows times that Python does not; where times are compared, they need no pointing at."""
+        """PostgreSQL has times that Python lacks; compared times are shown in full."""
         for moment in (float("inf"), 1e18, -1e18):
             assert formatting.stamp(moment, NOW_S) == formatting.exactly(moment, NOW_S) == "never"
         assert formatting.stamp(None, NOW_S) == formatting.exactly(None, NOW_S) == "–"
@@ -197,6 +205,97 @@ class TestShown:
         assert sizes == ["7 B", "2 KiB", "5 MiB", "3 GiB"]
 
 
+class TestJobLine:
+    @pytest.mark.parametrize(
+        ("columns", "words"),
+        [
+            ({"status": "RUNNING", "started_at": NOW_S - 65}, "for 65 s"),
+            ({"status": "PENDING", "next_run_at": NOW_S - 65}, "for 65 s"),
+            ({"status": "RETRYING", "next_run_at": NOW_S + 65}, "in 65 s"),
+            ({"status": "COMPLETED", "started_at": NOW_S - 67, "completed_at": NOW_S - 65}, "took 2 s, 65 s ago"),
+            ({"status": "CANCELED", "started_at": NOW_S - 67, "completed_at": NOW_S - 65}, "65 s ago"),
+        ],
+    )
+    def test_when(self, columns: dict[str, object], words: str) -> None:
+        assert when(job(**columns), NOW_S).striptags() == words
+
+    @pytest.mark.parametrize(
+        ("text", "far"),
+        [
+            ('{"value": 0.25, "text": "a quarter"}', JobProgress(0.25, "a quarter")),
+            ('{"value": 1}', JobProgress(1.0, "")),
+            ('{"value": 7}', None),
+            ('{"value": true}', None),
+            ("[0.5]", None),
+            ("{broken", None),
+            (None, None),
+        ],
+    )
+    def test_progress(self, text: str | None, far: JobProgress | None) -> None:
+        assert progress_of(text) == far
+
+    def test_a_worker_by_name_pid_and_host(self) -> None:
+        """The host by its name where the worker is connected."""
+        identity = "e24f/4b32/4026/25178.15/w-1"
+        assert worker_name(identity, None) == "w-1 (pid 25178 on e24f)"
+        assert worker_name(identity, [answers.Worker(identity, host="alpha")]) == "w-1 (pid 25178 on alpha)"
+        assert worker_name("old", None) == "old"
+
+
+def test_tabs_keep_the_filters() -> None:
+    """Jobs are counted by state alone: with another filter no tab has a number."""
+    status = answers.StatusAnswer(
+        jobs={"PENDING": 5, "RUNNING": 2}, waiting=JobCounts(ready=3, scheduled=1, retrying=0)
+    )
+    standing = SystemSnapshot(status, {}, None, 0.0, 1)
+    tabs = {tab.name: tab for tab in tabs_of(Filters(status=("RUNNING",)), standing)}
+    assert {name: tab.number for name, tab in tabs.items() if tab.number} == {
+        "All": 7, "Waiting": 3, "Running": 2, "Scheduled": 1,
+    }  # fmt: skip
+    assert [name for name, tab in tabs.items() if tab.is_here] == ["Running"]
+    tabs = {tab.name: tab for tab in tabs_of(Filters(topic="a b", after="x"), standing)}
+    assert {tab.number for tab in tabs.values()} == {None}
+    assert tabs["Scheduled"].to == "/jobs?status=PENDING&topic=a+b&due=no"
+    assert tabs["All"].is_here
+
+
+@pytest.mark.parametrize(
+    ("stats", "workers", "wrong"),
+    [(None, 0, False), ({"ready": 1}, 0, True), ({"ready": 1}, 1, False), ({"unhandled": 1}, 1, True), ({}, 0, False)],
+)
+def test_a_topic_without_what_runs_its_jobs_is_wrong(stats: dict[str, Any] | None, workers: int, wrong: bool) -> None:
+    assert is_wrong(None if stats is None else TopicStats("t", **stats), workers) == wrong
+
+
+@pytest.mark.parametrize(
+    ("line", "to", "words"),
+    [
+        (f"Its attempts: pulse ctl jobs get {ID}", f"/jobs/{ID}", "Its attempts: its page"),
+        (f"Where: pulse ctl jobs stack {ID}; more", f"/jobs/{ID}/stack", "Where: its stack; more"),
+        ("pulse ctl jobs list --status RUNNING --topic 'a b'", "/jobs?status=RUNNING&amp;topic=a+b", "list these jobs"),
+        ("pulse ctl dispatch resume --topic images", "/topics/view?topic=images", "resume"),
+        ("pulse ctl dispatch resume", "/gate", "resume"),
+        (
+            "When the cause is gone: pulse ctl jobs retry ID…",
+            "/dead",
+            "When the cause is gone: retry them under Dead letters",
+        ),
+        ("kill -CONT 7", None, "kill -CONT 7"),
+        ("start <it>", None, "start &lt;it&gt;"),
+    ],
+)
+def test_commands_are_links(line: str, to: str | None, words: str) -> None:
+    text = linked(line)
+    assert (f'href="{to}"' in text) == (to is not None)
+    assert re.sub("<[^>]*>", "", text) == words
+    assert ("<code>" in text) == line.startswith("kill")
+
+
+def test_a_page_does_not_link_to_itself() -> None:
+    line = f"Its attempts: pulse ctl jobs get {ID}; to run it again: pulse ctl jobs retry {ID}"
+    assert linked(line, f"/jobs/{ID}") == "Its attempts: below; to run it again: the button above"
+
+
 class TestCharts:
     def test_without_a_history_there_is_no_chart(self) -> None:
         assert charts_of(None) == []
@@ -206,7 +305,7 @@ class TestCharts:
         assert nice_top(most) == pytest.approx(top)
 
     def test_gaps_and_words(self) -> None:
-        """Where nobody measured there is a gap; names are text; who does not see it is told the numbers."""
+        """Without a measurement there is a gap; names are text; a screen reader gets the numbers."""
         line = ChartLine("<b>", [1.0, None, 3.0, 2.0], "a")
         chart = draw("Rate", [0.0, 10.0, 20.0, 30.0], [line], lambda value: f"{value:g}/s")
         assert chart.svg.count("M") >= 2
@@ -216,37 +315,14 @@ class TestCharts:
         assert draw("Empty", [0.0, 1.0], [ChartLine("a", [None, None], "a")], str).legend == [("a", "a", "–")]
 
 
-def test_what_is_wrong_is_told_of_topics_and_workers() -> None:
-    pause = answers.PauseInfo(reason="fire", paused_at=1_900_000_000.0, paused_by="uid 0 (root)")
-    gate = answers.Gate(topics={"a": pause})
-    status = answers.StatusAnswer(workers=[answers.Worker(name="w", pid=7, silent=True)], gate=gate)
-    topics = [
-        TopicStats("a", ready=3, oldest_s=60.0, paused=True, workers=1),
-        TopicStats("b", ready=1, workers=0),
-        TopicStats("c", ready=9, workers=1),
-        TopicStats("d", ready=0, paused=True, workers=0),
-    ]
-    assert [one.text for one in wrongs(status, {}, topics)] == [
-        "worker w (pid 7) has let a lease pass without a word: it is stopped or hangs; it holds 0 jobs",
-        "topic “a” is paused since 2030-03-17T17:46:40Z by uid 0 (root) (fire): 3 jobs wait, the first for 60 s",
-        "no worker serves topic “b”: 1 job waits",
-    ]
-    assert wrongs(answers.StatusAnswer(), {}, ()) == []
-
-
-def test_what_is_wrong_says_what_to_do_and_where_more_stands() -> None:
-    """Commands are quoted for a shell; an incident of several sentences has its advice below the last, and a page."""
-    incident = answers.Incident("hosts", "wrong", "host a is gone", ["host b is gone"], ["start it"])
-    told = wrongs(answers.StatusAnswer(workers=[], incidents=[incident]), {}, [TopicStats("a b", ready=1, paused=True)])
-    resume = ("pulse ctl dispatch resume --topic 'a b'",)
-    paused = "topic “a b” is paused: 1 job waits"
-    assert told == [
-        Problem("host a is gone", "A host is gone", ("host b is gone",), ("start it",), "/workers"),
-        Problem(paused, "A topic is paused", (), resume, "/topics/view?topic=a+b"),
-    ]
-    assert [*map(formatting.is_command, (*resume, "start it"))] == [True, False]
-    many = answers.StatusAnswer(workers=[answers.Worker(name="w", silent=True)] * 30)
-    assert [one.text for one in wrongs(many, {}, ())][10:] == ["and 20 more: see Workers"]
+def test_what_is_wrong_stands_where_it_belongs() -> None:
+    told = answers.FindingInfo("hosts", "warning", "host a is gone", ["host b is gone"], "start it")
+    newer = answers.FindingInfo("of a newer server", "wrong", "so")
+    snapshot = SystemSnapshot(answers.StatusAnswer(findings=[told, newer]), {}, None, 0.0, 1)
+    assert [one.check for one in snapshot.findings] == ["of a newer server", "hosts"]
+    assert [one.advice for one in snapshot.about("/workers")] == [("start it",)]
+    assert snapshot.about("/actors") == []
+    assert (snapshot.health, snapshot.summary) == ("wrong", "1 wrong, 1 warning")
 
 
 def test_dead_letters_are_grouped() -> None:
@@ -261,10 +337,19 @@ def test_timeline() -> None:
     told = [moment.title for moment in timeline(job(status="RETRYING", attempts=1, history=[failed]))]
     assert told == ["submitted", "attempt 1: error", "due"]
     told = [moment.title for moment in timeline(job(status="COMPLETED", attempts=2, history=[failed]))]
-    assert told[-2:] == ["attempt 2 was claimed", "completed"]
+    assert told == ["submitted", "attempt 1: error", "attempt 2: completed"]
     origins = ({"schedule_id": ID.bytes}, {"next_run_at": NOW_S}, {"next_run_at": NOW_S - 100})
     notes = [next(iter(timeline(job(**origin)))).note for origin in origins]
     assert notes == ["by its schedule", "to run later", ""]
+
+
+def test_timeline_tells_how_long_each_attempt_waited_and_ran() -> None:
+    failed = answers.AttemptInfo(attempt=1, outcome="error", started_at=NOW_S - 87, ended_at=NOW_S - 80)
+    again = {"attempts": 2, "history": [failed], "started_at": NOW_S - 20}
+    told = [(one.waited_s, one.took_s) for one in timeline(job(status="RUNNING", **again))]
+    assert told == [(None, None), (13, 7), (60, None)]
+    told = [(one.waited_s, one.took_s) for one in timeline(job(status="COMPLETED", **again, completed_at=NOW_S - 15))]
+    assert told[-1] == (60, 5)
 
 
 def test_what_is_vendored_is_what_was_published() -> None:
@@ -336,7 +421,6 @@ async def test_fifty_tabs_ask_as_much_as_one() -> None:
     told = await asyncio.gather(*(_first(poller) for _ in range(50)))
     assert {one.number for one in told} == {1}
     assert sorted(questions.asked) == ["stats", "status", "supervisor status"]
-    assert told[0].silent == {"dispatcher": "no answer"}
-    assert told[0].health == "down"
+    assert (told[0].silent, told[0].health) == ({"dispatcher": "no answer"}, "down")
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)

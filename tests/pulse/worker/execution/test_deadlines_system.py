@@ -1,4 +1,4 @@
-"""Handlers that run, or are silent, for too long: they are stopped, and it is known where they were."""
+"""Handlers that run, or are silent, for too long: they are stopped, with the place where they were."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_silence_is_what_counts(backend: str, tmp_path: Path) -> None:
 
 
 def test_plain_handlers_that_stall_are_asked() -> None:
-    """They see ctx.cancelled; what they make of that is told behind the reason, and each stack names its thread."""
+    """They see ctx.cancelled; their own end comes behind the reason, and each stack names its thread."""
     with at_work() as (child, _):
         child.assign([job("restless-plain") for _ in range(8)])
         for result in child.take_results(8):

@@ -71,7 +71,7 @@ async def run(*works: Work) -> tuple[Office, list[Attempt]]:
 
 
 async def test_who_never_waits_costs_no_task(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All of them are called in one task, in the order in which they came, unless others wait for a turn."""
+    """All of them are called in one task, in the order of arrival, unless others wait for a turn."""
     monkeypatch.setattr(runner, "SLICE_S", 60.0)
     tasks: list[object] = []
     order: list[int] = []
@@ -91,7 +91,7 @@ async def test_who_never_waits_costs_no_task(monkeypatch: pytest.MonkeyPatch) ->
 
 
 async def test_who_waits_holds_up_nobody() -> None:
-    """The others are called meanwhile, in order; what it waited for reaches it, a value and an error alike."""
+    """The others are called meanwhile, in order; it gets its value or its error."""
     gate: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     order: list[str] = []
 

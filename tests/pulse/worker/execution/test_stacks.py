@@ -1,4 +1,4 @@
-"""Stacks: of coroutines that wait, and of processes that are asked by a signal."""
+"""Stacks: of coroutines that wait, and of processes that get a signal."""
 
 from __future__ import annotations
 
@@ -128,8 +128,6 @@ def trap() -> Generator[str, None, None]:
 
 
 class Waiting:
-    """Awaits something of its own, as libraries' objects do."""
-
     def __await__(self) -> Generator[Any, None, None]:
         return inner().__await__()
 
@@ -210,7 +208,7 @@ def test_a_stack_is_bounded_and_storable() -> None:
 
 
 async def test_another_process_is_asked() -> None:
-    """It answers by itself, as often as it is asked; one that is stopped or gone does not, and is not harmed."""
+    """It answers by itself, each time; one that is stopped or gone does not, and is not harmed."""
     with closing(StackFile()) as file, napping(file) as process:
         pidfd = os.pidfd_open(process.pid)
         with anyio.fail_after(30):
@@ -233,7 +231,7 @@ async def test_another_process_is_asked() -> None:
 
 
 async def test_a_dump_that_takes_its_time_is_waited_for() -> None:
-    """It is complete when the handler of the signal has returned, as the kernel shows; not when something is there."""
+    """It is complete when the signal handler has returned, as the kernel shows; not at its first bytes."""
     with closing(StackFile()) as file, napping(file, IS_SLOW) as process:
         pidfd = os.pidfd_open(process.pid)
         for _ in range(2):
@@ -242,7 +240,7 @@ async def test_a_dump_that_takes_its_time_is_waited_for() -> None:
 
 
 async def test_to_be_asked_harms_nobody() -> None:
-    """Threads that go on meanwhile are each asked for their own stack: who looks at another's dies of what it reads."""
+    """Each running thread dumps its own stack: reading another's could crash."""
     with closing(StackFile()) as file, napping(file, IS_BUSY) as process:
         pidfd = os.pidfd_open(process.pid)
         with anyio.fail_after(30):  # the last of them may only just start
@@ -275,7 +273,7 @@ async def test_many_threads_are_cut() -> None:
 
 
 async def test_threads_that_cannot_tell_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One of C code has nothing to tell, one that blocks the signal is not asked: the others are shown, and soon."""
+    """A thread of C code has no stack to show, one that blocks the signal gets none: the others are shown, and soon."""
     with closing(StackFile()) as file, napping(file, HAS_OTHERS) as process:
         pidfd = os.pidfd_open(process.pid)
         assert len(processes.threads(process.pid)) == 14
@@ -286,9 +284,7 @@ async def test_threads_that_cannot_tell_are_left_out(monkeypatch: pytest.MonkeyP
         assert text is not None
         assert text.count("(most recent call first)") == 1
         assert text.startswith("Main thread")
-        (deaf,) = [
-            one for one in processes.threads(process.pid) if processes.is_blocking(process.pid, one, STACK_SIGNAL)
-        ]
+        (deaf,) = [t for t in processes.threads(process.pid) if processes.is_blocking(process.pid, t, STACK_SIGNAL)]
         assert not processes.is_pending(process.pid, deaf, STACK_SIGNAL), "it would die of it on some later day"
         os.close(pidfd)
 

@@ -1,4 +1,4 @@
-"""The pool parent tells where a child is, whatever that does, and keeps the last words of one that dies of a fault."""
+"""The pool parent knows where a child is, whatever that does, and keeps the last words of one that crashes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def answer(parent: Peer, number: int) -> Heard:
 
 
 def where(parent: Peer, session: bytes) -> str:
-    """The stack of a child, as soon as the parent knows of its session."""
+    """The stack of a child, as soon as the parent knows its session."""
     return until(lambda: str(answer(parent, ask(parent, session)).body["stack"] or ""), "a stack")
 
 
@@ -54,7 +54,7 @@ def test_the_parent_tells_where_a_child_is(name: str, backend: str, tmp_path: Pa
 
 
 def test_who_cannot_be_seen(tmp_path: Path) -> None:
-    """Nil for a session that is nobody's and for a stopped process, at once; which is not harmed by the question."""
+    """Nil for an unknown session and for a stopped process, at once, and without harm."""
     with FakeServer() as server, worker(server) as pool:
         parent, child = server.wait_parent(), server.wait_child()
         assert answer(parent, ask(parent, bytes(16))).body == {"stack": None}
@@ -74,7 +74,7 @@ def test_who_cannot_be_seen(tmp_path: Path) -> None:
 
 
 def test_questions_do_not_delay_the_beats(tmp_path: Path) -> None:
-    """A child that does not answer is given up after a second, longer than a lease: it is beaten for meanwhile."""
+    """A child that does not answer is given up after a second, more than a lease: its parent beats on."""
     started = tmp_path / "started"
     with FakeServer(heartbeat_s=0.2, lease_s=0.6) as server, worker(server):
         parent, child = server.wait_parent(), server.wait_child()

@@ -71,16 +71,13 @@ def test_a_memory_limit_below_what_the_app_needs() -> None:
         assert text.startswith("MemoryError: max_memory_bytes is 4096: before the handler runs, ")
 
 
-@pytest.mark.parametrize(
-    ("name", "backend", "text", "has_stack"),
-    [
-        ("compute", "asyncio", "used more than 1 s of CPU time", True),
-        ("compute", "trio", "used more than 1 s of CPU time", True),
-        ("compute-plain", "asyncio", "used more than 0.2 s of CPU time", False),  # it ignores the signal
-    ],
-)
+@pytest.mark.parametrize(("name", "backend", "text", "has_stack"), [
+    ("compute", "asyncio", "used more than 1 s of CPU time", True),
+    ("compute", "trio", "used more than 1 s of CPU time", True),
+    ("compute-plain", "asyncio", "used more than 0.2 s of CPU time", False),  # it ignores the signal
+])  # fmt: skip
 def test_processor_time_beyond_the_limit(name: str, backend: str, text: str, has_stack: bool) -> None:
-    """The process ends, though C code holds its interpreter; that is the job's error, with the place, and no crash."""
+    """The process ends, though C code holds its interpreter; it is the job's error, with the place, and no crash."""
     with at_work("--backend", backend, app=APP) as (child, _):
         outcome, detail, extra = run(child, job(name))
         assert (outcome, detail) == ("error", text)
@@ -118,7 +115,7 @@ def small_group() -> Iterator[Path]:
 
 
 def test_killed_by_the_kernel_for_memory(small_group: Path) -> None:
-    """It is told from another SIGKILL: somebody has to give it more memory, or ask it to take less. Others live."""
+    """It differs from another SIGKILL: an operator must give it more memory, or the handler take less. Others live."""
     with at_work(app=APP) as (child, pool):
         (host,) = pool.children()
         (small_group / "cgroup.procs").write_text(str(host.pid))
@@ -161,15 +158,12 @@ def test_a_timeout_counts_from_the_call(kind: str, backend: str, tmp_path: Path)
         assert "Main thread " in extra["stack"]
 
 
-@pytest.mark.parametrize(
-    ("name", "limits", "outcome", "text", "stopped"),
-    [
-        ("deaf", {"timeout_s": 0.3}, "error", "timed out after 0.3 s", "timeout"),
-        ("deaf-plain", {"timeout_s": 0.3}, "error", "timed out after 0.3 s", "timeout"),
-        ("deaf", {}, "release", None, "canceled"),
-        ("deaf-plain", {}, "release", None, "lost"),
-    ],
-)
+@pytest.mark.parametrize(("name", "limits", "outcome", "text", "stopped"), [
+    ("deaf", {"timeout_s": 0.3}, "error", "timed out after 0.3 s", "timeout"),
+    ("deaf-plain", {"timeout_s": 0.3}, "error", "timed out after 0.3 s", "timeout"),
+    ("deaf", {}, "release", None, "canceled"),
+    ("deaf-plain", {}, "release", None, "lost"),
+])  # fmt: skip
 def test_one_that_does_not_obey_is_killed(
     name: str, limits: dict[str, Any], outcome: str, text: str | None, stopped: str, tmp_path: Path
 ) -> None:
@@ -235,7 +229,7 @@ def test_cells_die_with_their_worker(victim: str, tmp_path: Path) -> None:
 
 
 def test_a_zygote_that_dies_is_replaced(tmp_path: Path) -> None:
-    """Its cells die with it; what they had begun is given back, since nobody knows that one of them did it."""
+    """Its cells die with it; started jobs are given back, since none is known to be the cause."""
     with at_work(app=APP) as (child, pool):
         jobs = [job("wait", args(gate=tmp_path / "gate", started=tmp_path / f"started-{n}")) for n in range(2)]
         child.assign(jobs)
@@ -247,13 +241,10 @@ def test_a_zygote_that_dies_is_replaced(tmp_path: Path) -> None:
         assert '"event": "zygote_died"' in pool.stderr
 
 
-@pytest.mark.parametrize(
-    ("source", "reason"),
-    [
-        ("raise ValueError('not here')", "cannot load 'picky:app': ValueError: not here"),
-        ("import os; os._exit(9)", "exit code 9"),
-    ],
-)
+@pytest.mark.parametrize(("source", "reason"), [
+    ("raise ValueError('not here')", "cannot load 'picky:app': ValueError: not here"),
+    ("import os; os._exit(9)", "exit code 9"),
+])  # fmt: skip
 def test_an_app_that_cannot_be_loaded_once_more(source: str, reason: str, tmp_path: Path) -> None:
     (tmp_path / "picky.py").write_text(
         "import sys, pulse\n"

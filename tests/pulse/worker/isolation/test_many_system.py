@@ -25,7 +25,6 @@ REASONS: Final = ["canceled", "lost", "timeout", "recall"]
 
 
 def jobs(chance: random.Random, directory: Path) -> Iterator[list[Any]]:
-    """Any jobs, without end; some hang, and some of these have a limit."""
     while True:
         name = chance.choice(KINDS)
         files = {key: directory / f"{key}-{chance.getrandbits(64):x}" for key in ("gate", "started")}
@@ -41,7 +40,7 @@ def jobs(chance: random.Random, directory: Path) -> Iterator[list[Any]]:
 
 
 class Storm:
-    """Keeps a worker busy, and a book of what it owes."""
+    """Keeps a worker busy, and a list of the results that it owes."""
 
     def __init__(self, child: Peer, pool: WorkerProcess, chance: random.Random, directory: Path) -> None:
         self._child = child
@@ -78,7 +77,7 @@ class Storm:
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"] if WHOLE else ["asyncio"])
 def test_each_job_has_one_result(backend: str, tmp_path: Path) -> None:
-    """Whatever happens to cells and zygotes, and in whatever moment; and in the end nothing of them is left."""
+    """At any moment, with any fate of cells and zygotes; and at the end nothing of them is left."""
     chance = random.Random(3)  # what is done; when it hits is chance all the same
     options = ("--concurrency", "12", "--backend", backend)
     with (
@@ -107,10 +106,5 @@ def test_each_job_has_one_result(backend: str, tmp_path: Path) -> None:
         assert all(process.status() != psutil.STATUS_ZOMBIE for process in host.children(recursive=True))
         events = {line.split('"event": "')[1].split('"')[0] for line in pool.stderr.splitlines()}
         assert events <= {
-            "pool_started",
-            "connected_to_server",
-            "zygote_ready",
-            "zygote_died",
-            "cell_killed",
-            "handler_failed",
-        }
+            "pool_started", "connected_to_server", "zygote_ready", "zygote_died", "cell_killed", "handler_failed",
+        }  # fmt: skip

@@ -87,8 +87,6 @@ class Log:
 
 
 class Play:
-    """A run, and what the test plays."""
-
     def __init__(self, options: Mapping[str, Any]) -> None:
         handler = make_handler("n", lambda: None, isolate=True, **options)
         self.attempt = Attempt(Assignment(b"i" * 16, 1, "n", "t", "{}", 2.5, 30.0), handler, 0.0)
@@ -106,7 +104,6 @@ class Play:
         self.stuck += 1
 
     def say(self, *messages: Any) -> None:
-        """As the cell."""
         self.cell.send(b"".join(map(frame, messages)))
 
     def end(self, status: int = 0, cpu_s: float = 0.25) -> None:
@@ -126,7 +123,7 @@ class Play:
 
 @asynccontextmanager
 async def play(**options: Any) -> AsyncIterator[Play]:
-    """A run that is seen through to its end, which the test must bring about."""
+    """A run until its end, which the test must cause."""
     played = Play(options)
     try:
         with anyio.fail_after(10):
@@ -142,10 +139,9 @@ def sleeper() -> subprocess.Popen[bytes]:
 
 
 async def test_from_work_to_result() -> None:
-    """The cell is told the job; what it says is passed on; its result counts when it has ended, with what it used."""
+    """The cell gets the job; its messages are passed on; its result counts when it has ended, with its usage."""
     async with play() as it:
-        work = await it.heard(CellJob)
-        assert work.job == it.attempt.job
+        assert (await it.heard(CellJob)).job == it.attempt.job
         it.say(Begun(), CellProgress("1"), CellCheckpoint("2"), CellResult("retry", (9.5, "later")))
         await until_async(lambda: len(it.office.said) == 3, "three words")
         assert it.office.said == ["begun", ("progress", "1"), ("checkpoint", "2")]
@@ -157,7 +153,7 @@ async def test_from_work_to_result() -> None:
 
 
 async def test_last_words_are_heard() -> None:
-    """What it had said just before its end counts, though nobody had read it, and others may hold its socket still."""
+    """Words just before its end count, though still unread, and with other holders of its socket."""
     async with play() as it:
         await it.heard(CellJob)
         it.say(Begun(), CellResult("ok", "1"))
@@ -166,15 +162,10 @@ async def test_last_words_are_heard() -> None:
     assert it.office.said == ["begun"]
 
 
-@pytest.mark.parametrize(
-    ("status", "ending"),
-    [
-        (0, crashed("exit code 0", 0)),
-        (7 << 8, crashed("exit code 7", 7)),
-        (signal.SIGSEGV, crashed("SIGSEGV", -11)),
-        (signal.SIGXCPU, crashed("SIGXCPU", -24)),
-    ],
-)
+@pytest.mark.parametrize(("status", "ending"), [
+    (0, crashed("exit code 0", 0)), (7 << 8, crashed("exit code 7", 7)), (signal.SIGSEGV, crashed("SIGSEGV", -11)),
+    (signal.SIGXCPU, crashed("SIGXCPU", -24)),
+])  # fmt: skip
 async def test_death_without_result(status: int, ending: Outcome) -> None:
     async with play() as it:
         it.say(Begun())
@@ -182,17 +173,12 @@ async def test_death_without_result(status: int, ending: Outcome) -> None:
     assert it.office.ending == ending
 
 
-@pytest.mark.parametrize(
-    ("status", "cpu_s", "outcome"),
-    [
-        (signal.SIGXCPU, 2.9, "error"),
-        (signal.SIGKILL, 3.0, "error"),
-        (signal.SIGKILL, 2.9, "crash"),
-        (signal.SIGSEGV, 9.0, "crash"),
-    ],
-)
+@pytest.mark.parametrize(("status", "cpu_s", "outcome"), [
+    (signal.SIGXCPU, 2.9, "error"), (signal.SIGKILL, 3.0, "error"), (signal.SIGKILL, 2.9, "crash"),
+    (signal.SIGSEGV, 9.0, "crash"),
+])  # fmt: skip
 async def test_death_at_the_processor_limit(status: int, cpu_s: float, outcome: str) -> None:
-    """The limit is the handler's own: its error. Other deaths under a limit are crashes as ever."""
+    """The limit is the handler's own error. Other deaths under a limit are crashes as ever."""
     async with play(max_cpu_s=2.5) as it:
         it.say(Begun())
         it.end(status, cpu_s)
@@ -203,7 +189,7 @@ async def test_death_at_the_processor_limit(status: int, cpu_s: float, outcome: 
 
 @pytest.mark.parametrize(("kills", "how"), [("oom_kill 4\n", "out of memory (SIGKILL)"), ("oom_kill 3\n", "SIGKILL")])
 async def test_death_by_want_of_memory(kills: str, how: str, tmp_path: Any) -> None:
-    """SIGKILL is put down to the kernel where that has killed one of the group since the handler was called."""
+    """SIGKILL is the kernel's where it has killed one of the group since the handler was called."""
     counts = tmp_path / "memory.events"
     counts.write_text("oom_kill 3\n")
     played = Play({})
@@ -217,17 +203,12 @@ async def test_death_by_want_of_memory(kills: str, how: str, tmp_path: Any) -> N
     played.cell.close()
 
 
-@pytest.mark.parametrize(
-    ("reason", "ending"),
-    [
-        ("canceled", RELEASED),
-        ("drain", RELEASED),
-        ("timeout", Outcome("error", "timed out after 2.5 s")),
-        ("stalled", Outcome("error", "stalled: no progress for 1.5 s")),
-    ],
-)
+@pytest.mark.parametrize(("reason", "ending"), [
+    ("canceled", RELEASED), ("drain", RELEASED), ("timeout", Outcome("error", "timed out after 2.5 s")),
+    ("stalled", Outcome("error", "stalled: no progress for 1.5 s")),
+])  # fmt: skip
 async def test_one_that_does_not_obey_ends_as_what_stopped_it(reason: Any, ending: Outcome) -> None:
-    """It is asked first, then killed; how it died does not matter then, but where it was does."""
+    """First a request, then SIGKILL; its last place counts, its way to die does not."""
     async with play(stall_s=1.5) as it:
         it.say(Begun())
         await until_async(lambda: bool(it.office.said), "a word")
@@ -242,7 +223,7 @@ async def test_one_that_does_not_obey_ends_as_what_stopped_it(reason: Any, endin
 
 
 async def test_one_that_hangs_before_its_handler_is_called() -> None:
-    """It does not listen yet: the signal that asks for its stack would end it, and it is only asked to end."""
+    """It does not listen yet: the signal for its stack would end it, so it only gets the request to end."""
     process = sleeper()
     async with play() as it:
         it.run.forked(process.pid, os.pidfd_open(process.pid))
@@ -258,7 +239,7 @@ async def test_one_that_hangs_before_its_handler_is_called() -> None:
 
 
 async def test_one_that_is_made_late() -> None:
-    """The zygote may be busy: a cell that is made after it should have obeyed is killed all the same."""
+    """The zygote may be busy: a cell that is made after its deadline is killed all the same."""
     process = sleeper()
     async with play() as it:
         it.attempt.stopped = "canceled"
@@ -272,7 +253,7 @@ async def test_one_that_is_made_late() -> None:
 
 
 async def test_a_zygote_that_dies_beside_the_cell() -> None:
-    """The end of one and of the other may be told in the same moment: there is one end, and nothing is touched then."""
+    """Both ends may be reported in the same moment: there is one end, and nothing is touched then."""
     process = sleeper()
     async with play() as it:
         it.run.forked(process.pid, os.pidfd_open(process.pid))
@@ -286,7 +267,7 @@ async def test_a_zygote_that_dies_beside_the_cell() -> None:
 
 
 async def test_a_living_orphan_is_killed() -> None:
-    """The kernel ends it with its zygote; it is not believed before it is seen."""
+    """The kernel ends it with its zygote; the run waits until it has seen that."""
     process = sleeper()
     async with play() as it:
         it.run.forked(process.pid, os.pidfd_open(process.pid))
@@ -333,7 +314,7 @@ async def test_no_cell() -> None:
 
 @pytest.mark.parametrize("began", [True, False])
 async def test_a_zygote_that_dies(began: bool) -> None:
-    """What had begun ends as it was decided; what had not is given back. Both once the cell has closed its end."""
+    """Started jobs end as decided; others are given back. Both once the cell has closed its end."""
     async with play() as it:
         await it.heard(CellJob)
         if began:
@@ -352,8 +333,7 @@ async def test_a_zygote_that_is_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
         await until_async(lambda: bool(it.stuck), "it is stuck")
         it.cell.close()
         it.run.orphaned(crashed("SIGKILL", -9))
-    assert it.office.ending == RELEASED
-    assert it.log.events == ["cell_stuck"]
+    assert (it.office.ending, it.log.events) == (RELEASED, ["cell_stuck"])
 
 
 async def test_one_that_stays_after_its_result(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -369,7 +349,7 @@ async def test_one_that_stays_after_its_result(monkeypatch: pytest.MonkeyPatch) 
 
 
 async def test_junk_in_the_channel() -> None:
-    """What is no message is not believed, nor what follows it; and how the process ends is told with that."""
+    """Neither junk nor anything behind it counts; and the process's end comes with that reason."""
     async with play() as it:
         it.say(Begun())
         it.cell.send(b"\0\0\0\4junk")

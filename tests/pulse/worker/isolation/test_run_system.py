@@ -119,7 +119,7 @@ def test_an_isolated_job_takes_one_place(tmp_path: Path) -> None:
 
 
 def test_a_slow_import_delays_isolated_jobs_only(tmp_path: Path) -> None:
-    """While the zygote loads the app, others run, and what waits for it is not named as started: no time runs yet."""
+    """While the zygote loads the app, others run, and waiting jobs are not named as started: no time runs yet."""
     gate, loading = tmp_path / "gate", tmp_path / "loading"
     (tmp_path / "slow.py").write_text(
         "import pathlib, sys, time, pulse\n"
@@ -177,7 +177,7 @@ def test_many_at_once() -> None:
 
 
 def test_an_app_that_starts_threads_is_warned_of() -> None:
-    """Threads that the app starts at import are not there after a fork, and their locks may be held for ever."""
+    """Threads from import time do not exist after a fork, and their locks may be held for ever."""
     with FakeServer() as server:
         (server.directory / "threaded.py").write_text(
             "import threading, time, pulse\n"
@@ -187,14 +187,13 @@ def test_an_app_that_starts_threads_is_warned_of() -> None:
             "def apart(): return [thread.name for thread in threading.enumerate()]\n"
         )
         with worker(server, app="threaded:app", cwd=server.directory) as pool:
-            child = server.wait_child()
-            assert run(child, job("apart"))[:2] == ["ok", '["MainThread"]']
+            assert run(server.wait_child(), job("apart"))[:2] == ["ok", '["MainThread"]']
             lines = [json.loads(line) for line in pool.stderr.splitlines() if "app_started_threads" in line]
             assert [line["threads"] for line in lines] == [["busybody"]]
 
 
 def test_an_app_that_ignores_its_children() -> None:
-    """What the app makes of SIGCHLD for its own processes does not hide from the zygote how a cell ended."""
+    """The app's own SIGCHLD setting does not hide from the zygote how a cell ended."""
     with FakeServer() as server:
         (server.directory / "careless.py").write_text(
             "import os, signal, pulse\n"
@@ -211,7 +210,7 @@ def test_an_app_that_ignores_its_children() -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signals_to_all_do_not_end_cells(number: int, tmp_path: Path) -> None:
-    """Who stops every process, zygote and cells too, lets isolated jobs finish like others: the worker decides."""
+    """A stop of every process, zygote and cells too, lets isolated jobs finish like others: the worker decides."""
     gate, started = tmp_path / "gate", tmp_path / "started"
     with at_work(app=APP) as (child, pool):
         one = job("wait", args(gate=gate, started=started))

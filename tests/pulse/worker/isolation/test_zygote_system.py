@@ -1,10 +1,10 @@
-"""Zygotes that die with what they had made, and what is done so that the job that kills them is found."""
+"""Zygotes that die with their cells, and how the job that kills them is found."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import psutil
 import pytest
@@ -22,7 +22,6 @@ WITH_ZYGOTE: Final = "worker process died: SIGKILL (with the process that had ma
 
 @pytest.fixture
 def careful(tmp_path: Path) -> Iterator[tuple[Peer, WorkerProcess]]:
-    """A worker whose zygote has died with two cells under way."""
     with at_work("--concurrency", "4", app=APP) as (child, pool):
         jobs = [job("wait", args(gate=tmp_path / "none", started=tmp_path / f"first-{n}")) for n in range(2)]
         child.assign(jobs)
@@ -31,10 +30,6 @@ def careful(tmp_path: Path) -> Iterator[tuple[Peer, WorkerProcess]]:
         zygote_of(pool).kill()
         assert [one[2] for one in child.take_results(2)] == ["release"] * 2
         yield child, pool
-
-
-def again(one: list[Any]) -> list[Any]:
-    return [one[0], one[1] + 1, *one[2:]]
 
 
 def test_what_cells_had_started_ends_with_their_zygote(tmp_path: Path) -> None:
@@ -70,7 +65,7 @@ def test_one_that_kills_its_group(tmp_path: Path) -> None:
 
 
 def test_orphans_that_end_by_themselves_are_buried(tmp_path: Path) -> None:
-    """A job that runs for days may leave any number: none stays a zombie until some job ends."""
+    """A job that runs for days may leave any number: none stays a zombie."""
     with at_work(app=APP) as (child, _):
         gate, started = tmp_path / "gate", tmp_path / "started"
         one = job("orphan", args(gate=gate, started=started))
@@ -84,7 +79,7 @@ def test_orphans_that_end_by_themselves_are_buried(tmp_path: Path) -> None:
 
 
 def test_jobs_that_kill_their_zygote_together_are_charged(tmp_path: Path) -> None:
-    """The first time nobody knows who did it; then each of them is alone, and others go on beside them."""
+    """The first time the culprit is unknown; then each of them is alone, and others go on beside them."""
     with at_work(app=APP) as (child, pool):
         gate = tmp_path / "gate"
         open_ = [job("kill-its-parent-at", args(gate=gate, started=tmp_path / f"started-{n}")) for n in range(2)]
@@ -97,7 +92,7 @@ def test_jobs_that_kill_their_zygote_together_are_charged(tmp_path: Path) -> Non
         rounds = 0
         while len(charged) < 2:
             rounds += 1
-            open_ = [again(one) for one in open_ if one[0] not in charged]
+            open_ = [[one[0], one[1] + 1, *one[2:]] for one in open_ if one[0] not in charged]
             child.assign(open_)
             crashed = [one for one in child.take_results(len(open_)) if one[2] == "crash"]
             assert all(one[3] == [WITH_ZYGOTE, -9] for one in crashed)
@@ -108,7 +103,7 @@ def test_jobs_that_kill_their_zygote_together_are_charged(tmp_path: Path) -> Non
 
 
 def test_after_that_one_runs_at_a_time(careful: tuple[Peer, WorkerProcess], tmp_path: Path) -> None:
-    """What was named with one that runs is given back when its turn does not come; what comes later is not named."""
+    """A job named with a running one is given back when its turn does not come; a later one is not named."""
     child, _ = careful
     gate = tmp_path / "gate"
     jobs = [job("wait", args(gate=gate, started=tmp_path / f"started-{n}")) for n in range(4)]

@@ -10,7 +10,7 @@ from tests.support.checking.descriptors import free_descriptors
 
 
 def test_it_is_killed_without_a_free_descriptor() -> None:
-    """What it left running cannot be looked for then: the pool and its other processes go on all the same."""
+    """Its leftovers cannot be looked for then: the pool and its other processes go on all the same."""
     child = Child(PoolOptions(app="x:y"))
     with free_descriptors(0):
         child.kill_all()

@@ -25,8 +25,7 @@ def test_a_killed_child_is_replaced() -> None:
         next(one for one in pool.children() if one.pid == first.pid).kill()
         first.wait_closed()
         again = server.wait_child()
-        assert again.hello["worker"] == first.hello["worker"]
-        assert again.hello["running"] == []
+        assert (again.hello["worker"], again.hello["running"]) == (first.hello["worker"], [])
         assert "session" not in again.hello
         assert not second.closed
         assert '"signal": "SIGKILL"' in pool.stderr
@@ -50,7 +49,7 @@ def test_what_a_handler_started_ends_with_its_process(tmp_path: Path) -> None:
 
 
 def test_a_handler_that_writes_into_the_notes(tmp_path: Path) -> None:
-    """What a child's pipe says then is not believed any more, and said once; everybody works on, and is minded."""
+    """That child's pipe counts no more, with one log line; all work on under watch."""
     app = tmp_path / "scribbling.py"
     app.write_text(
         "import json, os, sys, pulse\n"
@@ -77,7 +76,7 @@ def test_a_handler_that_writes_into_the_notes(tmp_path: Path) -> None:
 
 
 def test_a_second_signal_at_the_same_moment(tmp_path: Path) -> None:
-    """A service manager signals all processes, and the supervisor passes it on to its pool: that is one wish."""
+    """A service manager signals all processes, and the supervisor passes it on to its pool: that is one request."""
     with at_work() as (child, pool):
         _, gate = hold(child, tmp_path)
         for number in (signal.SIGTERM, signal.SIGINT):  # two of the same might come as one
@@ -103,8 +102,7 @@ def test_a_second_signal_later(tmp_path: Path) -> None:
 
 
 def test_a_crash_loop_ends_the_pool(tmp_path: Path) -> None:
-    app = tmp_path / "dying.py"
-    app.write_text("import os, pulse\napp = pulse.App()\nos._exit(9)\n")
+    (tmp_path / "dying.py").write_text("import os, pulse\napp = pulse.App()\nos._exit(9)\n")
     with FakeServer() as server, worker(server, app="dying:app", cwd=tmp_path) as pool:
         assert pool.wait() == 70
         lines = pool.stderr.splitlines()

@@ -1,4 +1,4 @@
-"""Spares: processes that wait, the app loaded, for the place of one that dies."""
+"""Spares: processes that wait, the app loaded, to replace one that dies."""
 
 from __future__ import annotations
 
@@ -44,7 +44,6 @@ def place(tmp_path: Path) -> Path:
 
 
 def waiting(pool: WorkerProcess, *serving: Peer) -> list[psutil.Process]:
-    """The processes of a pool that serve nobody."""
     known = {peer.pid for peer in serving}
     return [one for one in pool.children() if one.pid not in known]
 
@@ -67,8 +66,7 @@ def test_a_killed_process_is_replaced_by_the_spare(place: Path) -> None:
         spare = spare_of(pool, first, second, place=place)
         kill(first)
         again = server.wait_child()
-        assert again.pid == spare.pid
-        assert again.hello["worker"] == first.hello["worker"]
+        assert (again.pid, again.hello["worker"]) == (spare.pid, first.hello["worker"])
         assert again.hello["running"] == []
         assert "session" not in again.hello
         again.assign([job("stdin")])
@@ -119,8 +117,7 @@ def test_spares_wait_until_all_are_connected(place: Path) -> None:
 def test_a_spare_that_dies_is_not_missed(place: Path) -> None:
     with FakeServer() as server, pool_of(server, cwd=place) as pool:
         first = server.wait_child()
-        spare = spare_of(pool, first, place=place)
-        spare.kill()
+        spare_of(pool, first, place=place).kill()
         until(lambda: '"event": "spare_died"' in pool.stderr, "the line")
         assert [one.pid for one in pool.children()] == [first.pid]
         first.assign([job("stdin")])
@@ -134,7 +131,7 @@ def test_a_spare_that_dies_is_not_missed(place: Path) -> None:
 
 
 def test_all_die_at_once(place: Path) -> None:
-    """A spare that died in the same moment as the process that it is for is not put into its place."""
+    """A spare that died in the same moment as its process is not used."""
     with FakeServer() as server, pool_of(server, cwd=place) as pool:
         first = server.wait_child()
         spare = spare_of(pool, first, place=place)
@@ -210,7 +207,7 @@ def test_a_spare_dies_with_its_parent(place: Path) -> None:
 
 @pytest.mark.parametrize(("backend", "number"), [("asyncio", signal.SIGTERM), ("trio", signal.SIGINT)])
 def test_a_spare_that_is_asked_to_end(backend: str, number: signal.Signals, place: Path) -> None:
-    """What a service manager sends to every process ends a spare without a traceback, and is no warning."""
+    """A service manager's SIGTERM to all ends a spare without a traceback or a warning."""
     options = ("--spares", "1", "--backend", backend)
     with FakeServer() as server, worker(server, *options, app="waiting:app", cwd=place) as pool:
         spare = spare_of(pool, server.wait_child(), place=place)

@@ -1,4 +1,4 @@
-"""Heartbeats: those of a handler process, and those of the parent for a child that cannot."""
+"""Heartbeats: of a handler process, and of the parent for a child that cannot."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_the_parent_is_silent_while_children_beat() -> None:
 
 
 def test_an_attempt_that_a_beat_calls_lost_is_cancelled(tmp_path: Path) -> None:
-    """A lost async handler is cancelled; a plain one is asked, and knows why; both still report, once."""
+    """A lost async handler is cancelled; a plain one sees the request and its reason; both still report, once."""
     gate, started = tmp_path / "gate", tmp_path / "started"
     with FakeServer(heartbeat_s=0.2, lease_s=60.0) as server, worker(server):
         child = server.wait_child()
@@ -125,8 +125,7 @@ def test_a_server_that_falls_silent_is_left() -> None:
     with FakeServer(heartbeat_s=0.1, lease_s=0.3, silent_on=["heartbeat", "ping"]) as server, worker(server) as pool:
         child = server.wait_child()
         child.wait_closed()
-        again = server.wait_child()
-        assert again.hello["session"] == child.session
+        assert server.wait_child().hello["session"] == child.session
         assert "nothing was heard for 3 heartbeats" in pool.stderr
 
 
@@ -154,13 +153,9 @@ async def test_a_parent_whose_connection_was_good_is_back_soon(
     with FakeServer() as server:
         async with anyio.create_task_group() as group:
             group.start_soon(
-                proxy_heartbeat.mind,
-                proxy_heartbeat.ProxyHeartbeats(),
-                WakeupEvent(),
-                str(server.path),
-                "parent",
+                proxy_heartbeat.mind, proxy_heartbeat.ProxyHeartbeats(), WakeupEvent(), str(server.path), "parent",
                 structlog.get_logger(),
-            )
+            )  # fmt: skip
             for _ in range(3):
                 (await anyio.to_thread.run_sync(server.wait_parent)).close()
             await anyio.to_thread.run_sync(server.wait_parent)
@@ -169,7 +164,7 @@ async def test_a_parent_whose_connection_was_good_is_back_soon(
 
 
 def test_a_server_without_its_database_is_not_left() -> None:
-    """Heartbeats that are not answered do not break a connection on which pings are."""
+    """Unanswered heartbeats do not break a connection with answered pings."""
     with FakeServer(heartbeat_s=0.1, lease_s=0.3, silent_on=["heartbeat"]) as server, worker(server):
         child = server.wait_child()
         until(lambda: child.count("heartbeat") >= 12, "many unanswered heartbeats")

@@ -16,7 +16,6 @@ def finished(per_second: float) -> int:
     [(10, 10.0, 10), (10, 200.0, 22), (10, 4000.0, 250), (1000, 20_000.0, 2200), (10, 1e6, 10 + MOST)],
 )
 def test_as_many_as_are_finished_in_a_moment(concurrency: int, per_second: float, capacity: int) -> None:
-    """Nothing where handlers take long; at most so many."""
     ahead = Prefetch(concurrency)
     ahead.look(finished(per_second))
     assert ahead.capacity == capacity
@@ -25,7 +24,7 @@ def test_as_many_as_are_finished_in_a_moment(concurrency: int, per_second: float
 
 
 def test_it_changes_by_steps() -> None:
-    """A frame is sent when it is worth it, and when nothing is to be held ahead any more."""
+    """A frame is sent for a large step, and for none ahead at all."""
     ahead = Prefetch(100)
     assert not ahead.look(finished(400.0))
     assert ahead.capacity == 100

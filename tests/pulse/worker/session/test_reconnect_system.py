@@ -1,4 +1,4 @@
-"""A worker that loses the server: its handlers go on, and it comes back with all that it holds."""
+"""A worker that loses the server: its handlers go on, and it comes back with all its jobs."""
 
 from __future__ import annotations
 
@@ -56,8 +56,7 @@ def test_nothing_is_started_that_the_server_does_not_know_of(tmp_path: Path) -> 
     late.touch()
     env = {"PULSE_DRAIN_S": "0.3"}
     with FakeServer() as server, worker(server, "--concurrency", "1", env=env) as pool:
-        child = server.wait_child()
-        _, gate = hold(child, tmp_path, job("append", args(path=late, line="called")))
+        _, gate = hold(server.wait_child(), tmp_path, job("append", args(path=late, line="called")))
         server.stop()
         until(lambda: "waiting_for_server" in pool.stderr, "the loss")
         gate.touch()
@@ -82,10 +81,9 @@ def test_what_the_welcome_calls_lost_is_stopped(tmp_path: Path) -> None:
 
 
 def test_a_welcome_that_does_not_know_what_is_lost(tmp_path: Path) -> None:
-    """`lost` nil, the database being away, stops nothing; the next beat tells."""
+    """`lost` nil, the database being away, stops nothing; the next beat has them."""
     with FakeServer(heartbeat_s=0.2, lease_s=60.0) as server, worker(server):
-        child = server.wait_child()
-        one, _ = hold(child, tmp_path)
+        one, _ = hold(server.wait_child(), tmp_path)
         server.stop()
         server.lost = None
         server.listen()
@@ -105,6 +103,8 @@ def test_drain_with_reconnect_comes_back(tmp_path: Path) -> None:
         again = server.wait_child()
         assert again.hello["running"] == [pair(one)]
         assert again.hello["capacity"] == 10
+        (lost,) = [line for line in map(json.loads, pool.stderr.splitlines()) if line["event"] == "connection_lost"]
+        assert lost["level"] == "info"  # the server had sent a drain
         gate.touch()
         assert again.take_results(1)[0][2:4] == ["ok", '"through"']
 
@@ -119,8 +119,11 @@ def test_waits_for_a_server_that_is_not_there_yet() -> None:
             child.assign([job("nothing")])
             child.take_results(1)
             lines = [json.loads(line) for line in pool.stderr.splitlines()]
-            causes = [line["cause"] for line in lines if line["event"] == "waiting_for_server"]
-            assert causes == [f"nobody answers; looked at {server.path} (no such file or directory)"] * 2
+            waits = [line for line in lines if line["event"] == "waiting_for_server"]
+            causes = [line["cause"] for line in waits]
+            assert {line["level"] for line in waits} == {"info"}
+            looked = f"nobody answers; looked at {server.path} (no such file or directory)"
+            assert causes == [f"{looked}; pulse-supervisor starts a server"] * 2
 
 
 def test_schedules_are_declared_on_each_connection() -> None:

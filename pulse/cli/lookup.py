@@ -1,0 +1,126 @@
+"""
+Which jobs and schedules are meant: by a whole id, by the first characters of one, or by a schedule's key.
+
+Topics and handlers may have any name: where nobody knows one, a warning names those that are similar.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Sequence
+from typing import Final, TypeAlias
+from uuid import UUID
+
+import click
+
+from pulse.cli.server import current_server
+from pulse.common.text import cut, printable, shell_word, similar_names
+from pulse.errors import BadRequestError, NotFoundError, PulseError
+from pulse.protocol.answers import JobPageAnswer, SchedulePageAnswer, WorkerList, read
+
+IdWord: TypeAlias = bytes | str  # a whole id; or else what a person typed for one
+_MOST_AT_ONCE: Final = 100  # prefixes in a request
+_MOST_SHOWN: Final = 10  # of the things that a word may mean
+_NAME_WIDTH: Final = 30
+_MOST_TOPICS: Final = 1000  # that `stats` tells by themselves
+_ASIDE_S: Final = 2.0  # a warning is worth no longer wait
+_MOST_KEYS: Final = 1000  # among which similar ones are looked for
+
+
+def job_of(word: IdWord) -> bytes:
+    """The id of the job that *word* means; raises as ``jobs_of``."""
+    return jobs_of([word])[0]
+
+
+def jobs_of(words: Sequence[IdWord]) -> list[bytes]:
+    """
+    The ids of the jobs that *words* mean.
+
+    Raises:
+        NotFoundError: One of them means no job.
+        BadRequestError: One of them may mean several; the message lists them.
+    """
+    prefixes = [word for word in dict.fromkeys(words) if isinstance(word, str)]
+    meant = dict[IdWord, bytes]()
+    for start in range(0, len(prefixes), _MOST_AT_ONCE):
+        batch = prefixes[start : start + _MOST_AT_ONCE]
+        answer = current_server().ask("jobs.find", {"prefixes": batch}, repeatable=True)
+        found = read(JobPageAnswer, answer).jobs
+        for prefix in batch:
+            there = {one.id: f"{one.status}  {_shown(one.name)}" for one in found if one.id.hex().startswith(prefix)}
+            if not there:
+                raise NotFoundError(f"no job has an id that begins with {prefix}")
+            meant[prefix] = _only_one(prefix, "jobs", there.items())
+    return [word if isinstance(word, bytes) else meant[word] for word in words]
+
+
+def schedule_of(word: IdWord) -> bytes:
+    """
+    The id of the schedule that *word* means.
+
+    Raises:
+        NotFoundError: It means none; the message names keys that are nearly the same.
+        BadRequestError: It may mean several; the message lists them.
+    """
+    if isinstance(word, bytes):
+        return word
+    answer = current_server().ask("schedules.find", {"words": [word]}, repeatable=True)
+    found = read(SchedulePageAnswer, answer).schedules
+    if not found:
+        raise NotFoundError(f"no schedule has the key {word!r:.100}, or an id that begins so{_alike(word)}")
+    return _only_one(word, "schedules", ((one.id, _shown(one.key or one.name)) for one in found))
+
+
+def _only_one(word: str, things: str, found: Iterable[tuple[bytes, str]]) -> bytes:
+    there = list(found)
+    if len(there) == 1:
+        return there[0][0]
+    lines = [f"  {UUID(bytes=identity)}  {what}" for identity, what in there[:_MOST_SHOWN]]
+    more = ["  and more"] if len(there) > _MOST_SHOWN else []
+    raise BadRequestError("\n".join([f"{word} may mean several {things}; more characters tell which:", *lines, *more]))
+
+
+def _shown(name: str) -> str:
+    return cut(printable(name), _NAME_WIDTH)
+
+
+def warn_of_topic(topic: str, *, if_similar: bool = False) -> None:
+    """
+    Warn if no job and no worker has the topic: its name may be misspelled.
+
+    Args:
+        topic: The name.
+        if_similar: Only if another topic has a similar name: a new topic is nothing to warn of.
+    """
+    from pulse.protocol.stats import Stats
+
+    with contextlib.suppress(PulseError):
+        body = {"topics": _MOST_TOPICS, "history_s": 0}
+        found = read(Stats, current_server().ask("stats", body, repeatable=True, timeout_s=_ASIDE_S))
+        if not found.exact or found.others.topics or any(one.topic == topic for one in found.topics):
+            return
+        alike = similar_names(topic, [one.topic for one in found.topics])
+        if alike or not if_similar:
+            who = f"no job waits or runs in topic {shell_word(topic)}, and no worker here serves it"
+            _warn(who + (f"; similar topics: {', '.join(map(shell_word, alike))}" if alike else ""))
+
+
+def warn_of_handler(name: str) -> None:
+    """Warn if no connected worker has a handler of that name, and one has a handler of a similar name."""
+    with contextlib.suppress(PulseError):
+        answer = current_server().ask("workers.list", repeatable=True, timeout_s=_ASIDE_S)
+        names = {one for worker in read(WorkerList, answer).workers for one in worker.names}
+        alike = similar_names(name, sorted(names))
+        if name not in names and alike:
+            _warn(f"no worker here has a handler {shell_word(name)}; similar ones: {', '.join(map(shell_word, alike))}")
+
+
+def _warn(text: str) -> None:
+    click.echo(f"pulse: {text}", err=True)
+
+
+def _alike(word: str) -> str:
+    answer = current_server().ask("schedules.list", {"limit": _MOST_KEYS}, repeatable=True)
+    keys = [one.key for one in read(SchedulePageAnswer, answer).schedules if one.key is not None]
+    alike = similar_names(word, keys)
+    return f"; similar keys: {', '.join(map(printable, alike))}" if alike else ""

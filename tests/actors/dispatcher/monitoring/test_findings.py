@@ -1,0 +1,75 @@
+"""What of the doctor's findings all tools show: what is wrong now, and no more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, cast
+
+import anyio
+import pytest
+
+from pulse.ops.doctor.checks import CHECKS
+from pulse.ops.doctor.finding import Finding, State
+from pulse.ops.doctor.verdicts import CheckContext, verdicts
+from pulse.store.admin.doctor import FindingStore
+from pulse_actors.dispatcher.monitoring import findings
+from pulse_actors.dispatcher.monitoring.findings import ASKED, Findings, judge
+
+HOLDER: Final = {"kind": "session", "name": "7", "user_name": "ann", "application": "", "state": "idle", "age_s": 61.0,
+                 "xids": 1, "query": ""}  # fmt: skip
+
+
+def test_queries_of_others_are_not_told() -> None:
+    """There may be args in them, and a viewer may not see those."""
+    (found,) = judge({"xmin": [{**HOLDER, "query": "SELECT pulse.submit('n', 'secret')"}]}, CheckContext())
+    assert "session 7 (ann)" in str(found)
+    assert "secret" not in str(found)
+
+
+def test_what_could_not_be_asked() -> None:
+    assert [one.check for one in judge({"xmin": [HOLDER], "queue_hosts": None}, CheckContext())] == ["xmin"]
+
+
+def test_each_check_that_all_tools_tell_of_is_looked_at() -> None:
+    """A check of the database that no statement asks for would be the doctor's alone."""
+    own = {"processes", "workers", "statements", "memory"}  # of this process, and of the supervisor
+    told = {check for check, one in CHECKS.items() if one.everywhere}
+    assert told - own == {check for check in verdicts(CheckContext()) if CHECKS[check].question in ASKED}
+
+
+class Asked:
+    def __init__(self) -> None:
+        self.count = 0
+        self.gate = anyio.Event()
+
+    async def ask(self, question: str) -> list[Mapping[str, Any]] | None:
+        self.count += 1
+        await self.gate.wait()
+        return [HOLDER] if question == "xmin" else None
+
+
+@pytest.mark.anyio
+async def test_what_is_known_without_the_database() -> None:
+    one = Finding("memory", State.WARNING, "so")
+    assert await Findings(cast("FindingStore", Asked()), own_findings=lambda: [one]).current() == [one]
+
+
+@pytest.mark.anyio
+async def test_it_looks_while_somebody_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(findings, "WAIT_S", 0.01)
+    store = Asked()
+    found = Findings(cast("FindingStore", store))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(found.run)
+        await anyio.wait_all_tasks_blocked()
+        assert store.count == 0
+        assert await found.current() == []
+        store.gate.set()
+        monkeypatch.setattr(findings, "WAIT_S", 10.0)
+        told = await found.current()
+        assert [one.check for one in told] == ["xmin"]
+        assert [await found.current() for _ in range(50)] == [told] * 50
+        assert (await found.snapshot(), store.count) == (told[0], len(ASKED))
+        monkeypatch.setattr(findings, "OLD_S", 0.0)
+        assert await found.current() == []
+        tasks.cancel_scope.cancel()
