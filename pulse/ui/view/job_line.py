@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, cast
 
 import msgspec
 from markupsafe import Markup
@@ -49,10 +49,13 @@ def progress_of(text: str | None) -> JobProgress | None:
         told = msgspec.json.decode(text or "null")
     except (msgspec.DecodeError, RecursionError):
         return None
-    value = told.get("value") if isinstance(told, dict) else None
+    if not isinstance(told, dict):
+        return None
+    known = cast("dict[str, object]", told)
+    value = known.get("value")
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
         return None
-    return JobProgress(float(value), foreign(told.get("text") or "", 80))
+    return JobProgress(float(value), foreign(known.get("text") or "", 80))
 
 
 def worker_name(identity: str | None, workers: Iterable[Worker] | None) -> str:
