@@ -109,6 +109,11 @@ def test_logs_are_of_whom_one_asks(site: Site) -> None:
     chosen = site.pipe("ctl logs --actor dispatcher --level info --json").out.splitlines()
     assert {(json.loads(x)["actor"], json.loads(x)["level"] == "debug") for x in chosen} == {("dispatcher", False)}
     assert len(site.pipe("ctl logs -n 2").out.splitlines()) == 2
+    misspelled = site.pipe("ctl logs --actor dispacher")
+    assert (misspelled.out, misspelled.err) == (
+        "",
+        "pulse: no actor is known as dispacher. Did you mean 'dispatcher'?\n",
+    )
 
 
 def test_following(site: Site) -> None:
