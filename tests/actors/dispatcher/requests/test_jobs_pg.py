@@ -38,7 +38,7 @@ def context(store: Store, connection: Sql) -> RequestContext:
 
 async def code(context: RequestContext, identity: bytes, change: Change = retry_jobs) -> str:
     answer = await change(context, ByIds([identity]))
-    if answer == {"done": [identity], "refused": []}:
+    if (answer["done"], answer["refused"]) == ([identity], []):
         return "done"
     refused = answer["refused"]
     assert isinstance(refused, list)
