@@ -189,10 +189,10 @@ class TestOutput:
         }
         assert "handler resize: backoff fixed:1" in shown
         assert [line.split() for line in table.out.splitlines()] == [
-            ["topic", "ready", "oldest", "running", "later", "workers", "policy"],
+            ["topic", "waiting", "oldest", "running", "scheduled", "retrying", "unhandled", "workers", "policy"],
             ["(the", "server)", "max-attempts", "5"],
             ["images", "ageing", "60"],
-            ["mail", "~7", "90", "s", "0", "0", "0"],
+            ["mail", "~7", "90", "s", "0", "0", "0", "0", "0"],
             ["night", "(paused)"],
         ]
         assert table.err == "more: repeat with --after $'\\x1b[31m'\n"
