@@ -1,10 +1,10 @@
 """
 A page's sample output, compared with what the command prints.
 
-Both must be equal, but for what differs from run to run. An id stands for the id that takes its place, the same
-one wherever it is shown again, and so does a pid behind that word; the first digits of an id stand for those of any; a time stands for any time, a duration for any
-duration, a user for any user, a number of four digits and more for any number; ``…`` for anything, alone in a line for
-any lines. The width of gaps does not count.
+Both must be equal, but for what differs from run to run. An id stands for the id that takes its place, the same one
+wherever it is shown again, and so does a pid behind that word; the first digits of an id stand for those of any; a time
+stands for any time, a duration for any duration, a user for any user, a number of four digits and more for any number;
+``…`` for anything, alone in a line for any lines. The width of gaps does not count.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pulse.cli.server import _configured_socket
+from pulse.cli.server import ServerHandle
 
 
 def test_the_config_file_is_read_where_there_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -15,11 +15,11 @@ def test_the_config_file_is_read_where_there_is_one(tmp_path: Path, monkeypatch:
     monkeypatch.delenv("PULSE_CONFIG", raising=False)
     monkeypatch.delenv("PULSE_RUNTIME_DIR", raising=False)
     monkeypatch.setenv("PULSE_LEASE_S", "odd")
-    assert _configured_socket() is None
+    assert ServerHandle(None, 1.0)._socket() is None
     monkeypatch.delenv("PULSE_LEASE_S")
     named = tmp_path / "other.toml"
     named.write_text('runtime_dir = "/run/b"\n', "utf-8")
     (tmp_path / "pulse.toml").write_text('runtime_dir = "/run/a"\n', "utf-8")
-    assert _configured_socket() == Path("/run/a/pulse.sock")
+    assert ServerHandle(None, 1.0)._socket() == Path("/run/a/pulse.sock")
     monkeypatch.setenv("PULSE_CONFIG", str(named))
-    assert _configured_socket() == Path("/run/b/pulse.sock")
+    assert ServerHandle(None, 1.0)._socket() == Path("/run/b/pulse.sock")

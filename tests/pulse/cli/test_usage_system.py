@@ -26,6 +26,7 @@ LOGIN = ("ctl", "login", "tls://127.0.0.1:9", "--user", "alice", "--no-check")
         (("ctl", "top", "--once"), 3, "nobody answers"),
         (("ctl", "--socket", "/x", "--connect", "tls://h:1", "ping"), 2, "name two servers: one is allowed"),
         (("ctl", "jobs", "list", "--watch", "1", "--json"), 2, "--json"),
+        (("passwd", "a:b"), 1, "user is 'a:b': a name without spaces, colons and commas is allowed"),
         (("migrate", "--print"), 2, "--print is allowed with --roles only"),
         (LOGIN, 1, "no password came on standard input"),
         (
